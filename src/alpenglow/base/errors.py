@@ -1,0 +1,64 @@
+"""What can be wrong with what the user gave us.
+
+Every mistake of the user raises one of these classes.  Each message says what is wrong, where
+(file, node), what was found, what was expected and, where there is something, what to try.
+Mistakes of our own are `AssertionError`s.
+"""
+
+from __future__ import annotations
+
+
+class AlpenglowError(Exception):
+    """The root of all errors that a user can cause.
+
+    `file` and `node` say where; they may be filled in by an outer layer that knows them
+    (`located`), so that a type rule needs to know only what is wrong.
+    """
+
+    def __init__(self, message: str, *, file: str = "", node: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = file
+        self.node = node
+        self.hint = hint
+
+    def located(self, *, file: str = "", node: str = "") -> AlpenglowError:
+        """Return self, with the places filled in that were not known before."""
+        self.file = self.file or file
+        self.node = self.node or node
+        return self
+
+    def __str__(self) -> str:
+        where = ", ".join(
+            [*([f"node {self.node}"] if self.node else []), *([self.file] if self.file else [])]
+        )
+        text = self.message + (f"   ({where})" if where else "")
+        return text + (f"\n  try: {self.hint}" if self.hint else "")
+
+
+class ModelError(AlpenglowError):
+    """The model file is damaged or breaks the rules of its format."""
+
+
+class TypeRuleError(AlpenglowError):
+    """An operator was applied to types that its rule does not allow."""
+
+
+class UnsupportedError(AlpenglowError):
+    """The model is well formed, but asks for something that is not there (yet)."""
+
+
+class FeedError(AlpenglowError):
+    """An array given to an Executable has the wrong name, shape or element type."""
+
+
+class ParseError(AlpenglowError):
+    """Text of a graph, program or kernel does not follow the grammar."""
+
+
+class OptionError(AlpenglowError):
+    """An option, target or knob has a value that it cannot have."""
+
+
+class IncompatibleError(AlpenglowError):
+    """An artifact was made for another machine, format version or LLVM version."""

@@ -1,0 +1,34 @@
+"""Settings from the environment, each read in this one place.
+
+A knob changes how the compiler works, never what a model means.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def check() -> bool:
+    """`ALPENGLOW_CHECK=1`: validate every pass by evaluating the graph before and after it."""
+    return os.environ.get("ALPENGLOW_CHECK", "") not in ("", "0")
+
+
+def cache_folder() -> Path | None:
+    """Return the folder for compiled kernels; None if `ALPENGLOW_CACHE=off`.
+
+    `ALPENGLOW_CACHE=DIR` names it; otherwise it is `alpenglow` in the user's cache folder.
+    """
+    named = os.environ.get("ALPENGLOW_CACHE", "")
+    if named.lower() in ("off", "0"):
+        return None
+    if named:
+        return Path(named)
+    if os.environ.get("XDG_CACHE_HOME"):
+        return Path(os.environ["XDG_CACHE_HOME"]) / "alpenglow"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "alpenglow" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "alpenglow"
+    return Path.home() / ".cache" / "alpenglow"
