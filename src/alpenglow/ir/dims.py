@@ -1,0 +1,210 @@
+"""Extents: an int, or a polynomial in named symbols when the model leaves a size open.
+
+A `Sym` is kept in one canonical form, a sum of integer multiples of products of atoms, so that
+equal expressions compare equal.  An atom is a name, or a floor quotient or remainder that does
+not divide out.  `bind` puts numbers in place of names.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from alpenglow.base.errors import ParseError
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """An atom: `left // right` or `left % right`, where the division does not come out even."""
+
+    op: str
+    left: Sym
+    right: Sym
+
+    def __str__(self) -> str:
+        parts = [f"({d})" if len(d.terms) > 1 else str(d) for d in (self.left, self.right)]
+        return f"({self.op.join(parts)})"
+
+
+Atom = str | Ratio
+Monomial = tuple[Atom, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sym:
+    """A polynomial: sorted (monomial, coefficient) pairs without zeros."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __add__(self, other: Dim) -> Dim:
+        return _collect((*self.terms, *_terms(other)))
+
+    def __mul__(self, other: Dim) -> Dim:
+        return _collect(
+            [(_sorted(m + n), a * b) for m, a in self.terms for n, b in _terms(other)]
+        )
+
+    def __sub__(self, other: Dim) -> Dim:
+        return self + other * -1
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return self * -1 + other
+
+    def __neg__(self) -> Dim:
+        return self * -1
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return _divide(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return _divide(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        if isinstance(other, int) and all(c % other == 0 for _, c in self.terms):
+            return 0
+        return Sym((((Ratio("%", self, _sym(other)),), 1),))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __str__(self) -> str:
+        text = "+".join(_term_text(m, c) for m, c in self.terms).replace("+-", "-")
+        return text or "0"
+
+    __repr__ = __str__
+
+
+Dim = int | Sym
+
+
+def symbol(name: str) -> Sym:
+    """Return the extent that is called `name` (a Python identifier)."""
+    assert name.isidentifier(), name
+    return Sym((((name,), 1),))
+
+
+def product(dims: Sequence[Dim]) -> Dim:
+    """Return the product of all `dims`; 1 for none."""
+    return reduce(lambda a, b: a * b, dims, 1)
+
+
+def names(dim: Dim) -> set[str]:
+    """Return the symbols that occur in `dim`."""
+    found: set[str] = set()
+    if isinstance(dim, Sym):
+        for monomial, _ in dim.terms:
+            for atom in monomial:
+                found |= {atom} if isinstance(atom, str) else names(atom.left) | names(atom.right)
+    return found
+
+
+def bind(dim: Dim, values: Mapping[str, int]) -> Dim:
+    """Put `values` in place of the symbols they name."""
+    if isinstance(dim, int):
+        return dim
+    total: Dim = 0
+    for monomial, coefficient in dim.terms:
+        total = total + coefficient * product([_bind_atom(a, values) for a in monomial])
+    return total
+
+
+def parse(text: str) -> Dim:
+    """Read what `str` wrote."""
+    try:
+        return from_ast(ast.parse(text, mode="eval").body)
+    except SyntaxError as error:
+        raise ParseError(f"extent '{text}' is no expression") from error
+
+
+def from_ast(tree: ast.expr) -> Dim:
+    """Turn a Python expression over ints and names into an extent."""
+    match tree:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name):
+            return symbol(name)
+        case ast.UnaryOp(op=ast.USub(), operand=x):
+            return from_ast(x) * -1
+        case ast.BinOp(left=x, op=op, right=y):
+            a, b = from_ast(x), from_ast(y)
+            match op:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.FloorDiv():
+                    return a // b
+                case ast.Mod():
+                    return a % b
+    raise ParseError(f"extent '{ast.unparse(tree)}' is no integer expression")
+
+
+def ceil_div(a: Dim, b: Dim) -> Dim:
+    """Return a / b rounded up, for b > 0."""
+    return (a + b - 1) // b
+
+
+def _terms(dim: Dim) -> tuple[tuple[Monomial, int], ...]:
+    return dim.terms if isinstance(dim, Sym) else (((), dim),)
+
+
+def _sym(dim: Dim) -> Sym:
+    return dim if isinstance(dim, Sym) else Sym(_terms(dim))
+
+
+def _sorted(monomial: Monomial) -> Monomial:
+    return tuple(sorted(monomial, key=str))
+
+
+def _collect(terms: Sequence[tuple[Monomial, int]]) -> Dim:
+    total: dict[Monomial, int] = {}
+    for monomial, coefficient in terms:
+        total[monomial] = total.get(monomial, 0) + coefficient
+    kept = {m: c for m, c in total.items() if c}
+    if not kept.keys() - {()}:
+        return kept.get((), 0)
+    # The constant comes last, as people write it.
+    return Sym(tuple(sorted(kept.items(), key=lambda t: (not t[0], str(t[0])))))
+
+
+def _divide(a: Dim, b: Dim) -> Dim:
+    if isinstance(b, int) and b == 1:
+        return a
+    if a == b:
+        return 1
+    if isinstance(b, int) and isinstance(a, Sym) and all(c % b == 0 for _, c in a.terms):
+        return _collect([(m, c // b) for m, c in a.terms])
+    if isinstance(b, Sym) and len(b.terms) == 1 and isinstance(a, Sym):
+        exact = [_cancel(m, c, *b.terms[0]) for m, c in a.terms]
+        if all(t is not None for t in exact):
+            return _collect([t for t in exact if t is not None])
+    return Sym((((Ratio("//", _sym(a), _sym(b)),), 1),))
+
+
+def _cancel(m: Monomial, c: int, by: Monomial, d: int) -> tuple[Monomial, int] | None:
+    rest = list(m)
+    for atom in by:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return None if c % d else (tuple(rest), c // d)
+
+
+def _bind_atom(atom: Atom, values: Mapping[str, int]) -> Dim:
+    if isinstance(atom, str):
+        return values.get(atom, symbol(atom))
+    a, b = bind(atom.left, values), bind(atom.right, values)
+    return a // b if atom.op == "//" else a % b
+
+
+def _term_text(monomial: Monomial, coefficient: int) -> str:
+    factors = [str(a) for a in monomial]
+    if not factors:
+        return str(coefficient)
+    if coefficient == -1:
+        return "-" + "*".join(factors)
+    return "*".join([*([str(coefficient)] if coefficient != 1 else []), *factors])

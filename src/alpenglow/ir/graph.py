@@ -1,0 +1,266 @@
+"""The graph: named, typed values and the nodes that make them.
+
+A node holds an operator, operands (None where an optional one is absent), one or more results,
+and regions (graphs that its operator runs; whatever a region reads is passed as an operand).  An
+ill-typed node cannot be built, because the type rule runs when it is made.  Nodes stay in
+topological order as long as builders only append; `prune` restores the order after rewriting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.errors import AlpenglowError, TypeRuleError
+from alpenglow.ir import dims
+from alpenglow.ir.dims import Sym
+from alpenglow.ir.op import Elementwise, Op, check_arity
+from alpenglow.ir.types import Array, TensorType, type_of
+
+
+class Value:
+    """One tensor: result `index` of `producer`, or a graph input, or a constant (`array`)."""
+
+    __slots__ = ("_digest", "array", "index", "name", "producer", "type", "users")
+    __match_args__ = ("producer",)
+
+    def __init__(
+        self,
+        type_: TensorType,
+        name: str = "",
+        producer: Node | None = None,
+        index: int = 0,
+        array: Array | None = None,
+    ) -> None:
+        self.type = type_
+        self.name = name
+        self.producer = producer
+        self.index = index
+        self.array = array
+        self.users: dict[Node, None] = {}
+        self._digest = ""
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of a constant's type and bytes, in hexadecimal."""
+        assert self.array is not None, f"{self.name} is no constant"
+        if not self._digest:
+            data = np.ascontiguousarray(self.array)
+            head = str(self.type).encode()
+            body = data.reshape(-1).view(np.uint8) if data.size else b""
+            self._digest = hashlib.sha256(head + b"\0" + bytes(memoryview(body))).hexdigest()
+        return self._digest
+
+    def __repr__(self) -> str:
+        return f"%{self.name or '?'} : {self.type}"
+
+
+class Node:
+    """One application of an operator.  Identity matters: two equal nodes are two nodes."""
+
+    __slots__ = ("inputs", "op", "regions", "results")
+    __match_args__ = ("op", "inputs")
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: Sequence[Value | None],
+        regions: Sequence[Graph] = (),
+        name: str = "",
+    ) -> None:
+        self.op = op
+        self.inputs = tuple(inputs)
+        self.regions = tuple(regions)
+        types = infer(op, [None if v is None else v.type for v in inputs], self.regions, name)
+        self.results = tuple(Value(t, name if not i else "", self, i) for i, t in enumerate(types))
+        for v in inputs:
+            if v is not None:
+                v.users[self] = None
+
+    @property
+    def output(self) -> Value:
+        """The result of a node that has one."""
+        assert len(self.results) == 1, f"{self.op.name} has {len(self.results)} results"
+        return self.results[0]
+
+    @property
+    def users(self) -> list[Node]:
+        return list({user: None for v in self.results for user in v.users})
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(map(repr, self.results))} = {self.op}>"
+
+
+def infer(
+    op: Op,
+    types: Sequence[TensorType | None],
+    regions: Sequence[Graph] = (),
+    name: str = "",
+) -> tuple[TensorType, ...]:
+    """Run the type rule of `op`; raise TypeRuleError, naming the node, if it does not allow this."""
+    try:
+        check_arity(op, len(types))
+        required = op.operands[: len(types)]
+        for operand, t in zip(required, types, strict=False):
+            if t is None and operand not in op.optional:
+                raise TypeRuleError(f"{op.name}: operand {operand} is missing")
+        result = op.infer(*types, regions=regions) if regions else op.infer(*types)
+    except AlpenglowError as error:
+        raise error.located(node=name)
+    return result if isinstance(result, tuple) else (result,)
+
+
+class Graph:
+    """Nodes between named inputs and outputs.
+
+    Build one by hand by calling it with operators:
+
+        g = Graph("f")
+        x = g.input("x", "f32[8,16]")
+        g.output("y", g(Relu(), x))
+    """
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self.inputs: dict[str, Value] = {}
+        self.outputs: dict[str, Value] = {}
+        self.nodes: dict[Node, None] = {}
+
+    def input(self, name: str, type_: TensorType | str) -> Value:
+        """Add an input and return its value."""
+        if name in self.inputs:
+            raise TypeRuleError(f"graph {self.name} has two inputs called '{name}'")
+        t = TensorType.parse(type_) if isinstance(type_, str) else type_
+        self.inputs[name] = Value(t, name)
+        return self.inputs[name]
+
+    def output(self, name: str, value: Value) -> Value:
+        """Make `value` an output of the graph, called `name`."""
+        if name in self.outputs:
+            raise TypeRuleError(f"graph {self.name} has two outputs called '{name}'")
+        self.outputs[name] = value
+        return value
+
+    def constant(self, array: Any, name: str = "", type_: TensorType | None = None) -> Value:
+        """Return a constant with the contents of `array`, which must not be changed afterwards."""
+        data = np.asarray(array)
+        return Value(type_ or type_of(data), name, array=data)
+
+    def __call__(self, op: Op, *inputs: Value | None, name: str = "") -> Value:
+        """Append a node with one result and return that result."""
+        return self.add(op, inputs, name=name).output
+
+    def add(
+        self,
+        op: Op,
+        inputs: Sequence[Value | None],
+        regions: Sequence[Graph] = (),
+        name: str = "",
+    ) -> Node:
+        """Append a node; absent operands at the end are dropped."""
+        given = list(inputs)
+        while given and given[-1] is None:
+            given.pop()
+        node = Node(op, given, regions, name)
+        self.nodes[node] = None
+        return node
+
+    def users(self, value: Value) -> int:
+        """How many times `value` is read: operand positions of nodes, and graph outputs."""
+        reads = sum(v is value for n in value.users for v in n.inputs)
+        return reads + sum(v is value for v in self.outputs.values())
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Make every user of `old` use `new` instead; `new` takes over the name if it has none."""
+        assert old.type == new.type, f"{old} replaced by {new}"
+        for user in old.users:
+            user.inputs = tuple(new if v is old else v for v in user.inputs)
+        new.users |= old.users
+        old.users = {}
+        new.name = new.name or old.name
+        for name, v in self.outputs.items():
+            if v is old:
+                self.outputs[name] = new
+
+    def prune(self) -> int:
+        """Drop pure nodes that reach no output, restore topological order; return how many fell."""
+        roots = [v.producer for v in self.outputs.values()]
+        roots += [n for n in self.nodes if not n.op.pure]
+        order: dict[Node, None] = {}
+        stack = [(n, False) for n in reversed(roots)]
+        while stack:
+            node, inputs_done = stack.pop()
+            if node is None or node in order:
+                continue
+            if inputs_done:
+                order[node] = None
+            else:
+                stack.append((node, True))
+                stack += [(v.producer, False) for v in reversed(node.inputs) if v is not None]
+        dead = [n for n in self.nodes if n not in order]
+        for node in dead:
+            for v in node.inputs:
+                if v is not None:
+                    v.users.pop(node, None)
+        self.nodes = order
+        return len(dead)
+
+    def constants(self) -> Iterator[Value]:
+        """Yield each constant that a node or an output reads, once, in order of first use."""
+        seen: set[Value] = set()
+        reads = [v for n in self.nodes for v in n.inputs]
+        for v in [*reads, *self.outputs.values()]:
+            if v is not None and v.array is not None and v not in seen:
+                seen.add(v)
+                yield v
+
+    def copy(self) -> Graph:
+        """Return a graph with nodes of its own; constants' arrays are shared."""
+        return self.bind({})
+
+    def bind(self, extents: Mapping[str, int]) -> Graph:
+        """Return a copy in which named extents are numbers, with every type inferred anew."""
+        new = Graph(self.name)
+        env: dict[Value, Value] = {
+            v: new.input(k, v.type.bind(extents)) for k, v in self.inputs.items()
+        }
+        for v in self.constants():
+            env[v] = Value(v.type, v.name, array=v.array)
+            env[v]._digest = v._digest
+        for node in self.nodes:
+            made = new.add(
+                _bind_op(node.op, extents),
+                [None if v is None else env[v] for v in node.inputs],
+                [r.bind(extents) for r in node.regions],
+                node.results[0].name,
+            )
+            for a, b in zip(node.results, made.results, strict=True):
+                b.name = a.name
+                env[a] = b
+        for name, v in self.outputs.items():
+            new.output(name, env[v])
+        return new
+
+
+def _bind_op(op: Op, extents: Mapping[str, int]) -> Op:
+    if isinstance(op, Elementwise) or not extents:
+        return op
+    changed = {}
+    for f in fields(op):  # type: ignore[arg-type]
+        before = getattr(op, f.name)
+        after = _bind_attribute(before, extents)
+        if after is not before:
+            changed[f.name] = after
+    return replace(op, **changed) if changed else op  # type: ignore[type-var]
+
+
+def _bind_attribute(value: Any, extents: Mapping[str, int]) -> Any:
+    if isinstance(value, Sym):
+        return dims.bind(value, extents)
+    if isinstance(value, tuple) and any(isinstance(v, Sym) for v in value):
+        return tuple(_bind_attribute(v, extents) for v in value)
+    return value

@@ -1,0 +1,160 @@
+"""Operators: what a node can do.
+
+An operator is one frozen class.  Its fields are the attributes, its docstring is the manual, and
+it derives from exactly one of the kinds below, which says how its meaning is given:
+
+- `Elementwise`: `scalar`, one formula over the math vocabulary; NumPy and every backend use it.
+- `Primitive`: `reference`, a NumPy function; backends implement it.
+- `Composite`: `lower`, a graph of other operators.
+
+`infer` is the type rule, and its parameters are the operands: a default of None marks an optional
+one, ``*xs`` a variadic tail.  `examples` yields applications that drive every property test.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.types import ALL, FLOATS, Array, TensorType
+from alpenglow.ir.types import NAMES as NAMES_OF
+from alpenglow.ir.vocabulary import NUMPY
+
+if TYPE_CHECKING:
+    from alpenglow.ir.graph import Graph, Value
+
+Examples = Iterator[tuple[Any, ...]]
+"""An operator, then for each operand a type as text, a NumPy array (a given value), or None."""
+
+Types = TensorType | tuple[TensorType, ...]
+
+
+@dataclass_transform(frozen_default=True)
+class Op:
+    """The root of all operators.  Subclasses are frozen dataclasses, registered by name."""
+
+    name: ClassVar[str]
+    operands: ClassVar[tuple[str, ...]]
+    optional: ClassVar[frozenset[str]]
+    variadic: ClassVar[bool]
+    pure: ClassVar[bool] = True
+    registry: ClassVar[dict[str, type[Op]]] = {}
+    infer: ClassVar[Callable[..., Types]]
+    examples: ClassVar[Callable[[], Examples]]
+
+    def __init_subclass__(cls, kind: bool = False) -> None:
+        dataclass(frozen=True)(cls)
+        if kind:
+            return
+        cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        signature = inspect.signature(cls.scalar if issubclass(cls, Elementwise) else cls.infer)
+        skip = 2 if issubclass(cls, Elementwise) else 1
+        params = [p for p in list(signature.parameters.values())[skip:] if p.kind != p.KEYWORD_ONLY]
+        cls.operands = tuple(p.name for p in params)
+        cls.optional = frozenset(p.name for p in params if p.default is None)
+        cls.variadic = any(p.kind == p.VAR_POSITIONAL for p in params)
+        assert cls.name not in Op.registry or Op.registry[cls.name].__module__ == cls.__module__, (
+            f"two operators are called {cls.name}"
+        )
+        Op.registry[cls.name] = cls
+
+    def attributes(self) -> Iterator[tuple[str, Any]]:
+        """Yield the attributes that differ from their defaults, in order."""
+        for f in fields(self):
+            if getattr(self, f.name) != f.default:
+                yield f.name, getattr(self, f.name)
+
+
+class Primitive(Op, kind=True):
+    """An operator that backends implement as it stands.
+
+    `reference` takes one NumPy array an operand (None for one that is absent) and returns an
+    array, or a tuple of arrays where the operator has several results.
+    """
+
+    reference: ClassVar[Callable[..., Any]]
+
+
+class Composite(Op, kind=True):
+    """An operator that is an abbreviation.
+
+    `lower` takes the graph to build in and the operands, and returns the value (or tuple of
+    values) that it stands for.
+    """
+
+    lower: ClassVar[Callable[..., Any]]
+
+
+class Elementwise(Primitive, kind=True):
+    """A primitive given by one formula over scalars.
+
+    All operands have the same shape and, unless `mixed`, the same element type, one of `dtypes`.
+    The result has that shape, and the element type `result` or, if that is empty, the operands'.
+    """
+
+    dtypes: ClassVar[frozenset[str]] = ALL
+    result: ClassVar[str] = ""
+    scalar: ClassVar[Callable[..., Any]]
+
+    def infer(self, *xs: TensorType) -> TensorType:
+        check_arity(self, len(xs))
+        check_dtype(self, "operand", xs[0], self.dtypes)
+        for other in xs[1:]:
+            if other != xs[0]:
+                raise TypeRuleError(f"{self.name}: operands differ: {xs[0]} and {other}")
+        return xs[0].with_dtype(self.result or xs[0].dtype)
+
+    def reference(self, *xs: Array) -> Array:
+        """Evaluate the formula; half precision is computed in f32 and rounded once."""
+        wide = [x.astype(np.float32) if is_half(x.dtype) else x for x in xs]
+        with np.errstate(all="ignore"):
+            y = np.asarray(self.scalar(NUMPY, *wide))
+        types = [TensorType(NAMES_OF[x.dtype], x.shape) for x in xs]
+        out = self.infer(*types)
+        return np.broadcast_to(y.astype(out.numpy, copy=False), xs[0].shape)
+
+
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Whether `dtype` is a 16-bit floating-point type."""
+    return dtype.itemsize == 2 and NAMES_OF[dtype] in FLOATS
+
+
+def check_arity(op: Op, given: int) -> None:
+    """Raise TypeRuleError unless `op` can take this number of operands."""
+    most = len(op.operands)
+    least = most - len(op.optional) - op.variadic
+    if given < least or (given > most and not op.variadic):
+        wanted = f"{least} or more" if op.variadic else str(most) if least == most else (
+            f"{least} to {most}")  # fmt: skip
+        raise TypeRuleError(
+            f"{op.name}: got {given} operands, expected {wanted} ({', '.join(op.operands)})"
+        )
+
+
+def check_dtype(op: Op, what: str, x: TensorType, allowed: frozenset[str] | set[str]) -> None:
+    """Raise TypeRuleError unless the element type of `x` is among `allowed`."""
+    if x.dtype not in allowed:
+        raise TypeRuleError(
+            f"{op.name}: {what} is {x}, expected an element type among {' '.join(sorted(allowed))}"
+        )
+
+
+def check_rank(op: Op, what: str, x: TensorType, least: int, most: int | None = None) -> None:
+    """Raise TypeRuleError unless `x` has a rank from `least` to `most` (None: no bound above)."""
+    if x.rank < least or (most is not None and x.rank > most):
+        wanted = str(least) if most == least else f"at least {least}" if most is None else (
+            f"{least} to {most}")  # fmt: skip
+        raise TypeRuleError(f"{op.name}: {what} is {x}, expected rank {wanted}")
+
+
+def normal_axis(op: Op, axis: int, rank: int) -> int:
+    """Return `axis` counted from the front; raise TypeRuleError if it is out of range."""
+    if not -rank <= axis < rank:
+        raise TypeRuleError(f"{op.name}: axis {axis} is not in a tensor of rank {rank}")
+    return axis % rank

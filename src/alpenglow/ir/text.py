@@ -1,0 +1,313 @@
+"""The textual form of graphs: what `print_graph` writes, `parse_graph` reads back.
+
+    graph @mnist8 {
+      input %x : f32[1,1,28,28]
+      const @w : f32[8,1,5,5] sha256:3f…            contents in a side file, found by hash
+      const @k : i64[2] = [1, -1]                    up to 16 elements stand inline
+      %y : f32[1,8,28,28] = conv(%x, @w, pads=(2, 2, 2, 2))
+      %a : f32[4], %b : i64[4] = top_k(%z, axis=0)
+      %f : f32[4] = fused(%a, %b) {
+        input %p : f32[4]
+        ...
+      }
+      output "y" = %y
+    }
+
+A name that is no plain word is written in double quotes.  Attributes are Python literals; named
+extents inside them are written as expressions.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.errors import AlpenglowError, ParseError
+from alpenglow.ir import dims
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import Array, TensorType
+
+INLINE = 16
+"""Constants of up to this many elements are printed in full."""
+
+WORD = r'(?:[\w.:/$-]+|"(?:[^"\\]|\\.)*")'
+
+
+def print_graph(g: Graph) -> str:
+    """Return the text of `g`."""
+    return "\n".join(_lines(g, Namer()))
+
+
+def parse_graph(text: str, weights: Mapping[str, Array] | None = None) -> Graph:
+    """Read a graph; `weights` holds the constants that are not inline, by SHA-256.
+
+    Raises ParseError with the line where the text breaks the grammar, and TypeRuleError where a
+    node is ill-typed or its printed type is not what its operator infers.
+    """
+    source = Lines(text)
+    header = source.match(rf"graph @({WORD}) {{", "graph @NAME {")
+    g = _parse_body(source, unquote(header[1]), weights or {})
+    source.end()
+    return g
+
+
+def side_weights(g: Graph) -> dict[str, Array]:
+    """Return the constants that the text of `g` refers to by hash."""
+    found = {v.digest: v.array for v in g.constants() if v.array is not None and not inline(v.type)}
+    for node in g.nodes:
+        for region in node.regions:
+            found |= side_weights(region)
+    return found
+
+
+def inline(t: TensorType) -> bool:
+    """Whether a constant of this type is printed in full."""
+    return t.size <= INLINE
+
+
+class Namer:
+    """Gives each value a name that is unique in the text, near its own."""
+
+    def __init__(self) -> None:
+        self.names: dict[Value, str] = {}
+        self.taken: set[str] = set()
+
+    def __call__(self, v: Value | None) -> str:
+        if v is None:
+            return "none"
+        if v not in self.names:
+            mark = "%" if v.array is None else "@"
+            self.names[v] = mark + quote(unique(v.name, self.taken))
+        return self.names[v]
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """Return `name`, or a variant of it, that is not in `taken`, and put it there."""
+    choices = (f"{name}.{i}" if name else str(i) for i in count(0 if not name else 2))
+    chosen = name if name and name not in taken else next(c for c in choices if c not in taken)
+    taken.add(chosen)
+    return chosen
+
+
+def quote(name: str) -> str:
+    return name if re.fullmatch(r"[\w.:/$-]+", name) else json.dumps(name)
+
+
+def unquote(word: str) -> str:
+    return str(json.loads(word)) if word.startswith('"') else word
+
+
+# ── printing ──
+
+
+def _lines(g: Graph, name: Namer) -> Iterator[str]:
+    yield f"graph @{quote(g.name)} {{"
+    for key, v in g.inputs.items():
+        v.name = key
+        yield f"  input {name(v)} : {v.type}"
+    for v in g.constants():
+        yield f"  const {name(v)} : {constant_text(v)}"
+    for n in g.nodes:
+        left = ", ".join(f"{name(v)} : {v.type}" for v in n.results)
+        line = f"  {left} = {application_text(n.op, [name(v) for v in n.inputs])}"
+        if not n.regions:
+            yield line
+            continue
+        for i, region in enumerate(n.regions):
+            inner = list(_lines(region, Namer()))
+            yield (line if i == 0 else "  }") + " {"
+            yield from ("  " + text for text in inner[1:-1])
+        yield "  }"
+    for key, v in g.outputs.items():
+        yield f"  output {quote(key)} = {name(v)}"
+    yield "}"
+
+
+def constant_text(v: Value) -> str:
+    """Return the type of a constant and its contents or their hash."""
+    assert v.array is not None
+    if inline(v.type):
+        return f"{v.type} = {literal(v.array.tolist())}"
+    return f"{v.type} sha256:{v.digest}"
+
+
+def application_text(op: Op, operands: Sequence[str]) -> str:
+    """Return ``op(operands…, attribute=value…)``."""
+    attributes = [f"{k}={literal(v)}" for k, v in op.attributes()]
+    return f"{op.name}({', '.join([*operands, *attributes])})"
+
+
+def literal(value: Any) -> str:
+    """Return an attribute or constant as text that `parse_literal` reads."""
+    if isinstance(value, tuple | list):
+        inside = ", ".join(map(literal, value))
+        if isinstance(value, list):
+            return f"[{inside}]"
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
+    return str(value) if isinstance(value, dims.Sym) else repr(value)
+
+
+# ── parsing ──
+
+
+class Lines:
+    """The lines of a text and where we are in it."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = [line.split("  #")[0].strip() for line in text.splitlines()]
+        self.at = 0
+
+    def peek(self) -> str:
+        while self.at < len(self.lines) and not self.lines[self.at]:
+            self.at += 1
+        return self.lines[self.at] if self.at < len(self.lines) else ""
+
+    def take(self) -> str:
+        line = self.peek()
+        self.at += 1
+        return line
+
+    def match(self, pattern: str, grammar: str) -> re.Match[str]:
+        """Take a line that matches `pattern`, or raise ParseError quoting `grammar`."""
+        line = self.take()
+        found = re.fullmatch(pattern, line)
+        if found is None:
+            raise self.error(f"expected {grammar}", line)
+        return found
+
+    def error(self, message: str, line: str = "") -> ParseError:
+        return ParseError(f"line {self.at}: {message}, found: {line or 'nothing more'}")
+
+    def end(self) -> None:
+        if self.peek():
+            raise self.error("expected the end", self.take())
+
+
+def _parse_body(source: Lines, name: str, weights: Mapping[str, Array]) -> Graph:
+    g = Graph(name)
+    values: dict[str, Value | None] = {"none": None}
+    while (line := source.peek()) not in ("}", "} {"):
+        keyword = line.split(" ", 1)[0]
+        if keyword == "input":
+            m = source.match(rf"input %({WORD}) : (.*)", "input %NAME : TYPE")
+            values["%" + m[1]] = g.input(unquote(m[1]), TensorType.parse(m[2]))
+        elif keyword == "const":
+            m = source.match(rf"const @({WORD}) : (.*)", "const @NAME : TYPE = … or sha256:…")
+            values["@" + m[1]] = parse_constant(g, unquote(m[1]), m[2], weights, source)
+        elif keyword == "output":
+            m = source.match(rf"output ({WORD}) = ([%@]{WORD})", "output NAME = %VALUE")
+            g.output(unquote(m[1]), _lookup(values, m[2], source))
+        else:
+            _parse_node(source, g, values, weights)
+    source.take()
+    return g
+
+
+def parse_constant(
+    g: Graph, name: str, text: str, weights: Mapping[str, Array], source: Lines
+) -> Value:
+    """Read what `constant_text` wrote."""
+    if m := re.fullmatch(r"(\S+) sha256:(\w+)", text):
+        t = TensorType.parse(m[1])
+        if m[2] not in weights:
+            raise source.error("these contents are not among the weights given", text)
+        return g.constant(weights[m[2]].reshape(t.extents), name, t)
+    m = re.fullmatch(r"(\S+) = (.*)", text)
+    if m is None:
+        raise source.error("expected TYPE = CONTENTS or TYPE sha256:HASH", text)
+    t = TensorType.parse(m[1])
+    return g.constant(np.array(parse_literal(m[2]), t.numpy).reshape(t.extents), name, t)
+
+
+def _parse_node(
+    source: Lines, g: Graph, values: dict[str, Value | None], weights: Mapping[str, Array]
+) -> None:
+    line = source.take()
+    m = re.fullmatch(r"(.*?\]|.*? : \w+) = (\w+)\((.*)\)( {)?", line)
+    if m is None:
+        raise source.error("expected %NAME : TYPE = OPERATOR(…)", line)
+    results = re.findall(rf"%({WORD}) : (\w+(?:\[[^\]]*\])?)(?:, |$)", m[1])
+    operands, op = parse_application(m[2], m[3], source)
+    regions: list[Graph] = []
+    if m[4]:
+        regions.append(_parse_body(source, "region", weights))
+        while source.lines[source.at - 1] == "} {":
+            regions.append(_parse_body(source, "region", weights))
+    try:
+        node = g.add(op, [_operand(values, o, source) for o in operands], regions)
+    except AlpenglowError as error:
+        raise error.located(node=line)
+    if [str(v.type) for v in node.results] != [str(TensorType.parse(t)) for _, t in results]:
+        raise source.error(f"{op.name} infers {', '.join(str(v.type) for v in node.results)}", line)
+    for v, (word, _) in zip(node.results, results, strict=True):
+        values["%" + word] = v
+        v.name = unquote(word)
+
+
+def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[str], Op]:
+    """Split ``%a, %b, k=v`` into operands and the operator `name` with its attributes."""
+    if name not in Op.registry:
+        raise source.error(f"no operator is called '{name}'", arguments)
+    operands: list[str] = []
+    rest = arguments
+    while m := re.match(rf"(none|[%@]{WORD})(?:, |$)", rest):
+        operands.append(m[1])
+        rest = rest[m.end() :]
+    try:
+        call = ast.parse(f"f({rest})", mode="eval").body
+    except SyntaxError as error:
+        raise source.error("attributes are no Python literals", arguments) from error
+    assert isinstance(call, ast.Call)
+    cls = Op.registry[name]
+    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    given = {str(k.arg): _from_ast(k.value) for k in call.keywords}
+    if unknown := given.keys() - known:
+        raise source.error(f"{name} has no attribute {', '.join(sorted(unknown))}", arguments)
+    try:
+        return operands, cls(**given)
+    except TypeError as error:
+        raise source.error(f"{name}: {error}", arguments) from error
+
+
+def parse_literal(text: str) -> Any:
+    """Read what `literal` wrote."""
+    return _from_ast(ast.parse(text, mode="eval").body)
+
+
+def _from_ast(tree: ast.expr) -> Any:
+    match tree:
+        case ast.Tuple(elts=items):
+            return tuple(map(_from_ast, items))
+        case ast.List(elts=items):
+            return list(map(_from_ast, items))
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id="inf"):
+            return float("inf")
+        case ast.Name(id="nan"):
+            return float("nan")
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=float(x))):
+            return -x
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
+            return float("-inf")
+    return dims.from_ast(tree)
+
+
+def _operand(values: Mapping[str, Value | None], word: str, source: Lines) -> Value | None:
+    if word not in values:
+        raise source.error("this value is not defined before its use", word)
+    return values[word]
+
+
+def _lookup(values: Mapping[str, Value | None], word: str, source: Lines) -> Value:
+    v = _operand(values, word, source)
+    assert v is not None
+    return v

@@ -1,0 +1,135 @@
+"""Types: an element type and a shape, written ``f32[1,64,56,56]``.
+
+A blocked tensor keeps the elements of axis 1 in groups of a fixed number of lanes, which form
+the last axis: ``f32[1,50/16,56,56,16]`` holds 50 channels in 4 groups of 16.  The lanes past
+the logical extent hold *unspecified* values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from alpenglow.base.errors import ParseError
+from alpenglow.ir import dims
+from alpenglow.ir.dims import Dim, Sym, ceil_div
+
+Array = NDArray[Any]
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "bool": np.dtype(np.bool_),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
+SIGNED = frozenset({"i8", "i16", "i32", "i64"})
+UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
+INTS = SIGNED | UNSIGNED
+NUMBERS = FLOATS | INTS
+ALL = NUMBERS | {"bool"}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and shape; `blocked` is the logical extent of axis 1 in a blocked layout."""
+
+    dtype: str
+    shape: tuple[Dim, ...]
+    blocked: Dim | None = None
+
+    def __post_init__(self) -> None:
+        assert self.dtype in DTYPES, f"no element type is called {self.dtype!r}"
+        if self.blocked is not None:
+            assert self.shape[1] == ceil_div(self.blocked, self.shape[-1]), str(self.shape)
+
+    def __str__(self) -> str:
+        extents = [str(d) for d in self.shape]
+        if self.blocked is not None:
+            extents[1] = f"{self.blocked}/{extents[-1]}"
+        return f"{self.dtype}[{','.join(extents)}]"
+
+    __repr__ = __str__
+
+    @classmethod
+    def parse(cls, text: str) -> TensorType:
+        """Read what `str` wrote, for example ``f32[N,3,224,224]``."""
+        match = re.fullmatch(r"\s*(\w+)\s*(?:\[(.*)\])?\s*", text)
+        if match is None or match[1] not in DTYPES:
+            known = " ".join(DTYPES)
+            raise ParseError(f"'{text}' is no type; expected DTYPE[EXTENTS], DTYPE one of {known}")
+        parts = [p for p in (match[2] or "").split(",") if p.strip()]
+        # A single slash marks blocks; a quotient of extents is written //.
+        blocks = [re.fullmatch(r"(.*[^/])/([^/].*)", p) for p in parts]
+        if len(parts) > 2 and (block := blocks[1]) is not None:
+            extent, lanes = dims.parse(block[1]), dims.parse(block[2])
+            shape = [ceil_div(extent, lanes) if i == 1 else dims.parse(p)
+                     for i, p in enumerate(parts)]  # fmt: skip
+            return cls(match[1], tuple(shape), extent)
+        return cls(match[1], tuple(dims.parse(p) for p in parts))
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def static(self) -> bool:
+        """Whether all extents are numbers."""
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The shape of a static type, as ints."""
+        assert self.static, f"{self} has open extents"
+        return tuple(d for d in self.shape if isinstance(d, int))
+
+    @property
+    def size(self) -> int:
+        """The number of elements of a static type, padding lanes included."""
+        return int(np.prod(self.extents, dtype=np.int64))
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        return DTYPES[self.dtype]
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.numpy.itemsize
+
+    def with_dtype(self, dtype: str) -> TensorType:
+        return replace(self, dtype=dtype)
+
+    def with_shape(self, shape: Iterable[Dim]) -> TensorType:
+        """Return the plain (not blocked) type of this element type and the given shape."""
+        return TensorType(self.dtype, tuple(shape))
+
+    def bind(self, values: Mapping[str, int]) -> TensorType:
+        """Put numbers in place of named extents."""
+        blocked = None if self.blocked is None else dims.bind(self.blocked, values)
+        return TensorType(self.dtype, tuple(dims.bind(d, values) for d in self.shape), blocked)
+
+    def symbols(self) -> set[str]:
+        return {n for d in self.shape if isinstance(d, Sym) for n in dims.names(d)}
+
+
+def type_of(array: Array) -> TensorType:
+    """Return the type of a NumPy array."""
+    assert array.dtype in NAMES, f"no type for {array.dtype}"
+    return TensorType(NAMES[array.dtype], array.shape)

@@ -1,0 +1,471 @@
+"""The kernel language: what one instruction means to a machine.
+
+A kernel is loops, scalar and vector expressions, registers, and typed buffers in an address
+space.  Every renderer (LLVM, OpenCL C) and the NumPy evaluator give it the same meaning:
+
+- An expression has an element type and a number of lanes (1: a scalar).  Operands of `Binary`,
+  `Compare`, `Select` and `Fma` agree in both; `Splat` widens explicitly.
+- Loop indices and addresses are i64.  An address counts elements of its buffer.
+- A `Load` at a scalar address reads `lanes` neighbours; at a vector address it gathers.  Lanes
+  whose `mask` is false are not read and give 0.  A `Store` mirrors this.
+- Integer arithmetic wraps.  `div` and `rem` truncate towards zero; for unsigned and `i64`
+  indices alike.  Shifts by the width or more are the template's mistake.
+- `min` and `max` propagate NaN.  `round` goes to even.
+- A register is a mutable local variable; `Set` assigns it.
+
+A `parallel` loop may run its iterations in any order and on several threads; at most one stands
+in a kernel, outermost and last, and the caller runs any part of it (see the ABI in
+`backends.cpu`).  `vector` says that iterations are independent, `unrolled` asks for unrolling.
+`group` and `thread` are the grid of a GPU: threads of a group share `shared` buffers and meet at
+a `Barrier`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from alpenglow.ir.types import DTYPES, FLOATS, UNSIGNED
+
+Space = Literal["global", "shared", "local"]
+Kind = Literal["serial", "parallel", "vector", "unrolled", "group", "thread"]
+
+BINARY = ("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr", "pow")
+COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+UNARY = (
+    "neg", "abs", "not", "sqrt", "floor", "ceil", "round", "trunc",
+    "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
+)  # fmt: skip
+"""The second line is transcendental: a renderer may call the platform's library for them.
+Formulas in f32 reach the polynomials of `kernel.math` instead."""
+REDUCE = ("add", "mul", "min", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """An operand or a local array.  `align` is in bytes (0: that of one element).
+
+    `size` counts elements and is given for `shared` and `local` arrays only.
+    """
+
+    name: str
+    dtype: str
+    mutable: bool = False
+    space: Space = "global"
+    align: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expr:
+    """The root of expressions.  Python's + - * // % < and == build index arithmetic."""
+
+    @property
+    def dtype(self) -> str:
+        raise AssertionError("an expression says its element type")
+
+    @property
+    def lanes(self) -> int:
+        raise AssertionError("an expression says its lanes")
+
+    def __add__(self, other: Expr | int) -> Expr:
+        return fold("add", self, lift(other))
+
+    def __radd__(self, other: int) -> Expr:
+        return fold("add", lift(other), self)
+
+    def __sub__(self, other: Expr | int) -> Expr:
+        return fold("sub", self, lift(other))
+
+    def __rsub__(self, other: int) -> Expr:
+        return fold("sub", lift(other), self)
+
+    def __mul__(self, other: Expr | int) -> Expr:
+        return fold("mul", self, lift(other))
+
+    def __rmul__(self, other: int) -> Expr:
+        return fold("mul", lift(other), self)
+
+    def __floordiv__(self, other: Expr | int) -> Expr:
+        return fold("div", self, lift(other))
+
+    def __mod__(self, other: Expr | int) -> Expr:
+        return fold("rem", self, lift(other))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Const(Expr):
+    """A number in all lanes."""
+
+    value: int | float | bool
+    dtype: str = "i64"
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Index(Expr):
+    """The variable of a loop, or a run-time extent of the kernel."""
+
+    name: str
+
+    @property
+    def dtype(self) -> str:
+        return "i64"
+
+    @property
+    def lanes(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Register(Expr):
+    """A mutable local variable."""
+
+    name: str
+    dtype: str
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lanes(Expr):
+    """The vector 0, 1, … lanes-1 of i64."""
+
+    lanes: int
+
+    @property
+    def dtype(self) -> str:
+        return "i64"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unary(Expr):
+    op: str
+    x: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.x.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.x.lanes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binary(Expr):
+    op: str
+    x: Expr
+    y: Expr
+
+    def __post_init__(self) -> None:
+        alike(self.op, self.x, self.y)
+
+    @property
+    def dtype(self) -> str:
+        return self.x.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.x.lanes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compare(Expr):
+    """A comparison; false for NaN, except `ne`."""
+
+    op: str
+    x: Expr
+    y: Expr
+
+    def __post_init__(self) -> None:
+        alike(self.op, self.x, self.y)
+
+    @property
+    def dtype(self) -> str:
+        return "bool"
+
+    @property
+    def lanes(self) -> int:
+        return self.x.lanes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fma(Expr):
+    """x * y + z, rounded once."""
+
+    x: Expr
+    y: Expr
+    z: Expr
+
+    def __post_init__(self) -> None:
+        alike("fma", self.x, self.y)
+        alike("fma", self.x, self.z)
+
+    @property
+    def dtype(self) -> str:
+        return self.x.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.x.lanes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Select(Expr):
+    """x where the condition holds, else y; both are evaluated."""
+
+    condition: Expr
+    x: Expr
+    y: Expr
+
+    def __post_init__(self) -> None:
+        alike("select", self.x, self.y)
+        assert self.condition.dtype == "bool" and self.condition.lanes == self.x.lanes
+
+    @property
+    def dtype(self) -> str:
+        return self.x.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.x.lanes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Convert(Expr):
+    """x as another element type: float to int truncates and wraps, to bool asks for != 0."""
+
+    x: Expr
+    dtype: str
+
+    @property
+    def lanes(self) -> int:
+        return self.x.lanes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bitcast(Expr):
+    """The bits of x read as another element type of the same width."""
+
+    x: Expr
+    dtype: str
+
+    def __post_init__(self) -> None:
+        assert DTYPES[self.dtype].itemsize == DTYPES[self.x.dtype].itemsize
+
+    @property
+    def lanes(self) -> int:
+        return self.x.lanes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Splat(Expr):
+    """A scalar in every lane."""
+
+    x: Expr
+    lanes: int
+
+    @property
+    def dtype(self) -> str:
+        return self.x.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load(Expr):
+    """`lanes` elements from `at` on (scalar address), or one an address (vector address)."""
+
+    buffer: Buffer
+    at: Expr
+    lanes: int = 1
+    mask: Expr | None = None
+
+    def __post_init__(self) -> None:
+        assert self.at.dtype == "i64" and self.at.lanes in (1, self.lanes)
+
+    @property
+    def dtype(self) -> str:
+        return self.buffer.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduce(Expr):
+    """All lanes of x combined into a scalar, pairwise from the halves."""
+
+    op: str
+    x: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.x.dtype
+
+    @property
+    def lanes(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shuffle(Expr):
+    """Lane i of the result is lane order[i] of x."""
+
+    x: Expr
+    order: tuple[int, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.x.dtype
+
+    @property
+    def lanes(self) -> int:
+        return len(self.order)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intrinsic(Expr):
+    """A machine operation with a scalar definition; `kernel.intrinsics` lists them."""
+
+    name: str
+    args: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.args[0].dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.args[0].lanes
+
+
+# ── statements ──
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Set:
+    register: Register
+    value: Expr
+
+    def __post_init__(self) -> None:
+        alike("set", self.register, self.value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    buffer: Buffer
+    at: Expr
+    value: Expr
+    mask: Expr | None = None
+
+    def __post_init__(self) -> None:
+        assert self.buffer.mutable, f"{self.buffer.name} is read-only"
+        assert self.buffer.dtype == self.value.dtype, f"{self.buffer} := {self.value.dtype}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Atomic:
+    """buffer[at] = buffer[at] op value, indivisibly; op is add, min or max."""
+
+    op: str
+    buffer: Buffer
+    at: Expr
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All threads of a group wait for each other."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class For:
+    """index = 0, 1, … extent-1."""
+
+    index: Index
+    extent: Expr
+    body: tuple[Stmt, ...]
+    kind: Kind = "serial"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class If:
+    condition: Expr
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class While:
+    condition: Expr
+    body: tuple[Stmt, ...]
+
+
+Stmt = Set | Store | Atomic | Barrier | For | If | While
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A function on `buffers` (its operands, in order) and run-time `extents`."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    extents: tuple[Index, ...]
+    arrays: tuple[Buffer, ...]
+    body: tuple[Stmt, ...]
+
+    @property
+    def parallel(self) -> For | None:
+        """The parallel loop that callers may split, if there is one."""
+        last = self.body[-1] if self.body else None
+        return last if isinstance(last, For) and last.kind == "parallel" else None
+
+
+def alike(what: str, x: Expr, y: Expr) -> None:
+    """Assert that two operands agree in element type and lanes."""
+    assert (x.dtype, x.lanes) == (y.dtype, y.lanes), (
+        f"{what}: {x.dtype}x{x.lanes} with {y.dtype}x{y.lanes}"
+    )
+
+
+def lift(x: Expr | int) -> Expr:
+    """Return an int as an i64 constant."""
+    return x if isinstance(x, Expr) else Const(int(x))
+
+
+def fold(op: str, x: Expr, y: Expr) -> Expr:
+    """Build `x op y`, folding constants and neutral elements of integer arithmetic."""
+    if y.lanes != x.lanes:
+        x, y = (Splat(x, y.lanes), y) if x.lanes == 1 else (x, Splat(y, x.lanes))
+    if x.dtype in FLOATS:
+        return Binary(op, x, y)
+    match op, x, y:
+        case "add" | "sub", _, Const(value=0):
+            return x
+        case "add", Const(value=0), _:
+            return y
+        case "mul" | "div", _, Const(value=1):
+            return x
+        case "mul", Const(value=1), _:
+            return y
+        case "mul", _, Const(value=0):
+            return y
+        case ("mul" | "div" | "rem"), Const(value=0), _:
+            return x
+        case "rem", _, Const(value=1):
+            return Const(0, x.dtype, x.lanes)
+        case _, Const(value=int(a)), Const(value=int(b)):
+            return Const(_INTEGER[op](a, b), x.dtype, x.lanes)
+        case "add", Binary("add", inner, Const(value=int(a))), Const(value=int(b)):
+            return inner + Const(a + b, x.dtype, x.lanes)
+    return Binary(op, x, y)
+
+
+def signed(dtype: str) -> bool:
+    """Whether integer operations on `dtype` are the signed ones."""
+    return dtype not in UNSIGNED and dtype != "bool"
+
+
+_INTEGER = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: int(a / b) if (a < 0) != (b < 0) else a // b,
+    "rem": lambda a, b: a - b * (int(a / b) if (a < 0) != (b < 0) else a // b),
+}
