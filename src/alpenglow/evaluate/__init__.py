@@ -1,1 +1,5 @@
+"""Runs a graph in NumPy: for constant folding, for validating passes, and as the reference."""
 
+from alpenglow.evaluate.run import apply, evaluate
+
+__all__ = ["apply", "evaluate"]

@@ -138,10 +138,10 @@ class NumpyMath:
 
 def _integer_power(x: Any, y: Any) -> Any:
     """Raise integers to integers by squaring, wrapping; a negative exponent truncates."""
-    result, base, rest = np.ones_like(x + y, dtype=x.dtype), x, np.maximum(y, 0).astype(np.int64)
+    result, base, rest = np.ones_like(x + y, dtype=x.dtype), x, np.maximum(y, 0).astype(np.uint64)
     while np.any(rest):
-        result = np.where(rest & 1, result * base, result)
-        base, rest = base * base, rest >> 1
+        result = np.where(rest & np.uint64(1), result * base, result)
+        base, rest = base * base, rest >> np.uint64(1)
     unit = np.where(x == 1, 1, np.where(x == -1, np.where(y & 1, -1, 1), 0)).astype(x.dtype)
     return np.where(y < 0, unit, result)
 

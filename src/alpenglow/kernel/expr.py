@@ -22,6 +22,7 @@ a `Barrier`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -233,7 +234,11 @@ class Select(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Convert(Expr):
-    """x as another element type: float to int truncates and wraps, to bool asks for != 0."""
+    """x as another element type; to bool asks for != 0.
+
+    A float becomes an integer by truncation to i64 (if that, u32 or u64 is wanted) or else i32;
+    what does not fit there, NaN too, gives the least integer.  A narrower integer then wraps.
+    """
 
     x: Expr
     dtype: str
@@ -446,14 +451,14 @@ def fold(op: str, x: Expr, y: Expr) -> Expr:
             return y
         case "mul", _, Const(value=0):
             return y
-        case ("mul" | "div" | "rem"), Const(value=0), _:
+        case (("mul" | "div" | "rem"), Const(value=0), _):
             return x
         case "rem", _, Const(value=1):
             return Const(0, x.dtype, x.lanes)
-        case _, Const(value=int(a)), Const(value=int(b)):
-            return Const(_INTEGER[op](a, b), x.dtype, x.lanes)
+        case _, Const(value=int(a)), Const(value=int(b)) if b or op not in ("div", "rem"):
+            return Const(_wrapped(_INTEGER[op](a, b), x.dtype), x.dtype, x.lanes)
         case "add", Binary("add", inner, Const(value=int(a))), Const(value=int(b)):
-            return inner + Const(a + b, x.dtype, x.lanes)
+            return inner + Const(_wrapped(a + b, x.dtype), x.dtype, x.lanes)
     return Binary(op, x, y)
 
 
@@ -462,10 +467,22 @@ def signed(dtype: str) -> bool:
     return dtype not in UNSIGNED and dtype != "bool"
 
 
-_INTEGER = {
+def _wrapped(value: int, dtype: str) -> int:
+    """Return `value` modulo the width of `dtype`."""
+    width = 8 * DTYPES[dtype].itemsize
+    low = value & ((1 << width) - 1)
+    return low - (1 << width) if signed(dtype) and low >> (width - 1) else low
+
+
+def _quotient(a: int, b: int) -> int:
+    """Return a / b, truncated towards zero."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+_INTEGER: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
-    "div": lambda a, b: int(a / b) if (a < 0) != (b < 0) else a // b,
-    "rem": lambda a, b: a - b * (int(a / b) if (a < 0) != (b < 0) else a // b),
+    "div": _quotient,
+    "rem": lambda a, b: a - b * _quotient(a, b),
 }

@@ -81,7 +81,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Layout:
-    """An order of the blocks that are not empty, and the (bottom, top) where first fit puts each."""
+    """An order of the blocks (no empty ones), and the (bottom, top) where first fit puts each."""
 
     order: list[int]
     spans: list[tuple[int, int]]

@@ -1,0 +1,54 @@
+# Everything a newcomer runs. Needs make and Python 3.11 or newer; all else goes into .venv.
+
+PYTHON ?= python3
+JOBS ?= 2
+DEMO_MODELS = data squeezenet11 style26
+
+BIN = .venv/bin
+TIMED = $(PYTHON) tools/timed.py .venv/times
+
+help:
+	@echo "make demo          fetch a few models, compile them and show what they do"
+	@echo "make test          fetch the models and run the tests"
+	@echo "make test-offline  run the tests that need no models"
+	@echo "make test-all      ruff, mypy, import-linter, then all tests, with every pass checked"
+	@echo "make models        fetch the models and data into .models"
+	@echo "make clean         remove .venv, .models and what the tools leave behind"
+	@echo "PYTHON=python3.13 chooses the interpreter, JOBS=4 the number of test processes."
+
+demo: .venv/demo.stamp
+	@rm -f .venv/times
+	@$(BIN)/python tools/fetch_models.py $(DEMO_MODELS)
+	@$(BIN)/python tools/demo.py
+
+models: .venv/dev.stamp
+	@$(TIMED) models $(BIN)/python tools/fetch_models.py; \
+	status=$$?; $(TIMED); exit $$status
+
+test: .venv/dev.stamp
+	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
+	$(TIMED) tests $(BIN)/python -m pytest -n $(JOBS) -m "not slow"; \
+	status=$$?; $(TIMED); exit $$status
+
+test-offline: .venv/dev.stamp
+	@$(TIMED) tests $(BIN)/python -m pytest -n $(JOBS) -m "not models and not slow"; \
+	status=$$?; $(TIMED); exit $$status
+
+test-all: .venv/dev.stamp
+	@$(TIMED) ruff $(BIN)/ruff check . && \
+	$(TIMED) mypy $(BIN)/mypy && \
+	$(TIMED) lint-imports $(BIN)/lint-imports && \
+	$(TIMED) models $(BIN)/python tools/fetch_models.py && \
+	ALPENGLOW_CHECK=1 $(TIMED) tests $(BIN)/python -m pytest -n $(JOBS); \
+	status=$$?; $(TIMED); exit $$status
+
+clean:
+	rm -rf .venv .models .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+.venv/demo.stamp: pyproject.toml
+	@$(TIMED) install sh tools/install.sh $(PYTHON) demo
+
+.venv/dev.stamp: pyproject.toml
+	@$(TIMED) install sh tools/install.sh $(PYTHON) dev
+
+.PHONY: help demo models test test-offline test-all clean

@@ -1,0 +1,523 @@
+"""Kernel language to LLVM IR text.
+
+A kernel NAME becomes ``void NAME(ptr args, i64 begin, i64 end)``.  `args` points to slots of 8
+bytes: the addresses of the buffers, in order, then the run-time extents.  The parallel loop, if
+there is one, runs from `begin` to `end`, everything before it in full; without one, the whole
+body runs.  The work is in a second function that takes the slots as parameters, because LLVM
+knows only of parameters that they do not alias.
+
+Registers are stack slots here; LLVM promotes them to values.  In memory a bool is a byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from alpenglow.backends.cpu.spelling import (
+    BINARY,
+    COMPARE,
+    EXTREMES,
+    INTRINSICS,
+    SCALAR,
+    alignment,
+    constant,
+    family,
+    memory,
+    overload,
+    places,
+    suffix,
+    typed,
+    vector,
+)
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.ir.types import DTYPES, FLOATS
+from alpenglow.kernel.expr import (
+    Atomic,
+    Barrier,
+    Binary,
+    Bitcast,
+    Buffer,
+    Compare,
+    Const,
+    Convert,
+    Expr,
+    Fma,
+    For,
+    If,
+    Index,
+    Intrinsic,
+    Kernel,
+    Lanes,
+    Load,
+    Reduce,
+    Register,
+    Select,
+    Set,
+    Shuffle,
+    Splat,
+    Stmt,
+    Store,
+    Unary,
+    While,
+    signed,
+)
+
+INTERFACE = "(ptr noalias %args, i64 %begin, i64 %end)"
+ATTRIBUTES = 'nounwind "prefer-vector-width"="512"'
+
+
+def render(kernel: Kernel, *, fast: bool = True, aliased: frozenset[str] = frozenset()) -> str:
+    """Return `kernel` as an LLVM module.
+
+    `fast` lets LLVM contract and reassociate float operations, never assume finite ones.
+    `aliased` names the read-only buffers that may be the same memory as a mutable one.
+    """
+    return "\n".join([*_entry(kernel), *_Body(kernel, fast).render(aliased)]) + "\n"
+
+
+def _entry(kernel: Kernel) -> list[str]:
+    """Return the function that unpacks the slots."""
+    lines = [f'define void @"{kernel.name}"{INTERFACE} {ATTRIBUTES} {{']
+    given = []
+    for slot in range(len(kernel.buffers) + len(kernel.extents)):
+        type_ = "ptr" if slot < len(kernel.buffers) else "i64"
+        lines.append(f"  %p{slot} = getelementptr inbounds i64, ptr %args, i64 {slot}")
+        lines.append(f"  %s{slot} = load {type_}, ptr %p{slot}, align 8")
+        given.append(f"{type_} %s{slot}")
+    arguments = ", ".join([*given, "i64 %begin", "i64 %end"])
+    lines += [f'  call void @"{kernel.name}.body"({arguments})', "  ret void", "}", ""]
+    return lines
+
+
+def _parameters(kernel: Kernel, aliased: frozenset[str]) -> str:
+    """Return the parameters of the body, saying of each buffer what LLVM may believe."""
+    parameters = []
+    for b in kernel.buffers:
+        # One aliased operand suffices to take the promise from all that are written.
+        alone = "" if b.name in aliased or (aliased and b.mutable) else "noalias "
+        access = "" if b.mutable else "readonly "
+        parameters.append(f'ptr {alone}{access}captures(none) align {alignment(b)} %"b.{b.name}"')
+    parameters += [f'i64 %"n.{n.name}"' for n in kernel.extents]
+    return ", ".join([*parameters, "i64 %begin", "i64 %end"])
+
+
+class _Body:
+    """Renders the body of one kernel: lines, in the order of execution."""
+
+    def __init__(self, kernel: Kernel, fast: bool) -> None:
+        self.kernel = kernel
+        self.flags = " reassoc contract" if fast else ""
+        self.lines: list[str] = []
+        self.slots: dict[str, str] = {}
+        self.indices = {n.name: f'%"n.{n.name}"' for n in kernel.extents}
+        self.metadata: list[str] = []
+        self.groups: list[int] = []
+        self.access = ""
+        self.label = "entry"
+        self.count = 0
+
+    def render(self, aliased: frozenset[str]) -> list[str]:
+        arrays = [self.array(a) for a in self.kernel.arrays]
+        self.block(self.kernel.body, self.kernel.parallel)
+        name, parameters = self.kernel.name, _parameters(self.kernel, aliased)
+        return [
+            # Not inlined: parameters say more plainly what does not alias than metadata does.
+            f'define internal void @"{name}.body"({parameters}) noinline {ATTRIBUTES} {{',
+            "entry:",
+            *arrays,
+            *(f'  %"r.{name}" = alloca {type_}' for name, type_ in self.slots.items()),
+            *self.lines,
+            "  ret void",
+            "}",
+            *(f"!{i} = {text}" for i, text in enumerate(self.metadata)),
+        ]
+
+    def array(self, a: Buffer) -> str:
+        if a.space != "local":
+            raise UnsupportedError(f"the CPU has no {a.space} arrays (kernel {self.kernel.name})")
+        return f'  %"b.{a.name}" = alloca [{a.size} x {memory(a.dtype)}], align {alignment(a)}'
+
+    # ── lines ──
+
+    def emit(self, text: str) -> str:
+        """Add an instruction; returns the name of its value."""
+        self.count += 1
+        value = f"%v{self.count}"
+        self.lines.append(f"  {value} = {text}")
+        return value
+
+    def open(self, label: str) -> None:
+        """Begin a basic block."""
+        self.lines.append(f"{label}:")
+        self.label = label
+
+    def fresh(self, *names: str) -> list[str]:
+        """Return new labels."""
+        self.count += 1
+        return [f"{name}{self.count}" for name in names]
+
+    def note(self, text: str) -> int:
+        """Add a metadata node; returns its number."""
+        self.metadata.append(text)
+        return len(self.metadata) - 1
+
+    # ── statements ──
+
+    def block(self, body: tuple[Stmt, ...], parallel: For | None = None) -> None:
+        for s in body:
+            match s:
+                case Set(register, value):
+                    type_ = typed(register)
+                    self.slots[register.name] = type_
+                    self.lines.append(
+                        f'  store {type_} {self.value(value)}, ptr %"r.{register.name}"'
+                    )
+                case Store():
+                    self.store(s)
+                case For():
+                    self.loop(s, s is parallel)
+                case If():
+                    self.branch(s)
+                case While():
+                    self.repeat(s)
+                case Atomic():
+                    self.atomic(s)
+                case Barrier():
+                    raise UnsupportedError(f"the CPU has no barrier (kernel {self.kernel.name})")
+
+    def loop(self, loop: For, parallel: bool) -> None:
+        if loop.kind in ("group", "thread"):
+            raise UnsupportedError(f"the CPU has no {loop.kind}s (kernel {self.kernel.name})")
+        assert parallel or loop.kind != "parallel", "a parallel loop is outermost and last"
+        begin, end = ("%begin", "%end") if parallel else ("0", self.value(loop.extent))
+        head, exit_ = self.fresh("loop", "done")
+        if isinstance(loop.extent, Const) and loop.extent.value > 0 and not parallel:
+            self.lines.append(f"  br label %{head}")
+        else:
+            some = self.emit(f"icmp slt i64 {begin}, {end}")
+            self.lines.append(f"  br i1 {some}, label %{head}, label %{exit_}")
+        before, slot = self.label, len(self.lines) + 1
+        self.open(head)
+        index = self.emit("")
+        outer = self.indices.get(loop.index.name), self.access
+        self.indices[loop.index.name] = index
+        hints = self.hints(loop)
+        self.block(loop.body)
+        following = self.emit(f"add nuw nsw i64 {index}, 1")
+        self.lines[slot] = f"  {index} = phi i64 [{begin}, %{before}], [{following}, %{self.label}]"
+        more = self.emit(f"icmp slt i64 {following}, {end}")
+        self.lines.append(f"  br i1 {more}, label %{head}, label %{exit_}{hints}")
+        self.open(exit_)
+        if loop.kind in ("vector", "parallel"):
+            self.groups.pop()
+            self.access = outer[1]
+        if outer[0] is not None:
+            self.indices[loop.index.name] = outer[0]
+
+    def hints(self, loop: For) -> str:
+        """Return what the back edge of a loop tells LLVM; starts the group of its accesses."""
+        properties = []
+        if loop.kind in ("vector", "parallel"):
+            group = self.note("distinct !{}")
+            self.groups.append(group)
+            tag = group
+            if len(self.groups) > 1:
+                tag = self.note("!{" + ", ".join(f"!{g}" for g in self.groups) + "}")
+            self.access = f", !llvm.access.group !{tag}"
+            properties.append(self.note(f'!{{!"llvm.loop.parallel_accesses", !{group}}}'))
+        if loop.kind == "vector":
+            properties.append(self.note('!{!"llvm.loop.vectorize.enable", i1 true}'))
+        if loop.kind == "unrolled":
+            how = "full" if isinstance(loop.extent, Const) else "enable"
+            properties.append(self.note(f'!{{!"llvm.loop.unroll.{how}"}}'))
+        if not properties:
+            return ""
+        own = len(self.metadata)
+        self.note("distinct !{" + ", ".join(f"!{n}" for n in [own, *properties]) + "}")
+        return f", !llvm.loop !{own}"
+
+    def branch(self, s: If) -> None:
+        then, orelse, join = self.fresh("then", "else", "join")
+        condition = self.value(s.condition)
+        last = orelse if s.orelse else join
+        self.lines.append(f"  br i1 {condition}, label %{then}, label %{last}")
+        for label, body in ((then, s.then), (orelse, s.orelse)):
+            if body or label == then:
+                self.open(label)
+                self.block(body)
+                self.lines.append(f"  br label %{join}")
+        self.open(join)
+
+    def repeat(self, s: While) -> None:
+        head, body, exit_ = self.fresh("while", "body", "done")
+        self.lines.append(f"  br label %{head}")
+        self.open(head)
+        self.lines.append(f"  br i1 {self.value(s.condition)}, label %{body}, label %{exit_}")
+        self.open(body)
+        self.block(s.body)
+        self.lines.append(f"  br label %{head}")
+        self.open(exit_)
+
+    def guarded(self, mask: Expr, action: Callable[[], str]) -> tuple[str, str, str]:
+        """Run `action` where the scalar `mask` holds; returns its value and the two origins."""
+        then, join = self.fresh("then", "join")
+        condition, before = self.value(mask), self.label
+        self.lines.append(f"  br i1 {condition}, label %{then}, label %{join}")
+        self.open(then)
+        value, after = action(), self.label
+        self.lines.append(f"  br label %{join}")
+        self.open(join)
+        return value, after, before
+
+    # ── memory ──
+
+    def address(self, buffer: Buffer, at: Expr, inbounds: bool) -> str:
+        kind = "inbounds " if inbounds else ""
+        index = f"{typed(at)} {self.value(at, index=True)}"
+        return self.emit(
+            f'getelementptr {kind}{memory(buffer.dtype)}, ptr %"b.{buffer.name}", {index}'
+        )
+
+    def load(self, e: Load) -> str:
+        if e.mask is not None and e.lanes == 1:
+            plain = Load(e.buffer, e.at)
+            value, after, before = self.guarded(e.mask, lambda: self.load(plain))
+            zero = "zeroinitializer"
+            return self.emit(f"phi {typed(e)} [{value}, %{after}], [{zero}, %{before}]")
+        size = DTYPES[e.dtype].itemsize
+        kind = vector(memory(e.dtype), e.lanes)
+        at = self.address(e.buffer, e.at, e.mask is None)
+        if e.at.lanes == 1 and e.mask is None:
+            raw = self.emit(f"load {kind}, ptr {at}, align {size}{self.access}")
+        else:
+            mask = "splat (i1 true)" if e.mask is None else self.value(e.mask)
+            what, where = places("load", "gather", e.at)
+            raw = self.emit(
+                f"call {kind} @llvm.masked.{what}.{suffix(e)}.{where[0]}({where[1]} align {size} "
+                f"{at}, <{e.lanes} x i1> {mask}, {kind} zeroinitializer){self.access}"
+            )
+        return self.emit(f"icmp ne {kind} {raw}, zeroinitializer") if e.dtype == "bool" else raw
+
+    def store(self, s: Store) -> None:
+        if s.mask is not None and s.value.lanes == 1:
+            self.guarded(s.mask, lambda: self.put(s.buffer, s.at, s.value, None))
+        else:
+            self.put(s.buffer, s.at, s.value, s.mask)
+
+    def put(self, buffer: Buffer, at: Expr, e: Expr, mask: Expr | None) -> str:
+        size = DTYPES[e.dtype].itemsize
+        kind = vector(memory(e.dtype), e.lanes)
+        value = self.value(e)
+        if e.dtype == "bool":
+            value = self.emit(f"zext {typed(e)} {value} to {kind}")
+        place = self.address(buffer, at, mask is None)
+        if at.lanes == 1 and mask is None:
+            self.lines.append(f"  store {kind} {value}, ptr {place}, align {size}{self.access}")
+            return value
+        lanes = "splat (i1 true)" if mask is None else self.value(mask)
+        what, where = places("store", "scatter", at)
+        self.lines.append(
+            f"  call void @llvm.masked.{what}.{suffix(e)}.{where[0]}({kind} {value}, {where[1]} "
+            f"align {size} {place}, <{e.lanes} x i1> {lanes}){self.access}"
+        )
+        return value
+
+    def atomic(self, s: Atomic) -> None:
+        if s.buffer.space == "shared":
+            raise UnsupportedError(f"the CPU has no shared arrays (kernel {self.kernel.name})")
+        assert s.value.lanes == 1 and s.value.dtype != "bool", "an atomic operation is scalar"
+        if s.value.dtype in FLOATS:
+            op = {"add": "fadd", "min": "fminimum", "max": "fmaximum"}[s.op]
+        else:
+            op = s.op if s.op == "add" else ("" if signed(s.value.dtype) else "u") + s.op
+        value, place = self.value(s.value), self.address(s.buffer, s.at, True)
+        self.lines.append(f"  atomicrmw {op} ptr {place}, {typed(s.value)} {value} monotonic")
+
+    # ── expressions ──
+
+    def value(self, e: Expr, index: bool = False) -> str:
+        """Return the operand that holds `e`.  What is part of an address does not overflow."""
+        match e:
+            case Const():
+                return constant(e)
+            case Index(name):
+                return self.indices[name]
+            case Register(name):
+                return self.emit(f'load {typed(e)}, ptr %"r.{name}"')
+            case Binary(op, x, y):
+                a, b = self.value(x, index), self.value(y, index)
+                return self.binary(op, e.dtype, e.lanes, a, b, index)
+            case Load():
+                return self.load(e)
+            case Fma(x, y, z):
+                # No flags: an Fma is there because it is rounded once.
+                kind, a, b, c = typed(e), self.value(x), self.value(y), self.value(z)
+                return self.emit(
+                    f"call {kind} @llvm.fma.{suffix(e)}({kind} {a}, {kind} {b}, {kind} {c})"
+                )
+            case Select(condition, x, y):
+                flag, a, b = self.value(condition), self.value(x), self.value(y)
+                choice = f"{typed(condition)} {flag}, {typed(x)} {a}, {typed(y)} {b}"
+                return self.emit(f"select {choice}")
+            case Compare(op, x, y):
+                a, b = self.value(x), self.value(y)
+                return self.emit(f"{COMPARE[family(x.dtype)][op]} {typed(x)} {a}, {b}")
+            case Splat(x, lanes):
+                return self.splat(self.value(x, index), x.dtype, lanes)
+            case Unary(op, x):
+                return self.unary(op, e, self.value(x))
+            case Convert(x, dtype):
+                return self.convert(self.value(x), x.dtype, dtype, e.lanes)
+            case Bitcast(x, dtype):
+                return self.bitcast(self.value(x), x.dtype, dtype, e.lanes)
+            case Lanes(lanes):
+                return "<" + ", ".join(f"i64 {i}" for i in range(lanes)) + ">"
+            case Reduce(op, x):
+                return self.reduce(op, x)
+            case Shuffle(x, order):
+                return self.shuffle(self.value(x), x, order)
+            case Intrinsic(name, args):
+                return self.intrinsic(name, args)
+        raise AssertionError(f"no such expression: {e}")
+
+    def binary(self, op: str, dtype: str, lanes: int, a: str, b: str, index: bool = False) -> str:
+        kind = vector(SCALAR[dtype], lanes)
+        if op in ("min", "max", "pow"):
+            return self.call(EXTREMES[family(dtype)][op], dtype, lanes, a, b)
+        mnemonic = BINARY[family(dtype)][op]
+        if dtype in FLOATS:
+            return self.emit(f"{mnemonic}{self.flags} {kind} {a}, {b}")
+        exact = " nsw" if index and op in ("add", "sub", "mul") else ""
+        return self.emit(f"{mnemonic}{exact} {kind} {a}, {b}")
+
+    def call(self, name: str, dtype: str, lanes: int, *operands: str) -> str:
+        """Call the overload of an intrinsic whose operands and result are of one type."""
+        kind = vector(SCALAR[dtype], lanes)
+        flags = self.flags if dtype in FLOATS else ""
+        # The sign of a zero extremum is open: one instruction instead of five.
+        flags += " nsz" if name in ("llvm.minimum", "llvm.maximum") else ""
+        given = ", ".join(f"{kind} {x}" for x in operands)
+        return self.emit(f"call{flags} {kind} @{name}.{overload(dtype, lanes)}({given})")
+
+    def unary(self, op: str, e: Unary, x: str) -> str:
+        kind, dtype, lanes = typed(e), e.dtype, e.lanes
+        if dtype in FLOATS:
+            if op == "neg":
+                return self.emit(f"fneg {kind} {x}")
+            name = {"abs": "fabs", "round": "roundeven"}.get(op, op)
+            return self.call(f"llvm.{name}", dtype, lanes, x)
+        match op:
+            case "neg":
+                return self.emit(f"sub {kind} zeroinitializer, {x}")
+            case "not":
+                return self.emit(f"xor {kind} {x}, {constant(Const(-1, dtype, lanes))}")
+            case "abs" if signed(dtype):
+                return self.emit(f"call {kind} @llvm.abs.{suffix(e)}({kind} {x}, i1 false)")
+            case "abs" | "floor" | "ceil" | "round" | "trunc":
+                return x
+        raise AssertionError(f"{op} of {dtype}")
+
+    def convert(self, x: str, source: str, target: str, lanes: int) -> str:
+        if source == target:
+            return x
+        a, b = vector(SCALAR[source], lanes), vector(SCALAR[target], lanes)
+        if target == "bool":
+            test = "fcmp une" if source in FLOATS else "icmp ne"
+            return self.emit(f"{test} {a} {x}, zeroinitializer")
+        if "f32" not in (source, target) and {source, target} & {"f16", "bf16"}:
+            # The short floats go through f32, which machines convert without a library.
+            return self.convert(self.convert(x, source, "f32", lanes), "f32", target, lanes)
+        if source in FLOATS and target not in FLOATS:
+            return self.truncate(x, source, target, lanes)
+        size, wanted = DTYPES[source].itemsize, DTYPES[target].itemsize
+        if source in FLOATS:
+            op = "fpext" if wanted > size else "fptrunc"
+        elif target in FLOATS:
+            op = "sitofp" if signed(source) else "uitofp"
+        elif source != "bool" and size >= wanted:
+            op = "trunc"
+        else:
+            op = "sext" if signed(source) else "zext"
+        return x if a == b else self.emit(f"{op} {a} {x} to {b}")
+
+    def truncate(self, x: str, source: str, target: str, lanes: int) -> str:
+        """Convert a float to an integer: through i32 or i64, as x86 and NumPy do it.
+
+        What does not fit, NaN too, gives the least integer; LLVM alone would leave it open.
+        """
+        kind = vector(SCALAR[source], lanes)
+        if target == "u64":
+            top = constant(Const(2.0**63, source, lanes))
+            high = self.emit(f"fcmp oge {kind} {x}, {top}")
+            low = self.emit(f"fsub {kind} {x}, {top}")
+            mask = f"select {vector('i1', lanes)} {high}"
+            part = self.emit(f"{mask}, {kind} {low}, {kind} {x}")
+            whole = self.truncate(part, source, "i64", lanes)
+            bit = constant(Const(-(2**63), "i64", lanes))
+            long = vector("i64", lanes)
+            flip = self.emit(f"{mask}, {long} {bit}, {long} zeroinitializer")
+            return self.emit(f"xor {long} {whole}, {flip}")
+        through = "i64" if target in ("i64", "u32") else "i32"
+        limit = 2.0 ** (DTYPES[through].itemsize * 8 - 1)
+        size = self.call("llvm.fabs", source, lanes, x)
+        fits = self.emit(f"fcmp olt {kind} {size}, {constant(Const(limit, source, lanes))}")
+        least = constant(Const(-limit, source, lanes))
+        safe = self.emit(f"select {vector('i1', lanes)} {fits}, {kind} {x}, {kind} {least}")
+        whole = self.emit(f"fptosi {kind} {safe} to {vector(SCALAR[through], lanes)}")
+        return self.convert(whole, through, target, lanes)
+
+    def bitcast(self, x: str, source: str, target: str, lanes: int) -> str:
+        if "bool" in (source, target):
+            return self.convert(x, source, target, lanes)
+        a, b = vector(SCALAR[source], lanes), vector(SCALAR[target], lanes)
+        return x if a == b else self.emit(f"bitcast {a} {x} to {b}")
+
+    def splat(self, x: str, dtype: str, lanes: int) -> str:
+        if lanes == 1:
+            return x
+        kind = SCALAR[dtype]
+        if not x.startswith("%"):
+            return f"splat ({kind} {x})"
+        one = self.emit(f"insertelement <{lanes} x {kind}> poison, {kind} {x}, i64 0")
+        whole = f"<{lanes} x {kind}>"
+        zeros = f"<{lanes} x i32> zeroinitializer"
+        return self.emit(f"shufflevector {whole} {one}, {whole} poison, {zeros}")
+
+    def shuffle(self, x: str, e: Expr, order: tuple[int, ...]) -> str:
+        if e.lanes == 1:
+            return self.splat(x, e.dtype, len(order))
+        kind = typed(e)
+        if len(order) == 1:
+            return self.emit(f"extractelement {kind} {x}, i64 {order[0]}")
+        lanes = ", ".join(f"i32 {i}" for i in order)
+        return self.emit(f"shufflevector {kind} {x}, {kind} poison, <{len(order)} x i32> <{lanes}>")
+
+    def reduce(self, op: str, e: Expr) -> str:
+        """Combine the upper half of the lanes with the lower until one is left."""
+        value, lanes = self.value(e), e.lanes
+        assert lanes & (lanes - 1) == 0, f"cannot halve {lanes} lanes"
+        while lanes > 1:
+            kind, half = vector(SCALAR[e.dtype], lanes), lanes // 2
+            low, high = (
+                f"{kind} {value}, {kind} poison, <{half} x i32> "
+                f"<{', '.join(f'i32 {i}' for i in range(start, start + half))}>"
+                for start in (0, half)
+            )
+            a, b = self.emit(f"shufflevector {low}"), self.emit(f"shufflevector {high}")
+            value, lanes = self.binary(op, e.dtype, half, a, b), half
+            if lanes == 1:
+                value = self.emit(f"extractelement <1 x {SCALAR[e.dtype]}> {value}, i64 0")
+        return value
+
+    def intrinsic(self, name: str, args: tuple[Expr, ...]) -> str:
+        if name not in INTRINSICS:
+            raise UnsupportedError(f"the CPU has no {name} (kernel {self.kernel.name})")
+        function, element, part = INTRINSICS[name]
+        acc, bits = args[0], args[0].lanes * 32
+        assert bits in (128, 256, 512), f"{name} of {acc.lanes} lanes"
+        parts = f"<{bits // part} x {element}>"
+        given = [f"{typed(acc)} {self.value(acc)}"]
+        for e in args[1:]:
+            x = self.value(e)
+            given.append(f"{parts} " + self.emit(f"bitcast {typed(e)} {x} to {parts}"))
+        return self.emit(f"call {typed(acc)} @{function}.{bits}({', '.join(given)})")

@@ -1,0 +1,1 @@
+"""OpenCL C: the text of kernels for GPUs.  Nothing here runs them."""

@@ -1,0 +1,89 @@
+"""Evaluating a graph node by node.  Slow and right: this is what every backend must agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Composite, Op, Primitive
+from alpenglow.ir.types import NAMES, Array, TensorType
+from alpenglow.ops.fused import Fused
+
+
+def evaluate(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the outputs of `g` by name, for one array an input."""
+    env: dict[Value, Array] = {v: feeds[k] for k, v in g.inputs.items()}
+    left = _reads(g)
+    for node in g.nodes:
+        arrays = [None if v is None else _lookup(env, v) for v in node.inputs]
+        results = apply(node.op, arrays, node.regions, [v.type for v in node.results])
+        env.update(zip(node.results, results, strict=True))
+        for v in node.inputs:
+            if v is not None and v in left:
+                left[v] -= 1
+                if not left[v]:
+                    env.pop(v, None)
+    return {name: _lookup(env, v) for name, v in g.outputs.items()}
+
+
+def apply(
+    op: Op,
+    arrays: Sequence[Array | None],
+    regions: Sequence[Graph] = (),
+    expected: Sequence[TensorType] = (),
+) -> tuple[Array, ...]:
+    """Apply one operator to arrays; assert that the results have the types its rule promised."""
+    match op:
+        case Primitive():
+            made = op.reference(*arrays)
+            results = made if isinstance(made, tuple) else (made,)
+        case Composite():
+            types = tuple(None if a is None else t for a, t in zip(arrays, _types(arrays), strict=True))
+            body = expand(op, types)
+            given = [a for a in arrays if a is not None]
+            results = tuple(evaluate(body, dict(zip(body.inputs, given, strict=True))).values())
+        case Fused():
+            (region,) = regions
+            feeds = {k: a for k, a in zip(region.inputs, arrays, strict=True) if a is not None}
+            results = tuple(evaluate(region, feeds).values())
+        case _:
+            raise AssertionError(f"{op.name} is neither primitive, composite nor fused")
+    for array, t in zip(results, expected, strict=bool(expected)):
+        assert array.shape == t.extents and array.dtype == t.numpy, (
+            f"{op}: made {array.dtype}{array.shape}, its type rule says {t}"
+        )
+    return results
+
+
+@cache
+def expand(op: Composite, types: tuple[TensorType | None, ...]) -> Graph:
+    """Return the graph that a composite stands for, on operands of the given types."""
+    g = Graph(op.name)
+    values = [None if t is None else g.input(f"x{i}", t) for i, t in enumerate(types)]
+    made = op.lower(g, *values)
+    for i, v in enumerate([made] if isinstance(made, Value) else made):
+        g.output(f"y{i}", v)
+    g.prune()
+    return g
+
+
+def _types(arrays: Sequence[Array | None]) -> list[TensorType | None]:
+    return [None if a is None else TensorType(NAMES[a.dtype], a.shape) for a in arrays]
+
+
+def _lookup(env: Mapping[Value, Array], v: Value) -> Array:
+    return v.array if v.array is not None else env[v]
+
+
+def _reads(g: Graph) -> dict[Value, int]:
+    """Return how often each computed value is read; outputs count once more."""
+    left: dict[Value, int] = {}
+    reads: list[Node] = list(g.nodes)
+    for node in reads:
+        for v in node.inputs:
+            if v is not None and v.array is None:
+                left[v] = left.get(v, 0) + 1
+    for v in g.outputs.values():
+        left[v] = left.get(v, 0) + 1
+    return left

@@ -1,0 +1,135 @@
+"""ONNX's ways of writing values: attributes, tensors and types, read into Python's."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.ir.dims import Dim, symbol
+from alpenglow.ir.types import NAMES, Array, TensorType
+
+_ELEMENTS = {
+    onnx.TensorProto.BOOL: "bool",
+    onnx.TensorProto.INT8: "i8",
+    onnx.TensorProto.INT16: "i16",
+    onnx.TensorProto.INT32: "i32",
+    onnx.TensorProto.INT64: "i64",
+    onnx.TensorProto.UINT8: "u8",
+    onnx.TensorProto.UINT16: "u16",
+    onnx.TensorProto.UINT32: "u32",
+    onnx.TensorProto.UINT64: "u64",
+    onnx.TensorProto.FLOAT16: "f16",
+    onnx.TensorProto.BFLOAT16: "bf16",
+    onnx.TensorProto.FLOAT: "f32",
+    onnx.TensorProto.DOUBLE: "f64",
+}
+
+MOST_ELEMENTS = 1 << 40
+"""A tensor of more elements than this is a mistake in the file."""
+
+
+def element_type(code: int, what: str) -> str:
+    """Return our name of an ONNX element type; raise UnsupportedError if there is none."""
+    if code in _ELEMENTS:
+        return _ELEMENTS[code]
+    known = {v: k for k, v in onnx.TensorProto.DataType.items()}
+    if code not in known or code == onnx.TensorProto.UNDEFINED:
+        raise ModelError(f"{what} has element type {code}, which ONNX does not define")
+    raise UnsupportedError(f"{what} has element type {known[code]}, which is not supported")
+
+
+def attribute_value(a: onnx.AttributeProto, folder: Path | None) -> Any:
+    """Return an attribute as a Python value."""
+    match a.type:
+        case onnx.AttributeProto.FLOAT:
+            return a.f
+        case onnx.AttributeProto.INT:
+            return a.i
+        case onnx.AttributeProto.STRING:
+            return a.s.decode("utf-8", "replace")
+        case onnx.AttributeProto.FLOATS:
+            return tuple(a.floats)
+        case onnx.AttributeProto.INTS:
+            return tuple(a.ints)
+        case onnx.AttributeProto.STRINGS:
+            return tuple(s.decode("utf-8", "replace") for s in a.strings)
+        case onnx.AttributeProto.TENSOR:
+            return tensor_array(a.t, folder)
+    kind = onnx.AttributeProto.AttributeType.Name(a.type)
+    raise UnsupportedError(f"attribute '{a.name}' is a {kind}, which is not supported")
+
+
+def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> Array:
+    """Return the contents of a tensor; raise ModelError if they do not fill its shape."""
+    what = f"tensor '{tensor.name}'"
+    dtype = element_type(tensor.data_type, what)
+    if any(d < 0 for d in tensor.dims) or math.prod(tensor.dims) > MOST_ELEMENTS:
+        raise ModelError(f"{what} has the shape {list(tensor.dims)}")
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _external(tensor, what, TensorType(dtype, tuple(tensor.dims)), folder)
+    try:
+        array = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"{what} does not hold {list(tensor.dims)} of {dtype}: {error}") from error
+    assert NAMES[array.dtype] == dtype
+    return np.asarray(array)
+
+
+def _external(
+    tensor: onnx.TensorProto, what: str, t: TensorType, folder: Path | None
+) -> Array:
+    given = {e.key: e.value for e in tensor.external_data}
+    if folder is None:
+        raise ModelError(f"{what} is stored outside the model, which was not given as a file")
+    try:
+        offset, length = int(given.get("offset", 0)), int(given.get("length", t.nbytes))
+    except ValueError as error:
+        raise ModelError(f"{what}: external data has offset or length {given}") from error
+    location = given.get("location", "")
+    path = (folder / location).resolve()
+    if not location or not path.is_relative_to(folder.resolve()):
+        raise ModelError(f"{what}: external data '{location}' is outside the model's folder")
+    if not path.is_file():
+        raise ModelError(f"{what}: external data file '{location}' is missing")
+    if length != t.nbytes or offset < 0 or offset + length > path.stat().st_size:
+        raise ModelError(
+            f"{what} needs {t.nbytes} bytes; '{location}' has {path.stat().st_size}, "
+            f"and {length} from {offset} on were named"
+        )
+    if t.size == 0:
+        return np.zeros(t.extents, t.numpy)
+    return np.memmap(path, t.numpy, "r", offset, t.extents)
+
+
+def tensor_type(info: onnx.ValueInfoProto) -> TensorType:
+    """Return the type of a graph input; extents without a number become symbols."""
+    what = f"input '{info.name}'"
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise UnsupportedError(f"{what} is a {kind}; only tensors are supported")
+    if not info.type.tensor_type.HasField("shape"):
+        raise UnsupportedError(f"{what} has no rank", hint="run ONNX shape inference on the model")
+    dtype = element_type(info.type.tensor_type.elem_type, what)
+    shape: list[Dim] = []
+    for i, d in enumerate(info.type.tensor_type.shape.dim):
+        if d.HasField("dim_value"):
+            if not 0 <= d.dim_value <= MOST_ELEMENTS:
+                raise ModelError(f"{what} has extent {d.dim_value} on axis {i}")
+            shape.append(d.dim_value)
+        else:
+            name = identifier(d.dim_param) or f"{identifier(info.name)}_{i}"
+            shape.append(symbol(name))
+    return TensorType(dtype, tuple(shape))
+
+
+def identifier(text: str) -> str:
+    """Return `text` as a Python identifier: the name of a graph or of an open extent."""
+    word = re.sub(r"\W", "_", text)
+    return f"_{word}" if word[:1].isdigit() else word

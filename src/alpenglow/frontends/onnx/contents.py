@@ -1,0 +1,157 @@
+"""What is known of the elements of small integer tensors while a model is imported.
+
+Models compute shapes with ordinary operators: Shape, Gather, Concat, Mul, ….  Where an extent is
+open, its symbol takes the place of the number, and the same operators run on arrays of symbols:
+elementwise ones through their scalar formula, the others through their NumPy reference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpenglow.ir.dims import Sym, names
+from alpenglow.ir.graph import Node, Value
+from alpenglow.ir.op import Elementwise, Primitive
+from alpenglow.ir.types import Array
+from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
+
+LIMIT = 64
+"""Tensors of more elements than this are data, not shapes."""
+
+MOVES: tuple[type[Primitive], ...] = (Broadcast, Concat, Reshape, Slice, Transpose)
+
+
+class Undecided(Exception):
+    """The answer depends on the value of a symbol."""
+
+
+def propagate(node: Node, known: list[Array | None]) -> Array | None:
+    """Return the elements of the single result of `node`, given those of its operands.
+
+    None if they are not known: the result is data.
+    """
+    if len(node.results) != 1 or any(k is None for k in known):
+        return None
+    t = node.output.type
+    if t.dtype not in ("i32", "i64", "bool") or not t.static or t.size > LIMIT:
+        return None
+    arrays = [np.asarray(k, object) for k in known]
+    try:
+        if isinstance(node.op, Elementwise):
+            result = np.asarray(node.op.scalar(SYMBOLIC, *arrays), object)
+            return np.broadcast_to(result, t.extents)
+        if isinstance(node.op, MOVES) or type(node.op).__name__ == "Gather":
+            assert isinstance(node.op, Primitive)
+            # Indices must be numbers; the data may hold symbols.
+            rest = [np.asarray(a, np.int64) for a in arrays[1:]] if (
+                type(node.op).__name__ == "Gather") else arrays[1:]  # fmt: skip
+            return np.asarray(node.op.reference(arrays[0], *rest), object)
+    except (Undecided, TypeError):
+        return None
+    return None
+
+
+def numbers(known: Array | None) -> bool:
+    """Whether all elements are numbers."""
+    return known is not None and not any(isinstance(d, Sym) for d in known.reshape(-1).tolist())
+
+
+def of_constant(v: Value) -> Array | None:
+    """Return the elements of a small integer constant."""
+    if v.array is None or v.array.dtype.kind not in "iub" or v.array.size > LIMIT:
+        return None
+    exact = np.empty(v.array.shape, object)
+    exact[...] = v.array.tolist()
+    return exact
+
+
+def _decide(x: Any, y: Any) -> int:
+    """Return the sign of x - y; extents are taken to be positive."""
+    difference = x - y
+    if not isinstance(difference, Sym):
+        return int(np.sign(difference))
+    coefficients = [c for m, c in difference.terms if m]
+    constant = sum(c for m, c in difference.terms if not m)
+    if names(difference) and all(c > 0 for c in coefficients) and constant >= 0:
+        return 1
+    if names(difference) and all(c < 0 for c in coefficients) and constant <= 0:
+        return -1
+    raise Undecided(str(difference))
+
+
+class SymbolicMath:
+    """The part of the scalar vocabulary that shape arithmetic uses, on arrays of symbols."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Undecided(name)
+
+    def add(self, x: Any, y: Any) -> Any:
+        return x + y
+
+    def sub(self, x: Any, y: Any) -> Any:
+        return x - y
+
+    def mul(self, x: Any, y: Any) -> Any:
+        return x * y
+
+    def div(self, x: Any, y: Any) -> Any:
+        return _each(lambda a, b: a // b if b != 0 else 0)(x, y)
+
+    def mod(self, x: Any, y: Any) -> Any:
+        return _each(lambda a, b: a % b if b != 0 else 0)(x, y)
+
+    def neg(self, x: Any) -> Any:
+        return x * -1
+
+    def abs(self, x: Any) -> Any:
+        return _each(lambda a: a if _decide(a, 0) >= 0 else -a)(x)
+
+    def minimum(self, x: Any, y: Any) -> Any:
+        return _each(lambda a, b: a if _decide(a, b) <= 0 else b)(x, y)
+
+    def maximum(self, x: Any, y: Any) -> Any:
+        return _each(lambda a, b: a if _decide(a, b) >= 0 else b)(x, y)
+
+    def eq(self, x: Any, y: Any) -> Any:
+        return _each(lambda a, b: _decide(a, b) == 0)(x, y)
+
+    def ne(self, x: Any, y: Any) -> Any:
+        return _each(lambda a, b: _decide(a, b) != 0)(x, y)
+
+    def lt(self, x: Any, y: Any) -> Any:
+        return _each(lambda a, b: _decide(a, b) < 0)(x, y)
+
+    def le(self, x: Any, y: Any) -> Any:
+        return _each(lambda a, b: _decide(a, b) <= 0)(x, y)
+
+    def gt(self, x: Any, y: Any) -> Any:
+        return _each(lambda a, b: _decide(a, b) > 0)(x, y)
+
+    def ge(self, x: Any, y: Any) -> Any:
+        return _each(lambda a, b: _decide(a, b) >= 0)(x, y)
+
+    def bit_not(self, x: Any) -> Any:
+        return _each(lambda a: not a if isinstance(a, bool) else ~a)(x)
+
+    def bit_and(self, x: Any, y: Any) -> Any:
+        return _each(lambda a, b: a & b)(x, y)
+
+    def bit_or(self, x: Any, y: Any) -> Any:
+        return _each(lambda a, b: a | b)(x, y)
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        return _each(lambda c, a, b: a if c else b)(condition, x, y)
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        if dtype == "bool":
+            return self.ne(x, 0)
+        return _each(lambda a: int(a) if isinstance(a, bool) else a)(x)
+
+
+def _each(f: Any) -> Any:
+    return np.frompyfunc(f, f.__code__.co_argcount, 1)
+
+
+SYMBOLIC = SymbolicMath()

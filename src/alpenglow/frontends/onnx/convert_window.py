@@ -1,0 +1,93 @@
+"""Converters for what slides a window: convolution, pooling, and matrix products beside them."""
+
+from __future__ import annotations
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, stretch
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.graph import Value
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.movement import Reshape
+from alpenglow.ops.pooling import AveragePool, MaxPool
+
+
+@on("Conv")
+def conv(s: Site) -> Made:
+    x, w = s.input(0), s.input(1)
+    spatial = x.type.rank - 2
+    strides = s.attribute("strides", (1,) * spatial)
+    dilations = s.attribute("dilations", (1,) * spatial)
+    pads = padding(s, x.type.shape[2:], w.type.shape[2:], strides, dilations)
+    group = s.attribute("group", 1)
+    return s.g(Conv(strides, pads, dilations, group), x, w, s.optional(2))
+
+
+@on("MaxPool")
+def max_pool(s: Site) -> Made:
+    if len([o for o in s.outputs if o]) > 1:
+        raise UnsupportedError("MaxPool: the Indices output is not supported")
+    x = s.input(0)
+    kernel = s.needed("kernel_shape")
+    strides = s.attribute("strides", (1,) * len(kernel))
+    dilations = s.attribute("dilations", (1,) * len(kernel))
+    pads = padding(s, x.type.shape[2:], kernel, strides, dilations)
+    return s.g(MaxPool(kernel, strides, pads, dilations, bool(s.attribute("ceil_mode", 0))), x)
+
+
+@on("AveragePool")
+def average_pool(s: Site) -> Made:
+    x = s.input(0)
+    kernel = s.needed("kernel_shape")
+    strides = s.attribute("strides", (1,) * len(kernel))
+    dilations = s.attribute("dilations", (1,) * len(kernel))
+    pads = padding(s, x.type.shape[2:], kernel, strides, dilations)
+    ceil, count = bool(s.attribute("ceil_mode", 0)), bool(s.attribute("count_include_pad", 0))
+    return s.g(AveragePool(kernel, strides, pads, dilations, ceil, count), x)
+
+
+@on("MatMul")
+def mat_mul(s: Site) -> Made:
+    return product(s, s.input(0), s.input(1))
+
+
+def product(s: Site, x: Value, y: Value) -> Value:
+    """Return NumPy's matmul of x and y: vectors are rows or columns, leading axes broadcast."""
+    if x.type.rank == 0 or y.type.rank == 0:
+        raise ModelError(f"{s.op_type}: operands {x.type} and {y.type} need at least one axis")
+    row, column = x.type.rank == 1, y.type.rank == 1
+    if row:
+        x = s.g(Reshape((1, *x.type.shape)), x)
+    if column:
+        y = s.g(Reshape((*y.type.shape, 1)), y)
+    batch = common_shape(s.op_type, [x.type.shape[:-2], y.type.shape[:-2]])
+    x = stretch(s.g, x, (*batch, *x.type.shape[-2:]))
+    y = stretch(s.g, y, (*batch, *y.type.shape[-2:]))
+    z = s.g(MatMul(), x, y)
+    kept = (*batch, *([] if row else [z.type.shape[-2]]), *([] if column else [z.type.shape[-1]]))
+    return z if not (row or column) else s.g(Reshape(kept), z)
+
+
+def padding(
+    s: Site,
+    extents: tuple[Dim, ...],
+    kernel: tuple[Dim, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+) -> tuple[int, ...]:
+    """Return explicit pads for the attributes `pads` and `auto_pad` (ONNX Conv)."""
+    mode = s.attribute("auto_pad", "NOTSET")
+    if mode == "NOTSET":
+        return tuple(s.attribute("pads", (0,) * (2 * len(extents))))
+    if mode == "VALID":
+        return (0,) * (2 * len(extents))
+    if mode not in ("SAME_UPPER", "SAME_LOWER"):
+        raise ModelError(f"{s.op_type}: auto_pad '{mode}' is not defined")
+    before, after = [], []
+    for d, k, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
+        if not isinstance(d, int) or not isinstance(k, int):
+            raise UnsupportedError(f"{s.op_type}: auto_pad {mode} needs a known extent, not {d}")
+        total = max((-(-d // stride) - 1) * stride + (k - 1) * dilation + 1 - d, 0)
+        small, large = total // 2, total - total // 2
+        before.append(small if mode == "SAME_UPPER" else large)
+        after.append(large if mode == "SAME_UPPER" else small)
+    return (*before, *after)

@@ -1,0 +1,412 @@
+"""The meaning of kernels in NumPy: slow, plain, and the measure of every renderer.
+
+`evaluate` follows the rules at the top of `kernel.expr`.  Loops run in Python, lanes as NumPy
+arrays, so that a kernel of a few hundred thousand operations takes a second.  It is stricter
+than a machine: an address outside a buffer raises IndexError, division of integers by 0 raises
+ZeroDivisionError, and local arrays begin with NaN or the largest number.
+
+Every expression is turned into a Python function of a `Frame` once, before anything runs.
+Statements that hold a `Barrier` become generators that yield there: threads of a group go from
+one barrier to the next in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alpenglow.ir.types import DTYPES, FLOATS, Array
+from alpenglow.kernel.expr import (
+    Atomic,
+    Barrier,
+    Binary,
+    Bitcast,
+    Buffer,
+    Compare,
+    Const,
+    Convert,
+    Expr,
+    Fma,
+    For,
+    If,
+    Index,
+    Intrinsic,
+    Kernel,
+    Lanes,
+    Load,
+    Reduce,
+    Register,
+    Select,
+    Set,
+    Shuffle,
+    Space,
+    Splat,
+    Stmt,
+    Store,
+    Unary,
+    While,
+)
+from alpenglow.kernel.intrinsics import INTRINSICS
+from alpenglow.kernel.scalar import BINARY_MEANING, COMPARE_MEANING, UNARY_MEANING, convert, fma
+
+Scalars = Any
+"""A NumPy scalar, or an array of lanes."""
+
+
+def evaluate(
+    kernel: Kernel,
+    operands: Mapping[str, Array],
+    extents: Mapping[str, int] | None = None,
+    parallel: tuple[int, int] | None = None,
+) -> None:
+    """Run `kernel` on flat arrays, writing into those of mutable buffers.
+
+    `parallel` = (begin, end) runs that part of the kernel's parallel loop only, as a thread of
+    a team would.
+    """
+    arrays = {b.name: operands[b.name] for b in kernel.buffers}
+    for b in kernel.buffers:
+        a = arrays[b.name]
+        assert a.ndim == 1 and a.dtype == DTYPES[b.dtype], f"{b.name}: {a.dtype}{a.shape}"
+    names = {e.name: np.int64((extents or {})[e.name]) for e in kernel.extents}
+    assert parallel is None or kernel.parallel is not None, "this kernel has no parallel loop"
+    frame = Frame(names, arrays, kernel.arrays, parallel).fork("shared", "local")
+    with np.errstate(all="ignore"):
+        _block(kernel.body)(frame)
+
+
+@dataclass(slots=True)
+class Frame:
+    """What a thread sees: its indices and registers by name, its buffers by name."""
+
+    names: dict[str, Scalars]
+    arrays: dict[str, Array]
+    declared: tuple[Buffer, ...]
+    parallel: tuple[int, int] | None
+
+    def fork(self, *spaces: Space) -> Frame:
+        """Return a copy with arrays of its own in `spaces`."""
+        fresh = {b.name: _untouched(b) for b in self.declared if b.space in spaces}
+        return Frame(dict(self.names), self.arrays | fresh, self.declared, self.parallel)
+
+
+def _untouched(b: Buffer) -> Array:
+    if b.dtype == "bool":
+        return np.zeros(b.size, np.bool_)
+    value = np.nan if b.dtype in FLOATS else np.iinfo(DTYPES[b.dtype]).max
+    return np.full(b.size, value, DTYPES[b.dtype])
+
+
+# ── statements ──
+
+Run = Callable[[Frame], None]
+Steps = Callable[[Frame], Iterator[None]]
+
+
+def _block(body: Sequence[Stmt]) -> Run:
+    """Return a function that runs `body` from end to end."""
+    runs = [_statement(s) for s in body]
+
+    def run(f: Frame) -> None:
+        for r in runs:
+            r(f)
+
+    return run
+
+
+def _statement(s: Stmt) -> Run:
+    match s:
+        case Set(Register(name), value):
+            return _assign(name, _expr(value))
+        case Store():
+            return _store(s)
+        case Atomic():
+            return _atomic(s)
+        case For(kind="serial" | "parallel" | "vector" | "unrolled") if not _waits(s):
+            return _loop(s)
+        case If(condition, then, orelse) if not _waits(s):
+            test, yes, no = _expr(condition), _block(then), _block(orelse)
+            return lambda f: yes(f) if test(f) else no(f)
+        case While(condition, inner) if not _waits(s):
+            return _while(_expr(condition), _block(inner))
+    steps = _steps(s)
+
+    def drain(f: Frame) -> None:
+        for _ in steps(f):
+            pass
+
+    return drain
+
+
+def _assign(name: str, value: Callable[[Frame], Scalars]) -> Run:
+    def run(f: Frame) -> None:
+        f.names[name] = value(f)
+
+    return run
+
+
+def _loop(loop: For) -> Run:
+    name, extent, body = loop.index.name, _expr(loop.extent), _block(loop.body)
+
+    def run(f: Frame) -> None:
+        for i in _range(loop, extent, f):
+            f.names[name] = np.int64(i)
+            body(f)
+
+    return run
+
+
+def _range(loop: For, extent: Callable[[Frame], Scalars], f: Frame) -> range:
+    n = int(extent(f))
+    if loop.kind != "parallel" or f.parallel is None:
+        return range(n)
+    begin, end = f.parallel
+    assert begin >= 0 and end <= n, f"{begin}…{end} is no part of 0…{n}"
+    return range(begin, end)
+
+
+def _while(test: Callable[[Frame], Scalars], body: Run) -> Run:
+    def run(f: Frame) -> None:
+        while test(f):
+            body(f)
+
+    return run
+
+
+def _store(s: Store) -> Run:
+    name, at, value, lanes = s.buffer.name, _expr(s.at), _expr(s.value), s.value.lanes
+    mask = None if s.mask is None else _expr(s.mask)
+    gathers = s.at.lanes > 1
+
+    def run(f: Frame) -> None:
+        a, v, where = f.arrays[name], value(f), at(f)
+        if mask is None and not gathers and lanes > 1:
+            a[_neighbours(name, a, where, lanes)] = v
+            return
+        keep = None if mask is None else np.reshape(mask(f), -1)
+        where = np.reshape(where, -1) if gathers or lanes == 1 else where + np.arange(lanes)
+        v = np.reshape(v, -1)
+        if keep is not None:
+            where, v = where[keep], v[keep]
+        a[_inside(name, a, where)] = v
+
+    return run
+
+
+def _atomic(s: Atomic) -> Run:
+    name, at, value, op = s.buffer.name, _expr(s.at), _expr(s.value), BINARY_MEANING[s.op]
+
+    def run(f: Frame) -> None:
+        a, v = f.arrays[name], np.reshape(value(f), -1)
+        for i, x in zip(_inside(name, a, np.reshape(at(f), -1)), v, strict=True):
+            a[i] = op(a[i], x)
+
+    return run
+
+
+# ── statements that meet a barrier, and the grid ──
+
+
+def _waits(s: Stmt) -> bool:
+    """Whether a barrier or a grid loop stands in `s`."""
+    match s:
+        case Barrier() | For(kind="group" | "thread"):
+            return True
+        case For(body=body) | While(body=body):
+            return any(map(_waits, body))
+        case If(_, then, orelse):
+            return any(map(_waits, (*then, *orelse)))
+    return False
+
+
+def _steps(s: Stmt) -> Steps:
+    """Return a generator function that runs `s` and yields at every barrier."""
+    match s:
+        case Barrier():
+            return lambda f: iter((None,))
+        case For(kind="thread"):
+            return _threads(s)
+        case For():
+            return _step_loop(s)
+        case If(condition, then, orelse) if _waits(s):
+            test, yes, no = _expr(condition), _step_block(then), _step_block(orelse)
+            return lambda f: yes(f) if test(f) else no(f)
+        case While(condition, inner) if _waits(s):
+            return _step_while(_expr(condition), _step_block(inner))
+    run = _statement(s)
+
+    def once(f: Frame) -> Iterator[None]:
+        run(f)
+        return iter(())
+
+    return once
+
+
+def _step_block(body: Sequence[Stmt]) -> Steps:
+    parts = [_steps(s) for s in body]
+
+    def steps(f: Frame) -> Iterator[None]:
+        for part in parts:
+            yield from part(f)
+
+    return steps
+
+
+def _step_loop(loop: For) -> Steps:
+    name, extent, body = loop.index.name, _expr(loop.extent), _step_block(loop.body)
+    is_group = loop.kind == "group"
+
+    def steps(f: Frame) -> Iterator[None]:
+        for i in _range(loop, extent, f):
+            inner = f.fork("shared", "local") if is_group else f
+            inner.names[name] = np.int64(i)
+            yield from body(inner)
+
+    return steps
+
+
+def _step_while(test: Callable[[Frame], Scalars], body: Steps) -> Steps:
+    def steps(f: Frame) -> Iterator[None]:
+        while test(f):
+            yield from body(f)
+
+    return steps
+
+
+def _threads(loop: For) -> Steps:
+    """Run all threads up to their next barrier, yield, and so on until all have ended."""
+    name, extent, body = loop.index.name, _expr(loop.extent), _step_block(loop.body)
+
+    def steps(f: Frame) -> Iterator[None]:
+        threads = []
+        for i in _range(loop, extent, f):
+            inner = f.fork("local")
+            inner.names[name] = np.int64(i)
+            threads.append(body(inner))
+        ended = object()
+        while not all(at_end := [next(t, ended) is ended for t in threads]):
+            assert not any(at_end), "some threads of a group wait at a barrier, others have ended"
+            yield
+
+    return steps
+
+
+# ── expressions ──
+
+
+def _expr(e: Expr) -> Callable[[Frame], Scalars]:
+    """Return the function from a frame to the value of `e`."""
+    match e:
+        case Const(value, dtype, lanes):
+            c = np.full(lanes, np.array(value).astype(DTYPES[dtype]))
+            constant = c if lanes > 1 else c[0]
+            return lambda f: constant
+        case Index(name) | Register(name):
+            return lambda f: f.names[name]
+        case Lanes(lanes):
+            iota = np.arange(lanes, dtype=np.int64)
+            return lambda f: iota
+        case Binary(op, x, y):
+            return _apply(BINARY_MEANING[op], x, y)
+        case Compare(op, x, y):
+            return _apply(COMPARE_MEANING[op], x, y)
+        case Unary(op, x):
+            return _apply(UNARY_MEANING[op], x)
+        case Fma(x, y, z):
+            return _apply(fma, x, y, z)
+        case Convert(x, dtype):
+            return _apply(lambda v: convert(v, DTYPES[dtype]), x)
+        case Bitcast(x, dtype):
+            return _apply(lambda v: np.asarray(v).view(DTYPES[dtype])[()], x)
+        case Splat(x, lanes):
+            return _apply(lambda v: np.full(lanes, v), x)
+        case Select(condition, x, y) if e.lanes == 1:
+            return _apply(lambda c, v, w: v if c else w, condition, x, y)
+        case Select(condition, x, y):
+            return _apply(np.where, condition, x, y)
+        case Shuffle(x, order):
+            lane = list(order) if len(order) > 1 else order[0]
+            return _apply(lambda v: np.atleast_1d(v)[lane], x)
+        case Reduce(op, x):
+            return _reduce(op, x)
+        case Load():
+            return _load(e)
+        case Intrinsic(name, args):
+            return _apply(INTRINSICS[name], *args)
+    raise AssertionError(f"no meaning for {type(e).__name__}")
+
+
+def _apply(function: Callable[..., Scalars], *args: Expr) -> Callable[[Frame], Scalars]:
+    match [_expr(a) for a in args]:
+        case [x]:
+            return lambda f: function(x(f))
+        case [x, y]:
+            return lambda f: function(x(f), y(f))
+        case [x, y, z]:
+            return lambda f: function(x(f), y(f), z(f))
+        case parts:
+            return lambda f: function(*(p(f) for p in parts))
+
+
+def _reduce(op: str, x: Expr) -> Callable[[Frame], Scalars]:
+    combine, value = BINARY_MEANING[op], _expr(x)
+    assert x.lanes.bit_count() == 1, f"reduce over {x.lanes} lanes, which is no power of 2"
+
+    def run(f: Frame) -> Scalars:
+        v = np.atleast_1d(value(f))
+        while len(v) > 1:
+            v = combine(v[: len(v) // 2], v[len(v) // 2 :])
+        return v[0]
+
+    return run
+
+
+def _load(e: Load) -> Callable[[Frame], Scalars]:
+    name, at, lanes, gathers = e.buffer.name, _expr(e.at), e.lanes, e.at.lanes > 1
+    if e.mask is not None:
+        return _masked_load(e, _expr(e.mask))
+    if gathers:
+        return lambda f: f.arrays[name][_inside(name, f.arrays[name], at(f))]
+    if lanes > 1:
+        return lambda f: f.arrays[name][_neighbours(name, f.arrays[name], at(f), lanes)].copy()
+
+    def run(f: Frame) -> Scalars:
+        a, i = f.arrays[name], at(f)
+        if not 0 <= i < len(a):
+            raise _outside(name, a, i)
+        return a[i]
+
+    return run
+
+
+def _masked_load(e: Load, mask: Callable[[Frame], Scalars]) -> Callable[[Frame], Scalars]:
+    name, at, lanes, gathers = e.buffer.name, _expr(e.at), e.lanes, e.at.lanes > 1
+
+    def run(f: Frame) -> Scalars:
+        a, keep = f.arrays[name], np.reshape(mask(f), -1)
+        where = at(f) if gathers else at(f) + np.arange(lanes)
+        loaded = np.zeros(lanes, a.dtype)
+        loaded[keep] = a[_inside(name, a, where[keep])]
+        return loaded if lanes > 1 else loaded[0]
+
+    return run
+
+
+def _neighbours(name: str, a: Array, at: Scalars, lanes: int) -> slice:
+    if not 0 <= at <= len(a) - lanes:
+        raise _outside(name, a, at if at < 0 else max(at, len(a)))
+    return slice(at, at + lanes)
+
+
+def _inside(name: str, a: Array, where: Array) -> Array:
+    bad = (where < 0) | (where >= len(a))
+    if bad.any():
+        raise _outside(name, a, where[bad][0])
+    return where
+
+
+def _outside(name: str, a: Array, at: Scalars) -> IndexError:
+    return IndexError(f"{name}[{at}] is outside its {len(a)} elements")

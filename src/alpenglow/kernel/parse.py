@@ -1,0 +1,440 @@
+"""Reading the text of kernels: a tokenizer and a parser by recursive descent, a line at a time.
+
+`kernel.text` shows the form, `docs/kernel.md` lists it.  The tables here say what both the
+parser and the printer must know.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar, get_args
+
+from alpenglow.base.errors import ParseError
+from alpenglow.ir.types import DTYPES, FLOATS
+from alpenglow.kernel.expr import (
+    BINARY,
+    REDUCE,
+    UNARY,
+    Atomic,
+    Barrier,
+    Binary,
+    Bitcast,
+    Buffer,
+    Compare,
+    Const,
+    Convert,
+    Expr,
+    Fma,
+    For,
+    If,
+    Index,
+    Intrinsic,
+    Kernel,
+    Kind,
+    Lanes,
+    Load,
+    Reduce,
+    Register,
+    Select,
+    Set,
+    Shuffle,
+    Space,
+    Splat,
+    Stmt,
+    Store,
+    Unary,
+    While,
+)
+from alpenglow.kernel.intrinsics import INTRINSICS
+
+T = TypeVar("T")
+
+INFIX = {
+    "eq": ("==", 1), "ne": ("!=", 1), "lt": ("<", 1), "le": ("<=", 1), "gt": (">", 1),
+    "ge": (">=", 1), "or": ("|", 2), "xor": ("^", 3), "and": ("&", 4), "shl": ("<<", 5),
+    "shr": (">>", 5), "add": ("+", 6), "sub": ("-", 6), "mul": ("*", 7), "div": ("/", 7),
+    "rem": ("%", 7),
+}  # fmt: skip
+"""The sign of an operation and how tightly it binds.  Comparisons do not chain."""
+
+KINDS: dict[str, Kind] = {("for" if k == "serial" else k): k for k in get_args(Kind)}
+"""The keywords that begin loops."""
+
+RESERVED = {
+    *KINDS, "if", "else", "while", "in", "array", "barrier", "atomic", "lanes",
+    "true", "false", "inf", "nan",
+}  # fmt: skip
+"""Words that are names only in quotes."""
+
+_SIGNS = {sign: op for op, (sign, _) in INFIX.items()}
+_TOKEN = re.compile(
+    r"""\s*("(?:[^"\\]|\\.)*" | \d+(?:\.\d+)?(?:e[+-]?\d+)? | [A-Za-z_]\w*
+        | <<|>>|<=|>=|==|!= | [-+*/%&|^<>=()\[\]{},:.@])""",
+    re.VERBOSE | re.ASCII,
+)
+_CALLS = {*UNARY, *(op for op in BINARY if op not in INFIX), "fma", "select", "shuffle"}
+
+
+def parse_kernel(text: str) -> Kernel:
+    """Read a kernel; raises ParseError with the line where the text breaks the grammar."""
+    return _Parser(text).kernel()
+
+
+class _Parser:
+    """Reads one line at a time; `tokens[at]` is the next token of the present line."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.splitlines()
+        self.number = 0
+        self.tokens: list[str] = []
+        self.at = 0
+        self.buffers: dict[str, Buffer] = {}
+        self.names: dict[str, Index | Register] = {}
+
+    def kernel(self) -> Kernel:
+        self.next_line()
+        self.expect("kernel")
+        self.expect("@")
+        name = self.name()
+        self.expect("(")
+        buffers = [] if self.take(")") else [self.operand(), *self.rest(self.operand)]
+        extents: list[Index] = []
+        if self.take("extents"):
+            self.expect("(")
+            extents = [self.extent(), *self.rest(self.extent)]
+        self.open()
+        arrays: list[Buffer] = []
+        while self.tokens[0] == "array":
+            arrays.append(self.array())
+        body = self.block()
+        self.end_line(last=True)
+        return Kernel(name, tuple(buffers), tuple(extents), tuple(arrays), body)
+
+    def operand(self) -> Buffer:
+        name = self.name()
+        self.expect(":")
+        mutable = self.take("mut")
+        return self.declare(Buffer(name, self.dtype(), mutable, "global", self.align()))
+
+    def extent(self) -> Index:
+        index = Index(self.name())
+        self.names[index.name] = index
+        return index
+
+    def array(self) -> Buffer:
+        self.expect("array")
+        name = self.name()
+        self.expect(":")
+        dtype = self.dtype()
+        self.expect("[")
+        size = self.integer()
+        self.expect("]")
+        space: Space = "shared" if self.take("shared") else "local"
+        if space == "local":
+            self.expect("local")
+        array = self.declare(Buffer(name, dtype, True, space, self.align(), size))
+        self.end_line()
+        return array
+
+    def declare(self, b: Buffer) -> Buffer:
+        if b.name in self.buffers:
+            raise self.error(f"a second buffer is called '{b.name}'")
+        self.buffers[b.name] = b
+        return b
+
+    # Statements.  Each begins with its first token and leaves the next line's at hand.
+
+    def block(self) -> tuple[Stmt, ...]:
+        """Read statements up to the closing brace and take that."""
+        body: list[Stmt] = []
+        while not self.take("}"):
+            try:
+                body.append(self.statement())
+            except AssertionError as mistake:  # the constructors check the types
+                raise self.error(str(mistake)) from mistake
+        return tuple(body)
+
+    def statement(self) -> Stmt:
+        word = self.peek()
+        if word in KINDS:
+            return self.loop(KINDS[self.next()])
+        if self.take("if"):
+            condition = self.condition()
+            then = self.block()
+            orelse: tuple[Stmt, ...] = ()
+            if self.take("else"):
+                self.open()
+                orelse = self.block()
+            self.end_line()
+            return If(condition, then, orelse)
+        if self.take("while"):
+            loop = While(self.condition(), self.block())
+            self.end_line()
+            return loop
+        s = self.line_statement()
+        self.end_line()
+        return s
+
+    def line_statement(self) -> Stmt:
+        if self.take("barrier"):
+            return Barrier()
+        if self.take("atomic"):
+            op = self.choice(("add", "min", "max"))
+            buffer, (at, _) = self.buffer(self.name()), self.place()
+            self.expect("=")
+            return Atomic(op, buffer, at, self.expr())
+        name = self.name()
+        if self.peek() == "[":
+            buffer, (at, mask) = self.buffer(name), self.place()
+            self.expect("=")
+            return Store(buffer, at, self.expr(), mask)
+        if self.take(":"):
+            dtype, lanes = self.type()
+            register = Register(name, dtype, lanes)
+        else:
+            known = self.names.get(name)
+            if not isinstance(known, Register):
+                raise self.error(f"register '{name}' needs a type at its first assignment")
+            register = known
+        self.expect("=")
+        assignment = Set(register, self.expr())
+        self.names[name] = register
+        return assignment
+
+    def loop(self, kind: Kind) -> For:
+        index = Index(self.name())
+        self.expect("in")
+        extent = self.expr()
+        outer = self.names.get(index.name)
+        self.names[index.name] = index
+        self.open()
+        loop = For(index, extent, self.block(), kind)
+        del self.names[index.name]
+        if outer is not None:
+            self.names[index.name] = outer
+        self.end_line()
+        return loop
+
+    def condition(self) -> Expr:
+        condition = self.expr()
+        if (condition.dtype, condition.lanes) != ("bool", 1):
+            raise self.error(f"a condition is a bool, not {condition.dtype}x{condition.lanes}")
+        self.open()
+        return condition
+
+    # Expressions.
+
+    def expr(self, least: int = 1) -> Expr:
+        """Read operands joined by signs that bind at least as tightly as `least`."""
+        x = self.term()
+        while (op := _SIGNS.get(self.peek())) is not None and INFIX[op][1] >= least:
+            level = INFIX[op][1]
+            self.next()
+            y = self.expr(level + 1)
+            if level > 1:
+                x = Binary(op, x, y)
+                continue
+            x = Compare(op, x, y)
+            break
+        return x
+
+    def term(self) -> Expr:
+        word = self.next()
+        if word == "(":
+            return self.close(self.expr())
+        if word == "-" or word[0].isdigit() or word in ("true", "false", "inf", "nan"):
+            return self.constant("-" + self.next() if word == "-" else word)
+        if word == "@":
+            return self.intrinsic()
+        if word == "lanes":
+            return Lanes(self.width())
+        if self.peek() == "(" and not word.startswith('"'):
+            return self.call(word)
+        if self.peek() == "." and word in ("splat", "bits", "reduce"):
+            return self.suffixed(word)
+        name = self.unquote(word)
+        if self.peek() in (".", "["):
+            buffer = self.buffer(name)
+            lanes = self.width() if self.peek() == "." else 1
+            at, mask = self.place()
+            return Load(buffer, at, lanes, mask)
+        if name not in self.names:
+            raise self.error(f"'{name}' is not defined before its use")
+        return self.names[name]
+
+    def call(self, word: str) -> Expr:
+        if word not in DTYPES and word not in _CALLS:
+            raise self.error(f"no operation is called '{word}'")
+        self.expect("(")
+        x = self.expr()
+        if word in DTYPES:
+            return self.close(Convert(x, word))
+        if word in UNARY:
+            return self.close(Unary(word, x))
+        self.expect(",")
+        if word == "shuffle":
+            self.expect("[")
+            order = [self.integer(), *self.rest(self.integer, "]")]
+            return self.close(Shuffle(x, tuple(order)))
+        y = self.expr()
+        if word in BINARY:
+            return self.close(Binary(word, x, y))
+        self.expect(",")
+        z = self.expr()
+        return self.close(Fma(x, y, z) if word == "fma" else Select(x, y, z))
+
+    def suffixed(self, word: str) -> Expr:
+        """Read what follows ``splat``, ``bits`` or ``reduce``."""
+        if word == "splat":
+            lanes = self.width()
+            self.expect("(")
+            return self.close(Splat(self.expr(), lanes))
+        choice = self.choice(DTYPES if word == "bits" else REDUCE)
+        self.expect("(")
+        x = self.expr()
+        return self.close(Bitcast(x, choice) if word == "bits" else Reduce(choice, x))
+
+    def intrinsic(self) -> Expr:
+        name = self.next()
+        if name not in INTRINSICS:
+            raise self.error(f"no intrinsic is called '{name}'; expected {', '.join(INTRINSICS)}")
+        self.expect("(")
+        return Intrinsic(name, (self.expr(), *self.rest(self.expr)))
+
+    def constant(self, word: str) -> Const:
+        dtype, lanes = self.type() if self.take(":") else ("", 1)
+        if word in ("true", "false"):
+            return Const(word == "true", "bool", lanes)
+        try:
+            if dtype in FLOATS:
+                return Const(float(word), dtype, lanes)
+            return Const(int(word), dtype or "i64", lanes)
+        except ValueError as mistake:
+            raise self.error(f"'{word}' is no {dtype or 'i64'}; write 0.5:f32") from mistake
+
+    def place(self) -> tuple[Expr, Expr | None]:
+        """Read ``[ADDRESS]`` or ``[ADDRESS if MASK]``."""
+        self.expect("[")
+        at = self.expr()
+        mask = self.expr() if self.take("if") else None
+        self.expect("]")
+        return at, mask
+
+    # Words and numbers.
+
+    def buffer(self, name: str) -> Buffer:
+        if name not in self.buffers:
+            raise self.error(f"no buffer is called '{name}'")
+        return self.buffers[name]
+
+    def choice(self, words: Iterable[str]) -> str:
+        """Read a dot and one of `words`."""
+        self.expect(".")
+        word = self.next()
+        if word not in words:
+            raise self.error(f"expected one of {', '.join(words)}, found '{word}'")
+        return word
+
+    def width(self) -> int:
+        self.expect(".")
+        return self.integer()
+
+    def integer(self) -> int:
+        word = self.next()
+        if not word.isdecimal():
+            raise self.error(f"expected a whole number, found '{word}'")
+        return int(word)
+
+    def align(self) -> int:
+        return self.integer() if self.take("align") else 0
+
+    def dtype(self) -> str:
+        dtype, lanes = self.type()
+        if lanes != 1:
+            raise self.error("a buffer holds scalars")
+        return dtype
+
+    def type(self) -> tuple[str, int]:
+        word = self.next()
+        m = re.fullmatch(r"(bool|[a-z]+\d+)(?:x(\d+))?", word)
+        if m is None or m[1] not in DTYPES:
+            raise self.error(f"'{word}' is no type; expected one of {' '.join(DTYPES)}, or f32x16")
+        return m[1], int(m[2] or 1)
+
+    def name(self) -> str:
+        word = self.next()
+        if word in RESERVED or not (word[0].isalpha() or word[0] in '_"'):
+            raise self.error(f"expected a name, found '{word}'")
+        return self.unquote(word)
+
+    def unquote(self, word: str) -> str:
+        return str(json.loads(word)) if word.startswith('"') else word
+
+    def rest(self, read: Callable[[], T], end: str = ")") -> Iterator[T]:
+        """Yield what follows the first element of a list, up to its end."""
+        while not self.take(end):
+            self.expect(",")
+            yield read()
+
+    def close(self, e: Expr) -> Expr:
+        self.expect(")")
+        return e
+
+    # Tokens and lines.
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def next(self) -> str:
+        if self.at == len(self.tokens):
+            raise self.error("the line ends too early")
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def take(self, word: str) -> bool:
+        found = self.peek() == word
+        self.at += found
+        return found
+
+    def expect(self, word: str) -> None:
+        if not self.take(word):
+            raise self.error(f"expected '{word}', found '{self.peek() or 'the end of the line'}'")
+
+    def open(self) -> None:
+        self.expect("{")
+        self.end_line()
+
+    def end_line(self, last: bool = False) -> None:
+        """Check that the line is read to its end, and go to the next (to none, after the last)."""
+        if self.at < len(self.tokens):
+            raise self.error(f"expected the end of the line, found '{self.peek()}'")
+        if not last:
+            self.next_line()
+        elif any(map(self.tokenize, self.lines[self.number :])):
+            self.next_line()
+            raise self.error("expected the end of the text")
+
+    def next_line(self) -> None:
+        """Go to the next line that holds anything."""
+        self.tokens, self.at = [], 0
+        while not self.tokens:
+            if self.number == len(self.lines):
+                raise self.error("the text ends too early")
+            self.number += 1
+            self.tokens = self.tokenize(self.lines[self.number - 1])
+
+    def tokenize(self, line: str) -> list[str]:
+        tokens, at = [], 0
+        while (m := _TOKEN.match(line, at)) is not None:
+            tokens.append(m[1])
+            at = m.end()
+        left = line[at:].strip()
+        if left and not left.startswith("#"):
+            raise self.error(f"'{left}' is no token")
+        return tokens
+
+    def error(self, message: str) -> ParseError:
+        line = self.lines[self.number - 1].strip() if self.number else ""
+        return ParseError(f"line {self.number}: {message}, in: {line}")

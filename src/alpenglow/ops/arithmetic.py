@@ -1,0 +1,238 @@
+"""Arithmetic on numbers, element by element (ONNX Add, Sub, Mul, Div, Mod, Pow, …)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alpenglow.ir.op import Elementwise, Examples
+from alpenglow.ir.types import FLOATS, NUMBERS, SIGNED
+from alpenglow.ops.sample import binary, unary
+
+
+class Add(Elementwise):
+    """x + y.  ONNX Add."""
+
+    dtypes = NUMBERS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        return m.add(x, y)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from binary(cls(), NUMBERS)
+
+
+class Sub(Elementwise):
+    """x - y.  ONNX Sub."""
+
+    dtypes = NUMBERS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        return m.sub(x, y)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from binary(cls(), NUMBERS)
+
+
+class Mul(Elementwise):
+    """x * y.  ONNX Mul."""
+
+    dtypes = NUMBERS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        return m.mul(x, y)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from binary(cls(), NUMBERS)
+
+
+class Div(Elementwise):
+    """x / y; integers truncate towards zero, and x / 0 is 0 for them.  ONNX Div."""
+
+    dtypes = NUMBERS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        return m.div(x, y)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from binary(cls(), NUMBERS)
+
+
+class Mod(Elementwise):
+    """The remainder of x / y with the sign of y; 0 where an integer y is 0.  ONNX Mod, fmod=0."""
+
+    dtypes = NUMBERS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        return m.mod(x, y)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from binary(cls(), NUMBERS)
+
+
+class Fmod(Elementwise):
+    """The remainder of x / y with the sign of x; 0 where an integer y is 0.  ONNX Mod, fmod=1."""
+
+    dtypes = NUMBERS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        return m.fmod(x, y)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from binary(cls(), NUMBERS)
+
+
+class Pow(Elementwise):
+    """x raised to y; negative exponents of integers truncate.  ONNX Pow."""
+
+    dtypes = NUMBERS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        return m.pow(x, y)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from binary(cls(), NUMBERS)
+
+
+class Minimum(Elementwise):
+    """The smaller of x and y; NaN if either is.  ONNX Min of two."""
+
+    dtypes = NUMBERS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        return m.minimum(x, y)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from binary(cls(), NUMBERS)
+
+
+class Maximum(Elementwise):
+    """The larger of x and y; NaN if either is.  ONNX Max of two."""
+
+    dtypes = NUMBERS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        return m.maximum(x, y)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from binary(cls(), NUMBERS)
+
+
+class Neg(Elementwise):
+    """-x.  ONNX Neg."""
+
+    dtypes = FLOATS | SIGNED
+
+    def scalar(self, m: Any, x: Any) -> Any:
+        return m.neg(x)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from unary(cls(), FLOATS | SIGNED)
+
+
+class Abs(Elementwise):
+    """|x|.  ONNX Abs."""
+
+    dtypes = NUMBERS
+
+    def scalar(self, m: Any, x: Any) -> Any:
+        return m.abs(x)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from unary(cls(), NUMBERS)
+
+
+class Sign(Elementwise):
+    """-1, 0 or 1 as x is below, at or above 0; NaN stays.  ONNX Sign."""
+
+    dtypes = NUMBERS
+
+    def scalar(self, m: Any, x: Any) -> Any:
+        return m.sign(x)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from unary(cls(), NUMBERS)
+
+
+class Reciprocal(Elementwise):
+    """1 / x.  ONNX Reciprocal."""
+
+    dtypes = FLOATS
+
+    def scalar(self, m: Any, x: Any) -> Any:
+        return m.div(1.0, x)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from unary(cls(), FLOATS)
+
+
+class Floor(Elementwise):
+    """The largest integer at most x.  ONNX Floor."""
+
+    dtypes = FLOATS
+
+    def scalar(self, m: Any, x: Any) -> Any:
+        return m.floor(x)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from unary(cls(), FLOATS)
+
+
+class Ceil(Elementwise):
+    """The smallest integer at least x.  ONNX Ceil."""
+
+    dtypes = FLOATS
+
+    def scalar(self, m: Any, x: Any) -> Any:
+        return m.ceil(x)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from unary(cls(), FLOATS)
+
+
+class Round(Elementwise):
+    """The nearest integer, halves to even.  ONNX Round."""
+
+    dtypes = FLOATS
+
+    def scalar(self, m: Any, x: Any) -> Any:
+        return m.round(x)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from unary(cls(), FLOATS)
+
+
+class Clip(Elementwise):
+    """x limited to the closed interval [low, high]; NaN stays.  ONNX Clip with constant bounds."""
+
+    low: float = float("-inf")
+    high: float = float("inf")
+    dtypes = NUMBERS
+
+    def scalar(self, m: Any, x: Any) -> Any:
+        if self.low != float("-inf"):
+            x = m.maximum(x, self.low)
+        if self.high != float("inf"):
+            x = m.minimum(x, self.high)
+        return x
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from unary(cls(0, 6), NUMBERS)
+        yield from unary(cls(low=-0.5), FLOATS)
+        yield from unary(cls(high=0.25), FLOATS)

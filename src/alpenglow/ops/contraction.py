@@ -1,0 +1,134 @@
+"""Contractions: matrix product and convolution, as models write them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank
+from alpenglow.ir.types import FLOATS, NUMBERS, Array, TensorType
+from alpenglow.ops.window import conv_extent, windows
+
+
+class MatMul(Primitive):
+    """x[…, M, K] times y[…, K, N], the leading axes equal.  ONNX MatMul, broadcast explicitly.
+
+    Integers accumulate in, and half precision is summed in f32 and rounded once.
+    """
+
+    def infer(self, x: TensorType, y: TensorType) -> TensorType:
+        check_dtype(self, "x", x, NUMBERS)
+        check_rank(self, "x", x, 2)
+        if x.dtype != y.dtype or x.shape[:-2] != y.shape[:-2] or x.shape[-1] != y.shape[-2]:
+            raise TypeRuleError(
+                f"mat_mul: cannot multiply {x} by {y}; expected […,M,K] and […,K,N] of one type"
+            )
+        return x.with_shape((*x.shape[:-1], y.shape[-1]))
+
+    def reference(self, x: Array, y: Array) -> Array:
+        if x.dtype.itemsize == 2 and x.dtype.kind not in "iu":
+            wide: Array = np.matmul(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
+            return wide
+        product: Array = np.matmul(x, y)
+        return product
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(), "f32[3,4]", "f32[4,5]"
+        yield cls(), "f32[1,40]", "f32[40,70]"
+        yield cls(), "f32[2,3,17,9]", "f32[2,3,9,33]"
+        yield cls(), "f32[0,4]", "f32[4,5]"
+        yield cls(), "f32[3,0]", "f32[0,5]"
+        for dtype in sorted(NUMBERS - {"f32"}):
+            yield cls(), f"{dtype}[3,4]", f"{dtype}[4,5]"
+
+
+class Conv(Primitive):
+    """Cross-correlation of x[N, C, …] with w[O, C/group, …], plus bias[O] where given.
+
+    `pads` holds the zeros before each spatial axis, then those after; strides and dilations
+    default to 1.  ONNX Conv, 1-D to 3-D and beyond.
+    """
+
+    strides: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    group: int = 1
+
+    def infer(
+        self, x: TensorType, w: TensorType, bias: TensorType | None = None
+    ) -> TensorType:
+        check_dtype(self, "x", x, FLOATS)
+        check_rank(self, "x", x, 3)
+        check_rank(self, "w", w, x.rank, x.rank)
+        if w.dtype != x.dtype or (bias is not None and bias.dtype != x.dtype):
+            raise TypeRuleError(f"conv: element types differ: {x}, {w}, {bias}")
+        spatial = x.rank - 2
+        for what, given, n in (("strides", self.strides, spatial), ("pads", self.pads, 2 * spatial),
+                               ("dilations", self.dilations, spatial)):  # fmt: skip
+            if len(given) not in (0, n):
+                raise TypeRuleError(f"conv: {len(given)} {what} given, expected {n} for {x}")
+        channels = x.shape[1]
+        if channels != w.shape[1] * self.group:
+            raise TypeRuleError(
+                f"conv: input has {channels} channels but weights expect {w.shape[1] * self.group}"
+                f" ({x} with {w} in {self.group} groups)",
+                hint="the layout may be NHWC; transpose it to NCHW",
+            )
+        outputs = w.shape[0]
+        if isinstance(outputs, int) and outputs % self.group:
+            raise TypeRuleError(f"conv: {outputs} outputs do not divide into {self.group} groups")
+        if bias is not None and bias.shape != (outputs,):
+            raise TypeRuleError(f"conv: bias is {bias}, expected shape ({outputs},)")
+        pads, steps, spread = self.window(spatial)
+        out: list[Dim] = []
+        for i in range(spatial):
+            out.append(
+                conv_extent(self, x.shape[2 + i], w.shape[2 + i], steps[i], pads[i],
+                            pads[spatial + i], spread[i])
+            )  # fmt: skip
+        return x.with_shape((x.shape[0], outputs, *out))
+
+    def window(self, spatial: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Return pads, strides and dilations with their defaults filled in."""
+        return (
+            self.pads or (0,) * (2 * spatial),
+            self.strides or (1,) * spatial,
+            self.dilations or (1,) * spatial,
+        )
+
+    def reference(self, x: Array, w: Array, bias: Array | None = None) -> Array:
+        spatial = x.ndim - 2
+        pads, strides, dilations = self.window(spatial)
+        wide = np.result_type(x.dtype, np.float32)
+        xs, ws = x.astype(wide), w.astype(wide)
+        edges = [(0, 0), (0, 0), *zip(pads[:spatial], pads[spatial:], strict=True)]
+        patches = windows(np.pad(xs, edges), w.shape[2:], strides, dilations)
+        groups = []
+        per_in, per_out = w.shape[1], w.shape[0] // self.group
+        taps = [1, *range(2 + spatial, 2 + 2 * spatial)]
+        for g in range(self.group):
+            part = patches[:, g * per_in : (g + 1) * per_in]
+            kernel = ws[g * per_out : (g + 1) * per_out]
+            y = np.tensordot(part, kernel, (taps, list(range(1, 2 + spatial))))
+            groups.append(np.moveaxis(y, -1, 1))
+        out = np.concatenate(groups, axis=1)
+        if bias is not None:
+            out = out + bias.astype(wide).reshape(-1, *[1] * spatial)
+        return out.astype(x.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(), "f32[1,3,5,5]", "f32[4,3,3,3]"
+        yield cls((2, 2), (1, 1, 1, 1)), "f32[2,16,9,7]", "f32[40,16,3,3]", "f32[40]"
+        yield cls(pads=(0, 1, 2, 1)), "f32[1,20,6,6]", "f32[5,20,3,3]", "f32[5]"
+        yield cls(dilations=(2, 3)), "f32[1,8,9,11]", "f32[8,8,3,3]"
+        yield cls(group=2), "f32[1,32,5,5]", "f32[64,16,3,3]", "f32[64]"
+        yield cls(group=3), "f32[1,6,5,5]", "f32[9,2,3,3]"
+        yield cls(pads=(1, 1, 1, 1), group=20), "f32[1,20,6,5]", "f32[20,1,3,3]", "f32[20]"
+        yield cls(strides=(2,), pads=(2, 1)), "f32[2,5,11]", "f32[7,5,4]", "f32[7]"
+        yield cls(pads=(1, 0, 1, 1, 0, 1)), "f32[1,3,4,5,6]", "f32[6,3,3,2,3]"
+        yield cls(), "f32[0,3,5,5]", "f32[4,3,3,3]"
+        for dtype in sorted(FLOATS - {"f32"}):
+            yield cls(pads=(1, 1, 1, 1)), f"{dtype}[1,5,4,4]", f"{dtype}[6,5,3,3]", f"{dtype}[6]"

@@ -1,0 +1,26 @@
+"""Fusion: several operators in one instruction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from alpenglow.ir.graph import Graph
+
+
+class Fused(Op):
+    """The parts in its region, in order; a backend computes them in one kernel.
+
+    The operands are the inputs of the region, its results the outputs of the region.
+    """
+
+    def infer(self, *xs: TensorType, regions: tuple[Graph, ...]) -> tuple[TensorType, ...]:
+        (body,) = regions
+        wanted = tuple(v.type for v in body.inputs.values())
+        if xs != wanted:
+            raise TypeRuleError(f"fused: operands {xs} do not fit a region on {wanted}")
+        return tuple(v.type for v in body.outputs.values())

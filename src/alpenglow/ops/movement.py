@@ -1,0 +1,297 @@
+"""Operators that move elements without computing: reshape, transpose, slice, concat, pad, …"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.dims import Dim, ceil_div, product
+from alpenglow.ir.op import Examples, Primitive, check_rank, normal_axis
+from alpenglow.ir.types import ALL, Array, TensorType
+
+
+class Reshape(Primitive):
+    """The elements of x in the same row-major order, in another shape.  ONNX Reshape."""
+
+    shape: tuple[Dim, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        before, after = product(x.shape), product(self.shape)
+        if isinstance(before, int) and isinstance(after, int) and before != after:
+            raise TypeRuleError(
+                f"reshape: {x} has {before} elements but shape {self.shape} holds {after}"
+            )
+        return x.with_shape(self.shape)
+
+    def reference(self, x: Array) -> Array:
+        return x.reshape(self.shape)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls((3, 2)), "f32[2,3]"
+        yield cls((6,)), "f32[2,1,3]"
+        yield cls(()), "f32[1,1]"
+        yield cls((0, 4)), "f32[2,0]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls((3, 1, 2)), f"{dtype}[2,3]"
+
+
+class Transpose(Primitive):
+    """The axes of x permuted: out.shape[i] = x.shape[perm[i]].  ONNX Transpose."""
+
+    perm: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        if sorted(self.perm) != list(range(x.rank)):
+            raise TypeRuleError(f"transpose: {self.perm} does not permute the axes of {x}")
+        return x.with_shape(x.shape[p] for p in self.perm)
+
+    def reference(self, x: Array) -> Array:
+        return x.transpose(self.perm)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls((1, 0)), "f32[2,3]"
+        yield cls((0, 2, 3, 1)), "f32[2,3,4,17]"
+        yield cls((2, 0, 1)), "f32[2,0,4]"
+        yield cls(()), "f32[]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls((2, 0, 1)), f"{dtype}[2,3,4]"
+
+
+class Broadcast(Primitive):
+    """x repeated along axes of extent 1 and along new leading axes.  ONNX Expand; implicit
+    broadcasting is made explicit with it on import."""
+
+    shape: tuple[Dim, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        tail = self.shape[len(self.shape) - x.rank :]
+        fits = x.rank <= len(self.shape) and all(
+            a in (1, b) for a, b in zip(x.shape, tail, strict=True)
+        )
+        if not fits:
+            raise TypeRuleError(f"broadcast: {x} does not stretch to shape {self.shape}")
+        return x.with_shape(self.shape)
+
+    def reference(self, x: Array) -> Array:
+        return np.broadcast_to(x, [d for d in self.shape if isinstance(d, int)])
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls((4, 3)), "f32[3]"
+        yield cls((4, 3)), "f32[4,1]"
+        yield cls((2, 17, 5)), "f32[1,17,1]"
+        yield cls((2, 3)), "f32[]"
+        yield cls((0, 3)), "f32[1,3]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls((3, 2, 5)), f"{dtype}[2,1]"
+
+
+class Slice(Primitive):
+    """`sizes[i]` elements of axis i from `starts[i]` on, `steps[i]` (maybe negative) apart."""
+
+    starts: tuple[Dim, ...]
+    sizes: tuple[Dim, ...]
+    steps: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        given = (self.starts, self.sizes, self.steps)
+        if any(len(g) != x.rank for g in given) or 0 in self.steps:
+            raise TypeRuleError(f"slice: expected a start, size and step for each axis of {x}")
+        for start, size, step, extent in zip(*given, x.shape, strict=True):
+            ints = isinstance(start, int) and isinstance(size, int) and isinstance(extent, int)
+            if ints and size and not (
+                0 <= start < extent and 0 <= start + (size - 1) * step < extent
+            ):  # fmt: skip
+                raise TypeRuleError(f"slice: {start}:{size}:{step} leaves an axis of {extent}")
+        return x.with_shape(self.sizes)
+
+    def reference(self, x: Array) -> Array:
+        return x[tuple(_indices(a, n, s) for a, n, s in
+                       zip(self.starts, self.sizes, self.steps, strict=True))]  # fmt: skip
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls((1, 0), (2, 3), (1, 1)), "f32[4,3]"
+        yield cls((3, 1), (2, 2), (-2, 1)), "f32[4,3]"
+        yield cls((0, 5), (2, 3), (1, -2)), "f32[2,6]"
+        yield cls((0, 0), (0, 3), (1, 1)), "f32[4,3]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls((1, 0), (2, 2), (1, 2)), f"{dtype}[4,3]"
+
+
+def _indices(start: Dim, size: Dim, step: int) -> slice:
+    assert isinstance(start, int) and isinstance(size, int)
+    if size == 0:
+        return slice(0, 0)
+    stop = start + size * step
+    return slice(start, stop if stop >= 0 else None, step)
+
+
+class Concat(Primitive):
+    """The operands one after the other along `axis`.  ONNX Concat."""
+
+    axis: int
+
+    def infer(self, *xs: TensorType) -> TensorType:
+        if not xs:
+            raise TypeRuleError("concat: expected at least one operand")
+        axis = normal_axis(self, self.axis, xs[0].rank)
+        first = _without(xs[0].shape, axis)
+        for x in xs:
+            if x.dtype != xs[0].dtype or _without(x.shape, axis) != first:
+                raise TypeRuleError(f"concat: {x} does not continue {xs[0]} along axis {axis}")
+        total: Dim = 0
+        for x in xs:
+            total = total + x.shape[axis]
+        shape = tuple(total if i == axis else d for i, d in enumerate(xs[0].shape))
+        if all(x.blocked is None for x in xs):
+            return xs[0].with_shape(shape)
+        return TensorType(xs[0].dtype, shape, self._blocked(xs, axis))
+
+    def _blocked(self, xs: tuple[TensorType, ...], axis: int) -> Dim:
+        """Return the logical extent of axis 1; all but the last operand fill their blocks."""
+        extents = [x.blocked for x in xs]
+        if any(e is None for e in extents) or axis == xs[0].rank - 1:
+            raise TypeRuleError(f"concat: blocked and plain operands mixed: {xs}")
+        if axis != 1:
+            if any(e != extents[0] for e in extents):
+                raise TypeRuleError(f"concat: channels differ: {xs}")
+            return extents[0]  # type: ignore[return-value]
+        total: Dim = 0
+        for x, e in zip(xs, extents, strict=True):
+            assert e is not None
+            if x is not xs[-1] and e != x.shape[1] * x.shape[-1]:
+                raise TypeRuleError(f"concat: {x} ends within a block")
+            total = total + e
+        return total
+
+    def reference(self, *xs: Array) -> Array:
+        return np.concatenate(xs, axis=self.axis)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(0), "f32[2,3]", "f32[4,3]"
+        yield cls(-1), "f32[2,3]", "f32[2,1]", "f32[2,5]"
+        yield cls(1), "f32[2,3,2]", "f32[2,0,2]"
+        yield cls(0), "f32[5]"
+        yield cls(1), "f32[1,16/16,3,3,16]", "f32[1,20/16,3,3,16]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls(1), f"{dtype}[2,3]", f"{dtype}[2,4]"
+
+
+def _without(shape: tuple[Dim, ...], axis: int) -> tuple[Dim, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+class Pad(Primitive):
+    """x with `before[i]` and `after[i]` elements more on axis i (fewer where negative).
+
+    `mode` is constant (filled with `value`), reflect, edge or wrap; the last three allow no
+    negative amounts.  ONNX Pad.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    mode: str = "constant"
+    value: float = 0.0
+
+    def infer(self, x: TensorType) -> TensorType:
+        if len(self.before) != x.rank or len(self.after) != x.rank:
+            raise TypeRuleError(f"pad: expected an amount for each axis of {x}")
+        if self.mode not in ("constant", "reflect", "edge", "wrap"):
+            raise TypeRuleError(f"pad: mode '{self.mode}' is not constant, reflect, edge or wrap")
+        out = []
+        for d, a, b in zip(x.shape, self.before, self.after, strict=True):
+            most = d - 1 if self.mode == "reflect" else d
+            limited = self.mode in ("reflect", "wrap") and isinstance(most, int)
+            if self.mode != "constant" and min(a, b) < 0:
+                raise TypeRuleError(f"pad: negative amounts go with mode constant only, not {self}")
+            if limited and isinstance(most, int) and max(a, b) > most:
+                raise TypeRuleError(f"pad: {self.mode} by {max(a, b)} reaches past an axis of {d}")
+            if self.mode == "edge" and d == 0 and (a or b):
+                raise TypeRuleError(f"pad: {x} has no edge to repeat")
+            extent = d + a + b
+            if isinstance(extent, int) and extent < 0:
+                raise TypeRuleError(f"pad: axis of {d} cannot lose {-a - b} elements")
+            out.append(extent)
+        inner = x.blocked is not None and not any(
+            self.before[i] or self.after[i] for i in (1, x.rank - 1)
+        )
+        return TensorType(x.dtype, tuple(out), x.blocked if inner else None)
+
+    def reference(self, x: Array) -> Array:
+        cut = tuple(
+            slice(max(-a, 0), max(d - max(-b, 0), 0))
+            for d, a, b in zip(x.shape, self.before, self.after, strict=True)
+        )
+        # A cut of more than the axis leaves some of the padding of the other side.
+        lost = [min(d + min(a, 0) + min(b, 0), 0)
+                for d, a, b in zip(x.shape, self.before, self.after, strict=True)]  # fmt: skip
+        amounts = [(max(a, 0), max(b, 0)) for a, b in zip(self.before, self.after, strict=True)]
+        if self.mode == "constant":
+            full = np.pad(x[cut], amounts, constant_values=np.asarray(self.value).astype(x.dtype))
+            return full[tuple(slice(0, n + k) for n, k in zip(full.shape, lost, strict=True))]
+        return np.pad(x, amounts, mode=self.mode)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls((1, 2), (0, 3)), "f32[3,4]"
+        yield cls((0, -1), (2, -1), value=2.5), "f32[3,4]"
+        yield cls((1, 2), (2, 3), "reflect"), "f32[3,4]"
+        yield cls((1, 2), (2, 0), "edge"), "f32[3,4]"
+        yield cls((1, 2), (2, 4), "wrap"), "f32[3,4]"
+        yield cls((0, 0, 1, 1, 0), (0, 0, 1, 0, 0)), "f32[1,17/16,3,3,16]"
+        yield cls((1, 1), (0, 0)), "f32[0,4]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls((1, 0), (0, 2), value=1), f"{dtype}[2,3]"
+
+
+class Pack(Primitive):
+    """x[N, C, …] with the channels in groups of `lanes`, innermost: [N, C/lanes, …, lanes]."""
+
+    lanes: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_rank(self, "x", x, 2)
+        shape = (x.shape[0], ceil_div(x.shape[1], self.lanes), *x.shape[2:], self.lanes)
+        return TensorType(x.dtype, shape, x.shape[1])
+
+    def reference(self, x: Array) -> Array:
+        n, c, *rest = x.shape
+        groups = -(-c // self.lanes)
+        full = np.zeros((n, groups * self.lanes, *rest), x.dtype)
+        full[:, :c] = x
+        return np.moveaxis(full.reshape(n, groups, self.lanes, *rest), 2, -1)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(16), "f32[2,20,3,5]"
+        yield cls(8), "f32[1,16,7]"
+        yield cls(16), "f32[0,20,3]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls(4), f"{dtype}[2,6,3]"
+
+
+class Unpack(Primitive):
+    """The logical `channels` of a blocked x: [N, C/lanes, …, lanes] as [N, C, …]."""
+
+    channels: Dim
+
+    def infer(self, x: TensorType) -> TensorType:
+        if x.blocked != self.channels:
+            raise TypeRuleError(f"unpack: {x} does not hold {self.channels} channels in blocks")
+        return x.with_shape((x.shape[0], self.channels, *x.shape[2:-1]))
+
+    def reference(self, x: Array) -> Array:
+        assert isinstance(self.channels, int)
+        n, groups, *rest, lanes = x.shape
+        return np.moveaxis(x, -1, 2).reshape(n, groups * lanes, *rest)[:, : self.channels]
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(20), "f32[2,20/16,3,5,16]"
+        yield cls(16), "f32[1,16/8,7,8]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls(6), f"{dtype}[2,6/4,3,4]"

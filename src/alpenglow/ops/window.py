@@ -1,0 +1,50 @@
+"""Sliding windows: what convolution and pooling share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import Array
+
+
+def conv_extent(
+    op: Op, extent: Dim, kernel: Dim, stride: int, before: int, after: int, dilation: int,
+    ceil: bool = False,
+) -> Dim:  # fmt: skip
+    """Return how many windows fit along one axis.
+
+    With `ceil` a window may hang over the end, but must begin within the data or the padding
+    before it (ONNX pooling, ceil_mode).  Raises TypeRuleError if the window does not fit at all.
+    """
+    span = (kernel - 1) * dilation + 1
+    room = extent + before + after - span
+    if isinstance(room, int) and room < 0:
+        raise TypeRuleError(
+            f"{op.name}: a window of {span} does not fit into {extent} with {before}+{after} padding"
+        )
+    if stride < 1 or dilation < 1:
+        raise TypeRuleError(f"{op.name}: strides and dilations must be positive")
+    if not ceil:
+        return room // stride + 1
+    count = (room + stride - 1) // stride + 1
+    if isinstance(count, int) and isinstance(extent, int) and (count - 1) * stride >= extent + before:
+        count -= 1
+    return count
+
+
+def windows(
+    x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> Array:
+    """Return the windows of x[N, C, *spatial] as a view of shape [N, C, *out, *kernel]."""
+    spatial = x.ndim - 2
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    view = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, x.ndim)))
+    step = tuple(slice(None, None, s) for s in strides)
+    tap = tuple(slice(None, None, d) for d in dilations)
+    assert view.ndim == 2 + 2 * spatial
+    return view[(slice(None), slice(None), *step, *tap)]

@@ -1,0 +1,197 @@
+"""The team: threads that run a table of kernels together.
+
+Python threads enter a compiled loop (ctypes lets go of the interpreter lock) and wait there for
+work, spinning for about 50 µs before they come back to sleep.  One team serves a process.  It is
+started by the first run that wants more than one thread, and grows to the most ever wanted; its
+threads are daemons.  A caller that finds it busy runs its table alone: nobody ever waits for
+somebody else's run.  After a fork the child's team is empty and starts anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from alpenglow.backends.cpu.assemble import assemble
+from alpenglow.backends.cpu.jit import Code
+from alpenglow.backends.cpu.walk import LINE, MAILBOX_NBYTES, OPENINGS, WAKING, walk_ir
+from alpenglow.ir.target import Target
+
+PATIENCE = 50e-6  # seconds that a helper spins before it sleeps
+
+
+def default_threads() -> int:
+    """Return the number of CPUs that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Team:
+    """Threads that run tables together; see `Team.shared`."""
+
+    def __init__(self) -> None:
+        self._reset()
+        _teams.add(self)
+
+    @staticmethod
+    def shared() -> Team:
+        """Return the team of this process."""
+        return _shared
+
+    def run(self, table_address: int, count: int, threads: int) -> None:
+        """Run the `count` entries of a table on at most `threads` threads, this one included.
+
+        Returns when all is done.  The table, the kernels and their operands must outlive that.
+        """
+        if threads <= 1 or not self._busy.acquire(blocking=False):
+            walker = _walker()
+            walker.alone(table_address, count)
+            return
+        try:
+            self._run_together(table_address, count, threads)
+        finally:
+            # Interrupted in the midst of waking helpers: they may still be at it, so nobody
+            # leads this team again.
+            if self._waking.value == 0:
+                self._busy.release()
+
+    def stop(self) -> None:
+        """End the threads; a later run starts them anew.
+
+        A run in progress is waited for, but not for ever: the interpreter may be on its way out.
+        """
+        if not self._busy.acquire(timeout=5):
+            return
+        try:
+            self._openings.value = -1
+            for _ in self._threads:
+                self._permits.put(None)
+            for thread in self._threads:
+                thread.join()
+            self._clear()
+        finally:
+            self._busy.release()
+
+    def _run_together(self, table_address: int, count: int, threads: int) -> None:
+        walker = _walker()
+        workers = min(threads, self._grown(threads - 1, walker) + 1)
+        if workers <= 1:
+            walker.alone(table_address, count)
+            return
+        # What must be woken is left in the mailbox, not in a result that an interrupt could lose.
+        try:
+            walker.lead(self._mailbox, table_address, count, workers)
+        finally:
+            if self._waking.value:
+                for _ in range(self._waking.value):
+                    self._permits.put(None)
+                walker.finish(self._mailbox)
+
+    def _grown(self, wanted: int, walker: Walker) -> int:
+        """Start threads until there are `wanted`; return how many there are.
+
+        Where the system allows no more threads, there are fewer.
+        """
+        while len(self._threads) < wanted:
+            thread = threading.Thread(
+                target=_help,
+                args=(walker, self._mailbox, self._memory, self._permits),
+                name=f"alpenglow-{len(self._threads) + 1}",
+                daemon=True,
+            )
+            try:
+                thread.start()
+            except RuntimeError:
+                break
+            self._threads.append(thread)
+        return len(self._threads)
+
+    def _reset(self) -> None:
+        """Begin with no threads and nothing held: at first, and in the child of a fork."""
+        self._busy = threading.Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Begin with no threads and an empty mailbox of one's own."""
+        self._threads: list[threading.Thread] = []
+        self._permits: SimpleQueue[None] = SimpleQueue()
+        self._memory = ctypes.create_string_buffer(MAILBOX_NBYTES + LINE)
+        self._mailbox = -(-ctypes.addressof(self._memory) // LINE) * LINE
+        self._openings = ctypes.c_int64.from_address(self._mailbox + OPENINGS)
+        self._waking = ctypes.c_int64.from_address(self._mailbox + WAKING)
+
+
+def _help(
+    walker: Walker, mailbox: int, memory: ctypes.Array[ctypes.c_char], permits: SimpleQueue[None]
+) -> None:
+    """Serve a team until it stops; `memory` is held because the mailbox lies in it."""
+    assert ctypes.addressof(memory) <= mailbox, "the mailbox lies outside its memory"
+    while walker.serve(mailbox, walker.budget) == 0:
+        permits.get()
+
+
+@dataclass(frozen=True)
+class Walker:
+    """The compiled walker (see `walk_ir`) and how many rounds of `serve` last for `PATIENCE`."""
+
+    code: Code
+    alone: Callable[[int, int], None]
+    lead: Callable[[int, int, int, int], None]
+    finish: Callable[[int], None]
+    serve: Callable[[int, int], int]
+    budget: int
+
+
+@functools.cache
+def _walker() -> Walker:
+    """Return the walker for this machine, compiled on first use."""
+    host = Target.parse("cpu")
+    names = ("alone", "lead", "finish", "serve")
+    code = Code.install([assemble(walk_ir(host), host)], names)
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    serve = ctypes.CFUNCTYPE(number, pointer, number)(code.address("serve"))
+    return Walker(
+        code=code,
+        alone=ctypes.CFUNCTYPE(None, pointer, number)(code.address("alone")),
+        lead=ctypes.CFUNCTYPE(None, pointer, pointer, number, number)(code.address("lead")),
+        finish=ctypes.CFUNCTYPE(None, pointer)(code.address("finish")),
+        serve=serve,
+        budget=_calibrated(serve),
+    )
+
+
+def _calibrated(serve: Callable[[int, int], int]) -> int:
+    """Return how many rounds of `serve` take `PATIENCE`: a pause is 10 to 140 cycles long."""
+    memory = ctypes.create_string_buffer(MAILBOX_NBYTES + LINE)
+    mailbox = -(-ctypes.addressof(memory) // LINE) * LINE
+    rounds, times = 1000, []
+    for _ in range(3):
+        start = time.perf_counter()
+        serve(mailbox, rounds)
+        times.append(time.perf_counter() - start)
+    return max(rounds // 10, int(rounds * PATIENCE / max(min(times), 1e-9)))
+
+
+_teams: weakref.WeakSet[Team] = weakref.WeakSet()
+
+
+_shared = Team()
+atexit.register(_shared.stop)
+
+
+def _empty_teams() -> None:
+    for team in list(_teams):
+        team._reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_empty_teams)
