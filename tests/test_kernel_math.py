@@ -119,7 +119,7 @@ def test_power_of_f32_is_exact_with_all_edges() -> None:
 def test_power_by_a_number(exponent: float) -> None:
     x = floats()
     with np.errstate(all="ignore"):
-        exact = np.power(x.astype(np.float64), exponent)
+        exact = np.power(x.astype(np.float64), np.full(x.size, float(exponent)))
 
     assert ulps(evaluate(lambda m, x: m.pow(x, exponent), x), exact) <= 1.5
 
@@ -130,9 +130,9 @@ INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 def pairs(dtype: str) -> tuple[Array, Array]:
     """Return operands with every pair of the values at which integers go wrong."""
     limits = np.iinfo(DTYPES[dtype])
-    some = np.array([limits.min, limits.max, limits.max - 1, 0, 1, 2, 3, 7, 31, 63, 64, 100])
     signs = [-1, -2, -3, -7, -100] if limits.min else []
-    values = np.concatenate([some.astype(DTYPES[dtype]), np.array(signs, DTYPES[dtype])])
+    some = [limits.min, limits.max, limits.max - 1, 0, 1, 2, 3, 7, 31, 63, 64, 100, *signs]
+    values = np.array(some, DTYPES[dtype])
     x, y = (a.ravel() for a in np.meshgrid(values, values))
     return x[: x.size // 4 * 4].copy(), y[: y.size // 4 * 4].copy()
 
@@ -155,7 +155,7 @@ def test_integer_operation_is_numpys(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-@pytest.mark.parametrize("name", ["neg", "abs", "sign", "bit_not", "floor", "round"])
+@pytest.mark.parametrize("name", ["neg", "abs", "sign", "bit_not", "floor", "ceil"])
 def test_integer_function_is_numpys(name: str, dtype: str) -> None:
     x, _ = pairs(dtype)
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import count
 from typing import Any
@@ -54,7 +54,7 @@ def parse_graph(text: str, weights: Mapping[str, Array] | None = None) -> Graph:
     """
     source = Lines(text)
     header = source.match(rf"graph @({WORD}) {{", "graph @NAME {")
-    g = _parse_body(source, unquote(header[1]), weights or {})
+    g = parse_body(source, unquote(header[1]), weights or {})
     source.end()
     return g
 
@@ -135,8 +135,15 @@ def constant_text(v: Value) -> str:
     """Return the type of a constant and its contents or their hash."""
     assert v.array is not None
     if inline(v.type):
-        return f"{v.type} = {literal(v.array.tolist())}"
+        return f"{v.type} = {literal(_shortest(v.array))}"
     return f"{v.type} sha256:{v.digest}"
+
+
+def _shortest(array: Array) -> Any:
+    """Return the elements as nested lists, floats with as few digits as tell them apart."""
+    if array.dtype.kind not in "fV" or array.dtype == np.float64:
+        return array.tolist()
+    return np.vectorize(lambda x: float(str(x)), otypes=[object])(array).tolist()
 
 
 def application_text(op: Op, operands: Sequence[str]) -> str:
@@ -191,7 +198,8 @@ class Lines:
             raise self.error("expected the end", self.take())
 
 
-def _parse_body(source: Lines, name: str, weights: Mapping[str, Array]) -> Graph:
+def parse_body(source: Lines, name: str, weights: Mapping[str, Array]) -> Graph:
+    """Read the lines of a graph after its head, up to and with the closing brace."""
     g = Graph(name)
     values: dict[str, Value | None] = {"none": None}
     while (line := source.peek()) not in ("}", "} {"):
@@ -238,9 +246,9 @@ def _parse_node(
     operands, op = parse_application(m[2], m[3], source)
     regions: list[Graph] = []
     if m[4]:
-        regions.append(_parse_body(source, "region", weights))
+        regions.append(parse_body(source, "region", weights))
         while source.lines[source.at - 1] == "} {":
-            regions.append(_parse_body(source, "region", weights))
+            regions.append(parse_body(source, "region", weights))
     try:
         node = g.add(op, [_operand(values, o, source) for o in operands], regions)
     except AlpenglowError as error:

@@ -100,6 +100,8 @@ class Slice(Primitive):
         if any(len(g) != x.rank for g in given) or 0 in self.steps:
             raise TypeRuleError(f"slice: expected a start, size and step for each axis of {x}")
         for start, size, step, extent in zip(*given, x.shape, strict=True):
+            if isinstance(size, int) and size < 0:
+                raise TypeRuleError(f"slice: {x} has no slice of {size} elements")
             ints = isinstance(start, int) and isinstance(size, int) and isinstance(extent, int)
             if ints and size and not (
                 0 <= start < extent and 0 <= start + (size - 1) * step < extent
@@ -246,6 +248,35 @@ class Pad(Primitive):
         yield cls((1, 1), (0, 0)), "f32[0,4]"
         for dtype in sorted(ALL - {"f32"}):
             yield cls((1, 0), (0, 2), value=1), f"{dtype}[2,3]"
+
+
+class Trilu(Primitive):
+    """The last two axes of x on and above (`upper`) or below diagonal `k`, zeros elsewhere.
+
+    k > 0 is above the main diagonal.  ONNX Trilu.
+    """
+
+    k: int = 0
+    upper: bool = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_rank(self, "x", x, 2)
+        return x.with_shape(x.shape)
+
+    def reference(self, x: Array) -> Array:
+        rows, columns = np.indices(x.shape[-2:], sparse=True)
+        kept = columns - rows >= self.k if self.upper else columns - rows <= self.k
+        return np.where(kept, x, np.zeros((), x.dtype))
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(), "f32[5,4]"
+        yield cls(1), "f32[2,3,17]"
+        yield cls(-2, False), "f32[4,5]"
+        yield cls(9), "f32[2,2]"
+        yield cls(), "f32[0,3]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls(0, False), f"{dtype}[2,3]"
 
 
 class Pack(Primitive):

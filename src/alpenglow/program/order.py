@@ -198,14 +198,14 @@ def _improve(piece: _Piece, state: _State, reached: int, looks: int) -> _Found:
     The bound that is found holds for the graph where it is above `reached`.
     """
     deep = _follow(piece, _depth_first(piece), reached)
-    state = min(state, deep, key=lambda s: s.peak)
-    state, greedy_looks = _beam(piece, state, reached, 1)
-    width = min(_WIDEST, looks // 2 // greedy_looks)
+    greedy, spent = _beam(piece, deep._replace(peak=1 << 62), reached, 1)
+    state = min(state, deep, greedy, key=lambda s: s.peak)
+    width = min(_WIDEST, looks // 2 // spent)
     if width > 1 and state.peak > reached:
-        state, beam_looks = _beam(piece, state, reached, width)
-        looks -= beam_looks
+        state, spent = _beam(piece, state, reached, width, looks)
+        looks -= spent
     if state.peak > reached:
-        return _search(piece, state, reached, max(looks, 0))
+        return _search(piece, state, reached, looks)
     return _Found(state, reached, looks)
 
 
@@ -232,13 +232,20 @@ def _depth_first(piece: _Piece) -> Iterator[int]:
         done |= 1 << node_done
 
 
-def _beam(piece: _Piece, best: _State, reached: int, width: int) -> tuple[_State, int]:
-    """Follow the `width` sets with the lowest peaks, then the fewest live bytes; count the looks."""
+def _beam(
+    piece: _Piece, best: _State, reached: int, width: int, limit: int = 1 << 60
+) -> tuple[_State, int]:
+    """Follow the `width` sets with the lowest peaks, then the fewest live bytes, and count looks.
+
+    The result is `best` if no way below its peak is found within the limit of looks.
+    """
     beam = [_settle(piece, _start(piece, reached))]
     looks = 1
     while beam := [state for state in beam if state.peak < best.peak]:
         best = next((state for state in beam if not state.ready), best)
         looks += sum(len(state.ready) for state in beam)
+        if looks > limit:
+            break
         steps = [(*_outlook(piece, s, v), i, v) for i, s in enumerate(beam) for v in s.ready]
         sets: dict[int, _State] = {}
         for _, _, i, v in nsmallest(4 * width, steps):

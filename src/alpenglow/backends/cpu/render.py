@@ -101,6 +101,18 @@ def _parameters(kernel: Kernel, aliased: frozenset[str]) -> str:
     return ", ".join([*parameters, "i64 %begin", "i64 %end"])
 
 
+def _plain(s: Stmt) -> bool:
+    """Whether LLVM can make vectors of a statement; asked for what it cannot do, it warns."""
+    match s:
+        case Set(register, _):
+            return register.lanes == 1
+        case Store(_, _, value):
+            return value.lanes == 1
+        case If(_, then, orelse):
+            return all(map(_plain, (*then, *orelse)))
+    return False
+
+
 class _Body:
     """Renders the body of one kernel: lines, in the order of execution."""
 
@@ -225,11 +237,10 @@ class _Body:
                 tag = self.note("!{" + ", ".join(f"!{g}" for g in self.groups) + "}")
             self.access = f", !llvm.access.group !{tag}"
             properties.append(self.note(f'!{{!"llvm.loop.parallel_accesses", !{group}}}'))
-        if loop.kind == "vector":
+        if loop.kind == "vector" and all(map(_plain, loop.body)):
             properties.append(self.note('!{!"llvm.loop.vectorize.enable", i1 true}'))
-        if loop.kind == "unrolled":
-            how = "full" if isinstance(loop.extent, Const) else "enable"
-            properties.append(self.note(f'!{{!"llvm.loop.unroll.{how}"}}'))
+        if loop.kind == "unrolled" and isinstance(loop.extent, Const):
+            properties.append(self.note('!{!"llvm.loop.unroll.full"}'))
         if not properties:
             return ""
         own = len(self.metadata)
@@ -350,11 +361,14 @@ class _Body:
             case Load():
                 return self.load(e)
             case Fma(x, y, z):
+                a, b, c = self.value(x), self.value(y), self.value(z)
+                if e.dtype not in FLOATS:
+                    product = self.binary("mul", e.dtype, e.lanes, a, b)
+                    return self.binary("add", e.dtype, e.lanes, product, c)
                 # No flags: an Fma is there because it is rounded once.
-                kind, a, b, c = typed(e), self.value(x), self.value(y), self.value(z)
-                return self.emit(
-                    f"call {kind} @llvm.fma.{suffix(e)}({kind} {a}, {kind} {b}, {kind} {c})"
-                )
+                kind = typed(e)
+                operands = f"{kind} {a}, {kind} {b}, {kind} {c}"
+                return self.emit(f"call {kind} @llvm.fma.{suffix(e)}({operands})")
             case Select(condition, x, y):
                 flag, a, b = self.value(condition), self.value(x), self.value(y)
                 choice = f"{typed(condition)} {flag}, {typed(x)} {a}, {typed(y)} {b}"
@@ -375,7 +389,9 @@ class _Body:
             case Reduce(op, x):
                 return self.reduce(op, x)
             case Shuffle(x, order):
-                return self.shuffle(self.value(x), x, order)
+                if x.lanes == 1:
+                    return self.splat(self.value(x), x.dtype, len(order))
+                return self.lanes(self.value(x), typed(x), order)
             case Intrinsic(name, args):
                 return self.intrinsic(name, args)
         raise AssertionError(f"no such expression: {e}")
@@ -483,31 +499,23 @@ class _Body:
         zeros = f"<{lanes} x i32> zeroinitializer"
         return self.emit(f"shufflevector {whole} {one}, {whole} poison, {zeros}")
 
-    def shuffle(self, x: str, e: Expr, order: tuple[int, ...]) -> str:
-        if e.lanes == 1:
-            return self.splat(x, e.dtype, len(order))
-        kind = typed(e)
-        if len(order) == 1:
-            return self.emit(f"extractelement {kind} {x}, i64 {order[0]}")
-        lanes = ", ".join(f"i32 {i}" for i in order)
-        return self.emit(f"shufflevector {kind} {x}, {kind} poison, <{len(order)} x i32> <{lanes}>")
-
     def reduce(self, op: str, e: Expr) -> str:
         """Combine the upper half of the lanes with the lower until one is left."""
         value, lanes = self.value(e), e.lanes
         assert lanes & (lanes - 1) == 0, f"cannot halve {lanes} lanes"
         while lanes > 1:
             kind, half = vector(SCALAR[e.dtype], lanes), lanes // 2
-            low, high = (
-                f"{kind} {value}, {kind} poison, <{half} x i32> "
-                f"<{', '.join(f'i32 {i}' for i in range(start, start + half))}>"
-                for start in (0, half)
-            )
-            a, b = self.emit(f"shufflevector {low}"), self.emit(f"shufflevector {high}")
-            value, lanes = self.binary(op, e.dtype, half, a, b), half
-            if lanes == 1:
-                value = self.emit(f"extractelement <1 x {SCALAR[e.dtype]}> {value}, i64 0")
+            halves = (range(half), range(half, lanes))
+            low, high = (self.lanes(value, kind, tuple(part)) for part in halves)
+            value, lanes = self.binary(op, e.dtype, half, low, high), half
         return value
+
+    def lanes(self, x: str, kind: str, order: tuple[int, ...]) -> str:
+        """Return the lanes of a vector in another order; a scalar if it is one lane."""
+        if len(order) == 1:
+            return self.emit(f"extractelement {kind} {x}, i64 {order[0]}")
+        lanes = ", ".join(f"i32 {i}" for i in order)
+        return self.emit(f"shufflevector {kind} {x}, {kind} poison, <{len(order)} x i32> <{lanes}>")
 
     def intrinsic(self, name: str, args: tuple[Expr, ...]) -> str:
         if name not in INTRINSICS:

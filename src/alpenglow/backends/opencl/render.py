@@ -88,7 +88,8 @@ class _Renderer:
         preamble = [*(EXTENSIONS[d] for d in sorted(self.dtypes & EXTENSIONS.keys()))]
         preamble += [*self.helpers.values()]
         preamble += [""] if preamble else []
-        head = f"__kernel {sizes}void {k.name}({', '.join(arguments)}) {{"
+        listed = ",\n  ".join(arguments)
+        head = f"__kernel {sizes}void {k.name}(\n  {listed}\n) {{"
         return "\n".join([*preamble, head, *arrays, *registers, *self.lines, "}", ""])
 
     def argument(self, b: Buffer) -> str:
@@ -145,7 +146,7 @@ class _Renderer:
         """Render what stands in braces, left where `condition` fails."""
         self.pad += "  "
         if condition is not None:
-            self.emit(f"if (!{self.value(condition)}) break;")
+            self.emit(f"if (!{self.condition(condition)}) break;")
         self.block(body)
         self.pad = self.pad[2:]
 
@@ -163,7 +164,7 @@ class _Renderer:
             case For():
                 self.loop(s)
             case If(condition, then, orelse):
-                self.emit(f"if ({self.value(condition)}) {{")
+                self.emit(f"if {self.condition(condition)} {{")
                 self.inner(then)
                 if orelse:
                     self.emit("} else {")
@@ -203,7 +204,7 @@ class _Renderer:
         elif lanes > 1:
             self.emit(f"vstore{lanes}({value}, 0, {s.buffer.name} + {self.index(at)});")
         else:
-            guard = "" if s.mask is None else f"if ({self.value(s.mask)}) "
+            guard = "" if s.mask is None else f"if {self.condition(s.mask)} "
             self.emit(f"{guard}{s.buffer.name}[{self.index(at)}] = {value};")
 
     def atomic(self, s: Atomic) -> None:
@@ -224,14 +225,20 @@ class _Renderer:
         self.emit(f"const {self.type(e.dtype, e.lanes, memory)} {name} = {value};")
         return name
 
-    def index(self, e: Expr) -> str:
-        """Return an address or extent: i64 arithmetic that stays in range."""
+    def index(self, e: Expr, least: int = 1) -> str:
+        """Return an address or extent, in parentheses if it binds less tightly than `least`.
+
+        Addresses are plain i64 arithmetic, which stays in range.
+        """
         match e:
             case Const(value=value, lanes=1):
                 return str(int(value))
-            case Binary("add" | "sub" | "mul" | "div" | "rem" as op, x, y) if e.lanes == 1:
-                spaced = f" {SIGNS[op]} " if op in ("add", "sub") else SIGNS[op]
-                return f"({self.index(x)}{spaced}{self.index(y)})"
+            case Binary("add" | "sub" as op, x, y) if e.lanes == 1:
+                text = f"{self.index(x, 1)} {SIGNS[op]} {self.index(y, 2)}"
+                return text if least == 1 else f"({text})"
+            case Binary("mul" | "div" | "rem" as op, x, y) if e.lanes == 1:
+                text = f"{self.index(x, 2)}{SIGNS[op]}{self.index(y, 3)}"
+                return text if least <= 2 else f"({text})"
         return self.value(e)
 
     def value(self, e: Expr) -> str:
@@ -273,6 +280,10 @@ class _Renderer:
             case Intrinsic(name):
                 raise self.lacks(f"intrinsic {name}")
         raise AssertionError(f"no text for {type(e).__name__}")
+
+    def condition(self, e: Expr) -> str:
+        """Return a scalar bool in parentheses."""
+        return self.value(e) if isinstance(e, Compare) else f"({self.value(e)})"
 
     def load(self, e: Load) -> str:
         name, lanes = e.buffer.name, e.lanes

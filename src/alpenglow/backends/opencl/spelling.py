@@ -96,7 +96,7 @@ def extremum(op: str, dtype: str, lanes: int) -> tuple[str, str]:
         value = f"isnan(a) || isnan(b) ? a + b : f{op}(a, b)"
     else:
         value = f"select(f{op}(a, b), a + b, isnan(a) | isnan(b))"
-    return name, f"static {t} {name}({t} a, {t} b) {{ return {value}; }}"
+    return name, f"static {t} {name}({t} a, {t} b) {{\n  return {value};\n}}"
 
 
 def truncation(source: str, through: str, lanes: int) -> tuple[str, str]:
@@ -110,4 +110,4 @@ def truncation(source: str, through: str, lanes: int) -> tuple[str, str]:
     else:
         fits = f"isless(fabs(x), ({t})({limit}))"
         value = f"select({least}, convert_{result}(x), convert_{mask(through, lanes)}({fits}))"
-    return name, f"static {result} {name}({t} x) {{ return {value}; }}"
+    return name, f"static {result} {name}({t} x) {{\n  return {value};\n}}"

@@ -1,0 +1,42 @@
+"""Operators that only fill memory: instructions that memory planning inserts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpenglow.ir.op import Elementwise, Examples, Primitive
+from alpenglow.ir.types import ALL, DTYPES, Array, TensorType
+from alpenglow.ops.sample import unary
+
+
+class Copy(Elementwise):
+    """x, in memory of its own."""
+
+    def scalar(self, m: Any, x: Any) -> Any:
+        return x
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from unary(cls(), ALL)
+
+
+class Fill(Primitive):
+    """A tensor of the given type with `value` everywhere."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    value: float = 0.0
+
+    def infer(self) -> TensorType:
+        return TensorType(self.dtype, self.shape)
+
+    def reference(self) -> Array:
+        return np.full(self.shape, np.asarray(self.value).astype(DTYPES[self.dtype]))
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield (cls("f32", (2, 3), 1.5),)
+        yield (cls("i64", (0, 3)),)
+        yield (cls("bf16", ()),)

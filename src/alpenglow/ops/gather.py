@@ -1,0 +1,310 @@
+"""Reading and writing elements at computed positions: gather, scatter, one-hot.
+
+A negative index counts from the end of its axis.  One that is out of range even so is *clamped*
+to the nearest element, in the reference and in every compiled form, so that no index reads or
+writes outside its tensor.  An axis of no elements can only be indexed by no indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.dims import Dim, product
+from alpenglow.ir.op import (
+    Examples,
+    Op,
+    Primitive,
+    check_dtype,
+    check_rank,
+    is_half,
+    normal_axis,
+)
+from alpenglow.ir.types import ALL, NUMBERS, Array, TensorType
+
+INDICES = frozenset({"i32", "i64"})
+REDUCTIONS = ("none", "add", "mul", "min", "max")
+
+
+class Gather(Primitive):
+    """data with `axis` replaced by the shape of indices: out[a, i, b] = data[a, indices[i], b].
+
+    A blocked operand stays blocked where a spatial axis is read at a list of positions.
+    ONNX Gather, NumPy take.
+    """
+
+    axis: int = 0
+
+    def infer(self, data: TensorType, indices: TensorType) -> TensorType:
+        check_dtype(self, "indices", indices, INDICES)
+        check_rank(self, "data", data, 1)
+        axis = normal_axis(self, self.axis, data.rank)
+        check_reachable(self, data, axis, indices.shape)
+        shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+        inner = data.blocked is not None and indices.rank == 1 and spatial(data, axis)
+        return TensorType(data.dtype, shape, data.blocked if inner else None)
+
+    def reference(self, data: Array, indices: Array) -> Array:
+        extent = data.shape[self.axis]
+        return np.asarray(np.take(data, clamped(indices, extent), axis=self.axis))
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(0), "f32[5,3]", np.array([[0, -1, 4], [2, 9, -7]])
+        yield cls(1), "f32[2,17,3]", np.array([16, 3, 3, -17], np.int32)
+        yield cls(-1), "f32[3,4]", np.array(-2)
+        yield cls(0), "f32[4]", np.zeros((0, 2), np.int64)
+        yield cls(1), "f32[0,3]", np.array([1, 2])
+        yield cls(2), "f32[1,20/16,3,2,16]", np.array([0, 0, 1, 1, 2, 2])
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls(1), f"{dtype}[2,3]", np.array([2, 0])
+
+
+class GatherElements(Primitive):
+    """out[a, i, b] = data[a, indices[a, i, b], b], with `axis` in the place of i.
+
+    The other axes of indices may be shorter than those of data.  ONNX GatherElements.
+    """
+
+    axis: int = 0
+
+    def infer(self, data: TensorType, indices: TensorType) -> TensorType:
+        check_beside(self, data, indices, self.axis)
+        return data.with_shape(indices.shape)
+
+    def reference(self, data: Array, indices: Array) -> Array:
+        return np.asarray(data[elements(data, indices, self.axis % data.ndim)])
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(1), "f32[2,3]", np.array([[0, -1, 2, 9], [1, 1, 0, -9]])
+        yield cls(0), "f32[3,5]", np.array([[1, 2], [0, -1]], np.int32)
+        yield cls(-1), "f32[0,3]", np.zeros((0, 2), np.int64)
+        yield cls(0), "f32[4]", np.array([3, 3, 0])
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls(0), f"{dtype}[2,2]", np.array([[1, 0]])
+
+
+class GatherNd(Primitive):
+    """out[b, i, rest] = data[b, *indices[b, i, :], rest], with `batch_dims` axes b in common.
+
+    The last axis of indices holds positions on the axes of data that follow b.  ONNX GatherND.
+    """
+
+    batch_dims: int = 0
+
+    def infer(self, data: TensorType, indices: TensorType) -> TensorType:
+        depth = index_depth(self, data, indices, self.batch_dims)
+        if data.shape[: self.batch_dims] != indices.shape[: self.batch_dims]:
+            raise TypeRuleError(f"gather_nd: {indices} and {data} differ on the batch axes")
+        for axis in range(self.batch_dims, self.batch_dims + depth):
+            check_reachable(self, data, axis, indices.shape[:-1])
+        return data.with_shape((*indices.shape[:-1], *data.shape[self.batch_dims + depth :]))
+
+    def reference(self, data: Array, indices: Array) -> Array:
+        return np.asarray(data[positions(data, indices, self.batch_dims)])
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(), "f32[3,5]", np.array([[0, 1], [-1, 9]])
+        yield cls(), "f32[3,5,2]", np.array([[[2]], [[0]]])
+        yield cls(1), "f32[2,3,5]", np.array([[1], [-3]])
+        yield cls(1), "f32[2,3,5]", np.array([[[1, 4]], [[0, 0]]])
+        yield cls(), "f32[0,5]", np.zeros((0, 1), np.int64)
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls(), f"{dtype}[2,3]", np.array([[1, 2]])
+
+
+class ScatterElements(Primitive):
+    """data with elements replaced by, or reduced with, updates: the inverse of gather_elements.
+
+    data[a, indices[a, i, b], b] takes updates[a, i, b], with `axis` in the place of i.  `reduction`
+    is none, add, mul, min or max; updates apply in row-major order, so with none the last one
+    wins.  ONNX ScatterElements.
+    """
+
+    axis: int = 0
+    reduction: str = "none"
+
+    def infer(self, data: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
+        check_reduction(self, data, self.reduction)
+        check_beside(self, data, indices, self.axis)
+        if updates != data.with_shape(indices.shape):
+            raise TypeRuleError(
+                f"scatter_elements: updates are {updates}, expected {data.with_shape(indices.shape)}"
+            )
+        return data
+
+    def reference(self, data: Array, indices: Array, updates: Array) -> Array:
+        where = elements(data, indices, self.axis % data.ndim)
+        return scattered(data, where, updates, self.reduction)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(1), "f32[2,5]", np.array([[0, -1], [9, 2]]), "f32[2,2]"
+        yield cls(0), "f32[3,5]", np.array([[1, 2], [1, -3]], np.int32), "f32[2,2]"
+        yield cls(0), "f32[4]", np.zeros(0, np.int64), "f32[0]"
+        for reduction in REDUCTIONS:
+            yield cls(0, reduction), "f32[4]", np.array([3, 1, 3, -1, 0]), "f32[5]"
+        yield cls(0, "add"), "f16[4]", np.array([3, 1, 3, -1, 0]), "f16[5]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls(0), f"{dtype}[3,2]", np.array([[1, 0]]), f"{dtype}[1,2]"
+
+
+class ScatterNd(Primitive):
+    """data with slices replaced by, or reduced with, updates: the inverse of gather_nd.
+
+    data[*indices[i, :], rest] takes updates[i, rest].  `reduction` is as in scatter_elements.
+    ONNX ScatterND.
+    """
+
+    reduction: str = "none"
+
+    def infer(self, data: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
+        check_reduction(self, data, self.reduction)
+        depth = index_depth(self, data, indices, 0)
+        for axis in range(depth):
+            check_reachable(self, data, axis, indices.shape[:-1])
+        wanted = data.with_shape((*indices.shape[:-1], *data.shape[depth:]))
+        if updates != wanted:
+            raise TypeRuleError(f"scatter_nd: updates are {updates}, expected {wanted}")
+        return data
+
+    def reference(self, data: Array, indices: Array, updates: Array) -> Array:
+        return scattered(data, positions(data, indices, 0), updates, self.reduction)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(), "f32[5,3]", np.array([[0], [-1]]), "f32[2,3]"
+        yield cls(), "f32[5,3]", np.array([[[0, 2], [9, -9]]], np.int32), "f32[1,2]"
+        yield cls(), "f32[4]", np.zeros((0, 1), np.int64), "f32[0]"
+        for reduction in REDUCTIONS:
+            yield cls(reduction), "f32[4,2]", np.array([[3], [1], [3]]), "f32[3,2]"
+        yield cls("mul"), "bf16[4]", np.array([[3], [1], [3]]), "bf16[3]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls(), f"{dtype}[3,2]", np.array([[1]]), f"{dtype}[1,2]"
+
+
+class OneHot(Primitive):
+    """A new axis of `depth` elements: values[1] at the index, values[0] elsewhere.
+
+    The axis comes before `axis` of the indices.  A negative index counts from the end; one that is
+    out of range even so leaves values[0] everywhere.  ONNX OneHot.
+    """
+
+    depth: Dim
+    axis: int
+
+    def infer(self, indices: TensorType, values: TensorType) -> TensorType:
+        check_dtype(self, "indices", indices, NUMBERS)
+        if values.shape != (2,):
+            raise TypeRuleError(f"one_hot: values are {values}, expected two: off and on")
+        if isinstance(self.depth, int) and self.depth < 0:
+            raise TypeRuleError(f"one_hot: depth {self.depth} is negative")
+        axis = normal_axis(self, self.axis, indices.rank + 1)
+        return values.with_shape((*indices.shape[:axis], self.depth, *indices.shape[axis:]))
+
+    def reference(self, indices: Array, values: Array) -> Array:
+        assert isinstance(self.depth, int)
+        at = np.where(indices < 0, indices + self.depth, indices)
+        shape = [1] * (indices.ndim + 1)
+        shape[self.axis] = self.depth
+        hot = np.expand_dims(at, self.axis) == np.arange(self.depth).reshape(shape)
+        return np.where(hot, values[1], values[0])
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(5, -1), np.array([0, 4, -1, -5, 5, -6]), "f32[2]"
+        yield cls(3, 0), np.array([[0, 2], [1, 1]], np.int32), "f32[2]"
+        yield cls(4, 1), "i64[2,3]", "f32[2]"
+        yield cls(0, 1), "i64[2]", "f32[2]"
+        yield cls(3, 0), "i64[]", "f32[2]"
+        yield cls(3, 0), np.array([0, 1.5, 2, -1], np.float32), "f32[2]"
+        yield cls(3, 1), np.array([0, 1, 2, 200], np.uint8), "f32[2]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls(3, -1), "i64[2]", f"{dtype}[2]"
+
+
+def spatial(t: TensorType, axis: int) -> bool:
+    """Whether `axis` is neither the batch, nor the channels, nor the lanes of a blocked tensor."""
+    return 2 <= axis < t.rank - 1
+
+
+def clamped(indices: Array, extent: int) -> Array:
+    """Return indices counted from the front and limited to what an axis of `extent` has."""
+    front = np.where(indices < 0, indices + extent, indices)
+    return np.clip(front, 0, max(extent - 1, 0))
+
+
+def elements(data: Array, indices: Array, axis: int) -> tuple[Array, ...]:
+    """Return the position of each index in data, as one array an axis."""
+    grid = list(np.indices(indices.shape, sparse=True))
+    grid[axis] = clamped(indices, data.shape[axis])
+    return tuple(grid)
+
+
+def positions(data: Array, indices: Array, batch_dims: int) -> tuple[Array, ...]:
+    """Return where the index tuples point in data, as one array an axis that they fix."""
+    batch = np.indices(indices.shape[:-1], sparse=True)[:batch_dims]
+    found = [
+        clamped(indices[..., i], data.shape[batch_dims + i]) for i in range(indices.shape[-1])
+    ]
+    return (*batch, *found)
+
+
+def scattered(data: Array, where: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+    """Return a copy of data with updates applied in order; half precision is rounded once."""
+    half = is_half(data.dtype) and reduction != "none"
+    out = data.astype(np.float32) if half else data.copy()
+    if reduction == "none":
+        flat = np.broadcast_arrays(*where) if where else []
+        for i in np.ndindex(flat[0].shape if flat else ()):
+            out[tuple(a[i] for a in flat)] = updates[i]
+        return out
+    combine: dict[str, Callable[..., Any]] = {
+        "add": np.add.at, "mul": np.multiply.at, "min": np.minimum.at, "max": np.maximum.at,
+    }  # fmt: skip
+    with np.errstate(all="ignore"):
+        combine[reduction](out, where, updates.astype(out.dtype))
+        return out.astype(data.dtype)
+
+
+def check_reachable(op: Op, data: TensorType, axis: int, shape: tuple[Dim, ...]) -> None:
+    """Raise TypeRuleError if an axis of no elements is read at all."""
+    if data.shape[axis] == 0 and product(shape) != 0:
+        raise TypeRuleError(f"{op.name}: {data} has nothing to index on axis {axis}")
+
+
+def check_beside(op: Op, data: TensorType, indices: TensorType, axis: int) -> None:
+    """Raise TypeRuleError unless indices lie within data on every axis but `axis`."""
+    check_dtype(op, "indices", indices, INDICES)
+    check_rank(op, "data", data, 1)
+    check_rank(op, "indices", indices, data.rank, data.rank)
+    fixed = normal_axis(op, axis, data.rank)
+    check_reachable(op, data, fixed, indices.shape)
+    for i, (d, n) in enumerate(zip(data.shape, indices.shape, strict=True)):
+        if i != fixed and isinstance(d, int) and isinstance(n, int) and n > d:
+            raise TypeRuleError(f"{op.name}: {indices} reaches past {data} on axis {i}")
+
+
+def index_depth(op: Op, data: TensorType, indices: TensorType, batch_dims: int) -> int:
+    """Return how many axes of data one index tuple fixes; raise TypeRuleError if too many."""
+    check_dtype(op, "indices", indices, INDICES)
+    check_rank(op, "indices", indices, batch_dims + 1)
+    depth = indices.shape[-1]
+    if not isinstance(depth, int) or batch_dims < 0 or batch_dims + depth > data.rank:
+        raise TypeRuleError(
+            f"{op.name}: indices are {indices}, expected a last axis of at most "
+            f"{data.rank - batch_dims} for {data} with {batch_dims} batch axes"
+        )
+    return depth
+
+
+def check_reduction(op: Op, data: TensorType, reduction: str) -> None:
+    """Raise TypeRuleError unless `reduction` is one and data can be reduced by it."""
+    if reduction not in REDUCTIONS:
+        raise TypeRuleError(f"{op.name}: reduction '{reduction}' is not {', '.join(REDUCTIONS)}")
+    check_dtype(op, "data", data, ALL if reduction == "none" else NUMBERS)

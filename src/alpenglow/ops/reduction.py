@@ -1,0 +1,280 @@
+"""Reductions: many elements made one along some axes (ONNX ReduceSum, ReduceL2, ArgMax, …).
+
+The primitives add, average, multiply and compare; norms and logarithms of sums are composites of
+these.  Half precision is accumulated in f32 and rounded once; integers wrap.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, is_half, normal_axis
+from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
+from alpenglow.ir.vocabulary import NUMPY
+from alpenglow.ops.arithmetic import Abs, Add, Clip, Exp, Log, Mul, Sqrt, Sub
+from alpenglow.ops.conversion import Cast
+from alpenglow.ops.movement import Broadcast, Reshape
+
+
+class Reduction(Primitive, kind=True):
+    """A primitive that reduces x along `axes`, which stay as extents of 1 if `keepdims`.
+
+    The axes are sorted and not negative; without any, every element is reduced by itself.  A
+    blocked x stays blocked: its axes must be kept, and neither channels nor lanes be reduced.
+    """
+
+    axes: tuple[int, ...]
+    keepdims: bool = True
+    dtypes: ClassVar[frozenset[str]] = NUMBERS
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, "x", x, self.dtypes)
+        return reduced(self, x, self.axes, self.keepdims)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from reductions(cls, cls.dtypes)
+        yield cls((2, 3)), "f32[2,20/16,5,3,16]"
+        yield cls((0, 2)), "f32[2,20/16,5,16]"
+
+
+class ReduceSum(Reduction):
+    """The sum of the elements, 0 of none.  ONNX ReduceSum."""
+
+    def reference(self, x: Array) -> Array:
+        wide = widened(x)
+        total = wide.sum(axis=self.axes, keepdims=self.keepdims, dtype=wide.dtype)
+        return np.asarray(total).astype(x.dtype)
+
+
+class ReduceMean(Reduction):
+    """The mean of the elements, NaN of none.  ONNX ReduceMean.
+
+    The mean of integers is their wrapping sum, divided and truncated towards zero; 0 of none.
+    """
+
+    def reference(self, x: Array) -> Array:
+        wide = widened(x)
+        total = wide.sum(axis=self.axes, keepdims=self.keepdims, dtype=wide.dtype)
+        count = np.prod([x.shape[a] for a in self.axes], dtype=np.int64)
+        with np.errstate(all="ignore"):
+            return np.asarray(NUMPY.div(total, count.astype(wide.dtype))).astype(x.dtype)
+
+
+class ReduceProd(Reduction):
+    """The product of the elements, 1 of none.  ONNX ReduceProd."""
+
+    def reference(self, x: Array) -> Array:
+        wide = widened(x)
+        with np.errstate(all="ignore"):
+            total = wide.prod(axis=self.axes, keepdims=self.keepdims, dtype=wide.dtype)
+        return np.asarray(total).astype(x.dtype)
+
+
+class ReduceMax(Reduction):
+    """The largest element, NaN if one is; of none, the lowest value there is (-inf).  ONNX ReduceMax."""
+
+    dtypes = ALL
+
+    def reference(self, x: Array) -> Array:
+        wide = widened(x)
+        found = wide.max(axis=self.axes, keepdims=self.keepdims, initial=lowest(wide.dtype))
+        return np.asarray(found).astype(x.dtype)
+
+
+class ReduceMin(Reduction):
+    """The smallest element, NaN if one is; of none, the highest value there is (inf).  ONNX ReduceMin."""
+
+    dtypes = ALL
+
+    def reference(self, x: Array) -> Array:
+        wide = widened(x)
+        found = wide.min(axis=self.axes, keepdims=self.keepdims, initial=highest(wide.dtype))
+        return np.asarray(found).astype(x.dtype)
+
+
+class ArgReduction(Primitive, kind=True):
+    """A primitive that finds, along `axis`, where one element is, as i64.
+
+    Of several candidates it is the first, or the last if `last`.
+    """
+
+    axis: int
+    keepdims: bool = True
+    last: bool = False
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, "x", x, NUMBERS)
+        axis = normal_axis(self, self.axis, x.rank)
+        if x.shape[axis] == 0:
+            raise TypeRuleError(f"{self.name}: {x} has nothing to choose from along axis {axis}")
+        return reduced(self, x.with_dtype("i64"), (axis,), self.keepdims)
+
+    def located(self, x: Array, find: Any) -> Array:
+        """Return what `find` (an arg function of NumPy) makes of x, read backwards if `last`."""
+        wide = widened(x)
+        if not self.last:
+            return np.asarray(find(wide, axis=self.axis, keepdims=self.keepdims))
+        back = find(np.flip(wide, self.axis), axis=self.axis, keepdims=self.keepdims)
+        return np.asarray(x.shape[self.axis] - 1 - back)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(1), "f32[3,17]"
+        yield cls(0, False), "f32[5]"
+        yield cls(-2, False, True), "i32[2,9,3]"
+        yield cls(1, last=True), np.array([[1, 3, 3], [2, 2, 1]], np.float32)
+        yield cls(0), "f32[4,0]"
+        for dtype in sorted(NUMBERS - {"f32", "i32"}):
+            yield cls(1), f"{dtype}[3,6]"
+
+
+class ArgMax(ArgReduction):
+    """Where the largest element is; NaN counts as larger than all.  ONNX ArgMax."""
+
+    def reference(self, x: Array) -> Array:
+        return self.located(x, np.argmax)
+
+
+class ArgMin(ArgReduction):
+    """Where the smallest element is; NaN counts as smaller than all.  ONNX ArgMin."""
+
+    def reference(self, x: Array) -> Array:
+        return self.located(x, np.argmin)
+
+
+class Norm(Composite, kind=True):
+    """A composite that computes a function of all elements along `axes`, as `Reduction` does."""
+
+    axes: tuple[int, ...]
+    keepdims: bool = True
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, "x", x, NUMBERS)
+        return reduced(self, x, self.axes, self.keepdims)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from reductions(cls, FLOATS | {"i32", "i64", "u32", "u64"})
+
+
+class ReduceL1(Norm):
+    """The sum of |x|.  ONNX ReduceL1."""
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        return b(ReduceSum(self.axes, self.keepdims), b(Abs(), x))
+
+
+class ReduceL2(Norm):
+    """The square root of the sum of x².  ONNX ReduceL2."""
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        wide = in_floats(b, x)
+        total = b(ReduceSum(self.axes, self.keepdims), b(Mul(), wide, wide))
+        return as_type(b, b(Sqrt(), total), x.type.dtype)
+
+
+class ReduceSumSquare(Norm):
+    """The sum of x².  ONNX ReduceSumSquare."""
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        wide = x if x.type.dtype not in FLOATS else in_floats(b, x)
+        total = b(ReduceSum(self.axes, self.keepdims), b(Mul(), wide, wide))
+        return as_type(b, total, x.type.dtype)
+
+
+class ReduceLogSum(Norm):
+    """The logarithm of the sum.  ONNX ReduceLogSum."""
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        total = b(ReduceSum(self.axes, self.keepdims), in_floats(b, x))
+        return as_type(b, b(Log(), total), x.type.dtype)
+
+
+class ReduceLogSumExp(Norm):
+    """The logarithm of the sum of exp(x), the largest x taken out of the sum.  ONNX ReduceLogSumExp."""
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        wide = in_floats(b, x)
+        # Without the clip, an infinite maximum would make inf - inf of what is well defined.
+        most = float(np.finfo(wide.type.numpy).max)
+        top = b(Clip(-most, most), b(ReduceMax(self.axes), wide))
+        shifted = b(Sub(), wide, b(Broadcast(wide.type.shape), top))
+        total = b(Log(), b(ReduceSum(self.axes), b(Exp(), shifted)))
+        result = b(Add(), total, top)
+        if not self.keepdims:
+            result = b(Reshape(reduced(self, x.type, self.axes, False).shape), result)
+        return as_type(b, result, x.type.dtype)
+
+
+def reduced(op: Op, x: TensorType, axes: tuple[int, ...], keepdims: bool) -> TensorType:
+    """Return the type of x with `axes` reduced; raise TypeRuleError if they are not x's."""
+    if list(axes) != sorted(set(axes)) or any(not 0 <= a < x.rank for a in axes):
+        raise TypeRuleError(
+            f"{op.name}: axes {axes} are not distinct axes of {x} in order, counted from 0"
+        )
+    if x.blocked is not None:
+        if not keepdims or 1 in axes or x.rank - 1 in axes:
+            raise TypeRuleError(
+                f"{op.name}: a blocked {x} can be reduced along {axes} only if the axes are kept "
+                "and hold neither channels nor lanes"
+            )
+        kept = tuple(1 if i in axes else d for i, d in enumerate(x.shape))
+        return TensorType(x.dtype, kept, x.blocked)
+    shape: list[Dim] = []
+    for i, d in enumerate(x.shape):
+        if i not in axes:
+            shape.append(d)
+        elif keepdims:
+            shape.append(1)
+    return x.with_shape(shape)
+
+
+def widened(x: Array) -> Array:
+    """Return x in the type it is accumulated in: f32 for half precision, else its own."""
+    return x.astype(np.float32) if is_half(x.dtype) else x
+
+
+def lowest(dtype: np.dtype[Any]) -> Any:
+    """Return the value of `dtype` that no other is below."""
+    if dtype.kind == "b":
+        return False
+    return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+
+
+def highest(dtype: np.dtype[Any]) -> Any:
+    """Return the value of `dtype` that no other is above."""
+    if dtype.kind == "b":
+        return True
+    return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
+
+
+def in_floats(b: Graph, x: Value) -> Value:
+    """Return x in a type to compute in: f32 for half precision, f64 for integers, else its own."""
+    if x.type.dtype in FLOATS:
+        return as_type(b, x, "f32") if x.type.numpy.itemsize == 2 else x
+    return as_type(b, x, "f64")
+
+
+def as_type(b: Graph, x: Value, dtype: str) -> Value:
+    """Return x in the given element type; x itself if it has it."""
+    return x if x.type.dtype == dtype else b(Cast(dtype), x)
+
+
+def reductions(cls: Any, dtypes: frozenset[str]) -> Examples:
+    """Yield applications of an operator with `axes` and `keepdims` to tensors of these types."""
+    yield cls((0,), False), "f32[17]"
+    yield cls((1,)), "f32[3,5]"
+    yield cls((0, 2), False), "f32[2,3,5,2]"
+    yield cls((0, 1, 2, 3)), "f32[2,1,3,17]"
+    yield cls(()), "f32[2,3]"
+    yield cls(()), "f32[]"
+    yield cls((1,)), "f32[3,0]"
+    yield cls((0,), False), "f32[3,0]"
+    for dtype in sorted(dtypes - {"f32"}):
+        yield cls((0,), False), f"{dtype}[3,7]"

@@ -1,0 +1,44 @@
+"""Static memory planning: lifetimes, and a place in one arena for every buffer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from alpenglow.program.instr import ALIGNMENT, Alloc, Free, Instr, Program, Step
+from alpenglow.program.offsets import Block, assign_offsets
+
+
+def mark_lifetimes(program: Program) -> Program:
+    """Put an alloc before the first use of every arena buffer and a free after its last."""
+    instrs = list(program.instrs())
+    lives = lifetimes(program)
+    body: list[Step] = []
+    for k, instr in enumerate(instrs):
+        body += [Alloc(name) for name, (first, _) in lives.items() if first == k]
+        body.append(instr)
+        body += [Free(name) for name, (_, last) in lives.items() if last == k]
+    return replace(program, body=tuple(body))
+
+
+def plan(program: Program) -> Program:
+    """Choose an offset for every buffer, so that live buffers never overlap."""
+    lives = lifetimes(program)
+    blocks = [Block(program.buffers[n].nbytes, a, b + 1) for n, (a, b) in lives.items()]
+    placement = assign_offsets(blocks, ALIGNMENT)
+    buffers = dict(program.buffers)
+    for name, offset in zip(lives, placement.offsets, strict=True):
+        buffers[name] = replace(buffers[name], offset=offset)
+    return replace(
+        program, buffers=buffers, arena=placement.peak, lower_bound=placement.lower_bound
+    )
+
+
+def lifetimes(program: Program) -> dict[str, tuple[int, int]]:
+    """Return, for each arena buffer, the numbers of the instructions that use it first and last."""
+    lives: dict[str, tuple[int, int]] = {}
+    for k, instr in enumerate(program.instrs()):
+        assert isinstance(instr, Instr)
+        for r in (*instr.reads(), *instr.outs):
+            if program.buffers[r.buffer].space == "arena":
+                lives[r.buffer] = (lives.get(r.buffer, (k, k))[0], k)
+    return lives

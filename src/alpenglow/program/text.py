@@ -1,0 +1,180 @@
+"""The textual form of programs: what `print_program` writes, `parse_program` reads back.
+
+    program @mnist8 arena=37696 bound=37696 {
+      input %x : f32[1,1,28,28]
+      const @w : f32[8,1,5,5] sha256:3f…
+      output %y : f32[1,10]
+      arena %a : 4096 @ 64
+      alloc %a
+      %a f32[1,8,28,28] = conv(%x f32[1,1,28,28], @w f32[8,1,5,5])
+      %b f32[1,8,28,28] +32 (6272, 784, 28, 1) = fused(%a f32[…]) {
+        …
+      }
+      free %a
+    }
+
+A region is its buffer and type; where it does not fill the buffer densely, its offset and strides
+in elements follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from alpenglow.ir import text as graph_text
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.text import WORD, Lines, parse_application, quote, unquote
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.program.instr import Alloc, Buffer, Free, Instr, Program, Region, Step, whole
+
+TYPE = r"\w+\[[^\]]*\]"
+REGION = rf"([%@])({WORD}) ({TYPE})(?: \+(\d+) (\([^)]*\)))?"
+
+
+def print_program(program: Program) -> str:
+    """Return the text of `program`."""
+    return "\n".join(_lines(program))
+
+
+def parse_program(text: str, weights: Mapping[str, Array] | None = None) -> Program:
+    """Read a program; `weights` holds the constants that are not inline, by SHA-256.
+
+    Raises ParseError with the line where the text breaks the grammar.
+    """
+    source = Lines(text)
+    head = source.match(rf"program @({WORD}) arena=(\d+) bound=(\d+) {{", "program @NAME arena=N … {")
+    buffers: dict[str, Buffer] = {}
+    body: list[Step] = []
+    while (line := source.peek()) != "}":
+        keyword = line.split(" ", 1)[0]
+        if keyword in ("input", "output", "const", "arena"):
+            buffer = _parse_buffer(source, weights or {})
+            buffers[buffer.name] = buffer
+        elif keyword in ("alloc", "free"):
+            m = source.match(rf"(alloc|free) %({WORD})", "alloc %NAME")
+            body.append(Alloc(unquote(m[2])) if m[1] == "alloc" else Free(unquote(m[2])))
+        else:
+            body.append(_parse_instr(source, buffers, weights or {}))
+    source.take()
+    source.end()
+    return Program(
+        unquote(head[1]),
+        buffers,
+        tuple(b.name for b in buffers.values() if b.space == "input"),
+        tuple(b.name for b in buffers.values() if b.space == "output"),
+        tuple(body),
+        int(head[2]),
+        int(head[3]),
+    )
+
+
+def side_weights(program: Program) -> dict[str, Array]:
+    """Return the constants that the text of `program` refers to by hash."""
+    found: dict[str, Array] = {}
+    for b in program.buffers.values():
+        if b.array is not None and b.type is not None and not graph_text.inline(b.type):
+            found[b.digest] = b.array
+    for instr in program.instrs():
+        if instr.body is not None:
+            found |= graph_text.side_weights(instr.body)
+    return found
+
+
+def _lines(program: Program) -> Iterator[str]:
+    name = quote(program.name)
+    yield f"program @{name} arena={program.arena} bound={program.lower_bound} {{"
+    for label in program.inputs:
+        yield f"  input %{quote(label)} : {program.buffers[label].type}"
+    for label in program.outputs:
+        yield f"  output %{quote(label)} : {program.buffers[label].type}"
+    for label, b in program.buffers.items():
+        if b.space == "const":
+            assert b.type is not None
+            yield f"  const @{quote(label)} : {graph_text.constant_text(_constant(b))}"
+        elif b.space == "arena":
+            yield f"  arena %{quote(label)} : {b.nbytes}{'' if b.offset is None else f' @ {b.offset}'}"
+    for step in program.body:
+        match step:
+            case Alloc(label):
+                yield f"  alloc %{quote(label)}"
+            case Free(label):
+                yield f"  free %{quote(label)}"
+            case Instr():
+                yield from _instr_lines(program, step)
+    yield "}"
+
+
+def _constant(b: Buffer) -> Value:
+    assert b.type is not None and b.array is not None
+    v = Value(b.type, b.name, array=b.array)
+    v._digest = b.digest
+    return v
+
+
+def _instr_lines(program: Program, i: Instr) -> Iterator[str]:
+    left = ", ".join(_region_text(program, r) for r in i.outs)
+    operands = ["none" if r is None else _region_text(program, r) for r in i.ins]
+    line = f"  {left} = {graph_text.application_text(i.op, operands)}"
+    if i.body is None:
+        yield line
+        return
+    yield line + " {"
+    inner = graph_text.print_graph(i.body).splitlines()[1:-1]
+    yield from ("  " + text for text in inner)
+    yield "  }"
+
+
+def _region_text(program: Program, r: Region) -> str:
+    mark = "@" if program.buffers[r.buffer].space == "const" else "%"
+    text = f"{mark}{quote(r.buffer)} {r.type}"
+    if r == whole(r.buffer, r.type):
+        return text
+    return f"{text} +{r.offset} {graph_text.literal(r.strides)}"
+
+
+def _parse_buffer(source: Lines, weights: Mapping[str, Array]) -> Buffer:
+    m = source.match(rf"(input|output|const|arena) [%@]({WORD}) : (.*)", "SPACE %NAME : …")
+    name = unquote(m[2])
+    if m[1] == "arena":
+        size, _, offset = m[3].partition(" @ ")
+        return Buffer(name, int(size), "arena", offset=int(offset) if offset else None)
+    if m[1] == "const":
+        v = graph_text.parse_constant(Graph(), name, m[3], weights, source)
+        return Buffer(name, v.type.nbytes, "const", v.type, v.array, v.digest)
+    t = TensorType.parse(m[3])
+    return Buffer(name, t.nbytes, "input" if m[1] == "input" else "output", t)
+
+
+def _parse_instr(
+    source: Lines, buffers: Mapping[str, Buffer], weights: Mapping[str, Array]
+) -> Instr:
+    line = source.take()
+    left, equals, right = line.partition(" = ")
+    call = re.fullmatch(r"(\w+)\((.*)\)( {)?", right)
+    if not equals or call is None:
+        raise source.error("expected REGION = OPERATOR(REGION…)", line)
+    outs = [r for r in _take_regions(left)[0] if r is not None]
+    ins, attributes = _take_regions(call[2])
+    for r in (*outs, *ins):
+        if r is not None and r.buffer not in buffers:
+            raise source.error(f"no buffer is called '{r.buffer}'", line)
+    _, op = parse_application(call[1], attributes, source)
+    body = graph_text.parse_body(source, "region", weights) if call[3] else None
+    return Instr(op, tuple(outs), tuple(ins), body)
+
+
+def _take_regions(text: str) -> tuple[list[Region | None], str]:
+    """Split off the regions that `text` begins with; return them and the rest."""
+    regions: list[Region | None] = []
+    while m := re.match(rf"(?:none|{REGION})(?:, |$)", text):
+        text = text[m.end() :]
+        if m[1] is None:
+            regions.append(None)
+            continue
+        name, t = unquote(m[2]), TensorType.parse(m[3])
+        dense = whole(name, t)
+        strides = dense.strides if m[5] is None else graph_text.parse_literal(m[5])
+        regions.append(replace(dense, offset=int(m[4] or 0), strides=tuple(strides)))
+    return regions, text

@@ -1,0 +1,189 @@
+"""Copy elimination: operators that only move elements become windows on memory.
+
+Forwards, the result of a reshape, transpose, slice or broadcast becomes a view of its operand.
+Backwards, the operands of a concat or of a pad with a constant are computed in place, inside the
+result; a pad then only fills its border.  What no strides can express stays as a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import TensorType
+from alpenglow.ops.copy import Copy, Fill
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.program.instr import Instr, Program, Region, row_major, whole
+
+Homes = dict[str, Region]
+
+
+def eliminate_copies(program: Program) -> Program:
+    """Return the program without the moves that addressing can do."""
+    makers = {r.buffer: i for i in program.instrs() for r in i.outs}
+    homes: Homes = {}
+    for instr in reversed(list(program.instrs())):
+        if isinstance(instr.op, Concat | Pad):
+            _inside_out(program, instr, makers, homes)
+    body: list[Instr] = []
+    for instr in program.instrs():
+        body += _forward(program, instr, homes)
+    used = {r.buffer for i in body for r in (*i.reads(), *i.outs)}
+    kept = {k: b for k, b in program.buffers.items() if b.space in ("input", "output") or k in used}
+    return replace(program, buffers=kept, body=tuple(body))
+
+
+def view(op: Op, x: Region) -> Region | None:
+    """Return the result of `op` as a window on the memory of its operand; None if there is none."""
+    match op:
+        case Reshape(shape):
+            t = x.type.with_shape(shape)
+            strides = reshaped(x.shape, x.strides, t.extents)
+            return None if strides is None else Region(x.buffer, t, x.offset, strides)
+        case Transpose(perm):
+            t = x.type.with_shape(x.shape[p] for p in perm)
+            return Region(x.buffer, t, x.offset, tuple(x.strides[p] for p in perm))
+        case Broadcast(shape):
+            t = x.type.with_shape(shape)
+            lead = len(shape) - len(x.shape)
+            own = zip(x.strides, x.shape, shape[lead:], strict=True)
+            strides = (0,) * lead + tuple(0 if d == 1 != n else s for s, d, n in own)
+            return Region(x.buffer, t, x.offset, strides)
+        case Slice(starts, sizes, steps):
+            assert all(isinstance(a, int) for a in (*starts, *sizes))
+            t = x.type.with_shape(sizes)
+            if 0 in t.shape:
+                return Region(x.buffer, t, x.offset, row_major(t.extents))
+            offset = x.offset + sum(int(a) * s for a, s in zip(starts, x.strides, strict=True))  # type: ignore[arg-type]
+            return Region(x.buffer, t, offset, tuple(a * b for a, b in zip(x.strides, steps, strict=True)))
+    return None
+
+
+def reshaped(
+    shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Return strides that read a strided tensor in another shape; None if there are none.
+
+    Axes are matched in groups of equal extent; within a group the old axes must be dense.
+    """
+    if 0 in shape:
+        return row_major(new)
+    old = [(d, s) for d, s in zip(shape, strides, strict=True) if d != 1]
+    out: list[int] = []
+    at = 0
+    pending: list[int] = []  # extents of new axes not yet matched
+    need = 1
+    for extent in new:
+        pending.append(extent)
+        need *= extent
+        if need == 1:
+            continue
+        have, first = 1, at
+        while have < need and at < len(old):
+            have *= old[at][0]
+            at += 1
+        if have != need:
+            at = first
+            continue
+        group = old[first:at]
+        if any(a[1] != b[0] * b[1] for a, b in zip(group, group[1:], strict=False)):
+            return None
+        inner = group[-1][1]
+        out += [s * inner for s in row_major(tuple(pending))]
+        pending, need = [], 1
+    if need != 1 or at != len(old):
+        return None
+    return tuple(out + [1] * len(pending))
+
+
+def parts(op: Concat | Pad, result: Region, operands: tuple[TensorType, ...]) -> list[Region]:
+    """Return where inside `result` each operand of a concat or pad lies."""
+    if isinstance(op, Pad):
+        return [_window(result, operands[0], op.before)]
+    out, at = [], 0
+    axis = op.axis % len(result.shape)
+    for t in operands:
+        start = tuple(at if i == axis else 0 for i in range(len(result.shape)))
+        out.append(_window(result, t, start))
+        at += t.extents[axis]
+    return out
+
+
+def border(op: Pad, result: Region) -> list[Region]:
+    """Return the slabs of `result` that a pad fills; together they are all but its middle."""
+    slabs = []
+    low = [0] * len(result.shape)
+    size = list(result.shape)
+    for axis, (a, b) in enumerate(zip(op.before, op.after, strict=True)):
+        for start, n in ((0, a), (size[axis] - b, b)):
+            if n and 0 not in size:
+                extent = (*size[:axis], n, *size[axis + 1 :])
+                corner = (*low[:axis], low[axis] + start, *low[axis + 1 :])
+                slabs.append(_window(result, result.type.with_shape(extent), corner))
+        low[axis] += a
+        size[axis] -= a + b
+    return slabs
+
+
+def _window(result: Region, t: TensorType, start: tuple[int, ...]) -> Region:
+    offset = result.offset + sum(a * s for a, s in zip(start, result.strides, strict=True))
+    return Region(result.buffer, t, offset, result.strides)
+
+
+def _in_place(op: Op) -> bool:
+    """Whether operands of `op` can be computed inside its result."""
+    if isinstance(op, Pad):
+        return op.mode == "constant" and min((*op.before, *op.after), default=0) >= 0
+    return isinstance(op, Concat)
+
+
+def _inside_out(
+    program: Program, instr: Instr, makers: Mapping[str, Instr], homes: Homes
+) -> None:
+    """Choose homes inside the result for operands that nothing else ties down."""
+    if not _in_place(instr.op):
+        return
+    assert isinstance(instr.op, Concat | Pad)
+    (out,) = instr.outs
+    result = homes.get(out.buffer, out)
+    operands = list(instr.reads())
+    for r, part in zip(operands, parts(instr.op, result, tuple(r.type for r in operands)), strict=True):
+        maker = makers.get(r.buffer)
+        free = program.buffers[r.buffer].space == "arena" and r.buffer not in homes
+        computes = maker is not None and not _is_view(maker.op)
+        if free and computes and r == whole(r.buffer, r.type):
+            homes[r.buffer] = part
+
+
+def _is_view(op: Op) -> bool:
+    return isinstance(op, Reshape | Transpose | Broadcast | Slice)
+
+
+def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
+    """Return what remains of one instruction, on the homes of its operands."""
+    ins = tuple(r if r is None else homes.get(r.buffer, r) for r in instr.ins)
+    outs = tuple(homes.get(r.buffer, r) for r in instr.outs)
+    if _is_view(instr.op):
+        (source,) = (r for r in ins if r is not None)
+        seen = view(instr.op, source)
+        if seen is not None and program.buffers[instr.outs[0].buffer].space == "arena":
+            homes[instr.outs[0].buffer] = seen
+            return []
+        if seen is not None:
+            return [Instr(Copy(), outs, (seen,))]
+        # No strides read it like this: copy the operand as it is, densely, into the new shape.
+        target = Region(outs[0].buffer, source.type.with_shape(source.shape), 0, row_major(source.shape))
+        return [Instr(Copy(), (target,), (source,))]
+    if _in_place(instr.op):
+        assert isinstance(instr.op, Concat | Pad)
+        types = tuple(r.type for r in ins if r is not None)
+        places = parts(instr.op, outs[0], types)
+        moves = [Instr(Copy(), (part,), (r,)) for part, r in zip(places, (r for r in ins if r), strict=True)
+                 if part != r]  # fmt: skip
+        if isinstance(instr.op, Concat):
+            return moves
+        value, dtype = instr.op.value, outs[0].type.dtype
+        fills = [Instr(Fill(dtype, slab.shape, value), (slab,), ()) for slab in border(instr.op, outs[0])]
+        return [*fills, *moves]
+    return [replace(instr, ins=ins, outs=outs)]
