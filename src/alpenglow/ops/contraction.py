@@ -6,8 +6,10 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim
-from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank
-from alpenglow.ir.types import FLOATS, NUMBERS, Array, TensorType
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
+from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
+from alpenglow.ops.movement import Pad, Reshape, Slice, Transpose
 from alpenglow.ops.window import conv_extent, windows
 
 
@@ -132,3 +134,130 @@ class Conv(Primitive):
         yield cls(), "f32[0,3,5,5]", "f32[4,3,3,3]"
         for dtype in sorted(FLOATS - {"f32"}):
             yield cls(pads=(1, 1, 1, 1)), f"{dtype}[1,5,4,4]", f"{dtype}[6,5,3,3]", f"{dtype}[6]"
+
+
+class Dilate(Primitive):
+    """x with `steps[i] - 1` zeros between neighbours on axis i."""
+
+    steps: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        if len(self.steps) != x.rank or min(self.steps, default=1) < 1:
+            raise TypeRuleError(f"dilate: expected a positive step for each axis of {x}, not {self}")
+        shape = tuple(
+            d if s == 1 or d == 0 else (d - 1) * s + 1
+            for d, s in zip(x.shape, self.steps, strict=True)
+        )
+        inner = x.blocked is not None and self.steps[1] == self.steps[-1] == 1
+        return TensorType(x.dtype, shape, x.blocked if inner else None)
+
+    def reference(self, x: Array) -> Array:
+        shape = [max((d - 1) * s + 1, 0) for d, s in zip(x.shape, self.steps, strict=True)]
+        out = np.zeros(shape, x.dtype)
+        out[tuple(slice(None, None, s) for s in self.steps)] = x
+        return out
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls((1, 1, 2, 3)), "f32[2,3,4,5]"
+        yield cls((2,)), "f32[1]"
+        yield cls((1, 3)), "f32[4,0]"
+        yield cls(()), "f32[]"
+        yield cls((1, 1, 2, 1)), "f32[1,20/16,3,16]"
+        for dtype in sorted(ALL - {"f32"}):
+            yield cls((1, 2)), f"{dtype}[2,3]"
+
+
+class ConvTranspose(Composite):
+    """What Conv with these attributes and w does to gradients: x[N, C, …] with w[C, O/group, …].
+
+    Each element of x adds a multiple of the window w to the result, `strides` apart; of that,
+    `pads` is cut off, and `output_padding` is added at the end.  ONNX ConvTranspose.
+    """
+
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    output_padding: tuple[int, ...]
+    group: int = 1
+
+    def infer(
+        self, x: TensorType, w: TensorType, bias: TensorType | None = None
+    ) -> TensorType:
+        check_dtype(self, "x", x, FLOATS)
+        check_rank(self, "x", x, 3)
+        check_rank(self, "w", w, x.rank, x.rank)
+        if w.dtype != x.dtype or (bias is not None and bias.dtype != x.dtype):
+            raise TypeRuleError(f"conv_transpose: element types differ: {x}, {w}, {bias}")
+        n, spatial = x.shape[0], x.rank - 2
+        given = (("strides", self.strides, spatial), ("pads", self.pads, 2 * spatial),
+                 ("dilations", self.dilations, spatial),
+                 ("output_padding", self.output_padding, spatial))  # fmt: skip
+        for what, numbers, count in given:
+            if len(numbers) != count:
+                raise TypeRuleError(
+                    f"conv_transpose: {len(numbers)} {what} given, expected {count} for {x}"
+                )
+        if min(*self.strides, *self.dilations, self.group) < 1:
+            raise TypeRuleError("conv_transpose: strides, dilations and groups must be positive")
+        if x.shape[1] != w.shape[0]:
+            raise TypeRuleError(
+                f"conv_transpose: input has {x.shape[1]} channels but weights expect {w.shape[0]} "
+                f"({x} with {w})",
+                hint="the layout may be NHWC; transpose it to NCHW",
+            )
+        if isinstance(w.shape[0], int) and w.shape[0] % self.group:
+            raise TypeRuleError(f"conv_transpose: {x} does not divide into {self.group} groups")
+        outputs = w.shape[1] * self.group
+        if bias is not None and bias.shape != (outputs,):
+            raise TypeRuleError(f"conv_transpose: bias is {bias}, expected shape ({outputs},)")
+        out = [self._extent(i, x.shape[2 + i], w.shape[2 + i]) for i in range(spatial)]
+        return x.with_shape((n, outputs, *out))
+
+    def _extent(self, i: int, extent: Dim, kernel: Dim) -> Dim:
+        if not isinstance(kernel, int) or kernel < 1:
+            raise TypeRuleError(f"conv_transpose: the window is {kernel} wide, expected a number")
+        cut = self.pads[i] + self.pads[len(self.strides) + i] - self.output_padding[i]
+        out = (extent - 1) * self.strides[i] + (kernel - 1) * self.dilations[i] + 1 - cut
+        if extent == 0 or (isinstance(out, int) and out < 1):
+            raise TypeRuleError(f"conv_transpose: nothing is left of an axis of {extent}")
+        return out
+
+    def lower(self, b: Graph, x: Value, w: Value, bias: Value | None = None) -> Value:
+        spatial = len(self.strides)
+        reach = [
+            (k - 1) * d for k, d in zip(w.type.extents[2:], self.dilations, strict=True)
+        ]
+        before = [r - p for r, p in zip(reach, self.pads[:spatial], strict=True)]
+        after = [r - p + q for r, p, q in
+                 zip(reach, self.pads[spatial:], self.output_padding, strict=True)]  # fmt: skip
+        if any(s != 1 for s in self.strides):
+            x = b(Dilate((1, 1, *self.strides)), x)
+        if min(*before, *after) < 0:
+            x = b(Pad((0, 0, *before), (0, 0, *after)), x)
+            before = after = [0] * spatial
+        conv = Conv((1,) * spatial, (*before, *after), self.dilations, self.group)
+        return b(conv, x, self._mirrored(b, w), bias)
+
+    def _mirrored(self, b: Graph, w: Value) -> Value:
+        """Return w[C, O/group, …] as the weights [O, C/group, …] of a Conv, read backwards."""
+        c, o, *taps = w.type.extents
+        starts = (0, 0, *[k - 1 for k in taps])
+        steps = (1, 1, *[-1] * len(taps))
+        flipped = b(Slice(starts, w.type.shape, steps), w)
+        split = b(Reshape((self.group, c // self.group, o, *taps)), flipped)
+        swapped = b(Transpose((0, 2, 1, *range(3, 3 + len(taps)))), split)
+        return b(Reshape((self.group * o, c // self.group, *taps)), swapped)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        one, none = (1, 1), (0, 0)
+        yield cls(one, (0,) * 4, one, none), "f32[1,3,5,4]", "f32[3,4,3,3]"
+        yield cls((2, 2), (1,) * 4, one, one), "f32[2,5,4,3]", "f32[5,7,3,3]", "f32[7]"
+        yield cls((2, 3), (0, 1, 2, 1), (2, 1), none, 2), "f32[1,4,5,3]", "f32[4,3,3,2]", "f32[6]"
+        yield cls((3,), (2, 2), (1,), (1,)), "f32[1,3,5]", "f32[3,2,2]"
+        yield cls((2, 1, 1), (0,) * 6, (1, 1, 1), (0, 0, 0)), "f32[1,2,3,3,2]", "f32[2,2,2,3,2]"
+        yield cls(one, (0,) * 4, one, none, 6), "f32[1,6,3,3]", "f32[6,1,3,3]"
+        yield cls(one, (0,) * 4, one, none), "f32[0,3,5,4]", "f32[3,4,3,3]"
+        for dtype in sorted(FLOATS - {"f32"}):
+            yield cls((2, 2), (0,) * 4, one, none), f"{dtype}[1,3,3,3]", f"{dtype}[3,2,2,2]"

@@ -1,0 +1,458 @@
+"""Normalisation: softmax and its kin, and layer, batch, group, … normalisation.
+
+Softmax and LayerNorm are primitives, because one kernel that keeps a row at hand is far better
+than their parts; the others are composites of reductions and elementwise operators.  All compute
+in f32 at least and round once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.dims import Dim, product
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank, normal_axis
+from alpenglow.ir.types import FLOATS, Array, TensorType
+from alpenglow.ops.arithmetic import Abs, Add, Div, Exp, Log, Mul, Pow, Reciprocal, Sqrt, Sub
+from alpenglow.ops.compare import Equal, Where
+from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.pooling import AveragePool
+from alpenglow.ops.reduction import (
+    ReduceMax,
+    ReduceMean,
+    ReduceSum,
+    as_type,
+    filled,
+    in_floats,
+    widened,
+)
+from alpenglow.ops.scan import CumSum
+
+
+class Softmax(Primitive):
+    """exp(x) divided by its sum along `axis`; the largest x is subtracted first.  ONNX Softmax."""
+
+    axis: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        return along(self, x, self.axis)
+
+    def reference(self, x: Array) -> Array:
+        wide = widened(x)
+        with np.errstate(all="ignore"):
+            y = np.exp(wide - wide.max(axis=self.axis, keepdims=True, initial=-np.inf))
+            return np.asarray(y / y.sum(axis=self.axis, keepdims=True)).astype(x.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from rows(cls)
+
+
+class LogSoftmax(Composite):
+    """The logarithm of softmax along `axis`.  ONNX LogSoftmax."""
+
+    axis: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        return along(self, x, self.axis)
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        wide = in_floats(b, x)
+        axes = (self.axis % x.type.rank,)
+        top = b(Broadcast(x.type.shape), b(ReduceMax(axes), wide))
+        shifted = b(Sub(), wide, top)
+        total = b(Log(), b(ReduceSum(axes), b(Exp(), shifted)))
+        return as_type(b, b(Sub(), shifted, b(Broadcast(x.type.shape), total)), x.type.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from rows(cls)
+
+
+class Hardmax(Composite):
+    """1 where the first largest x along `axis` is, else 0.  ONNX Hardmax."""
+
+    axis: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        return along(self, x, self.axis)
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        axis = self.axis % x.type.rank
+        largest = b(Broadcast(x.type.shape), b(ReduceMax((axis,)), x))
+        hit = as_type(b, b(Equal(), x, largest), "i64")
+        number = b(CumSum(axis), hit)
+        first = as_type(b, b(Equal(), number, filled(b, 1, number)), "i64")
+        return as_type(b, b(Mul(), hit, first), x.type.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from rows(cls)
+        yield cls(1), np.array([[1, 3, 3], [2, 2, 1]], np.float32)
+
+
+class LayerNorm(Primitive):
+    """x less its mean, over its deviation, along `axis` and all after it; times scale, plus bias.
+
+    The variance is that of the whole population, and `epsilon` is added to it.  scale and bias
+    have the shape of the normalised axes.  ONNX LayerNormalization, its first result.
+    """
+
+    axis: int
+    epsilon: float = 1e-5
+
+    def infer(
+        self, x: TensorType, scale: TensorType | None = None, bias: TensorType | None = None
+    ) -> TensorType:
+        out = along(self, x, self.axis)
+        for what, given in (("scale", scale), ("bias", bias)):
+            check_trailing(self, what, given, x, self.axis)
+        return out
+
+    def reference(self, x: Array, scale: Array | None = None, bias: Array | None = None) -> Array:
+        wide = widened(x)
+        axes = tuple(range(self.axis % x.ndim, x.ndim))
+        count = np.prod([x.shape[a] for a in axes], dtype=np.int64).astype(wide.dtype)
+        with np.errstate(all="ignore"):
+            centred = wide - wide.sum(axis=axes, keepdims=True) / count
+            variance = (centred * centred).sum(axis=axes, keepdims=True) / count
+            y = centred / np.sqrt(variance + np.asarray(self.epsilon, wide.dtype))
+        y = y if scale is None else y * scale.astype(wide.dtype)
+        y = y if bias is None else y + bias.astype(wide.dtype)
+        return np.asarray(y).astype(x.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(-1), "f32[3,17]"
+        yield cls(1), "f32[2,40]", "f32[40]", "f32[40]"
+        yield cls(2, 0.1), "f32[2,3,4,5]", "f32[4,5]"
+        yield cls(0), "f32[7]", None, "f32[7]"
+        yield cls(1), "f32[0,4]", "f32[4]"
+        for dtype in sorted(FLOATS - {"f32"}):
+            yield cls(-1), f"{dtype}[3,8]", f"{dtype}[8]", f"{dtype}[8]"
+
+
+class LayerMoments(Composite):
+    """The mean along `axis` and all after it, and 1 over the deviation, both f32.
+
+    What ONNX LayerNormalization offers as its second and third result.
+    """
+
+    axis: int
+    epsilon: float = 1e-5
+
+    def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
+        check_dtype(self, "x", x, FLOATS)
+        axis = normal_axis(self, self.axis, x.rank)
+        t = TensorType("f32", (*x.shape[:axis], *[1] * (x.rank - axis)))
+        return t, t
+
+    def lower(self, b: Graph, x: Value) -> tuple[Value, Value]:
+        wide = in_floats(b, x)
+        axes = tuple(range(self.axis % x.type.rank, x.type.rank))
+        mean = b(ReduceMean(axes), wide)
+        centred = b(Sub(), wide, b(Broadcast(x.type.shape), mean))
+        deviation = inverse_root(b, b(ReduceMean(axes), b(Mul(), centred, centred)), self.epsilon)
+        return as_type(b, mean, "f32"), as_type(b, deviation, "f32")
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from rows(cls)
+
+
+class RMSNorm(Composite):
+    """x over the root of its mean square along `axis` and all after it, times scale.
+
+    scale has the shape of the normalised axes.  ONNX RMSNormalization.
+    """
+
+    axis: int
+    epsilon: float = 1e-5
+
+    def infer(self, x: TensorType, scale: TensorType) -> TensorType:
+        check_trailing(self, "scale", scale, x, self.axis)
+        return along(self, x, self.axis)
+
+    def lower(self, b: Graph, x: Value, scale: Value) -> Value:
+        wide = in_floats(b, x)
+        axes = tuple(range(self.axis % x.type.rank, x.type.rank))
+        factor = inverse_root(b, b(ReduceMean(axes), b(Mul(), wide, wide)), self.epsilon)
+        y = b(Mul(), wide, b(Broadcast(x.type.shape), factor))
+        stretched = b(Broadcast(x.type.shape), in_floats(b, scale))
+        return as_type(b, b(Mul(), y, stretched), x.type.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(-1), "f32[3,17]", "f32[17]"
+        yield cls(1, 0.1), "f32[2,3,5]", "f32[3,5]"
+        yield cls(0), "f32[0]", "f32[0]"
+        for dtype in sorted(FLOATS - {"f32"}):
+            yield cls(-1), f"{dtype}[3,8]", f"{dtype}[8]"
+
+
+class BatchNorm(Composite):
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, each given by channel (axis 1).
+
+    The four may have another element type than x.  An x of one axis has one channel.  ONNX
+    BatchNormalization, in inference.
+    """
+
+    epsilon: float = 1e-5
+
+    def infer(
+        self, x: TensorType, scale: TensorType, bias: TensorType, mean: TensorType,
+        variance: TensorType,
+    ) -> TensorType:  # fmt: skip
+        check_dtype(self, "x", x, FLOATS)
+        check_plain(self, x)
+        check_rank(self, "x", x, 1)
+        given = (("scale", scale), ("bias", bias), ("mean", mean), ("variance", variance))
+        for what, t in given:
+            check_channels(self, what, t, channels(x), FLOATS)
+        return x
+
+    def lower(self, b: Graph, *operands: Value) -> Value:
+        x, *given = operands
+        wide = in_floats(b, x)
+        scale, bias, mean, variance = (as_type(b, v, wide.type.dtype) for v in given)
+        factor = b(Mul(), scale, inverse_root(b, variance, self.epsilon))
+        shift = b(Sub(), bias, b(Mul(), mean, factor))
+        return as_type(b, scaled(b, wide, factor, shift), x.type.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        positive = np.array([0.5, 2, 1, 3, 0.25], np.float32)
+        for shape in ("2,5,3,4", "1,5", "3,5,2", "0,5,3"):
+            yield cls(), f"f32[{shape}]", "f32[5]", "f32[5]", "f32[5]", positive
+        yield cls(0.1), "f32[7]", "f32[1]", "f32[1]", "f32[1]", positive[:1]
+        yield cls(), "f16[1,5,3]", "f16[5]", "f16[5]", "f32[5]", positive
+        yield cls(), "bf16[1,5,3]", "f32[5]", "f32[5]", "f32[5]", positive
+        yield cls(), "f64[1,5,3]", *["f64[5]"] * 3, positive.astype(np.float64)
+
+
+class InstanceNorm(Composite):
+    """Each channel of each x[N, C, …] brought to mean 0 and deviation 1; times scale[C], plus bias[C].
+
+    ONNX InstanceNormalization.
+    """
+
+    epsilon: float = 1e-5
+
+    def infer(self, x: TensorType, scale: TensorType, bias: TensorType) -> TensorType:
+        check_dtype(self, "x", x, FLOATS)
+        check_plain(self, x)
+        check_rank(self, "x", x, 3)
+        check_channels(self, "scale", scale, x.shape[1], {x.dtype})
+        check_channels(self, "bias", bias, x.shape[1], {x.dtype})
+        return x
+
+    def lower(self, b: Graph, x: Value, scale: Value, bias: Value) -> Value:
+        return grouped(b, x, scale, bias, x.type.shape[1], self.epsilon)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(), "f32[2,3,4,5]", "f32[3]", "f32[3]"
+        yield cls(0.1), "f32[1,5,17]", "f32[5]", "f32[5]"
+        yield cls(), "f32[0,3,4]", "f32[3]", "f32[3]"
+        for dtype in sorted(FLOATS - {"f32"}):
+            yield cls(), f"{dtype}[1,3,4,3]", f"{dtype}[3]", f"{dtype}[3]"
+
+
+class GroupNorm(Composite):
+    """As InstanceNorm, but `groups` of neighbouring channels are normalised together.
+
+    scale and bias are given by channel.  ONNX GroupNormalization, opset 21.
+    """
+
+    groups: int
+    epsilon: float = 1e-5
+
+    def infer(self, x: TensorType, scale: TensorType, bias: TensorType) -> TensorType:
+        check_dtype(self, "x", x, FLOATS)
+        check_plain(self, x)
+        check_rank(self, "x", x, 2)
+        count = x.shape[1]
+        if self.groups < 1 or (isinstance(count, int) and count % self.groups):
+            raise TypeRuleError(f"group_norm: {x} does not divide into {self.groups} groups")
+        check_channels(self, "scale", scale, count, {x.dtype})
+        check_channels(self, "bias", bias, count, {x.dtype})
+        return x
+
+    def lower(self, b: Graph, x: Value, scale: Value, bias: Value) -> Value:
+        return grouped(b, x, scale, bias, self.groups, self.epsilon)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(2), "f32[2,6,4,5]", "f32[6]", "f32[6]"
+        yield cls(1, 0.1), "f32[1,5,17]", "f32[5]", "f32[5]"
+        yield cls(5), "f32[3,5]", "f32[5]", "f32[5]"
+        yield cls(2), "f32[0,4,4]", "f32[4]", "f32[4]"
+        for dtype in sorted(FLOATS - {"f32"}):
+            yield cls(2), f"{dtype}[1,4,3]", f"{dtype}[4]", f"{dtype}[4]"
+
+
+class MeanVarianceNorm(Composite):
+    """x less its mean, over its deviation, both along `axes`.  ONNX MeanVarianceNormalization."""
+
+    axes: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, "x", x, FLOATS)
+        check_plain(self, x)
+        ReduceMean(self.axes).infer(x)
+        return x
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        wide = in_floats(b, x)
+        mean = b(ReduceMean(self.axes), wide)
+        centred = b(Sub(), wide, b(Broadcast(x.type.shape), mean))
+        root = b(Sqrt(), b(ReduceMean(self.axes), b(Mul(), centred, centred)))
+        # ONNX's function body has this constant; it keeps what never varies at 0.
+        divisor = b(Add(), root, filled(b, 1e-9, root))
+        y = b(Div(), centred, b(Broadcast(x.type.shape), divisor))
+        return as_type(b, y, x.type.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls((0, 2, 3)), "f32[2,3,4,5]"
+        yield cls((1,)), "f32[3,17]"
+        yield cls((0,)), "f32[3,0]"
+        for dtype in sorted(FLOATS - {"f32"}):
+            yield cls((0, 1)), f"{dtype}[3,5]"
+
+
+class LpNorm(Composite):
+    """x over the p-norm (p is 1 or 2) along `axis`; 0 where that is 0.  ONNX LpNormalization."""
+
+    axis: int
+    p: int = 2
+
+    def infer(self, x: TensorType) -> TensorType:
+        if self.p not in (1, 2):
+            raise TypeRuleError(f"lp_norm: p is {self.p}, expected 1 or 2")
+        return along(self, x, self.axis)
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        wide = in_floats(b, x)
+        size = b(Abs(), wide) if self.p == 1 else b(Mul(), wide, wide)
+        total = b(ReduceSum((self.axis % x.type.rank,)), size)
+        norm = total if self.p == 1 else b(Sqrt(), total)
+        zero = b(Equal(), norm, filled(b, 0, norm))
+        factor = b(Where(), zero, filled(b, 0, norm), b(Reciprocal(), norm))
+        y = b(Mul(), wide, b(Broadcast(x.type.shape), factor))
+        return as_type(b, y, x.type.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from rows(cls)
+        yield cls(0, 1), "f32[3,5]"
+        yield cls(1), np.zeros((2, 3), np.float32)
+
+
+class LocalResponseNorm(Composite):
+    """x over (bias + alpha / size · sum of x² over `size` neighbouring channels)^beta.  ONNX LRN."""
+
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    bias: float = 1.0
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, "x", x, FLOATS)
+        check_plain(self, x)
+        check_rank(self, "x", x, 2)
+        if self.size < 1:
+            raise TypeRuleError(f"local_response_norm: size is {self.size}, expected 1 or more")
+        return x
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        wide = in_floats(b, x)
+        n, c, *spatial = x.type.shape
+        before = (self.size - 1) // 2
+        pads = (before, 0, self.size - 1 - before, 0)
+        pool = AveragePool((self.size, 1), (1, 1), pads, (1, 1), count_pads=True)
+        rows = b(Reshape((n, 1, c, product(spatial))), b(Mul(), wide, wide))
+        mean = b(Reshape(x.type.shape), b(pool, rows))
+        sized = b(Mul(), mean, filled(b, self.alpha, mean))
+        base = b(Add(), sized, filled(b, self.bias, mean))
+        y = b(Div(), wide, b(Pow(), base, filled(b, self.beta, mean)))
+        return as_type(b, y, x.type.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(3, 0.5, 0.5, 2.0), "f32[2,7,3,5]"
+        yield cls(4), "f32[1,5,3]"
+        yield cls(5), "f32[2,3]"
+        yield cls(3), "f32[0,3,2]"
+        for dtype in sorted(FLOATS - {"f32"}):
+            yield cls(3), f"{dtype}[1,4,3,3]"
+
+
+def grouped(b: Graph, x: Value, scale: Value, bias: Value, groups: Dim, epsilon: float) -> Value:
+    """Return x[N, C, …] normalised in `groups` of channels, then scaled and shifted by channel."""
+    wide = in_floats(b, x)
+    n, c, *spatial = x.type.shape
+    rows = b(Reshape((n, groups, c // groups * product(spatial))), wide)
+    y = b(Reshape(x.type.shape), b(LayerNorm(2, epsilon), rows))
+    return as_type(b, scaled(b, y, in_floats(b, scale), in_floats(b, bias)), x.type.dtype)
+
+
+def scaled(b: Graph, x: Value, factor: Value, shift: Value) -> Value:
+    """Return x times factor plus shift, both given by channel."""
+    by_channel = (channels(x.type), *[1] * (x.type.rank - 2))
+    stretched = [
+        b(Broadcast(x.type.shape), b(Reshape(by_channel), v)) for v in (factor, shift)
+    ]
+    return b(Add(), b(Mul(), x, stretched[0]), stretched[1])
+
+
+def inverse_root(b: Graph, x: Value, epsilon: float) -> Value:
+    """Return 1 / sqrt(x + epsilon)."""
+    return b(Reciprocal(), b(Sqrt(), b(Add(), x, filled(b, epsilon, x))))
+
+
+def along(op: Op, x: TensorType, axis: int) -> TensorType:
+    """Return the type of x, a plain tensor of floats that must have the axis `axis`."""
+    check_dtype(op, "x", x, FLOATS)
+    check_plain(op, x)
+    normal_axis(op, axis, x.rank)
+    return x
+
+
+def channels(x: TensorType) -> Dim:
+    """Return the number of channels: axis 1; a tensor of one axis has one channel."""
+    return x.shape[1] if x.rank > 1 else 1
+
+
+def check_plain(op: Op, x: TensorType) -> None:
+    """Raise TypeRuleError if x is blocked: its padding lanes must not be normalised along."""
+    if x.blocked is not None:
+        raise TypeRuleError(f"{op.name}: x is {x}, expected a tensor that is not blocked")
+
+
+def check_channels(
+    op: Op, what: str, given: TensorType, count: Dim, dtypes: frozenset[str] | set[str]
+) -> None:
+    """Raise TypeRuleError unless `given` holds one number a channel."""
+    check_dtype(op, what, given, dtypes)
+    if given.shape != (count,):
+        raise TypeRuleError(f"{op.name}: {what} is {given}, expected shape ({count},)")
+
+
+def check_trailing(op: Op, what: str, given: TensorType | None, x: TensorType, axis: int) -> None:
+    """Raise TypeRuleError unless `given`, if there is one, has the type of x from `axis` on."""
+    wanted = x.with_shape(x.shape[normal_axis(op, axis, x.rank) :])
+    if given is not None and given != wanted:
+        raise TypeRuleError(f"{op.name}: {what} is {given}, expected {wanted}")
+
+
+def rows(cls: type[Softmax | LogSoftmax | Hardmax | LayerMoments | LpNorm]) -> Examples:
+    """Yield applications of an operator with an `axis` to floats."""
+    yield cls(-1), "f32[17]"
+    yield cls(1), "f32[3,40]"
+    yield cls(1), "f32[2,3,5]"
+    yield cls(0), "f32[0,3]"
+    yield cls(1), "f32[3,1,2]"
+    for dtype in sorted(FLOATS - {"f32"}):
+        yield cls(-1), f"{dtype}[3,8]"

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.op import Examples, Op, Primitive, check_dtype, check_rank
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import FLOATS, Array, TensorType
+from alpenglow.ops.arithmetic import Abs, Mul, Pow, Sqrt
+from alpenglow.ops.movement import Pad
+from alpenglow.ops.reduction import as_type, filled, in_floats, lowest
 from alpenglow.ops.window import conv_extent, windows
 
 
@@ -27,8 +34,7 @@ class MaxPool(Primitive):
         return pooled(self, x, self.kernel, self.strides, self.pads, self.dilations, self.ceil)
 
     def reference(self, x: Array) -> Array:
-        lowest = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
-        patches = padded_windows(self, x, lowest, self.dilations)
+        patches = padded_windows(self, x, lowest(x.dtype), self.dilations)
         axes = tuple(range(patches.ndim - len(self.kernel), patches.ndim))
         return np.asarray(patches.max(axis=axes))
 
@@ -43,6 +49,55 @@ class MaxPool(Primitive):
         yield cls((2, 2, 2), (2, 1, 1), (0,) * 6, (1, 1, 1)), "f32[1,2,4,4,4]"
         yield cls((2, 2), (2, 2), (0,) * 4, one), "f32[0,3,6,8]"
         yield cls((3, 3), (2, 2), (1,) * 4, one), "f32[1,17/16,7,7,16]"
+        for dtype in ("f16", "bf16", "f64", "i8", "u8"):
+            yield cls((2, 2), (2, 2), (0, 0, 1, 1), one), f"{dtype}[1,3,5,5]"
+
+
+class MaxPoolIndex(Primitive):
+    """Where MaxPool found each element: its row-major index in x[N, C, …], as i64.
+
+    Of several equal elements it is the first, and NaN counts as the largest.  With `column_major`
+    the index counts the spatial axes of each channel in column-major order.  ONNX MaxPool, its
+    second result.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    ceil: bool = False
+    column_major: bool = False
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, "x", x, FLOATS | {"i8", "u8"})
+        if x.blocked is not None:
+            raise TypeRuleError(f"{self.name}: x is {x}, expected a tensor that is not blocked")
+        out = pooled(self, x, self.kernel, self.strides, self.pads, self.dilations, self.ceil)
+        return out.with_dtype("i64")
+
+    def reference(self, x: Array) -> Array:
+        n, c, *spatial = x.shape
+        order: Literal["F", "C"] = "F" if self.column_major else "C"
+        place = np.arange(np.prod(spatial, dtype=np.int64)).reshape(spatial, order=order)
+        channel = np.arange(n * c).reshape(n, c, *[1] * len(spatial)) * place.size
+        index = padded_windows(self, channel + place, -1, self.dilations)
+        patches = padded_windows(self, x, lowest(x.dtype), self.dilations)
+        axes = tuple(range(-len(self.kernel), 0))
+        largest = patches.max(axis=axes, keepdims=True)
+        hit = ((patches == largest) | (patches != patches)) & (index >= 0)
+        flat = (*hit.shape[: -len(self.kernel)], int(np.prod(self.kernel)))
+        first = hit.reshape(flat).argmax(axis=-1)[..., None]
+        return np.take_along_axis(index.reshape(flat), first, axis=-1)[..., 0]
+
+    @classmethod
+    def examples(cls) -> Examples:
+        one = (1, 1)
+        yield cls((2, 2), (2, 2), (0,) * 4, one), "f32[2,3,6,8]"
+        yield cls((3, 3), (2, 2), (1,) * 4, one, True), "f32[1,2,7,8]"
+        yield cls((3, 2), (1, 2), (0, 1, 1, 0), (2, 1), False, True), "f32[2,2,9,7]"
+        yield cls((3,), (2,), (1, 0), (1,)), "f32[1,3,8]"
+        yield cls((2, 2), (1, 1), (0,) * 4, one), np.ones((1, 2, 3, 3), np.float32)
+        yield cls((2, 2), (2, 2), (0,) * 4, one), "f32[0,3,6,8]"
         for dtype in ("f16", "bf16", "f64", "i8", "u8"):
             yield cls((2, 2), (2, 2), (0, 0, 1, 1), one), f"{dtype}[1,3,5,5]"
 
@@ -98,7 +153,71 @@ class AveragePool(Primitive):
             yield cls((2, 2), (2, 2), (0, 0, 1, 1), one), f"{dtype}[1,3,5,5]"
 
 
-Pool = MaxPool | AveragePool
+class LpPool(Composite):
+    """The p-norm of each window of x[N, C, …]: (sum of |x|^p)^(1/p).  ONNX LpPool."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    ceil: bool = False
+    p: float = 2
+
+    def infer(self, x: TensorType) -> TensorType:
+        check_dtype(self, "x", x, FLOATS)
+        if x.blocked is not None:
+            raise TypeRuleError(f"lp_pool: x is {x}, expected a tensor that is not blocked")
+        if self.p <= 0:
+            raise TypeRuleError(f"lp_pool: p is {self.p}, expected more than 0")
+        return pooled(self, x, self.kernel, self.strides, self.pads, self.dilations, self.ceil)
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        spatial = len(self.kernel)
+        after = tuple(self._after(i, x.type.shape[2 + i]) for i in range(spatial))
+        full = b(Pad((0, 0, *self.pads[:spatial]), (0, 0, *after)), powers(b, x, self.p))
+        # Zeros are added by hand, so that every window has all its elements.
+        mean = AveragePool(self.kernel, self.strides, (0,) * (2 * spatial), self.dilations)
+        pooled = b(mean, full)
+        total = b(Mul(), pooled, filled(b, int(np.prod(self.kernel)), pooled))
+        if self.p == 2:
+            total = b(Sqrt(), total)
+        elif self.p != 1:
+            total = b(Pow(), total, filled(b, 1 / self.p, total))
+        return as_type(b, total, x.type.dtype)
+
+    def _after(self, i: int, extent: Dim) -> int:
+        """Return how many zeros follow spatial axis i, with those that windows hang over to."""
+        spatial = len(self.kernel)
+        if not self.ceil or not isinstance(extent, int):
+            return self.pads[spatial + i] + self.ceil * (self.strides[i] - 1)
+        count = conv_extent(self, extent, self.kernel[i], self.strides[i], self.pads[i],
+                            self.pads[spatial + i], self.dilations[i], True)  # fmt: skip
+        assert isinstance(count, int)
+        need = (count - 1) * self.strides[i] + (self.kernel[i] - 1) * self.dilations[i] + 1
+        return need - extent - self.pads[i]
+
+    @classmethod
+    def examples(cls) -> Examples:
+        one = (1, 1)
+        yield cls((2, 2), (2, 2), (0,) * 4, one), "f32[1,3,6,8]"
+        yield cls((3, 3), (2, 2), (1,) * 4, one, True), "f32[1,2,8,7]"
+        yield cls((3, 2), (1, 2), (0, 1, 1, 0), (2, 1), False, 1), "f32[1,2,9,7]"
+        yield cls((3,), (2,), (1, 0), (1,), False, 3), "f32[1,3,8]"
+        yield cls((2, 2), (2, 2), (0,) * 4, one), "f32[0,3,6,8]"
+        for dtype in ("f16", "bf16", "f64"):
+            yield cls((2, 2), (2, 2), (0, 0, 1, 1), one), f"{dtype}[1,3,5,5]"
+
+
+Pool = MaxPool | MaxPoolIndex | AveragePool
+
+
+def powers(b: Graph, x: Value, p: float) -> Value:
+    """Return |x|^p, in the type that it should be summed in."""
+    wide = in_floats(b, x)
+    if p == 2:
+        return b(Mul(), wide, wide)
+    size = b(Abs(), wide)
+    return size if p == 1 else b(Pow(), size, filled(b, p, size))
 
 
 def pooled(

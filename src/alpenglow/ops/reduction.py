@@ -266,6 +266,11 @@ def as_type(b: Graph, x: Value, dtype: str) -> Value:
     return x if x.type.dtype == dtype else b(Cast(dtype), x)
 
 
+def filled(b: Graph, value: float, like: Value) -> Value:
+    """Return a tensor of the type of `like` with `value` everywhere."""
+    return b(Broadcast(like.type.shape), b.constant(np.asarray(value, like.type.numpy)))
+
+
 def reductions(cls: Any, dtypes: frozenset[str]) -> Examples:
     """Yield applications of an operator with `axes` and `keepdims` to tensors of these types."""
     yield cls((0,), False), "f32[17]"

@@ -32,9 +32,9 @@ class Scan(Primitive, kind=True):
         """Return the running totals by `accumulate`, the method of a NumPy ufunc."""
         wide = np.flip(widened(x), self.axis) if self.reverse else widened(x)
         if self.exclusive:
-            first = np.full_like(wide.take([], self.axis), self.neutral, shape=(
-                *wide.shape[: self.axis % x.ndim], 1, *wide.shape[self.axis % x.ndim + 1 :]))  # fmt: skip
-            wide = np.concatenate([first, wide], self.axis).take(range(x.shape[self.axis]), self.axis)
+            before = np.full_like(wide, self.neutral)
+            np.moveaxis(before, self.axis, 0)[1:] = np.moveaxis(wide, self.axis, 0)[:-1]
+            wide = before
         with np.errstate(all="ignore"):
             total = accumulate(wide, self.axis, wide.dtype).astype(x.dtype)
         return np.flip(total, self.axis) if self.reverse else np.asarray(total)

@@ -22,7 +22,6 @@ from random import Random
 _REPAIRS = 2000
 """The most repairs that are tried."""
 
-_ON_PILE = 0.7
 _VISITS = 4_000_000
 """The most visits to rivals by all placements but the first: bounds the time on large programs."""
 
@@ -142,8 +141,7 @@ def _repair(task: _Task, layout: _Layout) -> _Layout:
     for _ in range(min(_REPAIRS, task.affordable)):
         if layout.peak == task.bound:
             break
-        pile = _pile(task, layout, random)
-        moved = random.choice(pile if random.random() < _ON_PILE else layout.order)
+        moved = random.choice(_pile(task, layout, random))
         place = {block: index for index, block in enumerate(layout.order)}
         earlier = [j for j in task.rivals[moved] if place.get(j, place[moved]) < place[moved]]
         if not earlier:

@@ -1,0 +1,63 @@
+"""Loop forms of matrix product and convolution: for the types and shapes that no template takes."""
+
+from __future__ import annotations
+
+from alpenglow.backends.loops.coord import Coord
+from alpenglow.backends.loops.form import Loops, Source, pull
+from alpenglow.kernel.expr import Expr
+from alpenglow.ops.contraction import Conv, MatMul
+
+
+@pull(MatMul)
+def mat_mul(k: Loops, op: MatMul, ins: list[Source | None], at: list[Coord]) -> Expr:
+    x, y = ins
+    assert x is not None and y is not None
+    *batch, row, column = at
+    total = k.accumulator(0, x.type.dtype)
+    with k.loop(x.shape[-1]) as i:
+        k.set(total, k.m.add(total, k.m.mul(x([*batch, row, i]), y([*batch, i, column]))))
+    return total
+
+
+@pull(Conv)
+def conv(k: Loops, op: Conv, ins: list[Source | None], at: list[Coord]) -> Expr:
+    x, w = ins[:2]
+    assert x is not None and w is not None
+    spatial = len(at) - 2
+    pads, strides, dilations = op.window(spatial)
+    n, o, *place = at
+    per_in, per_out = w.shape[1], w.shape[0] // op.group
+    first = (o // per_out) * per_in if op.group > 1 else None
+    total = k.accumulator(0, x.type.dtype)
+    with k.loops([per_in, *w.shape[2:]]) as (c, *taps):
+        where = [p * s + t * d - a for p, s, t, d, a in
+                 zip(place, strides, taps, dilations, pads, strict=False)]  # fmt: skip
+        channel = c if first is None else c + first
+
+        def tap(where: list[Coord] = where, channel: Coord = channel) -> Expr:
+            return x([n, channel, *where])
+
+        inside = within(k, where, x.shape[2:], [bool(a) for a in _either(pads)])
+        value = tap() if inside is None else k.when(inside, tap, k.constant(0, x.type.dtype))
+        k.set(total, k.m.add(total, k.m.mul(value, w([o, c, *taps]))))
+    if len(ins) > 2 and ins[2] is not None:
+        return k.m.add(total, ins[2]([o]))
+    return total
+
+
+def within(
+    k: Loops, where: list[Coord], extents: tuple[int, ...], guarded: list[bool]
+) -> Expr | None:
+    """Return the condition that all coordinates lie inside; None if none can lie outside."""
+    condition: Expr | None = None
+    for c, extent, guard in zip(where, extents, guarded, strict=True):
+        if not guard:
+            continue
+        both = k.m.bit_and(c.compare("ge", 0), c.compare("lt", extent))
+        condition = both if condition is None else k.m.bit_and(condition, both)
+    return condition
+
+
+def _either(pads: tuple[int, ...]) -> list[int]:
+    half = len(pads) // 2
+    return [a or b for a, b in zip(pads[:half], pads[half:], strict=True)]

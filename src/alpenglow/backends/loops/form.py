@@ -1,0 +1,463 @@
+"""Loop forms: how an instruction becomes loops over its result, for every operator, on any target.
+
+This is the form that stands behind the tuned templates.  An operator has one of two forms:
+
+**Pull**: the element of the (single) result at given coordinates, as an expression:
+
+    @pull(Gather)
+    def gather(k: Loops, op: Gather, ins: list[Source | None], at: At) -> Expr: …
+
+`ins[i](coords)` is the element of operand i at the given coordinates, one `Coord` an axis (ints
+and scalar i64 expressions are accepted); `ins[i].type` is its type.  The driver loops over the
+result and asks for several neighbours at once: along one axis the coordinate then is a ramp, and
+the element is a vector.  Coordinate arithmetic (`coord.Coord`: + - * // %) keeps that apart from
+you.  A pull may open loops and use registers (`k.b`, a kernel Builder; `k.m`, the math
+vocabulary): that is how a reduction is written.
+
+**Push**: the operator runs its own loops and stores its results:
+
+    @push(Softmax)
+    def softmax(k: Loops, op: Softmax, ins: list[Source | None], outs: list[Sink]) -> None:
+        for at in k.parallel(rows): …          # at most one `with k.parallel(extents) as coords`
+        outs[0].store(coords, value)
+
+A push form is for operators with several results or several passes.  `outs[i].load(coords)` reads
+back what was stored.  Parallel iterations must not depend on each other; a form without
+`k.parallel` runs on one thread.
+
+Elements of f16 and bf16 are f32 here: loads and stores convert.  bool is bool.  Loads outside a
+tensor are the form's mistake, except that lanes masked off by the driver are never read: a form
+that computes addresses from data clamps them itself.  `k.when(mask, element)` guards a load.
+
+Elementwise operators need no form; a fused instruction is pulled part by part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from alpenglow.backends.loops.coord import Coord, coord
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Elementwise, Op
+from alpenglow.ir.types import TensorType
+from alpenglow.kernel.build import Builder
+from alpenglow.kernel.expr import (
+    Binary,
+    Buffer,
+    Const,
+    Convert,
+    Expr,
+    Load,
+    Register,
+    Select,
+    Splat,
+)
+from alpenglow.kernel.math import KernelMath
+from alpenglow.program.instr import Instr, Region
+
+At = Sequence[Coord]
+Pull = Callable[["Loops", Any, list[Any], list[Coord]], Expr]
+Push = Callable[["Loops", Any, list[Any], list[Any]], None]
+
+PULLS: dict[type[Op], Pull] = {}
+PUSHES: dict[type[Op], Push] = {}
+
+HALVES = ("f16", "bf16")
+
+
+def pull(*ops: type[Op]) -> Callable[[Pull], Pull]:
+    """Register the decorated function as the pull form of `ops`."""
+
+    def add(form: Pull) -> Pull:
+        PULLS.update(dict.fromkeys(ops, form))
+        return form
+
+    return add
+
+
+def push(*ops: type[Op]) -> Callable[[Push], Push]:
+    """Register the decorated function as the push form of `ops`."""
+
+    def add(form: Push) -> Push:
+        PUSHES.update(dict.fromkeys(ops, form))
+        return form
+
+    return add
+
+
+def has_form(op: Op) -> bool:
+    """Whether the operator can be compiled to loops."""
+    return isinstance(op, Elementwise) or type(op) in PULLS or type(op) in PUSHES
+
+
+class Source:
+    """An operand: `source(coords)` is its element there."""
+
+    def __init__(self, type_: TensorType, element: Callable[[list[Coord]], Expr]) -> None:
+        self.type = type_
+        self._element = element
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.extents
+
+    def __call__(self, at: Sequence[Coord | Expr | int]) -> Expr:
+        assert len(at) == self.type.rank, f"{len(at)} coordinates for {self.type}"
+        # The list itself is passed on where possible: its identity marks "the same place".
+        exact = at if isinstance(at, list) and all(isinstance(c, Coord) for c in at) else None
+        return self._element(exact if exact is not None else [coord(c) for c in at])
+
+
+class Sink:
+    """A result: `store(coords, value)` writes it, through the epilogue of a fused instruction."""
+
+    def __init__(self, k: Loops, window: Window, finish: Callable[[Expr, list[Coord]], Expr]) -> None:
+        self._k = k
+        self._window = window
+        self._finish = finish
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._window.region.shape
+
+    def store(self, at: Sequence[Coord | Expr | int], value: Expr) -> None:
+        where = [coord(c) for c in at]
+        self._window.store(self._k, where, self._finish(value, where))
+
+    def load(self, at: Sequence[Coord | Expr | int]) -> Expr:
+        """Read back what was stored; not in a form that is fused with what follows it."""
+        return self._window.load(self._k, [coord(c) for c in at])
+
+
+class Window:
+    """A region as the kernel sees it: a buffer and strides."""
+
+    def __init__(self, buffer: Buffer, region: Region) -> None:
+        self.buffer = buffer
+        self.region = region
+
+    def address(self, at: Sequence[Coord]) -> Coord:
+        total = coord(0)
+        for c, stride, extent in zip(at, self.region.strides, self.region.shape, strict=True):
+            if extent != 1 and stride:
+                total = total + c * stride
+        return total
+
+    def load(self, k: Loops, at: Sequence[Coord]) -> Expr:
+        a = self.address(at)
+        same = a.vector is None and a.step == 0
+        if same or a.lanes == 1:
+            value: Expr = Load(self.buffer, a.base if a.vector is None else a.vector)
+        elif a.vector is None and a.step == 1:
+            value = Load(self.buffer, a.base, a.lanes, k.mask_for(a.lanes))
+        else:
+            value = Load(self.buffer, a.expr(), a.lanes, k.mask_for(a.lanes))
+        if self.buffer.dtype in HALVES:
+            value = Convert(value, "f32")
+        return k.b.let(value)
+
+    def store(self, k: Loops, at: Sequence[Coord], value: Expr) -> None:
+        a = self.address(at)
+        lanes = max([c.lanes for c in at], default=1)
+        if value.lanes != lanes:
+            value = Splat(value, lanes)
+        if self.buffer.dtype != value.dtype:
+            assert self.buffer.dtype in HALVES and value.dtype == "f32", (
+                f"{value.dtype} stored as {self.buffer.dtype}"
+            )
+            value = Convert(value, self.buffer.dtype)
+        plain = a.vector is None and (a.step == 1 or lanes == 1)
+        k.b.store(self.buffer, a.base if plain else a.expr(), value, k.mask_for(lanes))
+
+
+class Loops:
+    """The kernel being built: the builder `b`, the vocabulary `m`, and the lanes of a vector."""
+
+    def __init__(self, b: Builder, lanes: int, serial: bool = False) -> None:
+        self.b = b
+        self.m = KernelMath(b)
+        self.lanes = lanes
+        self.serial = serial
+        self.mask: Expr | None = None
+        self._memo: dict[tuple[int, int], tuple[Expr, object, object]] = {}
+
+    def mask_for(self, lanes: int) -> Expr | None:
+        """Return the mask that holds for a vector of this width."""
+        return self.mask if self.mask is not None and self.mask.lanes == lanes else None
+
+    @contextmanager
+    def parallel(self, extents: Sequence[int]) -> Iterator[list[Coord]]:
+        """Open a loop over all combinations of indices below `extents`, in parallel."""
+        total = math.prod(extents)
+        with self.b.loop(total, "serial" if self.serial else "parallel") as i:
+            yield self.split(i, extents)
+
+    @contextmanager
+    def loop(self, extent: int) -> Iterator[Coord]:
+        """Open a serial loop."""
+        with self.b.loop(extent) as i:
+            yield coord(i)
+
+    @contextmanager
+    def loops(self, extents: Sequence[int]) -> Iterator[list[Coord]]:
+        """Open nested serial loops."""
+        if not extents:
+            yield []
+            return
+        with self.loop(extents[0]) as first, self.loops(extents[1:]) as rest:
+            yield [first, *rest]
+
+    def split(self, i: Expr, extents: Sequence[int]) -> list[Coord]:
+        """Return the indices that a running number stands for, the last one fastest."""
+        at: list[Coord] = []
+        for axis in range(len(extents)):
+            inner = math.prod(extents[axis + 1 :])
+            part = i // inner if inner > 1 else i
+            value = part % extents[axis] if axis else part
+            at.append(coord(self.b.let(value) if extents[axis] > 1 else 0))
+        return at
+
+    def select(self, condition: Expr, x: Expr, y: Expr) -> Expr:
+        """Return x where the condition holds, else y; scalars are widened to the vector."""
+        lanes = max(condition.lanes, x.lanes, y.lanes)
+        wide = [e if e.lanes == lanes else Splat(e, lanes) for e in (condition, x, y)]
+        return self.b.let(Select(*wide))
+
+    def when(self, condition: Expr, element: Callable[[], Expr], otherwise: Expr) -> Expr:
+        """Return `element()` where the condition holds, else `otherwise`.
+
+        A scalar condition is a branch; a condition that differs from lane to lane masks the
+        vector loads of the element.
+        """
+        if condition.lanes == 1:
+            result = self.b.var(self._wide(otherwise, self.current))
+            with self.b.when(condition):
+                self.b.set(result, self._wide(element(), self.current))
+            return result
+        before = self.mask
+        both = condition if before is None else Binary("and", condition, before)
+        self.mask = self.b.let(both)
+        try:
+            value = element()
+        finally:
+            mask, self.mask = self.mask, before
+        return self.select(mask, value, otherwise)
+
+    def accumulator(self, value: float, dtype: str) -> Register:
+        """Return a register of the present width that holds `value`."""
+        return self.b.var(self._wide(self.constant(value, dtype), self.current))
+
+    def set(self, register: Register, value: Expr) -> None:
+        """Assign a register, widening a scalar."""
+        self.b.set(register, self._wide(value, register.lanes))
+
+    def _wide(self, x: Expr, lanes: int) -> Expr:
+        return x if x.lanes == lanes else Splat(x, lanes)
+
+    current = 1
+    """Lanes of the vector that the driver is asking for."""
+
+    # ── pulling graphs ──
+
+    def pulled(self, v: Value, at: list[Coord], leaves: dict[Value, Source]) -> Expr:
+        """Return the element of `v` at `at`, computed from the leaves."""
+        if v in leaves:
+            make: Callable[[], Expr] = lambda: leaves[v](at)  # noqa: E731
+        elif v.array is not None:
+            assert v.array.size == 1 or v.type.size == 1, "a constant of a region is an operand"
+            return self.constant(v.array.reshape(-1)[0].item(), v.type.dtype)
+        else:
+            node = v.producer
+            assert node is not None, f"{v} is no leaf"
+            make = lambda: self._element(node, at, leaves)  # noqa: E731
+        key = (id(v), id(at))
+        if key in self._memo:
+            value, scope, _ = self._memo[key]
+            if any(scope is s for s in self.b._scopes):
+                return value
+        value = make()
+        # `at` is kept alive with its entry, so that its id stays its own.
+        self._memo[key] = (value, self.b._scopes[-1], at)
+        return value
+
+    def _element(self, node: Node, at: list[Coord], leaves: dict[Value, Source]) -> Expr:
+        if isinstance(node.op, Elementwise):
+            xs = [self.pulled(v, at, leaves) for v in node.inputs if v is not None]
+            return self.applied(node.op, xs, node.output.type.dtype)
+        form = PULLS[type(node.op)]
+        return form(self, node.op, [self.source(v, leaves) for v in node.inputs], at)
+
+    def source(self, v: Value | None, leaves: dict[Value, Source]) -> Source | None:
+        """Return a value of a region as an operand."""
+        return None if v is None else Source(v.type, lambda at: self.pulled(v, at, leaves))
+
+    def applied(self, op: Elementwise, xs: Sequence[Expr], dtype: str) -> Expr:
+        """Apply the formula of an elementwise operator."""
+        value = op.scalar(self.m, *xs)
+        wanted = "f32" if dtype in HALVES else dtype
+        if not isinstance(value, Expr):
+            return self.constant(value, dtype)
+        return self.b.let(value if value.dtype == wanted else Convert(value, wanted))
+
+    def constant(self, value: float, dtype: str) -> Const:
+        """Return a scalar of the given element type (f32 for halves)."""
+        kind = "f32" if dtype in HALVES else dtype
+        python = float(value) if kind in ("f32", "f64") else bool(value) if kind == "bool" else int(value)
+        return Const(python, kind)
+
+
+# ── from instruction to kernel ──
+
+
+def build(name: str, instr: Instr, lanes: int) -> Builder:
+    """Return the kernel of an instruction, as loops.
+
+    Raises UnsupportedError if an operator in it has no form.
+    """
+    b = Builder(name)
+    outs = [Window(b.buffer(f"y{i}", r.type.dtype, True), r) for i, r in enumerate(instr.outs)]
+    ins = [None if r is None else Window(b.buffer(f"x{i}", r.type.dtype), r)
+           for i, r in enumerate(instr.ins)]  # fmt: skip
+    k = Loops(b, lanes, _small(instr))
+    if _elementwise(instr):
+        merge_axes([*outs, *(w for w in ins if w is not None)])
+    sources = [None if w is None else Source(w.region.type, _loader(k, w)) for w in ins]
+    if instr.body is None:
+        _single(k, instr, sources, outs)
+    else:
+        _fused(k, instr.body, sources, outs)
+    return b
+
+
+def _elementwise(instr: Instr) -> bool:
+    if instr.body is not None:
+        return all(isinstance(n.op, Elementwise) for n in instr.body.nodes)
+    return isinstance(instr.op, Elementwise)
+
+
+def merge_axes(windows: Sequence[Window]) -> None:
+    """See windows of one shape with as few axes as possible, merging what all step through alike."""
+    shape = windows[0].region.shape
+    kept: list[int] = []  # the last old axis of each new one
+    extents: list[int] = []
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        before = kept[-1] if kept else None
+        if before is not None and all(
+            w.region.strides[before] == w.region.strides[axis] * extent for w in windows
+        ):
+            kept[-1] = axis
+            extents[-1] *= extent
+        else:
+            kept.append(axis)
+            extents.append(extent)
+    for w in windows:
+        strides = tuple(w.region.strides[a] for a in kept)
+        t = w.region.type.with_shape(extents)
+        w.region = Region(w.region.buffer, t, w.region.offset, strides)
+
+
+def heavy_node(body: Graph) -> Node | None:
+    """Return the one part of a fused instruction that is not elementwise, if there is one."""
+    heavy = [n for n in body.nodes if not isinstance(n.op, Elementwise)]
+    assert len(heavy) < 2, f"two heavy parts: {heavy}"
+    return heavy[0] if heavy else None
+
+
+def _small(instr: Instr) -> bool:
+    """Whether an instruction is not worth waking other threads for."""
+    sizes = [r.type.size for r in (*instr.outs, *instr.reads())]
+    return max(sizes, default=0) < 8192
+
+
+def _loader(k: Loops, w: Window) -> Callable[[list[Coord]], Expr]:
+    return lambda at: w.load(k, at)
+
+
+def _single(k: Loops, instr: Instr, sources: list[Source | None], outs: list[Window]) -> None:
+    op = instr.op
+    if type(op) in PUSHES:
+        PUSHES[type(op)](k, op, sources, [Sink(k, w, lambda v, at: v) for w in outs])
+        return
+    if isinstance(op, Elementwise):
+        dtype = outs[0].region.type.dtype
+        drive(k, outs[0], lambda at: k.applied(op, [s(at) for s in sources if s], dtype))
+        return
+    if type(op) not in PULLS:
+        raise UnsupportedError(f"{op.name} has no compiled form")
+    drive(k, outs[0], lambda at: PULLS[type(op)](k, op, list(sources), at))
+
+
+def _fused(k: Loops, body: Graph, sources: list[Source | None], outs: list[Window]) -> None:
+    leaves = {v: s for v, s in zip(body.inputs.values(), sources, strict=True) if s is not None}
+    results = list(body.outputs.values())
+    heavy = heavy_node(body)
+    if heavy is None or type(heavy.op) in PULLS:
+        assert len(outs) == 1, "a fused instruction has one result"
+        drive(k, outs[0], lambda at: k.pulled(results[0], at, leaves))
+        return
+    if type(heavy.op) not in PUSHES:
+        raise UnsupportedError(f"{heavy.op.name} has no compiled form")
+
+    def finish(value: Expr, at: list[Coord]) -> Expr:
+        given = Source(heavy.output.type, lambda _: value)
+        return k.pulled(results[0], at, {**leaves, heavy.output: given})
+
+    operands = [k.source(v, leaves) for v in heavy.inputs]
+    PUSHES[type(heavy.op)](k, heavy.op, operands, [Sink(k, outs[0], finish)])
+
+
+def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None:
+    """Loop over a result, several neighbours at a time along the axis that stores densely."""
+    shape = out.region.shape
+    if 0 in shape:
+        return
+    axis = vector_axis(out.region)
+    if axis is None:
+        with k.parallel(shape) as at:
+            out.store(k, at, element(at))
+        return
+    lanes = k.lanes
+    extent = shape[axis]
+    while lanes > extent:
+        lanes //= 2
+    outer = [d for i, d in enumerate(shape) if i != axis]
+    full, rest = divmod(extent, lanes)
+
+    def block(at: list[Coord], start: Expr, masked: bool) -> None:
+        ramp = Coord(start, 1, lanes)
+        where = [*at[:axis], ramp, *at[axis:]]
+        k.current = lanes
+        k.mask = k.b.let(ramp.compare("lt", extent)) if masked else None
+        out.store(k, where, element(where))
+        k.mask, k.current = None, 1
+
+    if math.prod(outer) == 1 and full > 1:
+        blocks = full + bool(rest)
+        with k.parallel([blocks]) as (i,):
+            inside = [coord(0)] * len(outer)
+            if not rest:
+                block(inside, i.base * lanes, False)
+                return
+            with k.b.when(i.compare("lt", full)):
+                block(inside, i.base * lanes, False)
+            with k.b.otherwise():
+                block(inside, i.base * lanes, True)
+        return
+    with k.parallel(outer) as at:
+        if full:
+            with k.b.loop(full) as j:
+                block(at, j * lanes, False)
+        if rest:
+            block(at, Const(full * lanes), True)
+
+
+def vector_axis(r: Region) -> int | None:
+    """Return the axis to compute in vectors: the longest that is stored densely, if it pays."""
+    dense = [i for i, (d, s) in enumerate(zip(r.shape, r.strides, strict=True)) if s == 1 and d > 3]
+    return max(dense, key=lambda i: r.shape[i], default=None)

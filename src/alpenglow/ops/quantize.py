@@ -1,0 +1,179 @@
+"""Between floats and integers with a scale and a zero point: real = (q - zero_point) * scale.
+
+Scales and zero points are operands stretched to the shape of what they belong to, so that one
+operator serves a scale a tensor, an axis or a block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Composite, Elementwise, Examples, Op, check_arity, check_dtype
+from alpenglow.ir.types import DTYPES, TensorType
+from alpenglow.ops.arithmetic import Sub
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.sample import SHAPES
+from alpenglow.ops.select import Cast
+
+REALS = frozenset({"f32", "f16", "bf16"})
+BYTES = frozenset({"i8", "u8"})
+QUANTIZED = BYTES | {"i16", "u16"}
+
+
+class Quantize(Elementwise):
+    """round(x / scale) + zero_point, limited to what `dtype` holds.  ONNX QuantizeLinear.
+
+    Halves go to even.  Division is that of f32, whatever the types.
+    """
+
+    dtype: str
+
+    def infer(self, *xs: TensorType) -> TensorType:
+        check_arity(self, len(xs))
+        x, scale, zero_point = xs
+        if self.dtype not in QUANTIZED:
+            raise TypeRuleError(f"quantize: '{self.dtype}' is none of {' '.join(QUANTIZED)}")
+        check_dtype(self, "x", x, REALS | {"i32"})
+        _check_scale(self, x, scale)
+        if zero_point != x.with_dtype(self.dtype):
+            raise TypeRuleError(
+                f"quantize: zero_point is {zero_point}, expected {x.with_dtype(self.dtype)}"
+            )
+        return zero_point
+
+    def scalar(self, m: Any, x: Any, scale: Any, zero_point: Any) -> Any:
+        limits = np.iinfo(DTYPES[self.dtype])
+        steps = m.round(m.div(m.cast(x, "f32"), m.cast(scale, "f32")))
+        moved = m.add(steps, m.cast(zero_point, "f32"))
+        near = m.minimum(m.maximum(moved, float(limits.min)), float(limits.max))
+        return m.cast(m.cast(near, "i32"), self.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        for shape in SHAPES:
+            yield cls("u8"), f"f32[{shape}]", f"f32[{shape}]", f"u8[{shape}]"
+        for dtype in sorted(QUANTIZED):
+            x = np.array([0, 0.5, 1.5, -2.5, 3e9, -3e9, np.inf, 20], np.float32)
+            scale = np.array([1, 1, 1, 1, 0.5, 2, 1, 0.1], np.float32)
+            yield cls(dtype), x, scale, np.arange(8).astype(DTYPES[dtype])
+            for real in sorted(REALS | {"i32"}):
+                kind = "f32" if real == "i32" else real
+                yield cls(dtype), f"{real}[3,7]", f"{kind}[3,7]", f"{dtype}[3,7]"
+
+
+class Dequantize(Elementwise):
+    """(x - zero_point) * scale, as `dtype`.  ONNX DequantizeLinear.
+
+    The difference is taken in i32, the product in f32.
+    """
+
+    dtype: str = "f32"
+
+    def infer(self, *xs: TensorType) -> TensorType:
+        check_arity(self, len(xs))
+        x, scale, zero_point = xs
+        if self.dtype not in REALS:
+            raise TypeRuleError(f"dequantize: '{self.dtype}' is none of {' '.join(REALS)}")
+        check_dtype(self, "x", x, QUANTIZED | {"i32"})
+        _check_scale(self, x, scale)
+        if zero_point != x:
+            raise TypeRuleError(f"dequantize: zero_point is {zero_point}, expected {x}")
+        return x.with_dtype(self.dtype)
+
+    def scalar(self, m: Any, x: Any, scale: Any, zero_point: Any) -> Any:
+        steps = m.sub(m.cast(x, "i32"), m.cast(zero_point, "i32"))
+        return m.mul(m.cast(steps, "f32"), m.cast(scale, "f32"))
+
+    @classmethod
+    def examples(cls) -> Examples:
+        for shape in SHAPES:
+            yield cls(), f"u8[{shape}]", f"f32[{shape}]", f"u8[{shape}]"
+        for dtype in sorted(QUANTIZED | {"i32"}):
+            for real in sorted(REALS):
+                yield cls(real), f"{dtype}[3,7]", f"{real}[3,7]", f"{dtype}[3,7]"
+        yield cls("f16"), "i8[5]", "f32[5]", "i8[5]"
+
+
+class MatMulInteger(Composite):
+    """(x - x_zero) times (y - y_zero), summed in i32.  ONNX MatMulInteger.
+
+    Zero points have the types of x[…, M, K] and y[…, K, N]; the leading axes are equal.
+    """
+
+    def infer(
+        self, x: TensorType, y: TensorType, x_zero: TensorType, y_zero: TensorType
+    ) -> TensorType:
+        _check_bytes(self, x, y, x_zero, y_zero)
+        return MatMul().infer(x.with_dtype("i32"), y.with_dtype("i32"))
+
+    def lower(self, b: Graph, x: Value, y: Value, x_zero: Value, y_zero: Value) -> Value:
+        return b(MatMul(), _centred(b, x, x_zero), _centred(b, y, y_zero))
+
+    @classmethod
+    def examples(cls) -> Examples:
+        for a in sorted(BYTES):
+            for c in sorted(BYTES):
+                yield cls(), f"{a}[3,4]", f"{c}[4,5]", f"{a}[3,4]", f"{c}[4,5]"
+        yield cls(), "u8[2,5,17]", "i8[2,17,9]", "u8[2,5,17]", "i8[2,17,9]"
+        yield cls(), "u8[3,0]", "i8[0,5]", "u8[3,0]", "i8[0,5]"
+
+
+class ConvInteger(Composite):
+    """x - x_zero convolved with w - w_zero, summed exactly, as i32.  ONNX ConvInteger.
+
+    Attributes are those of Conv; the padding is zeros after the subtraction.  Sums are taken in
+    f64, which holds every sum of fewer than 2^37 products exactly.
+    """
+
+    strides: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    group: int = 1
+
+    @property
+    def conv(self) -> Conv:
+        return Conv(self.strides, self.pads, self.dilations, self.group)
+
+    def infer(
+        self, x: TensorType, w: TensorType, x_zero: TensorType, w_zero: TensorType
+    ) -> TensorType:
+        _check_bytes(self, x, w, x_zero, w_zero)
+        return self.conv.infer(x.with_dtype("f64"), w.with_dtype("f64")).with_dtype("i32")
+
+    def lower(self, b: Graph, x: Value, w: Value, x_zero: Value, w_zero: Value) -> Value:
+        wide = [b(Cast("f64"), _centred(b, v, z)) for v, z in ((x, x_zero), (w, w_zero))]
+        return b(Cast("i32"), b(self.conv, *wide))
+
+    @classmethod
+    def examples(cls) -> Examples:
+        for a, c in (("u8", "i8"), ("i8", "i8"), ("u8", "u8")):
+            x, w = f"{a}[1,5,6,7]", f"{c}[4,5,3,3]"
+            yield cls(pads=(1, 0, 1, 1)), x, w, x, w
+        grouped, w = "u8[2,4,9]", "i8[6,2,3]"
+        yield cls((2,), group=2), grouped, w, grouped, w
+
+
+def _check_scale(op: Op, x: TensorType, scale: TensorType) -> None:
+    check_dtype(op, "scale", scale, REALS)
+    if scale.with_dtype(x.dtype) != x:
+        raise TypeRuleError(
+            f"{op.name}: scale is {scale}, expected {x.with_dtype(scale.dtype)} with {x}"
+        )
+
+
+def _check_bytes(
+    op: Op, x: TensorType, y: TensorType, x_zero: TensorType, y_zero: TensorType
+) -> None:
+    for what, v, zero in (("first", x, x_zero), ("second", y, y_zero)):
+        check_dtype(op, f"{what} operand", v, BYTES)
+        if zero != v:
+            raise TypeRuleError(f"{op.name}: {what} zero point is {zero}, expected {v}")
+
+
+def _centred(b: Graph, x: Value, zero: Value) -> Value:
+    """Return x - zero as i32."""
+    return b(Sub(), b(Cast("i32"), x), b(Cast("i32"), zero))
