@@ -65,6 +65,31 @@ class PackMatrix(Primitive):
         yield cls(32), "f32[7,40]"
 
 
+class Ungroup(Primitive):
+    """Weights w[O, I, …] of a convolution in `group` groups as those of one group, [O, I*group, …].
+
+    What joins two groups is zero.  It pays where groups are too narrow to fill vectors.
+    """
+
+    group: int
+
+    def infer(self, w: TensorType) -> TensorType:
+        check_rank(self, "w", w, 3)
+        return w.with_shape((w.shape[0], w.shape[1] * self.group, *w.shape[2:]))
+
+    def reference(self, w: Array) -> Array:
+        outputs, inputs = w.shape[0] // self.group, w.shape[1]
+        full = np.zeros((w.shape[0], inputs * self.group, *w.shape[2:]), w.dtype)
+        for g in range(self.group):
+            rows = slice(g * outputs, (g + 1) * outputs)
+            full[rows, g * inputs : (g + 1) * inputs] = w[rows]
+        return full
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(3), "f32[6,2,3,3]"
+
+
 class ConvBlocked(Primitive):
     """Convolution without padding of x by weights from PackConv, into blocks of `lanes`.
 

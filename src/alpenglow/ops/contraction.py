@@ -143,7 +143,7 @@ class Dilate(Primitive):
 
     def infer(self, x: TensorType) -> TensorType:
         if len(self.steps) != x.rank or min(self.steps, default=1) < 1:
-            raise TypeRuleError(f"dilate: expected a positive step for each axis of {x}, not {self}")
+            raise TypeRuleError(f"dilate: expected a positive step for each axis of {x}: {self}")
         shape = tuple(
             d if s == 1 or d == 0 else (d - 1) * s + 1
             for d, s in zip(x.shape, self.steps, strict=True)

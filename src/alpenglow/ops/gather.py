@@ -132,10 +132,9 @@ class ScatterElements(Primitive):
     def infer(self, data: TensorType, indices: TensorType, updates: TensorType) -> TensorType:
         check_reduction(self, data, self.reduction)
         check_beside(self, data, indices, self.axis)
-        if updates != data.with_shape(indices.shape):
-            raise TypeRuleError(
-                f"scatter_elements: updates are {updates}, expected {data.with_shape(indices.shape)}"
-            )
+        wanted = data.with_shape(indices.shape)
+        if updates != wanted:
+            raise TypeRuleError(f"scatter_elements: updates are {updates}, expected {wanted}")
         return data
 
     def reference(self, data: Array, indices: Array, updates: Array) -> Array:
@@ -209,11 +208,14 @@ class OneHot(Primitive):
 
     def reference(self, indices: Array, values: Array) -> Array:
         assert isinstance(self.depth, int)
-        at = np.where(indices < 0, indices + self.depth, indices)
+        at = indices if indices.dtype.kind == "u" else indices.astype(
+            np.int64 if indices.dtype.kind == "i" else np.float64)  # fmt: skip
+        if at.dtype.kind != "u":
+            at = np.where(at < 0, at + self.depth, at)
         shape = [1] * (indices.ndim + 1)
         shape[self.axis] = self.depth
         hot = np.expand_dims(at, self.axis) == np.arange(self.depth).reshape(shape)
-        return np.where(hot, values[1], values[0])
+        return np.asarray(np.where(hot, values[1], values[0]))
 
     @classmethod
     def examples(cls) -> Examples:
@@ -241,7 +243,7 @@ def clamped(indices: Array, extent: int) -> Array:
 
 def elements(data: Array, indices: Array, axis: int) -> tuple[Array, ...]:
     """Return the position of each index in data, as one array an axis."""
-    grid = list(np.indices(indices.shape, sparse=True))
+    grid: list[Array] = list(np.indices(indices.shape, sparse=True))
     grid[axis] = clamped(indices, data.shape[axis])
     return tuple(grid)
 

@@ -35,6 +35,7 @@ class Range(Primitive):
         return TensorType(self.dtype, (self.count,))
 
     def reference(self) -> Array:
+        assert isinstance(self.count, int), f"{self} is open"
         dtype = DTYPES[self.dtype]
         wide: np.dtype[Any] = np.dtype(np.int64) if dtype.kind in "iu" else (
             np.result_type(dtype, np.float32))  # fmt: skip
@@ -118,9 +119,9 @@ class Size(Primitive):
     def infer(self, x: TensorType) -> TensorType:
         return TensorType("i64", ())
 
-    def extents_of(self, x: TensorType) -> list[Dim]:
-        """Return the one element of the result, which the type of x tells."""
-        return [product(x.shape)]
+    def extents_of(self, x: TensorType) -> Dim:
+        """Return the element of the result, which the type of x tells."""
+        return product(x.shape)
 
     def reference(self, x: Array) -> Array:
         return np.array(x.size, np.int64)

@@ -24,7 +24,7 @@ class Reshape(Primitive):
         return x.with_shape(self.shape)
 
     def reference(self, x: Array) -> Array:
-        return x.reshape(self.shape)
+        return x.reshape([d for d in self.shape if isinstance(d, int)])
 
     @classmethod
     def examples(cls) -> Examples:
@@ -61,18 +61,22 @@ class Transpose(Primitive):
 
 class Broadcast(Primitive):
     """x repeated along axes of extent 1 and along new leading axes.  ONNX Expand; implicit
-    broadcasting is made explicit with it on import."""
+    broadcasting is made explicit with it on import.
+
+    `blocked` is the logical extent of axis 1 where the result is a blocked tensor.
+    """
 
     shape: tuple[Dim, ...]
+    blocked: Dim | None = None
 
     def infer(self, x: TensorType) -> TensorType:
         tail = self.shape[len(self.shape) - x.rank :]
         fits = x.rank <= len(self.shape) and all(
             a in (1, b) for a, b in zip(x.shape, tail, strict=True)
         )
-        if not fits:
+        if not fits or x.blocked not in (None, self.blocked):
             raise TypeRuleError(f"broadcast: {x} does not stretch to shape {self.shape}")
-        return x.with_shape(self.shape)
+        return TensorType(x.dtype, self.shape, self.blocked)
 
     def reference(self, x: Array) -> Array:
         return np.broadcast_to(x, [d for d in self.shape if isinstance(d, int)])
@@ -84,6 +88,7 @@ class Broadcast(Primitive):
         yield cls((2, 17, 5)), "f32[1,17,1]"
         yield cls((2, 3)), "f32[]"
         yield cls((0, 3)), "f32[1,3]"
+        yield cls((2, 2, 3, 16), 20), "f32[1,20/16,1,16]"
         for dtype in sorted(ALL - {"f32"}):
             yield cls((3, 2, 5)), f"{dtype}[2,1]"
 
@@ -102,10 +107,12 @@ class Slice(Primitive):
         for start, size, step, extent in zip(*given, x.shape, strict=True):
             if isinstance(size, int) and size < 0:
                 raise TypeRuleError(f"slice: {x} has no slice of {size} elements")
-            ints = isinstance(start, int) and isinstance(size, int) and isinstance(extent, int)
-            if ints and size and not (
-                0 <= start < extent and 0 <= start + (size - 1) * step < extent
-            ):  # fmt: skip
+            last = start + (size - 1) * step
+            inside = all(
+                not isinstance(at, int) or not isinstance(extent, int) or 0 <= at < extent
+                for at in (start, last)
+            )
+            if size != 0 and not inside:
                 raise TypeRuleError(f"slice: {start}:{size}:{step} leaves an axis of {extent}")
         return x.with_shape(self.sizes)
 
@@ -264,7 +271,7 @@ class Trilu(Primitive):
         return x.with_shape(x.shape)
 
     def reference(self, x: Array) -> Array:
-        rows, columns = np.indices(x.shape[-2:], sparse=True)
+        rows, columns = np.arange(x.shape[-2])[:, None], np.arange(x.shape[-1])
         kept = columns - rows >= self.k if self.upper else columns - rows <= self.k
         return np.where(kept, x, np.zeros((), x.dtype))
 

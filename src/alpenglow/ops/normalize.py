@@ -1,8 +1,8 @@
-"""Normalisation: softmax and its kin, and layer, batch, group, … normalisation.
+"""Normalisation to mean 0 and deviation 1, by layer, batch, group, …, and to norm 1.
 
-Softmax and LayerNorm are primitives, because one kernel that keeps a row at hand is far better
-than their parts; the others are composites of reductions and elementwise operators.  All compute
-in f32 at least and round once.
+LayerNorm is a primitive, because one kernel that keeps a row at hand is far better than its
+parts; the others are composites of reductions and elementwise operators.  All compute in f32 at
+least and round once.
 """
 
 from __future__ import annotations
@@ -14,82 +14,14 @@ from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank, normal_axis
 from alpenglow.ir.types import FLOATS, Array, TensorType
-from alpenglow.ops.arithmetic import Abs, Add, Div, Exp, Log, Mul, Pow, Reciprocal, Sqrt, Sub
-from alpenglow.ops.compare import Equal, Where
+from alpenglow.ops.arithmetic import Abs, Add, Div, Mul, Pow, Reciprocal, Sub
+from alpenglow.ops.comparison import Equal
 from alpenglow.ops.movement import Broadcast, Reshape
 from alpenglow.ops.pooling import AveragePool
-from alpenglow.ops.reduction import (
-    ReduceMax,
-    ReduceMean,
-    ReduceSum,
-    as_type,
-    filled,
-    in_floats,
-    widened,
-)
-from alpenglow.ops.scan import CumSum
-
-
-class Softmax(Primitive):
-    """exp(x) divided by its sum along `axis`; the largest x is subtracted first.  ONNX Softmax."""
-
-    axis: int
-
-    def infer(self, x: TensorType) -> TensorType:
-        return along(self, x, self.axis)
-
-    def reference(self, x: Array) -> Array:
-        wide = widened(x)
-        with np.errstate(all="ignore"):
-            y = np.exp(wide - wide.max(axis=self.axis, keepdims=True, initial=-np.inf))
-            return np.asarray(y / y.sum(axis=self.axis, keepdims=True)).astype(x.dtype)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from rows(cls)
-
-
-class LogSoftmax(Composite):
-    """The logarithm of softmax along `axis`.  ONNX LogSoftmax."""
-
-    axis: int
-
-    def infer(self, x: TensorType) -> TensorType:
-        return along(self, x, self.axis)
-
-    def lower(self, b: Graph, x: Value) -> Value:
-        wide = in_floats(b, x)
-        axes = (self.axis % x.type.rank,)
-        top = b(Broadcast(x.type.shape), b(ReduceMax(axes), wide))
-        shifted = b(Sub(), wide, top)
-        total = b(Log(), b(ReduceSum(axes), b(Exp(), shifted)))
-        return as_type(b, b(Sub(), shifted, b(Broadcast(x.type.shape), total)), x.type.dtype)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from rows(cls)
-
-
-class Hardmax(Composite):
-    """1 where the first largest x along `axis` is, else 0.  ONNX Hardmax."""
-
-    axis: int
-
-    def infer(self, x: TensorType) -> TensorType:
-        return along(self, x, self.axis)
-
-    def lower(self, b: Graph, x: Value) -> Value:
-        axis = self.axis % x.type.rank
-        largest = b(Broadcast(x.type.shape), b(ReduceMax((axis,)), x))
-        hit = as_type(b, b(Equal(), x, largest), "i64")
-        number = b(CumSum(axis), hit)
-        first = as_type(b, b(Equal(), number, filled(b, 1, number)), "i64")
-        return as_type(b, b(Mul(), hit, first), x.type.dtype)
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield from rows(cls)
-        yield cls(1), np.array([[1, 3, 3], [2, 2, 1]], np.float32)
+from alpenglow.ops.reduction import ReduceMean, ReduceSum, as_type, filled, in_floats, widened
+from alpenglow.ops.select import Where
+from alpenglow.ops.softmax import along, check_plain, rows
+from alpenglow.ops.transcendental import Sqrt
 
 
 class LayerNorm(Primitive):
@@ -232,9 +164,9 @@ class BatchNorm(Composite):
 
 
 class InstanceNorm(Composite):
-    """Each channel of each x[N, C, …] brought to mean 0 and deviation 1; times scale[C], plus bias[C].
+    """Each channel of each x[N, C, …] less its mean, over its deviation; times scale, plus bias.
 
-    ONNX InstanceNormalization.
+    scale and bias are given by channel.  ONNX InstanceNormalization.
     """
 
     epsilon: float = 1e-5
@@ -351,7 +283,7 @@ class LpNorm(Composite):
 
 
 class LocalResponseNorm(Composite):
-    """x over (bias + alpha / size · sum of x² over `size` neighbouring channels)^beta.  ONNX LRN."""
+    """x over (bias + alpha · the sum of x² over `size` channels around / size)^beta.  ONNX LRN."""
 
     size: int
     alpha: float = 1e-4
@@ -412,23 +344,9 @@ def inverse_root(b: Graph, x: Value, epsilon: float) -> Value:
     return b(Reciprocal(), b(Sqrt(), b(Add(), x, filled(b, epsilon, x))))
 
 
-def along(op: Op, x: TensorType, axis: int) -> TensorType:
-    """Return the type of x, a plain tensor of floats that must have the axis `axis`."""
-    check_dtype(op, "x", x, FLOATS)
-    check_plain(op, x)
-    normal_axis(op, axis, x.rank)
-    return x
-
-
 def channels(x: TensorType) -> Dim:
     """Return the number of channels: axis 1; a tensor of one axis has one channel."""
     return x.shape[1] if x.rank > 1 else 1
-
-
-def check_plain(op: Op, x: TensorType) -> None:
-    """Raise TypeRuleError if x is blocked: its padding lanes must not be normalised along."""
-    if x.blocked is not None:
-        raise TypeRuleError(f"{op.name}: x is {x}, expected a tensor that is not blocked")
 
 
 def check_channels(
@@ -445,14 +363,3 @@ def check_trailing(op: Op, what: str, given: TensorType | None, x: TensorType, a
     wanted = x.with_shape(x.shape[normal_axis(op, axis, x.rank) :])
     if given is not None and given != wanted:
         raise TypeRuleError(f"{op.name}: {what} is {given}, expected {wanted}")
-
-
-def rows(cls: type[Softmax | LogSoftmax | Hardmax | LayerMoments | LpNorm]) -> Examples:
-    """Yield applications of an operator with an `axis` to floats."""
-    yield cls(-1), "f32[17]"
-    yield cls(1), "f32[3,40]"
-    yield cls(1), "f32[2,3,5]"
-    yield cls(0), "f32[0,3]"
-    yield cls(1), "f32[3,1,2]"
-    for dtype in sorted(FLOATS - {"f32"}):
-        yield cls(-1), f"{dtype}[3,8]"

@@ -34,7 +34,7 @@ class TopK(Primitive):
         axis = normal_axis(self, self.axis, x.rank)
         extent = x.shape[axis]
         if isinstance(self.k, int) and not (
-            0 <= self.k and (not isinstance(extent, int) or self.k <= extent)
+            self.k >= 0 and (not isinstance(extent, int) or self.k <= extent)
         ):
             raise TypeRuleError(f"top_k: cannot take {self.k} of {extent} elements of {x}")
         values = x.with_shape(self.k if i == axis else d for i, d in enumerate(x.shape))

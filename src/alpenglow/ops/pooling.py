@@ -11,9 +11,10 @@ from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import FLOATS, Array, TensorType
-from alpenglow.ops.arithmetic import Abs, Mul, Pow, Sqrt
+from alpenglow.ops.arithmetic import Abs, Mul, Pow
 from alpenglow.ops.movement import Pad
 from alpenglow.ops.reduction import as_type, filled, in_floats, lowest
+from alpenglow.ops.transcendental import Sqrt
 from alpenglow.ops.window import conv_extent, windows
 
 
@@ -227,8 +228,9 @@ def pooled(
     """Return the type of x after pooling; raise TypeRuleError if the attributes do not fit it."""
     spatial = x.rank - 2 - (x.blocked is not None)
     check_rank(op, "x", x, 3)
-    for what, given, n in (("kernel", kernel, spatial), ("strides", strides, spatial),
-                           ("pads", pads, 2 * spatial), ("dilations", dilations, spatial)):  # fmt: skip
+    attributes = (("kernel", kernel, spatial), ("strides", strides, spatial),
+                  ("pads", pads, 2 * spatial), ("dilations", dilations, spatial))  # fmt: skip
+    for what, given, n in attributes:
         if len(given) != n:
             raise TypeRuleError(f"{op.name}: {len(given)} {what} given, expected {n} for {x}")
     out = [

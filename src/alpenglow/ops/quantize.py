@@ -14,10 +14,13 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Elementwise, Examples, Op, check_arity, check_dtype
 from alpenglow.ir.types import DTYPES, TensorType
-from alpenglow.ops.arithmetic import Sub
+from alpenglow.ops.arithmetic import Clip, Div, Neg, Sub
+from alpenglow.ops.comparison import Equal
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.reduction import ReduceMax, ReduceMin
 from alpenglow.ops.sample import SHAPES
-from alpenglow.ops.select import Cast
+from alpenglow.ops.select import Cast, Where
 
 REALS = frozenset({"f32", "f16", "bf16"})
 BYTES = frozenset({"i8", "u8"})
@@ -96,6 +99,36 @@ class Dequantize(Elementwise):
             for real in sorted(REALS):
                 yield cls(real), f"{dtype}[3,7]", f"{real}[3,7]", f"{dtype}[3,7]"
         yield cls("f16"), "i8[5]", "f32[5]", "i8[5]"
+
+
+class DynamicQuantize(Composite):
+    """x as u8 with the scale that its own range asks for: quantised x, scale, zero point.
+
+    The range is that of x and 0, its width divided by 255 the scale; a range of 0 has scale 1.
+    ONNX DynamicQuantizeLinear.
+    """
+
+    def infer(self, x: TensorType) -> tuple[TensorType, TensorType, TensorType]:
+        check_dtype(self, "x", x, {"f32"})
+        return x.with_dtype("u8"), TensorType("f32", ()), TensorType("u8", ())
+
+    def lower(self, b: Graph, x: Value) -> tuple[Value, Value, Value]:
+        axes = tuple(range(x.type.rank))
+        low = b(Clip(high=0.0), b(ReduceMin(axes, False), x))
+        high = b(Clip(low=0.0), b(ReduceMax(axes, False), x))
+        width, one, none = (b.constant(np.float32(v)) for v in (255, 1, 0))
+        exact = b(Div(), b(Sub(), high, low), width)
+        scale = b(Where(), b(Equal(), exact, none), one, exact)
+        zero = b(Quantize("u8"), b(Neg(), low), scale, b.constant(np.uint8(0)))
+        spread = [b(Broadcast(x.type.shape), v) for v in (scale, zero)]
+        return b(Quantize("u8"), x, *spread), scale, zero
+
+    @classmethod
+    def examples(cls) -> Examples:
+        for shape in SHAPES:
+            yield cls(), f"f32[{shape}]"
+        yield cls(), np.array([1, 2.5, 4], np.float32)
+        yield cls(), np.zeros(3, np.float32)
 
 
 class MatMulInteger(Composite):

@@ -16,9 +16,10 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, is_half, normal_axis
 from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
 from alpenglow.ir.vocabulary import NUMPY
-from alpenglow.ops.arithmetic import Abs, Add, Clip, Exp, Log, Mul, Sqrt, Sub
-from alpenglow.ops.conversion import Cast
+from alpenglow.ops.arithmetic import Abs, Add, Clip, Mul, Sub
 from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.select import Cast
+from alpenglow.ops.transcendental import Exp, Log, Sqrt
 
 
 class Reduction(Primitive, kind=True):
@@ -77,7 +78,7 @@ class ReduceProd(Reduction):
 
 
 class ReduceMax(Reduction):
-    """The largest element, NaN if one is; of none, the lowest value there is (-inf).  ONNX ReduceMax."""
+    """The largest element, NaN if one is; of none, the lowest of the type.  ONNX ReduceMax."""
 
     dtypes = ALL
 
@@ -88,7 +89,7 @@ class ReduceMax(Reduction):
 
 
 class ReduceMin(Reduction):
-    """The smallest element, NaN if one is; of none, the highest value there is (inf).  ONNX ReduceMin."""
+    """The smallest element, NaN if one is; of none, the highest of the type.  ONNX ReduceMin."""
 
     dtypes = ALL
 
@@ -197,7 +198,7 @@ class ReduceLogSum(Norm):
 
 
 class ReduceLogSumExp(Norm):
-    """The logarithm of the sum of exp(x), the largest x taken out of the sum.  ONNX ReduceLogSumExp."""
+    """The logarithm of the sum of exp(x), computed without overflow.  ONNX ReduceLogSumExp."""
 
     def lower(self, b: Graph, x: Value) -> Value:
         wide = in_floats(b, x)

@@ -192,7 +192,7 @@ class Atanh(Elementwise):
 
 
 class Erf(Elementwise):
-    """The error function of x: the share of a normal distribution within x sqrt(2) deviations.  ONNX Erf."""
+    """The error function: the share of a normal distribution within x sqrt(2).  ONNX Erf."""
 
     dtypes = FLOATS
 

@@ -44,8 +44,8 @@ def view(op: Op, x: Region) -> Region | None:
         case Transpose(perm):
             t = x.type.with_shape(x.shape[p] for p in perm)
             return Region(x.buffer, t, x.offset, tuple(x.strides[p] for p in perm))
-        case Broadcast(shape):
-            t = x.type.with_shape(shape)
+        case Broadcast(shape, blocked):
+            t = TensorType(x.type.dtype, shape, blocked)
             lead = len(shape) - len(x.shape)
             own = zip(x.strides, x.shape, shape[lead:], strict=True)
             strides = (0,) * lead + tuple(0 if d == 1 != n else s for s, d, n in own)

@@ -57,6 +57,7 @@ from alpenglow.kernel.expr import (
     Splat,
 )
 from alpenglow.kernel.math import KernelMath
+from alpenglow.ops.movement import Broadcast
 from alpenglow.program.instr import Instr, Region
 
 At = Sequence[Coord]
@@ -139,6 +140,11 @@ class Window:
     def __init__(self, buffer: Buffer, region: Region) -> None:
         self.buffer = buffer
         self.region = region
+
+    def reshape(self, shape: Sequence[int], strides: Sequence[int]) -> None:
+        """See the same elements in another shape."""
+        t = self.region.type.with_shape(shape)
+        self.region = Region(self.region.buffer, t, self.region.offset, tuple(strides))
 
     def address(self, at: Sequence[Coord]) -> Coord:
         total = coord(0)
@@ -273,6 +279,9 @@ class Loops:
         else:
             node = v.producer
             assert node is not None, f"{v} is no leaf"
+            if isinstance(node.op, Broadcast):  # of a single constant: the same everywhere
+                (only,) = (x for x in node.inputs if x is not None)
+                return self.pulled(only, at, leaves)
             make = lambda: self._element(node, at, leaves)  # noqa: E731
         key = (id(v), id(at))
         if key in self._memo:
@@ -313,6 +322,51 @@ class Loops:
 # ── from instruction to kernel ──
 
 
+class Frame:
+    """An instruction as a template of a backend sees it.
+
+    `inputs` holds the operands of its one heavy part, then those of what follows it; `out` is the
+    result, written through `sink`, which computes what follows.
+    """
+
+    def __init__(self, name: str, instr: Instr, lanes: int) -> None:
+        self.b = Builder(name)
+        self.loops = Loops(self.b, lanes, _small(instr))
+        (result,) = instr.outs
+        self.out = Window(self.b.buffer("y0", result.type.dtype, True), result)
+        windows = [
+            None if r is None else Window(self.b.buffer(f"x{i}", r.type.dtype), r)
+            for i, r in enumerate(instr.ins)
+        ]
+        self.inputs = [w for w in windows if w is not None]
+        self.op = instr.op
+        self._body = instr.body
+        self._leaves: dict[Value, Window] = {}
+        if instr.body is not None:
+            heavy = heavy_node(instr.body)
+            assert heavy is not None, "a template implements a heavy part"
+            self.op = heavy.op
+            self._heavy = heavy.output
+            own = dict(zip(instr.body.inputs.values(), windows, strict=True))
+            self.inputs = [w for v in heavy.inputs if v is not None and (w := own[v]) is not None]
+            # What follows the heavy part sees its operands through windows of their own.
+            self._leaves = {
+                v: Window(w.buffer, w.region)
+                for v, w in own.items()
+                if w is not None and (v not in heavy.inputs or set(v.users) - {heavy})
+            }
+            self.inputs += self._leaves.values()
+        self.sink = Sink(self.loops, self.out, self._finish)
+
+    def _finish(self, value: Expr, at: list[Coord]) -> Expr:
+        if self._body is None:
+            return value
+        leaves = {v: Source(w.region.type, _loader(self.loops, w)) for v, w in self._leaves.items()}
+        leaves[self._heavy] = Source(self.out.region.type, lambda _: value)
+        (result,) = self._body.outputs.values()
+        return self.loops.pulled(result, at, leaves)
+
+
 def build(name: str, instr: Instr, lanes: int) -> Builder:
     """Return the kernel of an instruction, as loops.
 
@@ -335,7 +389,7 @@ def build(name: str, instr: Instr, lanes: int) -> Builder:
 
 def _elementwise(instr: Instr) -> bool:
     if instr.body is not None:
-        return all(isinstance(n.op, Elementwise) for n in instr.body.nodes)
+        return heavy_node(instr.body) is None
     return isinstance(instr.op, Elementwise)
 
 
@@ -357,14 +411,12 @@ def merge_axes(windows: Sequence[Window]) -> None:
             kept.append(axis)
             extents.append(extent)
     for w in windows:
-        strides = tuple(w.region.strides[a] for a in kept)
-        t = w.region.type.with_shape(extents)
-        w.region = Region(w.region.buffer, t, w.region.offset, strides)
+        w.reshape(extents, [w.region.strides[a] for a in kept])
 
 
 def heavy_node(body: Graph) -> Node | None:
     """Return the one part of a fused instruction that is not elementwise, if there is one."""
-    heavy = [n for n in body.nodes if not isinstance(n.op, Elementwise)]
+    heavy = [n for n in body.nodes if not isinstance(n.op, Elementwise | Broadcast)]
     assert len(heavy) < 2, f"two heavy parts: {heavy}"
     return heavy[0] if heavy else None
 

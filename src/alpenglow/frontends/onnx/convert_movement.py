@@ -1,12 +1,13 @@
-"""Converters for operators that move elements: reshape, transpose, slice, concat, …"""
+"""Converters for operators that move elements: reshape, transpose, concat, tile, pad, …"""
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx.table import Made, Site, on
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, stretch
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
-from alpenglow.ops.movement import Concat, Reshape, Transpose
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, Trilu
+from alpenglow.ops.order import ReverseSequence
 
 
 @on("Reshape")
@@ -51,6 +52,49 @@ def flatten(s: Site) -> Made:
     return s.g(Reshape((product(x.type.shape[:axis]), product(x.type.shape[axis:]))), x)
 
 
+@on("Squeeze")
+def squeeze_attribute(s: Site) -> Made:
+    return squeezed(s, s.attribute("axes"))
+
+
+@on("Squeeze", since=13)
+def squeeze(s: Site) -> Made:
+    return squeezed(s, None if s.optional(1) is None else s.ints(1))
+
+
+def squeezed(s: Site, axes: tuple[int, ...] | None) -> Value:
+    """Return input 0 without `axes`, or without all axes of extent 1 if None."""
+    x = s.input(0)
+    shape = x.type.shape
+    if axes is None:
+        gone = {i for i, d in enumerate(shape) if d == 1}
+    else:
+        gone = set(normal_axes(s, axes, len(shape)))
+    for i in gone:
+        if isinstance(shape[i], int) and shape[i] != 1:
+            raise ModelError(f"Squeeze: axis {i} of {x.type} has not extent 1")
+    return s.g(Reshape(tuple(d for i, d in enumerate(shape) if i not in gone)), x)
+
+
+@on("Unsqueeze")
+def unsqueeze_attribute(s: Site) -> Made:
+    return unsqueezed(s, s.needed("axes"))
+
+
+@on("Unsqueeze", since=13)
+def unsqueeze(s: Site) -> Made:
+    return unsqueezed(s, s.ints(1))
+
+
+def unsqueezed(s: Site, axes: tuple[int, ...]) -> Value:
+    """Return input 0 with new axes of extent 1 that stand at `axes` of the result."""
+    x = s.input(0)
+    rank = x.type.rank + len(axes)
+    fresh = normal_axes(s, axes, rank)
+    old = iter(x.type.shape)
+    return s.g(Reshape(tuple(1 if i in fresh else next(old) for i in range(rank))), x)
+
+
 @on("Transpose")
 def transpose(s: Site) -> Made:
     x = s.input(0)
@@ -65,3 +109,161 @@ def concat(s: Site) -> Made:
 @on("Identity")
 def identity(s: Site) -> Made:
     return s.input(0)
+
+
+@on("Expand", since=8)
+def expand(s: Site) -> Made:
+    x = s.input(0)
+    return stretch(s.g, x, common_shape("Expand", [x.type.shape, s.dims(1)]))
+
+
+@on("Tile")
+def tile_axis(s: Site) -> Made:
+    x = s.input(0)
+    (count,), (axis,) = s.dims(1), s.ints(2)
+    at = normal_axes(s, (axis,), x.type.rank)[0]
+    return tiled(s, x, tuple(count if i == at else 1 for i in range(x.type.rank)))
+
+
+@on("Tile", since=6)
+def tile(s: Site) -> Made:
+    return tiled(s, s.input(0), s.dims(1))
+
+
+def tiled(s: Site, x: Value, repeats: tuple[Dim, ...]) -> Value:
+    """Return x repeated along each axis: an axis of copies before it, stretched and merged."""
+    if len(repeats) != x.type.rank:
+        raise ModelError(f"Tile: {len(repeats)} repeats given for {x.type}")
+    if any(isinstance(n, int) and n < 0 for n in repeats):
+        raise ModelError(f"Tile: repeats {repeats} are negative")
+    narrow: list[Dim] = []
+    wide: list[Dim] = []
+    for d, n in zip(x.type.shape, repeats, strict=True):
+        narrow += [d] if n == 1 or d == 1 else [1, d]
+        wide += [d] if n == 1 else [n] if d == 1 else [n, d]
+    copies = s.g(Broadcast(tuple(wide)), s.g(Reshape(tuple(narrow)), x))
+    merged = tuple(d * n for d, n in zip(x.type.shape, repeats, strict=True))
+    return s.g(Reshape(merged), copies)
+
+
+@on("Pad")
+def pad_oldest(s: Site) -> Made:
+    return padded(s, s.needed("paddings"), s.attribute("value", 0.0))
+
+
+@on("Pad", since=2)
+def pad_attribute(s: Site) -> Made:
+    return padded(s, s.needed("pads"), s.attribute("value", 0.0))
+
+
+@on("Pad", since=11)
+def pad(s: Site) -> Made:
+    x, pads = s.input(0), s.ints(1)
+    value = 0.0 if s.optional(2) is None else s.constant(2).reshape(-1)[0].item()
+    if s.optional(3) is None:
+        return padded(s, pads, value)
+    axes = normal_axes(s, s.ints(3), x.type.rank)
+    if len(pads) != 2 * len(axes):
+        raise ModelError(f"Pad: {len(pads)} pads given for {len(axes)} axes")
+    full = [0] * (2 * x.type.rank)
+    for i, axis in enumerate(axes):
+        full[axis], full[x.type.rank + axis] = pads[i], pads[len(axes) + i]
+    return padded(s, tuple(full), value)
+
+
+def padded(s: Site, pads: tuple[int, ...], value: float) -> Value:
+    """Return input 0 with `pads` elements more before each axis, then after each axis."""
+    x = s.input(0)
+    rank, mode = x.type.rank, s.attribute("mode", "constant")
+    if len(pads) != 2 * rank:
+        raise ModelError(f"Pad: {len(pads)} pads given for {x.type}, expected two an axis")
+    before, after = pads[:rank], pads[rank:]
+    if mode == "constant":
+        return s.g(Pad(before, after, mode, value), x)
+    if min(pads, default=0) < 0:
+        # The other modes repeat what is left after the cut.
+        starts = tuple(max(-a, 0) for a in before)
+        sizes = tuple(d + min(a, 0) + min(b, 0) for d, a, b in
+                      zip(x.type.shape, before, after, strict=True))  # fmt: skip
+        x = s.g(Slice(starts, sizes, (1,) * rank), x)
+    return s.g(Pad(tuple(max(a, 0) for a in before), tuple(max(b, 0) for b in after), mode), x)
+
+
+@on("CenterCropPad", since=18)
+def center_crop_pad(s: Site) -> Made:
+    x, wanted = s.input(0), s.ints(1)
+    rank = x.type.rank
+    axes = normal_axes(s, s.attribute("axes", tuple(range(rank))), rank)
+    if len(axes) != len(wanted):
+        raise ModelError(f"CenterCropPad: {len(wanted)} extents given for {len(axes)} axes")
+    before, after = [0] * rank, [0] * rank
+    for axis, size in zip(axes, wanted, strict=True):
+        extent = x.type.shape[axis]
+        if not isinstance(extent, int):
+            raise UnsupportedError(f"CenterCropPad: extent {extent} of axis {axis} is open")
+        more = size - extent
+        before[axis] = more // 2 if more > 0 else -(-more // 2)
+        after[axis] = more - before[axis]
+    return s.g(Pad(tuple(before), tuple(after)), x)
+
+
+@on("DepthToSpace")
+def depth_to_space(s: Site) -> Made:
+    x, b = s.input(0), block_size(s)
+    n, c, h, w = x.type.shape
+    if isinstance(c, int) and c % (b * b):
+        raise ModelError(f"DepthToSpace: {c} channels do not fill blocks of {b}x{b}")
+    rest = c // (b * b)
+    mode = s.attribute("mode", "DCR")
+    if mode == "DCR":
+        moved = s.g(Transpose((0, 3, 4, 1, 5, 2)), s.g(Reshape((n, b, b, rest, h, w)), x))
+    elif mode == "CRD":
+        moved = s.g(Transpose((0, 1, 4, 2, 5, 3)), s.g(Reshape((n, rest, b, b, h, w)), x))
+    else:
+        raise ModelError(f"DepthToSpace: mode '{mode}' is not DCR or CRD")
+    return s.g(Reshape((n, rest, h * b, w * b)), moved)
+
+
+@on("SpaceToDepth")
+def space_to_depth(s: Site) -> Made:
+    x, b = s.input(0), block_size(s)
+    n, c, h, w = x.type.shape
+    if any(isinstance(d, int) and d % b for d in (h, w)):
+        raise ModelError(f"SpaceToDepth: {x.type} does not divide into blocks of {b}x{b}")
+    split = s.g(Reshape((n, c, h // b, b, w // b, b)), x)
+    orders = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}
+    mode = s.attribute("mode", "DCR")
+    if mode not in orders:
+        raise ModelError(f"SpaceToDepth: mode '{mode}' is not DCR or CRD")
+    moved = s.g(Transpose(orders[mode]), split)
+    return s.g(Reshape((n, c * (b * b), h // b, w // b)), moved)
+
+
+def block_size(s: Site) -> int:
+    """Return the block size of an operator on images; raise ModelError unless it is positive."""
+    x, size = s.input(0), int(s.needed("blocksize"))
+    if x.type.rank != 4 or size < 1:
+        raise ModelError(f"{s.op_type}: blocks of {size} on {x.type}, expected [N,C,H,W]")
+    return size
+
+
+@on("Trilu", since=14)
+def trilu(s: Site) -> Made:
+    k = 0 if s.optional(1) is None else s.ints(1)[0]
+    # No tensor has diagonals further out.
+    k = max(-(1 << 31), min(k, 1 << 31))
+    return s.g(Trilu(k, bool(s.attribute("upper", 1))), s.input(0))
+
+
+@on("ReverseSequence", since=10)
+def reverse_sequence(s: Site) -> Made:
+    batch, time = s.attribute("batch_axis", 1), s.attribute("time_axis", 0)
+    return s.g(ReverseSequence(batch, time), s.input(0), s.input(1))
+
+
+def normal_axes(s: Site, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Return axes counted from the front; raise ModelError if one is out of range or repeated."""
+    found = tuple(a + rank if a < 0 else a for a in axes)
+    if any(not 0 <= a < rank for a in found) or len(set(found)) != len(found):
+        raise ModelError(f"{s.op_type}: {axes} are not distinct axes of a tensor of rank {rank}")
+    return found

@@ -8,7 +8,8 @@ from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Reshape
-from alpenglow.ops.pooling import AveragePool, MaxPool
+from alpenglow.ops.pooling import AveragePool, LpPool, MaxPool, MaxPoolIndex
+from alpenglow.ops.reduction import ReduceL1, ReduceL2, ReduceMax, ReduceMean
 
 
 @on("Conv")
@@ -24,25 +25,67 @@ def conv(s: Site) -> Made:
 
 @on("MaxPool")
 def max_pool(s: Site) -> Made:
-    if len([o for o in s.outputs if o]) > 1:
-        raise UnsupportedError("MaxPool: the Indices output is not supported")
     x = s.input(0)
-    kernel = s.needed("kernel_shape")
-    strides = s.attribute("strides", (1,) * len(kernel))
-    dilations = s.attribute("dilations", (1,) * len(kernel))
-    pads = padding(s, x.type.shape[2:], kernel, strides, dilations)
-    return s.g(MaxPool(kernel, strides, pads, dilations, bool(s.attribute("ceil_mode", 0))), x)
+    given = window(s)
+    y = s.g(MaxPool(*given), x)
+    if not any(s.outputs[1:]):
+        return y
+    return [y, s.g(MaxPoolIndex(*given, bool(s.attribute("storage_order", 0))), x)]
 
 
 @on("AveragePool")
 def average_pool(s: Site) -> Made:
+    return s.g(AveragePool(*window(s), bool(s.attribute("count_include_pad", 0))), s.input(0))
+
+
+@on("LpPool")
+def lp_pool(s: Site) -> Made:
+    return s.g(LpPool(*window(s), s.attribute("p", 2)), s.input(0))
+
+
+Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]
+
+
+def window(s: Site) -> Window:
+    """Return the kernel, strides, pads, dilations and ceil of a pooling."""
     x = s.input(0)
     kernel = s.needed("kernel_shape")
+    if len(kernel) != x.type.rank - 2:
+        raise ModelError(f"{s.op_type}: kernel_shape {kernel} does not fit {x.type}")
     strides = s.attribute("strides", (1,) * len(kernel))
     dilations = s.attribute("dilations", (1,) * len(kernel))
     pads = padding(s, x.type.shape[2:], kernel, strides, dilations)
-    ceil, count = bool(s.attribute("ceil_mode", 0)), bool(s.attribute("count_include_pad", 0))
-    return s.g(AveragePool(kernel, strides, pads, dilations, ceil, count), x)
+    return kernel, strides, pads, dilations, bool(s.attribute("ceil_mode", 0))
+
+
+@on("GlobalAveragePool")
+def global_average_pool(s: Site) -> Made:
+    return s.g(ReduceMean(spatial_axes(s)), s.input(0))
+
+
+@on("GlobalMaxPool")
+def global_max_pool(s: Site) -> Made:
+    return s.g(ReduceMax(spatial_axes(s)), s.input(0))
+
+
+@on("GlobalLpPool")
+def global_lp_pool(s: Site) -> Made:
+    x, axes, p = s.input(0), spatial_axes(s), s.attribute("p", 2)
+    if p in (1, 2):
+        return s.g(ReduceL1(axes) if p == 1 else ReduceL2(axes), x)
+    if not x.type.static:
+        raise UnsupportedError(f"GlobalLpPool: p={p} needs known extents, not {x.type}")
+    kernel = x.type.extents[2:]
+    ones, none = (1,) * len(kernel), (0,) * (2 * len(kernel))
+    return s.g(LpPool(kernel, ones, none, ones, p=p), x)
+
+
+def spatial_axes(s: Site) -> tuple[int, ...]:
+    """Return all axes of input 0 but the first two; raise ModelError if it lacks those."""
+    x = s.input(0).type
+    if x.rank < 2:
+        raise ModelError(f"{s.op_type}: {x} has no channels")
+    return tuple(range(2, x.rank))
 
 
 @on("MatMul")

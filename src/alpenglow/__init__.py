@@ -1,0 +1,31 @@
+"""Alpenglow compiles trained neural networks to machine code.
+
+    import alpenglow as ag
+    exe = ag.compile("model.onnx")
+    y = exe(x)
+"""
+
+from alpenglow import ops
+from alpenglow.base import errors
+from alpenglow.compiler import Options, Pass
+from alpenglow.frontends import load
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.ir.types import TensorType
+from alpenglow.runtime import Executable, compile
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Executable",
+    "Graph",
+    "Options",
+    "Pass",
+    "Target",
+    "TensorType",
+    "__version__",
+    "compile",
+    "errors",
+    "load",
+    "ops",
+]

@@ -1,0 +1,133 @@
+"""From a planned program to an artifact: a kernel for every instruction, compiled once each.
+
+Kernels are told apart by their text: two instructions with the same text share one, and object
+code is cached under the text, the target, the LLVM version and a hash of the compiler's sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+import llvmlite.binding as llvm
+
+from alpenglow.backends.api import Artifact, Entry, Progress
+from alpenglow.backends.cpu.assemble import assemble
+from alpenglow.backends.cpu.render import render
+from alpenglow.backends.cpu.select import TILED, compiles, kernel_for
+from alpenglow.backends.loops.form import PULLS
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.store import Store
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.op import Elementwise, Op
+from alpenglow.ir.target import Target
+from alpenglow.kernel.expr import Const, Kernel
+from alpenglow.kernel.text import print_kernel
+from alpenglow.passes.layout import layout
+from alpenglow.program import Instr, Program
+
+ARCHITECTURES = ("x86-64", "aarch64", "arm", "riscv64", "wasm32")
+
+
+class CpuBackend:
+    """Emits object code through LLVM."""
+
+    def accepts(self, target: Target) -> bool:
+        return target.name != "interpreter" and target.architecture in ARCHITECTURES
+
+    def layout(self, g: Graph, target: Target) -> Graph:
+        return layout(g, target)
+
+    def takes_epilogue(self, op: Op) -> bool:
+        return type(op) in PULLS or isinstance(op, TILED)
+
+    def compiles(self, op: Op) -> bool:
+        return compiles(op)
+
+    def emit(
+        self, program: Program, target: Target, strict: bool, store: Store, progress: Progress
+    ) -> Artifact:
+        """Compile every instruction that has a compiled form; the others are interpreted."""
+        table: list[Entry] = []
+        sources: dict[str, tuple[Kernel, frozenset[str]]] = {}
+        for instr in program.instrs():
+            if not all(compiles(op) for op in _parts(instr)):
+                table.append(Entry("", 1))
+                continue
+            kernel = kernel_for(instr, target)
+            aliased = _aliased(instr)
+            name = _name(kernel, aliased, strict)
+            sources.setdefault(name, (replace(kernel, name=name), aliased))
+            table.append(Entry(name, _extent(kernel)))
+        objects: dict[str, bytes] = {}
+        for done, (name, (kernel, aliased)) in enumerate(sources.items()):
+            progress("compiling kernels", done, len(sources))
+            objects[name] = store.get_or_make(
+                _key(name, target),
+                lambda k=kernel, a=aliased: _object(k, a, strict, target),  # type: ignore[misc]
+            )
+        progress("compiling kernels", len(sources), len(sources))
+        return Artifact(target, program, objects, tuple(table))
+
+
+def _parts(instr: Instr) -> list[Op]:
+    if instr.body is None:
+        return [instr.op]
+    # Broadcasts in a body are of single constants.
+    return [n.op for n in instr.body.nodes if isinstance(n.op, Elementwise) or n.op.name != "broadcast"]
+
+
+def _object(kernel: Kernel, aliased: frozenset[str], strict: bool, target: Target) -> bytes:
+    return assemble(render(kernel, fast=not strict, aliased=aliased), target)
+
+
+def _aliased(instr: Instr) -> frozenset[str]:
+    """Return the operands that lie in a buffer that the kernel writes."""
+    written = {r.buffer for r in instr.outs}
+    return frozenset(f"x{i}" for i, r in enumerate(instr.ins) if r is not None and r.buffer in written)
+
+
+def _extent(kernel: Kernel) -> int:
+    loop = kernel.parallel
+    if loop is None:
+        return 1
+    if not isinstance(loop.extent, Const):
+        raise UnsupportedError("kernels with run-time extents are not supported")
+    return int(loop.extent.value)
+
+
+def _name(kernel: Kernel, aliased: frozenset[str], strict: bool) -> str:
+    text = f"{print_kernel(kernel)}\n{sorted(aliased)}\n{strict}"
+    return f"{kernel.name}_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+
+def _key(name: str, target: Target) -> str:
+    version = ".".join(map(str, llvm.llvm_version_info))
+    features = ",".join(target.features)
+    return f"kernel {name} {target.triple} {target.cpu} {features} llvm{version} {_sources()}"
+
+
+@cache
+def _sources() -> str:
+    """Return a hash of the sources between kernel text and object code."""
+    digest = hashlib.sha256()
+    for name in ("render.py", "spelling.py", "assemble.py"):
+        digest.update(_file("alpenglow.backends.cpu", name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _file(package: str, name: str) -> Traversable:
+    return files(package) / name
+
+
+def kernels(program: Program, target: Target) -> Iterator[tuple[Instr, Kernel]]:
+    """Yield the kernel of every instruction that is compiled."""
+    for instr in program.instrs():
+        if all(compiles(op) for op in _parts(instr)):
+            yield instr, kernel_for(instr, target)
+
+

@@ -1,0 +1,52 @@
+"""Choosing the kernel of an instruction: a tuned template where one applies, else loops."""
+
+from __future__ import annotations
+
+from alpenglow.backends import loops
+from alpenglow.backends.cpu.templates.conv import conv_blocked
+from alpenglow.backends.cpu.templates.matmul import fits_scratch, mat_mul, mat_mul_packed
+from alpenglow.backends.loops.form import Frame, heavy_node
+from alpenglow.ir.op import Op
+from alpenglow.ir.target import Target
+from alpenglow.kernel.expr import Kernel
+from alpenglow.ops.blocked import ConvBlocked, MatMulPacked
+from alpenglow.ops.contraction import MatMul
+from alpenglow.program import Instr
+
+TILED = (ConvBlocked, MatMulPacked, MatMul)
+
+
+def compiles(op: Op) -> bool:
+    """Whether there is a template or a loop form for `op`."""
+    return isinstance(op, ConvBlocked | MatMulPacked) or loops.has_form(op)
+
+
+def kernel_for(instr: Instr, target: Target) -> Kernel:
+    """Return the kernel of an instruction, under a name that says what it does."""
+    heavy = instr.op if instr.body is None else _heavy(instr)
+    if isinstance(heavy, TILED) and _fits(instr, heavy, target):
+        frame = Frame(heavy.name, instr, target.lanes)
+        match heavy:
+            case ConvBlocked():
+                conv_blocked(frame, heavy, target)
+            case MatMulPacked():
+                mat_mul_packed(frame, heavy, target)
+            case MatMul():
+                mat_mul(frame, heavy, target)
+        return frame.b.done()
+    name = heavy.name if heavy is not None else "elementwise"
+    return loops.build(name, instr, target.lanes).done()
+
+
+def _heavy(instr: Instr) -> Op | None:
+    assert instr.body is not None
+    node = heavy_node(instr.body)
+    return None if node is None else node.op
+
+
+def _fits(instr: Instr, op: Op, target: Target) -> bool:
+    t = instr.outs[0].type
+    if not isinstance(op, MatMul):
+        return True
+    left = next(r for r in instr.reads())
+    return t.dtype == "f32" and 0 not in t.shape and fits_scratch(left.shape[-1], target)

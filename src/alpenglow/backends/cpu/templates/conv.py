@@ -1,0 +1,157 @@
+"""Direct convolution in blocked layout: a register tile slides along the last spatial axis."""
+
+from __future__ import annotations
+
+import math
+
+from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, Tiles, split_rows
+from alpenglow.backends.loops.coord import Coord, coord
+from alpenglow.backends.loops.form import Frame
+from alpenglow.ir.target import Target
+from alpenglow.kernel.expr import Const, Expr, Load
+from alpenglow.ops.blocked import ConvBlocked
+
+
+def conv_blocked(k: Frame, op: ConvBlocked, target: Target) -> None:
+    """Build the loops: parallel over images, panels of outputs, rows and tiles of a row."""
+    x, w = k.inputs[:2]
+    if _pointwise(op, w.region.shape):
+        _merge_rows(k)
+    panels, in_blocks, *taps, in_lanes, width = w.region.shape
+    lanes = op.lanes
+    cols = width // lanes
+    batch, out_blocks, *place, _ = k.out.region.shape
+    tiles = split_rows(place[-1], cols, target)
+    group_panels = panels // op.group
+    conv = _Geometry(op, k, taps, in_blocks, in_lanes, cols, out_blocks, group_panels)
+    rows = place[:-1]
+    with k.loops.parallel([batch, panels, *rows, tiles.count]) as (n, panel, *outer, t):
+        conv.tiles(tiles, n, panel, outer, t)
+
+
+class _Geometry:
+    """What the loops of one convolution share."""
+
+    def __init__(
+        self, op: ConvBlocked, k: Frame, taps: list[int], in_blocks: int, in_lanes: int,
+        cols: int, out_blocks: int, group_panels: int,
+    ) -> None:  # fmt: skip
+        self.op, self.k, self.taps = op, k, taps
+        self.in_blocks, self.in_lanes = in_blocks, in_lanes
+        self.cols, self.out_blocks, self.group_panels = cols, out_blocks, group_panels
+        self.x, self.w = k.inputs[:2]
+
+    def tiles(self, tiles: Tiles, n: Coord, panel: Coord, outer: list[Coord], t: Coord) -> None:
+        """Compute tile number t of a row, whichever height it has."""
+        b = self.k.b
+        kinds = list(tiles.sizes())
+        for first, past, height in kinds:
+            start = b.let(t.base * height if not first else (t.base * height + tiles.larger))
+            if len(kinds) == 1:
+                self.tile(height, n, panel, outer, start)
+            elif not first:
+                with b.when(t.compare("lt", past)):
+                    self.tile(height, n, panel, outer, start)
+            else:
+                with b.otherwise():
+                    self.tile(height, n, panel, outer, start)
+
+    def tile(self, height: int, n: Coord, panel: Coord, outer: list[Coord], start: Expr) -> None:
+        """Compute `height` neighbours from `start` on, for one panel of output channels."""
+        k, op = self.k, self.op
+        b = k.b
+        strides = self.x.region.strides
+        spatial = len(self.taps)
+        group = panel.base // self.group_panels if op.group > 1 else Const(0)
+        origin = n.base * strides[0] + group * (self.in_blocks * strides[1])
+        for axis, c in enumerate([*(c.base for c in outer), start]):
+            origin = origin + c * (op.strides[axis] * strides[2 + axis])
+        origin = b.let(origin)
+        inner = math.prod(self.taps) * self.in_lanes * self.cols * op.lanes
+        weights = b.let(panel.base * (self.in_blocks * inner))
+        tile = Tile(b, height, self.cols, op.lanes)
+        pitch = op.strides[-1] * strides[1 + spatial]
+
+        def block(cb: Expr, used: int) -> None:
+            with k.loops.loops(self.taps) as taps:
+                at_x = origin + cb * strides[1]
+                at_w = weights + cb * inner
+                for axis, tap in enumerate(taps):
+                    at_x = at_x + tap.base * (op.dilations[axis] * strides[2 + axis])
+                    reach = math.prod(self.taps[axis + 1 :]) * self.in_lanes * self.cols * op.lanes
+                    at_w = at_w + tap.base * reach
+                self._lanes(tile, b.let(at_x), b.let(at_w), used, pitch)
+
+        # Padding lanes of x are unspecified: the last block counts its logical channels only.
+        per_group = _channels(op)
+        full, rest = divmod(per_group, self.in_lanes)
+        if full:
+            with b.loop(full) as cb:
+                block(cb, self.in_lanes)
+        if rest:
+            block(Const(full), rest)
+        self._store(tile, n, panel, outer, start)
+
+    def _lanes(self, tile: Tile, at_x: Expr, at_w: Expr, used: int, pitch: int) -> None:
+        """Run through the `used` lanes of one block, a few at a time."""
+        b = self.k.b
+        step = self.cols * self.op.lanes
+        unroll = UNROLL if used % UNROLL == 0 else 1
+        with b.loop(used // unroll) as u:
+            for i in range(unroll):
+                lane = u * unroll + i
+
+                def element(r: int, lane: Expr = lane) -> Expr:
+                    return Load(self.x.buffer, at_x + lane + r * pitch)
+
+                tile.step(self.w.buffer, at_w + lane * step, element)
+
+    def _store(
+        self, tile: Tile, n: Coord, panel: Coord, outer: list[Coord], start: Expr
+    ) -> None:
+        k = self.k
+        ramp = Coord(Const(0), 1, self.op.lanes)
+        k.loops.current = self.op.lanes
+        for j in range(self.cols):
+            block = panel * self.cols + j
+            if self.out_blocks % self.cols and j:
+                with k.b.when(block.compare("lt", self.out_blocks)):
+                    self._store_column(tile, j, n, block, outer, start, ramp)
+            else:
+                self._store_column(tile, j, n, block, outer, start, ramp)
+        k.loops.current = 1
+
+    def _store_column(
+        self, tile: Tile, j: int, n: Coord, block: Coord, outer: list[Coord], start: Expr,
+        ramp: Coord,
+    ) -> None:  # fmt: skip
+        for r in range(tile.rows):
+            self.k.sink.store([n, block, *outer, coord(start) + r, ramp], tile.acc[r][j])
+
+
+def _channels(op: ConvBlocked) -> int:
+    assert isinstance(op.channels, int)
+    return op.channels // op.group
+
+
+def _pointwise(op: ConvBlocked, w: tuple[int, ...]) -> bool:
+    """Whether the convolution has one tap, no stride, and more than one spatial axis."""
+    return all(t == 1 for t in w[2:-2]) and all(s == 1 for s in op.strides) and len(op.strides) > 1
+
+
+def _merge_rows(k: Frame) -> None:
+    """See all spatial axes as one where every operand steps through them evenly."""
+    windows = [k.inputs[0], k.out, *k.inputs[2:]]
+    rank = len(k.out.region.shape)
+    for w in windows:
+        shape, strides = w.region.shape, w.region.strides
+        last = len(shape) - (2 if len(shape) == rank else 1)
+        for a in range(2, last):
+            if strides[a] != strides[a + 1] * shape[a + 1] and shape[a] != 1:
+                return
+    for w in windows:
+        shape, strides = w.region.shape, w.region.strides
+        end = len(shape) - (1 if len(shape) == rank else 0)
+        ones = (1,) * (end - 3)
+        merged = (*shape[:2], *ones, math.prod(shape[2:end]), *shape[end:])
+        w.reshape(merged, (*strides[:2], *(0,) * len(ones), strides[end - 1], *strides[end:]))

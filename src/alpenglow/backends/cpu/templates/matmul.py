@@ -1,0 +1,154 @@
+"""Matrix products: the register tile over rows, with panels of packed columns."""
+
+from __future__ import annotations
+
+from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, split_rows
+from alpenglow.backends.loops.coord import Coord, coord
+from alpenglow.backends.loops.form import Frame, Window
+from alpenglow.ir.target import Target
+from alpenglow.kernel.expr import Buffer, Const, Expr, Load
+from alpenglow.ops.blocked import MatMulPacked
+from alpenglow.ops.contraction import MatMul
+
+SCRATCH = 1 << 17
+"""The most bytes of a panel that is packed on the fly; it lies on the stack."""
+
+
+def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
+    """Build x times a packed matrix: parallel over panels and tiles of rows."""
+    x, w = k.inputs[:2]
+    _merge_batch(k)
+    *batch, rows, columns = k.out.region.shape
+    panels, inner, width = w.region.shape
+    cols = width // target.lanes
+    tiles = split_rows(rows, cols, target)
+    product = _Product(k, x, w.buffer, inner, columns, cols, target.lanes)
+    with k.loops.parallel([*batch, panels, tiles.count]) as (*lead, panel, t):
+        at_w = k.b.let(panel.base * (inner * width))
+        for first, past, height in tiles.sizes():
+            start = k.b.let(t.base * height + (tiles.larger if first else 0))
+            if tiles.larger in (0, tiles.count):
+                product.tile(height, lead, start, panel.base * width, at_w)
+            elif not first:
+                with k.b.when(t.compare("lt", past)):
+                    product.tile(height, lead, start, panel.base * width, at_w)
+            else:
+                with k.b.otherwise():
+                    product.tile(height, lead, start, panel.base * width, at_w)
+
+
+def fits_scratch(inner: int, target: Target) -> bool:
+    """Whether `mat_mul` can pack a panel of this inner extent on the stack."""
+    return inner * 2 * target.lanes * 4 <= SCRATCH
+
+
+def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
+    """Build x times y, both computed: each panel of y is packed into scratch memory first."""
+    x, y = k.inputs[:2]
+    *batch, rows, columns = k.out.region.shape
+    inner = x.region.shape[-1]
+    lanes = target.lanes
+    cols = min(2, -(-columns // lanes))
+    width = cols * lanes
+    panels = -(-columns // width)
+    scratch = k.b.array("f32", max(inner, 1) * width)
+    tiles = split_rows(rows, cols, target)
+    product = _Product(k, x, scratch, inner, columns, cols, lanes)
+    with k.loops.parallel([*batch, panels]) as (*lead, panel):
+        first = k.b.let(panel.base * width)
+        _pack(k, y, scratch, lead, first, inner, columns, width, lanes)
+        for begin, past, height in tiles.sizes():
+            with k.b.loop(past - begin) as t:
+                start = k.b.let((t + begin) * height + (tiles.larger if begin else 0))
+                product.tile(height, lead, start, first, Const(0))
+
+
+def _pack(
+    k: Frame, y: Window, scratch: Buffer, lead: list[Coord], first: Expr, inner: int,
+    columns: int, width: int, lanes: int,
+) -> None:  # fmt: skip
+    """Copy columns `first` … of y into the scratch panel; columns past the end hold zero."""
+    down, across = y.region.strides[-2:]
+    base = k.b.let(y.address([*lead, coord(0), coord(0)]).base + first * across)
+    ragged = columns % width != 0
+    if across == 1 or down != 1:
+        with k.b.loop(inner) as i:
+            for j in range(0, width, lanes):
+                ramp = Coord(first + j, 1, lanes)
+                mask = k.b.let(ramp.compare("lt", columns)) if ragged else None
+                at = Coord(base + i * down + j * across, across, lanes)
+                address = at.base if across == 1 else at.expr()
+                k.b.store(scratch, i * width + j, Load(y.buffer, address, lanes, mask))
+        return
+    # y is transposed in memory: read along its columns, write across the panel.
+    with k.b.loop(width) as j:
+        inside = Coord(first + j).compare("lt", columns)
+        if ragged:
+            with k.b.when(inside), k.b.loop(inner) as i:
+                k.b.store(scratch, i * width + j, Load(y.buffer, base + j * across + i))
+            with k.b.otherwise(), k.b.loop(inner) as i:
+                k.b.store(scratch, i * width + j, Const(0.0, "f32"))
+        else:
+            with k.b.loop(inner) as i:
+                k.b.store(scratch, i * width + j, Load(y.buffer, base + j * across + i))
+
+
+class _Product:
+    """What the tiles of one product share."""
+
+    def __init__(
+        self, k: Frame, x: Window, w: Buffer, inner: int, columns: int, cols: int, lanes: int
+    ) -> None:
+        self.k, self.x, self.w = k, x, w
+        self.inner, self.columns, self.cols, self.lanes = inner, columns, cols, lanes
+
+    def tile(self, height: int, lead: list[Coord], start: Expr, column: Expr, at_w: Expr) -> None:
+        """Compute `height` rows from `start` on, for the panel of columns from `column` on."""
+        k, b = self.k, self.k.b
+        down, across = self.x.region.strides[-2:]
+        origin = b.let(self.x.address([*lead, coord(start), coord(0)]).base)
+        tile = Tile(b, height, self.cols, self.lanes)
+        width = self.cols * self.lanes
+
+        def step(i: Expr) -> None:
+            def element(r: int) -> Expr:
+                return Load(self.x.buffer, origin + i * across + r * down)
+
+            tile.step(self.w, at_w + i * width, element)
+
+        full, rest = divmod(self.inner, UNROLL)
+        if full:
+            with b.loop(full) as i:
+                for u in range(UNROLL):
+                    step(i * UNROLL + u)
+        for u in range(rest):
+            step(Const(full * UNROLL + u))
+        self._store(tile, lead, start, column)
+
+    def _store(self, tile: Tile, lead: list[Coord], start: Expr, column: Expr) -> None:
+        k = self.k
+        k.loops.current = self.lanes
+        for j in range(self.cols):
+            ramp = Coord(k.b.let(column + j * self.lanes), 1, self.lanes)
+            ragged = self.columns % (self.cols * self.lanes) != 0
+            k.loops.mask = k.b.let(ramp.compare("lt", self.columns)) if ragged else None
+            for r in range(tile.rows):
+                k.sink.store([*lead, coord(start) + r, ramp], tile.acc[r][j])
+        k.loops.mask, k.loops.current = None, 1
+
+
+def _merge_batch(k: Frame) -> None:
+    """See leading axes and rows as one axis of rows where every operand steps evenly."""
+    windows = [k.inputs[0], k.out, *k.inputs[2:]]
+    rank = len(k.out.region.shape)
+    while rank > 2:
+        for w in windows:
+            shape, strides = w.region.shape, w.region.strides
+            if shape[-3] != 1 and strides[-3] != strides[-2] * shape[-2]:
+                return
+        for w in windows:
+            shape, strides = w.region.shape, w.region.strides
+            # Rows of extent 1 may have any stride: then the batch's is the one that counts.
+            step = strides[-3] if shape[-2] == 1 else strides[-2]
+            w.reshape((*shape[:-3], shape[-3] * shape[-2], shape[-1]), (*strides[:-3], step, strides[-1]))
+        rank -= 1

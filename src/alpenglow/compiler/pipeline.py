@@ -1,0 +1,144 @@
+"""The pipeline is a table, and the reasons for its order are a second one, checked at import.
+
+From Graph to Graph the passes optimise and lower; `schedule` makes a Program; the rest plan its
+memory.  One hook, `after`, sees what every pass made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from alpenglow.backends.api import Artifact
+from alpenglow.backends.registry import backend_for
+from alpenglow.base import knobs
+from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.store import Store
+from alpenglow.compiler.options import Options
+from alpenglow.compiler.passes import Facts, Pass
+from alpenglow.compiler.validate import Validator
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.passes.fold import fold
+from alpenglow.passes.fuse import fuse
+from alpenglow.passes.lower import lower
+from alpenglow.program import Program, eliminate_copies, mark_lifetimes, plan, schedule, share
+
+
+def _graph_pass(run: Any) -> Any:
+    return lambda g, target: run(g)
+
+
+def facts(*names: str) -> Facts:
+    return frozenset(names)
+
+
+STAGES: tuple[Pass, ...] = (
+    Pass("fold", _graph_pass(fold), "what is constant is computed now"),
+    Pass("lower", _graph_pass(lower), "composites become primitives",
+         makes=facts("primitive")),
+    Pass("layout", lambda g, t: backend_for(t).layout(g, t), "blocked tensors, packed weights",
+         needs=facts("primitive")),
+    Pass("prepare", _graph_pass(fold), "weights are packed: folding again"),
+    Pass("fuse", lambda g, t: fuse(g, backend_for(t).takes_epilogue),
+         "elementwise operators join what makes their operands",
+         needs=facts("primitive"), makes=facts("fused")),
+    Pass("schedule", _graph_pass(schedule), "Graph becomes Program",
+         needs=facts("primitive"), makes=facts("program")),
+    Pass("views", _graph_pass(eliminate_copies), "moves become addressing",
+         needs=facts("program")),
+    Pass("share", _graph_pass(share), "results take over the memory of dying operands",
+         needs=facts("program")),
+    Pass("lifetimes", _graph_pass(mark_lifetimes), "alloc and free mark what is alive",
+         needs=facts("program"), makes=facts("lifetimes")),
+    Pass("plan", _graph_pass(plan), "buffers receive addresses",
+         needs=facts("lifetimes"), makes=facts("planned")),
+)  # fmt: skip
+
+ORDER: tuple[tuple[str, str, str], ...] = (
+    ("fold", "lower", "what is constant need not be lowered"),
+    ("lower", "layout", "layouts are chosen for primitives"),
+    ("layout", "prepare", "packing weights is work on constants"),
+    ("prepare", "fuse", "packed weights are operands, not producers"),
+    ("fuse", "schedule", "an instruction is a fused node"),
+    ("schedule", "views", "only a Program has memory to view"),
+    ("views", "share", "a view must not be mistaken for a buffer of its own"),
+    ("share", "lifetimes", "shared buffers live as long as all that they hold"),
+    ("lifetimes", "plan", "what is alive together must not overlap"),
+)
+
+
+def check_order(stages: Sequence[Pass]) -> None:
+    """Assert that the stages stand in an order that ORDER and their facts allow."""
+    position = {p.name: i for i, p in enumerate(stages)}
+    assert len(position) == len(stages), "two passes have one name"
+    for before, later, why in ORDER:
+        assert position[before] < position[later], f"{before} runs before {later}: {why}"
+    missing = unmet(stages)
+    assert missing is None, missing
+
+
+def unmet(stages: Sequence[Pass]) -> str | None:
+    """Return a sentence about the first pass whose needs are not met; None if all are."""
+    held: set[str] = set()
+    for p in stages:
+        if lacking := p.needs - held:
+            return f"pass {p.name} needs {', '.join(sorted(lacking))}, which does not hold there"
+        held = (held - p.breaks) | p.makes
+    return None
+
+
+check_order(STAGES)
+
+
+def with_user_passes(extra: Sequence[Pass]) -> tuple[Pass, ...]:
+    """Return the stages with a user's passes inserted; raise OptionError where they do not fit."""
+    stages = list(STAGES)
+    for p in extra:
+        names = [s.name for s in stages]
+        if p.name in names:
+            raise OptionError(f"there is a pass called '{p.name}' already")
+        if p.after not in names:
+            raise OptionError(f"pass '{p.name}' runs after '{p.after}', which is none of {names}")
+        stages.insert(names.index(p.after) + 1, p)
+    if (problem := unmet(stages)) is not None:
+        raise OptionError(problem)
+    return tuple(stages)
+
+
+def run_stages(ir: Graph | Program, target: Target, options: Options) -> Iterator[tuple[Pass, Any]]:
+    """Run the pipeline on a graph, or what is left of it; yield each pass and what it made."""
+    validator = Validator() if (knobs.check() if options.check is None else options.check) else None
+    if validator is not None:
+        validator.begin(ir)
+    for p in with_user_passes(options.passes):
+        ir = p.run(ir, target)
+        if validator is not None:
+            validator.after(p, ir)
+        if options.after is not None:
+            options.after(p, ir)
+        yield p, ir
+
+
+def compile_graph(g: Graph, target: Target, options: Options, store: Store) -> Artifact:
+    """Compile a graph whose extents are all known; `g` itself is left as it is.
+
+    Raises UnsupportedError if an input's extent is open or no backend makes code for the target.
+    """
+    open_extents = sorted({s for v in g.inputs.values() for s in v.type.symbols()})
+    if open_extents:
+        inputs = ", ".join(f"{k} {v.type}" for k, v in g.inputs.items())
+        raise UnsupportedError(
+            f"the extents {', '.join(open_extents)} are open in {inputs}",
+            hint="shapes={'NAME': (…)} or --shapes NAME=1x3x224x224",
+        )
+    ir: Any = g.copy()
+    for _, ir in run_stages(ir, target, options):
+        pass
+    return emit(ir, target, options, store)
+
+
+def emit(program: Program, target: Target, options: Options, store: Store) -> Artifact:
+    """Make code for a planned program."""
+    strict = options.numerics == "strict"
+    return backend_for(target).emit(program, target, strict, store, options.progress)

@@ -1,0 +1,85 @@
+"""Validation of passes: what a pass made must compute what stood there before.
+
+The graph as imported is evaluated once on generated inputs; after every pass the new graph is
+evaluated on the same inputs and must agree.  Programs are interpreted, memory and all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpenglow.compiler.passes import Pass
+from alpenglow.evaluate import evaluate
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.program import Program
+from alpenglow.program.interpret import interpret
+
+TOLERANCE = {"f16": 2e-2, "bf16": 1e-1, "f32": 2e-4, "f64": 1e-9}
+"""Relative to the largest output: passes may reassociate."""
+
+
+class Validator:
+    """Remembers what the outputs must be."""
+
+    def __init__(self) -> None:
+        self.feeds: dict[str, Array] = {}
+        self.expected: dict[str, Array] = {}
+
+    def begin(self, ir: Graph | Program) -> None:
+        """Generate inputs and evaluate what the pipeline starts from."""
+        rng = np.random.default_rng(0)
+        if isinstance(ir, Graph):
+            types = {k: v.type for k, v in ir.inputs.items()}
+        else:
+            types = {k: t for k in ir.inputs if (t := ir.buffers[k].type) is not None}
+        self.feeds = {k: generate(t, rng) for k, t in types.items()}
+        self.expected = self.outputs(ir)
+
+    def after(self, p: Pass, ir: Any) -> None:
+        """Assert that `ir` computes what was expected."""
+        for name, got in self.outputs(ir).items():
+            want = self.expected[name]
+            problem = difference(want, got)
+            assert not problem, f"pass {p.name} changes output '{name}': {problem}"
+
+    def outputs(self, ir: Graph | Program) -> dict[str, Array]:
+        """Return the outputs of a graph or program on the generated inputs."""
+        if isinstance(ir, Graph):
+            return evaluate(ir, self.feeds)
+        return interpret(ir, self.feeds)
+
+
+def generate(t: TensorType, rng: np.random.Generator) -> Array:
+    """Return contents for an input: N(0,1) for floats, small counts for integers."""
+    if t.dtype == "bool":
+        return np.asarray(rng.random(t.extents) < 0.5)
+    if t.numpy.kind in "iu":
+        return rng.integers(0, 4, t.extents).astype(t.numpy)
+    return np.asarray(rng.standard_normal(t.extents)).astype(t.numpy)
+
+
+def difference(want: Array, got: Array) -> str:
+    """Return how two outputs differ, or an empty string."""
+    if want.shape != got.shape or want.dtype != got.dtype:
+        return f"{got.dtype}{got.shape} instead of {want.dtype}{want.shape}"
+    if want.size == 0:
+        return ""
+    if want.dtype.kind in "iub":
+        wrong = int(np.count_nonzero(want != got))
+        # Quantised values may round the other way after reassociation.
+        off = np.max(np.abs(want.astype(np.int64) - got.astype(np.int64)))
+        return f"{wrong} of {want.size} elements differ, by up to {off}" if off > 1 else ""
+    a, b = want.astype(np.float64), got.astype(np.float64)
+    if not np.array_equal(np.isnan(a), np.isnan(b)):
+        return "NaN in other places"
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return "infinities in other places"
+    scale = max(float(np.max(np.abs(a[finite]), initial=0.0)), 1e-6)
+    error = float(np.max(np.abs(a[finite] - b[finite]), initial=0.0)) / scale
+    key = {2: "f16", 4: "f32", 8: "f64"}[want.dtype.itemsize]
+    key = "bf16" if want.dtype.kind == "V" or "bfloat" in str(want.dtype) else key
+    return f"error {error:.1e} of the largest element" if error > TOLERANCE[key] else ""

@@ -1,0 +1,105 @@
+"""Converters for what makes tensors: constants, ranges, filled tensors, and extents."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.onnx.attributes import element_type
+from alpenglow.frontends.onnx.table import Made, Site, on, stretch
+from alpenglow.ir.dims import Dim, ceil_div
+from alpenglow.ir.types import FLOATS
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.generate import Eye, Range, Shape, Size
+from alpenglow.ops.movement import Broadcast, Reshape
+
+FORMS = {"value_float": np.float32, "value_floats": np.float32,
+         "value_int": np.int64, "value_ints": np.int64}  # fmt: skip
+
+
+@on("Constant")
+def constant(s: Site) -> Made:
+    if len(s.attributes) != 1:
+        raise ModelError(f"Constant: {len(s.attributes)} attributes given, expected one")
+    ((form, value),) = s.attributes.items()
+    if form == "value":
+        return s.g.constant(value)
+    if form in FORMS:
+        return s.g.constant(np.array(value, FORMS[form]))
+    if form in ("value_string", "value_strings"):
+        raise UnsupportedError("Constant: strings are not supported")
+    raise ModelError(f"Constant: '{form}' is none of value, {', '.join(FORMS)}")
+
+
+@on("ConstantOfShape")
+def constant_of_shape(s: Site) -> Made:
+    shape = s.dims(0)
+    if any(isinstance(d, int) and d < 0 for d in shape):
+        raise ModelError(f"ConstantOfShape: the shape is {shape}")
+    value = s.attribute("value", np.zeros(1, np.float32))
+    if value.size != 1:
+        raise ModelError(f"ConstantOfShape: value has {value.size} elements, expected one")
+    return s.g(Broadcast(shape), s.g.constant(value.reshape(())))
+
+
+@on("Range")
+def number_range(s: Site) -> Made:
+    types = {s.input(i).type.dtype for i in range(3)}
+    if len(types) != 1:
+        raise ModelError(f"Range: operands have types {', '.join(sorted(types))}, expected one")
+    dtype = types.pop()
+    if dtype in FLOATS:
+        start, limit, step = (number(s, i) for i in range(3))
+        if step == 0:
+            raise ModelError("Range: delta is 0")
+        return s.g(Range(max(math.ceil((limit - start) / step), 0), start, step, dtype))
+    return integer_range(s, dtype)
+
+
+def integer_range(s: Site, dtype: str) -> Made:
+    """Return a range of integers whose start and limit may hold symbols."""
+    (first,), (last,), (delta,) = s.dims(0), s.dims(1), s.ints(2)
+    if delta == 0:
+        raise ModelError("Range: delta is 0")
+    reach = last - first if delta > 0 else first - last
+    count: Dim = reach if abs(delta) == 1 else ceil_div(reach, abs(delta))
+    if isinstance(count, int):
+        count = max(count, 0)
+    if isinstance(first, int):
+        return s.g(Range(count, first, delta, dtype))
+    steps = s.g(Range(count, 0, delta, dtype))
+    begin = s.g(Reshape(()), s.input(0)) if s.input(0).type.rank else s.input(0)
+    return s.g(Add(), steps, stretch(s.g, begin, steps.type.shape))
+
+
+def number(s: Site, i: int) -> float:
+    """Return constant operand i, which has one element, as a Python number."""
+    found = s.constant(i)
+    if found.size != 1:
+        raise ModelError(f"{s.op_type}: input {i} has {found.size} elements, expected one")
+    return float(found.reshape(-1)[0])
+
+
+@on("EyeLike")
+def eye_like(s: Site) -> Made:
+    x = s.input(0).type
+    if x.rank != 2:
+        raise ModelError(f"EyeLike: input 0 is {x}, expected two axes")
+    to = s.attribute("dtype")
+    dtype = x.dtype if to is None else element_type(to, "EyeLike: dtype")
+    rows, columns = x.shape
+    return s.g(Eye(rows, columns, s.attribute("k", 0), dtype))
+
+
+@on("Shape")
+def shape(s: Site) -> Made:
+    x = s.input(0)
+    start, end, _ = slice(s.attribute("start", 0), s.attribute("end")).indices(x.type.rank)
+    return s.g(Shape(start, max(start, end)), x)
+
+
+@on("Size")
+def size(s: Site) -> Made:
+    return s.g(Size(), s.input(0))

@@ -1,0 +1,138 @@
+"""Converters that cut tensors into parts: Slice and Split.
+
+Where an extent is open, a start or end that is a number is taken to lie within it, so that
+``x[:, 1:-1]`` has extent d - 2.  A run with a smaller extent than that needs raises TypeRuleError
+when it is bound; it is never computed wrongly.
+"""
+
+from __future__ import annotations
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.onnx.convert_movement import normal_axes
+from alpenglow.frontends.onnx.table import Made, Site, on
+from alpenglow.ir.dims import Dim, Sym, ceil_div
+from alpenglow.ir.graph import Value
+from alpenglow.ops.movement import Slice
+
+FAR = (1 << 31) - 1
+"""An offset of this size or more means the end, whatever the extent."""
+
+
+@on("Slice")
+def slice_attributes(s: Site) -> Made:
+    starts, ends = s.needed("starts"), s.needed("ends")
+    return sliced(s, starts, ends, s.attribute("axes"), None)
+
+
+@on("Slice", since=10)
+def slice_operands(s: Site) -> Made:
+    axes = None if s.optional(3) is None else s.ints(3)
+    steps = None if s.optional(4) is None else s.ints(4)
+    return sliced(s, s.dims(1), s.dims(2), axes, steps)
+
+
+def sliced(
+    s: Site,
+    starts: tuple[Dim, ...],
+    ends: tuple[Dim, ...],
+    axes: tuple[int, ...] | None,
+    steps: tuple[int, ...] | None,
+) -> Value:
+    """Return ``x[start:end:step]`` on the given axes, as Python slices a list."""
+    x = s.input(0)
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise ModelError(f"Slice: starts {starts}, ends {ends}, axes {axes}, steps {steps} differ")
+    if 0 in steps:
+        raise ModelError("Slice: a step is 0")
+    first: list[Dim] = [0] * x.type.rank
+    sizes = list(x.type.shape)
+    strides = [1] * x.type.rank
+    for axis, start, end, step in zip(
+        normal_axes(s, axes, x.type.rank), starts, ends, steps, strict=True
+    ):
+        first[axis], sizes[axis] = limits(sizes[axis], start, end, step)
+        strides[axis] = max(-FAR, min(step, FAR))
+    if tuple(sizes) == x.type.shape and not any(first) and set(strides) <= {1}:
+        return x
+    return s.g(Slice(tuple(first), tuple(sizes), tuple(strides)), x)
+
+
+def limits(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
+    """Return the first element and the number of elements of ``[start:end:step]`` on an axis."""
+    if step > 0:
+        first, last = offset(start, extent, 0, extent), offset(end, extent, 0, extent)
+        size = ceil_div(last - first, step)
+    else:
+        first = offset(start, extent, -1, extent - 1)
+        last = offset(end, extent, -1, extent - 1)
+        size = ceil_div(first - last, -step)
+    if isinstance(size, int) and size <= 0:
+        return 0, 0
+    return first, size
+
+
+def offset(at: Dim, extent: Dim, low: Dim, high: Dim) -> Dim:
+    """Return `at` counted from the front and limited to [low, high], as far as can be told."""
+    if isinstance(at, int) and at >= FAR:
+        return high
+    if isinstance(at, int) and at <= -FAR:
+        return low
+    found = at + extent if negative(at) else at
+    if isinstance(found, int) and isinstance(low, int) and found < low:
+        return low
+    if isinstance(found, int) and isinstance(high, int) and found > high:
+        return high
+    return found
+
+
+def negative(at: Dim) -> bool:
+    """Whether an offset counts from the end; extents are positive, so -N does."""
+    if isinstance(at, Sym):
+        return all(c <= 0 for _, c in at.terms)
+    return at < 0
+
+
+@on("Split")
+def split_attribute(s: Site) -> Made:
+    # The first form also took the sizes as an operand.
+    return parts(s, s.attribute("split") if s.optional(1) is None else s.dims(1))
+
+
+@on("Split", since=13)
+def split(s: Site) -> Made:
+    return parts(s, None if s.optional(1) is None else s.dims(1))
+
+
+def parts(s: Site, sizes: tuple[Dim, ...] | None) -> list[Value]:
+    """Return input 0 cut along an axis into `sizes`; if None into equal parts."""
+    x = s.input(0)
+    axis = normal_axes(s, (s.attribute("axis", 0),), x.type.rank)[0]
+    extent = x.type.shape[axis]
+    if sizes is None:
+        sizes = equal_sizes(s, extent, s.attribute("num_outputs", len(s.outputs)))
+    total: Dim = 0
+    found = []
+    for size in sizes:
+        starts = tuple(total if i == axis else 0 for i in range(x.type.rank))
+        shape = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
+        found.append(s.g(Slice(starts, shape, (1,) * x.type.rank), x))
+        total = total + size
+    if isinstance(total, int) and isinstance(extent, int) and total != extent:
+        raise ModelError(f"Split: sizes {sizes} do not add up to {extent}, axis {axis} of {x.type}")
+    if len(sizes) != len(s.outputs):
+        raise ModelError(f"Split: {len(sizes)} parts for {len(s.outputs)} outputs")
+    return found
+
+
+def equal_sizes(s: Site, extent: Dim, count: int) -> tuple[Dim, ...]:
+    """Return the extents of `count` parts; only since opset 18 may the last be smaller."""
+    if count < 1:
+        raise ModelError(f"Split: cannot make {count} parts")
+    if isinstance(extent, int) and extent % count and s.opset < 18:
+        raise ModelError(f"Split: {extent} elements do not divide into {count} equal parts")
+    if not isinstance(extent, int):
+        return (extent // count,) * count
+    size = ceil_div(extent, count)
+    return (*[size] * (count - 1), extent - size * (count - 1))

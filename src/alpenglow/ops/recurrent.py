@@ -1,0 +1,260 @@
+"""Recurrent layers, one direction each: LSTM, GRU and the plain RNN.
+
+The product of the inputs with their weights, over all steps at once, is left to a matrix product
+outside; what these operators take is its result `xw[T, B, G·H]` with the biases added, for T
+steps, B sequences and G gates of H units each.  `r[H, G·H]` are the recurrent weights, and
+`h0[B, H]` the initial state.  `lengths[B]` says how many steps of each sequence count (all if
+absent); past them the state stays and the output is 0.  With `reverse` the last step that counts
+comes first.
+
+Results are y[T, B, H], the state after each step, and the final state [B, H].  `activations` are
+triples (name, alpha, beta) of `activate`; `clip`, if not 0, limits what goes into them.  Half
+precision is computed in f32, the state kept so between the steps, and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.op import Examples, Op, Primitive, check_dtype, check_rank
+from alpenglow.ir.types import FLOATS, Array, TensorType
+from alpenglow.ir.vocabulary import NUMPY
+
+Activation = tuple[str, float, float]
+
+SIGMOID: Activation = ("sigmoid", 0.0, 0.0)
+TANH: Activation = ("tanh", 0.0, 0.0)
+
+FORMULAS: dict[str, Callable[[Any, Any, float, float], Any]] = {
+    "relu": lambda m, x, a, b: m.maximum(x, 0.0),
+    "tanh": lambda m, x, a, b: m.tanh(x),
+    "sigmoid": lambda m, x, a, b: m.div(1.0, m.add(m.exp(m.neg(x)), 1.0)),
+    "affine": lambda m, x, a, b: m.add(m.mul(x, a), b),
+    "leakyrelu": lambda m, x, a, b: m.where(m.lt(x, 0.0), m.mul(x, a), x),
+    "thresholdedrelu": lambda m, x, a, b: m.where(m.gt(x, a), x, m.mul(x, 0.0)),
+    "scaledtanh": lambda m, x, a, b: m.mul(m.tanh(m.mul(x, b)), a),
+    "hardsigmoid": lambda m, x, a, b: m.minimum(m.maximum(m.add(m.mul(x, a), b), 0.0), 1.0),
+    "elu": lambda m, x, a, b: m.where(
+        m.lt(x, 0.0), m.mul(m.sub(m.exp(m.minimum(x, 0.0)), 1.0), a), x
+    ),
+    "softsign": lambda m, x, a, b: m.div(x, m.add(m.abs(x), 1.0)),
+    "softplus": lambda m, x, a, b: m.add(
+        m.maximum(x, 0.0), m.log(m.add(m.exp(m.neg(m.abs(x))), 1.0))
+    ),
+}
+"""Each activation as a formula over the math vocabulary, with its alpha and beta."""
+
+
+def activate(m: Any, which: Activation, clip: float, x: Any) -> Any:
+    """Return an activation of x, limited to [-clip, clip] before if clip is not 0."""
+    name, alpha, beta = which
+    if clip:
+        x = m.minimum(m.maximum(x, -clip), clip)
+    return FORMULAS[name](m, x, alpha, beta)
+
+
+class Lstm(Primitive):
+    """Long short-term memory; the gates are input, output, forget and cell, in this order.
+
+        i = f(xw_i + h·r_i + p_i∘c)    f = f(xw_f + h·r_f + p_f∘c)    g = g(xw_c + h·r_c)
+        c' = f∘c + i∘g                 o = f(xw_o + h·r_o + p_o∘c')   h' = o∘h(c')
+
+    `c0[B, H]` is the initial cell state, `peepholes[3, H]` holds p_i, p_o and p_f.  With `couple`
+    the forget gate is 1 - i.  The results are y, the final h and the final c.  ONNX LSTM.
+    """
+
+    reverse: bool = False
+    activations: tuple[Activation, ...] = (SIGMOID, TANH, TANH)
+    clip: float = 0.0
+    couple: bool = False
+
+    def infer(
+        self, xw: TensorType, r: TensorType, h0: TensorType, c0: TensorType,
+        peepholes: TensorType | None = None, lengths: TensorType | None = None,
+    ) -> tuple[TensorType, TensorType, TensorType]:  # fmt: skip
+        y, h = recurrent(self, 4, self.activations, 3, xw, r, h0, lengths)
+        if c0 != h0:
+            raise TypeRuleError(f"lstm: c0 is {c0}, expected {h0}")
+        if peepholes is not None and peepholes != xw.with_shape((3, h0.shape[1])):
+            raise TypeRuleError(f"lstm: peepholes are {peepholes}, expected 3 rows for h0 {h0}")
+        return y, h, h
+
+    def reference(
+        self, xw: Array, r: Array, h0: Array, c0: Array,
+        peepholes: Array | None = None, lengths: Array | None = None,
+    ) -> tuple[Array, Array, Array]:  # fmt: skip
+        f, g, out = (act(a, self.clip) for a in self.activations)
+        x, weights, h, c = (wide(a) for a in (xw, r, h0, c0))
+        rows = np.zeros((3, h.shape[1]), h.dtype) if peepholes is None else wide(peepholes)
+        y = np.zeros((*x.shape[:2], h.shape[1]), h.dtype)
+        for t, alive in steps(x, lengths, self.reverse):
+            i, o, forget, cell = np.split(x[t] + h @ weights, 4, axis=1)
+            i = f(i + rows[0] * c)
+            forget = 1 - i if self.couple else f(forget + rows[2] * c)
+            new_c = forget * c + i * g(cell)
+            new_h = f(o + rows[1] * new_c) * out(new_c)
+            y[t] = np.where(alive, new_h, 0)
+            h, c = np.where(alive, new_h, h), np.where(alive, new_c, c)
+        return y.astype(xw.dtype), h.astype(xw.dtype), c.astype(xw.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        a = ("f32[3,2,20]", "f32[5,20]", "f32[2,5]", "f32[2,5]")
+        yield cls(), *a
+        yield cls(reverse=True), *a, "f32[3,5]"
+        yield cls(), *a, None, np.array([1, 3], np.int32)
+        yield cls(True, clip=0.5, couple=True), *a, "f32[3,5]", np.array([3, 0], np.int32)
+        custom = (("hardsigmoid", 0.2, 0.5), ("relu", 0.0, 0.0), ("affine", 0.5, -0.1))
+        yield cls(activations=custom), *a
+        yield cls(), "f32[1,1,68]", "f32[17,68]", "f32[1,17]", "f32[1,17]"
+        yield cls(), "f32[0,2,4]", "f32[1,4]", "f32[2,1]", "f32[2,1]"
+        yield cls(), "f32[2,0,4]", "f32[1,4]", "f32[0,1]", "f32[0,1]"
+        for d in sorted(FLOATS - {"f32"}):
+            yield cls(), f"{d}[2,3,8]", f"{d}[2,8]", f"{d}[3,2]", f"{d}[3,2]"
+
+
+class Gru(Primitive):
+    """The gated recurrent unit; the gates are update, reset and hidden, in this order.
+
+        z = f(xw_z + h·r_z)    s = f(xw_r + h·r_r)    h' = (1-z)∘n + z∘h
+        n = g(xw_h + (s∘h)·r_h),  or with `bias[H]`  n = g(xw_h + s∘(h·r_h + bias))
+
+    The second form of n (linear before reset) is used where `bias` is given.  The results are y and
+    the final h.  ONNX GRU.
+    """
+
+    reverse: bool = False
+    activations: tuple[Activation, ...] = (SIGMOID, TANH)
+    clip: float = 0.0
+
+    def infer(
+        self, xw: TensorType, r: TensorType, h0: TensorType,
+        bias: TensorType | None = None, lengths: TensorType | None = None,
+    ) -> tuple[TensorType, TensorType]:  # fmt: skip
+        y, h = recurrent(self, 3, self.activations, 2, xw, r, h0, lengths)
+        if bias is not None and bias != xw.with_shape(h0.shape[1:]):
+            raise TypeRuleError(f"gru: bias is {bias}, expected one element a unit of h0 {h0}")
+        return y, h
+
+    def reference(
+        self, xw: Array, r: Array, h0: Array,
+        bias: Array | None = None, lengths: Array | None = None,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        f, g = (act(a, self.clip) for a in self.activations)
+        x, weights, h = wide(xw), wide(r), wide(h0)
+        units = h.shape[1]
+        gates, hidden = weights[:, : 2 * units], weights[:, 2 * units :]
+        y = np.zeros((*x.shape[:2], units), h.dtype)
+        for t, alive in steps(x, lengths, self.reverse):
+            z, s = np.split(f(x[t, :, : 2 * units] + h @ gates), 2, axis=1)
+            inner = (s * h) @ hidden if bias is None else s * (h @ hidden + wide(bias))
+            new = (1 - z) * g(x[t, :, 2 * units :] + inner) + z * h
+            y[t] = np.where(alive, new, 0)
+            h = np.where(alive, new, h)
+        return y.astype(xw.dtype), h.astype(xw.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        a = ("f32[3,2,15]", "f32[5,15]", "f32[2,5]")
+        yield cls(), *a
+        yield cls(reverse=True), *a, "f32[5]"
+        yield cls(), *a, None, np.array([1, 3], np.int32)
+        yield cls(True, (("softsign", 0.0, 0.0), ("elu", 0.5, 0.0)), 0.5), *a, "f32[5]", "i32[2]"
+        yield cls(), "f32[1,1,51]", "f32[17,51]", "f32[1,17]"
+        yield cls(), "f32[0,2,3]", "f32[1,3]", "f32[2,1]"
+        for d in sorted(FLOATS - {"f32"}):
+            yield cls(), f"{d}[2,3,6]", f"{d}[2,6]", f"{d}[3,2]", f"{d}[2]"
+
+
+class Rnn(Primitive):
+    """The plain recurrent layer: h' = f(xw + h·r).
+
+    The results are y and the final h.  ONNX RNN.
+    """
+
+    reverse: bool = False
+    activations: tuple[Activation, ...] = (TANH,)
+    clip: float = 0.0
+
+    def infer(
+        self, xw: TensorType, r: TensorType, h0: TensorType, lengths: TensorType | None = None
+    ) -> tuple[TensorType, TensorType]:
+        return recurrent(self, 1, self.activations, 1, xw, r, h0, lengths)
+
+    def reference(
+        self, xw: Array, r: Array, h0: Array, lengths: Array | None = None
+    ) -> tuple[Array, Array]:
+        f = act(self.activations[0], self.clip)
+        x, weights, h = wide(xw), wide(r), wide(h0)
+        y = np.zeros(x.shape, h.dtype)
+        for t, alive in steps(x, lengths, self.reverse):
+            new = f(x[t] + h @ weights)
+            y[t] = np.where(alive, new, 0)
+            h = np.where(alive, new, h)
+        return y.astype(xw.dtype), h.astype(xw.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        a = ("f32[3,2,5]", "f32[5,5]", "f32[2,5]")
+        yield cls(), *a
+        yield cls(reverse=True, clip=0.5), *a, np.array([2, 3], np.int32)
+        for name in sorted(FORMULAS):
+            yield cls(activations=((name, 0.5, 0.25),)), *a
+        yield cls(), "f32[1,1,17]", "f32[17,17]", "f32[1,17]"
+        yield cls(), "f32[0,2,1]", "f32[1,1]", "f32[2,1]"
+        for d in sorted(FLOATS - {"f32"}):
+            yield cls(), f"{d}[2,3,2]", f"{d}[2,2]", f"{d}[3,2]"
+
+
+def recurrent(
+    op: Op, gates: int, activations: tuple[Activation, ...], functions: int,
+    xw: TensorType, r: TensorType, h0: TensorType, lengths: TensorType | None,
+) -> tuple[TensorType, TensorType]:  # fmt: skip
+    """Return the types of y and the final h; raise TypeRuleError if the operands do not fit."""
+    check_dtype(op, "xw", xw, FLOATS)
+    check_rank(op, "xw", xw, 3, 3)
+    check_rank(op, "h0", h0, 2, 2)
+    batch, units = h0.shape
+    if xw.shape[1:] != (batch, units * gates) or xw.dtype != h0.dtype:
+        raise TypeRuleError(
+            f"{op.name}: xw is {xw}, expected {h0.dtype}[T,{batch},{units * gates}] for h0 {h0}"
+        )
+    if r != xw.with_shape((units, units * gates)):
+        raise TypeRuleError(
+            f"{op.name}: r is {r}, expected {xw.with_shape((units, units * gates))}"
+        )
+    if lengths is not None and lengths != TensorType("i32", (batch,)):
+        raise TypeRuleError(f"{op.name}: lengths are {lengths}, expected i32[{batch}]")
+    if len(activations) != functions or any(a[0] not in FORMULAS for a in activations):
+        raise TypeRuleError(
+            f"{op.name}: activations are {activations}, expected {functions} of "
+            f"{' '.join(sorted(FORMULAS))}"
+        )
+    return xw.with_shape((*xw.shape[:2], units)), h0
+
+
+def act(which: Activation, clip: float) -> Callable[[Array], Array]:
+    """Return an activation as a function of NumPy arrays."""
+
+    def apply(x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(activate(NUMPY, which, clip, x))
+
+    return apply
+
+
+def wide(a: Array) -> Array:
+    """Return half precision as f32, the rest as it is."""
+    return a.astype(np.result_type(a.dtype, np.float32))
+
+
+def steps(x: Array, lengths: Array | None, reverse: bool) -> list[tuple[int, Array]]:
+    """Return the steps in the order in which they are taken, with the sequences that they touch."""
+    count, batch = x.shape[:2]
+    n = np.full(batch, count) if lengths is None else lengths
+    order = reversed(range(count)) if reverse else range(count)
+    return [(t, (n > t)[:, None]) for t in order]

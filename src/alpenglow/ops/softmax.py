@@ -1,0 +1,108 @@
+"""Softmax and its kin: what turns a row of numbers into shares of 1 (ONNX Softmax, Hardmax, …).
+
+All compute in f32 at least and round once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, normal_axis
+from alpenglow.ir.types import FLOATS, Array, TensorType
+from alpenglow.ops.arithmetic import Mul, Sub
+from alpenglow.ops.comparison import Equal
+from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.reduction import ReduceMax, ReduceSum, as_type, filled, in_floats, widened
+from alpenglow.ops.scan import CumSum
+from alpenglow.ops.transcendental import Exp, Log
+
+
+class Softmax(Primitive):
+    """exp(x) divided by its sum along `axis`; the largest x is subtracted first.  ONNX Softmax."""
+
+    axis: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        return along(self, x, self.axis)
+
+    def reference(self, x: Array) -> Array:
+        wide = widened(x)
+        with np.errstate(all="ignore"):
+            y = np.exp(wide - wide.max(axis=self.axis, keepdims=True, initial=-np.inf))
+            return np.asarray(y / y.sum(axis=self.axis, keepdims=True)).astype(x.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from rows(cls)
+
+
+class LogSoftmax(Composite):
+    """The logarithm of softmax along `axis`.  ONNX LogSoftmax."""
+
+    axis: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        return along(self, x, self.axis)
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        wide = in_floats(b, x)
+        axes = (self.axis % x.type.rank,)
+        top = b(Broadcast(x.type.shape), b(ReduceMax(axes), wide))
+        shifted = b(Sub(), wide, top)
+        total = b(Log(), b(ReduceSum(axes), b(Exp(), shifted)))
+        return as_type(b, b(Sub(), shifted, b(Broadcast(x.type.shape), total)), x.type.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from rows(cls)
+
+
+class Hardmax(Composite):
+    """1 where the first largest x along `axis` is, else 0.  ONNX Hardmax."""
+
+    axis: int
+
+    def infer(self, x: TensorType) -> TensorType:
+        return along(self, x, self.axis)
+
+    def lower(self, b: Graph, x: Value) -> Value:
+        axis = self.axis % x.type.rank
+        largest = b(Broadcast(x.type.shape), b(ReduceMax((axis,)), x))
+        hit = as_type(b, b(Equal(), x, largest), "i64")
+        number = b(CumSum(axis), hit)
+        first = as_type(b, b(Equal(), number, filled(b, 1, number)), "i64")
+        return as_type(b, b(Mul(), hit, first), x.type.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from rows(cls)
+        yield cls(1), np.array([[1, 3, 3], [2, 2, 1]], np.float32)
+
+
+def along(op: Op, x: TensorType, axis: int) -> TensorType:
+    """Return the type of x, a plain tensor of floats that must have the axis `axis`."""
+    check_dtype(op, "x", x, FLOATS)
+    check_plain(op, x)
+    normal_axis(op, axis, x.rank)
+    return x
+
+
+def check_plain(op: Op, x: TensorType) -> None:
+    """Raise TypeRuleError if x is blocked: its padding lanes must not be normalised along."""
+    if x.blocked is not None:
+        raise TypeRuleError(f"{op.name}: x is {x}, expected a tensor that is not blocked")
+
+
+def rows(cls: Any) -> Examples:
+    """Yield applications of an operator with an `axis` to floats."""
+    yield cls(-1), "f32[17]"
+    yield cls(1), "f32[3,40]"
+    yield cls(1), "f32[2,3,5]"
+    yield cls(0), "f32[0,3]"
+    yield cls(1), "f32[3,1,2]"
+    for dtype in sorted(FLOATS - {"f32"}):
+        yield cls(-1), f"{dtype}[3,8]"

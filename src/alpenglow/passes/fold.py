@@ -1,0 +1,49 @@
+"""Constant folding: nodes whose operands are all constants are evaluated at compile time.
+
+Packing weights, transposing them, transforming them for Winograd: all of it is ordinary operators
+on constants, so this pass is where weights are prepared.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpenglow.evaluate import apply
+from alpenglow.ir.graph import Graph, Node
+from alpenglow.ops.movement import Broadcast
+
+GROWTH = 1 << 16
+"""Results of at most this many bytes are folded however small their operands are."""
+
+
+def fold(g: Graph) -> Graph:
+    """Replace nodes on constants by their results, unless that makes them much larger."""
+    changed = False
+    for node in list(g.nodes):
+        if not _foldable(node):
+            continue
+        arrays = [None if v is None else v.array for v in node.inputs]
+        types = [v.type for v in node.results]
+        if not any(v.users or g.users(v) for v in node.results):
+            continue
+        for old, array in zip(node.results, apply(node.op, arrays, node.regions, types), strict=True):
+            new = g.constant(np.ascontiguousarray(array).reshape(array.shape), old.name, old.type)
+            g.replace(old, new)
+        changed = True
+    if changed:
+        g.prune()
+    return g
+
+
+def _foldable(node: Node) -> bool:
+    if not node.op.pure or any(v is not None and v.array is None for v in node.inputs):
+        return False
+    if not all(v.type.static for v in node.results):
+        return False
+    # A broadcast is free where it is read and would only waste memory when written out.
+    if isinstance(node.op, Broadcast):
+        return node.output.type.size == 1
+    made = sum(v.type.nbytes for v in node.results)
+    given = sum(v.type.nbytes for v in node.inputs if v is not None)
+    return made <= max(GROWTH, 8 * given)
+

@@ -1,0 +1,114 @@
+"""Fusion: elementwise operators join the instruction that makes what they read.
+
+An operator with a compiled form takes along the elementwise operators that follow it and are the
+only ones to read it; what else these read becomes an operand.  Elementwise operators without such
+a producer join each other.  A fused node holds its parts in order, and means just that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Elementwise, Op
+from alpenglow.ops.copy import Fill
+from alpenglow.ops.fused import Fused
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+
+VIEWS = (Broadcast, Concat, Pad, Reshape, Slice, Transpose, Fill)
+"""Operators that memory planning turns into addressing: nothing can be fused to them."""
+
+
+def fuse(g: Graph, takes_epilogue: Callable[[Op], bool]) -> Graph:
+    """Gather operators into fused nodes.
+
+    `takes_epilogue` is the backend's word on which operators, other than elementwise ones, can
+    compute what follows them on the way out.
+    """
+    group: dict[Node, list[Node]] = {}
+    for node in g.nodes:
+        if not _fusible(node, takes_epilogue):
+            continue
+        group[node] = [node]
+        if isinstance(node.op, Elementwise):
+            while _grow(g, node, group):
+                pass
+    done: set[int] = set()
+    for members in list(group.values()):
+        if len(members) > 1 and id(members) not in done:
+            done.add(id(members))
+            _replace(g, members)
+    g.prune()
+    return g
+
+
+def _fusible(node: Node, takes_epilogue: Callable[[Op], bool]) -> bool:
+    if len(node.results) != 1 or isinstance(node.op, VIEWS) or not node.op.pure:
+        return False
+    return isinstance(node.op, Elementwise) or takes_epilogue(node.op)
+
+
+def _grow(g: Graph, node: Node, group: dict[Node, list[Node]]) -> bool:
+    """Join one group that makes what the group of `node` reads; say whether there was one."""
+    consumers = group[node]
+    for member in consumers:
+        for v in member.inputs:
+            maker = v.producer if v is not None else None
+            if maker is None or maker not in group or group[maker] is consumers:
+                continue
+            if _may_join(g, group[maker], consumers, maker):
+                merged = group[maker] + consumers
+                for each in merged:
+                    group[each] = merged
+                return True
+    return False
+
+
+def _may_join(g: Graph, producers: list[Node], consumers: list[Node], maker: Node) -> bool:
+    """Whether two groups can be one: the producers' only result is read by the consumers alone."""
+    if maker is not producers[-1]:
+        return False
+    result = maker.output
+    if any(v is result for v in g.outputs.values()):
+        return False
+    if any(user not in consumers for user in result.users):
+        return False
+    heavy = [n for n in (*producers, *consumers) if not isinstance(n.op, Elementwise)]
+    if len(heavy) > 1:
+        return False
+    # A heavy part must come first: what it reads is not computed on the way.
+    return not (heavy and heavy[0] in consumers)
+
+
+def _replace(g: Graph, members: list[Node]) -> None:
+    body = Graph("fused")
+    env: dict[Value, Value] = {}
+    operands: list[Value] = []
+    inside = {n.output for n in members}
+    for node in members:
+        given: list[Value | None] = []
+        for v in node.inputs:
+            if v is None:
+                given.append(None)
+                continue
+            if v not in env and v not in inside:
+                scalar = _scalar_constant(v)
+                if scalar is not None:
+                    env[v] = body(Broadcast(v.type.shape, v.type.blocked), body.constant(scalar))
+                else:
+                    operands.append(v)
+                    env[v] = body.input(f"x{len(operands) - 1}", v.type)
+            given.append(env[v])
+        env[node.output] = body(node.op, *given)
+    last = members[-1].output
+    body.output("y", env[last])
+    fused = g.add(Fused(), operands, [body], last.name)
+    g.replace(last, fused.output)
+
+
+def _scalar_constant(v: Value) -> object | None:
+    """Return the contents of a broadcast of a single constant element, as a scalar array."""
+    match v:
+        case Value(Node(Broadcast(), [Value() as only])) if only.array is not None:
+            return only.array.reshape(()) if only.array.size == 1 else None
+    return None

@@ -1,0 +1,264 @@
+"""Layout: convolutions and matrix products move to blocked tensors and packed weights.
+
+Each convolution becomes pack, pad, convolve in blocks, unpack.  Then unpacks sink past operators
+that work as well on blocked tensors, and meet the packs of the next convolution, where both
+vanish: a network converts at its edges only.  Weights are packed by operators on constants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from alpenglow.ir.dims import Dim, ceil_div
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Elementwise
+from alpenglow.ir.rewrite import Rules
+from alpenglow.ir.target import Target
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.blocked import (
+    ConvBlocked,
+    DepthwiseBlocked,
+    MatMulPacked,
+    PackConv,
+    PackMatrix,
+    Ungroup,
+)
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.movement import Broadcast, Concat, Pack, Pad, Reshape, Unpack
+from alpenglow.ops.pooling import AveragePool, MaxPool
+
+DENSE_GROUPS = 8
+"""Up to this many groups too narrow for vectors are computed as one."""
+
+
+def layout(g: Graph, target: Target) -> Graph:
+    """Rewrite convolutions and matrix products for the vectors of `target`."""
+    lanes = target.lanes
+    for node in list(g.nodes):
+        match node:
+            case Node(Conv()) if node.output.type.dtype == "f32":
+                _conv(g, node, lanes)
+            case Node(MatMul()) if node.output.type.dtype == "f32":
+                _mat_mul(g, node, lanes)
+    g.prune()
+    SINK.apply(g)
+    return g
+
+
+# ── convolution ──
+
+
+def _conv(g: Graph, node: Node, lanes: int) -> None:
+    op = node.op
+    assert isinstance(op, Conv)
+    x, w, *rest = node.inputs
+    assert x is not None and w is not None
+    if w.array is None or not x.type.static or 0 in node.output.type.shape:
+        return
+    outputs, per_group = w.type.extents[:2]
+    channels = per_group * op.group
+    if op.group > 1 and per_group == 1 and outputs == channels:
+        y = _depthwise(g, node, x, w, lanes)
+    else:
+        group, weights = op.group, w
+        if group > 1 and (per_group % lanes or (outputs // group) % lanes):
+            if group > DENSE_GROUPS:
+                return
+            group, weights = 1, g(Ungroup(op.group), w)
+        y = _direct(g, op, x, weights, lanes, group, node)
+    if rest and rest[0] is not None:
+        spatial = x.type.rank - 2
+        bias = g(Reshape((1, outputs, *[1] * spatial)), rest[0])
+        y = g(Add(), y, _stretch(g, g(Pack(lanes), bias), y))
+    g.replace(node.output, g(Unpack(outputs), y))
+
+
+def _direct(
+    g: Graph, op: Conv, x: Value, w: Value, lanes: int, group: int, node: Node
+) -> Value:
+    pads, strides, dilations = op.window(x.type.rank - 2)
+    channels, outputs = x.type.extents[1], w.type.extents[0]
+    blocked = channels >= lanes // 2
+    source = g(Pack(lanes), x) if blocked else x
+    width = panel_width(outputs // group, lanes, node.output.type.extents[-1])
+    packed = g(PackConv(lanes if blocked else 1, width), w)
+    conv = ConvBlocked(channels, outputs, lanes, strides, dilations, group)
+    return g(conv, _padded(g, source, pads), packed)
+
+
+def panel_width(outputs: int, lanes: int, row: int) -> int:
+    """Return how many output channels one register tile computes.
+
+    Two vectors, so that the many rows of the tile reuse each weight; four where rows are too
+    short for a high tile; but no more than leaves fewest padding channels.
+    """
+    blocks = ceil_div(outputs, lanes)
+    assert isinstance(blocks, int)
+    choices = (4, 2, 3, 1) if row <= 7 else (2, 3, 1)
+    waste = {c: -blocks % c for c in choices}
+    return min(choices, key=lambda c: (waste[c], choices.index(c))) * lanes
+
+
+def _depthwise(g: Graph, node: Node, x: Value, w: Value, lanes: int) -> Value:
+    op = node.op
+    assert isinstance(op, Conv)
+    pads, strides, dilations = op.window(x.type.rank - 2)
+    channels = w.type.extents[0]
+    taps = g(Reshape((1, channels, *w.type.shape[2:])), w)
+    packed = g(Pack(lanes), taps)
+    plain = g(Reshape(packed.type.shape[1:]), packed)
+    return g(DepthwiseBlocked(strides, dilations), _padded(g, g(Pack(lanes), x), pads), plain)
+
+
+def _padded(g: Graph, x: Value, pads: tuple[int, ...]) -> Value:
+    spatial = len(pads) // 2
+    if not any(pads):
+        return x
+    tail = (0,) * (x.type.rank - 2 - spatial)
+    return g(Pad((0, 0, *pads[:spatial], *tail), (0, 0, *pads[spatial:], *tail)), x)
+
+
+def _stretch(g: Graph, x: Value, like: Value) -> Value:
+    """Return a blocked x repeated to the type of `like`."""
+    if x.type == like.type:
+        return x
+    return g(Broadcast(like.type.shape, like.type.blocked), x)
+
+
+# ── matrix product ──
+
+
+def _mat_mul(g: Graph, node: Node, lanes: int) -> None:
+    x, w = node.inputs
+    assert x is not None and w is not None
+    match w:
+        case Value(Node(Broadcast(), [Value() as inner])) if inner.array is not None:
+            w = inner
+    squeezed = [d for d in w.type.shape[:-2] if d != 1]
+    if w.array is None or squeezed or not x.type.static or 0 in (*x.type.shape, *w.type.shape):
+        return
+    matrix = w if w.type.rank == 2 else g(Reshape(w.type.shape[-2:]), w)
+    rows, columns = node.output.type.extents[-2:]
+    packed = g(PackMatrix(_matrix_width(rows, columns, lanes)), matrix)
+    g.replace(node.output, g(MatMulPacked(columns), x, packed))
+
+
+def _matrix_width(rows: int, columns: int, lanes: int) -> int:
+    """Return the columns of one panel: the fewer rows, the more columns keep the units busy."""
+    vectors = max(1, -(-columns // lanes))
+    return min(vectors, 8 if rows <= 2 else 4 if rows <= 6 else 2) * lanes
+
+
+# ── sinking unpacks ──
+
+SINK = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The layout that the operands of a node share."""
+
+    lanes: int
+    channels: Dim
+
+
+def _blocks(node: Node) -> Blocks | None:
+    """Return the layout of the first operand that is an unpack."""
+    for v in node.inputs:
+        match v:
+            case Value(Node(Unpack(channels), [Value() as x])):
+                lanes = x.type.shape[-1]
+                assert isinstance(lanes, int)
+                return Blocks(lanes, channels)
+    return None
+
+
+def _blocked(g: Graph, v: Value, blocks: Blocks, shape: tuple[Dim, ...]) -> Value | None:
+    """Return `v` in the given layout if that costs nothing: an unpack, or a constant's broadcast."""
+    match v:
+        case Value(Node(Unpack(), [Value() as x])) if x.type.shape[-1] == blocks.lanes:
+            return x
+        case Value(Node(Broadcast(), [Value() as x])) if x.array is not None:
+            if x.type.size == 1:
+                flat = g(Reshape(()), x) if x.type.rank else x
+                return g(Broadcast(shape, blocks.channels), flat)
+            full = (1,) * (v.type.rank - x.type.rank) + x.type.extents
+            if full[1] != blocks.channels:
+                return None
+            packed = g(Pack(blocks.lanes), g(Reshape(full), x))
+            return g(Broadcast(shape, blocks.channels), packed)
+    if v.array is not None and v.type.shape[1] == blocks.channels:
+        return g(Pack(blocks.lanes), v)
+    return None
+
+
+@SINK.on(Elementwise)
+def sink_elementwise(g: Graph, node: Node) -> Value | None:
+    """f(unpack(x), unpack(y), constant)  =>  unpack(f(x, y, pack(constant)))"""
+    blocks = _blocks(node)
+    if blocks is None or len(node.results) != 1:
+        return None
+    t = node.output.type
+    shape = (t.shape[0], ceil_div(t.shape[1], blocks.lanes), *t.shape[2:], blocks.lanes)
+    operands = []
+    for v in node.inputs:
+        assert v is not None
+        x = _blocked(g, v, blocks, shape)
+        if x is None:
+            return None
+        operands.append(x)
+    return g(Unpack(blocks.channels), g(node.op, *operands))
+
+
+@SINK.on(MaxPool, AveragePool)
+def sink_pool(g: Graph, node: Node) -> Value | None:
+    """pool(unpack(x))  =>  unpack(pool(x))"""
+    match node.inputs:
+        case [Value(Node(Unpack(channels), [Value() as x]))]:
+            return g(Unpack(channels), g(node.op, x))
+    return None
+
+
+@SINK.on(Pad)
+def sink_pad(g: Graph, node: Node) -> Value | None:
+    """pad(unpack(x))  =>  unpack(pad(x)), where the batch and the channels stay as they are"""
+    match node:
+        case Node(Pad(before, after), [Value(Node(Unpack(channels), [Value() as x]))]):
+            if before[1] or after[1] or before[0] or after[0]:
+                return None
+            op = replace(node.op, before=(*before, 0), after=(*after, 0))  # type: ignore[type-var]
+            return g(Unpack(channels), g(op, x))
+    return None
+
+
+@SINK.on(Concat)
+def sink_concat(g: Graph, node: Node) -> Value | None:
+    """concat(unpack(x), unpack(y))  =>  unpack(concat(x, y)), where all but the last fill blocks"""
+    match node:
+        case Node(Concat(axis)):
+            rank = node.output.type.rank
+            if axis % rank != 1:
+                return None
+            parts: list[Value] = []
+            for v in node.inputs:
+                match v:
+                    case Value(Node(Unpack(channels), [Value() as x])):
+                        full = channels == x.type.shape[1] * x.type.shape[-1]
+                        if not full and v is not node.inputs[-1]:
+                            return None
+                        parts.append(x)
+                    case _:
+                        return None
+            if len({p.type.shape[-1] for p in parts}) > 1:
+                return None
+            return g(Unpack(node.output.type.shape[1]), g(Concat(1), *parts))
+    return None
+
+
+@SINK.on(Pack)
+def cancel_pack(g: Graph, node: Node) -> Value | None:
+    """pack(unpack(x), lanes)  =>  x, where x has blocks of that many lanes"""
+    match node:
+        case Node(Pack(lanes), [Value(Node(Unpack(), [Value() as x]))]):
+            return x if x.type.shape[-1] == lanes else None
+    return None

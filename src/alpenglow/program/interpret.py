@@ -1,0 +1,72 @@
+"""Running a program in NumPy, instruction by instruction, in its own memory.
+
+Before memory is planned every buffer has memory of its own; afterwards the arena is one block, so
+a plan that lets live buffers overlap shows as a wrong result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from alpenglow.evaluate import apply
+from alpenglow.ir.types import Array
+from alpenglow.program.instr import Instr, Program, Region
+
+
+class Memory:
+    """The buffers of a program as flat arrays of bytes."""
+
+    def __init__(self, program: Program, arena: Array | None = None) -> None:
+        self.program = program
+        if arena is None:
+            # What nobody wrote is not zero: reading it must show.
+            arena = np.full(program.arena, 0xA5, np.uint8)
+        self.bytes: dict[str, Array] = {}
+        for name, b in program.buffers.items():
+            if b.array is not None:
+                flat = np.ascontiguousarray(b.array).reshape(-1)
+                self.bytes[name] = flat.view(np.uint8) if flat.size else np.empty(0, np.uint8)
+            elif b.space == "arena" and b.offset is not None:
+                self.bytes[name] = arena[b.offset : b.offset + b.nbytes]
+            elif b.space == "arena":
+                self.bytes[name] = np.full(b.nbytes, 0xA5, np.uint8)
+
+    def view(self, r: Region) -> Array:
+        """Return the elements of a region, as a view of its buffer."""
+        flat = self.bytes[r.buffer]
+        if 0 in r.shape:
+            return np.empty(r.shape, r.type.numpy)
+        size = r.type.numpy.itemsize
+        begin, end = r.span()
+        assert 0 <= begin and end <= flat.nbytes, f"{r} leaves its buffer of {flat.nbytes} bytes"
+        strides = tuple(s * size for s in r.strides)
+        return np.ndarray(r.shape, r.type.numpy, flat, r.offset * size, strides)
+
+
+def interpret(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the outputs of `program` by name, for one array an input."""
+    memory = Memory(program)
+    outputs: dict[str, Array] = {}
+    for name in program.inputs:
+        array = np.ascontiguousarray(feeds[name]).reshape(-1)
+        memory.bytes[name] = array.view(np.uint8) if array.size else np.empty(0, np.uint8)
+    for name in program.outputs:
+        t = program.buffers[name].type
+        assert t is not None
+        outputs[name] = np.empty(t.extents, t.numpy)
+        flat = outputs[name].reshape(-1)
+        memory.bytes[name] = flat.view(np.uint8) if flat.size else np.empty(0, np.uint8)
+    for instr in program.instrs():
+        step(memory, instr)
+    return outputs
+
+
+def step(memory: Memory, instr: Instr) -> None:
+    """Run one instruction."""
+    # Operands are copied, because a result may lie on top of one.
+    arrays = [None if r is None else memory.view(r).copy() for r in instr.ins]
+    results = apply(instr.op, arrays, instr.regions, [r.type for r in instr.outs])
+    for r, array in zip(instr.outs, results, strict=True):
+        memory.view(r)[...] = array

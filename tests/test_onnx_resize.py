@@ -1,0 +1,185 @@
+"""Resize and Upsample of ONNX, against ONNX Runtime and ONNX's reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from alpenglow.base.errors import ModelError, TypeRuleError
+from alpenglow.evaluate import evaluate
+from alpenglow.frontends.onnx import load
+from alpenglow.ir.dims import symbol
+from alpenglow.ir.graph import Graph
+from alpenglow.ops.resize import Resize
+from onnx_node import Array, assert_close, node_model, ours, references, runtimes
+
+COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+
+
+def drawn(*shape: int) -> Array:
+    return np.random.default_rng(0).uniform(-9, 9, shape).astype(np.float32)
+
+
+def floats(*values: float) -> Array:
+    return np.array(values, np.float32)
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+EMPTY = {"roi": floats(), "scales": floats()}
+
+
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("nearest", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+@pytest.mark.parametrize("sizes", [(8, 10), (3, 4), (1, 9), (5, 5)])
+def test_nearest_agrees_in_all_modes(
+    coordinates: str, nearest: str, sizes: tuple[int, int]
+) -> None:
+    feeds = {"x": drawn(1, 2, 4, 5)}
+    model = node_model(
+        "Resize", feeds, {**EMPTY, "sizes": ints(1, 2, *sizes)}, opset=13, mode="nearest",
+        coordinate_transformation_mode=coordinates, nearest_mode=nearest,
+    )  # fmt: skip
+
+    assert_close(runtimes(model, feeds), ours(model, feeds), 0)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("sizes", [(8, 10), (3, 4), (1, 9), (7, 3)])
+def test_interpolation_agrees(mode: str, coordinates: str, sizes: tuple[int, int]) -> None:
+    feeds = {"x": drawn(1, 2, 4, 5)}
+    model = node_model(
+        "Resize", feeds, {**EMPTY, "sizes": ints(1, 2, *sizes)}, opset=13, mode=mode,
+        coordinate_transformation_mode=coordinates,
+    )  # fmt: skip
+
+    assert_close(runtimes(model, feeds), ours(model, feeds), 1e-5)
+
+
+@pytest.mark.parametrize("scales", [(2.0, 3.0), (0.6, 1.5), (0.5, 0.7)])
+@pytest.mark.parametrize(
+    ("mode", "attributes"),
+    [
+        ("nearest", {}),
+        ("linear", {}),
+        ("cubic", {"cubic_coeff_a": -0.5}),
+        ("cubic", {"exclude_outside": 1}),
+        ("nearest", {"coordinate_transformation_mode": "half_pixel_symmetric"}),
+        ("linear", {"coordinate_transformation_mode": "half_pixel_symmetric"}),
+    ],
+)
+def test_scales_agree(
+    scales: tuple[float, float], mode: str, attributes: dict[str, Any]
+) -> None:
+    feeds = {"x": drawn(1, 2, 4, 10)}
+    constants = {"roi": floats(), "scales": floats(1, 1, *scales)}
+    model = node_model("Resize", feeds, constants, opset=19, mode=mode, **attributes)
+
+    assert_close(references(model, feeds), ours(model, feeds), 1e-5)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("sizes", [(3, 4), (5, 20)])
+def test_antialiasing_agrees_with_the_reference(mode: str, sizes: tuple[int, int]) -> None:
+    feeds = {"x": drawn(1, 1, 8, 11)}
+    constants = {**EMPTY, "sizes": ints(1, 1, *sizes)}
+    model = node_model("Resize", feeds, constants, opset=18, mode=mode, antialias=1)
+
+    assert_close(references(model, feeds), ours(model, feeds), 1e-4)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_a_region_is_cropped_and_extrapolated(mode: str) -> None:
+    feeds = {"x": drawn(1, 1, 4, 6)}
+    roi = floats(0, 0, 0.4, -0.3, 1, 1, 1.2, 0.8)
+    constants = {"roi": roi, "scales": floats(), "sizes": ints(1, 1, 5, 7)}
+    model = node_model(
+        "Resize", feeds, constants, opset=13, mode=mode, extrapolation_value=3.5,
+        coordinate_transformation_mode="tf_crop_and_resize",
+    )  # fmt: skip
+
+    assert_close(runtimes(model, feeds), ours(model, feeds), 1e-5)
+
+
+@pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
+def test_the_aspect_ratio_is_kept(policy: str) -> None:
+    feeds = {"x": drawn(1, 1, 4, 6)}
+    constants = {**EMPTY, "sizes": ints(9, 7)}
+    model = node_model(
+        "Resize", feeds, constants, opset=18, mode="linear", axes=[3, 2],
+        keep_aspect_ratio_policy=policy,
+    )  # fmt: skip
+
+    assert_close(references(model, feeds), ours(model, feeds), 1e-5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize(("op", "opset"), [("Upsample", 7), ("Upsample", 9), ("Resize", 10)])
+def test_old_forms_agree(op: str, opset: int, mode: str) -> None:
+    feeds = {"x": drawn(1, 2, 3, 4)}
+    scales = [1.0, 1.0, 2.0, 1.5]
+    constants = {} if opset == 7 else {"scales": floats(*scales)}
+    attributes = {"scales": scales} if opset == 7 else {}
+    model = node_model(op, feeds, constants, opset=opset, mode=mode, **attributes)
+
+    assert_close(runtimes(model, feeds), ours(model, feeds), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float16"])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_other_element_types_are_resampled(dtype: str, mode: str) -> None:
+    feeds = {"x": np.random.default_rng(0).integers(0, 50, (1, 1, 4, 5)).astype(dtype)}
+    constants = {**EMPTY, "sizes": ints(1, 1, 8, 10)}
+    model = node_model("Resize", feeds, constants, opset=13, mode=mode)
+
+    assert_close(references(model, feeds), ours(model, feeds), 2e-3)
+
+
+def test_open_extents_are_scaled_and_bound_later() -> None:
+    feeds = {"x": drawn(1, 1, 3, 5)}
+    constants = {"roi": floats(), "scales": floats(1, 1, 2, 0.5)}
+    model = node_model("Resize", feeds, constants, opset=13, mode="linear")
+    expected = runtimes(model, feeds)
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    dims[2].dim_param, dims[3].dim_param = "H", "W"
+    g = load(model)
+    found = evaluate(g.bind({"H": 3, "W": 5}), feeds)
+
+    assert g.outputs["y"].type.shape[2:] == (symbol("H") * 2, symbol("W") // 2)
+    assert_close(expected, list(found.values()), 1e-5)
+
+
+def test_a_blocked_tensor_stays_blocked() -> None:
+    g = Graph()
+    x = g.input("x", "f32[1,20/16,3,4,16]")
+
+    assert str(g(Resize((1, 2, 6, 8, 16)), x).type) == "f32[1,20/16,6,8,16]"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"mode": "sharp"}, "sharp"),
+        ({"coordinate_transformation_mode": "centre"}, "centre"),
+        ({"nearest_mode": "odd"}, "odd"),
+    ],
+)
+def test_unknown_modes_are_reported(attributes: dict[str, Any], message: str) -> None:
+    constants = {**EMPTY, "sizes": ints(1, 1, 8, 10)}
+    model = node_model("Resize", {"x": drawn(1, 1, 4, 5)}, constants, opset=13, **attributes)
+
+    with pytest.raises(TypeRuleError, match=message):
+        load(model)
+
+
+def test_scales_that_do_not_fit_are_reported() -> None:
+    constants = {"scales": floats(1, -2)}
+    model = node_model("Upsample", {"x": drawn(4, 5)}, constants, opset=9)
+
+    with pytest.raises(ModelError, match="positive"):
+        load(model)
