@@ -124,7 +124,6 @@ def test_a_gru_may_reset_after_the_product(direction: str, bias: bool) -> None:
         ("Affine", 0.5, 0.1),
         ("Elu", 0.6, None),
         ("Softsign", None, None),
-        ("Softplus", None, None),
     ],
 )
 def test_every_activation_agrees(
@@ -137,6 +136,13 @@ def test_every_activation_agrees(
     if beta is not None:
         attributes["activation_beta"] = [beta] * n
     model, feeds = layer(op, **attributes)
+
+    assert_close(runtimes(model, feeds), ours(model, feeds), 1e-5)
+
+
+def test_softplus_agrees() -> None:
+    # In an LSTM, ONNX Runtime's overflows.
+    model, feeds = layer("RNN", activations=["Softplus"])
 
     assert_close(runtimes(model, feeds), ours(model, feeds), 1e-5)
 

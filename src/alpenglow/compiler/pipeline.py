@@ -106,12 +106,23 @@ def with_user_passes(extra: Sequence[Pass]) -> tuple[Pass, ...]:
     return tuple(stages)
 
 
-def run_stages(ir: Graph | Program, target: Target, options: Options) -> Iterator[tuple[Pass, Any]]:
-    """Run the pipeline on a graph, or what is left of it; yield each pass and what it made."""
+def run_stages(
+    ir: Graph | Program, target: Target, options: Options, resume: str = ""
+) -> Iterator[tuple[Pass, Any]]:
+    """Run the pipeline and yield each pass and what it made.
+
+    `resume` names the last pass that `ir` has been through; what follows it is run.
+    """
+    stages = with_user_passes(options.passes)
+    if resume:
+        names = [p.name for p in stages]
+        if resume not in names:
+            raise OptionError(f"no pass is called '{resume}'; there are {', '.join(names)}")
+        stages = stages[names.index(resume) + 1 :]
     validator = Validator() if (knobs.check() if options.check is None else options.check) else None
     if validator is not None:
         validator.begin(ir)
-    for p in with_user_passes(options.passes):
+    for p in stages:
         ir = p.run(ir, target)
         if validator is not None:
             validator.after(p, ir)
@@ -120,11 +131,26 @@ def run_stages(ir: Graph | Program, target: Target, options: Options) -> Iterato
         yield p, ir
 
 
-def compile_graph(g: Graph, target: Target, options: Options, store: Store) -> Artifact:
-    """Compile a graph whose extents are all known; `g` itself is left as it is.
+def compile_graph(
+    ir: Graph | Program, target: Target, options: Options, store: Store, resume: str = ""
+) -> Artifact:
+    """Compile a graph whose extents are all known; the graph itself is left as it is.
+
+    `resume` names the last pass that `ir` has been through already: a graph or program read from
+    the text of a stage goes on from there.
 
     Raises UnsupportedError if an input's extent is open or no backend makes code for the target.
     """
+    made: Any = ir
+    if isinstance(ir, Graph):
+        _check_closed(ir)
+        made = ir.copy()
+    for _, stage in run_stages(made, target, options, resume):
+        made = stage
+    return emit(made, target, options, store)
+
+
+def _check_closed(g: Graph) -> None:
     open_extents = sorted({s for v in g.inputs.values() for s in v.type.symbols()})
     if open_extents:
         inputs = ", ".join(f"{k} {v.type}" for k, v in g.inputs.items())
@@ -132,10 +158,6 @@ def compile_graph(g: Graph, target: Target, options: Options, store: Store) -> A
             f"the extents {', '.join(open_extents)} are open in {inputs}",
             hint="shapes={'NAME': (…)} or --shapes NAME=1x3x224x224",
         )
-    ir: Any = g.copy()
-    for _, ir in run_stages(ir, target, options):
-        pass
-    return emit(ir, target, options, store)
 
 
 def emit(program: Program, target: Target, options: Options, store: Store) -> Artifact:

@@ -123,7 +123,7 @@ class ScatterElements(Primitive):
 
     data[a, indices[a, i, b], b] takes updates[a, i, b], with `axis` in the place of i.  `reduction`
     is none, add, mul, min or max; updates apply in row-major order, so with none the last one
-    wins.  ONNX ScatterElements.
+    wins, and half precision is rounded after each.  ONNX ScatterElements.
     """
 
     axis: int = 0
@@ -258,20 +258,21 @@ def positions(data: Array, indices: Array, batch_dims: int) -> tuple[Array, ...]
 
 
 def scattered(data: Array, where: tuple[Array, ...], updates: Array, reduction: str) -> Array:
-    """Return a copy of data with updates applied in order; half precision is rounded once."""
-    half = is_half(data.dtype) and reduction != "none"
-    out = data.astype(np.float32) if half else data.copy()
-    if reduction == "none":
-        flat = np.broadcast_arrays(*where) if where else []
-        for i in np.ndindex(flat[0].shape if flat else ()):
-            out[tuple(a[i] for a in flat)] = updates[i]
-        return out
+    """Return a copy of data with updates applied in order."""
+    out = data.copy()
     combine: dict[str, Callable[..., Any]] = {
-        "add": np.add.at, "mul": np.multiply.at, "min": np.minimum.at, "max": np.maximum.at,
+        "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
     }  # fmt: skip
+    wide = np.float32 if is_half(data.dtype) else data.dtype
+    flat = np.broadcast_arrays(*where)
     with np.errstate(all="ignore"):
-        combine[reduction](out, where, updates.astype(out.dtype))
-        return out.astype(data.dtype)
+        for i in np.ndindex(flat[0].shape):
+            place = tuple(a[i] for a in flat)
+            if reduction == "none":
+                out[place] = updates[i]
+            else:
+                out[place] = combine[reduction](out[place].astype(wide), updates[i].astype(wide))
+    return out
 
 
 def check_reachable(op: Op, data: TensorType, axis: int, shape: tuple[Dim, ...]) -> None:
@@ -297,9 +298,11 @@ def index_depth(op: Op, data: TensorType, indices: TensorType, batch_dims: int) 
     check_dtype(op, "indices", indices, INDICES)
     check_rank(op, "indices", indices, batch_dims + 1)
     depth = indices.shape[-1]
-    if not isinstance(depth, int) or batch_dims < 0 or batch_dims + depth > data.rank:
+    if not isinstance(depth, int) or batch_dims < 0 or not (
+        0 < depth <= data.rank - batch_dims
+    ):
         raise TypeRuleError(
-            f"{op.name}: indices are {indices}, expected a last axis of at most "
+            f"{op.name}: indices are {indices}, expected a last axis of 1 to "
             f"{data.rank - batch_dims} for {data} with {batch_dims} batch axes"
         )
     return depth

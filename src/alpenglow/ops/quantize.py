@@ -39,7 +39,8 @@ class Quantize(Elementwise):
         check_arity(self, len(xs))
         x, scale, zero_point = xs
         if self.dtype not in QUANTIZED:
-            raise TypeRuleError(f"quantize: '{self.dtype}' is none of {' '.join(QUANTIZED)}")
+            known = " ".join(sorted(QUANTIZED))
+            raise TypeRuleError(f"quantize: '{self.dtype}' is none of {known}")
         check_dtype(self, "x", x, REALS | {"i32"})
         _check_scale(self, x, scale)
         if zero_point != x.with_dtype(self.dtype):
@@ -80,7 +81,7 @@ class Dequantize(Elementwise):
         check_arity(self, len(xs))
         x, scale, zero_point = xs
         if self.dtype not in REALS:
-            raise TypeRuleError(f"dequantize: '{self.dtype}' is none of {' '.join(REALS)}")
+            raise TypeRuleError(f"dequantize: '{self.dtype}' is none of {' '.join(sorted(REALS))}")
         check_dtype(self, "x", x, QUANTIZED | {"i32"})
         _check_scale(self, x, scale)
         if zero_point != x:

@@ -64,7 +64,8 @@ class Lstm(Primitive):
         c' = f∘c + i∘g                 o = f(xw_o + h·r_o + p_o∘c')   h' = o∘h(c')
 
     `c0[B, H]` is the initial cell state, `peepholes[3, H]` holds p_i, p_o and p_f.  With `couple`
-    the forget gate is 1 - i.  The results are y, the final h and the final c.  ONNX LSTM.
+    the forget gate is 1 - i.  `clip` limits what goes into the gates, f and g, but not the cell
+    state that goes into h.  The results are y, the final h and the final c.  ONNX LSTM.
     """
 
     reverse: bool = False
@@ -87,7 +88,8 @@ class Lstm(Primitive):
         self, xw: Array, r: Array, h0: Array, c0: Array,
         peepholes: Array | None = None, lengths: Array | None = None,
     ) -> tuple[Array, Array, Array]:  # fmt: skip
-        f, g, out = (act(a, self.clip) for a in self.activations)
+        f, g = (act(a, self.clip) for a in self.activations[:2])
+        out = act(self.activations[2], 0.0)
         x, weights, h, c = (wide(a) for a in (xw, r, h0, c0))
         rows = np.zeros((3, h.shape[1]), h.dtype) if peepholes is None else wide(peepholes)
         y = np.zeros((*x.shape[:2], h.shape[1]), h.dtype)

@@ -56,11 +56,13 @@ class ReduceSum(Reduction):
 class ReduceMean(Reduction):
     """The mean of the elements, NaN of none.  ONNX ReduceMean.
 
-    The mean of integers is their wrapping sum, divided and truncated towards zero; 0 of none.
+    Integers are summed in 64 bits, and their mean is truncated towards zero; 0 of none.
     """
 
     def reference(self, x: Array) -> Array:
         wide = widened(x)
+        if x.dtype.kind in "iu":
+            wide = x.astype(np.int64 if x.dtype.kind == "i" else np.uint64)
         total = wide.sum(axis=self.axes, keepdims=self.keepdims, dtype=wide.dtype)
         count = np.prod([x.shape[a] for a in self.axes], dtype=np.int64)
         with np.errstate(all="ignore"):

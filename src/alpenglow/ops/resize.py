@@ -205,7 +205,9 @@ def axis_table(op: Resize, t: TensorType, axis: int) -> Table | None:
         f"resize: axis {axis} of {t} must have a number before it is lowered"
     )
     scale = op.scales[axis] if op.scales else size / max(extent, 1)
-    where = source_positions(op, axis, extent, size, scale)
+    # Scales and roi are in single precision; to that, 1 / 0.33333334 is 3 and not just below.
+    exact = source_positions(op, axis, extent, size, scale)
+    where = exact.astype(np.float32).astype(np.float64)
     if op.mode == "nearest":
         indices = rounded(where, op.nearest)[:, None]
         weights = np.ones_like(indices, np.float32)
@@ -247,7 +249,7 @@ def source_positions(op: Resize, axis: int, extent: int, size: int, scale: float
                 return x + 0.5 * (start + end) * (extent - 1)
             return start * (extent - 1) + x * (end - start) * (extent - 1) / (size - 1)
         case "pytorch_half_pixel" if size == 1:
-            return x - 0.5
+            return x
         case "half_pixel_symmetric":
             return extent / 2 * (1 - size / wide) + (x + 0.5) / scale - 0.5
     return (x + 0.5) / scale - 0.5

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.evaluate import apply
-from alpenglow.ir.graph import Graph, Node
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.types import Array
 from alpenglow.ops.movement import Broadcast
 
 GROWTH = 1 << 16
@@ -22,7 +23,7 @@ def fold(g: Graph) -> Graph:
     for node in list(g.nodes):
         if not _foldable(node):
             continue
-        arrays = [None if v is None else v.array for v in node.inputs]
+        arrays = [None if v is None else contents(v) for v in node.inputs]
         types = [v.type for v in node.results]
         if not any(v.users or g.users(v) for v in node.results):
             continue
@@ -35,8 +36,16 @@ def fold(g: Graph) -> Graph:
     return g
 
 
+def contents(v: Value) -> Array | None:
+    """Return the elements of a constant, or of the broadcast of one; None if it is computed."""
+    match v:
+        case Value(Node(Broadcast() as op, [Value() as x])) if x.array is not None:
+            return op.reference(x.array) if v.type.static else None
+    return v.array
+
+
 def _foldable(node: Node) -> bool:
-    if not node.op.pure or any(v is not None and v.array is None for v in node.inputs):
+    if not node.op.pure or any(v is not None and contents(v) is None for v in node.inputs):
         return False
     if not all(v.type.static for v in node.results):
         return False
@@ -44,6 +53,6 @@ def _foldable(node: Node) -> bool:
     if isinstance(node.op, Broadcast):
         return node.output.type.size == 1
     made = sum(v.type.nbytes for v in node.results)
-    given = sum(v.type.nbytes for v in node.inputs if v is not None)
+    given = max((v.type.nbytes for v in node.inputs if v is not None), default=0)
     return made <= max(GROWTH, 8 * given)
 

@@ -1,6 +1,30 @@
 """Loop forms of all operators, for every backend that renders kernels."""
 
-from alpenglow.backends.loops import contraction, movement, pooling
+from alpenglow.backends.loops import (
+    contraction,
+    gather,
+    generate,
+    movement,
+    normalize,
+    order,
+    pooling,
+    recurrent,
+    reduction,
+    resize,
+)
 from alpenglow.backends.loops.form import build, has_form
 
-__all__ = ["build", "contraction", "has_form", "movement", "pooling"]
+__all__ = [
+    "build",
+    "contraction",
+    "gather",
+    "generate",
+    "has_form",
+    "movement",
+    "normalize",
+    "order",
+    "pooling",
+    "recurrent",
+    "reduction",
+    "resize",
+]

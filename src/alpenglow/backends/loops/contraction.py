@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpenglow.backends.loops.coord import Coord
 from alpenglow.backends.loops.form import Loops, Source, pull
 from alpenglow.kernel.expr import Expr
-from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.contraction import Conv, Dilate, MatMul
 
 
 @pull(MatMul)
@@ -43,6 +43,21 @@ def conv(k: Loops, op: Conv, ins: list[Source | None], at: list[Coord]) -> Expr:
     if len(ins) > 2 and ins[2] is not None:
         return k.m.add(total, ins[2]([o]))
     return total
+
+
+@pull(Dilate)
+def dilate(k: Loops, op: Dilate, ins: list[Source | None], at: list[Coord]) -> Expr:
+    (x,) = ins
+    assert x is not None
+    place = [c // s for c, s in zip(at, op.steps, strict=True)]
+    condition: Expr | None = None
+    for c, s in zip(at, op.steps, strict=True):
+        if s > 1:
+            hit = (c % s).compare("eq", 0)
+            condition = hit if condition is None else k.m.bit_and(condition, hit)
+    if condition is None:
+        return x(place)
+    return k.when(condition, lambda: x(place), k.constant(0, x.type.dtype))
 
 
 def within(

@@ -7,7 +7,7 @@ from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Loops, Source, pull
 from alpenglow.kernel.expr import Expr
 from alpenglow.ops.copy import Fill
-from alpenglow.ops.movement import Pack, Pad, Unpack
+from alpenglow.ops.movement import Pack, Pad, Trilu, Unpack
 
 
 @pull(Fill)
@@ -25,8 +25,8 @@ def pad(k: Loops, op: Pad, ins: list[Source | None], at: list[Coord]) -> Expr:
         inside = within(k, place, x.shape, edges)
         outside = k.constant(op.value, x.type.dtype)
         return x(place) if inside is None else k.when(inside, lambda: x(place), outside)
-    folded = [_fold(k, op.mode, c, d) if e else c for c, d, e in zip(place, x.shape, edges, strict=True)]
-    return x(folded)
+    return x([_fold(k, op.mode, c, d) if e else c
+              for c, d, e in zip(place, x.shape, edges, strict=True)])  # fmt: skip
 
 
 def _fold(k: Loops, mode: str, c: Coord, extent: int) -> Coord:
@@ -39,6 +39,15 @@ def _fold(k: Loops, mode: str, c: Coord, extent: int) -> Coord:
         return coord(k.m.minimum(at, k.m.sub(2 * (extent - 1), at)))
     below = k.m.where(k.m.lt(at, 0), k.m.add(at, extent), at)
     return coord(k.m.where(k.m.ge(below, extent), k.m.sub(below, extent), below))
+
+
+@pull(Trilu)
+def trilu(k: Loops, op: Trilu, ins: list[Source | None], at: list[Coord]) -> Expr:
+    (x,) = ins
+    assert x is not None
+    row, column = at[-2:]
+    kept = column.compare("ge" if op.upper else "le", row + op.k)
+    return k.m.where(kept, x(at), 0)
 
 
 @pull(Pack)

@@ -27,16 +27,21 @@ class Undecided(Exception):
     """The answer depends on the value of a symbol."""
 
 
+def may_be_shape(node: Node) -> bool:
+    """Whether the single result of `node` is a small integer tensor."""
+    t = node.results[0].type
+    small = t.dtype in ("i32", "i64", "bool") and t.static and t.size <= LIMIT
+    return small and len(node.results) == 1
+
+
 def propagate(node: Node, known: list[Array | None]) -> Array | None:
     """Return the elements of the single result of `node`, given those of its operands.
 
     None if they are not known: the result is data.
     """
-    if len(node.results) != 1 or any(k is None for k in known):
+    if not may_be_shape(node) or any(k is None for k in known):
         return None
     t = node.output.type
-    if t.dtype not in ("i32", "i64", "bool") or not t.static or t.size > LIMIT:
-        return None
     arrays = [np.asarray(k, object) for k in known]
     try:
         if isinstance(node.op, Elementwise):

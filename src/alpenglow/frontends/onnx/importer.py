@@ -50,7 +50,8 @@ class Importer:
                        for o in proto.opset_import}  # fmt: skip
         self.g = Graph(identifier(proto.graph.name) or "main")
         self.values: dict[str, Value] = {}
-        self.known: dict[Value, Array] = {}
+        # What is known of a value's elements; None: it was looked at, and they are data.
+        self.known: dict[Value, Array | None] = {}
 
     def graph(self, shapes: dict[str, Sequence[int]]) -> Graph:
         """Build and return the graph."""
@@ -128,9 +129,11 @@ class Importer:
 
     def contents(self, v: Value) -> Array | None:
         """Return the elements of v if it is a small integer tensor whose elements are known."""
-        if v.producer is not None and v not in self.known:
+        if v.producer is None:
+            return contents.of_constant(v)
+        if v not in self.known:
             self._settle([v.producer])
-        return self.known.get(v) if v in self.known else contents.of_constant(v)
+        return self.known[v]
 
     def _settle(self, fresh: list[Node]) -> dict[Value, Value]:
         """Find the contents of what `fresh` nodes made; return constants for what is all numbers."""
@@ -144,13 +147,13 @@ class Importer:
                     arrays = [None if v is None else v.array for v in inputs]
                     results = apply(node.op, arrays, node.regions)
                     for v, array in zip(node.results, results, strict=True):
-                        folded[v] = self.g.constant(np.ascontiguousarray(array).reshape(array.shape))
+                        exact = np.ascontiguousarray(array).reshape(array.shape)
+                        folded[v] = self.g.constant(exact)
+                        self.known[v] = contents.of_constant(folded[v])
                     continue
             found = self._shape_contents(node)
-            if found is None:
-                continue
-            self.known[node.output] = found
-            if contents.numbers(found):
+            self.known |= dict.fromkeys(node.results, found)
+            if found is not None and contents.numbers(found):
                 exact = np.array(found.tolist(), node.output.type.numpy)
                 folded[node.output] = self.g.constant(exact.reshape(found.shape))
         return folded
@@ -162,6 +165,8 @@ class Importer:
             found = np.empty(node.output.type.extents, object)
             found[...] = node.op.extents_of(v.type)
             return found
+        if not contents.may_be_shape(node):
+            return None
         return contents.propagate(
             node, [None if v is None else self.contents(v) for v in node.inputs]
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, Tiles, split_rows
+from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, dispatch, split_rows
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Frame
 from alpenglow.ir.target import Target
@@ -26,7 +26,7 @@ def conv_blocked(k: Frame, op: ConvBlocked, target: Target) -> None:
     conv = _Geometry(op, k, taps, in_blocks, in_lanes, cols, out_blocks, group_panels)
     rows = place[:-1]
     with k.loops.parallel([batch, panels, *rows, tiles.count]) as (n, panel, *outer, t):
-        conv.tiles(tiles, n, panel, outer, t)
+        dispatch(k.b, tiles, t, lambda height, start: conv.tile(height, n, panel, outer, start))
 
 
 class _Geometry:
@@ -40,21 +40,6 @@ class _Geometry:
         self.in_blocks, self.in_lanes = in_blocks, in_lanes
         self.cols, self.out_blocks, self.group_panels = cols, out_blocks, group_panels
         self.x, self.w = k.inputs[:2]
-
-    def tiles(self, tiles: Tiles, n: Coord, panel: Coord, outer: list[Coord], t: Coord) -> None:
-        """Compute tile number t of a row, whichever height it has."""
-        b = self.k.b
-        kinds = list(tiles.sizes())
-        for first, past, height in kinds:
-            start = b.let(t.base * height if not first else (t.base * height + tiles.larger))
-            if len(kinds) == 1:
-                self.tile(height, n, panel, outer, start)
-            elif not first:
-                with b.when(t.compare("lt", past)):
-                    self.tile(height, n, panel, outer, start)
-            else:
-                with b.otherwise():
-                    self.tile(height, n, panel, outer, start)
 
     def tile(self, height: int, n: Coord, panel: Coord, outer: list[Coord], start: Expr) -> None:
         """Compute `height` neighbours from `start` on, for one panel of output channels."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, split_rows
+from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, dispatch, split_rows
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Frame, Window
 from alpenglow.ir.target import Target
@@ -25,16 +25,12 @@ def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
     product = _Product(k, x, w.buffer, inner, columns, cols, target.lanes)
     with k.loops.parallel([*batch, panels, tiles.count]) as (*lead, panel, t):
         at_w = k.b.let(panel.base * (inner * width))
-        for first, past, height in tiles.sizes():
-            start = k.b.let(t.base * height + (tiles.larger if first else 0))
-            if tiles.larger in (0, tiles.count):
-                product.tile(height, lead, start, panel.base * width, at_w)
-            elif not first:
-                with k.b.when(t.compare("lt", past)):
-                    product.tile(height, lead, start, panel.base * width, at_w)
-            else:
-                with k.b.otherwise():
-                    product.tile(height, lead, start, panel.base * width, at_w)
+        dispatch(
+            k.b,
+            tiles,
+            t,
+            lambda height, start: product.tile(height, lead, start, panel.base * width, at_w),
+        )
 
 
 def fits_scratch(inner: int, target: Target) -> bool:

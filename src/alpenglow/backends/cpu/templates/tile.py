@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from alpenglow.backends.loops.coord import Coord
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Buffer, Const, Expr, Fma, Load, Register, Splat
@@ -44,6 +45,23 @@ def split_rows(extent: int, cols: int, target: Target) -> Tiles:
     return Tiles(count, rows, larger)
 
 
+def dispatch(b: Builder, tiles: Tiles, t: Coord, tile: Callable[[int, Expr], None]) -> None:
+    """Run `tile(rows, first row)` for tile number t, whichever height it has."""
+    kinds = list(tiles.sizes())
+
+    def run(height: int, shift: int) -> None:
+        tile(height, b.let(t.base * height + shift))
+
+    if len(kinds) == 1:
+        run(kinds[0][2], 0)
+        return
+    (_, past, high), (_, _, low) = kinds
+    with b.when(t.compare("lt", past)):
+        run(high, 0)
+    with b.otherwise():
+        run(low, tiles.larger)
+
+
 class Tile:
     """Accumulators of one tile, and the step that feeds them."""
 
@@ -61,11 +79,9 @@ class Tile:
             self.b.let(Load(w, at + j * self.lanes, self.lanes)) for j in range(self.cols)
         ]
         for r in range(self.rows):
-            x = Splat(element(r), self.lanes)
+            x: Expr = Splat(element(r), self.lanes)
             if self.cols > 1:
-                x_once = self.b.let(x)
-            else:
-                x_once = x
+                x = self.b.let(x)
             for j in range(self.cols):
                 acc = self.acc[r][j]
-                self.b.set(acc, Fma(x_once, weights[j], acc))
+                self.b.set(acc, Fma(x, weights[j], acc))

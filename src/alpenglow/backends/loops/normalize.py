@@ -1,0 +1,140 @@
+"""Loop forms of softmax and layer normalisation: a row is read a few times while it is at hand."""
+
+from __future__ import annotations
+
+import math
+
+from alpenglow.backends.loops.coord import Coord
+from alpenglow.backends.loops.form import HALVES, Loops, Sink, Source, push
+from alpenglow.backends.loops.rows import (
+    accumulators,
+    along,
+    columns,
+    combined,
+    placed,
+    unless_masked,
+    width,
+)
+from alpenglow.kernel.expr import Buffer, Expr, Load
+from alpenglow.ops.normalize import LayerNorm
+from alpenglow.ops.softmax import Softmax
+
+SLOTS = 2
+
+ROW = 4096
+"""The exponentials of a row of at most so many elements are kept instead of computed twice."""
+
+
+@push(Softmax)
+def softmax(k: Loops, op: Softmax, ins: list[Source | None], outs: list[Sink]) -> None:
+    (x,) = ins
+    assert x is not None
+    if 0 in x.shape:
+        return
+    rank = x.type.rank
+    axis = op.axis % rank
+    if axis == rank - 1:
+        with k.parallel(x.shape[:-1]) as at:
+            _softmax_row(k, x, outs[0], at)
+        return
+    kept = [d for a, d in enumerate(x.shape[:-1]) if a != axis]
+    columns(k, kept, x.shape[-1],
+            lambda outer, last: _softmax_columns(k, x, outs[0], axis, [*outer, last]))  # fmt: skip
+
+
+def _softmax_row(k: Loops, x: Source, out: Sink, at: list[Coord]) -> None:
+    """Compute one row along the last axis."""
+    extent = x.shape[-1]
+    dtype = _wide(x)
+    lanes = width(k, extent)
+    slots = min(SLOTS, -(-extent // lanes))
+    kept = k.b.array(dtype, extent) if extent <= ROW else None
+    tops = accumulators(k, -math.inf, dtype, lanes, slots)
+
+    def find_top(inner: list[Coord], slot: int) -> None:
+        value = unless_masked(k, x([*at, *inner]), -math.inf)
+        k.set(tops[slot], k.m.maximum(tops[slot], value))
+
+    along(k, [extent], lanes, find_top, slots)
+    top = combined(k, "max", tops)
+    totals = accumulators(k, 0, dtype, lanes, slots)
+
+    def add_up(inner: list[Coord], slot: int) -> None:
+        share = k.b.let(k.m.exp(k.m.sub(x([*at, *inner]), top)))
+        if kept is not None:
+            k.b.store(kept, inner[0].base, share, k.mask_for(lanes))
+        k.set(totals[slot], k.m.add(totals[slot], unless_masked(k, share, 0)))
+
+    along(k, [extent], lanes, add_up, slots)
+    factor = k.b.let(k.m.div(1.0, combined(k, "add", totals)))
+
+    def scale(inner: list[Coord], slot: int) -> None:
+        share = _kept(k, kept, inner[0]) if kept is not None else (
+            k.m.exp(k.m.sub(x([*at, *inner]), top)))  # fmt: skip
+        out.store([*at, *inner], k.m.mul(share, factor))
+
+    along(k, [extent], lanes, scale, slots)
+
+
+def _kept(k: Loops, row: Buffer, c: Coord) -> Expr:
+    return k.b.let(Load(row, c.base, c.lanes, k.mask_for(c.lanes)))
+
+
+def _softmax_columns(k: Loops, x: Source, out: Sink, axis: int, outer: list[Coord]) -> None:
+    """Compute a vector of neighbouring columns along an axis before the last."""
+    dtype = _wide(x)
+    extent, rank = x.shape[axis], x.type.rank
+    top, total = k.accumulator(-math.inf, dtype), k.accumulator(0, dtype)
+    with k.loop(extent) as i:
+        k.set(top, k.m.maximum(top, x(placed(rank, [axis], [i], outer))))
+    with k.loop(extent) as i:
+        share = k.m.exp(k.m.sub(x(placed(rank, [axis], [i], outer)), top))
+        k.set(total, k.m.add(total, share))
+    factor = k.b.let(k.m.div(1.0, total))
+    with k.loop(extent) as i:
+        at = placed(rank, [axis], [i], outer)
+        out.store(at, k.m.mul(k.m.exp(k.m.sub(x(at), top)), factor))
+
+
+@push(LayerNorm)
+def layer_norm(k: Loops, op: LayerNorm, ins: list[Source | None], outs: list[Sink]) -> None:
+    x, scale, bias = (*ins, None, None)[:3]
+    assert x is not None
+    if 0 in x.shape:
+        return
+    axis = op.axis % x.type.rank
+    extents, dtype = x.shape[axis:], _wide(x)
+    lanes = width(k, extents[-1])
+    slots = min(SLOTS, -(-extents[-1] // lanes))
+    count = k.constant(math.prod(extents), dtype)
+    with k.parallel(x.shape[:axis]) as at:
+        sums = accumulators(k, 0, dtype, lanes, slots)
+
+        def add_up(inner: list[Coord], slot: int) -> None:
+            value = unless_masked(k, x([*at, *inner]), 0)
+            k.set(sums[slot], k.m.add(sums[slot], value))
+
+        along(k, extents, lanes, add_up, slots)
+        mean = k.b.let(k.m.div(combined(k, "add", sums), count))
+        squares = accumulators(k, 0, dtype, lanes, slots)
+
+        def square(inner: list[Coord], slot: int) -> None:
+            centred = unless_masked(k, k.b.let(k.m.sub(x([*at, *inner]), mean)), 0)
+            k.set(squares[slot], k.m.add(squares[slot], k.m.mul(centred, centred)))
+
+        along(k, extents, lanes, square, slots)
+        variance = k.m.div(combined(k, "add", squares), count)
+        root = k.m.sqrt(k.m.add(variance, k.constant(op.epsilon, dtype)))
+        factor = k.b.let(k.m.div(1.0, root))
+
+        def finish(inner: list[Coord], slot: int) -> None:
+            y = k.m.mul(k.m.sub(x([*at, *inner]), mean), factor)
+            y = y if scale is None else k.m.mul(y, scale(inner))
+            y = y if bias is None else k.m.add(y, bias(inner))
+            outs[0].store([*at, *inner], y)
+
+        along(k, extents, lanes, finish, slots)
+
+
+def _wide(x: Source) -> str:
+    return "f32" if x.type.dtype in HALVES else x.type.dtype

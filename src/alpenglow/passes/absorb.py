@@ -1,0 +1,281 @@
+"""Absorption: scales, shifts and padding around a convolution or matrix product go into it.
+
+What is constant by output channel becomes part of the weights and the bias, so that at run time
+nothing is left of a batch normalisation or of the scaling of attention.  New weights are written
+as operators on constants, which folding evaluates.  Rounding may differ from the model's; scales
+are taken to be finite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Op
+from alpenglow.ir.rewrite import Rewritten, Rules
+from alpenglow.ir.types import FLOATS
+from alpenglow.ops.activation import Relu
+from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Neg, Sub
+from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
+from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
+from alpenglow.ops.normalize import BatchNorm
+from alpenglow.ops.pooling import AveragePool, MaxPool
+from alpenglow.passes.constants import (
+    along,
+    is_constant,
+    read_once,
+    unstretched,
+    with_constant,
+)
+
+rules = Rules()
+
+
+def absorb(g: Graph) -> Graph:
+    """Work constants around convolutions, products and pools into them."""
+    while rules.apply(g):
+        pass
+    return g
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Multiplication (or division, by `op`) by a constant along an axis, or by one number."""
+
+    op: Op
+    value: Value
+    axis: int | None
+
+    def at(self, axis: int) -> Scale:
+        """Return this scale for a tensor that has the same extent at another axis."""
+        return self if self.axis is None else replace(self, axis=axis)
+
+
+@rules.on(BatchNorm)
+def batch_norm(g: Graph, node: Node) -> Rewritten:
+    """batch_norm(x, scale, bias, mean, variance) => add(mul(x, f), t)   with f and t constant"""
+    x, *given = node.inputs
+    if not isinstance(node.op, BatchNorm) or not all(v and is_constant(v) for v in given):
+        return None
+    return node.op.lower(g, *[v for v in (x, *given) if v is not None])
+
+
+@rules.on(Mul, Div)
+def scale_of_result(g: Graph, node: Node) -> Rewritten:
+    """mul(conv(x, w, b), s) => conv(x, mul(w, s), mul(b, s))   with s constant by output channel;
+    likewise for mat_mul, and through adding constants, transpose and (one number) reshape"""
+    for x, scale in _scales(node):
+        made = scaled(g, x, scale)
+        if made is not None:
+            return made
+    return None
+
+
+@rules.on(Conv)
+def scale_of_conv_operand(g: Graph, node: Node) -> Rewritten:
+    """conv(mul(x, s), w, b) => conv(x, mul(w, s), b)   with s constant by input channel"""
+    match node:
+        case Node(Conv(group=group) as op, [Value(Node(Mul() | Div())) as y, Value() as w, *bias]):
+            if not is_constant(w) or not read_once(g, y):
+                return None
+            for x, scale in _scales(_producer(y)):
+                if scale.axis in (None, 1):
+                    return g(op, x, _times_inputs(g, w, scale, group), *bias)
+    return None
+
+
+@rules.on(MatMul)
+def scale_of_matmul_operand(g: Graph, node: Node) -> Rewritten:
+    """mat_mul(mul(x, s), w) => mat_mul(x, mul(w, s))   with s constant by column of x"""
+    match node:
+        case Node(op, [Value(Node(Mul() | Div())) as y, Value() as w]):
+            if not is_constant(w) or not read_once(g, y):
+                return None
+            for x, scale in _scales(_producer(y)):
+                if scale.axis in (None, x.type.rank - 1):
+                    return g(op, x, _times(g, w, scale.at(x.type.rank - 2)))
+    return None
+
+
+@rules.on(Add, Sub)
+def shift_of_conv(g: Graph, node: Node) -> Rewritten:
+    """add(conv(x, w, b), t) => conv(x, w, add(b, t))   with t constant by output channel"""
+    for y, t in with_constant(node):
+        shift = along(t)
+        match y:
+            case Value(Node(Conv() | ConvTranspose() as op, [x, w, *bias])):
+                old = bias[0] if bias else None
+                fits = shift is not None and shift.axis in (None, 1) and read_once(g, y)
+                if not fits or shift is None or not (old is None or is_constant(old)):
+                    continue
+                if isinstance(node.op, Sub) and y is not node.inputs[0]:
+                    continue
+                by_channel = _vector(g, shift.value, y.type.shape[1])
+                new = g(Neg(), by_channel) if isinstance(node.op, Sub) else by_channel
+                return g(op, x, w, new if old is None else g(Add(), old, new))
+    return None
+
+
+@rules.on(Conv)
+def pad_of_conv(g: Graph, node: Node) -> Rewritten:
+    """conv(pad(x, 0), w, b) => conv(x, w, b)   with more padding of its own"""
+    match node:
+        case Node(Conv() as op, [Value(Node(Pad(value=0) as pad, [Value() as x])), *rest]):
+            spatial = x.type.rank - 2
+            pads, strides, dilations = op.window(spatial)
+            more = _spatial_pads(pad, pads)
+            if more is not None:
+                return g(Conv(strides, more, dilations, op.group), x, *rest)
+    return None
+
+
+@rules.on(AveragePool)
+def pad_of_average(g: Graph, node: Node) -> Rewritten:
+    """average_pool(pad(x, 0)) => average_pool(x, count_pads=True)   with more padding of its own"""
+    match node:
+        case Node(AveragePool() as op, [Value(Node(Pad(value=0) as pad, [x]))]):
+            more = _spatial_pads(pad, op.pads)
+            if more is None or op.ceil or not (op.count_pads or not any(op.pads)):
+                return None
+            whole = AveragePool(op.kernel, op.strides, more, op.dilations, count_pads=True)
+            return g(whole, x)
+    return None
+
+
+@rules.on(MaxPool)
+def pad_of_max(g: Graph, node: Node) -> Rewritten:
+    """max_pool(pad(x, v)) => max_pool(x)   with v = -inf, or 0 that never beats an x >= 0"""
+    match node:
+        case Node(MaxPool() as op, [Value(Node(Pad() as pad, [Value() as x]))]):
+            more = _spatial_pads(pad, op.pads)
+            if more is None or op.ceil:
+                return None
+            never = pad.value == float("-inf") or (pad.value == 0 and _beaten(op, x, more))
+            return g(MaxPool(op.kernel, op.strides, more, op.dilations), x) if never else None
+    return None
+
+
+def scaled(g: Graph, v: Value, scale: Scale) -> Value | None:
+    """Return v with `scale` worked into constants it is computed from; None if that cannot be."""
+    node = v.producer
+    if node is None or not read_once(g, v):
+        return None
+    match node:
+        case Node(Conv() as op, [x, w, *bias]) if scale.axis in (None, 1):
+            if all(c is None or is_constant(c) for c in (w, *bias)):
+                return g(op, x, *[c and _times(g, c, scale.at(0)) for c in (w, *bias)])
+        case Node(ConvTranspose(group=1) as op, [x, Value() as w, *bias]):
+            if scale.axis in (None, 1) and all(c is None or is_constant(c) for c in (w, *bias)):
+                return g(op, x, _times(g, w, scale.at(1)),
+                         *[c and _times(g, c, scale.at(0)) for c in bias])  # fmt: skip
+        case Node(MatMul()):
+            return _scaled_product(g, node, scale)
+        case Node(Add() | Sub() as op, [Value() as a, Value() as b]):
+            if is_constant(b) and (x := scaled(g, a, scale)):
+                return g(op, x, _times(g, b, scale))
+            if is_constant(a) and (x := scaled(g, b, scale)):
+                return g(op, _times(g, a, scale), x)
+        case Node(Transpose(perm=perm) as op, [Value() as x]):
+            inner = scaled(g, x, scale if scale.axis is None else scale.at(perm[scale.axis]))
+            return inner and g(op, inner)
+        case Node(Reshape() as op, [Value() as x]) if scale.axis is None:
+            inner = scaled(g, x, scale)
+            return inner and g(op, inner)
+    return None
+
+
+def _scaled_product(g: Graph, node: Node, scale: Scale) -> Value | None:
+    """Scale a matrix product by its constant operand, or by one that can be scaled itself."""
+    x, y = node.inputs
+    assert x is not None and y is not None
+    rows, columns = x.type.rank - 2, x.type.rank - 1
+    if scale.axis in (None, columns):
+        right = _times(g, y, scale) if is_constant(y) else scaled(g, y, scale)
+        if right is not None:
+            return g(node.op, x, right)
+    if scale.axis in (None, rows):
+        left = _times(g, x, scale) if is_constant(x) else scaled(g, x, scale)
+        return left and g(node.op, left, y)
+    return None
+
+
+def _scales(node: Node) -> list[tuple[Value, Scale]]:
+    """Return (x, scale) for each way to see a product or quotient of floats so."""
+    if node.output.type.dtype not in FLOATS:
+        return []
+    pairs = with_constant(node)
+    if isinstance(node.op, Div):
+        pairs = [(x, c) for x, c in pairs if x is node.inputs[0]]
+    found = [(x, along(c)) for x, c in pairs]
+    return [(x, Scale(node.op, c.value, c.axis)) for x, c in found if c is not None]
+
+
+def _times(g: Graph, v: Value, scale: Scale) -> Value:
+    """Return the constant v scaled, and stretched only after that."""
+    source = unstretched(v)
+    shape: tuple[Dim, ...] = source.type.shape
+    more = v.type.rank - len(shape)
+    if scale.axis is not None and (
+        scale.axis < more or shape[scale.axis - more] != v.type.shape[scale.axis]
+    ):  # fmt: skip
+        shape = tuple(v.type.shape[i] if i == scale.axis else d
+                      for i, d in enumerate((1,) * more + shape))  # fmt: skip
+        more = 0
+    wide = source if shape == source.type.shape else g(Broadcast(shape), source)
+    axis = None if scale.axis is None else scale.axis - more
+    factor = tuple(d for i, d in enumerate(shape) if i == axis)
+    factor = (*factor, *[1] * (len(shape) - 1 - axis)) if axis is not None else ()
+    product = g(scale.op, wide, _stretch(g, _as_shape(g, scale.value, factor), shape))
+    return _stretch(g, product, v.type.shape)
+
+
+def _times_inputs(g: Graph, w: Value, scale: Scale, group: int) -> Value:
+    """Return the weights of a convolution scaled by input channel."""
+    if scale.axis is None:
+        return _times(g, w, scale)
+    outputs, inputs, *taps = w.type.extents
+    parts = _as_shape(g, scale.value, (group, 1, inputs))
+    each = _stretch(g, parts, (group, outputs // group, inputs))
+    factor = g(Reshape((outputs, inputs, *[1] * len(taps))), each)
+    return g(scale.op, w, _stretch(g, factor, w.type.shape))
+
+
+def _vector(g: Graph, v: Value, count: Dim) -> Value:
+    """Return a constant of one element, or one a channel, as one a channel."""
+    if all(d == 1 for d in v.type.shape):
+        return _stretch(g, _as_shape(g, v, ()), (count,))
+    return _as_shape(g, v, (count,))
+
+
+def _as_shape(g: Graph, v: Value, shape: tuple[Dim, ...]) -> Value:
+    return v if v.type.shape == shape else g(Reshape(shape), v)
+
+
+def _stretch(g: Graph, v: Value, shape: tuple[Dim, ...]) -> Value:
+    return v if v.type.shape == shape else g(Broadcast(shape), v)
+
+
+def _spatial_pads(pad: Pad, pads: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return `pads` with those of `pad` added; None unless it only adds to the spatial axes."""
+    outer = (*pad.before[:2], *pad.after[:2])
+    more = (*pad.before[2:], *pad.after[2:])
+    if pad.mode != "constant" or any(outer) or min(more) < 0 or len(more) != len(pads):
+        return None
+    return tuple(a + b for a, b in zip(more, pads, strict=True))
+
+
+def _beaten(op: MaxPool, x: Value, pads: tuple[int, ...]) -> bool:
+    """Whether every window holds an element of x, and none of them is below 0."""
+    inside = all(p < k for p, k in zip(pads, (*op.kernel, *op.kernel), strict=True))
+    match x:
+        case Value(Node(Relu())):
+            return inside and set(op.dilations) <= {1}
+        case Value(Node(Clip(low=low))):
+            return inside and set(op.dilations) <= {1} and low >= 0
+    return False
+
+
+def _producer(v: Value) -> Node:
+    assert v.producer is not None
+    return v.producer

@@ -1,0 +1,284 @@
+"""Simplification of movement: reshapes, transposes, broadcasts, slices, concats, pads, packs.
+
+Rules that drop a node compare whole types, so that a blocked tensor never passes for a plain one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Op
+from alpenglow.ir.rewrite import Rewritten, Rules
+from alpenglow.ops.generate import Shape, Size
+from alpenglow.ops.movement import (
+    Broadcast,
+    Concat,
+    Pack,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+    Unpack,
+)
+from alpenglow.ops.reduction import Reduction
+from alpenglow.passes.constants import read_once
+
+rules = Rules()
+
+
+@rules.on(Op)
+def nothing_to_compute(g: Graph, node: Node) -> Rewritten:
+    """f(…) => the empty constant   where f is pure and its results have no elements"""
+    types = [v.type for v in node.results]
+    if not types or not node.op.pure or not all(0 in t.shape and t.static for t in types):
+        return None
+    return [g.constant(np.empty(t.extents, t.numpy), type_=t) for t in types]
+
+
+@rules.on(Shape, Size)
+def known_shape(g: Graph, node: Node) -> Rewritten:
+    """shape(x) => the extents of x   where they are numbers"""
+    match node:
+        case Node(Shape(start=start, end=end), [Value() as x]):
+            extents = x.type.shape[start:end]
+            known = all(isinstance(d, int) for d in extents)
+            return g.constant(np.array(extents, np.int64)) if known else None
+        case Node(Size(), [Value() as x]) if x.type.static:
+            return g.constant(np.array(x.type.size, np.int64))
+    return None
+
+
+@rules.on(Reshape, Broadcast, Pad, Slice, Concat, Transpose)
+def moves_nothing(g: Graph, node: Node) -> Rewritten:
+    """reshape(x, its shape) => x;  broadcast, pad, slice, concat, transpose likewise"""
+    first = node.inputs[0]
+    if first is None or len(node.inputs) > 1 or first.type != node.output.type:
+        return None
+    match node.op:
+        case Transpose(perm=perm):
+            return first if list(perm) == list(range(len(perm))) else None
+        case Slice(starts=starts, steps=steps):
+            return first if set(steps) <= {1} and set(starts) <= {0} else None
+        case Pad(before=before, after=after):
+            return first if not any(before) and not any(after) else None
+    return first
+
+
+@rules.on(Reshape)
+def reshape_reshape(g: Graph, node: Node) -> Rewritten:
+    """reshape(reshape(x, s), t) => reshape(x, t)"""
+    match node:
+        case Node(op, [Value(Node(Reshape(), [x]))]):
+            return g(op, x)
+    return None
+
+
+@rules.on(Transpose)
+def transpose_transpose(g: Graph, node: Node) -> Rewritten:
+    """transpose(transpose(x, p), q) => transpose(x, p[q])"""
+    match node:
+        case Node(Transpose(perm=q), [Value(Node(Transpose(perm=p), [x]))]):
+            return g(Transpose(tuple(p[i] for i in q)), x)
+    return None
+
+
+@rules.on(Transpose)
+def transpose_of_ones(g: Graph, node: Node) -> Rewritten:
+    """transpose(x, p) => reshape(x)   where p moves only axes of extent 1"""
+    match node:
+        case Node(Transpose(perm=perm), [Value() as x]):
+            moved = [p for p in perm if x.type.shape[p] != 1]
+            return g(Reshape(node.output.type.shape), x) if moved == sorted(moved) else None
+    return None
+
+
+@rules.on(Transpose)
+def transpose_broadcast(g: Graph, node: Node) -> Rewritten:
+    """transpose(broadcast(x), p) => broadcast(transpose(x, p))"""
+    match node:
+        case Node(Transpose(perm=perm) as op, [Value(Node(Broadcast(), [Value() as x])) as y]):
+            if x.type.shape == y.type.shape or x.type.blocked is not None:
+                return None
+            full = (1,) * (len(perm) - x.type.rank) + x.type.shape
+            wide = x if full == x.type.shape else g(Reshape(full), x)
+            return g(Broadcast(node.output.type.shape), g(op, wide))
+    return None
+
+
+@rules.on(Reshape)
+def reshape_broadcast(g: Graph, node: Node) -> Rewritten:
+    """reshape(broadcast(x), s) => broadcast(x, s)   where x has one element"""
+    match node:
+        case Node(Reshape(shape=shape), [Value(Node(Broadcast(), [Value() as x]))]):
+            if any(d != 1 for d in x.type.shape):
+                return None
+            one = x if x.type.rank <= len(shape) else g(Reshape(()), x)
+            return g(Broadcast(shape), one)
+    return None
+
+
+@rules.on(Broadcast)
+def broadcast_broadcast(g: Graph, node: Node) -> Rewritten:
+    """broadcast(broadcast(x, s), t) => broadcast(x, t)"""
+    match node:
+        case Node(op, [Value(Node(Broadcast(), [x]))]):
+            return g(op, x)
+    return None
+
+
+@rules.on(Broadcast)
+def broadcast_of_more_axes(g: Graph, node: Node) -> Rewritten:
+    """broadcast(reshape(x, [1, …, shape of x]), s) => broadcast(x, s)"""
+    match node:
+        case Node(op, [Value(Node(Reshape(shape=shape), [Value() as x]))]):
+            more = len(shape) - x.type.rank
+            plain = x.type.blocked is None
+            if plain and more >= 0 and shape == (1,) * more + x.type.shape:
+                return g(op, x)
+    return None
+
+
+@rules.on(Slice)
+def slice_slice(g: Graph, node: Node) -> Rewritten:
+    """slice(slice(x, a, s), b, t) => slice(x, a + b s, s t)"""
+    match node:
+        case Node(Slice() as outer, [Value(Node(Slice() as inner, [x]))]):
+            starts = [a + b * s for a, b, s in
+                      zip(inner.starts, outer.starts, inner.steps, strict=True)]  # fmt: skip
+            steps = [s * t for s, t in zip(inner.steps, outer.steps, strict=True)]
+            return g(Slice(tuple(starts), outer.sizes, tuple(steps)), x)
+    return None
+
+
+@rules.on(Slice)
+def slice_broadcast(g: Graph, node: Node) -> Rewritten:
+    """slice(broadcast(x)) => broadcast(x)   where only stretched axes are cut"""
+    match node:
+        case Node(Slice(sizes=sizes, steps=steps), [Value(Node(Broadcast(), [Value() as x])) as y]):
+            full = (1,) * (len(sizes) - x.type.rank) + x.type.shape
+            cut = [i for i, n in enumerate(sizes) if n != y.type.shape[i] or steps[i] != 1]
+            if all(full[i] == 1 for i in cut):
+                return g(Broadcast(sizes), x)
+    return None
+
+
+@rules.on(Slice)
+def slice_concat(g: Graph, node: Node) -> Rewritten:
+    """slice(concat(a, b)) => slice(a)   where nothing of b is taken"""
+    match node:
+        case Node(Slice() as op, [Value(Node(Concat(axis=axis), parts))]):
+            axis %= len(op.sizes)
+            start, size = op.starts[axis], op.sizes[axis]
+            if not (isinstance(start, int) and isinstance(size, int) and size):
+                return None
+            found = _part_at(parts, axis, start, start + (size - 1) * op.steps[axis])
+            if found is not None:
+                x, offset = found
+                starts = (*op.starts[:axis], start - offset, *op.starts[axis + 1 :])
+                return g(Slice(starts, op.sizes, op.steps), x)
+    return None
+
+
+@rules.on(Concat)
+def concat_concat(g: Graph, node: Node) -> Rewritten:
+    """concat(a, concat(b, c)) => concat(a, b, c)   along one axis, the inner one read only here"""
+    parts: list[Value | None] = []
+    for v in node.inputs:
+        match v:
+            case Value(Node(Concat(axis=axis), inner)) if read_once(g, v) and (
+                (axis - _axis(node)) % v.type.rank == 0
+            ):  # fmt: skip
+                parts += inner
+            case _:
+                parts.append(v)
+    return g(node.op, *parts) if len(parts) > len(node.inputs) else None
+
+
+@rules.on(Concat)
+def concat_nothing(g: Graph, node: Node) -> Rewritten:
+    """concat(a, nothing) => concat(a)"""
+    if node.output.type.blocked is not None:
+        return None
+    axis = _axis(node)
+    kept = [v for v in node.inputs if v is not None and v.type.shape[axis] != 0]
+    return g(node.op, *kept) if kept and len(kept) < len(node.inputs) else None
+
+
+@rules.on(Pad)
+def pad_pad(g: Graph, node: Node) -> Rewritten:
+    """pad(pad(x, a), b) => pad(x, a + b)   with the same constant, or with edges"""
+    match node:
+        case Node(Pad() as outer, [Value(Node(Pad() as inner, [x]))]):
+            amounts = (*inner.before, *inner.after, *outer.before, *outer.after)
+            same = (inner.mode, inner.value) == (outer.mode, outer.value)
+            if not same or outer.mode not in ("constant", "edge") or min(amounts, default=0) < 0:
+                return None
+            before = tuple(a + b for a, b in zip(inner.before, outer.before, strict=True))
+            after = tuple(a + b for a, b in zip(inner.after, outer.after, strict=True))
+            return g(Pad(before, after, outer.mode, outer.value), x)
+    return None
+
+
+@rules.on(Reduction)
+def reduce_of_ones(g: Graph, node: Node) -> Rewritten:
+    """reduce(x, axes) => reshape(x)   where the axes have extent 1"""
+    match node:
+        case Node(Reduction(axes=axes), [Value() as x]) if all(x.type.shape[a] == 1 for a in axes):
+            same = x.type == node.output.type
+            return x if same else g(Reshape(node.output.type.shape), x)
+    return None
+
+
+@rules.on(Reshape)
+def reduce_keeping_axes(g: Graph, node: Node) -> Rewritten:
+    """reshape(reduce(x, axes, keepdims=False), with 1 there) => reduce(x, axes, keepdims=True)"""
+    match node:
+        case Node(Reshape(shape=shape), [Value(Node(Reduction() as op, [Value() as x])) as y]):
+            kept = tuple(1 if i in op.axes else d for i, d in enumerate(x.type.shape))
+            if not op.keepdims and shape == kept and read_once(g, y):
+                return g(type(op)(op.axes), x)
+    return None
+
+
+@rules.on(Unpack)
+def unpack_pack(g: Graph, node: Node) -> Rewritten:
+    """unpack(pack(x)) => x"""
+    match node:
+        case Node(_, [Value(Node(Pack(), [x]))]):
+            return x
+    return None
+
+
+@rules.on(Pack)
+def pack_unpack(g: Graph, node: Node) -> Rewritten:
+    """pack(unpack(x)) => x   with the same lanes"""
+    match node:
+        case Node(_, [Value(Node(Unpack(), [Value() as x]))]) if x.type == node.output.type:
+            return x
+    return None
+
+
+def _axis(node: Node) -> int:
+    """Return the axis of a concat, counted from the front."""
+    assert isinstance(node.op, Concat)
+    return node.op.axis % node.output.type.rank
+
+
+def _part_at(
+    parts: Sequence[Value | None], axis: int, start: int, last: int
+) -> tuple[Value, int] | None:
+    """Return the operand of a concat that holds positions start to last, and where it begins."""
+    offset: Dim = 0
+    for x in parts:
+        assert x is not None
+        extent = x.type.shape[axis]
+        if not isinstance(offset, int) or not isinstance(extent, int):
+            return None
+        if offset <= min(start, last) and max(start, last) < offset + extent:
+            return x, offset
+        offset = offset + extent
+    return None

@@ -1,0 +1,287 @@
+"""Recovery: operators that an exporter wrote out in small steps are found again.
+
+A softmax, a layer normalisation or a GELU costs several passes over memory as its parts and one
+as itself.  The patterns are those that exporters write; constants are looked for behind
+broadcasts, and factors in any order.  Rounding may differ from that of the parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import permutations
+
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.rewrite import Rewritten, Rules
+from alpenglow.ir.types import FLOATS
+from alpenglow.ops.activation import Gelu, HardSigmoid, HardSwish, Tanh
+from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Pow, Reciprocal, Sub
+from alpenglow.ops.movement import Reshape
+from alpenglow.ops.normalize import LayerNorm
+from alpenglow.ops.reduction import ReduceMax, ReduceMean, ReduceSum
+from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.transcendental import Erf, Exp, Sqrt
+from alpenglow.passes.constants import read_once, uniform, unstretched
+
+rules = Rules()
+
+
+def recover(g: Graph) -> Graph:
+    """Find operators in what they were decomposed into."""
+    while rules.apply(g):
+        pass
+    return g
+
+
+@rules.on(Div, Mul)
+def softmax(g: Graph, node: Node) -> Rewritten:
+    """div(e, sum(e)), e = exp(sub(x, max(x))) => softmax(x)"""
+    for e, total in _quotients(node):
+        match e, total:
+            case (
+                Value(Node(Exp(), [Value(Node(Sub(), [Value() as x, Value() as top]))])),
+                Value(Node(ReduceSum(axes=(axis,), keepdims=True), [summed])),
+            ) if summed is e and x.type.blocked is None:
+                match unstretched(top):
+                    case Value(Node(ReduceMax(axes=(a,), keepdims=True), [y])):
+                        return g(Softmax(axis), x) if y is x and a == axis else None
+    return None
+
+
+@rules.on(Div, Mul)
+def layer_norm(g: Graph, node: Node) -> Rewritten:
+    """div(c, sqrt(add(mean(c c), e))), c = sub(x, mean(x)) => layer_norm(x)   on the last axes"""
+    for c, deviation in _quotients(node):
+        match c:
+            case Value(Node(Sub(), [Value() as x, Value() as m])):
+                axes = _mean_axes(unstretched(m), x)
+                epsilon = _epsilon(deviation, c, axes)
+                last = axes == tuple(range(x.type.rank - len(axes), x.type.rank))
+                plain = x.type.blocked is None and x.type.dtype in FLOATS
+                if epsilon is not None and last and plain:
+                    return g(LayerNorm(axes[0], epsilon), x)
+    return None
+
+
+@rules.on(Mul)
+def layer_norm_scale(g: Graph, node: Node) -> Rewritten:
+    """mul(layer_norm(x), broadcast(s)) => layer_norm(x, s)"""
+    for y, s in _either_way(node):
+        match y:
+            case Value(Node(LayerNorm(axis=axis) as op, [x])) if read_once(g, y):
+                if _trails(s, y, axis):
+                    return g(op, x, _trailing(g, s, y, axis))
+    return None
+
+
+@rules.on(Add)
+def layer_norm_bias(g: Graph, node: Node) -> Rewritten:
+    """add(layer_norm(x, s), broadcast(b)) => layer_norm(x, s, b)"""
+    for y, b in _either_way(node):
+        match y:
+            case Value(Node(LayerNorm(axis=axis) as op, [x] | [x, _] as given)) if read_once(g, y):
+                if _trails(b, y, axis):
+                    scale = given[1] if len(given) > 1 else None
+                    return g(op, x, scale, _trailing(g, b, y, axis))
+    return None
+
+
+@rules.on(Mul)
+def gelu(g: Graph, node: Node) -> Rewritten:
+    """mul(mul(x, 0.5), add(erf(x / sqrt(2)), 1)) => gelu(x);  likewise with tanh of a cubic"""
+    for factors in _triples(node):
+        for half, x, share in permutations(factors):
+            if uniform(half) == 0.5 and read_once(g, share):
+                tanh = _share_is_tanh(share, x)
+                if tanh is not None:
+                    return g(Gelu(tanh), x)
+    return None
+
+
+@rules.on(Div, Mul)
+def hard_sigmoid(g: Graph, node: Node) -> Rewritten:
+    """div(clip(add(x, 3), 0, 6), 6) => hard_sigmoid(x, 1 / 6, 1 / 2)"""
+    line = _sixth(node)
+    x = line and _clipped_line(line)
+    return g(HardSigmoid(1 / 6, 0.5), x) if line and x and read_once(g, line) else None
+
+
+@rules.on(Div, Mul)
+def hard_swish(g: Graph, node: Node) -> Rewritten:
+    """mul(x, hard_sigmoid(x, 1 / 6, 1 / 2)) => hard_swish(x);
+    div(mul(x, clip(add(x, 3), 0, 6)), 6) => hard_swish(x)"""
+    product = _sixth(node)
+    if product is not None and product.producer and isinstance(product.producer.op, Mul):
+        for x, line in _either_way(product.producer):
+            if _clipped_line(line) is x and read_once(g, product):
+                return g(HardSwish(), x)
+    if isinstance(node.op, Mul):
+        for x, share in _either_way(node):
+            match share:
+                case Value(Node(HardSigmoid(alpha=a, beta=0.5), [y])) if (
+                    y is x and math.isclose(a, 1 / 6, rel_tol=1e-4)
+                ):  # fmt: skip
+                    return g(HardSwish(), x)
+    return None
+
+
+def _either_way(node: Node) -> list[tuple[Value, Value]]:
+    a, b = node.inputs
+    assert a is not None and b is not None
+    return [(a, b), (b, a)]
+
+
+def _quotients(node: Node) -> Iterator[tuple[Value, Value]]:
+    """Yield (x, y) for each way to see a node as x / y, y before it was stretched."""
+    a, b = node.inputs
+    assert a is not None and b is not None
+    if isinstance(node.op, Div):
+        yield a, unstretched(b)
+        return
+    for x, y in ((a, b), (b, a)):
+        match unstretched(y):
+            case Value(Node(Reciprocal(), [Value() as z])):
+                yield x, unstretched(z)
+            case Value(Node(Div(), [Value() as one, Value() as z])) if uniform(one) == 1:
+                yield x, unstretched(z)
+
+
+def _mean_axes(v: Value, x: Value) -> tuple[int, ...]:
+    """Return the axes if v is the mean of x along some, kept; else none."""
+    match v:
+        case Value(Node(ReduceMean(axes=axes, keepdims=True), [y])) if y is x:
+            return axes
+    return ()
+
+
+def _epsilon(deviation: Value, c: Value, axes: tuple[int, ...]) -> float | None:
+    """Return e if `deviation` is sqrt(mean(c c) + e) along these axes."""
+    total = _under_root(deviation)
+    match total:
+        case Value(Node(Add()) as node):
+            for variance, e in _either_way(node):
+                match variance:
+                    case Value(Node(ReduceMean(axes=kept, keepdims=True), [Value() as square])):
+                        if axes and kept == axes and _is_square(square, c):
+                            return uniform(e)
+    return None
+
+
+def _under_root(v: Value) -> Value | None:
+    match v:
+        case Value(Node(Sqrt(), [x])):
+            return x
+        case Value(Node(Pow(), [x, Value() as y])) if uniform(y) == 0.5:
+            return x
+    return None
+
+
+def _is_square(v: Value, x: Value) -> bool:
+    match v:
+        case Value(Node(Mul(), [a, b])):
+            return a is x and b is x
+        case Value(Node(Pow(), [a, Value() as y])):
+            return a is x and uniform(y) == 2
+    return False
+
+
+def _trails(v: Value, y: Value, axis: int) -> bool:
+    """Whether v is one element for each of the normalised axes of y, stretched over the others."""
+    source = unstretched(v).type
+    trailing = y.type.shape[axis:]
+    more = source.rank - len(trailing)
+    return more >= 0 and source.shape == (1,) * more + trailing
+
+
+def _trailing(g: Graph, v: Value, y: Value, axis: int) -> Value:
+    """Return what v, which `_trails`, stretches, in the shape of the normalised axes."""
+    source = unstretched(v)
+    shape = y.type.shape[axis:]
+    return source if source.type.shape == shape else g(Reshape(shape), source)
+
+
+def _triples(node: Node) -> Iterator[tuple[Value, Value, Value]]:
+    """Yield a product of three factors, however it is put together."""
+    for a, b in _either_way(node):
+        match b:
+            case Value(Node(Mul(), [Value() as c, Value() as d])):
+                yield a, c, d
+
+
+def _share_is_tanh(v: Value, x: Value) -> bool | None:
+    """Tell which form of 1 + the error function of x v is, if it is one."""
+    match v.producer:
+        case Node(Add()) as node:
+            for one, curve in _either_way(node):
+                match curve:
+                    case Value(Node(Erf(), [Value() as z])) if uniform(one) == 1:
+                        return False if _is_multiple(z, x, math.sqrt(0.5)) else None
+                    case Value(Node(Tanh(), [Value() as z])) if uniform(one) == 1:
+                        return True if _is_cubic(z, x) else None
+    return None
+
+
+def _is_cubic(v: Value, x: Value) -> bool:
+    """Whether v is sqrt(2 / pi) (x + 0.044715 x³)."""
+    match v.producer:
+        case Node(Mul()) as node:
+            for factor, total in _either_way(node):
+                if not _near(factor, math.sqrt(2 / math.pi)):
+                    continue
+                match total:
+                    case Value(Node(Add(), [a, Value() as b])) if a is x:
+                        return _is_cube_term(b, x)
+                    case Value(Node(Add(), [Value() as b, a])) if a is x:
+                        return _is_cube_term(b, x)
+    return False
+
+
+def _is_cube_term(v: Value, x: Value) -> bool:
+    match v.producer:
+        case Node(Mul()) as node:
+            for factor, cube in _either_way(node):
+                if _near(factor, 0.044715):
+                    return _is_cube(cube, x)
+    return False
+
+
+def _is_cube(v: Value, x: Value) -> bool:
+    match v.producer:
+        case Node(Pow(), [a, Value() as y]):
+            return a is x and uniform(y) == 3
+        case Node(Mul()) as node:
+            return any(a is x and _is_square(b, x) for a, b in _either_way(node))
+    return False
+
+
+def _is_multiple(v: Value, x: Value, factor: float) -> bool:
+    match v.producer:
+        case Node(Mul()) as node:
+            return any(a is x and _near(b, factor) for a, b in _either_way(node))
+        case Node(Div(), [a, Value() as b]):
+            return a is x and _near(b, 1 / factor)
+    return False
+
+
+def _sixth(node: Node) -> Value | None:
+    """Return v if the node is v / 6."""
+    a, b = node.inputs
+    assert a is not None and b is not None
+    if isinstance(node.op, Div):
+        return a if uniform(b) == 6 else None
+    return next((v for v, c in ((a, b), (b, a)) if _near(c, 1 / 6)), None)
+
+
+def _clipped_line(v: Value) -> Value | None:
+    """Return x if v is x + 3 limited to [0, 6]."""
+    match v:
+        case Value(Node(Clip(low=0, high=6), [Value(Node(Add()) as line)])):
+            return next((x for x, c in _either_way(line) if uniform(c) == 3), None)
+    return None
+
+
+def _near(v: Value, wanted: float) -> bool:
+    """Whether v is this number everywhere, as precisely as its type and writers of models are."""
+    value = uniform(v)
+    precision = {"f16": 1e-3, "bf16": 1e-2}.get(v.type.dtype, 1e-4)
+    return value is not None and math.isclose(value, wanted, rel_tol=precision)

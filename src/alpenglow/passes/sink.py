@@ -1,0 +1,235 @@
+"""Sinking: transposes, and reshapes about axes of extent 1, move down past what does not mind.
+
+Exporters from other layouts wrap each operator in a pair of transposes.  Moved downwards the
+second of one pair meets the first of the next, and simplification cancels them; what is left
+stands at the outputs.  A rule applies only if it does not increase the number of transposes: one
+operand at least is moved for this node alone, and the others carry the same transpose or are
+constants, which folding transposes.
+"""
+
+from __future__ import annotations
+
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Elementwise
+from alpenglow.ir.rewrite import Rewritten, Rules
+from alpenglow.ops.activation import Relu
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.reduction import Norm, Reduction
+from alpenglow.ops.softmax import Hardmax, LogSoftmax, Softmax
+from alpenglow.passes.constants import is_constant
+
+Perm = tuple[int, ...]
+
+rules = Rules()
+
+
+def sink(g: Graph) -> Graph:
+    """Move transposes and reshapes down as far as they go."""
+    while rules.apply(g):
+        pass
+    return g
+
+
+@rules.on(Elementwise, Relu)
+def past_elementwise(g: Graph, node: Node) -> Rewritten:
+    """f(transpose(a, p), transpose(b, p)) => transpose(f(a, b), p)"""
+    perm = _shared_perm(g, node)
+    if perm is None:
+        return None
+    return g(Transpose(perm), g(node.op, *[_untransposed(g, v, perm) for v in node.inputs]))
+
+
+@rules.on(Concat)
+def past_concat(g: Graph, node: Node) -> Rewritten:
+    """concat(transpose(a, p), transpose(b, p), axis) => transpose(concat(a, b, p[axis]), p)"""
+    perm = _shared_perm(g, node)
+    if perm is None or not isinstance(node.op, Concat):
+        return None
+    parts = [_untransposed(g, v, perm) for v in node.inputs]
+    return g(Transpose(perm), g(Concat(perm[node.op.axis]), *parts))
+
+
+@rules.on(Reduction, Norm)
+def past_reduction(g: Graph, node: Node) -> Rewritten:
+    """reduce(transpose(x, p), axes) => transpose(reduce(x, p[axes]), what p does to the rest)"""
+    found = _transposed(g, node)
+    if found is None or not isinstance(node.op, Reduction | Norm):
+        return None
+    x, perm = found
+    axes, keepdims = node.op.axes, node.op.keepdims
+    reduced = g(type(node.op)(tuple(sorted(perm[a] for a in axes)), keepdims), x)
+    if keepdims:
+        return g(Transpose(perm), reduced)
+    kept = [perm[i] for i in range(len(perm)) if i not in axes]
+    return g(Transpose(tuple(sorted(kept).index(p) for p in kept)), reduced)
+
+
+@rules.on(Softmax, LogSoftmax, Hardmax)
+def past_softmax(g: Graph, node: Node) -> Rewritten:
+    """softmax(transpose(x, p), axis) => transpose(softmax(x, p[axis]), p)"""
+    found = _transposed(g, node)
+    if found is None or not isinstance(node.op, Softmax | LogSoftmax | Hardmax):
+        return None
+    x, perm = found
+    return g(Transpose(perm), g(type(node.op)(perm[node.op.axis]), x))
+
+
+@rules.on(Pad)
+def past_pad(g: Graph, node: Node) -> Rewritten:
+    """pad(transpose(x, p), before, after) => transpose(pad(x, before[1/p], after[1/p]), p)"""
+    found = _transposed(g, node)
+    if found is None or not isinstance(node.op, Pad):
+        return None
+    x, perm = found
+    back, op = _inverse(perm), node.op
+    before = tuple(op.before[i] for i in back)
+    after = tuple(op.after[i] for i in back)
+    return g(Transpose(perm), g(Pad(before, after, op.mode, op.value), x))
+
+
+@rules.on(Slice)
+def past_slice(g: Graph, node: Node) -> Rewritten:
+    """slice(transpose(x, p), starts) => transpose(slice(x, starts[1/p]), p)"""
+    found = _transposed(g, node)
+    if found is None or not isinstance(node.op, Slice):
+        return None
+    x, perm = found
+    back, op = _inverse(perm), node.op
+    starts = tuple(op.starts[i] for i in back)
+    sizes = tuple(op.sizes[i] for i in back)
+    steps = tuple(op.steps[i] for i in back)
+    return g(Transpose(perm), g(Slice(starts, sizes, steps), x))
+
+
+@rules.on(Elementwise, Relu)
+def reshape_past_elementwise(g: Graph, node: Node) -> Rewritten:
+    """f(reshape(a, s), reshape(b, s)) => reshape(f(a, b), s)   where s differs by extents of 1"""
+    shape = _shared_shape(g, node)
+    if shape is None:
+        return None
+    inner = g(node.op, *[_reshaped_back(g, v, shape) for v in node.inputs])
+    return g(Reshape(node.output.type.shape), inner)
+
+
+def _transposed(g: Graph, node: Node) -> tuple[Value, Perm] | None:
+    """Return x and p if the only operand of a node is transpose(x, p), read nowhere else."""
+    match node.inputs:
+        case [Value(Node(Transpose(perm=perm), [Value() as x])) as v] if _only_for(g, v, node):
+            return (x, perm) if x.type.blocked is None else None
+    return None
+
+
+def _shared_perm(g: Graph, node: Node) -> Perm | None:
+    """Return the one permutation that all operands which are not constant carry."""
+    own = [
+        v.producer.op.perm for v in node.inputs
+        if v is not None and v.producer is not None and isinstance(v.producer.op, Transpose)
+        and _only_for(g, v, node) and not is_constant(v)
+    ]  # fmt: skip
+    if not own or not all(v is not None and _follows(v, own[0]) for v in node.inputs):
+        return None
+    return own[0]
+
+
+def _follows(v: Value, perm: Perm) -> bool:
+    """Whether v can be had untransposed without a transpose at run time."""
+    if is_constant(v):
+        return v.type.blocked is None
+    match v:
+        case Value(Node(Transpose(perm=p), [Value() as x])):
+            return p == perm and x.type.blocked is None
+        case Value(Node(Broadcast(), [Value() as s])):
+            return _free_to_move(_full(s, v), perm)
+    return False
+
+
+def _free_to_move(shape: tuple[Dim, ...], perm: Perm) -> bool:
+    """Whether undoing `perm` on this shape only moves axes of extent 1."""
+    moved = [i for i in _inverse(perm) if shape[i] != 1]
+    return moved == sorted(moved)
+
+
+def _untransposed(g: Graph, v: Value | None, perm: Perm) -> Value:
+    """Return what v, which `_follows`, is the transpose of."""
+    assert v is not None
+    back = _inverse(perm)
+    match v:
+        case Value(Node(Transpose(), [Value() as x])):
+            return x
+        case Value(Node(Broadcast(shape=shape), [Value() as s])):
+            full = _full(s, v)
+            target = Broadcast(tuple(shape[i] for i in back))
+            if all(d == 1 for d in full):
+                return g(target, s)
+            if _free_to_move(full, perm):
+                return g(target, g(Reshape(tuple(full[i] for i in back)), s))
+            wide = s if full == s.type.shape else g(Reshape(full), s)
+            return g(target, g(Transpose(back), wide))
+    return g(Transpose(back), v)
+
+
+def _shared_shape(g: Graph, node: Node) -> tuple[Dim, ...] | None:
+    """Return the shape that all operands had before a reshape that only moved extents of 1."""
+    own = [
+        x.type.shape for x, v in ((_before_reshape(v), v) for v in node.inputs)
+        if x is not None and v is not None and _only_for(g, v, node) and not is_constant(v)
+    ]  # fmt: skip
+    if not own:
+        return None
+    for v in node.inputs:
+        x = _before_reshape(v)
+        if x is not None and x.type.shape == own[0]:
+            continue
+        if v is None or not (is_constant(v) or _stretches_one(v)):
+            return None
+    return own[0]
+
+
+def _before_reshape(v: Value | None) -> Value | None:
+    match v:
+        case Value(Node(Reshape(shape=shape), [Value() as x])) if x.type.blocked is None:
+            return x if _wide(shape) == _wide(x.type.shape) else None
+    return None
+
+
+def _stretches_one(v: Value) -> bool:
+    match v:
+        case Value(Node(Broadcast(), [Value() as s])):
+            return all(d == 1 for d in s.type.shape)
+    return False
+
+
+def _reshaped_back(g: Graph, v: Value | None, shape: tuple[Dim, ...]) -> Value:
+    """Return v, an operand of a node with `_shared_shape`, in that shape."""
+    assert v is not None
+    x = _before_reshape(v)
+    if x is not None and x.type.shape == shape:
+        return x
+    match v:
+        case Value(Node(Broadcast(shape=outer), [Value() as s])):
+            full = _full(s, v)
+            if all(d == 1 for d in full):
+                return g(Broadcast(shape), s if s.type.rank <= len(shape) else g(Reshape(()), s))
+            extents = iter([d for d, o in zip(full, outer, strict=True) if o != 1])
+            small = tuple(1 if d == 1 else next(extents) for d in shape)
+            return g(Broadcast(shape), g(Reshape(small), s))
+    return g(Reshape(shape), v)
+
+
+def _wide(shape: tuple[Dim, ...]) -> list[Dim]:
+    return [d for d in shape if d != 1]
+
+
+def _full(source: Value, v: Value) -> tuple[Dim, ...]:
+    """Return the shape of a broadcast's source, with 1 for the axes that v has more."""
+    return (1,) * (v.type.rank - source.type.rank) + source.type.shape
+
+
+def _only_for(g: Graph, v: Value, node: Node) -> bool:
+    """Whether `node` alone reads v, be it more than once."""
+    return list(v.users) == [node] and not any(o is v for o in g.outputs.values())
+
+
+def _inverse(perm: Perm) -> Perm:
+    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
