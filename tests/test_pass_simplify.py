@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alpenglow.ir.text import parse_graph, print_graph
-from alpenglow.passes.simplify import simplify, rules
+from alpenglow.passes.simplify import rules, simplify
 from pass_cases import Case, cases, check_meaning, check_text, fired
 
 

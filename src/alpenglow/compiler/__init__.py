@@ -1,6 +1,7 @@
 """The pipeline from Graph to Artifact."""
 
 from alpenglow.compiler.options import Options
-from alpenglow.compiler.pipeline import STAGES, Pass, compile_graph
+from alpenglow.compiler.passes import Pass
+from alpenglow.compiler.pipeline import STAGES, compile_graph
 
 __all__ = ["STAGES", "Options", "Pass", "compile_graph"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from alpenglow.base.errors import ParseError
 
@@ -66,6 +65,9 @@ class Sym:
             return 0
         return Sym((((Ratio("%", self, _sym(other)),), 1),))
 
+    def __rmod__(self, other: Dim) -> Dim:
+        return Sym((((Ratio("%", _sym(other), self),), 1),))
+
     __radd__ = __add__
     __rmul__ = __mul__
 
@@ -87,7 +89,10 @@ def symbol(name: str) -> Sym:
 
 def product(dims: Sequence[Dim]) -> Dim:
     """Return the product of all `dims`; 1 for none."""
-    return reduce(lambda a, b: a * b, dims, 1)
+    total: Dim = 1
+    for d in dims:
+        total = total * d
+    return total
 
 
 def names(dim: Dim) -> set[str]:

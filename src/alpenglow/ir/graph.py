@@ -51,8 +51,10 @@ class Value:
         if not self._digest:
             data = np.ascontiguousarray(self.array)
             head = str(self.type).encode()
-            body = data.reshape(-1).view(np.uint8) if data.size else b""
-            self._digest = hashlib.sha256(head + b"\0" + bytes(memoryview(body))).hexdigest()
+            digest = hashlib.sha256(head + b"\0")
+            if data.size:
+                digest.update(data.reshape(-1).view(np.uint8).data)
+            self._digest = digest.hexdigest()
         return self._digest
 
     def __repr__(self) -> str:
@@ -101,7 +103,7 @@ def infer(
     regions: Sequence[Graph] = (),
     name: str = "",
 ) -> tuple[TensorType, ...]:
-    """Run the type rule of `op`; raise TypeRuleError, naming the node, if it does not allow this."""
+    """Run the type rule of `op`; raise TypeRuleError, naming the node, if it forbids this."""
     try:
         check_arity(op, len(types))
         required = op.operands[: len(types)]
@@ -110,7 +112,7 @@ def infer(
                 raise TypeRuleError(f"{op.name}: operand {operand} is missing")
         result = op.infer(*types, regions=regions) if regions else op.infer(*types)
     except AlpenglowError as error:
-        raise error.located(node=name)
+        raise error.located(node=name) from None
     return result if isinstance(result, tuple) else (result,)
 
 

@@ -27,7 +27,7 @@ from alpenglow.ir.types import NAMES as NAMES_OF
 from alpenglow.ir.vocabulary import NUMPY
 
 if TYPE_CHECKING:
-    from alpenglow.ir.graph import Graph, Value
+    pass
 
 Examples = Iterator[tuple[Any, ...]]
 """An operator, then for each operand a type as text, a NumPy array (a given value), or None."""
@@ -66,7 +66,7 @@ class Op:
 
     def attributes(self) -> Iterator[tuple[str, Any]]:
         """Yield the attributes that differ from their defaults, in order."""
-        for f in fields(self):
+        for f in fields(self):  # type: ignore[arg-type]  # subclasses are dataclasses
             if getattr(self, f.name) != f.default:
                 yield f.name, getattr(self, f.name)
 
@@ -113,11 +113,11 @@ class Elementwise(Primitive, kind=True):
     def reference(self, *xs: Array) -> Array:
         """Evaluate the formula; half precision is computed in f32 and rounded once."""
         wide = [x.astype(np.float32) if is_half(x.dtype) else x for x in xs]
+        out = self.infer(*[TensorType(NAMES_OF[x.dtype], x.shape) for x in xs])
+        assert isinstance(out, TensorType), "an elementwise operator has one result"
         with np.errstate(all="ignore"):
-            y = np.asarray(self.scalar(NUMPY, *wide))
-        types = [TensorType(NAMES_OF[x.dtype], x.shape) for x in xs]
-        out = self.infer(*types)
-        return np.broadcast_to(y.astype(out.numpy, copy=False), xs[0].shape)
+            y = np.asarray(self.scalar(NUMPY, *wide)).astype(out.numpy, copy=False)
+        return np.broadcast_to(y, xs[0].shape)
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:

@@ -84,7 +84,7 @@ def _alive(g: Graph, node: Node) -> bool:
 
 def _made_since(g: Graph, before: int) -> list[Node]:
     """Return the nodes appended after the graph had `before` nodes, newest first."""
-    made = []
+    made: list[Node] = []
     for node in reversed(g.nodes):
         if len(made) == len(g.nodes) - before:
             break

@@ -31,7 +31,7 @@ import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, ParseError
 from alpenglow.ir import dims
-from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array, TensorType
 
@@ -252,7 +252,7 @@ def _parse_node(
     try:
         node = g.add(op, [_operand(values, o, source) for o in operands], regions)
     except AlpenglowError as error:
-        raise error.located(node=line)
+        raise error.located(node=line) from None
     if [str(v.type) for v in node.results] != [str(TensorType.parse(t)) for _, t in results]:
         raise source.error(f"{op.name} infers {', '.join(str(v.type) for v in node.results)}", line)
     for v, (word, _) in zip(node.results, results, strict=True):

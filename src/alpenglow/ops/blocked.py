@@ -94,8 +94,8 @@ class ConvBlocked(Primitive):
     """Convolution without padding of x by weights from PackConv, into blocks of `lanes`.
 
     x is blocked, [N, C/lanes, …, lanes], or plain [N, C, …] with weights packed for one lane.
-    `channels` and `outputs` are the logical numbers of input and output channels.  With several groups each group fills its
-    blocks, in and out.
+    `channels` and `outputs` are the logical numbers of input and output channels.  With several
+    groups each group fills its blocks, in and out.
     """
 
     channels: Dim

@@ -34,7 +34,7 @@ NEAREST = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 
 
 class Interpolate(Primitive):
-    """Weighted sums along `axis`: out[a, i, b] = sum_t weights[i, t] · x[a, indices[i, t], b].
+    """Weighted sums along `axis`: out[a, i, b] = sum_t weights[t, i] · x[a, indices[t, i], b].
 
     The sum is made in f32 (f64 if x is) and rounded once to `dtype`; to an integer it is truncated
     and limited to the range.  Indices are clamped as in gather.  A blocked operand stays blocked
@@ -52,11 +52,11 @@ class Interpolate(Primitive):
         axis = normal_axis(self, self.axis, x.rank)
         if indices.shape != weights.shape:
             raise TypeRuleError(f"interpolate: indices {indices} do not fit weights {weights}")
-        if x.shape[axis] == 0 and indices.shape[0] != 0:
+        if x.shape[axis] == 0 and indices.shape[1] != 0:
             raise TypeRuleError(f"interpolate: {x} has nothing to read on axis {axis}")
         if self.dtype not in NUMBERS:
             raise TypeRuleError(f"interpolate: {self.dtype} is no type of numbers")
-        shape = tuple(indices.shape[0] if i == axis else d for i, d in enumerate(x.shape))
+        shape = tuple(indices.shape[1] if i == axis else d for i, d in enumerate(x.shape))
         return TensorType(self.dtype, shape, x.blocked if spatial(x, axis) else None)
 
     def reference(self, x: Array, indices: Array, weights: Array) -> Array:
@@ -64,18 +64,18 @@ class Interpolate(Primitive):
         at = clamped(indices, x.shape[self.axis])
         column = [-1 if i == self.axis % x.ndim else 1 for i in range(x.ndim)]
         shape = list(x.shape)
-        shape[self.axis] = indices.shape[0]
+        shape[self.axis] = indices.shape[1]
         total = np.zeros(shape, wide)
         with np.errstate(all="ignore"):
-            for t in range(indices.shape[1]):
-                part = np.take(x, at[:, t], axis=self.axis).astype(wide)
-                total += part * weights[:, t].astype(wide).reshape(column)
+            for place, weight in zip(at, weights, strict=True):
+                part = np.take(x, place, axis=self.axis).astype(wide)
+                total += part * weight.astype(wide).reshape(column)
         return narrowed(total, DTYPES[self.dtype])
 
     @classmethod
     def examples(cls) -> Examples:
-        at = np.array([[0, 1], [1, 2], [2, 9], [-1, 0]], np.int32)
-        share = np.array([[0.25, 0.75], [1, 0], [0.5, 0.5], [-0.5, 1.5]], np.float32)
+        at = np.array([[0, 1, 2, -1], [1, 2, 9, 0]], np.int32)
+        share = np.array([[0.25, 1, 0.5, -0.5], [0.75, 0, 0.5, 1.5]], np.float32)
         yield cls(1, "f32"), "f32[2,3]", at, share
         yield cls(0, "f32"), "f32[5,3]", at, share
         yield cls(2, "f32"), "f32[2,1,3,17]", at, share
@@ -141,10 +141,11 @@ class Resize(Composite):
         found = {a: axis_table(self, x.type, a) for a in range(x.type.rank)}
         tables = {a: table for a, table in found.items() if table is not None}
         dtype = x.type.dtype
-        # The axes that shrink most come first, so that the later ones have less to read.
-        order = sorted(tables, key=lambda a: len(tables[a][0]) / int(x.type.extents[a] or 1))
+        # What shrinks most comes first and leaves the others less to do; then inner before outer
+        # axes, since whole rows are read faster than scattered elements.
+        order = sorted(tables, key=lambda a: (len(tables[a][0]) / max(x.type.extents[a], 1), -a))
         for i, axis in enumerate(order):
-            indices, weights = tables[axis]
+            indices, _ = tables[axis]
             if (indices == x.type.extents[axis]).any():
                 # An index just past the end stands for what lies outside of the region.
                 after = tuple(int(a == axis) for a in range(x.type.rank))
@@ -154,7 +155,8 @@ class Resize(Composite):
                 continue
             between = dtype if dtype == "f64" else "f32"
             to = dtype if i == len(order) - 1 else between
-            x = b(Interpolate(axis, to), x, b.constant(indices), b.constant(weights))
+            given = (b.constant(table.T.copy()) for table in tables[axis])
+            x = b(Interpolate(axis, to), x, *given)
         return x
 
     @classmethod

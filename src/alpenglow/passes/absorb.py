@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
@@ -22,6 +24,7 @@ from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
 from alpenglow.ops.normalize import BatchNorm
 from alpenglow.ops.pooling import AveragePool, MaxPool
 from alpenglow.passes.constants import (
+    Along,
     along,
     is_constant,
     read_once,
@@ -69,6 +72,28 @@ def scale_of_result(g: Graph, node: Node) -> Rewritten:
         made = scaled(g, x, scale)
         if made is not None:
             return made
+    return None
+
+
+@rules.on(Neg)
+def neg_of_result(g: Graph, node: Node) -> Rewritten:
+    """neg(conv(x, w, b)) => conv(x, mul(w, -1), mul(b, -1))   and the like, as with other scales"""
+    t = node.output.type
+    minus = g.constant(np.asarray(-1, t.numpy)) if t.dtype in FLOATS else None
+    return minus and scaled(g, _operand(node, 0), Scale(Mul(), minus, None))
+
+
+@rules.on(Add)
+def shift_of_shift(g: Graph, node: Node) -> Rewritten:
+    """add(add(x, s), t) => add(x, add(s, t))   with s and t constant, along one axis"""
+    if node.output.type.dtype not in FLOATS:
+        return None
+    for y, t in with_constant(node):
+        match y.producer:
+            case Node(Add()) as inner if read_once(g, y):
+                for x, s in with_constant(inner):
+                    total = _combined(g, s, Scale(Add(), unstretched(t), None), along(t))
+                    return total and g(Add(), x, total)
     return None
 
 
@@ -122,11 +147,8 @@ def pad_of_conv(g: Graph, node: Node) -> Rewritten:
     """conv(pad(x, 0), w, b) => conv(x, w, b)   with more padding of its own"""
     match node:
         case Node(Conv() as op, [Value(Node(Pad(value=0) as pad, [Value() as x])), *rest]):
-            spatial = x.type.rank - 2
-            pads, strides, dilations = op.window(spatial)
-            more = _spatial_pads(pad, pads)
-            if more is not None:
-                return g(Conv(strides, more, dilations, op.group), x, *rest)
+            more = _spatial_pads(pad, op.pads or (0,) * (2 * (x.type.rank - 2)))
+            return g(replace(op, pads=more), x, *rest) if more is not None else None
     return None
 
 
@@ -176,6 +198,10 @@ def scaled(g: Graph, v: Value, scale: Scale) -> Value | None:
                 return g(op, x, _times(g, b, scale))
             if is_constant(a) and (x := scaled(g, b, scale)):
                 return g(op, _times(g, a, scale), x)
+        case Node(Mul()):
+            for x, c in with_constant(node):
+                product = _combined(g, c, scale, Along(scale.value, scale.axis))
+                return product and g(Mul(), x, product)
         case Node(Transpose(perm=perm) as op, [Value() as x]):
             inner = scaled(g, x, scale if scale.axis is None else scale.at(perm[scale.axis]))
             return inner and g(op, inner)
@@ -198,6 +224,14 @@ def _scaled_product(g: Graph, node: Node, scale: Scale) -> Value | None:
         left = _times(g, x, scale) if is_constant(x) else scaled(g, x, scale)
         return left and g(node.op, left, y)
     return None
+
+
+def _combined(g: Graph, v: Value, scale: Scale, other: Along | None) -> Value | None:
+    """Return the constant v combined with another, if both vary along one axis at most."""
+    own = along(v)
+    if own is None or other is None or (None not in (own.axis, other.axis) and own.axis != other.axis):
+        return None
+    return _times(g, v, replace(scale, axis=other.axis))
 
 
 def _scales(node: Node) -> list[tuple[Value, Scale]]:
@@ -274,6 +308,12 @@ def _beaten(op: MaxPool, x: Value, pads: tuple[int, ...]) -> bool:
         case Value(Node(Clip(low=low))):
             return inside and set(op.dilations) <= {1} and low >= 0
     return False
+
+
+def _operand(node: Node, i: int) -> Value:
+    v = node.inputs[i]
+    assert v is not None
+    return v
 
 
 def _producer(v: Value) -> Node:

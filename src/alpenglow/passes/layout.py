@@ -174,7 +174,7 @@ def _blocks(node: Node) -> Blocks | None:
 
 
 def _blocked(g: Graph, v: Value, blocks: Blocks, shape: tuple[Dim, ...]) -> Value | None:
-    """Return `v` in the given layout if that costs nothing: an unpack, or a constant's broadcast."""
+    """Return `v` in the given layout if that is free: an unpack, or a constant's broadcast."""
     match v:
         case Value(Node(Unpack(), [Value() as x])) if x.type.shape[-1] == blocks.lanes:
             return x

@@ -121,6 +121,22 @@ def reshape_broadcast(g: Graph, node: Node) -> Rewritten:
     return None
 
 
+@rules.on(Reshape)
+def transpose_between_reshapes(g: Graph, node: Node) -> Rewritten:
+    """reshape(transpose(reshape(x, merging axes), p), splitting them again) => transpose(x, q)"""
+    match node:
+        case Node(
+            _, [Value(Node(Transpose(perm=perm), [Value(Node(Reshape(), [Value() as x])) as y]))]
+        ):
+            groups = _merged(x.type.shape, y.type.shape)
+            if groups is None or x.type.blocked is not None:
+                return None
+            whole = tuple(axis for p in perm for axis in groups[p])
+            if tuple(x.type.shape[axis] for axis in whole) == node.output.type.shape:
+                return g(Transpose(whole), x)
+    return None
+
+
 @rules.on(Broadcast)
 def broadcast_broadcast(g: Graph, node: Node) -> Rewritten:
     """broadcast(broadcast(x, s), t) => broadcast(x, t)"""
@@ -266,6 +282,23 @@ def _axis(node: Node) -> int:
     """Return the axis of a concat, counted from the front."""
     assert isinstance(node.op, Concat)
     return node.op.axis % node.output.type.rank
+
+
+def _merged(shape: tuple[Dim, ...], onto: tuple[Dim, ...]) -> list[list[int]] | None:
+    """Return which neighbouring axes of `shape` make each of `onto`; None if some are split."""
+    groups: list[list[int]] = []
+    axis = 0
+    for extent in onto:
+        group: list[int] = []
+        made: Dim = 1
+        while made != extent or not group:
+            if axis == len(shape):
+                return None
+            group.append(axis)
+            made = made * shape[axis]
+            axis += 1
+        groups.append(group)
+    return groups if axis == len(shape) else None
 
 
 def _part_at(

@@ -112,6 +112,22 @@ def reshape_past_elementwise(g: Graph, node: Node) -> Rewritten:
     return g(Reshape(node.output.type.shape), inner)
 
 
+@rules.on(Pad)
+def reshape_past_pad(g: Graph, node: Node) -> Rewritten:
+    """pad(reshape(x, s), before, after) => reshape(pad(x))   where s differs by extents of 1"""
+    match node:
+        case Node(Pad() as op, [Value() as v]) if _only_for(g, v, node):
+            x = _before_reshape(v)
+            padded = {i for i, n in enumerate(zip(op.before, op.after, strict=True)) if any(n)}
+            if x is None or any(v.type.shape[i] == 1 for i in padded):
+                return None
+            before = _moved(op.before, v.type.shape, x.type.shape)
+            after = _moved(op.after, v.type.shape, x.type.shape)
+            inner = g(Pad(before, after, op.mode, op.value), x)
+            return g(Reshape(node.output.type.shape), inner)
+    return None
+
+
 def _transposed(g: Graph, node: Node) -> tuple[Value, Perm] | None:
     """Return x and p if the only operand of a node is transpose(x, p), read nowhere else."""
     match node.inputs:
@@ -215,6 +231,14 @@ def _reshaped_back(g: Graph, v: Value | None, shape: tuple[Dim, ...]) -> Value:
             small = tuple(1 if d == 1 else next(extents) for d in shape)
             return g(Broadcast(shape), g(Reshape(small), s))
     return g(Reshape(shape), v)
+
+
+def _moved(
+    amounts: tuple[int, ...], shape: tuple[Dim, ...], onto: tuple[Dim, ...]
+) -> tuple[int, ...]:
+    """Return amounts by axis of `shape` as amounts by axis of `onto`, 0 where its extent is 1."""
+    wide = iter([n for n, d in zip(amounts, shape, strict=True) if d != 1])
+    return tuple(0 if d == 1 else next(wide) for d in onto)
 
 
 def _wide(shape: tuple[Dim, ...]) -> list[Dim]:

@@ -40,7 +40,7 @@ class Memory:
             return np.empty(r.shape, r.type.numpy)
         size = r.type.numpy.itemsize
         begin, end = r.span()
-        assert 0 <= begin and end <= flat.nbytes, f"{r} leaves its buffer of {flat.nbytes} bytes"
+        assert begin >= 0 and end <= flat.nbytes, f"{r} leaves its buffer of {flat.nbytes} bytes"
         strides = tuple(s * size for s in r.strides)
         return np.ndarray(r.shape, r.type.numpy, flat, r.offset * size, strides)
 

@@ -36,12 +36,13 @@ def share(program: Program) -> Program:
                     or program.buffers[out.buffer].space != "arena"):  # fmt: skip
                 continue
             for position in sorted(in_place_operands(instr)):
-                r = ins[position]
-                if r is None or not _fits(program, r, out) or last[r.buffer] != k:
+                operand = ins[position]
+                if operand is None or last[operand.buffer] != k:
                     continue
-                if sum(x is not None and x.buffer == r.buffer for x in ins) == 1:
-                    taken[out.buffer] = r.buffer
-                    last[r.buffer] = last[out.buffer]
+                once = sum(x is not None and x.buffer == operand.buffer for x in ins) == 1
+                if once and _fits(program, operand, out):
+                    taken[out.buffer] = operand.buffer
+                    last[operand.buffer] = last[out.buffer]
                     break
             break
         body.append(replace(instr, ins=ins, outs=tuple(now(r) for r in instr.outs)))
@@ -68,7 +69,7 @@ def _aligned(body: Graph, v: Value) -> bool:
 
 
 def _fits(program: Program, r: Region, out: Region) -> bool:
-    dense = replace(whole(r.buffer, r.type))
+    dense = whole(r.buffer, r.type)
     return (
         program.buffers[r.buffer].space == "arena"
         and program.buffers[r.buffer].nbytes == program.buffers[out.buffer].nbytes

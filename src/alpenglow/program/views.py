@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType
@@ -47,16 +48,17 @@ def view(op: Op, x: Region) -> Region | None:
         case Broadcast(shape, blocked):
             t = TensorType(x.type.dtype, shape, blocked)
             lead = len(shape) - len(x.shape)
-            own = zip(x.strides, x.shape, shape[lead:], strict=True)
-            strides = (0,) * lead + tuple(0 if d == 1 != n else s for s, d, n in own)
+            own = zip(x.strides, x.shape, t.extents[lead:], strict=True)
+            strides = (0,) * lead + tuple(0 if n > d else s for s, d, n in own)
             return Region(x.buffer, t, x.offset, strides)
         case Slice(starts, sizes, steps):
-            assert all(isinstance(a, int) for a in (*starts, *sizes))
             t = x.type.with_shape(sizes)
+            first = [a for a in starts if isinstance(a, int)]
             if 0 in t.shape:
                 return Region(x.buffer, t, x.offset, row_major(t.extents))
-            offset = x.offset + sum(int(a) * s for a, s in zip(starts, x.strides, strict=True))  # type: ignore[arg-type]
-            return Region(x.buffer, t, offset, tuple(a * b for a, b in zip(x.strides, steps, strict=True)))
+            offset = x.offset + sum(a * s for a, s in zip(first, x.strides, strict=True))
+            strides = tuple(a * b for a, b in zip(x.strides, steps, strict=True))
+            return Region(x.buffer, t, offset, strides)
     return None
 
 
@@ -87,7 +89,7 @@ def reshaped(
             at = first
             continue
         group = old[first:at]
-        if any(a[1] != b[0] * b[1] for a, b in zip(group, group[1:], strict=False)):
+        if any(a[1] != b[0] * b[1] for a, b in pairwise(group)):
             return None
         inner = group[-1][1]
         out += [s * inner for s in row_major(tuple(pending))]

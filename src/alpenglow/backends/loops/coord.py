@@ -14,7 +14,7 @@ from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Lanes, Splat, fo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coord:
-    """`base + step * lane`; `vector` instead holds any other vector of i64 (base and step unused)."""
+    """`base + step * lane`; or any other vector of i64 in `vector`, base and step unused."""
 
     base: Expr
     step: int = 0

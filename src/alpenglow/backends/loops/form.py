@@ -394,7 +394,7 @@ def _elementwise(instr: Instr) -> bool:
 
 
 def merge_axes(windows: Sequence[Window]) -> None:
-    """See windows of one shape with as few axes as possible, merging what all step through alike."""
+    """See windows of one shape with few axes, merging those that all step through alike."""
     shape = windows[0].region.shape
     kept: list[int] = []  # the last old axis of each new one
     extents: list[int] = []

@@ -1,20 +1,23 @@
 """Loop forms of recurrent layers: sequences in parallel, the units of a step in vectors.
 
-A sequence keeps its state in local arrays, f32 for half precision, padded to whole vectors; the
-lanes of the padding hold numbers that nobody reads.  The product of the state with the recurrent
-weights runs along their rows, one broadcast element of the state at a time.
+A sequence keeps its state in local arrays, f32 for half precision.  The product of the state with
+the recurrent weights reads these row by row, as they lie in memory, several rows at a time, and
+adds up in a local array with an element a column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import HALVES, Loops, Sink, Source, push
-from alpenglow.kernel.expr import Buffer, Expr, Load
+from alpenglow.kernel.expr import Buffer, Const, Expr, Load
 from alpenglow.ops.recurrent import Activation, Gru, Lstm, Rnn, activate
+
+ROWS = 8
+"""How many rows of the weights are added to the sums at once."""
 
 
 @dataclass(frozen=True)
@@ -30,22 +33,21 @@ class Layer:
     def dtype(self) -> str:
         return "f32" if self.xw.type.dtype in HALVES else self.xw.type.dtype
 
-    def array(self) -> Buffer:
-        """Return a local array with an element a unit."""
-        lanes = self.k.lanes
-        return self.k.b.array(self.dtype, -(-self.units // lanes) * lanes)
+    def array(self, gates: int = 1) -> Buffer:
+        """Return a local array with an element a unit of each gate."""
+        return self.k.b.array(self.dtype, gates * self.units)
 
-    def each(self, body: Callable[[Coord], None]) -> None:
-        """Run `body` on all units, as many at a time as a vector has lanes."""
-        lanes = self.k.lanes
-        while lanes > self.units:
+    def each(self, body: Callable[[Coord], None], gates: int = 1) -> None:
+        """Run `body` on all units of some gates, as many at a time as a vector has lanes."""
+        lanes, count = self.k.lanes, gates * self.units
+        while lanes > count:
             lanes //= 2
-        full, rest = divmod(self.units, lanes)
+        full, rest = divmod(count, lanes)
         with self._width(lanes, None), self.k.b.loop(full) as i:
             body(Coord(i * lanes, 1, lanes))
         if rest:
-            ramp = Coord(coord(full * lanes).base, 1, lanes)
-            with self._width(lanes, ramp.compare("lt", self.units)):
+            ramp = Coord(Const(full * lanes), 1, lanes)
+            with self._width(lanes, ramp.compare("lt", count)):
                 body(ramp)
 
     @contextmanager
@@ -57,27 +59,43 @@ class Layer:
 
     def read(self, state: Buffer, u: Coord) -> Expr:
         """Return the elements of a local array for the units u."""
-        return self.k.b.let(Load(state, u.base, u.lanes))
+        return self.k.b.let(Load(state, u.base, u.lanes, self.k.mask_for(u.lanes)))
+
+    def gate(self, sums: Buffer, u: Coord, which: int) -> Expr:
+        """Return the elements of a local array for the units u of one gate."""
+        return self.read(sums, u + which * self.units)
 
     def write(self, state: Buffer, u: Coord, value: Expr) -> None:
-        self.k.b.store(state, u.base, value)
+        self.k.b.store(state, u.base, value, self.k.mask_for(u.lanes))
 
-    def copy(self, source: Buffer, target: Buffer) -> None:
-        self.each(lambda u: self.write(target, u, self.read(source, u)))
+    def begin(self, sums: Buffer, b: Coord, t: Coord, gates: int) -> None:
+        """Set the sums of the first gates to their part of xw."""
+        self.each(lambda u: self.write(sums, u, self.xw([t, b, u])), gates)
 
-    def gates(self, b: Coord, t: Coord, u: Coord, which: list[int]) -> list[Expr]:
-        """Return the elements of xw for some gates of the units u."""
-        return [self.xw([t, b, u + g * self.units]) for g in which]
+    def add_product(self, sums: Buffer, state: Buffer, first: int, gates: int) -> None:
+        """Add the state times the columns of r for some gates to their sums."""
+        full, rest = divmod(self.units, ROWS)
+        if full:
+            with self.k.b.loop(full) as i:
+                self._add_rows(sums, state, [i * ROWS + j for j in range(ROWS)], first, gates)
+        if rest:
+            last = [Const(full * ROWS + j) for j in range(rest)]
+            self._add_rows(sums, state, last, first, gates)
 
-    def products(self, state: Buffer, u: Coord, which: list[int]) -> list[Expr]:
-        """Return the state times the columns of r for some gates of the units u."""
+    def _add_rows(
+        self, sums: Buffer, state: Buffer, rows: Sequence[Expr], first: int, gates: int
+    ) -> None:
         k = self.k
-        sums = [k.accumulator(0, self.dtype) for _ in which]
-        with k.b.loop(self.units) as i:
-            one = k.b.let(Load(state, i))
-            for total, g in zip(sums, which, strict=True):
-                k.set(total, k.m.fma(self.r([coord(i), u + g * self.units]), one, total))
-        return list(sums)
+        factors = [k.b.let(Load(state, row)) for row in rows]
+
+        def columns(u: Coord) -> None:
+            at = u + first * self.units
+            total = self.read(sums, at)
+            for row, factor in zip(rows, factors, strict=True):
+                total = k.m.fma(self.r([row, at]), factor, total)
+            self.write(sums, at, total)
+
+        self.each(columns, gates)
 
 
 Step = Callable[[Coord, Coord], None]
@@ -139,7 +157,7 @@ def lstm(k: Loops, op: Lstm, ins: list[Source | None], outs: list[Sink]) -> None
     xw, r, h0, c0, peepholes, lengths = _operands(ins, 6)
     assert xw is not None and r is not None and h0 is not None and c0 is not None
     layer = Layer(k, xw, r, h0.shape[1])
-    h, c, fresh = layer.array(), layer.array(), layer.array()
+    h, c, sums = layer.array(), layer.array(), layer.array(4)
     f, g = (_function(k, a, op.clip) for a in op.activations[:2])
     last = _function(k, op.activations[2], 0.0)
 
@@ -148,20 +166,19 @@ def lstm(k: Loops, op: Lstm, ins: list[Source | None], outs: list[Sink]) -> None
 
     def step(b: Coord, t: Coord) -> None:
         def unit(u: Coord) -> None:
-            recurrent = layer.products(h, u, [0, 1, 2, 3])
-            given = layer.gates(b, t, u, [0, 1, 2, 3])
-            i, o, forget, cell = map(k.m.add, given, recurrent)
+            i, o, forget, cell = (layer.gate(sums, u, which) for which in range(4))
             before = layer.read(c, u)
             i = f(peep(i, 0, before, u))
             forget = k.m.sub(1.0, i) if op.couple else f(peep(forget, 2, before, u))
             after = k.m.add(k.m.mul(forget, before), k.m.mul(i, g(cell)))
             state = k.m.mul(f(peep(o, 1, after, u)), last(after))
             layer.write(c, u, after)
-            layer.write(fresh, u, state)
+            layer.write(h, u, state)
             outs[0].store([t, b, u], state)
 
+        layer.begin(sums, b, t, 4)
+        layer.add_product(sums, h, 0, 4)
         layer.each(unit)
-        layer.copy(fresh, h)
 
     scan(layer, op.reverse, lengths, [(h, h0, outs[1]), (c, c0, outs[2])], outs[0], step)
 
@@ -171,42 +188,33 @@ def gru(k: Loops, op: Gru, ins: list[Source | None], outs: list[Sink]) -> None:
     xw, r, h0, bias, lengths = _operands(ins, 5)
     assert xw is not None and r is not None and h0 is not None
     layer = Layer(k, xw, r, h0.shape[1])
-    h, fresh, scaled, update = (layer.array() for _ in range(4))
+    h, sums, scaled = layer.array(), layer.array(3), layer.array()
     f, g = (_function(k, a, op.clip) for a in op.activations)
 
     def emit(b: Coord, t: Coord, u: Coord, z: Expr, inner: Expr) -> None:
-        (given,) = layer.gates(b, t, u, [2])
-        new = k.m.mul(k.m.sub(1.0, z), g(k.m.add(given, inner)))
-        state = k.m.add(new, k.m.mul(z, layer.read(h, u)))
-        layer.write(fresh, u, state)
+        state = k.m.add(k.m.mul(k.m.sub(1.0, z), g(inner)), k.m.mul(z, layer.read(h, u)))
+        layer.write(h, u, state)
         outs[0].store([t, b, u], state)
 
     def reset_after(b: Coord, t: Coord) -> None:
         def unit(u: Coord) -> None:
-            assert bias is not None
-            *recurrent, hidden = layer.products(h, u, [0, 1, 2])
-            z, s = (f(k.m.add(x, y)) for x, y in
-                    zip(layer.gates(b, t, u, [0, 1]), recurrent, strict=True))  # fmt: skip
-            emit(b, t, u, z, k.m.mul(s, k.m.add(hidden, bias([u]))))
+            z, s = f(layer.gate(sums, u, 0)), f(layer.gate(sums, u, 1))
+            given = xw([t, b, u + 2 * layer.units])
+            emit(b, t, u, z, k.m.add(given, k.m.mul(s, layer.gate(sums, u, 2))))
 
+        assert bias is not None
+        layer.begin(sums, b, t, 2)
+        layer.each(lambda u: layer.write(sums, u + 2 * layer.units, bias([u])))
+        layer.add_product(sums, h, 0, 3)
         layer.each(unit)
-        layer.copy(fresh, h)
 
     def reset_before(b: Coord, t: Coord) -> None:
-        def prepare(u: Coord) -> None:
-            z, s = (f(k.m.add(x, y)) for x, y in
-                    zip(layer.gates(b, t, u, [0, 1]), layer.products(h, u, [0, 1]),
-                        strict=True))  # fmt: skip
-            layer.write(update, u, z)
-            layer.write(scaled, u, k.m.mul(s, layer.read(h, u)))
-
-        def finish(u: Coord) -> None:
-            (inner,) = layer.products(scaled, u, [2])
-            emit(b, t, u, layer.read(update, u), inner)
-
-        layer.each(prepare)
-        layer.each(finish)
-        layer.copy(fresh, h)
+        layer.begin(sums, b, t, 3)
+        layer.add_product(sums, h, 0, 2)
+        layer.each(lambda u: layer.write(
+            scaled, u, k.m.mul(f(layer.gate(sums, u, 1)), layer.read(h, u))))  # fmt: skip
+        layer.add_product(sums, scaled, 2, 1)
+        layer.each(lambda u: emit(b, t, u, f(layer.gate(sums, u, 0)), layer.gate(sums, u, 2)))
 
     step = reset_before if bias is None else reset_after
     scan(layer, op.reverse, lengths, [(h, h0, outs[1])], outs[0], step)
@@ -217,19 +225,18 @@ def rnn(k: Loops, op: Rnn, ins: list[Source | None], outs: list[Sink]) -> None:
     xw, r, h0, lengths = _operands(ins, 4)
     assert xw is not None and r is not None and h0 is not None
     layer = Layer(k, xw, r, h0.shape[1])
-    h, fresh = layer.array(), layer.array()
+    h, sums = layer.array(), layer.array()
     f = _function(k, op.activations[0], op.clip)
 
     def step(b: Coord, t: Coord) -> None:
         def unit(u: Coord) -> None:
-            (recurrent,) = layer.products(h, u, [0])
-            (given,) = layer.gates(b, t, u, [0])
-            state = f(k.m.add(given, recurrent))
-            layer.write(fresh, u, state)
+            state = f(layer.read(sums, u))
+            layer.write(h, u, state)
             outs[0].store([t, b, u], state)
 
+        layer.begin(sums, b, t, 1)
+        layer.add_product(sums, h, 0, 1)
         layer.each(unit)
-        layer.copy(fresh, h)
 
     scan(layer, op.reverse, lengths, [(h, h0, outs[1])], outs[0], step)
 

@@ -19,10 +19,10 @@ def interpolate(k: Loops, op: Interpolate, ins: list[Source | None], at: list[Co
     axis = op.axis % len(x.shape)
     wide = "f64" if x.type.dtype == "f64" else "f32"
     total = k.accumulator(0, wide)
-    with k.loop(indices.shape[1]) as tap:
-        place = clamped(k, indices([at[axis], tap]), x.shape[axis])
+    with k.loop(indices.shape[0]) as tap:
+        place = clamped(k, indices([tap, at[axis]]), x.shape[axis])
         element = k.m.cast(x([*at[:axis], place, *at[axis + 1 :]]), wide)
-        weight = k.m.cast(weights([at[axis], tap]), wide)
+        weight = k.m.cast(weights([tap, at[axis]]), wide)
         k.set(total, k.m.add(total, k.m.mul(element, weight)))
     return narrowed(k, total, op.dtype)
 

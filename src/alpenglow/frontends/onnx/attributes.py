@@ -15,7 +15,7 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.ir.dims import Dim, symbol
 from alpenglow.ir.types import NAMES, Array, TensorType
 
-_ELEMENTS = {
+_ELEMENTS: dict[int, str] = {
     onnx.TensorProto.BOOL: "bool",
     onnx.TensorProto.INT8: "i8",
     onnx.TensorProto.INT16: "i16",

@@ -17,7 +17,12 @@ import onnx
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.evaluate import apply
 from alpenglow.frontends.onnx import contents, table
-from alpenglow.frontends.onnx.attributes import attribute_value, identifier, tensor_array, tensor_type
+from alpenglow.frontends.onnx.attributes import (
+    attribute_value,
+    identifier,
+    tensor_array,
+    tensor_type,
+)
 from alpenglow.frontends.onnx.reader import read
 from alpenglow.frontends.onnx.table import Site
 from alpenglow.ir.dims import Sym
@@ -37,7 +42,7 @@ def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Gra
     try:
         return Importer(proto, folder).graph(dict(shapes or {}))
     except AlpenglowError as error:
-        raise error.located(file=file)
+        raise error.located(file=file) from None
 
 
 class Importer:
@@ -116,7 +121,7 @@ class Importer:
         try:
             made = convert(site)
         except AlpenglowError as error:
-            raise error.located(node=label(node))
+            raise error.located(node=label(node)) from None
         results = [made] if isinstance(made, Value) else list(made)
         fresh = list(self.g.nodes)[before:] if len(self.g.nodes) > before else []
         folded = self._settle(fresh)
@@ -136,7 +141,7 @@ class Importer:
         return self.known[v]
 
     def _settle(self, fresh: list[Node]) -> dict[Value, Value]:
-        """Find the contents of what `fresh` nodes made; return constants for what is all numbers."""
+        """Find the contents of what `fresh` nodes made; return constants for those all numbers."""
         folded: dict[Value, Value] = {}
         for node in fresh:
             inputs = [folded.get(v, v) if v is not None else None for v in node.inputs]

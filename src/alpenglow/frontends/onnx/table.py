@@ -104,7 +104,7 @@ class Site:
         return self.inputs[i] if i < len(self.inputs) else None
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return an attribute as a Python value (strings as str, lists as tuples, tensors as arrays)."""
+        """Return an attribute: strings as str, lists as tuples, tensors as arrays."""
         return self.attributes.get(name, default)
 
     def needed(self, name: str) -> Any:
@@ -129,7 +129,7 @@ class Site:
         return tuple(known.reshape(-1).tolist())
 
     def ints(self, i: int) -> tuple[int, ...]:
-        """Return the elements of integer operand i; raise UnsupportedError if any is not a number."""
+        """Return the elements of integer operand i; raise UnsupportedError if any is open."""
         found = self.dims(i)
         if not all(isinstance(d, int) for d in found):
             raise UnsupportedError(

@@ -14,7 +14,7 @@ from alpenglow.ops.blocked import ConvBlocked
 
 def conv_blocked(k: Frame, op: ConvBlocked, target: Target) -> None:
     """Build the loops: parallel over images, panels of outputs, rows and tiles of a row."""
-    x, w = k.inputs[:2]
+    w = k.inputs[1]
     if _pointwise(op, w.region.shape):
         _merge_rows(k)
     panels, in_blocks, *taps, in_lanes, width = w.region.shape

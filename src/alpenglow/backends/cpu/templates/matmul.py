@@ -69,12 +69,12 @@ def _pack(
     ragged = columns % width != 0
     if across == 1 or down != 1:
         with k.b.loop(inner) as i:
-            for j in range(0, width, lanes):
-                ramp = Coord(first + j, 1, lanes)
+            for column in range(0, width, lanes):
+                ramp = Coord(first + column, 1, lanes)
                 mask = k.b.let(ramp.compare("lt", columns)) if ragged else None
-                at = Coord(base + i * down + j * across, across, lanes)
+                at = Coord(base + i * down + column * across, across, lanes)
                 address = at.base if across == 1 else at.expr()
-                k.b.store(scratch, i * width + j, Load(y.buffer, address, lanes, mask))
+                k.b.store(scratch, i * width + column, Load(y.buffer, address, lanes, mask))
         return
     # y is transposed in memory: read along its columns, write across the panel.
     with k.b.loop(width) as j:
@@ -100,7 +100,7 @@ class _Product:
 
     def tile(self, height: int, lead: list[Coord], start: Expr, column: Expr, at_w: Expr) -> None:
         """Compute `height` rows from `start` on, for the panel of columns from `column` on."""
-        k, b = self.k, self.k.b
+        b = self.k.b
         down, across = self.x.region.strides[-2:]
         origin = b.let(self.x.address([*lead, coord(start), coord(0)]).base)
         tile = Tile(b, height, self.cols, self.lanes)

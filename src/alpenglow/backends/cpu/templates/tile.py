@@ -21,7 +21,7 @@ UNROLL = 4
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """`count` tiles cover a row of elements: the first `larger` have `rows` + 1, the rest `rows`."""
+    """`count` tiles cover a row: the first `larger` have `rows` + 1 elements, the rest `rows`."""
 
     count: int
     rows: int
