@@ -204,3 +204,11 @@ def test_scales_that_do_not_fit_are_reported() -> None:
 
     with pytest.raises(ModelError, match="positive"):
         load(model)
+
+
+def test_an_open_batch_does_not_hinder_lowering() -> None:
+    g = Graph()
+    x = g.input("x", "f32[N,2,3,4]")
+    op = Resize((*x.type.shape[:2], 6, 8), mode="linear")
+
+    assert str(op.lower(g, x).type) == "f32[N,2,6,8]"

@@ -38,7 +38,7 @@ class Writer:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     weights: list[onnx.TensorProto] = field(default_factory=list)
 
-    def node(self, op: str, operands: Sequence[str], result: str, **attributes: object) -> str:
+    def node(self, op: str, operands: Sequence[str], result: str, **attributes: Any) -> str:
         made = helper.make_node(op, list(operands), [result], name=result, **attributes)
         self.nodes.append(made)
         return result

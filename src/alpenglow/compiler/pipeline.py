@@ -19,9 +19,14 @@ from alpenglow.compiler.passes import Facts, Pass
 from alpenglow.compiler.validate import Validator
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
+from alpenglow.passes.absorb import absorb
+from alpenglow.passes.cse import cse
 from alpenglow.passes.fold import fold
 from alpenglow.passes.fuse import fuse
 from alpenglow.passes.lower import lower
+from alpenglow.passes.recover import recover
+from alpenglow.passes.simplify import simplify
+from alpenglow.passes.sink import sink
 from alpenglow.program import Program, eliminate_copies, mark_lifetimes, plan, schedule, share
 
 
@@ -35,8 +40,18 @@ def facts(*names: str) -> Facts:
 
 STAGES: tuple[Pass, ...] = (
     Pass("fold", _graph_pass(fold), "what is constant is computed now"),
+    Pass("simplify", _graph_pass(simplify), "algebra on the model as written"),
+    Pass("recover", _graph_pass(recover), "decomposed LayerNorm, GELU and softmax become one again"),
+    Pass("absorb", _graph_pass(absorb), "scales, shifts and pads join convolution and matmul"),
+    Pass("sink", _graph_pass(sink), "transposes move down until they meet and cancel"),
     Pass("lower", _graph_pass(lower), "composites become primitives",
          makes=facts("primitive")),
+    Pass("tidy", _graph_pass(simplify), "algebra on what lowering exposed",
+         needs=facts("primitive")),
+    Pass("settle", _graph_pass(fold), "scaled weights and what else became constant",
+         needs=facts("primitive")),
+    Pass("merge", _graph_pass(cse), "equal nodes become one",
+         needs=facts("primitive")),
     Pass("layout", lambda g, t: backend_for(t).layout(g, t), "blocked tensors, packed weights",
          needs=facts("primitive")),
     Pass("prepare", _graph_pass(fold), "weights are packed: folding again"),
@@ -56,8 +71,17 @@ STAGES: tuple[Pass, ...] = (
 )  # fmt: skip
 
 ORDER: tuple[tuple[str, str, str], ...] = (
-    ("fold", "lower", "what is constant need not be lowered"),
-    ("lower", "layout", "layouts are chosen for primitives"),
+    ("fold", "simplify", "rules look for constants"),
+    ("simplify", "recover", "a pattern stands in its simplest form"),
+    ("recover", "absorb", "a scale inside a pattern belongs to the pattern"),
+    ("absorb", "sink", "a bias that has joined its convolution stops no transpose"),
+    ("sink", "lower", "rules on composites fire only while there are composites"),
+    ("lower", "tidy", "what lowering made is simplified"),
+    ("absorb", "settle", "absorbed scales are work on constants"),
+    ("tidy", "settle", "simplified nodes leave less to compute"),
+    ("settle", "merge", "equal constants make nodes equal"),
+    ("settle", "layout", "only constant weights are packed"),
+    ("merge", "layout", "layouts are chosen once for each value"),
     ("layout", "prepare", "packing weights is work on constants"),
     ("prepare", "fuse", "packed weights are operands, not producers"),
     ("fuse", "schedule", "an instruction is a fused node"),

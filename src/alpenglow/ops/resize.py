@@ -143,10 +143,11 @@ class Resize(Composite):
         dtype = x.type.dtype
         # What shrinks most comes first and leaves the others less to do; then inner before outer
         # axes, since whole rows are read faster than scattered elements.
-        order = sorted(tables, key=lambda a: (len(tables[a][0]) / max(x.type.extents[a], 1), -a))
+        extents = {a: d for a in tables if isinstance(d := x.type.shape[a], int)}
+        order = sorted(tables, key=lambda a: (len(tables[a][0]) / max(extents[a], 1), -a))
         for i, axis in enumerate(order):
             indices, _ = tables[axis]
-            if (indices == x.type.extents[axis]).any():
+            if (indices == extents[axis]).any():
                 # An index just past the end stands for what lies outside of the region.
                 after = tuple(int(a == axis) for a in range(x.type.rank))
                 x = b(Pad((0,) * x.type.rank, after, value=self.extrapolation), x)

@@ -92,7 +92,7 @@ def shift_of_shift(g: Graph, node: Node) -> Rewritten:
         match y.producer:
             case Node(Add()) as inner if read_once(g, y):
                 for x, s in with_constant(inner):
-                    total = _combined(g, s, Scale(Add(), unstretched(t), None), along(t))
+                    total = _combined(g, s, Add(), along(t))
                     return total and g(Add(), x, total)
     return None
 
@@ -200,7 +200,7 @@ def scaled(g: Graph, v: Value, scale: Scale) -> Value | None:
                 return g(op, _times(g, a, scale), x)
         case Node(Mul()):
             for x, c in with_constant(node):
-                product = _combined(g, c, scale, Along(scale.value, scale.axis))
+                product = _combined(g, c, scale.op, Along(scale.value, scale.axis))
                 return product and g(Mul(), x, product)
         case Node(Transpose(perm=perm) as op, [Value() as x]):
             inner = scaled(g, x, scale if scale.axis is None else scale.at(perm[scale.axis]))
@@ -226,12 +226,12 @@ def _scaled_product(g: Graph, node: Node, scale: Scale) -> Value | None:
     return None
 
 
-def _combined(g: Graph, v: Value, scale: Scale, other: Along | None) -> Value | None:
-    """Return the constant v combined with another, if both vary along one axis at most."""
+def _combined(g: Graph, v: Value, op: Op, other: Along | None) -> Value | None:
+    """Return op(v, other), both constants, if together they vary along one axis at most."""
     own = along(v)
-    if own is None or other is None or (None not in (own.axis, other.axis) and own.axis != other.axis):
+    if own is None or other is None or len({own.axis, other.axis} - {None}) > 1:
         return None
-    return _times(g, v, replace(scale, axis=other.axis))
+    return _times(g, v, Scale(op, other.value, other.axis))
 
 
 def _scales(node: Node) -> list[tuple[Value, Scale]]:

@@ -1,18 +1,19 @@
 """Simplification: nodes that do nothing, undo each other, or can be said in fewer.
 
-The rules stand in two files by what they are about, arithmetic (`identities`) and the movement of
-elements (`rearrange`).  Every rule is exact but for the sign of zeros, and holds for NaN and
-infinities.  The pass applies to models as imported as well as to primitives and blocked tensors.
+The rules stand in files by what they are about: arithmetic (`identities`), the movement of
+elements (`rearrange`), quantisation there and back (`roundtrips`).  Every rule is exact but for
+the sign of zeros, and holds for NaN and infinities.  The pass applies to models as imported as
+well as to primitives and blocked tensors.
 """
 
 from __future__ import annotations
 
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.rewrite import Rules
-from alpenglow.passes import identities, rearrange
+from alpenglow.passes import identities, rearrange, roundtrips
 
 rules = Rules()
-for part in (identities.rules, rearrange.rules):
+for part in (identities.rules, rearrange.rules, roundtrips.rules):
     for root, group in part.by_root.items():
         for rule in group:
             rules.on(root)(rule)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from alpenglow.backends import loops
 from alpenglow.backends.cpu.templates.conv import conv_blocked
+from alpenglow.backends.cpu.templates.depthwise import depthwise_blocked
 from alpenglow.backends.cpu.templates.matmul import fits_scratch, mat_mul, mat_mul_packed
 from alpenglow.backends.loops.form import Frame, heavy_node
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Kernel
-from alpenglow.ops.blocked import ConvBlocked, MatMulPacked
+from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked, MatMulPacked
 from alpenglow.ops.contraction import MatMul
 from alpenglow.program import Instr
 
-TILED = (ConvBlocked, MatMulPacked, MatMul)
+TILED = (ConvBlocked, DepthwiseBlocked, MatMulPacked, MatMul)
 
 
 def compiles(op: Op) -> bool:
     """Whether there is a template or a loop form for `op`."""
-    return isinstance(op, ConvBlocked | MatMulPacked) or loops.has_form(op)
+    return isinstance(op, ConvBlocked | DepthwiseBlocked | MatMulPacked) or loops.has_form(op)
 
 
 def kernel_for(instr: Instr, target: Target) -> Kernel:
@@ -29,6 +30,8 @@ def kernel_for(instr: Instr, target: Target) -> Kernel:
         match heavy:
             case ConvBlocked():
                 conv_blocked(frame, heavy, target)
+            case DepthwiseBlocked():
+                depthwise_blocked(frame, heavy, target)
             case MatMulPacked():
                 mat_mul_packed(frame, heavy, target)
             case MatMul():

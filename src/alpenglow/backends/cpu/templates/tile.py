@@ -35,11 +35,14 @@ class Tiles:
             yield self.larger, self.count, self.rows
 
 
-def split_rows(extent: int, cols: int, target: Target) -> Tiles:
-    """Split `extent` rows into tiles of nearly equal height that fit into the registers."""
+def split_rows(extent: int, cols: int, target: Target, limit: int = 64) -> Tiles:
+    """Split `extent` rows into tiles of nearly equal height that fit into the registers.
+
+    No tile is higher than `limit`.
+    """
     # One register holds each of the weights; the broadcast comes from memory where it can.
     spare = 0 if target.registers >= 32 else 1
-    most = max(1, (target.registers - cols - spare) // cols)
+    most = min(limit, max(1, (target.registers - cols - spare) // cols))
     count = -(-extent // most)
     rows, larger = divmod(extent, count)
     return Tiles(count, rows, larger)
