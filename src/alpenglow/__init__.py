@@ -6,7 +6,7 @@
 """
 
 from alpenglow import ops
-from alpenglow.base import errors
+from alpenglow.base import errors, extensions
 from alpenglow.compiler import Options, Pass
 from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph
@@ -29,3 +29,6 @@ __all__ = [
     "load",
     "ops",
 ]
+
+# Last, so that what is imported here finds a whole package.
+extensions.brought("alpenglow.extensions")

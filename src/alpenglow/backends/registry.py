@@ -3,19 +3,15 @@ point group ``alpenglow.backends``, each entry a class without arguments."""
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.metadata import entry_points
-
 from alpenglow.backends.api import Backend
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.extensions import brought
 from alpenglow.ir.target import Target
 
 
-@cache
 def backends() -> tuple[Backend, ...]:
-    """Return all backends that are installed."""
-    found = entry_points(group="alpenglow.backends")
-    return tuple(e.load()() for e in sorted(found, key=lambda e: e.name))
+    """Return all backends that are installed, in order of their entry points' names."""
+    return tuple(brought("alpenglow.backends").values())
 
 
 def backend_for(target: Target) -> Backend:

@@ -1,5 +1,5 @@
 """From model files to graphs.  Each format has a folder with its own tables."""
 
-from alpenglow.frontends.onnx import load
+from alpenglow.frontends.registry import FrontEnd, load
 
-__all__ = ["load"]
+__all__ = ["FrontEnd", "load"]

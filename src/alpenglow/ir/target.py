@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 
 from alpenglow.base.errors import OptionError
+from alpenglow.base.extensions import brought, entries
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,12 @@ class Target:
         """Return the target that `text` names.
 
         "cpu" is this host, "interpreter" runs plain NumPy; otherwise a level of an architecture
-        (`LEVELS`), with any number of its `EXTRAS` behind it: "x86-64-v4+avx512vnni".
+        (`LEVELS`), with any number of its `EXTRAS` behind it: "x86-64-v4+avx512vnni"; or a name
+        that another distribution brings (entry point group ``alpenglow.targets``).
         """
         name, *extras = text.strip().lower().split("+")
         if name not in ("cpu", "interpreter", *LEVELS):
-            raise _unknown("target", text, ("cpu", "interpreter", *LEVELS))
+            return _brought(text, name, extras)
         if name not in LEVELS and extras:
             raise OptionError(
                 f"target '{text}': '{name}' takes no features",
@@ -159,6 +161,18 @@ _IMPLIED = {
     "sve": ("fullfp16",),
     "zvfh": ("v",),
 }
+
+
+def _brought(text: str, name: str, extras: list[str]) -> Target:
+    """Return a target that another distribution brings."""
+    if name not in entries("alpenglow.targets"):
+        known = ("cpu", "interpreter", *LEVELS, *entries("alpenglow.targets"))
+        raise _unknown("target", text, known)
+    target = brought("alpenglow.targets")[name](*extras)
+    assert isinstance(target, Target) and target.name.split("+")[0] == name, (
+        f"the target brought as '{name}' is {target!r}"
+    )
+    return target
 
 
 def _at_level(name: str, extras: list[str]) -> Target:

@@ -1,0 +1,53 @@
+"""Finding the front end for a model.  Ours and third parties' come through the same door: the entry
+point group ``alpenglow.frontends``, each entry a class without arguments or an object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from alpenglow.base.errors import ModelError
+from alpenglow.base.extensions import brought
+from alpenglow.ir.graph import Graph
+
+
+class FrontEnd(Protocol):
+    """What reads models of one format."""
+
+    @property
+    def name(self) -> str:
+        """The name of the format, as messages give it."""
+        ...
+
+    def accepts(self, model: object) -> bool:
+        """Whether `model` (a path, bytes or an object) is of this format, by a first look."""
+        ...
+
+    def load(self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+        """Return the graph of a model; `shapes` binds open extents by input name."""
+        ...
+
+
+def frontends() -> tuple[FrontEnd, ...]:
+    """Return all front ends that are installed, in order of their entry points' names."""
+    return tuple(brought("alpenglow.frontends").values())
+
+
+def load(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+    """Read a model of any known format and return its graph.
+
+    `model` is a path, the bytes of a file, or an object that a front end knows.  `shapes` binds
+    open extents of inputs by input name.  Raises ModelError if the model is damaged or of no known
+    format, UnsupportedError if it uses what is not there.
+    """
+    for frontend in frontends():
+        if frontend.accepts(model):
+            return frontend.load(model, shapes)
+    known = ", ".join(f.name for f in frontends()) or "none"
+    if not isinstance(model, str | Path):
+        what = f"{len(model)} bytes" if isinstance(model, bytes) else f"a {type(model).__name__}"
+        raise ModelError(f"the model, {what}, is of no known format; formats known: {known}")
+    if not Path(model).is_file():
+        raise ModelError("cannot read the model: there is no such file", file=str(model))
+    raise ModelError(f"the model is of no known format; formats known: {known}", file=str(model))
