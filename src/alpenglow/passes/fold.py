@@ -13,7 +13,7 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import Array
 from alpenglow.ops.movement import Broadcast
 
-GROWTH = 1 << 16
+GROWTH = 1 << 20
 """Results of at most this many bytes are folded however small their operands are."""
 
 

@@ -6,7 +6,7 @@ from alpenglow.backends import loops
 from alpenglow.backends.cpu.templates.conv import conv_blocked
 from alpenglow.backends.cpu.templates.depthwise import depthwise_blocked
 from alpenglow.backends.cpu.templates.matmul import fits_scratch, mat_mul, mat_mul_packed
-from alpenglow.backends.loops.form import Frame, heavy_node
+from alpenglow.backends.loops.instruction import Frame, heavy_node
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Kernel

@@ -12,7 +12,8 @@ from alpenglow.backends.loops import (
     reduction,
     resize,
 )
-from alpenglow.backends.loops.form import build, has_form
+from alpenglow.backends.loops.form import has_form
+from alpenglow.backends.loops.instruction import build
 
 __all__ = [
     "build",

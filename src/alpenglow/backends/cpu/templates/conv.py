@@ -6,7 +6,7 @@ import math
 
 from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, dispatch, split_rows
 from alpenglow.backends.loops.coord import Coord, coord
-from alpenglow.backends.loops.form import Frame
+from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Const, Expr, Load
 from alpenglow.ops.blocked import ConvBlocked

@@ -6,7 +6,7 @@ from itertools import product
 
 from alpenglow.backends.cpu.templates.tile import dispatch, split_rows
 from alpenglow.backends.loops.coord import Coord, coord
-from alpenglow.backends.loops.form import Frame
+from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Const, Expr, Fma, Load
 from alpenglow.ops.blocked import DepthwiseBlocked

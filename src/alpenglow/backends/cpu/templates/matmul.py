@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, dispatch, split_rows
 from alpenglow.backends.loops.coord import Coord, coord
-from alpenglow.backends.loops.form import Frame, Window
+from alpenglow.backends.loops.form import Window
+from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Buffer, Const, Expr, Load
 from alpenglow.ops.blocked import MatMulPacked

@@ -1,0 +1,209 @@
+"""From an instruction to its kernel: the loops over its result, and what templates see of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from alpenglow.backends.loops.coord import Coord, coord
+from alpenglow.backends.loops.form import PULLS, PUSHES, Loops, Sink, Source, Window
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Elementwise
+from alpenglow.kernel.build import Builder
+from alpenglow.kernel.expr import Const, Expr
+from alpenglow.ops.movement import Broadcast
+from alpenglow.program.instr import Instr, Region
+
+
+class Frame:
+    """An instruction as a template of a backend sees it.
+
+    `inputs` holds the operands of its one heavy part, then those of what follows it; `out` is the
+    result, written through `sink`, which computes what follows.
+    """
+
+    def __init__(self, name: str, instr: Instr, lanes: int) -> None:
+        self.b = Builder(name)
+        self.loops = Loops(self.b, lanes, _small(instr))
+        (result,) = instr.outs
+        self.out = Window(self.b.buffer("y0", result.type.dtype, True), result)
+        windows = [
+            None if r is None else Window(self.b.buffer(f"x{i}", r.type.dtype), r)
+            for i, r in enumerate(instr.ins)
+        ]
+        self.inputs = [w for w in windows if w is not None]
+        self.op = instr.op
+        self._body = instr.body
+        self._leaves: dict[Value, Window] = {}
+        if instr.body is not None:
+            heavy = heavy_node(instr.body)
+            assert heavy is not None, "a template implements a heavy part"
+            self.op = heavy.op
+            self._heavy = heavy.output
+            own = dict(zip(instr.body.inputs.values(), windows, strict=True))
+            self.inputs = [w for v in heavy.inputs if v is not None and (w := own[v]) is not None]
+            # What follows the heavy part sees its operands through windows of their own.
+            self._leaves = {
+                v: Window(w.buffer, w.region)
+                for v, w in own.items()
+                if w is not None and (v not in heavy.inputs or set(v.users) - {heavy})
+            }
+            self.inputs += self._leaves.values()
+        self.sink = Sink(self.loops, self.out, self._finish)
+
+    def _finish(self, value: Expr, at: list[Coord]) -> Expr:
+        if self._body is None:
+            return value
+        leaves = {v: Source(w.region.type, _loader(self.loops, w)) for v, w in self._leaves.items()}
+        leaves[self._heavy] = Source(self.out.region.type, lambda _: value)
+        (result,) = self._body.outputs.values()
+        return self.loops.pulled(result, at, leaves)
+
+
+def build(name: str, instr: Instr, lanes: int) -> Builder:
+    """Return the kernel of an instruction, as loops.
+
+    Raises UnsupportedError if an operator in it has no form.
+    """
+    b = Builder(name)
+    outs = [Window(b.buffer(f"y{i}", r.type.dtype, True), r) for i, r in enumerate(instr.outs)]
+    ins = [None if r is None else Window(b.buffer(f"x{i}", r.type.dtype), r)
+           for i, r in enumerate(instr.ins)]  # fmt: skip
+    k = Loops(b, lanes, _small(instr))
+    if _elementwise(instr):
+        merge_axes([*outs, *(w for w in ins if w is not None)])
+    sources = [None if w is None else Source(w.region.type, _loader(k, w)) for w in ins]
+    if instr.body is None:
+        _single(k, instr, sources, outs)
+    else:
+        _fused(k, instr.body, sources, outs)
+    return b
+
+
+def _elementwise(instr: Instr) -> bool:
+    if instr.body is not None:
+        return heavy_node(instr.body) is None
+    return isinstance(instr.op, Elementwise)
+
+
+def merge_axes(windows: Sequence[Window]) -> None:
+    """See windows of one shape with few axes, merging those that all step through alike."""
+    shape = windows[0].region.shape
+    kept: list[int] = []  # the last old axis of each new one
+    extents: list[int] = []
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        before = kept[-1] if kept else None
+        if before is not None and all(
+            w.region.strides[before] == w.region.strides[axis] * extent for w in windows
+        ):
+            kept[-1] = axis
+            extents[-1] *= extent
+        else:
+            kept.append(axis)
+            extents.append(extent)
+    for w in windows:
+        w.reshape(extents, [w.region.strides[a] for a in kept])
+
+
+def heavy_node(body: Graph) -> Node | None:
+    """Return the one part of a fused instruction that is not elementwise, if there is one."""
+    heavy = [n for n in body.nodes if not isinstance(n.op, Elementwise | Broadcast)]
+    assert len(heavy) < 2, f"two heavy parts: {heavy}"
+    return heavy[0] if heavy else None
+
+
+def _small(instr: Instr) -> bool:
+    """Whether an instruction is not worth waking other threads for."""
+    sizes = [r.type.size for r in (*instr.outs, *instr.reads())]
+    return max(sizes, default=0) < 8192
+
+
+def _loader(k: Loops, w: Window) -> Callable[[list[Coord]], Expr]:
+    return lambda at: w.load(k, at)
+
+
+def _single(k: Loops, instr: Instr, sources: list[Source | None], outs: list[Window]) -> None:
+    op = instr.op
+    if type(op) in PUSHES:
+        PUSHES[type(op)](k, op, sources, [Sink(k, w, lambda v, at: v) for w in outs])
+        return
+    if isinstance(op, Elementwise):
+        dtype = outs[0].region.type.dtype
+        drive(k, outs[0], lambda at: k.applied(op, [s(at) for s in sources if s], dtype))
+        return
+    if type(op) not in PULLS:
+        raise UnsupportedError(f"{op.name} has no compiled form")
+    drive(k, outs[0], lambda at: PULLS[type(op)](k, op, list(sources), at))
+
+
+def _fused(k: Loops, body: Graph, sources: list[Source | None], outs: list[Window]) -> None:
+    leaves = {v: s for v, s in zip(body.inputs.values(), sources, strict=True) if s is not None}
+    results = list(body.outputs.values())
+    heavy = heavy_node(body)
+    if heavy is None or type(heavy.op) in PULLS:
+        assert len(outs) == 1, "a fused instruction has one result"
+        drive(k, outs[0], lambda at: k.pulled(results[0], at, leaves))
+        return
+    if type(heavy.op) not in PUSHES:
+        raise UnsupportedError(f"{heavy.op.name} has no compiled form")
+
+    def finish(value: Expr, at: list[Coord]) -> Expr:
+        given = Source(heavy.output.type, lambda _: value)
+        return k.pulled(results[0], at, {**leaves, heavy.output: given})
+
+    operands = [k.source(v, leaves) for v in heavy.inputs]
+    PUSHES[type(heavy.op)](k, heavy.op, operands, [Sink(k, outs[0], finish)])
+
+
+def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None:
+    """Loop over a result, several neighbours at a time along the axis that stores densely."""
+    shape = out.region.shape
+    if 0 in shape:
+        return
+    axis = vector_axis(out.region)
+    if axis is None:
+        with k.parallel(shape) as at:
+            out.store(k, at, element(at))
+        return
+    lanes = k.lanes
+    extent = shape[axis]
+    while lanes > extent:
+        lanes //= 2
+    outer = [d for i, d in enumerate(shape) if i != axis]
+    full, rest = divmod(extent, lanes)
+
+    def block(at: list[Coord], start: Expr, masked: bool) -> None:
+        ramp = Coord(start, 1, lanes)
+        where = [*at[:axis], ramp, *at[axis:]]
+        k.current = lanes
+        k.mask = k.b.let(ramp.compare("lt", extent)) if masked else None
+        out.store(k, where, element(where))
+        k.mask, k.current = None, 1
+
+    if math.prod(outer) == 1 and full > 1:
+        blocks = full + bool(rest)
+        with k.parallel([blocks]) as (i,):
+            inside = [coord(0)] * len(outer)
+            if not rest:
+                block(inside, i.base * lanes, False)
+                return
+            with k.b.when(i.compare("lt", full)):
+                block(inside, i.base * lanes, False)
+            with k.b.otherwise():
+                block(inside, i.base * lanes, True)
+        return
+    with k.parallel(outer) as at:
+        if full:
+            with k.b.loop(full) as j:
+                block(at, j * lanes, False)
+        if rest:
+            block(at, Const(full * lanes), True)
+
+
+def vector_axis(r: Region) -> int | None:
+    """Return the axis to compute in vectors: the longest that is stored densely, if it pays."""
+    dense = [i for i, (d, s) in enumerate(zip(r.shape, r.strides, strict=True)) if s == 1 and d > 3]
+    return max(dense, key=lambda i: r.shape[i], default=None)

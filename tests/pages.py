@@ -1,0 +1,50 @@
+"""Pages of documentation as programs: their Python blocks run in order, in one namespace.
+
+What a block prints stands behind it, in a ``text`` block.  `python tests/pages.py PAGE` runs a page
+and writes what its blocks print as JSON; a process of its own keeps the operators and rules that
+pages define apart from ours.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<text>.*?)^```\n)?", re.MULTILINE | re.DOTALL
+)
+
+
+def printed(page: Path) -> Iterator[str]:
+    """Run the blocks of a page; yield what each prints."""
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    text = page.read_text()
+    for block in BLOCK.finditer(text):
+        # The blank lines make the line numbers of errors those of the page.
+        lines = "\n" * text.count("\n", 0, block.start("code"))
+        out = io.StringIO()
+        with redirect_stdout(out):
+            exec(compile(lines + block["code"], page, "exec"), scope)
+        yield "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def with_outputs(text: str, outputs: list[str]) -> str:
+    """Return the text of a page with these outputs behind its blocks."""
+    rest = iter(outputs)
+
+    def block(match: re.Match[str]) -> str:
+        code = f"```python\n{match['code']}```\n"
+        output = next(rest)
+        return f"{code}\n```text\n{output}\n```\n" if output else code
+
+    return BLOCK.sub(block, text)
+
+
+if __name__ == "__main__":
+    json.dump(list(printed(Path(sys.argv[1]))), sys.stdout)
