@@ -143,9 +143,7 @@ def test_a_slice_of_an_open_extent_has_an_open_extent(
     stop = None if end == -INT_MAX else end
 
     assert g.outputs["y"].type.shape[0] == extent
-    np.testing.assert_array_equal(
-        evaluate(g.bind({"N": 7}), {"x": x})["y"], x[start:stop:step]
-    )
+    np.testing.assert_array_equal(evaluate(g.bind({"N": 7}), {"x": x})["y"], x[start:stop:step])
 
 
 def test_an_extent_too_small_for_its_slice_is_refused_when_bound() -> None:

@@ -73,9 +73,7 @@ def test_interpolation_agrees(mode: str, coordinates: str, sizes: tuple[int, int
         ("linear", {"coordinate_transformation_mode": "half_pixel_symmetric"}),
     ],
 )
-def test_scales_agree(
-    scales: tuple[float, float], mode: str, attributes: dict[str, Any]
-) -> None:
+def test_scales_agree(scales: tuple[float, float], mode: str, attributes: dict[str, Any]) -> None:
     feeds = {"x": drawn(1, 2, 4, 10)}
     constants = {"roi": floats(), "scales": floats(1, 1, *scales)}
     model = node_model("Resize", feeds, constants, opset=19, mode=mode, **attributes)

@@ -1,8 +1,8 @@
 """Alpenglow compiles trained neural networks to machine code.
 
-    import alpenglow as ag
-    exe = ag.compile("model.onnx")
-    y = exe(x)
+import alpenglow as ag
+exe = ag.compile("model.onnx")
+y = exe(x)
 """
 
 from alpenglow import ops

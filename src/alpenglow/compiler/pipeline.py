@@ -41,7 +41,7 @@ def facts(*names: str) -> Facts:
 STAGES: tuple[Pass, ...] = (
     Pass("fold", _graph_pass(fold), "what is constant is computed now"),
     Pass("simplify", _graph_pass(simplify), "algebra on the model as written"),
-    Pass("recover", _graph_pass(recover), "decomposed LayerNorm, GELU and softmax become one again"),
+    Pass("recover", _graph_pass(recover), "LayerNorm, GELU and softmax written out become one"),
     Pass("absorb", _graph_pass(absorb), "scales, shifts and pads join convolution and matmul"),
     Pass("sink", _graph_pass(sink), "transposes move down until they meet and cancel"),
     Pass("lower", _graph_pass(lower), "composites become primitives",

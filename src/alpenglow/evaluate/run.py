@@ -39,7 +39,9 @@ def apply(
             made = op.reference(*arrays)
             results = made if isinstance(made, tuple) else (made,)
         case Composite():
-            types = tuple(None if a is None else t for a, t in zip(arrays, _types(arrays), strict=True))
+            types = tuple(
+                None if a is None else t for a, t in zip(arrays, _types(arrays), strict=True)
+            )
             body = expand(op, types)
             given = [a for a in arrays if a is not None]
             results = tuple(evaluate(body, dict(zip(body.inputs, given, strict=True))).values())

@@ -41,9 +41,7 @@ class Sym:
         return _collect((*self.terms, *_terms(other)))
 
     def __mul__(self, other: Dim) -> Dim:
-        return _collect(
-            [(_sorted(m + n), a * b) for m, a in self.terms for n, b in _terms(other)]
-        )
+        return _collect([(_sorted(m + n), a * b) for m, a in self.terms for n, b in _terms(other)])
 
     def __sub__(self, other: Dim) -> Dim:
         return self + other * -1

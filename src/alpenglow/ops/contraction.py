@@ -58,9 +58,7 @@ class Conv(Primitive):
     dilations: tuple[int, ...] = ()
     group: int = 1
 
-    def infer(
-        self, x: TensorType, w: TensorType, bias: TensorType | None = None
-    ) -> TensorType:
+    def infer(self, x: TensorType, w: TensorType, bias: TensorType | None = None) -> TensorType:
         check_dtype(self, "x", x, FLOATS)
         check_rank(self, "x", x, 3)
         check_rank(self, "w", w, x.rank, x.rank)
@@ -181,9 +179,7 @@ class ConvTranspose(Composite):
     output_padding: tuple[int, ...]
     group: int = 1
 
-    def infer(
-        self, x: TensorType, w: TensorType, bias: TensorType | None = None
-    ) -> TensorType:
+    def infer(self, x: TensorType, w: TensorType, bias: TensorType | None = None) -> TensorType:
         check_dtype(self, "x", x, FLOATS)
         check_rank(self, "x", x, 3)
         check_rank(self, "w", w, x.rank, x.rank)
@@ -225,9 +221,7 @@ class ConvTranspose(Composite):
 
     def lower(self, b: Graph, x: Value, w: Value, bias: Value | None = None) -> Value:
         spatial = len(self.strides)
-        reach = [
-            (k - 1) * d for k, d in zip(w.type.extents[2:], self.dilations, strict=True)
-        ]
+        reach = [(k - 1) * d for k, d in zip(w.type.extents[2:], self.dilations, strict=True)]
         before = [r - p for r, p in zip(reach, self.pads[:spatial], strict=True)]
         after = [r - p + q for r, p, q in
                  zip(reach, self.pads[spatial:], self.output_padding, strict=True)]  # fmt: skip

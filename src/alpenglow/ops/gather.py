@@ -251,9 +251,7 @@ def elements(data: Array, indices: Array, axis: int) -> tuple[Array, ...]:
 def positions(data: Array, indices: Array, batch_dims: int) -> tuple[Array, ...]:
     """Return where the index tuples point in data, as one array an axis that they fix."""
     batch = np.indices(indices.shape[:-1], sparse=True)[:batch_dims]
-    found = [
-        clamped(indices[..., i], data.shape[batch_dims + i]) for i in range(indices.shape[-1])
-    ]
+    found = [clamped(indices[..., i], data.shape[batch_dims + i]) for i in range(indices.shape[-1])]
     return (*batch, *found)
 
 
@@ -298,9 +296,7 @@ def index_depth(op: Op, data: TensorType, indices: TensorType, batch_dims: int) 
     check_dtype(op, "indices", indices, INDICES)
     check_rank(op, "indices", indices, batch_dims + 1)
     depth = indices.shape[-1]
-    if not isinstance(depth, int) or batch_dims < 0 or not (
-        0 < depth <= data.rank - batch_dims
-    ):
+    if not isinstance(depth, int) or batch_dims < 0 or not (0 < depth <= data.rank - batch_dims):
         raise TypeRuleError(
             f"{op.name}: indices are {indices}, expected a last axis of 1 to "
             f"{data.rank - batch_dims} for {data} with {batch_dims} batch axes"

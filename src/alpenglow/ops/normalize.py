@@ -333,9 +333,7 @@ def grouped(b: Graph, x: Value, scale: Value, bias: Value, groups: Dim, epsilon:
 def scaled(b: Graph, x: Value, factor: Value, shift: Value) -> Value:
     """Return x times factor plus shift, both given by channel."""
     by_channel = (channels(x.type), *[1] * (x.type.rank - 2))
-    stretched = [
-        b(Broadcast(x.type.shape), b(Reshape(by_channel), v)) for v in (factor, shift)
-    ]
+    stretched = [b(Broadcast(x.type.shape), b(Reshape(by_channel), v)) for v in (factor, shift)]
     return b(Add(), b(Mul(), x, stretched[0]), stretched[1])
 
 

@@ -19,9 +19,7 @@ class Where(Elementwise):
         check_arity(self, len(xs))
         condition, x, y = xs
         if condition != x.with_dtype("bool"):
-            raise TypeRuleError(
-                f"where: condition is {condition}, expected {x.with_dtype('bool')}"
-            )
+            raise TypeRuleError(f"where: condition is {condition}, expected {x.with_dtype('bool')}")
         if x != y:
             raise TypeRuleError(f"where: operands differ: {x} and {y}")
         return x

@@ -25,14 +25,18 @@ def conv_extent(
     room = extent + before + after - span
     if isinstance(room, int) and room < 0:
         raise TypeRuleError(
-            f"{op.name}: a window of {span} does not fit into {extent} with {before}+{after} padding"
+            f"{op.name}: a window of {span} does not fit into {extent} padded by {before}+{after}"
         )
     if stride < 1 or dilation < 1:
         raise TypeRuleError(f"{op.name}: strides and dilations must be positive")
     if not ceil:
         return room // stride + 1
     count = (room + stride - 1) // stride + 1
-    if isinstance(count, int) and isinstance(extent, int) and (count - 1) * stride >= extent + before:
+    if (
+        isinstance(count, int)
+        and isinstance(extent, int)
+        and (count - 1) * stride >= extent + before
+    ):
         count -= 1
     return count
 

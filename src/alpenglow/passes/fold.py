@@ -27,7 +27,9 @@ def fold(g: Graph) -> Graph:
         types = [v.type for v in node.results]
         if not any(v.users or g.users(v) for v in node.results):
             continue
-        for old, array in zip(node.results, apply(node.op, arrays, node.regions, types), strict=True):
+        for old, array in zip(
+            node.results, apply(node.op, arrays, node.regions, types), strict=True
+        ):
             new = g.constant(np.ascontiguousarray(array).reshape(array.shape), old.name, old.type)
             g.replace(old, new)
         changed = True
@@ -55,4 +57,3 @@ def _foldable(node: Node) -> bool:
     made = sum(v.type.nbytes for v in node.results)
     given = max((v.type.nbytes for v in node.inputs if v is not None), default=0)
     return made <= max(GROWTH, 8 * given)
-

@@ -73,9 +73,7 @@ def _conv(g: Graph, node: Node, lanes: int) -> None:
     g.replace(node.output, g(Unpack(outputs), y))
 
 
-def _direct(
-    g: Graph, op: Conv, x: Value, w: Value, lanes: int, group: int, node: Node
-) -> Value:
+def _direct(g: Graph, op: Conv, x: Value, w: Value, lanes: int, group: int, node: Node) -> Value:
     pads, strides, dilations = op.window(x.type.rank - 2)
     channels, outputs = x.type.extents[1], w.type.extents[0]
     blocked = channels >= lanes // 2

@@ -15,7 +15,9 @@ def lower(g: Graph) -> Graph:
             missing = [None] * (len(op.operands) - len(node.inputs))
             inputs = node.inputs if op.variadic else (*node.inputs, *missing)
             made = op.lower(g, *inputs)
-            for old, new in zip(node.results, [made] if isinstance(made, Value) else made, strict=True):
+            for old, new in zip(
+                node.results, [made] if isinstance(made, Value) else made, strict=True
+            ):
                 g.replace(old, new)
         g.prune()
     return g

@@ -44,7 +44,9 @@ def parse_program(text: str, weights: Mapping[str, Array] | None = None) -> Prog
     Raises ParseError with the line where the text breaks the grammar.
     """
     source = Lines(text)
-    head = source.match(rf"program @({WORD}) arena=(\d+) bound=(\d+) {{", "program @NAME arena=N … {")
+    head = source.match(
+        rf"program @({WORD}) arena=(\d+) bound=(\d+) {{", "program @NAME arena=N … {"
+    )
     buffers: dict[str, Buffer] = {}
     body: list[Step] = []
     while (line := source.peek()) != "}":
@@ -94,7 +96,8 @@ def _lines(program: Program) -> Iterator[str]:
             assert b.type is not None
             yield f"  const @{quote(label)} : {graph_text.constant_text(_constant(b))}"
         elif b.space == "arena":
-            yield f"  arena %{quote(label)} : {b.nbytes}{'' if b.offset is None else f' @ {b.offset}'}"
+            place = "" if b.offset is None else f" @ {b.offset}"
+            yield f"  arena %{quote(label)} : {b.nbytes}{place}"
     for step in program.body:
         match step:
             case Alloc(label):

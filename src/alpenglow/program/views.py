@@ -140,9 +140,7 @@ def _in_place(op: Op) -> bool:
     return isinstance(op, Concat)
 
 
-def _inside_out(
-    program: Program, instr: Instr, makers: Mapping[str, Instr], homes: Homes
-) -> None:
+def _inside_out(program: Program, instr: Instr, makers: Mapping[str, Instr], homes: Homes) -> None:
     """Choose homes inside the result for operands that nothing else ties down."""
     if not _in_place(instr.op):
         return
@@ -150,7 +148,9 @@ def _inside_out(
     (out,) = instr.outs
     result = homes.get(out.buffer, out)
     operands = list(instr.reads())
-    for r, part in zip(operands, parts(instr.op, result, tuple(r.type for r in operands)), strict=True):
+    for r, part in zip(
+        operands, parts(instr.op, result, tuple(r.type for r in operands)), strict=True
+    ):
         maker = makers.get(r.buffer)
         free = program.buffers[r.buffer].space == "arena" and r.buffer not in homes
         computes = maker is not None and not _is_view(maker.op)
@@ -175,17 +175,20 @@ def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
         if seen is not None:
             return [Instr(Copy(), outs, (seen,))]
         # No strides read it like this: copy the operand as it is, densely, into the new shape.
-        target = Region(outs[0].buffer, source.type.with_shape(source.shape), 0, row_major(source.shape))
+        target = Region(
+            outs[0].buffer, source.type.with_shape(source.shape), 0, row_major(source.shape)
+        )
         return [Instr(Copy(), (target,), (source,))]
     if _in_place(instr.op):
         assert isinstance(instr.op, Concat | Pad)
-        types = tuple(r.type for r in ins if r is not None)
-        places = parts(instr.op, outs[0], types)
-        moves = [Instr(Copy(), (part,), (r,)) for part, r in zip(places, (r for r in ins if r), strict=True)
-                 if part != r]  # fmt: skip
+        given = [r for r in ins if r is not None]
+        places = parts(instr.op, outs[0], tuple(r.type for r in given))
+        moves = [
+            Instr(Copy(), (part,), (r,)) for part, r in zip(places, given, strict=True) if part != r
+        ]
         if isinstance(instr.op, Concat):
             return moves
-        value, dtype = instr.op.value, outs[0].type.dtype
-        fills = [Instr(Fill(dtype, slab.shape, value), (slab,), ()) for slab in border(instr.op, outs[0])]
-        return [*fills, *moves]
+        slabs = border(instr.op, outs[0])
+        fill = [Fill(s.type.dtype, s.shape, instr.op.value) for s in slabs]
+        return [*(Instr(f, (s,), ()) for f, s in zip(fill, slabs, strict=True)), *moves]
     return [replace(instr, ins=ins, outs=outs)]

@@ -166,7 +166,9 @@ def unpack(view: memoryview) -> Artifact:
         )
         objects = _objects(kernels, fields["kernels"])
         weights = {digest: _constant(body, place) for digest, place in fields["weights"].items()}
-        entries = tuple(Entry(str(kernel), int(extent)) for kernel, extent in json.loads(bytes(table)))
+        entries = tuple(
+            Entry(str(kernel), int(extent)) for kernel, extent in json.loads(bytes(table))
+        )
         text = str(program, "utf-8")
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"the archive is damaged: {error}") from None

@@ -57,7 +57,9 @@ def bound(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
     new = g.bind(extents)
     for name, shape in shapes.items():
         if new.inputs[name].type.shape != tuple(shape):
-            raise ModelError(f"input '{name}' is {g.inputs[name].type}; {tuple(shape)} does not fit")
+            raise ModelError(
+                f"input '{name}' is {g.inputs[name].type}; {tuple(shape)} does not fit"
+            )
     return new
 
 

@@ -93,7 +93,10 @@ class Executable:
         self.template = np.array(args, np.uint64)
         self.arena_slots = np.array(arena, np.intp)
         self._patches = {
-            name: (np.array([s for s, _ in slots], np.intp), np.array([o for _, o in slots], np.uint64))
+            name: (
+                np.array([s for s, _ in slots], np.intp),
+                np.array([o for _, o in slots], np.uint64),
+            )
             for name, slots in self.slots.items()
         }
 
@@ -173,7 +176,9 @@ class Executable:
     def _results(self, out: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the arrays to hand back, and those that the code writes (mostly the same)."""
         if unknown := out.keys() - self.outputs.keys():
-            raise FeedError(f"out names {', '.join(sorted(unknown))}; outputs are {', '.join(self.outputs)}")
+            raise FeedError(
+                f"out names {', '.join(sorted(unknown))}; outputs are {', '.join(self.outputs)}"
+            )
         results, direct = {}, {}
         for name, t in self.outputs.items():
             array = out.get(name)

@@ -1,8 +1,8 @@
 """A model format in text: an input's type, then operators without attributes, one a line.
 
-    chain f32[2,3]
-    relu
-    neg
+chain f32[2,3]
+relu
+neg
 """
 
 from __future__ import annotations

@@ -78,7 +78,9 @@ def _parts(instr: Instr) -> list[Op]:
     if instr.body is None:
         return [instr.op]
     # Broadcasts in a body are of single constants.
-    return [n.op for n in instr.body.nodes if isinstance(n.op, Elementwise) or n.op.name != "broadcast"]
+    return [
+        n.op for n in instr.body.nodes if isinstance(n.op, Elementwise) or n.op.name != "broadcast"
+    ]
 
 
 def _object(kernel: Kernel, aliased: frozenset[str], strict: bool, target: Target) -> bytes:
@@ -88,7 +90,9 @@ def _object(kernel: Kernel, aliased: frozenset[str], strict: bool, target: Targe
 def _aliased(instr: Instr) -> frozenset[str]:
     """Return the operands that lie in a buffer that the kernel writes."""
     written = {r.buffer for r in instr.outs}
-    return frozenset(f"x{i}" for i, r in enumerate(instr.ins) if r is not None and r.buffer in written)
+    return frozenset(
+        f"x{i}" for i, r in enumerate(instr.ins) if r is not None and r.buffer in written
+    )
 
 
 def _extent(kernel: Kernel) -> int:
@@ -129,5 +133,3 @@ def kernels(program: Program, target: Target) -> Iterator[tuple[Instr, Kernel]]:
     for instr in program.instrs():
         if all(compiles(op) for op in _parts(instr)):
             yield instr, kernel_for(instr, target)
-
-

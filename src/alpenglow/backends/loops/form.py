@@ -115,7 +115,9 @@ class Source:
 class Sink:
     """A result: `store(coords, value)` writes it, through the epilogue of a fused instruction."""
 
-    def __init__(self, k: Loops, window: Window, finish: Callable[[Expr, list[Coord]], Expr]) -> None:
+    def __init__(
+        self, k: Loops, window: Window, finish: Callable[[Expr, list[Coord]], Expr]
+    ) -> None:
         self._k = k
         self._window = window
         self._finish = finish
@@ -314,5 +316,11 @@ class Loops:
     def constant(self, value: float, dtype: str) -> Const:
         """Return a scalar of the given element type (f32 for halves)."""
         kind = "f32" if dtype in HALVES else dtype
-        python = float(value) if kind in ("f32", "f64") else bool(value) if kind == "bool" else int(value)
+        python = (
+            float(value)
+            if kind in ("f32", "f64")
+            else bool(value)
+            if kind == "bool"
+            else int(value)
+        )
         return Const(python, kind)

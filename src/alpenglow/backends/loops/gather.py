@@ -101,9 +101,7 @@ def scatter_nd(k: Loops, op: ScatterNd, ins: list[Source | None], outs: list[Sin
         if 0 in indices.shape[:-1]:
             return
         with k.loops(indices.shape[:-1]) as tuples:
-            found = [
-                clamped(k, indices([*tuples, coord(i)]), data.shape[i]) for i in range(depth)
-            ]
+            found = [clamped(k, indices([*tuples, coord(i)]), data.shape[i]) for i in range(depth)]
             combine(k, op.reduction, outs[0], [*found, *rest], updates([*tuples, *rest]))
 
 

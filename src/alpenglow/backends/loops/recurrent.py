@@ -137,9 +137,7 @@ def _end(layer: Layer, state: Buffer, last: Sink, b: Coord) -> None:
     layer.each(lambda u: last.store([b, u], layer.read(state, u)))
 
 
-def _counted(
-    layer: Layer, lengths: Source | None, b: Coord, t: Coord, y: Sink, step: Step
-) -> None:
+def _counted(layer: Layer, lengths: Source | None, b: Coord, t: Coord, y: Sink, step: Step) -> None:
     """Emit a step, or zeros where the sequence has no such step."""
     k = layer.k
     if lengths is None:

@@ -82,9 +82,7 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> Array:
     return np.asarray(array)
 
 
-def _external(
-    tensor: onnx.TensorProto, what: str, t: TensorType, folder: Path | None
-) -> Array:
+def _external(tensor: onnx.TensorProto, what: str, t: TensorType, folder: Path | None) -> Array:
     given = {e.key: e.value for e in tensor.external_data}
     if folder is None:
         raise ModelError(f"{what} is stored outside the model, which was not given as a file")

@@ -140,9 +140,7 @@ def hidden_size(s: Site, gates: int) -> int:
     units = r.shape[2]
     named = s.attribute("hidden_size", units)
     if not isinstance(units, int) or named != units or w.shape[1:] != (gates * units, x.shape[2]):
-        raise ModelError(
-            f"{s.op_type}: W {w} and R {r} do not fit X {x} with hidden_size {named}"
-        )
+        raise ModelError(f"{s.op_type}: W {w} and R {r} do not fit X {x} with hidden_size {named}")
     return units
 
 
@@ -168,9 +166,7 @@ def recurrent_bias(s: Site, both: Value, gates: int, units: int) -> Value:
     return s.g(Concat(0), cut(s, both, 0, 3 * units, 2 * units), zeros)
 
 
-def initial(
-    s: Site, i: int, direction: int, batch: Dim, units: int, batch_first: bool
-) -> Value:
+def initial(s: Site, i: int, direction: int, batch: Dim, units: int, batch_first: bool) -> Value:
     """Return the initial state [B, H] of a direction: operand i, or zeros."""
     given = s.optional(i)
     if given is None:

@@ -91,9 +91,7 @@ class _Geometry:
 
                 tile.step(self.w.buffer, at_w + lane * step, element)
 
-    def _store(
-        self, tile: Tile, n: Coord, panel: Coord, outer: list[Coord], start: Expr
-    ) -> None:
+    def _store(self, tile: Tile, n: Coord, panel: Coord, outer: list[Coord], start: Expr) -> None:
         k = self.k
         ramp = Coord(Const(0), 1, self.op.lanes)
         k.loops.current = self.op.lanes

@@ -147,5 +147,7 @@ def _merge_batch(k: Frame) -> None:
             shape, strides = w.region.shape, w.region.strides
             # Rows of extent 1 may have any stride: then the batch's is the one that counts.
             step = strides[-3] if shape[-2] == 1 else strides[-2]
-            w.reshape((*shape[:-3], shape[-3] * shape[-2], shape[-1]), (*strides[:-3], step, strides[-1]))
+            w.reshape(
+                (*shape[:-3], shape[-3] * shape[-2], shape[-1]), (*strides[:-3], step, strides[-1])
+            )
         rank -= 1

@@ -72,15 +72,11 @@ class Tile:
         self.b = b
         self.rows, self.cols, self.lanes = rows, cols, lanes
         zero = Const(0.0, "f32", lanes)
-        self.acc: list[list[Register]] = [
-            [b.var(zero) for _ in range(cols)] for _ in range(rows)
-        ]
+        self.acc: list[list[Register]] = [[b.var(zero) for _ in range(cols)] for _ in range(rows)]
 
     def step(self, w: Buffer, at: Expr, element: Callable[[int], Expr]) -> None:
         """Add the product of one column of elements (row -> scalar) and `cols` vectors at `at`."""
-        weights = [
-            self.b.let(Load(w, at + j * self.lanes, self.lanes)) for j in range(self.cols)
-        ]
+        weights = [self.b.let(Load(w, at + j * self.lanes, self.lanes)) for j in range(self.cols)]
         for r in range(self.rows):
             x: Expr = Splat(element(r), self.lanes)
             if self.cols > 1:
