@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<text>.*?)^```\n)?", re.MULTILINE | re.DOTALL
@@ -23,7 +23,9 @@ BLOCK = re.compile(
 
 def printed(page: Path) -> Iterator[str]:
     """Run the blocks of a page; yield what each prints."""
-    scope: dict[str, Any] = {"__name__": "__main__"}
+    # A module, so that entry points can name what a page defines.
+    module = sys.modules["page"] = ModuleType("page")
+    scope = module.__dict__
     text = page.read_text()
     for block in BLOCK.finditer(text):
         # The blank lines make the line numbers of errors those of the page.
@@ -31,7 +33,7 @@ def printed(page: Path) -> Iterator[str]:
         out = io.StringIO()
         with redirect_stdout(out):
             exec(compile(lines + block["code"], page, "exec"), scope)
-        yield "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+        yield "\n".join(line.rstrip() for line in out.getvalue().splitlines()).rstrip()
 
 
 def with_outputs(text: str, outputs: list[str]) -> str:

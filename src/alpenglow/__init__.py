@@ -12,7 +12,7 @@ from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import TensorType
-from alpenglow.runtime import Executable, compile
+from alpenglow.runtime import Executable, compile, open
 
 __version__ = "0.1.0"
 
@@ -27,6 +27,7 @@ __all__ = [
     "compile",
     "errors",
     "load",
+    "open",
     "ops",
 ]
 

@@ -1,6 +1,6 @@
-"""Running what was compiled: executables and the team of threads."""
+"""Running what was compiled: executables, their archives, and the team of threads."""
 
 from alpenglow.runtime.compile import compile
-from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.executor import Executable, open
 
-__all__ = ["Executable", "compile"]
+__all__ = ["Executable", "compile", "open"]

@@ -7,20 +7,41 @@ the same memory.  Calls from several threads run side by side, each in an arena 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from alpenglow.backends.api import Artifact
 from alpenglow.backends.cpu.jit import Code
-from alpenglow.base.errors import FeedError, UnsupportedError
-from alpenglow.ir.types import Array, TensorType
+from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
+from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
 from alpenglow.program import Instr, Region
 from alpenglow.program.instr import ALIGNMENT
 from alpenglow.program.interpret import Memory, step
+from alpenglow.runtime import archive
 from alpenglow.runtime.team import Team, default_threads
+
+
+def open(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
+    """Return the Executable that `Executable.save` wrote to `path`, without compiling anything.
+
+    Weights are mapped from the file, not copied: replace an open archive, never write into it.
+    Raises ModelError if the file is no archive or damaged, and IncompatibleError if this version
+    or this machine cannot run it; both before any of its code is loaded.  An archive is a program:
+    open only what you would run.
+    """
+    check_threads(threads)
+    return Executable(archive.read(path), threads)
+
+
+def check_threads(threads: int | None) -> None:
+    """Raise OptionError if `threads` is no number of threads to run on."""
+    if threads is not None and threads < 1:
+        raise OptionError(f"threads is {threads}, expected at least 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +71,37 @@ class Context:
 
 
 class Executable:
-    """A compiled model.  Call it with arrays in input order, or `run` it by name."""
+    """A compiled model.  Call it with arrays in input order, or `run` it by name.
+
+    One that was compiled for another machine can be saved, but not run.
+    """
 
     def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
-        if artifact.objects and not artifact.target.is_host_compatible():
-            raise UnsupportedError(
-                f"code for {artifact.target} does not run on this machine",
-                hint="compile with target='cpu' to run here",
-            )
-        self.artifact = artifact
+        self.artifact = _aligned(artifact)
         self.threads = threads
         program = artifact.program
         self.inputs: dict[str, TensorType] = _types(artifact, program.inputs)
         self.outputs: dict[str, TensorType] = _types(artifact, program.outputs)
-        self._code = Code.install(list(artifact.objects.values()), list(artifact.objects))
-        self._constants = _aligned_constants(artifact)
         self._pool: list[Context] = []
-        self._lay_out()
+        self._runs_here = not artifact.objects or artifact.target.is_host_compatible()
+        if self._runs_here:
+            self._code = Code.install(list(artifact.objects.values()), list(artifact.objects))
+            self._lay_out()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write this Executable to `path` (by custom, `.ago`) for `open` to read.
+
+        The file is complete or not there at all.  Raises OSError where it cannot be written.
+        """
+        archive.write(self.artifact, path)
 
     def _lay_out(self) -> None:
         """Fill the argument table with what does not change from call to call."""
         program = self.artifact.program
         args: list[int] = []
         arena: list[int] = []
-        self.slots: dict[str, list[tuple[int, int]]] = {
+        # Where the addresses of inputs and outputs go, and what is added to them.
+        self._slots: dict[str, list[tuple[int, int]]] = {
             n: [] for n in (*program.inputs, *program.outputs)
         }
         self.kernels: list[tuple[int, int, int]] = []
@@ -92,25 +120,19 @@ class Executable:
                 args.append(self._address(r, len(args), arena))
         self.template = np.array(args, np.uint64)
         self.arena_slots = np.array(arena, np.intp)
-        self._patches = {
-            name: (
-                np.array([s for s, _ in slots], np.intp),
-                np.array([o for _, o in slots], np.uint64),
-            )
-            for name, slots in self.slots.items()
-        }
 
     def _address(self, r: Region, slot: int, arena: list[int]) -> int:
         """Return what is known of the address of a region; the rest is added for each call."""
         b = self.artifact.program.buffers[r.buffer]
         offset = r.offset * r.type.numpy.itemsize
         if b.space == "const":
-            return self._constants[r.buffer].ctypes.data + offset
+            assert b.array is not None, f"{b.name} is a constant without contents"
+            return int(b.array.ctypes.data) + offset
         if b.space == "arena":
             assert b.offset is not None, f"{b.name} has no place in the arena"
             arena.append(slot)
             return b.offset + offset
-        self.slots[r.buffer].append((slot, offset))
+        self._slots[r.buffer].append((slot, offset))
         return 0
 
     def __call__(self, *arrays: Any) -> Any:
@@ -130,23 +152,33 @@ class Executable:
         `out` may name arrays to write outputs into.  Raises FeedError where names, shapes or
         element types do not fit.
         """
+        if not self._runs_here:
+            raise UnsupportedError(
+                f"code for target '{self.artifact.target}' does not run on this machine",
+                hint="save it and open it there, or compile with target='cpu' to run here",
+            )
         given = self._feeds(feeds)
-        results, direct = self._results(out or {})
-        context = self._pool.pop() if self._pool else Context(self)
+        results, direct = self._results(out or {}, given)
+        try:
+            context = self._pool.pop()
+        except IndexError:
+            context = Context(self)
         try:
             self._walk(context, given, direct)
         finally:
             self._pool.append(context)
-        for name, array in results.items():
-            if array is not direct[name]:
-                array[...] = direct[name]
+        if out:
+            for name, array in results.items():
+                if array is not direct[name]:
+                    array[...] = direct[name]
         return results
 
     def _walk(self, c: Context, given: Mapping[str, Array], results: Mapping[str, Array]) -> None:
-        threads = default_threads() if self.threads is None else self.threads
+        threads = self.threads or default_threads()
         for name, array in (*given.items(), *results.items()):
-            slots, offsets = self._patches[name]
-            c.args[slots] = offsets + np.uint64(array.ctypes.data)
+            address = array.ctypes.data
+            for slot, offset in self._slots[name]:
+                c.args[slot] = address + offset
             if c.memory is not None:
                 c.memory.bytes[name] = _bytes_of(array)
         team = Team.shared()
@@ -166,33 +198,37 @@ class Executable:
         return {name: self._feed(name, feeds[name], t) for name, t in self.inputs.items()}
 
     def _feed(self, name: str, value: Any, t: TensorType) -> Array:
-        array = _as_array(value)
-        if array.dtype.newbyteorder("=") != t.numpy:
+        array = _as_array(name, value, t)
+        if array.dtype != t.numpy and array.dtype.newbyteorder("=") != t.numpy:
             raise FeedError(f"input '{name}' is {array.dtype}, expected {t.numpy} ({t})")
         if array.shape != t.extents:
             raise FeedError(f"input '{name}' has shape {array.shape}, expected {t.extents}")
         return np.require(array, t.numpy, ("C", "A"))
 
-    def _results(self, out: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+    def _results(
+        self, out: Mapping[str, Array], given: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the arrays to hand back, and those that the code writes (mostly the same)."""
+        if not out:
+            made = {name: np.empty(t.extents, t.numpy) for name, t in self.outputs.items()}
+            return made, made
         if unknown := out.keys() - self.outputs.keys():
-            raise FeedError(
-                f"out names {', '.join(sorted(unknown))}; outputs are {', '.join(self.outputs)}"
-            )
+            names = ", ".join(sorted(map(str, unknown)))
+            raise FeedError(f"out names {names}; outputs are {', '.join(self.outputs)}")
         results, direct = {}, {}
         for name, t in self.outputs.items():
-            array = out.get(name)
-            if array is None:
+            if name not in out:
                 results[name] = direct[name] = np.empty(t.extents, t.numpy)
                 continue
-            if array.shape != t.extents or array.dtype != t.numpy or not array.flags.writeable:
-                raise FeedError(
-                    f"out['{name}'] is {array.dtype}{array.shape}, expected a writeable {t}"
-                )
-            results[name] = array
+            array = results[name] = _writeable(name, out[name], t)
             dense = array.flags.c_contiguous and array.flags.aligned
-            # An output that overlaps an input would change it under way.
-            direct[name] = array if dense else np.empty(t.extents, t.numpy)
+            # An output that lies on an input would change it under way.
+            if not dense or any(np.may_share_memory(array, a) for a in given.values()):
+                array = np.empty(t.extents, t.numpy)
+            direct[name] = array
+        for a, b in combinations(direct, 2):
+            if np.may_share_memory(direct[a], direct[b]):
+                raise FeedError(f"out['{a}'] and out['{b}'] are the same memory")
         return results, direct
 
 
@@ -205,31 +241,62 @@ def _types(artifact: Artifact, names: Sequence[str]) -> dict[str, TensorType]:
     return found
 
 
-def _aligned_constants(artifact: Artifact) -> dict[str, Array]:
-    """Return the bytes of all constants, each at an address that vectors like."""
-    found: dict[str, Array] = {}
-    for name, b in artifact.program.buffers.items():
-        if b.array is None:
-            continue
-        array = b.array
-        if not array.flags.c_contiguous or array.ctypes.data % ALIGNMENT:
-            raw = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-            skip = -raw.ctypes.data % ALIGNMENT
-            place = raw[skip : skip + array.nbytes].view(array.dtype).reshape(array.shape)
-            place[...] = array
-            array = place
-        found[name] = array
-    return found
+def _aligned(artifact: Artifact) -> Artifact:
+    """Return the artifact with each constant at an address that vectors like."""
+    program = artifact.program
+    moved = {
+        name: replace(b, array=_moved(b.array))
+        for name, b in program.buffers.items()
+        if b.array is not None and not _lies_well(b.array)
+    }
+    if not moved:
+        return artifact
+    return replace(artifact, program=replace(program, buffers={**program.buffers, **moved}))
+
+
+def _lies_well(array: Array) -> bool:
+    return array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
+
+
+def _moved(array: Array) -> Array:
+    """Return a dense copy that begins at a multiple of ALIGNMENT."""
+    raw = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    skip = -raw.ctypes.data % ALIGNMENT
+    place = raw[skip : skip + array.nbytes].view(array.dtype).reshape(array.shape)
+    place[...] = array
+    return place
 
 
 def _bytes_of(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
 
 
-def _as_array(value: Any) -> Array:
+def _writeable(name: str, array: Any, t: TensorType) -> Array:
+    """Return what the caller gave for an output, if the output can be written there."""
+    if not isinstance(array, np.ndarray):
+        raise FeedError(f"out['{name}'] is a {type(array).__name__}, expected a NumPy array")
+    if array.shape != t.extents or array.dtype != t.numpy or not array.flags.writeable:
+        kind = "" if array.flags.writeable else "read-only "
+        found = f"a {kind}{array.dtype}{array.shape}"
+        raise FeedError(f"out['{name}'] is {found}, expected a writeable {t.numpy}{t.extents}")
+    return array
+
+
+def _as_array(name: str, value: Any, t: TensorType) -> Array:
     """Return anything array-like as an array, without a copy where there is a protocol for it."""
     if isinstance(value, np.ndarray):
         return value
-    if hasattr(value, "__dlpack__") and not hasattr(value, "__array_interface__"):
-        return np.from_dlpack(value)
-    return np.asarray(value)
+    try:
+        if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
+            return np.asarray(value)
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+        found = np.asarray(value)
+        # Python's numbers have no width: they take that of the input, if they are of its kind.
+        alike = found.dtype.kind in _KINDS[t.dtype]
+        return np.asarray(value, t.numpy) if alike else found
+    except (TypeError, ValueError, OverflowError, BufferError, RuntimeError) as error:
+        raise FeedError(f"input '{name}' cannot be read as {t.numpy} ({t}): {error}") from error
+
+
+_KINDS = {n: "f" if n in FLOATS else "b" if n == "bool" else "iu" for n in DTYPES}

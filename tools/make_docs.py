@@ -1,0 +1,250 @@
+"""Write docs/operators.md and docs/passes.md from what the code says of itself.
+
+    python tools/make_docs.py [FOLDER]
+
+FOLDER is docs unless given.  tests/test_docs.py compares what this makes with what is there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from alpenglow import ops, passes
+from alpenglow.backends.cpu.select import TILED
+from alpenglow.backends.loops import has_form
+from alpenglow.compiler.passes import Facts
+from alpenglow.compiler.pipeline import ORDER, STAGES
+from alpenglow.frontends.onnx.table import Converter, find, supported
+from alpenglow.ir.op import Composite, Elementwise, Op
+from alpenglow.ir.rewrite import Rule, Rules
+from alpenglow.ops.blocked import ConvBlocked, MatMulPacked
+from alpenglow.passes.fuse import VIEWS
+
+NEWEST_OPSET = 64
+"""No opset of any domain is as new as this."""
+
+OPERATORS = """\
+# Operators
+
+An operator is one class, of one of three kinds.  *Elementwise*: one formula over scalars.
+*Primitive*: a NumPy function, which backends implement.  *Composite*: an abbreviation for other
+operators, gone after the pass `lower`.  A `?` marks an optional operand, a `*` any number of them.
+
+How an operator runs on a CPU: by a tuned *template*, as *loops*, as *addressing* (memory is read in
+another order; where no strides can say that, it is copied), *lowered* to others, or *interpreted*
+in NumPy.  Behind *ONNX* stand the operators whose converters use it, with the opset versions since
+which each converter holds; the last table has all of them.
+
+This page is written by `tools/make_docs.py`.
+"""
+
+PASSES = """\
+# Passes
+
+The compiler is this table, from top to bottom.  A pass *needs* facts that passes before it make;
+what it *breaks* holds no longer.  `docs/add-a-pass.md` shows how to add one.
+
+This page is written by `tools/make_docs.py`.
+"""
+
+Versions = dict[Converter, int]
+
+
+def main(folder: Path) -> None:
+    """Write both pages into `folder`."""
+    (folder / "operators.md").write_text("\n".join(operators_page()) + "\n")
+    (folder / "passes.md").write_text("\n".join(passes_page()) + "\n")
+
+
+# ── operators ──
+
+
+def operators_page() -> Iterator[str]:
+    """Yield the lines of docs/operators.md."""
+    yield OPERATORS
+    uses: dict[type[Op], list[str]] = {}
+    for name in supported():
+        for converter, since in versions(name).items():
+            for op in sorted(operators_in(converter), key=lambda op: op.name):
+                uses.setdefault(op, []).append(f"{name} {since}")
+    for module in submodules(ops):
+        classes = [c for c in Op.registry.values() if c.__module__ == module.__name__]
+        if classes:
+            yield f"## {heading(module)}\n"
+            yield f"{summary(module)}\n"
+        for cls in classes:
+            yield from operator(cls, uses.get(cls, []))
+    yield "## ONNX\n"
+    yield "| operator | converters since opset |\n|---|---|"
+    for name in supported():
+        yield f"| `{name}` | {', '.join(str(since) for since in versions(name).values())} |"
+
+
+def operator(cls: type[Op], uses: list[str]) -> Iterator[str]:
+    """Yield the lines about one operator."""
+    yield f"### {cls.name}\n"
+    yield f"`{signature(cls)}` — {kind(cls)}, {runs(cls)}\n"
+    yield f"{inspect.getdoc(cls)}\n"
+    if attributes := [attribute(f) for f in fields(cls)]:  # type: ignore[arg-type]
+        yield "\n".join(f"- `{a}`" for a in attributes) + "\n"
+    if uses:
+        yield f"ONNX: {', '.join(merged(uses))}\n"
+
+
+def signature(cls: type[Op]) -> str:
+    """Return an operator's name with its operands."""
+    marked = [f"{o}?" if o in cls.optional else o for o in cls.operands]
+    if cls.variadic:
+        marked[-1] = f"*{marked[-1]}"
+    return f"{cls.name}({', '.join(marked)})"
+
+
+def kind(cls: type[Op]) -> str:
+    """Return the kind of an operator."""
+    if issubclass(cls, Elementwise):
+        return "elementwise"
+    return "composite" if issubclass(cls, Composite) else "primitive"
+
+
+def runs(cls: type[Op]) -> str:
+    """Say how an operator runs on a CPU."""
+    if issubclass(cls, Composite):
+        return "lowered"
+    if cls.name == "fused":
+        return "as its parts"
+    if cls in VIEWS and cls.name != "fill":
+        return "addressing"
+    if cls in TILED:
+        return "template" if cls in (ConvBlocked, MatMulPacked) else "template or loops"
+    example, *_ = next(iter(cls.examples()))
+    return "loops" if has_form(example) else "interpreted"
+
+
+def attribute(f: Any) -> str:
+    """Return an attribute as it is declared."""
+    default = "" if f.default is MISSING else f" = {f.default!r}"
+    return f"{f.name}: {f.type}{default}"
+
+
+def merged(uses: list[str]) -> list[str]:
+    """Return uses with the versions of one operator together: Add 1, Add 7 as `Add` 1/7."""
+    found: dict[str, list[str]] = {}
+    for use in uses:
+        name, since = use.rsplit(" ", 1)
+        found.setdefault(name, []).append(since)
+    return [f"`{name}` {'/'.join(since)}" for name, since in found.items()]
+
+
+def versions(name: str) -> Versions:
+    """Return the converters of an ONNX operator, each with the opset since which it holds."""
+    domain, _, op_type = name.rpartition(":")
+    found: Versions = {}
+    for opset in range(1, NEWEST_OPSET):
+        converter = find(domain, op_type, opset)
+        if converter is not None:
+            found.setdefault(converter, opset)
+    return found
+
+
+def operators_in(converter: Converter) -> set[type[Op]]:
+    """Return the operators that a converter, or what it calls in its own module, mentions."""
+    assert isinstance(converter, FunctionType)
+    found: set[type[Op]] = set()
+    seen: set[int] = set()
+    waiting: list[Any] = [converter]
+    while waiting:
+        thing = waiting.pop()
+        if isinstance(thing, type) and issubclass(thing, Op):
+            found.add(thing)
+        elif isinstance(thing, Op):
+            found.add(type(thing))
+        elif isinstance(thing, FunctionType) and thing.__module__ == converter.__module__:
+            if id(thing) not in seen:
+                seen.add(id(thing))
+                waiting += mentioned(thing)
+    return {op for op in found if op.name in Op.registry}
+
+
+def mentioned(function: FunctionType) -> Iterator[Any]:
+    """Yield the globals, attributes of our operator modules, and closure cells that it names."""
+    names = set(names_in(function.__code__))
+    for name in names & function.__globals__.keys():
+        thing = function.__globals__[name]
+        yield thing
+        if isinstance(thing, ModuleType) and thing.__name__.startswith(ops.__name__):
+            yield from (getattr(thing, n) for n in names if hasattr(thing, n))
+    yield from (cell.cell_contents for cell in function.__closure__ or ())
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """Yield the names that code and the code inside it refers to."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names_in(constant)
+
+
+# ── passes ──
+
+
+def passes_page() -> Iterator[str]:
+    """Yield the lines of docs/passes.md."""
+    yield PASSES
+    yield "| pass | what it does | needs | makes | breaks |\n|---|---|---|---|---|"
+    for p in STAGES:
+        yield f"| `{p.name}` | {p.doc} | {listed(p.needs)} | {listed(p.makes)} | {listed(p.breaks)} |"
+    yield "\n## Order\n"
+    yield "| pass | stands before | because |\n|---|---|---|"
+    for before, later, why in ORDER:
+        yield f"| `{before}` | `{later}` | {why} |"
+    yield "\n## Rules\n"
+    yield "A rule rewrites one pattern; its law says which, and into what."
+    for module in submodules(passes):
+        if rules := rules_of(module):
+            yield f"\n### {module.__name__}\n\n{summary(module)}\n"
+            yield "\n".join(f"- `{r.__name__}`: `` {law(r)} ``" for r in rules)
+
+
+def listed(names: Facts) -> str:
+    return ", ".join(sorted(names))
+
+
+def rules_of(module: ModuleType) -> list[Rule]:
+    """Return the rules that a module defines."""
+    sets = [thing for thing in vars(module).values() if isinstance(thing, Rules)]
+    return [r for s in sets for r in s.rules() if r.__module__ == module.__name__]
+
+
+def law(rule: Rule) -> str:
+    """Return the law of a rule, on one line."""
+    return " ".join((rule.__doc__ or "").split())
+
+
+# ── modules ──
+
+
+def submodules(package: ModuleType) -> Iterator[ModuleType]:
+    """Yield the modules of a package in order of their names."""
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda i: i.name):
+        yield importlib.import_module(f"{package.__name__}.{info.name}")
+
+
+def heading(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2].capitalize()
+
+
+def summary(module: ModuleType) -> str:
+    """Return the first paragraph of what a module says of itself."""
+    return (inspect.getdoc(module) or "").split("\n\n")[0]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "docs")
