@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from pages import with_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PROGRAMS = ("tour", "add-an-operator", "add-a-pass", "add-a-backend")
+PROGRAMS = ("tour", "add-an-operator", "add-a-pass", "add-a-backend", "architecture")
 
 
 def python(*args: Path | str, folder: Path) -> str:
@@ -47,6 +48,24 @@ def test_a_page_prints_what_it_says(name: str, tmp_path: Path, bless: bool) -> N
 
     assert expected == actual
     assert any(outputs)
+
+
+def test_the_architecture_names_every_folder() -> None:
+    source = ROOT / "src" / "alpenglow"
+    expected = {p.parent.relative_to(source.parent).as_posix() for p in source.rglob("*.py")}
+    text = (DOCS / "architecture.md").read_text()
+    actual = set(re.findall(r"^\| `(alpenglow(?:/\w+)*)` \|", text, re.MULTILINE))
+
+    assert expected - {"alpenglow"} == actual
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda p: p.stem)
+def test_the_files_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(r"`((?:[\w-]+/)+[\w.-]*\.(?:py|md|txt))`", page.read_text())
+    roots = (ROOT, ROOT / "src" / "alpenglow", ROOT / "src")
+    missing = [n for n in named if "PASS" not in n and not any((r / n).exists() for r in roots)]
+
+    assert missing == []
 
 
 @pytest.mark.parametrize("name", ["operators", "passes"])

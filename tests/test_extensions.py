@@ -14,7 +14,7 @@ SRC = PACKAGE.parent.parent / "src"
 
 
 def install(site: Path, name: str, version: str, groups: Mapping[str, Mapping[str, str]]) -> None:
-    """Write into `site` what an installer would: that there is a distribution and what it brings."""
+    """Write into `site` what an installer would: a distribution and what it brings."""
     folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")

@@ -18,14 +18,13 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from alpenglow import ops, passes
-from alpenglow.backends.cpu.select import TILED
+from alpenglow.backends.cpu.select import TEMPLATES
 from alpenglow.backends.loops import has_form
 from alpenglow.compiler.passes import Facts
 from alpenglow.compiler.pipeline import ORDER, STAGES
 from alpenglow.frontends.onnx.table import Converter, find, supported
 from alpenglow.ir.op import Composite, Elementwise, Op
 from alpenglow.ir.rewrite import Rule, Rules
-from alpenglow.ops.blocked import ConvBlocked, MatMulPacked
 from alpenglow.passes.fuse import VIEWS
 
 NEWEST_OPSET = 64
@@ -122,9 +121,9 @@ def runs(cls: type[Op]) -> str:
         return "as its parts"
     if cls in VIEWS and cls.name != "fill":
         return "addressing"
-    if cls in TILED:
-        return "template" if cls in (ConvBlocked, MatMulPacked) else "template or loops"
     example, *_ = next(iter(cls.examples()))
+    if cls in TEMPLATES:
+        return "template or loops" if has_form(example) else "template"
     return "loops" if has_form(example) else "interpreted"
 
 
@@ -158,7 +157,7 @@ def operators_in(converter: Converter) -> set[type[Op]]:
     """Return the operators that a converter, or what it calls in its own module, mentions."""
     assert isinstance(converter, FunctionType)
     found: set[type[Op]] = set()
-    seen: set[int] = set()
+    seen: set[FunctionType] = set()
     waiting: list[Any] = [converter]
     while waiting:
         thing = waiting.pop()
@@ -166,10 +165,9 @@ def operators_in(converter: Converter) -> set[type[Op]]:
             found.add(thing)
         elif isinstance(thing, Op):
             found.add(type(thing))
-        elif isinstance(thing, FunctionType) and thing.__module__ == converter.__module__:
-            if id(thing) not in seen:
-                seen.add(id(thing))
-                waiting += mentioned(thing)
+        elif isinstance(thing, FunctionType) and thing not in seen:
+            seen.add(thing)
+            waiting += mentioned(thing) if thing.__module__ == converter.__module__ else ()
     return {op for op in found if op.name in Op.registry}
 
 
@@ -200,7 +198,8 @@ def passes_page() -> Iterator[str]:
     yield PASSES
     yield "| pass | what it does | needs | makes | breaks |\n|---|---|---|---|---|"
     for p in STAGES:
-        yield f"| `{p.name}` | {p.doc} | {listed(p.needs)} | {listed(p.makes)} | {listed(p.breaks)} |"
+        facts = " | ".join(map(listed, (p.needs, p.makes, p.breaks)))
+        yield f"| `{p.name}` | {p.doc} | {facts} |"
     yield "\n## Order\n"
     yield "| pass | stands before | because |\n|---|---|---|"
     for before, later, why in ORDER:

@@ -49,6 +49,10 @@ class Backend(Protocol):
         """Whether this backend makes code for `target`."""
         ...
 
+    def algorithms(self, g: Graph, target: Target) -> Graph:
+        """Choose cheaper algorithms that round differently; runs under fast numerics only."""
+        ...
+
     def layout(self, g: Graph, target: Target) -> Graph:
         """Rewrite a lowered graph into the layouts that the backend's kernels want."""
         ...

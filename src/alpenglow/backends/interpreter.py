@@ -16,6 +16,9 @@ class InterpreterBackend:
     def accepts(self, target: Target) -> bool:
         return target.name == "interpreter"
 
+    def algorithms(self, g: Graph, target: Target) -> Graph:
+        return g
+
     def layout(self, g: Graph, target: Target) -> Graph:
         return g
 

@@ -15,8 +15,13 @@ def backends() -> tuple[Backend, ...]:
 
 
 def backend_for(target: Target) -> Backend:
-    """Return the backend that makes code for `target`; raise UnsupportedError if there is none."""
-    for backend in backends():
+    """Return the backend that makes code for `target`; raise UnsupportedError if there is none.
+
+    A backend whose entry point bears the target's name comes first: one for a variant of a
+    machine that we have code for, too, is not passed over.
+    """
+    own = brought("alpenglow.backends").get(target.name.split("+")[0])
+    for backend in (*([own] if own else []), *backends()):
         if backend.accepts(target):
             return backend
     raise UnsupportedError(f"no backend makes code for target '{target}'")

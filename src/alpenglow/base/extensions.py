@@ -1,11 +1,11 @@
 """What distributions bring, found by entry points; ours stand in the same groups as anybody's.
 
-| group                  | an entry is                                                              |
-|------------------------|--------------------------------------------------------------------------|
-| `alpenglow.extensions` | a module, imported with this package: operators, loop forms, converters  |
-| `alpenglow.frontends`  | a `frontends.registry.FrontEnd`, which reads a model format              |
-| `alpenglow.targets`    | a function from features, as strings, to the `Target` of the entry's name |
-| `alpenglow.backends`   | a `backends.api.Backend`, which makes code for targets                   |
+| group                  | an entry is                                                             |
+|------------------------|-------------------------------------------------------------------------|
+| `alpenglow.extensions` | a module, imported with this package: operators, loop forms, converters |
+| `alpenglow.frontends`  | a `frontends.registry.FrontEnd`, which reads a model format             |
+| `alpenglow.targets`    | a function from features (strings) to the `Target` of the entry's name  |
+| `alpenglow.backends`   | a `backends.api.Backend`, which makes code for targets                  |
 
 An entry that is a class stands for one instance of it.
 """

@@ -1,1 +1,94 @@
+"""The command line: `alpenglow COMMAND MODEL …`.
 
+Flags have the names that the API gives the same things.  Exit codes: 0 all is well; 1 the answer
+is no (`verify` disagrees, `check` misses something); 2 the user's mistake, one `error:` on stderr;
+3 our own mistake, with its traceback; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any
+
+import click
+
+from alpenglow.base.errors import AlpenglowError
+
+COMMANDS: Mapping[str, str] = {
+    "run": "Run a model and print what comes out.",
+    "compile": "Compile a model into an archive, a .ago file.",
+    "show": "Print a model as text, after any stage of the compiler.",
+    "check": "Tell which operators are compiled, interpreted or missing.",
+    "verify": "Compare compiled results with the interpreter and ONNX Runtime.",
+    "bench": "Measure time, work per second and share of the machine's peak.",
+}
+"""Each command is `command` in a module of its own, imported when it is asked for."""
+
+TRACEBACK = "alpenglow.traceback"
+"""Where --traceback is noted in the context of a call."""
+
+
+class Commands(click.Group):
+    """The commands of the table, and what their errors mean to the shell."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        found = import_module(f"alpenglow.cli.{name}").command
+        assert isinstance(found, click.Command), name
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; turn errors into messages and exit codes."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("interrupted", err=True)
+            ctx.exit(130)
+        except (AlpenglowError, OSError) as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise  # the reader of our output has left; click knows what to do
+            if ctx.meta.get(TRACEBACK):
+                traceback.print_exc()
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(2)
+        except Exception:
+            traceback.print_exc()
+            click.echo("This is a mistake in Alpenglow, not yours: please report it.", err=True)
+            ctx.exit(3)
+
+
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="MODEL is an ONNX file, a text that `show -o` wrote, or an archive that `compile` wrote.",
+)
+@click.version_option(version("alpenglow"), prog_name="alpenglow")
+def cli() -> None:
+    """Alpenglow compiles trained neural networks to machine code.
+
+    \b
+    alpenglow run model.onnx
+    alpenglow bench model.onnx --threads 1
+    alpenglow COMMAND --help
+    """
+
+
+def main() -> None:
+    """Run the command line on this process's arguments."""
+    sys.exit(cli())

@@ -14,7 +14,8 @@ class Pass:
     """A step of the pipeline: `run(ir, target)` returns the next form of the program.
 
     `needs` lists the facts that must hold before it, `makes` those that hold after it, and
-    `breaks` those that may hold no longer; all others are kept.  A pass of a user names the pass
+    `breaks` those that may hold no longer; all others are kept.  A pass that is `fast` changes how
+    results are rounded and runs under numerics="fast" only.  A pass of a user names the pass
     `after` which it runs.
     """
 
@@ -25,3 +26,4 @@ class Pass:
     makes: Facts = frozenset()
     breaks: Facts = frozenset()
     after: str = ""
+    fast: bool = False

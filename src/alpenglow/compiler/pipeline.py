@@ -52,6 +52,8 @@ STAGES: tuple[Pass, ...] = (
          needs=facts("primitive")),
     Pass("merge", _graph_pass(cse), "equal nodes become one",
          needs=facts("primitive")),
+    Pass("algorithms", lambda g, t: backend_for(t).algorithms(g, t), "fewer multiplications",
+         needs=facts("primitive"), fast=True),
     Pass("layout", lambda g, t: backend_for(t).layout(g, t), "blocked tensors, packed weights",
          needs=facts("primitive")),
     Pass("prepare", _graph_pass(fold), "weights are packed: folding again"),
@@ -80,8 +82,9 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("absorb", "settle", "absorbed scales are work on constants"),
     ("tidy", "settle", "simplified nodes leave less to compute"),
     ("settle", "merge", "equal constants make nodes equal"),
-    ("settle", "layout", "only constant weights are packed"),
-    ("merge", "layout", "layouts are chosen once for each value"),
+    ("settle", "algorithms", "only constant weights are transformed and packed"),
+    ("merge", "algorithms", "algorithms and layouts are chosen once for each value"),
+    ("algorithms", "layout", "what stays a plain convolution is computed directly"),
     ("layout", "prepare", "packing weights is work on constants"),
     ("prepare", "fuse", "packed weights are operands, not producers"),
     ("fuse", "schedule", "an instruction is a fused node"),
@@ -147,6 +150,8 @@ def run_stages(
     if validator is not None:
         validator.begin(ir)
     for p in stages:
+        if p.fast and options.numerics == "strict":
+            continue
         ir = p.run(ir, target)
         if validator is not None:
             validator.after(p, ir)

@@ -23,6 +23,7 @@ from alpenglow.ops import (
     select,
     softmax,
     transcendental,
+    winograd,
 )
 
 __all__ = [
@@ -48,4 +49,5 @@ __all__ = [
     "select",
     "softmax",
     "transcendental",
+    "winograd",
 ]

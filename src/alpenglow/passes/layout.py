@@ -66,11 +66,18 @@ def _conv(g: Graph, node: Node, lanes: int) -> None:
                 return
             group, weights = 1, g(Ungroup(op.group), w)
         y = _direct(g, op, x, weights, lanes, group, node)
-    if rest and rest[0] is not None:
-        spatial = x.type.rank - 2
-        bias = g(Reshape((1, outputs, *[1] * spatial)), rest[0])
-        y = g(Add(), y, _stretch(g, g(Pack(lanes), bias), y))
-    g.replace(node.output, g(Unpack(outputs), y))
+    g.replace(node.output, unpacked(g, y, rest[0] if rest else None, lanes))
+
+
+def unpacked(g: Graph, y: Value, bias: Value | None, lanes: int) -> Value:
+    """Return a blocked y plus a bias for each channel, in the plain layout."""
+    outputs = y.type.blocked
+    assert outputs is not None, f"{y} is not blocked"
+    if bias is not None:
+        ones = [1] * (y.type.rank - 3)
+        blocked = g(Pack(lanes), g(Reshape((1, outputs, *ones)), bias))
+        y = g(Add(), y, _stretch(g, blocked, y))
+    return g(Unpack(outputs), y)
 
 
 def _direct(g: Graph, op: Conv, x: Value, w: Value, lanes: int, group: int, node: Node) -> Value:
@@ -81,7 +88,7 @@ def _direct(g: Graph, op: Conv, x: Value, w: Value, lanes: int, group: int, node
     width = panel_width(outputs // group, lanes, node.output.type.extents[-1])
     packed = g(PackConv(lanes if blocked else 1, width), w)
     conv = ConvBlocked(channels, outputs, lanes, strides, dilations, group)
-    return g(conv, _padded(g, source, pads), packed)
+    return g(conv, padded(g, source, pads), packed)
 
 
 def panel_width(outputs: int, lanes: int, row: int) -> int:
@@ -105,10 +112,11 @@ def _depthwise(g: Graph, node: Node, x: Value, w: Value, lanes: int) -> Value:
     taps = g(Reshape((1, channels, *w.type.shape[2:])), w)
     packed = g(Pack(lanes), taps)
     plain = g(Reshape(packed.type.shape[1:]), packed)
-    return g(DepthwiseBlocked(strides, dilations), _padded(g, g(Pack(lanes), x), pads), plain)
+    return g(DepthwiseBlocked(strides, dilations), padded(g, g(Pack(lanes), x), pads), plain)
 
 
-def _padded(g: Graph, x: Value, pads: tuple[int, ...]) -> Value:
+def padded(g: Graph, x: Value, pads: tuple[int, ...]) -> Value:
+    """Return x with zeros around its spatial axes, as many as ONNX's `pads` says."""
     spatial = len(pads) // 2
     if not any(pads):
         return x

@@ -99,7 +99,7 @@ def read(path: str | os.PathLike[str]) -> Artifact:
     except OSError as error:
         raise ModelError(f"cannot read the archive: {error.strerror}", file=file) from error
     try:
-        return unpack(memoryview(mapped))
+        return unpack(memoryview(mapped), to_run=True)
     except AlpenglowError as error:
         raise error.located(file=file) from None
 
@@ -116,6 +116,12 @@ def parts(artifact: Artifact) -> Iterator[bytes | memoryview]:
         yield from _padded(part)
     for array in weights.values():
         yield from _padded(_flat(array).data)
+
+
+def nbytes(artifact: Artifact) -> int:
+    """Return about how long the archive of `artifact` is: its weights and code."""
+    weights = sum(array.nbytes for array in side_weights(artifact.program).values())
+    return weights + sum(map(len, artifact.objects.values()))
 
 
 def _header(
@@ -151,13 +157,17 @@ def _header(
     return json.dumps(fields, indent=1).encode()
 
 
-def unpack(view: memoryview) -> Artifact:
-    """Return the artifact in the bytes of an archive, of which its weights are views."""
+def unpack(view: memoryview, *, to_run: bool) -> Artifact:
+    """Return the artifact in the bytes of an archive, of which its weights are views.
+
+    What is `to_run` is refused if this machine cannot.
+    """
     header, body = _split(view)
     try:
         fields = json.loads(bytes(header))
         target = Target(**{**fields["target"], "features": tuple(fields["target"]["features"])})
-        _check_host(target, fields)
+        if to_run:
+            _check_host(target, fields)
         if len(body) != fields["nbytes"]:
             raise ValueError(f"it has {len(body)} bytes behind the header, not {fields['nbytes']}")
         program, table, kernels = (

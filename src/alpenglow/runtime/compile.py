@@ -1,23 +1,38 @@
-"""`compile`: from a model to an Executable in one call."""
+"""`compile`: from a model to an Executable in one call.
+
+What was made of a model file is kept, whole, in the store of compiled kernels, under the text of
+the model's graph and everything else that the result depends on.  A second process that compiles
+the same model maps the weights of the first and skips every pass.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import llvmlite.binding as llvm
+import numpy as np
 import onnx
 
-from alpenglow.base import knobs
-from alpenglow.base.errors import ModelError, OptionError
+from alpenglow.backends.api import Artifact
+from alpenglow.base import extensions, knobs
+from alpenglow.base.errors import ModelError
 from alpenglow.base.store import Store
 from alpenglow.compiler import Options, compile_graph
 from alpenglow.frontends import load
 from alpenglow.ir.dims import Dim, Sym, bind
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
-from alpenglow.runtime.executor import Executable
+from alpenglow.ir.text import print_graph
+from alpenglow.runtime import archive
+from alpenglow.runtime.executor import Executable, check_threads
 
 Model = Graph | str | Path | bytes | onnx.ModelProto
+
+KEPT_NBYTES = 256 << 20
+"""Larger artifacts are not kept: they would push everything else out of the store."""
 
 
 def compile(
@@ -32,15 +47,54 @@ def compile(
     `model` is a Graph, or what `load` takes.  `shapes` binds the open extents of inputs, by input
     name.  `threads` is how many threads a call may use (None: the CPUs this process may run on).
     """
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads is {threads}, expected at least 1")
+    check_threads(threads)
     if isinstance(model, Graph):
         graph = bound(model, shapes or {}) if shapes else model
     else:
         graph = load(model, shapes)
     chosen = target if isinstance(target, Target) else Target.parse(target)
+    chosen_options = options or Options()
     store = Store(knobs.cache_folder())
-    return Executable(compile_graph(graph, chosen, options or Options(), store), threads)
+    if isinstance(model, str | Path) and store.folder is not None and _is_plain(chosen_options):
+        return Executable(_kept(graph, chosen, chosen_options, store), threads)
+    return Executable(compile_graph(graph, chosen, chosen_options, store), threads)
+
+
+def _is_plain(options: Options) -> bool:
+    """Whether what is compiled depends on this package's sources and the model alone."""
+    check = knobs.check() if options.check is None else options.check
+    if check or options.passes or options.after is not None:
+        return False
+    groups = ("extensions", "frontends", "targets", "backends")
+    brought = [e for g in groups for e in extensions.entries(f"alpenglow.{g}").values()]
+    return all(e.value.startswith("alpenglow.") for e in brought)
+
+
+def _kept(g: Graph, target: Target, options: Options, store: Store) -> Artifact:
+    """Return what the store has of this compilation; else compile and keep the result."""
+    key = _key(g, target, options)
+    found = store.open_map(key)
+    if found is not None:
+        return archive.unpack(found, to_run=False)
+    artifact = compile_graph(g, target, options, store)
+    if archive.nbytes(artifact) <= KEPT_NBYTES:
+        store.put(key, b"".join(archive.parts(artifact)))
+    return artifact
+
+
+def _key(g: Graph, target: Target, options: Options) -> str:
+    text = hashlib.sha256(print_graph(g).encode()).hexdigest()
+    versions = f"llvm{llvm.llvm_version_info} numpy{np.__version__}"
+    return f"artifact {text} {target!r} {options.numerics} {versions} {_sources()}"
+
+
+@functools.cache
+def _sources() -> str:
+    """Return a hash of all sources of this package."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def bound(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:

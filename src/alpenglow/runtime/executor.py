@@ -66,6 +66,7 @@ class Context:
         self.table = np.zeros((max(len(exe.kernels), 1), 3), np.uint64)
         for i, (function, first, extent) in enumerate(exe.kernels):
             self.table[i] = (function, self.args.ctypes.data + 8 * first, extent)
+        self.base = self.table.ctypes.data
         interpreted = any(s.instr is not None for s in exe.spans)
         self.memory = Memory(program, self.arena) if interpreted else None
 
@@ -82,6 +83,7 @@ class Executable:
         program = artifact.program
         self.inputs: dict[str, TensorType] = _types(artifact, program.inputs)
         self.outputs: dict[str, TensorType] = _types(artifact, program.outputs)
+        self._forms = {n: (t.numpy, t.extents) for n, t in (self.inputs | self.outputs).items()}
         self._pool: list[Context] = []
         self._runs_here = not artifact.objects or artifact.target.is_host_compatible()
         if self._runs_here:
@@ -176,19 +178,22 @@ class Executable:
     def _walk(self, c: Context, given: Mapping[str, Array], results: Mapping[str, Array]) -> None:
         threads = self.threads or default_threads()
         for name, array in (*given.items(), *results.items()):
-            address = array.ctypes.data
+            address = array.__array_interface__["data"][0]  # cheaper than ctypes.data
             for slot, offset in self._slots[name]:
                 c.args[slot] = address + offset
             if c.memory is not None:
                 c.memory.bytes[name] = _bytes_of(array)
         team = Team.shared()
-        base = c.table.ctypes.data
         for span in self.spans:
             if span.instr is not None:
                 assert c.memory is not None
                 step(c.memory, span.instr)
             else:
-                team.run(base + 24 * span.begin, span.end - span.begin, threads)
+                team.run(c.base + 24 * span.begin, span.end - span.begin, threads)
+        if c.memory is not None:
+            # The caller's arrays are not held on to.
+            for name in self._slots:
+                del c.memory.bytes[name]
 
     def _feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         if feeds.keys() != self.inputs.keys():
@@ -198,19 +203,26 @@ class Executable:
         return {name: self._feed(name, feeds[name], t) for name, t in self.inputs.items()}
 
     def _feed(self, name: str, value: Any, t: TensorType) -> Array:
+        dtype, shape = self._forms[name]
         array = _as_array(name, value, t)
-        if array.dtype != t.numpy and array.dtype.newbyteorder("=") != t.numpy:
-            raise FeedError(f"input '{name}' is {array.dtype}, expected {t.numpy} ({t})")
-        if array.shape != t.extents:
-            raise FeedError(f"input '{name}' has shape {array.shape}, expected {t.extents}")
-        return np.require(array, t.numpy, ("C", "A"))
+        if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
+            raise FeedError(f"input '{name}' is {array.dtype}, expected {dtype} ({t})")
+        if array.shape != shape:
+            raise FeedError(f"input '{name}' has shape {array.shape}, expected {shape}")
+        flags = array.flags
+        if array.dtype is dtype and flags.c_contiguous and flags.aligned:
+            return array
+        return np.require(array, dtype, ("C", "A"))
 
     def _results(
         self, out: Mapping[str, Array], given: Mapping[str, Array]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the arrays to hand back, and those that the code writes (mostly the same)."""
         if not out:
-            made = {name: np.empty(t.extents, t.numpy) for name, t in self.outputs.items()}
+            made = {}
+            for name in self.outputs:
+                dtype, shape = self._forms[name]
+                made[name] = np.empty(shape, dtype)
             return made, made
         if unknown := out.keys() - self.outputs.keys():
             names = ", ".join(sorted(map(str, unknown)))

@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 from alpenglow.backends.api import Artifact, Entry, Progress
 from alpenglow.backends.cpu.assemble import assemble
 from alpenglow.backends.cpu.render import render
-from alpenglow.backends.cpu.select import TILED, compiles, kernel_for
+from alpenglow.backends.cpu.select import TEMPLATES, compiles, kernel_for
 from alpenglow.backends.loops.form import PULLS
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.store import Store
@@ -28,6 +28,7 @@ from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Const, Kernel
 from alpenglow.kernel.text import print_kernel
 from alpenglow.passes.layout import layout
+from alpenglow.passes.winograd import winograd
 from alpenglow.program import Instr, Program
 
 ARCHITECTURES = ("x86-64", "aarch64", "arm", "riscv64", "wasm32")
@@ -39,11 +40,14 @@ class CpuBackend:
     def accepts(self, target: Target) -> bool:
         return target.name != "interpreter" and target.architecture in ARCHITECTURES
 
+    def algorithms(self, g: Graph, target: Target) -> Graph:
+        return winograd(g, target)
+
     def layout(self, g: Graph, target: Target) -> Graph:
         return layout(g, target)
 
     def takes_epilogue(self, op: Op) -> bool:
-        return type(op) in PULLS or isinstance(op, TILED)
+        return type(op) in PULLS or type(op) in TEMPLATES
 
     def compiles(self, op: Op) -> bool:
         return compiles(op)

@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from alpenglow.backends import loops
 from alpenglow.backends.cpu.templates.conv import conv_blocked
 from alpenglow.backends.cpu.templates.depthwise import depthwise_blocked
 from alpenglow.backends.cpu.templates.matmul import fits_scratch, mat_mul, mat_mul_packed
+from alpenglow.backends.cpu.templates.winograd import (
+    winograd_input,
+    winograd_output,
+    winograd_product,
+)
 from alpenglow.backends.loops.instruction import Frame, heavy_node
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Kernel
 from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked, MatMulPacked
 from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduct
 from alpenglow.program import Instr
 
-TILED = (ConvBlocked, DepthwiseBlocked, MatMulPacked, MatMul)
+TEMPLATES: dict[type[Op], Callable[[Frame, Any, Target], None]] = {
+    ConvBlocked: conv_blocked,
+    DepthwiseBlocked: depthwise_blocked,
+    MatMul: mat_mul,
+    MatMulPacked: mat_mul_packed,
+    WinogradInput: winograd_input,
+    WinogradOutput: winograd_output,
+    WinogradProduct: winograd_product,
+}
 
 
 def compiles(op: Op) -> bool:
     """Whether there is a template or a loop form for `op`."""
-    return isinstance(op, ConvBlocked | DepthwiseBlocked | MatMulPacked) or loops.has_form(op)
+    return type(op) in TEMPLATES or loops.has_form(op)
 
 
 def kernel_for(instr: Instr, target: Target) -> Kernel:
     """Return the kernel of an instruction, under a name that says what it does."""
     heavy = instr.op if instr.body is None else _heavy(instr)
-    if isinstance(heavy, TILED) and _fits(instr, heavy, target):
+    if heavy is not None and type(heavy) in TEMPLATES and _fits(instr, heavy, target):
         frame = Frame(heavy.name, instr, target.lanes)
-        match heavy:
-            case ConvBlocked():
-                conv_blocked(frame, heavy, target)
-            case DepthwiseBlocked():
-                depthwise_blocked(frame, heavy, target)
-            case MatMulPacked():
-                mat_mul_packed(frame, heavy, target)
-            case MatMul():
-                mat_mul(frame, heavy, target)
+        TEMPLATES[type(heavy)](frame, heavy, target)
         return frame.b.done()
     name = heavy.name if heavy is not None else "elementwise"
     return loops.build(name, instr, target.lanes).done()

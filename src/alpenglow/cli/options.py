@@ -1,0 +1,126 @@
+"""The options that every command has, and the `Request` that they add up to."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from alpenglow.base.errors import OptionError
+from alpenglow.cli import TRACEBACK
+
+Numerics = Literal["fast", "strict"]
+Shapes = dict[str, tuple[int, ...]]
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for, on whichever command.
+
+    `shapes` binds extents by input, `extents` by name; `inputs` says where arrays come from: a
+    .npy file, or "random".
+    """
+
+    model: Path
+    target: str = "cpu"
+    threads: int | None = None
+    numerics: Numerics = "fast"
+    shapes: Shapes = field(default_factory=dict)
+    extents: Mapping[str, int] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    json: bool = False
+
+
+def model_options(function: Function) -> Function:
+    """Give a command its MODEL and the common options; it is called with a Request first."""
+
+    @functools.wraps(function)
+    def call(model: Path, target: str, threads: int | None, numerics: Numerics,
+             shapes: tuple[str, ...], dim: tuple[str, ...], as_json: bool,
+             inputs: tuple[str, ...] = (), **rest: Any) -> Any:  # fmt: skip
+        request = Request(
+            model, target, threads, numerics,
+            shapes=parse_shapes(shapes), extents=parse_extents(dim),
+            inputs=parse_inputs(inputs), json=as_json,
+        )  # fmt: skip
+        return function(request, **rest)
+
+    for option in reversed(_OPTIONS):
+        call = option(call)
+    return call
+
+
+def _note_traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.meta[TRACEBACK] = value
+
+
+_OPTIONS: tuple[Callable[[Function], Function], ...] = (
+    click.argument("model", type=click.Path(path_type=Path)),
+    click.option("--shapes", multiple=True, metavar="NAME=1x3x224x224[,…]",
+                 help="Bind the open extents of inputs, by input name."),
+    click.option("--dim", multiple=True, metavar="N=1[,…]",
+                 help="Bind an open extent by its own name, wherever it occurs."),
+    click.option("--target", default="cpu", show_default=True,
+                 help="The machine to make code for: cpu (this one), interpreter, x86-64-v3, …"),
+    click.option("--threads", type=click.IntRange(min=1),
+                 help="How many threads a run may use.  [default: the CPUs of this process]"),
+    click.option("--numerics", type=click.Choice(["fast", "strict"]), default="fast",
+                 show_default=True, help="Whether operations may be contracted and reassociated."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+    click.option("--traceback", is_flag=True, expose_value=False, callback=_note_traceback,
+                 help="Show where in Alpenglow an error was found."),
+)  # fmt: skip
+
+input_option = click.option(
+    "--input", "inputs", multiple=True, metavar="NAME=FILE.npy|random",
+    help="What to feed an input; random (the default) is the same on every run.",
+)  # fmt: skip
+
+
+def parse_shapes(texts: tuple[str, ...]) -> Shapes:
+    """Read NAME=1x3x224x224, several separated by commas; NAME= is a scalar."""
+    found: Shapes = {}
+    for name, shape in _pairs("--shapes", texts, "NAME=1x3x224x224"):
+        if not re.fullmatch(r"(\d+(x\d+)*)?", shape):
+            raise OptionError(f"--shapes {name}={shape}: expected numbers joined by x, like 1x3x8x8")
+        found[name] = tuple(int(d) for d in shape.split("x") if d)
+    return found
+
+
+def parse_extents(texts: tuple[str, ...]) -> dict[str, int]:
+    """Read N=1, several separated by commas."""
+    found: dict[str, int] = {}
+    for name, extent in _pairs("--dim", texts, "N=1"):
+        if not extent.isdecimal():
+            raise OptionError(f"--dim {name}={extent}: expected a number")
+        found[name] = int(extent)
+    return found
+
+
+def parse_inputs(texts: tuple[str, ...]) -> dict[str, str]:
+    """Read NAME=FILE.npy or NAME=random; a file's name may hold commas."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, source = text.partition("=")
+        if not (name and equals and source):
+            raise OptionError(f"--input {text}: expected NAME=FILE.npy or NAME=random")
+        found[name] = source
+    return found
+
+
+def _pairs(flag: str, texts: tuple[str, ...], form: str) -> list[tuple[str, str]]:
+    found: dict[str, str] = {}
+    for text in (part for t in texts for part in t.split(",")):
+        name, equals, value = text.strip().rpartition("=")
+        if not (name and equals):
+            raise OptionError(f"{flag} {text}: expected {form}")
+        if name in found:
+            raise OptionError(f"{flag} names '{name}' twice")
+        found[name] = value
+    return list(found.items())

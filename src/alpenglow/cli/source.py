@@ -1,0 +1,195 @@
+"""What MODEL can be: a model file, the text of a stage, or an archive; and compiling it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from alpenglow.backends.api import Artifact
+from alpenglow.base import knobs
+from alpenglow.base.errors import ModelError, OptionError, ParseError, UnsupportedError
+from alpenglow.base.store import Store
+from alpenglow.cli.options import Request
+from alpenglow.cli.progress import progress
+from alpenglow.compiler import STAGES, Options, compile_graph
+from alpenglow.frontends import load
+from alpenglow.ir import text as graph_text
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.program import Program
+from alpenglow.program import text as program_text
+from alpenglow.runtime import Executable, archive
+from alpenglow.runtime import open as open_archive
+
+IMPORT = "import"
+"""The name of the stage before all passes."""
+
+MARK = "# after: "
+"""How the text of a stage begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A graph or program, and the stage that made it."""
+
+    ir: Graph | Program
+    after: str
+
+    @property
+    def resume(self) -> str:
+        """The pass after which compilation goes on; "" for the beginning."""
+        return "" if self.after == IMPORT else self.after
+
+    def types(self) -> dict[str, TensorType]:
+        """Return the types of the inputs."""
+        if isinstance(self.ir, Graph):
+            return {name: v.type for name, v in self.ir.inputs.items()}
+        buffers = self.ir.buffers
+        return {name: t for name in self.ir.inputs if (t := buffers[name].type) is not None}
+
+
+def is_archive(path: Path) -> bool:
+    """Whether the file at `path` begins as an archive does."""
+    return _begins(path, archive.MAGIC)
+
+
+def is_text(path: Path) -> bool:
+    """Whether the file at `path` is the text of a stage."""
+    return _begins(path, MARK.encode())
+
+
+def read(request: Request) -> Source:
+    """Return what MODEL holds, with extents bound as asked; an archive is its planned program.
+
+    Extents that no option binds are taken from the arrays given for inputs.
+    """
+    path = request.model
+    if is_archive(path):
+        _refuse_extents(request)
+        return Source(open_archive(path).artifact.program, STAGES[-1].name)
+    if is_text(path):
+        _refuse_extents(request)
+        return read_text(path)
+    given = {name: header(file) for name, file in request.inputs.items() if file != "random"}
+    g = load(str(path), {**given, **request.shapes})
+    return Source(_bound(g, request), IMPORT)
+
+
+def read_text(path: Path) -> Source:
+    """Read what `show -o` wrote: the text, and the constants beside it."""
+    first, _, rest = path.read_text(encoding="utf-8").partition("\n")
+    after = first.removeprefix(MARK).strip()
+    known = (IMPORT, *(p.name for p in STAGES))
+    if after not in known:
+        raise ParseError(
+            f"text after '{after}' cannot be read back",
+            file=str(path),
+            hint=f"write it after one of {', '.join(known)}",
+        )
+    weights = read_weights(path)
+    # The empty line keeps line numbers those of the file.
+    body = "\n" + rest
+    try:
+        if rest.lstrip().startswith("program "):
+            return Source(program_text.parse_program(body, weights), after)
+        return Source(graph_text.parse_graph(body, weights), after)
+    except ParseError as error:
+        raise error.located(file=str(path)) from None
+
+
+def weights_path(path: Path) -> Path:
+    """Return where the constants of a text stand."""
+    return path.with_name(path.name + ".npz")
+
+
+def read_weights(path: Path) -> dict[str, Array]:
+    """Return the constants beside a text, by SHA-256; none if there is no such file."""
+    file = weights_path(path)
+    if not file.exists():
+        return {}
+    try:
+        with np.load(file) as arrays:
+            found = dict(arrays)
+    except ValueError as error:
+        raise ModelError(f"this holds no arrays: {error}", file=str(file)) from None
+    # NumPy's format does not know bfloat16 and keeps its bytes only.
+    return {k: a.view(ml_dtypes.bfloat16) if a.dtype.kind == "V" else a for k, a in found.items()}
+
+
+def header(file: str) -> tuple[int, ...]:
+    """Return the shape of the array in a .npy file."""
+    return tuple(array_in(file).shape)
+
+
+def array_in(file: str) -> Array:
+    """Return the array in a .npy file, mapped; raise ModelError if it holds none."""
+    try:
+        found = np.load(file, mmap_mode="r")
+    except (ValueError, EOFError) as error:
+        raise ModelError(f"this is no .npy file: {error}", file=file) from None
+    if not isinstance(found, np.ndarray):
+        raise ModelError("this is no .npy file but an archive of several arrays", file=file)
+    return found
+
+
+def compiled(request: Request, source: Source) -> Artifact:
+    """Compile what was read, for the target asked for."""
+    if isinstance(source.ir, Graph):
+        require_closed(source.ir)
+    store = Store(knobs.cache_folder())
+    with progress() as report:
+        options = Options(numerics=request.numerics, progress=report)
+        target = Target.parse(request.target)
+        return compile_graph(source.ir, target, options, store, source.resume)
+
+
+def executable(request: Request, source: Source | None = None) -> Executable:
+    """Return the Executable of MODEL: opened if it is an archive, compiled otherwise."""
+    if is_archive(request.model):
+        _refuse_extents(request)
+        return open_archive(request.model, request.threads)
+    return Executable(compiled(request, source or read(request)), request.threads)
+
+
+def require_closed(g: Graph) -> None:
+    """Raise UnsupportedError if an extent of an input is open."""
+    names = sorted({s for v in g.inputs.values() for s in v.type.symbols()})
+    if not names:
+        return
+    inputs = ", ".join(f"{k} {v.type}" for k, v in g.inputs.items())
+    flags = " ".join(f"--dim {name}=1" for name in names)
+    first = next(k for k, v in g.inputs.items() if v.type.symbols())
+    shape = "x".join(str(d) if isinstance(d, int) else "1" for d in g.inputs[first].type.shape)
+    raise UnsupportedError(
+        f"the extents {', '.join(names)} are open in {inputs}",
+        hint=f"{flags}, or --shapes '{first}={shape}', with numbers of your choice",
+    )
+
+
+def _bound(g: Graph, request: Request) -> Graph:
+    """Return `g` with extents bound by their own names."""
+    known = {s for v in g.inputs.values() for s in v.type.symbols()}
+    if unknown := request.extents.keys() - known:
+        inputs = ", ".join(f"{k} {v.type}" for k, v in g.inputs.items())
+        raise OptionError(
+            f"--dim names {', '.join(sorted(unknown))}, which is open in no input: {inputs}"
+        )
+    return g.bind(request.extents) if request.extents else g
+
+
+def _refuse_extents(request: Request) -> None:
+    if request.shapes or request.extents:
+        raise OptionError(
+            f"--shapes and --dim bind extents of a model file; those of {request.model} are fixed"
+        )
+
+
+def _begins(path: Path, magic: bytes) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic

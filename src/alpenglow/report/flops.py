@@ -1,0 +1,84 @@
+"""Counting the work in a model: two floating-point operations for each multiply-add.
+
+Only what multiplies and adds along an inner dimension counts: convolutions, matrix products and
+recurrent cells.  Padding lanes, packing and elementwise operators are not work that anybody asked
+for, or too little to matter.  Of a graph as imported this is what the model asks for; of a program
+it is what is done, which is less where convolutions take Winograd's way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from alpenglow.evaluate.run import expand
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.op import Composite, Op
+from alpenglow.ir.types import TensorType
+from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked, MatMulPacked
+from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
+from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.winograd import WinogradProduct
+from alpenglow.program import Program
+
+Types = Sequence[TensorType | None]
+
+
+def flops(ir: Graph | Program) -> int:
+    """Return the floating-point operations of one run; all extents must be known."""
+    if isinstance(ir, Graph):
+        return _of_graph(ir)
+    total = 0
+    for i in ir.instrs():
+        ins = [None if r is None else r.type for r in i.ins]
+        outs = [r.type for r in i.outs]
+        total += _of_graph(i.body) if i.body is not None else _of_op(i.op, ins, outs)
+    return total
+
+
+def _of_graph(g: Graph) -> int:
+    total = 0
+    for n in g.nodes:
+        ins = [None if v is None else v.type for v in n.inputs]
+        total += _of_op(n.op, ins, [v.type for v in n.results])
+        total += sum(map(_of_graph, n.regions))
+    return total
+
+
+def _of_op(op: Op, ins: Types, outs: Sequence[TensorType]) -> int:
+    """Return the operations of one application."""
+    match op, [t for t in ins if t is not None]:
+        case MatMul(), [x, _, *_]:
+            return 2 * outs[0].size * x.extents[-1]
+        case Conv(), [_, w, *_]:
+            return 2 * outs[0].size * math.prod(w.extents[1:])
+        case ConvTranspose(), [x, w, *_]:
+            # Every element of x meets every weight of its channel; zeros between are not work.
+            return 2 * x.size * math.prod(w.extents[1:])
+        case MatMulPacked(columns=columns), [x, *_]:
+            return 2 * x.size * int(columns)
+        case ConvBlocked(group=group), [x, w, *_]:
+            taps = math.prod(w.extents[2:-2])
+            return 2 * _logical(outs[0]) * (_channels(x) // group) * taps
+        case DepthwiseBlocked(), [_, w, *_]:
+            return 2 * _logical(outs[0]) * math.prod(w.extents[1:-1])
+        case ((Lstm() | Gru() | Rnn()), [x, w, r, *_]):
+            steps, batch = x.extents[:2]
+            return 2 * steps * batch * (w.size + r.size)
+        case Composite(), _:
+            return _of_graph(expand(op, tuple(ins)))
+    return 0
+
+
+def _channels(t: TensorType) -> int:
+    """Return the logical extent of axis 1."""
+    extent = t.shape[1] if t.blocked is None else t.blocked
+    assert isinstance(extent, int), f"{t} has open extents"
+    return extent
+
+
+def _logical(t: TensorType) -> int:
+    """Return the number of elements, padding lanes left out."""
+    if t.blocked is None:
+        return t.size
+    return t.extents[0] * _channels(t) * math.prod(t.extents[2:-1])
