@@ -20,8 +20,9 @@ def backend_for(target: Target) -> Backend:
     A backend whose entry point bears the target's name comes first: one for a variant of a
     machine that we have code for, too, is not passed over.
     """
-    own = brought("alpenglow.backends").get(target.name.split("+")[0])
-    for backend in (*([own] if own else []), *backends()):
-        if backend.accepts(target):
-            return backend
+    found: dict[str, Backend] = brought("alpenglow.backends")
+    own = target.name.split("+")[0]
+    for name in sorted(found, key=lambda name: name != own):
+        if found[name].accepts(target):
+            return found[name]
     raise UnsupportedError(f"no backend makes code for target '{target}'")

@@ -88,7 +88,9 @@ def parse_shapes(texts: tuple[str, ...]) -> Shapes:
     found: Shapes = {}
     for name, shape in _pairs("--shapes", texts, "NAME=1x3x224x224"):
         if not re.fullmatch(r"(\d+(x\d+)*)?", shape):
-            raise OptionError(f"--shapes {name}={shape}: expected numbers joined by x, like 1x3x8x8")
+            raise OptionError(
+                f"--shapes {name}={shape}: expected numbers joined by x, like 1x3x8x8"
+            )
         found[name] = tuple(int(d) for d in shape.split("x") if d)
     return found
 

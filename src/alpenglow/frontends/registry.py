@@ -46,7 +46,7 @@ def load(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph
             return frontend.load(model, shapes)
     known = ", ".join(f.name for f in frontends()) or "none"
     if not isinstance(model, str | Path):
-        what = f"{len(model)} bytes" if isinstance(model, bytes) else f"a {type(model).__name__}"
+        what = f"{len(model)} bytes" if isinstance(model, bytes) else f"of {type(model)}"
         raise ModelError(f"the model, {what}, is of no known format; formats known: {known}")
     if not Path(model).is_file():
         raise ModelError("cannot read the model: there is no such file", file=str(model))

@@ -72,13 +72,15 @@ class WinogradFilter(Primitive):
     def reference(self, w: Array) -> Array:
         outputs, inputs = w.shape[:2]
         ob, ib = -(-outputs // self.width), -(-inputs // self.lanes)
-        full = np.zeros((PATCH * PATCH, ob * self.width, ib * self.lanes), np.float32)
-        # As a matrix product, because these are most of a network's weights.
+        packed = np.zeros((PATCH * PATCH, ob, ib * self.lanes, self.width), np.float32)
         both = np.kron(FILTER, FILTER)
-        flat = w.reshape(outputs * inputs, 9).astype(np.float64)
-        full[:, :outputs, :inputs] = (both @ flat.T).reshape(-1, outputs, inputs)
-        split = full.reshape(-1, ob, self.width, ib, self.lanes)
-        return np.ascontiguousarray(split.transpose(0, 1, 3, 4, 2))
+        # A panel at a time: these are most of a network's weights, and f64 doubles them.
+        for panel in range(ob):
+            part = w[panel * self.width : (panel + 1) * self.width].astype(np.float64)
+            flat = part.transpose(2, 3, 1, 0).reshape(9, -1)
+            done = (both @ flat).reshape(PATCH * PATCH, inputs, len(part))
+            packed[:, panel, :inputs, : len(part)] = done
+        return packed.reshape(PATCH * PATCH, ob, ib, self.lanes, self.width)
 
     @classmethod
     def examples(cls) -> Examples:

@@ -59,19 +59,21 @@ def winograd_output(k: Frame, op: WinogradOutput, target: Target) -> None:
     n, blocks, height, width, lanes = k.out.region.shape
     rows, columns = -(-height // BLOCK), -(-width // BLOCK)
     b = k.b
-    with k.loops.parallel([n, blocks, rows]) as (image, block, row):
-        with k.loops.loop(columns) as column:
-            at = b.let(m.address([coord(0), image, block, row * columns + column, coord(0)]).base)
-            step = m.region.strides[0]
+    with (
+        k.loops.parallel([n, blocks, rows]) as (image, block, row),
+        k.loops.loop(columns) as column,
+    ):
+        at = b.let(m.address([coord(0), image, block, row * columns + column, coord(0)]).base)
+        step = m.region.strides[0]
 
-            def point(i: int, at: Expr = at, step: int = step) -> Expr:
-                return b.let(Load(m.buffer, at + i * step, lanes))
+        def point(i: int, at: Expr = at, step: int = step) -> Expr:
+            return b.let(Load(m.buffer, at + i * step, lanes))
 
-            half = [transformed(b, _output_row, [point(a * PATCH + c) for a in range(PATCH)])
-                    for c in range(PATCH)]  # fmt: skip
-            for i in range(BLOCK):
-                done = transformed(b, _output_row, [half[c][i] for c in range(PATCH)])
-                _store_row(k, done, [image, block, row * BLOCK + i, column * BLOCK], i, lanes)
+        half = [transformed(b, _output_row, [point(a * PATCH + c) for a in range(PATCH)])
+                for c in range(PATCH)]  # fmt: skip
+        for i in range(BLOCK):
+            done = transformed(b, _output_row, [half[c][i] for c in range(PATCH)])
+            _store_row(k, done, [image, block, row * BLOCK + i, column * BLOCK], i, lanes)
 
 
 def _store_row(k: Frame, row: list[Expr], at: list[Coord], i: int, lanes: int) -> None:

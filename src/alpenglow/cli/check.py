@@ -1,0 +1,54 @@
+"""`alpenglow check`: what of a model is compiled, interpreted or missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import click
+
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.cli.options import Request, model_options
+from alpenglow.cli.output import examples, show, table
+from alpenglow.cli.source import read, require_closed
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.report.check import Row, check
+
+
+@click.command(
+    "check",
+    epilog=examples("""
+alpenglow check model.onnx
+alpenglow check model.onnx --dim batch=1 --target x86-64-v3
+alpenglow check model.onnx --json
+"""),
+)
+@model_options
+@click.pass_context
+def command(ctx: click.Context, request: Request) -> None:
+    """Tell how each operator of MODEL runs on a target.
+
+    Operators are counted after lowering and fusion: what was folded, or became addressing, does
+    not run.  The exit code is 1 if anything is missing.
+    """
+    target = Target.parse(request.target)
+    try:
+        source = read(request)
+    except UnsupportedError as error:
+        show({"ok": False, "missing": str(error), "operators": []}, [f"missing: {error}"],
+             request.json)  # fmt: skip
+        ctx.exit(1)
+    if isinstance(source.ir, Graph):
+        require_closed(source.ir)
+    rows = check(source.ir, target, source.resume)
+    listed = [{"operator": r.operator, "count": r.count, "how": r.how} for r in rows]
+    show({"ok": True, "missing": "", "operators": listed}, _lines(rows, target), request.json)
+
+
+def _lines(rows: tuple[Row, ...], target: Target) -> list[str]:
+    lines = table([(r.operator, str(r.count), r.how) for r in rows], frozenset({1}))
+    total: Counter[str] = Counter()
+    for r in rows:
+        total[r.how] += r.count
+    counts = ", ".join(f"{total[how]} {how}" for how in ("compiled", "interpreted"))
+    return [*lines, f"{target}: {counts}, 0 missing"]

@@ -1,0 +1,51 @@
+"""`alpenglow run`: run a model once and print what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import numpy as np
+
+from alpenglow.cli import files
+from alpenglow.cli.feeds import described, feeds, line
+from alpenglow.cli.options import Request, input_option, model_options
+from alpenglow.cli.output import examples, show
+from alpenglow.cli.source import executable
+from alpenglow.ir.types import Array
+
+
+@click.command(
+    "run",
+    epilog=examples("""
+alpenglow run model.onnx
+alpenglow run model.onnx --input image=photo.npy --output results
+alpenglow run model.onnx --shapes image=1x3x224x224
+alpenglow run model.ago --threads 1
+"""),
+)
+@model_options
+@input_option
+@click.option("--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Write each output to DIR/NAME.npy.")  # fmt: skip
+def command(request: Request, output: Path | None) -> None:
+    """Run MODEL once and print its outputs: name, type, least, mean and largest element."""
+    exe = executable(request)
+    arrays = exe.run(feeds(exe.inputs, request.inputs))
+    rows = [described(name, exe.outputs[name], array) for name, array in arrays.items()]
+    if output is not None:
+        for row, path in zip(rows, save(arrays, output), strict=True):
+            row["file"] = str(path)
+    show({"outputs": rows}, map(line, rows), request.json)
+
+
+def save(arrays: Mapping[str, Array], folder: Path) -> list[Path]:
+    """Write each array to a .npy file in `folder`; return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, stem in files.stems(arrays).items():
+        array = arrays[name]
+        paths.append(folder / f"{stem}.npy")
+        files.write(paths[-1], lambda file, a=array: np.save(file, a))  # type: ignore[misc]
+    return paths

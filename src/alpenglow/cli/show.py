@@ -1,0 +1,152 @@
+"""`alpenglow show`: a model as text, as any stage of the compiler left it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from alpenglow.backends.cpu import CpuBackend
+from alpenglow.backends.cpu.emit import kernels
+from alpenglow.backends.registry import backend_for
+from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.cli import files
+from alpenglow.cli.options import Request, model_options
+from alpenglow.cli.output import examples
+from alpenglow.cli.output import show as show_result
+from alpenglow.cli.output import table
+from alpenglow.cli.source import IMPORT, MARK, Source, read, require_closed, weights_path
+from alpenglow.compiler import STAGES, Options
+from alpenglow.compiler.pipeline import run_stages
+from alpenglow.ir import text as graph_text
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.ir.types import Array
+from alpenglow.kernel.text import print_kernel
+from alpenglow.program import Program
+from alpenglow.program import text as program_text
+
+EMIT = "emit"
+"""The name of the stage behind all passes."""
+
+STAGE_DOCS: dict[str, str] = {
+    IMPORT: "the model as it was read",
+    **{p.name: p.doc for p in STAGES},
+    EMIT: "the kernels, and the table of which runs when",
+}
+
+
+def _list(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        for row in table([(name, doc) for name, doc in STAGE_DOCS.items()]):
+            click.echo(row)
+        ctx.exit()
+
+
+@click.command(
+    "show",
+    epilog=examples("""
+alpenglow show --list
+alpenglow show model.onnx
+alpenglow show model.onnx --after fuse
+alpenglow show model.onnx --after lower -o lowered.txt
+alpenglow show lowered.txt --after plan
+alpenglow run lowered.txt
+"""),
+)
+@model_options
+@click.option(
+    "--after",
+    default=None,
+    metavar="STAGE",
+    help="The stage after which to stop; --list names them.  [default: import]",
+)
+@click.option(
+    "-o",
+    "output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the text to FILE, and large constants beside it to FILE.npz.",
+)
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list,
+              help="List the stages.")  # fmt: skip
+def command(request: Request, after: str | None, output: Path | None) -> None:
+    """Print MODEL as text after a stage of the compiler.
+
+    What -o writes can be read back: it is a MODEL for every command, and compilation goes on from
+    where it stopped.
+    """
+    source = read(request)
+    stage = source.after if after is None else after
+    if stage not in STAGE_DOCS:
+        raise OptionError(f"no stage is called '{stage}'", hint=", ".join(STAGE_DOCS))
+    order = list(STAGE_DOCS)
+    if order.index(stage) < order.index(source.after):
+        raise OptionError(f"{request.model} is past '{stage}' already: it is after {source.after}")
+    body, weights = advanced(source, stage, request)
+    text = f"{MARK}{stage}\n{body}\n"
+    if output is not None:
+        write(output, text, weights)
+        lines = [
+            f"{output}: after {stage}, {len(text.splitlines())} lines, {len(weights)} constants"
+        ]
+        show_result({"file": str(output), "after": stage}, lines, request.json)
+        return
+    show_result({"after": stage, "text": text}, [text.rstrip("\n")], request.json)
+
+
+def advanced(source: Source, stage: str, request: Request) -> tuple[str, dict[str, Array]]:
+    """Return the text of a model after `stage`, and the constants that it names by hash."""
+    target = Target.parse(request.target)
+    made: Any = source.ir
+    if stage != source.after:
+        if isinstance(made, Graph):
+            require_closed(made)
+            made = made.copy()
+        for p, made in run_stages(made, target, Options(), source.resume):
+            if p.name == stage:
+                break
+    if stage == EMIT:
+        return "\n".join(emitted(made, target)), {}
+    if isinstance(made, Graph):
+        return graph_text.print_graph(made), graph_text.side_weights(made)
+    return program_text.print_program(made), program_text.side_weights(made)
+
+
+def emitted(program: Program, target: Target) -> Iterator[str]:
+    """Yield the text of each kernel once, then the table of instructions and their kernels."""
+    if not isinstance(backend_for(target), CpuBackend):
+        raise UnsupportedError(f"target '{target}' has no kernels to show")
+    texts: dict[str, str] = {}
+    used: dict[int, str] = {}
+    for instr, kernel in kernels(program, target):
+        body = print_kernel(kernel)
+        if body not in texts:
+            texts[body] = f"{kernel.name}.{len(texts)}"
+            yield f"# kernel {texts[body]}"
+            yield body
+            yield ""
+        used[id(instr)] = texts[body]
+    rows = [("instruction", "kernel", "results", "operands")]
+    for number, i in enumerate(program.instrs()):
+        results = ", ".join(f"%{r.buffer} {r.type}" for r in i.outs)
+        operands = ", ".join("none" if r is None else f"%{r.buffer} {r.type}" for r in i.ins)
+        rows.append((f"{number} {i.op.name}", used.get(id(i), "interpreted"), results, operands))
+    yield "# table"
+    yield from table(rows)
+
+
+def write(path: Path, text: str, weights: dict[str, Array]) -> None:
+    """Write a text and its constants; the text, which names them, comes last."""
+    if weights:
+        arrays: dict[str, Any] = dict(weights)
+        files.write(weights_path(path), lambda file: np.savez(file, **arrays))
+    files.write(path, lambda file: _write_text(file, text))
+
+
+def _write_text(file: Any, text: str) -> None:
+    file.write(text.encode())
+    file.flush()

@@ -1,0 +1,100 @@
+"""`alpenglow verify`: compare what compiled code computes with what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import numpy as np
+
+from alpenglow.cli import peer
+from alpenglow.cli.feeds import feeds, number
+from alpenglow.cli.options import Request, input_option, model_options
+from alpenglow.cli.output import examples, show, table
+from alpenglow.cli.source import Source, executable, is_archive, is_text, read
+from alpenglow.evaluate import evaluate
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.types import Array
+from alpenglow.program.interpret import interpret
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The largest error of an output against one reference, relative to its largest element."""
+
+    output: str
+    against: str
+    error: float
+
+
+@click.command(
+    "verify",
+    epilog=examples("""
+alpenglow verify model.onnx
+alpenglow verify model.onnx --shapes image=1x3x64x64 --tolerance 1e-5
+alpenglow verify model.onnx --input image=photo.npy --numerics strict
+"""),
+)
+@model_options
+@input_option
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    default=1e-4,
+    show_default=True,
+    help="The largest error allowed, relative to the largest element of an output.",
+)
+@click.pass_context
+def command(ctx: click.Context, request: Request, tolerance: float) -> None:  # fmt: skip
+    """Run MODEL compiled and in the interpreter, and in ONNX Runtime if that is installed.
+
+    The exit code is 1 if an output differs by more than the tolerance.
+    """
+    source = read(request)
+    exe = executable(request, source)
+    arrays = feeds(exe.inputs, request.inputs)
+    actual = exe.run(arrays)
+    found = compared("interpreter", _interpreted(source, arrays), actual)
+    is_model = not (is_archive(request.model) or is_text(request.model))
+    if is_model and peer.installed() and peer.reads(request.model):
+        found += compared("ONNX Runtime", peer.session(request.model, None).run(arrays), actual)
+    ok = all(c.error <= tolerance for c in found)
+    rows = [(c.output, c.against, f"{c.error:.1e}", "ok" if c.error <= tolerance else "differs")
+            for c in found]  # fmt: skip
+    listed = [{"output": c.output, "against": c.against, "error": number(c.error)} for c in found]
+    show({"ok": ok, "tolerance": tolerance, "outputs": listed}, table(rows), request.json)
+    ctx.exit(0 if ok else 1)
+
+
+def compared(
+    against: str, expected: Mapping[str, Array], actual: Mapping[str, Array]
+) -> list[Comparison]:
+    """Compare every output."""
+    return [Comparison(name, against, error(expected[name], y)) for name, y in actual.items()]
+
+
+def error(expected: Array, actual: Array) -> float:
+    """Return the largest deviation relative to the largest element; inf if they have no likeness.
+
+    NaN and infinities must stand in the same places.
+    """
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        return np.inf
+    a, b = expected.astype(np.float64), actual.astype(np.float64)
+    finite = np.isfinite(a)
+    if (
+        not np.array_equal(a[~finite], b[~finite], equal_nan=True)
+        or not np.isfinite(b[finite]).all()
+    ):
+        return np.inf
+    largest = float(np.max(np.abs(a[finite]), initial=0.0))
+    deviation = float(np.max(np.abs(a[finite] - b[finite]), initial=0.0))
+    return deviation / (largest or 1.0)
+
+
+def _interpreted(source: Source, arrays: dict[str, Array]) -> dict[str, Any]:
+    if isinstance(source.ir, Graph):
+        return evaluate(source.ir, arrays)
+    return interpret(source.ir, arrays)
