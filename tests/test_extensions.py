@@ -9,6 +9,11 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends import load
+
 PACKAGE = Path(__file__).resolve().parent / "external_package"
 SRC = PACKAGE.parent.parent / "src"
 
@@ -44,6 +49,23 @@ def test_a_package_extends_alpenglow_in_every_way(tmp_path: Path) -> None:
     done = python(*checks, path=[tmp_path, PACKAGE])
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (b"junk", "the model, 4 bytes, is of no known format; formats known: onnx"),
+        (3, "the model, of <class 'int'>, is of no known format; formats known: onnx"),
+        ("missing.txt", "cannot read the model: there is no such file   (missing.txt)"),
+        ("missing.onnx", "cannot read the model: No such file or directory   (missing.onnx)"),
+        (__file__, f"the model is of no known format; formats known: onnx   ({__file__})"),
+    ],
+)
+def test_what_no_front_end_reads_is_refused(model: object, says: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        load(model)
+
+    assert str(caught.value) == says
 
 
 def test_an_extension_that_fails_is_named(tmp_path: Path) -> None:

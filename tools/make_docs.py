@@ -199,7 +199,8 @@ def passes_page() -> Iterator[str]:
     yield "| pass | what it does | needs | makes | breaks |\n|---|---|---|---|---|"
     for p in STAGES:
         facts = " | ".join(map(listed, (p.needs, p.makes, p.breaks)))
-        yield f"| `{p.name}` | {p.doc} | {facts} |"
+        doc = f"{p.doc} (fast numerics only)" if p.fast else p.doc
+        yield f"| `{p.name}` | {doc} | {facts} |"
     yield "\n## Order\n"
     yield "| pass | stands before | because |\n|---|---|---|"
     for before, later, why in ORDER:

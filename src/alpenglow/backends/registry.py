@@ -9,11 +9,6 @@ from alpenglow.base.extensions import brought
 from alpenglow.ir.target import Target
 
 
-def backends() -> tuple[Backend, ...]:
-    """Return all backends that are installed, in order of their entry points' names."""
-    return tuple(brought("alpenglow.backends").values())
-
-
 def backend_for(target: Target) -> Backend:
     """Return the backend that makes code for `target`; raise UnsupportedError if there is none.
 

@@ -34,17 +34,18 @@ def command(request: Request, output: Path) -> None:
     artifact = compiled(request, read(request))
     # Not through an Executable: the code may be for another machine.
     archive.write(artifact, output)
+    seconds = time.perf_counter() - begin
+    nbytes = output.stat().st_size
     result = {
         "file": str(output),
         "target": str(artifact.target),
-        "nbytes": output.stat().st_size,
+        "nbytes": nbytes,
         "kernels": len(artifact.objects),
         "instructions": len(artifact.table),
-        "seconds": time.perf_counter() - begin,
+        "seconds": seconds,
     }
     text = (
-        f"{output}: {result['nbytes'] / 1e6:.2f} MB for {artifact.target}, "
-        f"{len(artifact.table)} instructions, {len(artifact.objects)} kernels, "
-        f"{result['seconds']:.2f} s"
+        f"{output}: {nbytes / 1e6:.2f} MB for {artifact.target}, {len(artifact.table)} instructions, "
+        f"{len(artifact.objects)} kernels, {seconds:.2f} s"
     )
     show(result, [text], request.json)

@@ -51,9 +51,10 @@ def model_options(function: Function) -> Function:
         )  # fmt: skip
         return function(request, **rest)
 
+    made: Function = call
     for option in reversed(_OPTIONS):
-        call = option(call)
-    return call
+        made = option(made)
+    return made
 
 
 def _note_traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None:

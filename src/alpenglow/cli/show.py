@@ -15,9 +15,8 @@ from alpenglow.backends.registry import backend_for
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.cli import files
 from alpenglow.cli.options import Request, model_options
-from alpenglow.cli.output import examples
+from alpenglow.cli.output import examples, table
 from alpenglow.cli.output import show as show_result
-from alpenglow.cli.output import table
 from alpenglow.cli.source import IMPORT, MARK, Source, read, require_closed, weights_path
 from alpenglow.compiler import STAGES, Options
 from alpenglow.compiler.pipeline import run_stages
@@ -41,7 +40,7 @@ STAGE_DOCS: dict[str, str] = {
 
 def _list(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        for row in table([(name, doc) for name, doc in STAGE_DOCS.items()]):
+        for row in table(list(STAGE_DOCS.items())):
             click.echo(row)
         ctx.exit()
 
@@ -106,7 +105,8 @@ def advanced(source: Source, stage: str, request: Request) -> tuple[str, dict[st
         if isinstance(made, Graph):
             require_closed(made)
             made = made.copy()
-        for p, made in run_stages(made, target, Options(), source.resume):
+        for p, ir in run_stages(made, target, Options(), source.resume):
+            made = ir
             if p.name == stage:
                 break
     if stage == EMIT:

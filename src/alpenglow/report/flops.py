@@ -55,16 +55,19 @@ def _of_op(op: Op, ins: Types, outs: Sequence[TensorType]) -> int:
         case ConvTranspose(), [x, w, *_]:
             # Every element of x meets every weight of its channel; zeros between are not work.
             return 2 * x.size * math.prod(w.extents[1:])
-        case MatMulPacked(columns=columns), [x, *_]:
-            return 2 * x.size * int(columns)
+        case MatMulPacked(), [x, *_]:
+            return 2 * outs[0].size * x.extents[-1]
         case ConvBlocked(group=group), [x, w, *_]:
             taps = math.prod(w.extents[2:-2])
             return 2 * _logical(outs[0]) * (_channels(x) // group) * taps
         case DepthwiseBlocked(), [_, w, *_]:
             return 2 * _logical(outs[0]) * math.prod(w.extents[1:-1])
-        case ((Lstm() | Gru() | Rnn()), [x, w, r, *_]):
-            steps, batch = x.extents[:2]
-            return 2 * steps * batch * (w.size + r.size)
+        case WinogradProduct(channels=int(channels), outputs=int(outputs)), [v, *_]:
+            patches = v.extents[0] * v.extents[1] * v.extents[3]
+            return 2 * patches * channels * outputs
+        case ((Lstm() | Gru() | Rnn()), [x, r, *_]):
+            # x has been through its weights already.
+            return 2 * math.prod(x.extents[:2]) * r.size
         case Composite(), _:
             return _of_graph(expand(op, tuple(ins)))
     return 0

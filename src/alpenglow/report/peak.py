@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -62,7 +63,7 @@ def fma_kernel(lanes: int) -> Kernel:
     return b.done()
 
 
-def _seconds(run: ctypes._NamedFuncPointer, operands: ctypes.Array[ctypes.c_void_p]) -> float:
+def _seconds(run: Callable[..., None], operands: ctypes.Array[ctypes.c_void_p]) -> float:
     begin = time.perf_counter()
     run(operands, 0, 1)
     return time.perf_counter() - begin
