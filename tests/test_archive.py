@@ -89,10 +89,10 @@ def test_interpreted_instructions_are_saved_with_the_compiled(path: Path) -> Non
 
 def test_saving_what_was_opened_gives_the_same_file(path: Path) -> None:
     small().save(path)
-    first = path.read_bytes()
-    ag.open(path).save(path)
+    again = path.with_name("again.ago")
+    ag.open(path).save(again)
 
-    assert first == path.read_bytes()
+    assert path.read_bytes() == again.read_bytes()
 
 
 def test_weights_are_mapped_from_the_file(path: Path) -> None:
@@ -201,7 +201,7 @@ def test_truncated_files_are_refused(path: Path) -> None:
     content = path.read_bytes()
     for length in (*range(0, 200, 7), *range(200, len(content), 199), len(content) - 1):
         path.write_bytes(content[:length])
-        with pytest.raises(ModelError, match="model.ago"):
+        with pytest.raises(ModelError, match=r"model\.ago"):
             ag.open(path)
 
 
@@ -210,7 +210,7 @@ def test_random_files_are_refused(path: Path, head: bytes) -> None:
     rng = random.Random(1)
     for nbytes in (0, 1, 63, 64, 65, 5000):
         path.write_bytes(head + rng.randbytes(nbytes))
-        with pytest.raises((ModelError, IncompatibleError), match="model.ago"):
+        with pytest.raises((ModelError, IncompatibleError), match=r"model\.ago"):
             ag.open(path)
 
 
@@ -237,6 +237,7 @@ def test_a_failed_save_leaves_what_was_there(path: Path, monkeypatch: pytest.Mon
     assert [path] == list(path.parent.iterdir()) and path.read_bytes() == b"before"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows replaces no file that is mapped")
 def test_an_open_archive_may_be_replaced(path: Path) -> None:
     small(seed=1).save(path)
     opened = ag.open(path)

@@ -155,7 +155,7 @@ def test_other_elements_are_refused(wrong: Any, found: str) -> None:
 
 @pytest.mark.parametrize("wrong", [300, -1, 2**70])
 def test_a_number_that_the_input_cannot_hold_is_refused(wrong: int) -> None:
-    with pytest.raises(FeedError, match="input 'x' .*uint8"):
+    with pytest.raises(FeedError, match=r"input 'x' .*uint8"):
         doubled("u8[]")(wrong)
 
 
@@ -301,7 +301,8 @@ def test_outputs_may_be_inputs_constants_and_each_other(target: str) -> None:
     g = ag.Graph("passes")
     x = g.input("x", "f32[2,3]")
     y = g(Neg(), x)
-    for name, value in {"given": x, "same": x, "w": g.constant(weights), "y": y, "again": y}.items():
+    w = g.constant(weights)
+    for name, value in {"given": x, "same": x, "w": w, "y": y, "again": y}.items():
         g.output(name, value)
     given = numbers(2, 3)
     exe = ag.compile(g, target, threads=1)

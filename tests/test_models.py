@@ -29,6 +29,8 @@ FLOAT = 1e-4
 """Sums in another order, through some fifty layers."""
 
 TOLERANCE = {
+    # It takes logarithms of what is left where sums cancel; with exact sums it answers as far off.
+    "basic_pitch": 2e-3,
     # One step of the output's quantisation, as a fraction of the largest output.
     "squeezenet11_qdq": 0.2216 / 20.8,
     "style_predict_qdq": 0.0199 / 1.92,
@@ -37,26 +39,15 @@ TOLERANCE = {
     "style_transform_qdq": 0.25,
 }
 
-SECONDS_IN_NUMPY = frozenset(
-    {
-        "basic_pitch",
-        "espcn_x2_nn",
-        "espcn_x3",
-        "minilm_l6_int8w",
-        "mnist8",
-        "mtcnn_onet",
-        "mtcnn_pnet",
-        "mtcnn_rnet",
-        "silero_vad_openvino_16k",
-        "squeezenet11",
-    }
-)
-"""Models that the interpreter runs in less than a few seconds."""
+HEAVY = ("vgg19", "zfnet512", "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50")
+"""Networks that NumPy takes seconds for, each there with two kinds of weights."""
 
 
 def on_interpreter() -> list[Any]:
-    quick = {name: () if name in SECONDS_IN_NUMPY else (pytest.mark.slow,) for name in models.names()}
-    return [pytest.param(name, k, marks=quick[name]) for name, k in models.cases()]
+    return [
+        pytest.param(name, k, marks=pytest.mark.slow if name.endswith(HEAVY) else ())
+        for name, k in models.cases()
+    ]
 
 
 def check(name: str, number: int, target: str) -> None:

@@ -76,7 +76,7 @@ class Commands(click.Group):
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="MODEL is an ONNX file, a text written by `show -o`, or an archive written by `compile`.",
+    epilog="MODEL is an ONNX file, a text from `show -o`, or an archive from `compile`.",
 )
 @click.version_option(version("alpenglow"), prog_name="alpenglow")
 def cli() -> None:

@@ -60,7 +60,7 @@ def command(request: Request, calls: int, against: str | None) -> None:  # fmt: 
         runs[against] = lambda: other.run(arrays)
     measured = {name: summary(seconds) for name, seconds in times(runs, calls).items()}
     work = flops(source.ir)
-    most = peak() * threads
+    most = peak(threads)
     rate = work / measured["alpenglow"]["median"]
     result: dict[str, Any] = {
         "seconds": measured, "calls": calls, "threads": threads, "flop": work,

@@ -45,7 +45,7 @@ def command(request: Request, output: Path) -> None:
         "seconds": seconds,
     }
     text = (
-        f"{output}: {nbytes / 1e6:.2f} MB for {artifact.target}, {len(artifact.table)} instructions, "
-        f"{len(artifact.objects)} kernels, {seconds:.2f} s"
+        f"{output}: {nbytes / 1e6:.2f} MB for {artifact.target}, "
+        f"{len(artifact.table)} instructions, {len(artifact.objects)} kernels, {seconds:.2f} s"
     )
     show(result, [text], request.json)

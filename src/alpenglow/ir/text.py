@@ -143,7 +143,9 @@ def _shortest(array: Array) -> Any:
     """Return the elements as nested lists, floats with as few digits as tell them apart."""
     if array.dtype.kind not in "fV" or array.dtype == np.float64:
         return array.tolist()
-    return np.vectorize(lambda x: float(str(x)), otypes=[object])(array).tolist()
+    short = np.empty(array.shape, object)
+    short[...] = np.reshape([float(str(x)) for x in array.reshape(-1)], array.shape)
+    return short.tolist()
 
 
 def application_text(op: Op, operands: Sequence[str]) -> str:

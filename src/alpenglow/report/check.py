@@ -1,12 +1,11 @@
-"""What would become of a model: which operators are compiled, interpreted, or missing.
+"""What becomes of a model: which of its operators are compiled, and which are interpreted.
 
-All of it at once, so that nobody fixes one problem to find the next.
+What has no operator at all is found when the model is read, all of it at once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +17,7 @@ from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.target import Target
 from alpenglow.program import Instr, Program
 
-How = Literal["compiled", "interpreted", "missing"]
+How = Literal["compiled", "interpreted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +51,8 @@ def rows(program: Program, target: Target) -> tuple[Row, ...]:
         # An instruction is one kernel: it is compiled as a whole or not at all.
         how: How = "compiled" if all(map(backend.compiles, parts)) else "interpreted"
         found.update((op.name, how) for op in parts)
-    return ordered([Row(name, count, how) for (name, how), count in found.items()])
-
-
-def ordered(found: Sequence[Row]) -> tuple[Row, ...]:
-    """Return rows with the problems first, then by count and name."""
-    rank: dict[How, int] = {"missing": 0, "interpreted": 1, "compiled": 2}
-    return tuple(sorted(found, key=lambda r: (rank[r.how], -r.count, r.operator)))
+    listed = [Row(name, count, how) for (name, how), count in found.items()]
+    return tuple(sorted(listed, key=lambda r: (r.how == "compiled", -r.count, r.operator)))
 
 
 def operators(instr: Instr) -> list[Op]:

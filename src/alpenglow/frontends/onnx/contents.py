@@ -67,9 +67,7 @@ def of_constant(v: Value) -> Array | None:
     """Return the elements of a small integer constant."""
     if v.array is None or v.array.dtype.kind not in "iub" or v.array.size > LIMIT:
         return None
-    exact = np.empty(v.array.shape, object)
-    exact[...] = v.array.tolist()
-    return exact
+    return v.array.astype(object)  # Python's own numbers
 
 
 def _decide(x: Any, y: Any) -> int:

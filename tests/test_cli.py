@@ -1,0 +1,395 @@
+"""The command line, through click's runner and as a process; and the pages that show it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from onnx import TensorProto, helper, numpy_helper
+
+import models
+from alpenglow.cli import COMMANDS, cli
+from alpenglow.cli import verify as verify_command
+from alpenglow.cli.files import stems
+from alpenglow.cli.show import STAGE_DOCS
+from alpenglow.report.peak import peak
+
+ROOT = Path(__file__).resolve().parent.parent
+FLOP = 2 * 8 * 16 * 16 * 3 * 9 + 2 * 8 * 10
+"""Of the model below: a 3×3 convolution to 8×16×16, then 8 to 10 features."""
+
+
+def convolutional(opset: int = 21) -> onnx.ModelProto:
+    """Return a small network from image[batch, 3, 32, 32] to scores[batch, 10]."""
+    rng = np.random.default_rng(0)
+    weights = {"w": (8, 3, 3, 3), "b": (8,), "v": (8, 10)}
+    return helper.make_model(
+        helper.make_graph(
+            [
+                helper.make_node(
+                    "Conv", ["image", "w", "b"], ["c"], strides=[2, 2], pads=[1, 1, 1, 1]
+                ),
+                helper.make_node("Relu", ["c"], ["r"]),
+                helper.make_node("GlobalAveragePool", ["r"], ["g"]),
+                helper.make_node("Flatten", ["g"], ["f"]),
+                helper.make_node("MatMul", ["f", "v"], ["scores"]),
+            ],
+            "convolutional",
+            [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, 32, 32])],
+            [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 10])],
+            [
+                numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n)
+                for n, s in weights.items()
+            ],
+        ),
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=10,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with `model.onnx` and `image.npy` in it, and a cache of its own."""
+    onnx.save(convolutional(), tmp_path / "model.onnx")
+    image = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
+    np.save(tmp_path / "image.npy", image)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ALPENGLOW_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def alpenglow(line: str, code: int = 0) -> Result:
+    """Run a command and assert how it exits."""
+    result = CliRunner().invoke(cli, shlex.split(line))
+    assert result.exit_code == code, (line, result.output)
+    return result
+
+
+def answer(line: str, code: int = 0) -> Any:
+    return json.loads(alpenglow(f"{line} --json", code).stdout)
+
+
+# ── every command ──
+
+
+def test_help_lists_every_command() -> None:
+    text = alpenglow("--help").stdout
+
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_examples_in_its_help(name: str) -> None:
+    assert f"alpenglow {name} model.onnx" in alpenglow(f"{name} --help").stdout
+
+
+@pytest.mark.parametrize("name", ["run", "check", "verify", "bench", "compile -o x.ago"])
+def test_open_extents_are_an_error_that_says_how_to_bind_them(folder: Path, name: str) -> None:
+    found = alpenglow(f"{name} model.onnx", 2).stderr
+
+    assert found.startswith("error: the extents batch are open")
+    assert "--dim batch=1, or --shapes 'image=1x3x32x32'" in found
+
+
+def test_a_missing_file_is_an_error_without_traceback(folder: Path) -> None:
+    found = alpenglow("run nothing.onnx", 2).stderr
+
+    assert found.startswith("error: cannot read the model") and "Traceback" not in found
+
+
+def test_traceback_shows_where_an_error_was_found(folder: Path) -> None:
+    assert "Traceback" in alpenglow("run nothing.onnx --traceback", 2).stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--shapes image=1xx3", "joined by x"),
+        ("--shapes 1x3", "expected NAME="),
+        ("--shapes other=1", "names 'other'"),
+        ("--dim batch=x", "expected a number"),
+        ("--dim size=1", "open in no input: image f32[batch,3,32,32]"),
+        ("--dim batch=1,batch=2", "twice"),
+        ("--dim batch=1 --target z80", "z80"),
+        ("--dim batch=1 --input other=random", "the inputs are image"),
+        ("--input image=model.onnx", "no .npy file"),
+    ],
+)
+def test_a_wrong_option_is_told_by_name(folder: Path, flags: str, message: str) -> None:
+    found = alpenglow(f"run model.onnx {flags}", 2).stderr
+
+    assert found.startswith("error:") and message in found
+
+
+def test_an_interrupt_exits_with_130(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("alpenglow.cli.run.executable", interrupted)
+
+    assert alpenglow("run model.onnx", 130).stderr == "interrupted\n"
+
+
+def test_our_own_mistake_exits_with_3_and_a_traceback(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistaken(*_: Any) -> None:
+        raise AssertionError("this cannot be")
+
+    monkeypatch.setattr("alpenglow.cli.run.executable", mistaken)
+
+    assert "AssertionError: this cannot be" in alpenglow("run model.onnx", 3).stderr
+
+
+# ── run, compile ──
+
+
+def test_run_tells_of_each_output(folder: Path) -> None:
+    (row,) = answer("run model.onnx --shapes image=2x3x32x32")["outputs"]
+
+    assert (row["name"], row["type"], len(row["first"])) == ("scores", "f32[2,10]", 5)
+    assert row["min"] < row["mean"] < row["max"]
+
+
+def test_run_is_the_same_on_every_run_and_in_the_interpreter(folder: Path) -> None:
+    compiled = answer("run model.onnx --dim batch=1")["outputs"][0]["first"]
+    interpreted = answer("run model.onnx --dim batch=1 --target interpreter")["outputs"][0]["first"]
+
+    assert compiled == answer("run model.onnx --dim batch=1")["outputs"][0]["first"]
+    np.testing.assert_allclose(compiled, interpreted, rtol=1e-4)
+
+
+def test_a_given_array_binds_the_extents_of_its_input(folder: Path) -> None:
+    alpenglow("run model.onnx --input image=image.npy --output out")
+
+    assert np.load(folder / "out" / "scores.npy").shape == (1, 10)
+    assert [p.name for p in (folder / "out").iterdir()] == ["scores.npy"]
+
+
+def test_an_archive_runs_as_the_model_does(folder: Path) -> None:
+    alpenglow("compile model.onnx --dim batch=1 -o model.ago")
+    (folder / "model.onnx").rename(folder / "gone.onnx")
+
+    assert answer("run model.ago") == answer("run gone.onnx --dim batch=1")
+
+
+def test_an_archive_for_another_machine_is_made_but_not_run(folder: Path) -> None:
+    made = answer("compile model.onnx --dim batch=1 --target riscv64+v -o other.ago")
+
+    assert made["target"] == "riscv64+v" and made["kernels"] > 0
+    assert "this machine is" in alpenglow("run other.ago", 2).stderr
+
+
+def test_an_archive_that_cannot_be_written_is_an_error(folder: Path) -> None:
+    found = alpenglow("compile model.onnx --dim batch=1 -o nowhere/model.ago", 2).stderr
+
+    assert found.startswith("error:") and "nowhere" in found
+
+
+def test_extents_of_an_archive_are_fixed(folder: Path) -> None:
+    alpenglow("compile model.onnx --dim batch=1 -o model.ago")
+
+    assert "are fixed" in alpenglow("run model.ago --dim batch=2", 2).stderr
+
+
+# ── show ──
+
+
+def test_show_lists_the_stages_with_their_docs(folder: Path) -> None:
+    lines = alpenglow("show --list").stdout.splitlines()
+
+    assert [line.split()[0] for line in lines] == list(STAGE_DOCS)
+    assert lines[0].endswith("the model as it was read")
+
+
+def test_show_prints_open_extents_after_import(folder: Path) -> None:
+    text = alpenglow("show model.onnx").stdout
+
+    assert text.startswith("# after: import\ngraph @convolutional {\n")
+    assert "f32[batch,8,16,16] = conv(" in text
+
+
+@pytest.mark.parametrize("stage", [name for name in STAGE_DOCS if name != "emit"])
+def test_text_of_every_stage_is_a_model(folder: Path, stage: str) -> None:
+    alpenglow(f"show model.onnx --dim batch=1 --after {stage} -o stage.txt")
+
+    assert answer("run stage.txt") == answer("run model.onnx --dim batch=1")
+    assert alpenglow("show stage.txt").stdout == (folder / "stage.txt").read_text()
+
+
+def test_show_goes_on_from_a_text(folder: Path) -> None:
+    alpenglow("show model.onnx --dim batch=1 --after lower -o lowered.txt")
+    direct = alpenglow("show model.onnx --dim batch=1 --after plan").stdout
+
+    assert alpenglow("show lowered.txt --after plan").stdout == direct
+
+
+def test_show_does_not_go_back(folder: Path) -> None:
+    alpenglow("show model.onnx --dim batch=1 --after fuse -o fused.txt")
+
+    assert "it is after fuse" in alpenglow("show fused.txt --after lower", 2).stderr
+
+
+def test_show_after_emit_prints_each_kernel_once_and_the_table(folder: Path) -> None:
+    text = alpenglow("show model.onnx --dim batch=1 --after emit").stdout
+    kernels = re.findall(r"^# kernel (\S+)", text, re.MULTILINE)
+    table = text[text.index("# table") :]
+
+    assert len(kernels) == len(set(kernels)) > 0
+    assert all(f" {name} " in table for name in kernels)
+
+
+def test_text_after_emit_is_not_read_back(folder: Path) -> None:
+    alpenglow("show model.onnx --dim batch=1 --after emit -o emitted.txt")
+
+    assert "cannot be read back" in alpenglow("run emitted.txt", 2).stderr
+
+
+def test_an_error_in_a_text_names_its_line(folder: Path) -> None:
+    alpenglow("show model.onnx --dim batch=1 --after lower -o lowered.txt")
+    path = folder / "lowered.txt"
+    lines = path.read_text().splitlines()
+    number = next(i for i, line in enumerate(lines) if " = conv(" in line)
+    lines[number] = lines[number].replace("conv(", "convey(")
+    path.write_text("\n".join(lines))
+
+    assert (
+        f"line {number + 1}: no operator is called 'convey'"
+        in alpenglow("run lowered.txt", 2).stderr
+    )
+
+
+def test_constants_in_half_precision_are_read_back(folder: Path) -> None:
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Add", ["x", "w"], ["y"])],
+            "half",
+            [helper.make_tensor_value_info("x", TensorProto.BFLOAT16, [40])],
+            [helper.make_tensor_value_info("y", TensorProto.BFLOAT16, [40])],
+            [helper.make_tensor("w", TensorProto.BFLOAT16, [40], [float(i) for i in range(40)])],
+        ),
+        opset_imports=[helper.make_opsetid("", 21)],
+        ir_version=10,
+    )
+    onnx.save(model, folder / "half.onnx")
+    alpenglow("show half.onnx --after import -o half.txt")
+
+    assert answer("run half.txt") == answer("run half.onnx")
+
+
+# ── check, verify, bench ──
+
+
+def test_check_counts_operators_by_how_they_run(folder: Path) -> None:
+    rows = answer("check model.onnx --dim batch=1")["operators"]
+    interpreted = answer("check model.onnx --dim batch=1 --target interpreter")["operators"]
+
+    assert {r["how"] for r in rows} == {"compiled"}
+    assert {r["how"] for r in interpreted} == {"interpreted"}
+
+
+def test_check_names_all_that_is_missing(folder: Path) -> None:
+    model = convolutional()
+    model.graph.node[1].op_type = "Unheard"
+    model.graph.node[2].op_type = "Unknown"
+    onnx.save(model, folder / "strange.onnx")
+    found = answer("check strange.onnx", 1)
+
+    assert not found["ok"]
+    assert "Unheard (1 nodes)" in found["missing"] and "Unknown (1 nodes)" in found["missing"]
+
+
+def test_verify_agrees_with_the_interpreter(folder: Path) -> None:
+    found = answer("verify model.onnx --dim batch=1 --tolerance 1e-5")
+
+    assert found["ok"] and "interpreter" in {row["against"] for row in found["outputs"]}
+
+
+def test_verify_says_no_above_the_tolerance(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_command, "error", lambda expected, actual: 0.5)
+    found = answer("verify model.onnx --dim batch=1", 1)
+
+    assert not found["ok"] and found["outputs"][0]["error"] == 0.5
+
+
+def test_an_error_is_infinite_where_nan_stands_elsewhere() -> None:
+    x, y = np.array([1.0, np.nan], np.float32), np.array([np.nan, 1.0], np.float32)
+
+    assert verify_command.error(x, y) == np.inf
+    assert verify_command.error(x, x) == 0
+
+
+def test_bench_measures_and_counts(folder: Path) -> None:
+    found = answer("bench model.onnx --dim batch=1 --calls 5 --threads 1")
+
+    assert found["flop"] == FLOP
+    assert 0 < found["seconds"]["alpenglow"]["best"] <= found["seconds"]["alpenglow"]["median"]
+    assert 0 < found["share_of_peak"] < 1.5
+
+
+def test_flops_of_a_program_are_those_of_its_graph(folder: Path) -> None:
+    alpenglow("compile model.onnx --dim batch=1 -o model.ago")
+
+    assert answer("bench model.ago --calls 1")["flop"] == FLOP
+
+
+def test_one_thread_reaches_a_plausible_peak() -> None:
+    assert 1e9 < peak(1) < 1e12
+
+
+def test_file_names_of_outputs_are_safe_and_differ() -> None:
+    assert stems(["a/b", "a:b", "A_b", "../x"]) == {
+        "a/b": "a_b", "a:b": "a_b_2", "A_b": "A_b_3", "../x": "_x",
+    }  # fmt: skip
+
+
+# ── as a process, on a real model, and in the pages ──
+
+
+def test_the_program_prints_plain_lines_when_piped(folder: Path) -> None:
+    command = [sys.executable, "-c", "from alpenglow.cli import main; main()"]
+    arguments = ["run", "model.onnx", "--dim", "batch=1"]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("scores : f32[1,10]   min ") and "\x1b" not in done.stdout
+
+
+@pytest.mark.models
+def test_verify_agrees_on_a_real_model(folder: Path) -> None:
+    assert answer(f"verify {models.model_path('mnist8')}")["ok"]
+
+
+def blocks(page: str, language: str) -> Iterator[str]:
+    """Yield the blocks of a page in one language."""
+    text = (ROOT / page).read_text()
+    return (
+        m[1] for m in re.finditer(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    )
+
+
+def test_the_python_of_the_readme_runs(folder: Path) -> None:
+    code = "\n".join(blocks("README.md", "python"))
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/cli.md"])
+def test_the_commands_of_a_page_run(folder: Path, page: str) -> None:
+    lines = "".join(blocks(page, "console")).splitlines()
+    commands = [line.removeprefix("$ alpenglow ") for line in lines if "$ alpenglow " in line]
+
+    assert commands
+    for command in commands:
+        alpenglow(command)
