@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from alpenglow.ir.graph import Graph
@@ -112,7 +112,8 @@ class Program:
     """Instructions in order, the buffers they use, and the bytes of the arena once planned.
 
     `inputs` and `outputs` name buffers in the order of the graph's; `lower_bound` is the largest
-    sum of buffers alive at once, below which no plan can go.
+    sum of buffers alive at once, below which no plan can go.  `names` holds what the caller calls
+    an output whose buffer has another name, because an input has it already.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Program:
     body: tuple[Step, ...]
     arena: int = 0
     lower_bound: int = 0
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def instrs(self) -> Iterator[Instr]:
         return (s for s in self.body if isinstance(s, Instr))

@@ -55,8 +55,8 @@ def interpret(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
     for name in program.outputs:
         t = program.buffers[name].type
         assert t is not None
-        outputs[name] = np.empty(t.extents, t.numpy)
-        flat = outputs[name].reshape(-1)
+        made = outputs[program.names.get(name, name)] = np.empty(t.extents, t.numpy)
+        flat = made.reshape(-1)
         memory.bytes[name] = flat.view(np.uint8) if flat.size else np.empty(0, np.uint8)
     for instr in program.instrs():
         step(memory, instr)

@@ -16,12 +16,17 @@ def schedule(g: Graph) -> Program:
     """
     nodes = list(g.nodes)
     ordered = [nodes[i] for i in best_order(memory_graph(g, nodes)).nodes]
-    taken: set[str] = set()
+    # The caller's names come first: what is inside makes way for them.
+    free = set(g.outputs) - set(g.inputs)
+    taken = set(free)
     buffers: dict[str, Buffer] = {}
     home: dict[Value, Region] = {}
 
     def add(v: Value, space: Space, name: str) -> Region:
-        label = unique(name, taken)
+        if space == "output" and name in free:
+            label = name
+        else:
+            label = unique(name, taken)
         array, digest = (v.array, v.digest) if space == "const" else (None, "")
         buffers[label] = Buffer(label, v.type.nbytes, space, v.type, array, digest)
         return whole(label, v.type)
@@ -58,6 +63,7 @@ def schedule(g: Graph) -> Program:
         tuple(home[v].buffer for v in g.inputs.values()),
         tuple(labels[name] for name in g.outputs),
         tuple(body),
+        names={labels[name]: name for name in g.outputs if labels[name] != name},
     )
 
 

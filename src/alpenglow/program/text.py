@@ -49,8 +49,11 @@ def parse_program(text: str, weights: Mapping[str, Array] | None = None) -> Prog
     )
     buffers: dict[str, Buffer] = {}
     body: list[Step] = []
+    names: dict[str, str] = {}
     while (line := source.peek()) != "}":
         keyword = line.split(" ", 1)[0]
+        if m := re.fullmatch(rf"output %({WORD}) : .* called ({WORD})", line):
+            names[unquote(m[1])] = unquote(m[2])
         if keyword in ("input", "output", "const", "arena"):
             buffer = _parse_buffer(source, weights or {})
             buffers[buffer.name] = buffer
@@ -69,6 +72,7 @@ def parse_program(text: str, weights: Mapping[str, Array] | None = None) -> Prog
         tuple(body),
         int(head[2]),
         int(head[3]),
+        names,
     )
 
 
@@ -90,7 +94,8 @@ def _lines(program: Program) -> Iterator[str]:
     for label in program.inputs:
         yield f"  input %{quote(label)} : {program.buffers[label].type}"
     for label in program.outputs:
-        yield f"  output %{quote(label)} : {program.buffers[label].type}"
+        called = f" called {quote(program.names[label])}" if label in program.names else ""
+        yield f"  output %{quote(label)} : {program.buffers[label].type}{called}"
     for label, b in program.buffers.items():
         if b.space == "const":
             assert b.type is not None
@@ -146,7 +151,7 @@ def _parse_buffer(source: Lines, weights: Mapping[str, Array]) -> Buffer:
     if m[1] == "const":
         v = graph_text.parse_constant(Graph(), name, m[3], weights, source)
         return Buffer(name, v.type.nbytes, "const", v.type, v.array, v.digest)
-    t = TensorType.parse(m[3])
+    t = TensorType.parse(m[3].split(" called ")[0])
     return Buffer(name, t.nbytes, "input" if m[1] == "input" else "output", t)
 
 

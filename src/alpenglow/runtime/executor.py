@@ -82,8 +82,11 @@ class Executable:
         self.threads = threads
         program = artifact.program
         self.inputs: dict[str, TensorType] = _types(artifact, program.inputs)
-        self.outputs: dict[str, TensorType] = _types(artifact, program.outputs)
-        self._forms = {n: (t.numpy, t.extents) for n, t in (self.inputs | self.outputs).items()}
+        # Inside, outputs go by the names of their buffers; the caller may call them otherwise.
+        self._made: dict[str, TensorType] = _types(artifact, program.outputs)
+        self._called = {name: program.names.get(name, name) for name in program.outputs}
+        self.outputs: dict[str, TensorType] = {self._called[n]: t for n, t in self._made.items()}
+        self._forms = {n: (t.numpy, t.extents) for n, t in (self.inputs | self._made).items()}
         self._pool: list[Context] = []
         self._runs_here = not artifact.objects or artifact.target.is_host_compatible()
         if self._runs_here:
@@ -173,7 +176,7 @@ class Executable:
             for name, array in results.items():
                 if array is not direct[name]:
                     array[...] = direct[name]
-        return results
+        return {self._called[name]: array for name, array in results.items()}
 
     def _walk(self, c: Context, given: Mapping[str, Array], results: Mapping[str, Array]) -> None:
         threads = self.threads or default_threads()
@@ -220,7 +223,7 @@ class Executable:
         """Return the arrays to hand back, and those that the code writes (mostly the same)."""
         if not out:
             made = {}
-            for name in self.outputs:
+            for name in self._made:
                 dtype, shape = self._forms[name]
                 made[name] = np.empty(shape, dtype)
             return made, made
@@ -228,11 +231,11 @@ class Executable:
             names = ", ".join(sorted(map(str, unknown)))
             raise FeedError(f"out names {names}; outputs are {', '.join(self.outputs)}")
         results, direct = {}, {}
-        for name, t in self.outputs.items():
-            if name not in out:
+        for name, t in self._made.items():
+            if (called := self._called[name]) not in out:
                 results[name] = direct[name] = np.empty(t.extents, t.numpy)
                 continue
-            array = results[name] = _writeable(name, out[name], t)
+            array = results[name] = _writeable(called, out[called], t)
             dense = array.flags.c_contiguous and array.flags.aligned
             # An output that lies on an input would change it under way.
             if not dense or any(np.may_share_memory(array, a) for a in given.values()):
