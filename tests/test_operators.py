@@ -103,9 +103,7 @@ def forest(cases: list[Application]) -> Graph:
     """Return a graph of one unconnected node for each application."""
     g = Graph("examples")
     for i, a in enumerate(cases):
-        operands = [
-            None if t is None else g.input(f"x{i}_{k}", t) for k, t in enumerate(a.types)
-        ]
+        operands = [None if t is None else g.input(f"x{i}_{k}", t) for k, t in enumerate(a.types)]
         for k, v in enumerate(g.add(a.op, operands).results):
             g.output(f"y{i}_{k}", v)
     return g

@@ -22,9 +22,11 @@ import stat
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
+
+Part = bytes | memoryview
 
 MAGIC = b"ALPENGL1"
 HEADER_NBYTES = 64  # magic, checksum, zeros: the content begins on a cache line
@@ -79,15 +81,19 @@ class Store:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return memoryview(mapped)[HEADER_NBYTES:]
 
-    def put(self, key: str, content: bytes) -> None:
-        """Keep `content` under `key`; whatever was there before is replaced."""
+    def put(self, key: str, content: Part | Sequence[Part]) -> None:
+        """Keep `content` under `key`; whatever was there before is replaced.
+
+        A sequence is kept as one string of bytes, which never exists in memory.
+        """
+        parts = [content] if isinstance(content, bytes | memoryview) else content
         if self.folder is None:
-            self._remember(key, content)
+            self._remember(key, b"".join(parts))
             return
         if not self._writable or not self._prepared(self.folder):
             return
         try:
-            _write(self._path(self.folder, key), _header(key, content), content)
+            _write(self._path(self.folder, key), [_header(key, parts), *parts])
         except PermissionError as error:
             # Windows does not replace a file that somebody has mapped: the entry is there.
             if not self._path(self.folder, key).exists():
@@ -96,7 +102,7 @@ class Store:
         except OSError as error:
             self._give_up_writing(error)
             return
-        self._count(self.folder, HEADER_NBYTES + len(content))
+        self._count(self.folder, HEADER_NBYTES + sum(map(len, parts)))
 
     def get_or_make(self, key: str, make: Callable[[], bytes]) -> bytes:
         """Return what is under `key`; where there is nothing, call `make` and keep the result."""
@@ -234,9 +240,10 @@ def _digest(key: str) -> hashlib._Hash:
     return hashlib.sha256(len(name).to_bytes(8, "little") + name)
 
 
-def _header(key: str, content: bytes) -> bytes:
+def _header(key: str, parts: Sequence[Part]) -> bytes:
     digest = _digest(key)
-    digest.update(content)
+    for part in parts:
+        digest.update(part)
     return (MAGIC + digest.digest()).ljust(HEADER_NBYTES, b"\0")
 
 
@@ -249,7 +256,7 @@ def _is_intact(file: BinaryIO, key: str) -> bool:
     return header == (MAGIC + digest.digest()).ljust(HEADER_NBYTES, b"\0")
 
 
-def _write(path: Path, header: bytes, content: bytes) -> None:
+def _write(path: Path, parts: Sequence[Part]) -> None:
     """Write a file aside, then give it its name: nobody ever sees a part of it."""
     name = f"{_TEMPORARY}{os.getpid()}-{next(_numbers)}-{os.urandom(8).hex()}"
     aside = path.with_name(name)
@@ -260,8 +267,7 @@ def _write(path: Path, header: bytes, content: bytes) -> None:
             0o600,
         )
         with open(descriptor, "wb") as file:
-            file.write(header)
-            file.write(content)
+            file.writelines(parts)
         os.replace(aside, path)
     except BaseException:
         with contextlib.suppress(OSError):

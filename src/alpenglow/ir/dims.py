@@ -23,8 +23,12 @@ class Ratio:
     right: Sym
 
     def __str__(self) -> str:
-        parts = [f"({d})" if len(d.terms) > 1 else str(d) for d in (self.left, self.right)]
-        return f"({self.op.join(parts)})"
+        left = f"({self.left})" if len(self.left.terms) > 1 else str(self.left)
+        # On the right of // and % a product needs parentheses too: N//2*M is (N//2)*M.
+        right = str(self.right)
+        if len(self.right.terms) > 1 or "*" in right:
+            right = f"({right})"
+        return f"({left}{self.op}{right})"
 
 
 Atom = str | Ratio
@@ -116,7 +120,7 @@ def bind(dim: Dim, values: Mapping[str, int]) -> Dim:
 def parse(text: str) -> Dim:
     """Read what `str` wrote."""
     try:
-        return from_ast(ast.parse(text, mode="eval").body)
+        return from_ast(ast.parse(text.strip(), mode="eval").body)
     except SyntaxError as error:
         raise ParseError(f"extent '{text}' is no expression") from error
 
@@ -124,7 +128,7 @@ def parse(text: str) -> Dim:
 def from_ast(tree: ast.expr) -> Dim:
     """Turn a Python expression over ints and names into an extent."""
     match tree:
-        case ast.Constant(value=int(value)):
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
             return value
         case ast.Name(id=name):
             return symbol(name)
@@ -139,6 +143,8 @@ def from_ast(tree: ast.expr) -> Dim:
                     return a - b
                 case ast.Mult():
                     return a * b
+                case _ if b == 0:
+                    raise ParseError(f"extent '{ast.unparse(tree)}' divides by zero")
                 case ast.FloorDiv():
                     return a // b
                 case ast.Mod():

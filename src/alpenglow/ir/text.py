@@ -39,6 +39,7 @@ INLINE = 16
 """Constants of up to this many elements are printed in full."""
 
 WORD = r'(?:[\w.:/$-]+|"(?:[^"\\]|\\.)*")'
+RESULT = rf"%{WORD} : \w+(?:\[[^\]]*\])?"
 
 
 def print_graph(g: Graph) -> str:
@@ -49,8 +50,8 @@ def print_graph(g: Graph) -> str:
 def parse_graph(text: str, weights: Mapping[str, Array] | None = None) -> Graph:
     """Read a graph; `weights` holds the constants that are not inline, by SHA-256.
 
-    Raises ParseError with the line where the text breaks the grammar, and TypeRuleError where a
-    node is ill-typed or its printed type is not what its operator infers.
+    Raises ParseError with the line where the text breaks the grammar or a printed type is not
+    what the operator infers, and TypeRuleError where a node is ill-typed.
     """
     source = Lines(text)
     header = source.match(rf"graph @({WORD}) {{", "graph @NAME {")
@@ -98,7 +99,9 @@ def unique(name: str, taken: set[str]) -> str:
 
 
 def quote(name: str) -> str:
-    return name if re.fullmatch(r"[\w.:/$-]+", name) else json.dumps(name)
+    """Return a name as one word of the text, in which no comment begins."""
+    plain = re.fullmatch(r"[\w.:/$-]+", name)
+    return name if plain else json.dumps(name).replace("#", "\\u0023")
 
 
 def unquote(word: str) -> str:
@@ -192,6 +195,20 @@ class Lines:
             raise self.error(f"expected {grammar}", line)
         return found
 
+    def type(self, text: str) -> TensorType:
+        """Read a type in the line taken last."""
+        try:
+            return TensorType.parse(text)
+        except ParseError as error:
+            raise ParseError(f"line {self.at}: {error.message}") from error
+
+    def literal(self, text: str) -> Any:
+        """Read an attribute or constant in the line taken last."""
+        try:
+            return parse_literal(text)
+        except (SyntaxError, ParseError) as error:
+            raise self.error("expected a Python literal", text) from error
+
     def error(self, message: str, line: str = "") -> ParseError:
         return ParseError(f"line {self.at}: {message}, found: {line or 'nothing more'}")
 
@@ -208,7 +225,7 @@ def parse_body(source: Lines, name: str, weights: Mapping[str, Array]) -> Graph:
         keyword = line.split(" ", 1)[0]
         if keyword == "input":
             m = source.match(rf"input %({WORD}) : (.*)", "input %NAME : TYPE")
-            values["%" + m[1]] = g.input(unquote(m[1]), TensorType.parse(m[2]))
+            values["%" + m[1]] = g.input(unquote(m[1]), source.type(m[2]))
         elif keyword == "const":
             m = source.match(rf"const @({WORD}) : (.*)", "const @NAME : TYPE = … or sha256:…")
             values["@" + m[1]] = parse_constant(g, unquote(m[1]), m[2], weights, source)
@@ -226,36 +243,49 @@ def parse_constant(
 ) -> Value:
     """Read what `constant_text` wrote."""
     if m := re.fullmatch(r"(\S+) sha256:(\w+)", text):
-        t = TensorType.parse(m[1])
+        t = source.type(m[1])
         if m[2] not in weights:
             raise source.error("these contents are not among the weights given", text)
-        return g.constant(weights[m[2]].reshape(t.extents), name, t)
+        array = weights[m[2]]
+        if not t.static or array.size != t.size:
+            raise source.error(f"these contents have {array.size} elements", text)
+        return g.constant(array.reshape(t.extents), name, t)
     m = re.fullmatch(r"(\S+) = (.*)", text)
     if m is None:
         raise source.error("expected TYPE = CONTENTS or TYPE sha256:HASH", text)
-    t = TensorType.parse(m[1])
-    return g.constant(np.array(parse_literal(m[2]), t.numpy).reshape(t.extents), name, t)
+    t = source.type(m[1])
+    try:
+        array = np.array(source.literal(m[2]), t.numpy)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise source.error(f"these are no elements of {t.dtype}", text) from error
+    if not t.static or array.size != t.size:
+        raise source.error(f"these contents have {array.size} elements", text)
+    return g.constant(array.reshape(t.extents), name, t)
 
 
 def _parse_node(
     source: Lines, g: Graph, values: dict[str, Value | None], weights: Mapping[str, Array]
 ) -> None:
     line = source.take()
-    m = re.fullmatch(r"(.*?\]|.*? : \w+) = (\w+)\((.*)\)( {)?", line)
+    m = re.fullmatch(rf"({RESULT}(?:, {RESULT})*) = (\w+)\((.*)\)( {{)?", line)
     if m is None:
         raise source.error("expected %NAME : TYPE = OPERATOR(…)", line)
-    results = re.findall(rf"%({WORD}) : (\w+(?:\[[^\]]*\])?)(?:, |$)", m[1])
-    operands, op = parse_application(m[2], m[3], source)
+    found = re.findall(rf"%({WORD}) : (\w+(?:\[[^\]]*\])?)(?:, |$)", m[1])
+    results = [(word, source.type(t)) for word, t in found]
+    words, op = parse_application(m[2], m[3], source)
+    operands = [_operand(values, word, source) for word in words]
+    place = source.at
     regions: list[Graph] = []
     if m[4]:
         regions.append(parse_body(source, "region", weights))
         while source.lines[source.at - 1] == "} {":
             regions.append(parse_body(source, "region", weights))
     try:
-        node = g.add(op, [_operand(values, o, source) for o in operands], regions)
+        node = g.add(op, operands, regions)
     except AlpenglowError as error:
         raise error.located(node=line) from None
-    if [str(v.type) for v in node.results] != [str(TensorType.parse(t)) for _, t in results]:
+    if [v.type for v in node.results] != [t for _, t in results]:
+        source.at = place
         raise source.error(f"{op.name} infers {', '.join(str(v.type) for v in node.results)}", line)
     for v, (word, _) in zip(node.results, results, strict=True):
         values["%" + word] = v
@@ -275,10 +305,14 @@ def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[st
         call = ast.parse(f"f({rest})", mode="eval").body
     except SyntaxError as error:
         raise source.error("attributes are no Python literals", arguments) from error
-    assert isinstance(call, ast.Call)
+    if not isinstance(call, ast.Call) or call.args or not all(k.arg for k in call.keywords):
+        raise source.error("expected operands, then ATTRIBUTE=VALUE", arguments)
     cls = Op.registry[name]
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    given = {str(k.arg): _from_ast(k.value) for k in call.keywords}
+    try:
+        given = {str(k.arg): _from_ast(k.value) for k in call.keywords}
+    except ParseError as error:
+        raise source.error(error.message, arguments) from error
     if unknown := given.keys() - known:
         raise source.error(f"{name} has no attribute {', '.join(sorted(unknown))}", arguments)
     try:

@@ -106,7 +106,7 @@ class WinogradInput(Primitive):
         patches = np.lib.stride_tricks.sliding_window_view(x, (PATCH, PATCH), (2, 3))
         patches = patches[:, :, ::BLOCK, ::BLOCK].astype(np.float64)
         done = np.einsum("ai,nctulij,bj->abnctul", INPUT, patches, INPUT, optimize=True)
-        return done.reshape(PATCH * PATCH, n, c, -1, lanes).astype(np.float32)
+        return np.asarray(done.reshape(PATCH * PATCH, n, c, -1, lanes), np.float32)
 
     @classmethod
     def examples(cls) -> Examples:

@@ -30,7 +30,9 @@ from alpenglow.ir.types import Array, TensorType
 from alpenglow.program.instr import Alloc, Buffer, Free, Instr, Program, Region, Step, whole
 
 TYPE = r"\w+\[[^\]]*\]"
-REGION = rf"([%@])({WORD}) ({TYPE})(?: \+(\d+) (\([^)]*\)))?"
+REGION = rf"[%@]({WORD}) ({TYPE})(?: \+(\d+) (\([-\d, ]*\)))?"
+OPERAND = rf"(?:none|{REGION})(?:, |$)"
+RESULTS = rf"[%@]{WORD} {TYPE}(?: \+\d+ \([-\d, ]*\))?"
 
 
 def print_program(program: Program) -> str:
@@ -59,7 +61,10 @@ def parse_program(text: str, weights: Mapping[str, Array] | None = None) -> Prog
             buffers[buffer.name] = buffer
         elif keyword in ("alloc", "free"):
             m = source.match(rf"(alloc|free) %({WORD})", "alloc %NAME")
-            body.append(Alloc(unquote(m[2])) if m[1] == "alloc" else Free(unquote(m[2])))
+            name = unquote(m[2])
+            if name not in buffers:
+                raise source.error(f"no buffer is called '{name}'", line)
+            body.append(Alloc(name) if m[1] == "alloc" else Free(name))
         else:
             body.append(_parse_instr(source, buffers, weights or {}))
     source.take()
@@ -146,12 +151,14 @@ def _parse_buffer(source: Lines, weights: Mapping[str, Array]) -> Buffer:
     m = source.match(rf"(input|output|const|arena) [%@]({WORD}) : (.*)", "SPACE %NAME : …")
     name = unquote(m[2])
     if m[1] == "arena":
-        size, _, offset = m[3].partition(" @ ")
-        return Buffer(name, int(size), "arena", offset=int(offset) if offset else None)
+        place = re.fullmatch(r"(\d+)(?: @ (\d+))?", m[3])
+        if place is None:
+            raise source.error("expected arena %NAME : BYTES @ OFFSET", m[0])
+        return Buffer(name, int(place[1]), "arena", offset=int(place[2]) if place[2] else None)
     if m[1] == "const":
         v = graph_text.parse_constant(Graph(), name, m[3], weights, source)
         return Buffer(name, v.type.nbytes, "const", v.type, v.array, v.digest)
-    t = TensorType.parse(m[3].split(" called ")[0])
+    t = _closed(source, m[3].split(" called ")[0])
     return Buffer(name, t.nbytes, "input" if m[1] == "input" else "output", t)
 
 
@@ -159,30 +166,40 @@ def _parse_instr(
     source: Lines, buffers: Mapping[str, Buffer], weights: Mapping[str, Array]
 ) -> Instr:
     line = source.take()
-    left, equals, right = line.partition(" = ")
-    call = re.fullmatch(r"(\w+)\((.*)\)( {)?", right)
-    if not equals or call is None:
+    m = re.fullmatch(rf"({RESULTS}(?:, {RESULTS})*) = (\w+)\((.*)\)( {{)?", line)
+    if m is None:
         raise source.error("expected REGION = OPERATOR(REGION…)", line)
-    outs = [r for r in _take_regions(left)[0] if r is not None]
-    ins, attributes = _take_regions(call[2])
+    outs = [r for r in _take_regions(source, m[1])[0] if r is not None]
+    ins, attributes = _take_regions(source, m[3])
     for r in (*outs, *ins):
         if r is not None and r.buffer not in buffers:
             raise source.error(f"no buffer is called '{r.buffer}'", line)
-    _, op = parse_application(call[1], attributes, source)
-    body = graph_text.parse_body(source, "region", weights) if call[3] else None
+    words, op = parse_application(m[2], attributes, source)
+    if words:
+        raise source.error("expected a region: a buffer, then its type", words[0])
+    body = graph_text.parse_body(source, "region", weights) if m[4] else None
     return Instr(op, tuple(outs), tuple(ins), body)
 
 
-def _take_regions(text: str) -> tuple[list[Region | None], str]:
+def _take_regions(source: Lines, text: str) -> tuple[list[Region | None], str]:
     """Split off the regions that `text` begins with; return them and the rest."""
     regions: list[Region | None] = []
-    while m := re.match(rf"(?:none|{REGION})(?:, |$)", text):
+    while m := re.match(OPERAND, text):
         text = text[m.end() :]
         if m[1] is None:
             regions.append(None)
             continue
-        name, t = unquote(m[2]), TensorType.parse(m[3])
-        dense = whole(name, t)
-        strides = dense.strides if m[5] is None else graph_text.parse_literal(m[5])
-        regions.append(replace(dense, offset=int(m[4] or 0), strides=tuple(strides)))
+        dense = whole(unquote(m[1]), _closed(source, m[2]))
+        strides = dense.strides if m[4] is None else tuple(source.literal(m[4]))
+        if len(strides) != len(dense.shape):
+            raise source.error(f"{dense.type} needs a stride for each axis", m[0])
+        regions.append(replace(dense, offset=int(m[3] or 0), strides=strides))
     return regions, text
+
+
+def _closed(source: Lines, text: str) -> TensorType:
+    """Read a type whose extents are numbers: memory has a size."""
+    t = source.type(text)
+    if not t.static:
+        raise source.error("a buffer has no open extents", text)
+    return t

@@ -78,7 +78,7 @@ def _kept(g: Graph, target: Target, options: Options, store: Store) -> Artifact:
         return archive.unpack(found, to_run=False)
     artifact = compile_graph(g, target, options, store)
     if archive.nbytes(artifact) <= KEPT_NBYTES:
-        store.put(key, b"".join(archive.parts(artifact)))
+        store.put(key, list(archive.parts(artifact)))
     return artifact
 
 

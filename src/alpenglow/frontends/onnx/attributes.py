@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
+from collections import Counter
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ _ELEMENTS: dict[int, str] = {
 MOST_ELEMENTS = 1 << 40
 """A tensor of more elements than this is a mistake in the file."""
 
+MOST_BYTES = 1 << 40
+"""A tensor of more bytes than this is a mistake in the file: no machine at hand can hold it."""
+
+POSITIVE = frozenset({"kernel_shape", "strides", "dilations"})
+"""Attributes of windows whose numbers are at least 1."""
+
 
 def element_type(code: int, what: str) -> str:
     """Return our name of an ONNX element type; raise UnsupportedError if there is none."""
@@ -43,6 +50,51 @@ def element_type(code: int, what: str) -> str:
     if code not in known or code == onnx.TensorProto.UNDEFINED:
         raise ModelError(f"{what} has element type {code}, which ONNX does not define")
     raise UnsupportedError(f"{what} has element type {known[code]}, which is not supported")
+
+
+def check_size(what: str, t: TensorType) -> None:
+    """Raise ModelError if a tensor has negative extents or is too large for any machine.
+
+    Open extents count as 1, and so do empty ones, for NumPy takes no array that is only saved
+    from being too large by an axis of extent 0.
+    """
+    extents = [d for d in t.shape if isinstance(d, int)]
+    if min(extents, default=0) < 0:
+        raise ModelError(f"{what} is {t}, with a negative extent")
+    if math.prod(max(d, 1) for d in extents) * t.numpy.itemsize > MOST_BYTES:
+        raise ModelError(f"{what} is {t}, which is more than {MOST_BYTES} bytes")
+
+
+def check_form(node: onnx.NodeProto, domain: str, opset: int) -> None:
+    """Raise ModelError unless a node has the operands and kinds of attributes of its operator.
+
+    Only for the operators that ONNX defines; attributes that it does not know are let through.
+    """
+    if not onnx.defs.has(node.op_type, opset, domain):
+        return
+    schema = onnx.defs.get_schema(node.op_type, opset, domain)
+    # That operands are missing is found where they are used.
+    if len(node.input) > schema.max_input:
+        raise ModelError(
+            f"{node.op_type}: got {len(node.input)} inputs, expected at most {schema.max_input}"
+        )
+    given = Counter(a.name for a in node.attribute)
+    for name, count in given.items():
+        if count > 1:
+            raise ModelError(f"{node.op_type}: attribute '{name}' is given {count} times")
+    for a in node.attribute:
+        known = schema.attributes.get(a.name)
+        kind = onnx.AttributeProto.AttributeType.Name(a.type)
+        wanted = "" if known is None else str(known.type).rpartition(".")[2]
+        if wanted and kind != wanted:
+            raise ModelError(
+                f"{node.op_type}: attribute '{a.name}' is of type {kind}, expected {wanted}"
+            )
+        if a.name in POSITIVE and min(a.ints, default=1) < 1:
+            raise ModelError(f"{node.op_type}: {a.name} {list(a.ints)} are not all positive")
+    for name, known in schema.attributes.items():
+        if known.required and name not in given:
+            raise ModelError(f"{node.op_type}: attribute '{name}' is missing")
 
 
 def attribute_value(a: onnx.AttributeProto, folder: Path | None) -> Any:
@@ -76,7 +128,7 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> Array:
         return _external(tensor, what, TensorType(dtype, tuple(tensor.dims)), folder)
     try:
         array = numpy_helper.to_array(tensor)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ModelError(f"{what} does not hold {list(tensor.dims)} of {dtype}: {error}") from error
     assert NAMES[array.dtype] == dtype
     return np.asarray(array)
@@ -91,10 +143,14 @@ def _external(tensor: onnx.TensorProto, what: str, t: TensorType, folder: Path |
     except ValueError as error:
         raise ModelError(f"{what}: external data has offset or length {given}") from error
     location = given.get("location", "")
-    path = (folder / location).resolve()
+    try:
+        path = (folder / location).resolve()
+        there = path.is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a zero byte, links in a circle
+        raise ModelError(f"{what}: external data '{location}' is no path: {error}") from error
     if not location or not path.is_relative_to(folder.resolve()):
         raise ModelError(f"{what}: external data '{location}' is outside the model's folder")
-    if not path.is_file():
+    if not there:
         raise ModelError(f"{what}: external data file '{location}' is missing")
     if length != t.nbytes or offset < 0 or offset + length > path.stat().st_size:
         raise ModelError(
@@ -110,6 +166,8 @@ def tensor_type(info: onnx.ValueInfoProto) -> TensorType:
     """Return the type of a graph input; extents without a number become symbols."""
     what = f"input '{info.name}'"
     kind = info.type.WhichOneof("value")
+    if kind is None:
+        raise ModelError(f"{what} has no type")
     if kind != "tensor_type":
         raise UnsupportedError(f"{what} is a {kind}; only tensors are supported")
     if not info.type.tensor_type.HasField("shape"):
@@ -129,5 +187,5 @@ def tensor_type(info: onnx.ValueInfoProto) -> TensorType:
 
 def identifier(text: str) -> str:
     """Return `text` as a Python identifier: the name of a graph or of an open extent."""
-    word = re.sub(r"\W", "_", text)
-    return f"_{word}" if word[:1].isdigit() else word
+    word = "".join(c if f"_{c}".isidentifier() else "_" for c in text)
+    return f"_{word}" if word and (iskeyword(word) or not word.isidentifier()) else word

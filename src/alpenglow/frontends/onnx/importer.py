@@ -19,17 +19,24 @@ from alpenglow.evaluate import apply
 from alpenglow.frontends.onnx import contents, table
 from alpenglow.frontends.onnx.attributes import (
     attribute_value,
+    check_form,
+    check_size,
     identifier,
     tensor_array,
     tensor_type,
 )
 from alpenglow.frontends.onnx.reader import read
-from alpenglow.frontends.onnx.table import Site
+from alpenglow.frontends.onnx.table import Made, Site
 from alpenglow.ir.dims import Sym
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import Array, TensorType
 
 Model = str | Path | bytes | onnx.ModelProto
+
+NONSENSE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""What Python raises in converters and type rules when attributes or operands make no sense.
+
+No AssertionError: an assertion that a model can break is a check that is missing."""
 
 
 def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
@@ -64,6 +71,8 @@ class Importer:
         nodes = ordered(source)
         self._check_supported(nodes)
         for tensor in source.initializer:
+            if tensor.name in self.values:
+                raise ModelError(f"two initializers are called '{tensor.name}'")
             array = tensor_array(tensor, self.folder)
             self.values[tensor.name] = self.g.constant(array, tensor.name)
         if source.sparse_initializer:
@@ -82,6 +91,9 @@ class Importer:
         # Up to IR version 3 every initializer is also listed among the inputs.
         wanted = [i for i in source.input if i.name not in self.values]
         names = [i.name for i in wanted]
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise ModelError(f"{count} inputs are called '{name}'")
         for name in shapes:
             if name not in names:
                 raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(names)}")
@@ -89,6 +101,7 @@ class Importer:
             t = tensor_type(info)
             if info.name in shapes:
                 t = bound(info.name, t, shapes[info.name])
+            check_size(f"input '{info.name}'", t)
             self.values[info.name] = self.g.input(info.name, t)
 
     def _check_supported(self, nodes: Sequence[onnx.NodeProto]) -> None:
@@ -104,33 +117,47 @@ class Importer:
             raise UnsupportedError(f"these operators are not supported: {listed}")
 
     def _node(self, node: onnx.NodeProto) -> None:
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        convert = table.find(domain, node.op_type, self.opsets[domain])
-        assert convert is not None, "checked before"
-        site = Site(
-            self.g,
-            label(node),
-            node.op_type,
-            self.opsets[domain],
-            [self.values[i] if i else None for i in node.input],
-            {a.name: attribute_value(a, self.folder) for a in node.attribute},
-            node.output,
-            self.contents,
-        )
         before = len(self.g.nodes)
         try:
-            made = convert(site)
+            made = self._convert(node)
+            fresh = list(self.g.nodes)[before:] if len(self.g.nodes) > before else []
+            folded = self._settle(fresh)
         except AlpenglowError as error:
             raise error.located(node=label(node)) from None
+        except NONSENSE as error:
+            raise ModelError(
+                f"{node.op_type} breaks the rules of ONNX: {type(error).__name__}: {error}",
+                node=label(node),
+            ) from error
         results = [made] if isinstance(made, Value) else list(made)
-        fresh = list(self.g.nodes)[before:] if len(self.g.nodes) > before else []
-        folded = self._settle(fresh)
         for name, v in zip(node.output, results, strict=False):
             v = folded.get(v, v)
             if v.producer in fresh and not v.name:
                 v.name = name
             self.values[name] = v
         self.values.pop("", None)
+
+    def _convert(self, node: onnx.NodeProto) -> Made:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = self.opsets[domain]
+        convert = table.find(domain, node.op_type, opset)
+        assert convert is not None, "checked before"
+        check_form(node, domain, opset)
+        for name in node.input:
+            if name and name not in self.values:
+                raise ModelError(f"input '{name}' is an output that its operator does not have")
+        return convert(
+            Site(
+                self.g,
+                label(node),
+                node.op_type,
+                opset,
+                [self.values[i] if i else None for i in node.input],
+                {a.name: attribute_value(a, self.folder) for a in node.attribute},
+                node.output,
+                self.contents,
+            )
+        )
 
     def contents(self, v: Value) -> Array | None:
         """Return the elements of v if it is a small integer tensor whose elements are known."""
@@ -144,6 +171,8 @@ class Importer:
         """Find the contents of what `fresh` nodes made; return constants for those all numbers."""
         folded: dict[Value, Value] = {}
         for node in fresh:
+            for v in node.results:
+                check_size(f"the result of {node.op.name}", v.type)
             inputs = [folded.get(v, v) if v is not None else None for v in node.inputs]
             if not any(v is None or v.array is None for v in inputs) and node.op.pure:
                 small = all(v.type.static and v.type.size <= contents.LIMIT for v in node.results)
@@ -179,6 +208,9 @@ class Importer:
 
 def bound(name: str, t: TensorType, shape: Sequence[int]) -> TensorType:
     """Return t with its open extents taken from `shape`; raise ModelError where they disagree."""
+    given = isinstance(shape, Sequence) and all(isinstance(d, int | np.integer) for d in shape)
+    if not given or isinstance(shape, bytes):
+        raise ModelError(f"input '{name}' is {t}; shape {shape!r} is no sequence of integers")
     fits = len(shape) == t.rank and all(
         isinstance(want, Sym) or want == got for want, got in zip(t.shape, shape, strict=True)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -24,6 +25,8 @@ def read(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, 
         data = path.read_bytes()
     except OSError as error:
         raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error
+    except ValueError as error:  # a path with a zero byte
+        raise ModelError(f"cannot read the model: {error}", file=repr(str(path))) from error
     return checked(parse(data, str(path)), str(path)), str(path), path.parent
 
 
@@ -43,4 +46,32 @@ def checked(proto: onnx.ModelProto, file: str) -> onnx.ModelProto:
         raise ModelError("this is no ONNX model: it has no graph or imports no opset", file=file)
     if proto.functions:
         raise ModelError("models with local functions are not supported", file=file)
+    for name in names(proto):
+        # Protocol buffers hand out text that is no UTF-8 as bytes.
+        if not isinstance(name, str):
+            raise ModelError(f"the name {name!r} is no UTF-8; the file is damaged", file=file)
     return proto
+
+
+def names(proto: onnx.ModelProto) -> Iterator[object]:
+    """Yield all names in a model that the import reads."""
+    graph = proto.graph
+    yield graph.name
+    yield from (o.domain for o in proto.opset_import)
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            yield from external(attribute.t)
+    for tensor in graph.initializer:
+        yield from external(tensor)
+    for info in (*graph.input, *graph.output):
+        yield info.name
+        yield from (d.dim_param for d in info.type.tensor_type.shape.dim)
+
+
+def external(tensor: onnx.TensorProto) -> Iterator[object]:
+    """Yield the names in a tensor: its own, and those of where its contents are."""
+    yield tensor.name
+    for entry in tensor.external_data:
+        yield from (entry.key, entry.value)

@@ -1,0 +1,116 @@
+"""The pipeline keeps its order, takes a user's passes, and checks what passes make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpenglow as ag
+from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.compiler.pipeline import ORDER, STAGES, check_order, facts
+from alpenglow.ir.graph import Graph, Node
+from alpenglow.ops.arithmetic import Add, Sub
+from alpenglow.ops.contraction import Conv
+
+
+def addition() -> Graph:
+    g = Graph("f")
+    g.output("y", g(Add(), g.input("a", "f32[4]"), g.input("b", "f32[4]")))
+    return g
+
+
+def same(ir: Any, target: ag.Target) -> Any:
+    return ir
+
+
+def subtract(g: Graph, target: ag.Target) -> Graph:
+    for node in [n for n in g.nodes if isinstance(n.op, Add)]:
+        g.replace(node.output, g(Sub(), *node.inputs))
+    g.prune()
+    return g
+
+
+def test_the_stages_stand_in_an_order_with_reasons() -> None:
+    check_order(STAGES)
+    for before, later, _ in ORDER:
+        swapped = {before: later, later: before}
+        by_name = {p.name: p for p in STAGES}
+        with pytest.raises(AssertionError):
+            check_order([by_name[swapped.get(p.name, p.name)] for p in STAGES])
+
+
+def test_a_pass_of_the_user_runs_at_its_place() -> None:
+    seen: list[str] = []
+    mine = ag.Pass("mine", same, "changes nothing", needs=facts("primitive"), after="lower")
+    ag.compile(
+        addition(), options=ag.Options(passes=(mine,), after=lambda p, _: seen.append(p.name))
+    )
+
+    assert seen[seen.index("lower") + 1] == "mine"
+    assert [name for name in seen if name != "mine"] == [p.name for p in STAGES]
+
+
+@pytest.mark.parametrize(
+    ("mine", "says"),
+    [
+        (
+            ag.Pass("mine", same, "", needs=facts("program"), after="fold"),
+            "pass mine needs program",
+        ),
+        (ag.Pass("mine", same, "", after="nowhere"), "runs after 'nowhere', which is none of"),
+        (ag.Pass("mine", same, ""), "runs after '', which is none of"),
+        (ag.Pass("fold", same, "", after="lower"), "there is a pass called 'fold' already"),
+        (ag.Pass("mine", same, "", breaks=facts("primitive"), after="lower"), "needs primitive"),
+    ],
+)
+def test_a_pass_that_does_not_fit_is_refused(mine: ag.Pass, says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        ag.compile(addition(), options=ag.Options(passes=(mine,)))
+
+
+def test_checking_catches_a_pass_that_changes_the_meaning() -> None:
+    wrong = ag.Pass("wrong", subtract, "computes something else", after="simplify")
+    with pytest.raises(AssertionError, match="pass wrong changes output 'y'"):
+        ag.compile(addition(), options=ag.Options(passes=(wrong,), check=True))
+
+
+def convolution() -> Graph:
+    random = np.random.default_rng(0)
+    g = Graph("f")
+    w = g.constant((random.normal(size=(64, 64, 3, 3)) / 24).astype(np.float32), "w")
+    g.output("y", g(Conv(pads=(1, 1, 1, 1)), g.input("x", "f32[1,64,16,16]"), w))
+    return g
+
+
+def test_strict_numerics_do_without_winograd() -> None:
+    x = np.random.default_rng(1).normal(size=(1, 64, 16, 16)).astype(np.float32)
+    results, used = {}, {}
+    for numerics in ("fast", "strict"):
+        nodes: list[Node] = []
+
+        def look(p: ag.Pass, ir: Any, nodes: list[Node] = nodes) -> None:
+            nodes.extend(ir.nodes if isinstance(ir, Graph) else ())
+
+        options = ag.Options(numerics, after=look)
+        results[numerics] = ag.compile(convolution(), options=options)(x)
+        used[numerics] = any(n.op.name.startswith("winograd") for n in nodes)
+
+    assert used == {"fast": True, "strict": False}
+    # Winograd's transforms lose a few bits of f32; outputs are of order 1.
+    np.testing.assert_allclose(results["fast"], results["strict"], 1e-4, 1e-4)
+
+
+def test_code_for_another_machine_compiles_and_is_not_called() -> None:
+    other = "aarch64" if ag.Target.parse("cpu") != ag.Target.parse("aarch64") else "x86-64-v3"
+    exe = ag.compile(addition(), target=other)
+    with pytest.raises(UnsupportedError, match="does not run on this machine"):
+        exe(np.zeros(4, np.float32), np.zeros(4, np.float32))
+
+
+def test_open_extents_are_named() -> None:
+    g = Graph("f")
+    g.output("y", g(Add(), g.input("a", "f32[N,M]"), g.input("b", "f32[N,M]")))
+    with pytest.raises(UnsupportedError, match=r"the extents M, N are open in a f32\[N,M\]"):
+        ag.compile(g)
