@@ -4,6 +4,9 @@ PYTHON ?= python3
 JOBS ?= 2
 DEMO_MODELS = data squeezenet11 style26
 
+# Models on which every pass is validated: the others take NumPy too long.
+CHECKED = (mnist8 or squeezenet11 or silero or mtcnn or espcn or minilm or resnet50)
+
 BIN = .venv/bin
 TIMED = $(PYTHON) tools/timed.py .venv/times
 
@@ -39,7 +42,11 @@ test-all: .venv/dev.stamp
 	$(TIMED) mypy $(BIN)/mypy && \
 	$(TIMED) lint-imports $(BIN)/lint-imports && \
 	$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	ALPENGLOW_CHECK=1 $(TIMED) tests $(BIN)/python -m pytest -n $(JOBS); \
+	ALPENGLOW_CHECK=1 $(TIMED) checked $(BIN)/python -m pytest -n $(JOBS) \
+		-m "not models and not slow" && \
+	ALPENGLOW_CHECK=1 $(TIMED) checked-models $(BIN)/python -m pytest -n $(JOBS) \
+		tests/test_models.py -m "not slow" -k "compiled and $(CHECKED)" && \
+	$(TIMED) models-and-slow $(BIN)/python -m pytest -n $(JOBS) -m "models or slow"; \
 	status=$$?; $(TIMED); exit $$status
 
 clean:

@@ -485,7 +485,7 @@ def try_all(data: bytes) -> None:
         assert str(error)
 
 
-SHARES = [0, 25, 50, 75, 100]
+SHARES = [0, 35, 70, 105, 140]
 
 
 @pytest.mark.parametrize(("begin", "end"), list(pairwise(SHARES)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from alpenglow.compiler.pipeline import ORDER, STAGES, check_order, facts
 from alpenglow.ir.graph import Graph, Node
 from alpenglow.ops.arithmetic import Add, Sub
 from alpenglow.ops.contraction import Conv
+from alpenglow.program import Program
 
 
 def addition() -> Graph:
@@ -70,9 +72,35 @@ def test_a_pass_that_does_not_fit_is_refused(mine: ag.Pass, says: str) -> None:
         ag.compile(addition(), options=ag.Options(passes=(mine,)))
 
 
-def test_checking_catches_a_pass_that_changes_the_meaning() -> None:
-    wrong = ag.Pass("wrong", subtract, "computes something else", after="simplify")
+WRONG = ag.Pass("wrong", subtract, "computes something else", after="simplify")
+
+
+@pytest.mark.parametrize(("knob", "check"), [("1", None), ("0", True), ("", True)])
+def test_checking_catches_a_pass_that_changes_the_meaning(
+    monkeypatch: pytest.MonkeyPatch, knob: str, check: bool | None
+) -> None:
+    monkeypatch.setenv("ALPENGLOW_CHECK", knob)
     with pytest.raises(AssertionError, match="pass wrong changes output 'y'"):
+        ag.compile(addition(), options=ag.Options(passes=(WRONG,), check=check))
+
+
+@pytest.mark.parametrize(("knob", "check"), [("0", None), ("", None), ("1", False)])
+def test_nothing_is_checked_where_nobody_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, knob: str, check: bool | None
+) -> None:
+    monkeypatch.setenv("ALPENGLOW_CHECK", knob)
+    exe = ag.compile(addition(), options=ag.Options(passes=(WRONG,), check=check))
+    ones = np.ones(4, np.float32)
+
+    np.testing.assert_array_equal(exe(ones, ones), np.zeros(4, np.float32))
+
+
+def test_checking_interprets_programs_too() -> None:
+    def halve(program: Program, target: ag.Target) -> Program:
+        return replace(program, body=program.body[: len(program.body) // 2])
+
+    wrong = ag.Pass("halve", halve, "forgets instructions", after="views")
+    with pytest.raises(AssertionError, match="pass halve changes output 'y'"):
         ag.compile(addition(), options=ag.Options(passes=(wrong,), check=True))
 
 
