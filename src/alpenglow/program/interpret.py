@@ -14,6 +14,9 @@ from alpenglow.evaluate import apply
 from alpenglow.ir.types import Array
 from alpenglow.program.instr import Instr, Program, Region
 
+UNWRITTEN = 0xA5
+"""Every byte of what nobody wrote: it is not zero, so that reading it shows."""
+
 
 class Memory:
     """The buffers of a program as flat arrays of bytes."""
@@ -21,8 +24,7 @@ class Memory:
     def __init__(self, program: Program, arena: Array | None = None) -> None:
         self.program = program
         if arena is None:
-            # What nobody wrote is not zero: reading it must show.
-            arena = np.full(program.arena, 0xA5, np.uint8)
+            arena = np.full(program.arena, UNWRITTEN, np.uint8)
         self.bytes: dict[str, Array] = {}
         for name, b in program.buffers.items():
             if b.array is not None:
@@ -31,7 +33,7 @@ class Memory:
             elif b.space == "arena" and b.offset is not None:
                 self.bytes[name] = arena[b.offset : b.offset + b.nbytes]
             elif b.space == "arena":
-                self.bytes[name] = np.full(b.nbytes, 0xA5, np.uint8)
+                self.bytes[name] = np.full(b.nbytes, UNWRITTEN, np.uint8)
 
     def view(self, r: Region) -> Array:
         """Return the elements of a region, as a view of its buffer."""
@@ -58,7 +60,7 @@ def interpret(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
         made = outputs[program.names.get(name, name)] = np.empty(t.extents, t.numpy)
         flat = made.reshape(-1)
         memory.bytes[name] = flat.view(np.uint8) if flat.size else np.empty(0, np.uint8)
-        memory.bytes[name][...] = 0xA5  # an output that nobody writes must show, too
+        memory.bytes[name].fill(UNWRITTEN)
     for instr in program.instrs():
         step(memory, instr)
     return outputs
