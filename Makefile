@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 JOBS ?= 2
-DEMO_MODELS = data squeezenet11 style26
+DEMO_MODELS = data squeezenet11
 
 # Models on which every pass is validated: the others take NumPy too long.
 CHECKED = (mnist8 or squeezenet11 or silero or mtcnn or espcn or minilm or resnet50)

@@ -26,9 +26,9 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
     compile_graph = MODULE.compile_graph
 
-    def watched(graph: ag.Graph, target: ag.Target, *rest: Any) -> Any:
+    def watched(graph: ag.Graph, target: ag.Target, *rest: Any, owned: bool = False) -> Any:
         made.append(target.name)
-        return compile_graph(graph, target, *rest)
+        return compile_graph(graph, target, *rest, owned=owned)
 
     monkeypatch.setattr(MODULE, "compile_graph", watched)
     monkeypatch.setenv("ALPENGLOW_CACHE", str(tmp_path / "store"))

@@ -220,3 +220,10 @@ def test_binding_a_blocked_type_binds_its_channels() -> None:
     assert expected == actual
     assert t.symbols() == {"C", "H"}
     assert actual.static and actual.size == 240 and actual.nbytes == 960
+
+
+def test_sizes_are_exact_however_large() -> None:
+    t = TensorType("f32", (2**40, 2**40))
+
+    assert t.size == 2**80
+    assert t.nbytes == 2**82

@@ -18,7 +18,7 @@ from pages import with_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PROGRAMS = ("tour", "add-an-operator", "add-a-pass", "add-a-backend", "architecture")
+PROGRAMS = ("tour", "ago", "add-an-operator", "add-a-pass", "add-a-backend", "architecture")
 
 
 def python(*args: Path | str, folder: Path) -> str:

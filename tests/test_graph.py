@@ -8,11 +8,13 @@ import pytest
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.types import TensorType
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add, Mul, Neg
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Concat, Reshape
 from alpenglow.ops.order import TopK
+from alpenglow.ops.pooling import AveragePool, MaxPool
 
 
 def test_a_node_with_wrong_operands_cannot_be_made() -> None:
@@ -43,6 +45,24 @@ def test_names_of_inputs_and_outputs_are_given_once() -> None:
         g.input("x", "f32[2]")
     with pytest.raises(TypeRuleError, match="two outputs called 'y'"):
         g.output("y", x)
+
+
+def test_an_input_has_a_name() -> None:
+    with pytest.raises(TypeRuleError, match="an input of graph f has no name"):
+        Graph("f").input("", "f32[2]")
+
+
+@pytest.mark.parametrize("kernel", [0, -1])
+def test_a_window_holds_something(kernel: int) -> None:
+    g = Graph("f")
+    x = g.input("x", "f32[1,2,5,5]")
+    ones, pads = (1, 1), (3, 3, 3, 3)
+    w = g.input("w", TensorType("f32", (3, 2, kernel, 1)))
+    with pytest.raises(TypeRuleError, match=f"conv: the window's extent is {kernel}"):
+        g(Conv(ones, pads, ones), x, w)
+    for op in (MaxPool, AveragePool):
+        with pytest.raises(TypeRuleError, match=f"pool: the window's extent is {kernel}"):
+            g(op((1, kernel), ones, pads, ones), x)
 
 
 def test_absent_operands_at_the_end_are_dropped() -> None:

@@ -16,7 +16,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
 from alpenglow.ops.activation import Gelu, Mish, Softplus
 from alpenglow.ops.arithmetic import Clip
-from single_node import Array, check, ours, single
+from onnx_node import Array, check, ours, single
 
 SHAPES = [(), (1,), (17,), (0, 3), (3, 5), (2, 1, 3, 1, 2)]
 SPECIAL = np.array([0, -0.0, 1, -1, 0.5, -0.5, 20, -20, 100, -100, np.inf, -np.inf, np.nan], "f4")

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from alpenglow.base.errors import ModelError, TypeRuleError
 from alpenglow.frontends.onnx import load
-from single_node import Array, check, ours, single
+from onnx_node import Array, check, ours, single
 
 MICROSOFT = "com.microsoft"
 BYTES = ["u1", "i1"]

@@ -14,7 +14,7 @@ from alpenglow.backends.cpu.jit import Code
 from alpenglow.backends.cpu.render import render
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.target import Target
-from alpenglow.ir.types import ALL, DTYPES, FLOATS, INTS, Array
+from alpenglow.ir.types import ALL, DTYPES, FLOATS, INTS, NUMBERS, Array
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.evaluate import evaluate
 from alpenglow.kernel.expr import (
@@ -146,9 +146,33 @@ def test_conversions(source: str, target: str) -> None:
         mapped(lambda x: Convert(x, target), source, lanes=lanes)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
-def test_fma_rounds_once(dtype: str) -> None:
-    mapped(lambda x, y: Fma(x, y, x), dtype, dtype)
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("dtype", sorted(NUMBERS))
+def test_fma_rounds_once(dtype: str, lanes: int) -> None:
+    mapped(lambda x, y: Fma(x, y, x), dtype, dtype, lanes=lanes)
+
+
+# In each case the product lies midway between two neighbours, and the summand decides.
+MIDWAY = [("f16", 1 + 2**-5, 1 + 2**-6, 2**-24, 10), ("bf16", 1 + 2**-4, 1 + 2**-4, 2**-60, 60)]
+
+
+@pytest.mark.parametrize(("dtype", "a", "b", "c", "reach"), MIDWAY)
+def test_fma_of_short_floats_is_not_rounded_on_the_way(
+    dtype: str, a: float, b: float, c: float, reach: int
+) -> None:
+    size = 2048
+    rng = np.random.default_rng(1)
+    numbers = np.ldexp(rng.uniform(-2, 2, (3, size)), rng.integers(-reach, reach, (3, size)))
+    numbers[:, :2] = [[a, a], [b, b], [c, -c]]
+    build = Builder("fma")
+    x, y, z = (build.buffer(name, dtype) for name in "xyz")
+    result = build.buffer("result", dtype, True)
+    with build.loop(size // 16) as i:
+        product = (Load(x, i * 16, 16), Load(y, i * 16, 16))
+        build.store(result, i * 16, Fma(*product, Load(z, i * 16, 16)))
+
+    operands = dict(zip("xyz", numbers.astype(DTYPES[dtype]), strict=True))
+    same(build.done(), operands | {"result": np.zeros(size, DTYPES[dtype])})
 
 
 @pytest.mark.parametrize("op", REDUCE)

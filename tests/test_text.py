@@ -45,9 +45,9 @@ NAMES = [
 
 
 def one_node(name: str) -> Graph:
-    """Return a graph in which everything is called `name`."""
+    """Return a graph in which everything is called `name`; only an input must have one."""
     g = Graph(name)
-    x = g.input(name, "f32[2,3]")
+    x = g.input(name or "x", "f32[2,3]")
     w = g.constant(np.float32([[1, 2, 3], [4, 5, 6]]), name)
     y = g(Add(), x, w, name=name)
     g.output(name + "'", y)
@@ -72,15 +72,14 @@ def test_any_name_reads_back(name: str) -> None:
     again = check(one_node(name))
 
     assert name == again.name
-    # What has no name is given a number.
-    assert [name or "0"] == list(again.inputs)
+    assert [name or "x"] == list(again.inputs)
     assert [name + "'", "twice"] == list(again.outputs)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_name_reads_back_in_a_program(name: str) -> None:
     g = one_node(name)
-    given = {name: np.float32([[1, -1, 2], [0, 3, 4]])}
+    given = {name or "x": np.float32([[1, -1, 2], [0, 3, 4]])}
     program = plan(mark_lifetimes(share(eliminate_copies(schedule(g)))))
     expected = print_program(program)
     again = parse_program(expected, program_weights(program))
@@ -88,6 +87,7 @@ def test_any_name_reads_back_in_a_program(name: str) -> None:
     feeds = {buffer: given[key] for buffer, key in called.items()}
 
     assert expected == print_program(again)
+    assert name == program.name == again.name
     for key, array in evaluate(g, given).items():
         np.testing.assert_array_equal(interpret(again, feeds)[key], array)
 
@@ -242,6 +242,13 @@ HASH = "0" * 64
         ("f32[2,3] = [[", "f32[N,3] = [[", 3, "these contents have 6 elements"),
         ("= [[1, 2, 3], [4, 5, 6]]", f"sha256:{HASH}", 3, "not among the weights given"),
         ("= [[1, 2, 3], [4, 5, 6]]", "", 3, "expected TYPE = CONTENTS or TYPE sha256:HASH"),
+        ("const @w :", "input %x : f32[]\n  const @w :", 3, "two inputs called 'x', found: input"),
+        ("const @w :", 'const @"w" : i8[] = 0\n  const @w :', 4, "defined twice, found: @w"),
+        ("const @w :", 'input %"" : f32[]\n', 3, "an input of graph f has no name, found: "),
+        ("const @w :", r'const @"\q" :', 3, "expected const @NAME : TYPE"),
+        ("%y : f32[2,3] =", "%x : f32[2,3] =", 4, "defined twice, found: %x"),
+        ("%z : f32[3,2] =", "%y : f32[3,2] =", 5, "defined twice, found: %y"),
+        ('output "z"', 'output z = %y\n  output "z"', 7, "two outputs are called 'z'"),
         ("const @w :", "const %w :", 3, "expected const @NAME : TYPE"),
         ("= add(", "= ad(", 4, "no operator is called 'ad', found: %x, @w"),
         ("%y : f32[2,3] =", "%y : f32[2,4] =", 4, "add infers f32[2,3], found: %y : f32[2,4] ="),
@@ -300,6 +307,13 @@ def test_an_error_in_a_region_names_its_own_line() -> None:
         parse_graph("\n".join(text), side_weights(fused()))
 
 
+def test_a_value_defined_twice_before_a_region_names_its_own_line() -> None:
+    g = fused()
+    text = re.sub(r"%\S+ : f32\[20\] = fused", "%x : f32[20] = fused", print_graph(g))
+    with pytest.raises(ParseError, match="line 3: this value is defined twice, found: %x"):
+        parse_graph(text, side_weights(g))
+
+
 def test_a_wrong_type_before_a_region_names_its_own_line() -> None:
     g = fused()
     text = print_graph(g).replace(" : f32[20] = fused", " : f32[21] = fused")
@@ -339,6 +353,8 @@ def test_a_program_written_by_hand_runs() -> None:
         ("%x : f32[2,3]", "%x : f32[N,3]", 2, "a buffer has no open extents, found: f32[N,3]"),
         ("output %z :", "output z :", 3, "expected SPACE %NAME : …"),
         ("= [[1, 2, 3], [4, 5, 6]]", f"sha256:{HASH}", 4, "not among the weights given"),
+        ("const @w :", "const @x :", 4, "two buffers are called 'x', found: const @x"),
+        ("arena %y :", 'arena %"z" :', 5, "two buffers are called 'z', found: arena"),
         ("24 @ 0", "24 bytes", 5, "expected arena %NAME : BYTES @ OFFSET"),
         ("alloc %y", "alloc %q", 6, "no buffer is called 'q'"),
         ("alloc %y", "alloc y", 6, "expected alloc %NAME"),

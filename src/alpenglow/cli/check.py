@@ -9,7 +9,8 @@ import click
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, show, table
-from alpenglow.cli.source import read, require_closed
+from alpenglow.cli.source import read
+from alpenglow.compiler import require_closed
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.report.check import Row, check

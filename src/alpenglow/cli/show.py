@@ -17,8 +17,8 @@ from alpenglow.cli import files
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, table
 from alpenglow.cli.output import show as show_result
-from alpenglow.cli.source import IMPORT, MARK, Source, read, require_closed, weights_path
-from alpenglow.compiler import STAGES, Options
+from alpenglow.cli.source import IMPORT, MARK, Source, read, weights_path
+from alpenglow.compiler import STAGES, Options, require_closed
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph

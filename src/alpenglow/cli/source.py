@@ -10,7 +10,7 @@ import numpy as np
 
 from alpenglow.backends.api import Artifact
 from alpenglow.base import knobs
-from alpenglow.base.errors import ModelError, OptionError, ParseError, UnsupportedError
+from alpenglow.base.errors import ModelError, OptionError, ParseError
 from alpenglow.base.store import Store
 from alpenglow.cli.options import Request
 from alpenglow.cli.progress import progress
@@ -138,8 +138,6 @@ def array_in(file: str) -> Array:
 
 def compiled(request: Request, source: Source) -> Artifact:
     """Compile what was read, for the target asked for."""
-    if isinstance(source.ir, Graph):
-        require_closed(source.ir)
     store = Store(knobs.cache_folder())
     with progress() as report:
         options = Options(numerics=request.numerics, progress=report)
@@ -153,21 +151,6 @@ def executable(request: Request, source: Source | None = None) -> Executable:
         _refuse_extents(request)
         return open_archive(request.model, request.threads)
     return Executable(compiled(request, source or read(request)), request.threads)
-
-
-def require_closed(g: Graph) -> None:
-    """Raise UnsupportedError if an extent of an input is open."""
-    names = sorted({s for v in g.inputs.values() for s in v.type.symbols()})
-    if not names:
-        return
-    inputs = ", ".join(f"{k} {v.type}" for k, v in g.inputs.items())
-    flags = " ".join(f"--dim {name}=1" for name in names)
-    first = next(k for k, v in g.inputs.items() if v.type.symbols())
-    shape = "x".join(str(d) if isinstance(d, int) else "1" for d in g.inputs[first].type.shape)
-    raise UnsupportedError(
-        f"the extents {', '.join(names)} are open in {inputs}",
-        hint=f"{flags}, or --shapes '{first}={shape}', with numbers of your choice",
-    )
 
 
 def _bound(g: Graph, request: Request) -> Graph:

@@ -161,9 +161,18 @@ def run_stages(
 
 
 def compile_graph(
-    ir: Graph | Program, target: Target, options: Options, store: Store, resume: str = ""
+    ir: Graph | Program,
+    target: Target,
+    options: Options,
+    store: Store,
+    resume: str = "",
+    *,
+    owned: bool = False,
 ) -> Artifact:
-    """Compile a graph whose extents are all known; the graph itself is left as it is.
+    """Compile a graph whose extents are all known.
+
+    The graph is left as it is, unless it is `owned`: then the passes may take it apart, and its
+    weights are released as soon as they are packed.
 
     `resume` names the last pass that `ir` has been through already: a graph or program read from
     the text of a stage goes on from there.
@@ -172,21 +181,27 @@ def compile_graph(
     """
     made: Any = ir
     if isinstance(ir, Graph):
-        _check_closed(ir)
-        made = ir.copy()
+        require_closed(ir)
+        made = ir if owned else ir.copy()
     for _, stage in run_stages(made, target, options, resume):
         made = stage
     return emit(made, target, options, store)
 
 
-def _check_closed(g: Graph) -> None:
-    open_extents = sorted({s for v in g.inputs.values() for s in v.type.symbols()})
-    if open_extents:
-        inputs = ", ".join(f"{k} {v.type}" for k, v in g.inputs.items())
-        raise UnsupportedError(
-            f"the extents {', '.join(open_extents)} are open in {inputs}",
-            hint="shapes={'NAME': (…)} or --shapes NAME=1x3x224x224",
-        )
+def require_closed(g: Graph) -> None:
+    """Raise UnsupportedError if an extent of an input is open."""
+    names = sorted({s for v in g.inputs.values() for s in v.type.symbols()})
+    if not names:
+        return
+    first, shape = next((k, v.type.shape) for k, v in g.inputs.items() if v.type.symbols())
+    closed = tuple(d if isinstance(d, int) else 1 for d in shape)
+    flags = " ".join(f"--dim {name}=1" for name in names)
+    inputs = ", ".join(f"{k} {v.type}" for k, v in g.inputs.items())
+    raise UnsupportedError(
+        f"the extents {', '.join(names)} are open in {inputs}",
+        hint=f"load(…, shapes={{'{first}': {closed}}}); for the command line {flags}, or "
+        f"--shapes '{first}={'x'.join(map(str, closed))}'; with numbers of your choice",
+    )
 
 
 def emit(program: Program, target: Target, options: Options, store: Store) -> Artifact:

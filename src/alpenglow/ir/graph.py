@@ -134,6 +134,8 @@ class Graph:
 
     def input(self, name: str, type_: TensorType | str) -> Value:
         """Add an input and return its value."""
+        if not name:
+            raise TypeRuleError(f"an input of graph {self.name} has no name")
         if name in self.inputs:
             raise TypeRuleError(f"graph {self.name} has two inputs called '{name}'")
         t = TensorType.parse(type_) if isinstance(type_, str) else type_
@@ -205,11 +207,19 @@ class Graph:
                 stack += [(v.producer, False) for v in reversed(node.inputs) if v is not None]
         dead = [n for n in self.nodes if n not in order]
         for node in dead:
-            for v in node.inputs:
-                if v is not None:
-                    v.users.pop(node, None)
+            self.remove(node)
         self.nodes = order
         return len(dead)
+
+    def remove(self, node: Node) -> None:
+        """Take out a node whose results nobody in the graph will read; it lets go of operands."""
+        del self.nodes[node]
+        for v in node.inputs:
+            if v is not None:
+                v.users.pop(node, None)
+        # A node and its results refer to each other: without this, large constants would live
+        # until the garbage collector runs.
+        node.inputs = ()
 
     def constants(self) -> Iterator[Value]:
         """Yield each constant that a node or an output reads, once, in order of first use."""

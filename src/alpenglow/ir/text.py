@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import AlpenglowError, ParseError
+from alpenglow.base.errors import AlpenglowError, ParseError, TypeRuleError
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
@@ -38,8 +38,11 @@ from alpenglow.ir.types import Array, TensorType
 INLINE = 16
 """Constants of up to this many elements are printed in full."""
 
-WORD = r'(?:[\w.:/$-]+|"(?:[^"\\]|\\.)*")'
+WORD = r'(?:[\w.:/$-]+|"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")'
 RESULT = rf"%{WORD} : \w+(?:\[[^\]]*\])?"
+
+Values = dict[str, Value | None]
+"""The values of a text so far, by mark and name."""
 
 
 def print_graph(g: Graph) -> str:
@@ -220,22 +223,32 @@ class Lines:
 def parse_body(source: Lines, name: str, weights: Mapping[str, Array]) -> Graph:
     """Read the lines of a graph after its head, up to and with the closing brace."""
     g = Graph(name)
-    values: dict[str, Value | None] = {"none": None}
+    values: Values = {"none": None}
     while (line := source.peek()) not in ("}", "} {"):
         keyword = line.split(" ", 1)[0]
         if keyword == "input":
             m = source.match(rf"input %({WORD}) : (.*)", "input %NAME : TYPE")
-            values["%" + m[1]] = g.input(unquote(m[1]), source.type(m[2]))
+            _define(values, "%" + m[1], _input(g, unquote(m[1]), m[2], source), source)
         elif keyword == "const":
             m = source.match(rf"const @({WORD}) : (.*)", "const @NAME : TYPE = … or sha256:…")
-            values["@" + m[1]] = parse_constant(g, unquote(m[1]), m[2], weights, source)
+            v = parse_constant(g, unquote(m[1]), m[2], weights, source)
+            _define(values, "@" + m[1], v, source)
         elif keyword == "output":
             m = source.match(rf"output ({WORD}) = ([%@]{WORD})", "output NAME = %VALUE")
+            if unquote(m[1]) in g.outputs:
+                raise source.error(f"two outputs are called '{unquote(m[1])}'", line)
             g.output(unquote(m[1]), _lookup(values, m[2], source))
         else:
             _parse_node(source, g, values, weights)
     source.take()
     return g
+
+
+def _input(g: Graph, name: str, text: str, source: Lines) -> Value:
+    try:
+        return g.input(name, source.type(text))
+    except TypeRuleError as error:
+        raise source.error(error.message, f"input %{quote(name)}") from error
 
 
 def parse_constant(
@@ -263,9 +276,7 @@ def parse_constant(
     return g.constant(array.reshape(t.extents), name, t)
 
 
-def _parse_node(
-    source: Lines, g: Graph, values: dict[str, Value | None], weights: Mapping[str, Array]
-) -> None:
+def _parse_node(source: Lines, g: Graph, values: Values, weights: Mapping[str, Array]) -> None:
     line = source.take()
     m = re.fullmatch(rf"({RESULT}(?:, {RESULT})*) = (\w+)\((.*)\)( {{)?", line)
     if m is None:
@@ -284,12 +295,13 @@ def _parse_node(
         node = g.add(op, operands, regions)
     except AlpenglowError as error:
         raise error.located(node=line) from None
+    end, source.at = source.at, place
     if [v.type for v in node.results] != [t for _, t in results]:
-        source.at = place
         raise source.error(f"{op.name} infers {', '.join(str(v.type) for v in node.results)}", line)
     for v, (word, _) in zip(node.results, results, strict=True):
-        values["%" + word] = v
+        _define(values, "%" + word, v, source)
         v.name = unquote(word)
+    source.at = end
 
 
 def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[str], Op]:
@@ -345,13 +357,25 @@ def _from_ast(tree: ast.expr) -> Any:
     return dims.from_ast(tree)
 
 
-def _operand(values: Mapping[str, Value | None], word: str, source: Lines) -> Value | None:
-    if word not in values:
+def _define(values: Values, word: str, v: Value, source: Lines) -> None:
+    """Give `v` the name `word`, a mark and a name, which nothing before has."""
+    if _key(word) in values:
+        raise source.error("this value is defined twice", word)
+    values[_key(word)] = v
+
+
+def _operand(values: Values, word: str, source: Lines) -> Value | None:
+    if _key(word) not in values:
         raise source.error("this value is not defined before its use", word)
-    return values[word]
+    return values[_key(word)]
 
 
-def _lookup(values: Mapping[str, Value | None], word: str, source: Lines) -> Value:
+def _key(word: str) -> str:
+    """Return a value's mark and name; quotes make no difference."""
+    return word[0] + unquote(word[1:])
+
+
+def _lookup(values: Values, word: str, source: Lines) -> Value:
     v = _operand(values, word, source)
     assert v is not None
     return v

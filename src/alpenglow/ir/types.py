@@ -7,6 +7,7 @@ the logical extent hold *unspecified* values.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -103,7 +104,7 @@ class TensorType:
     @property
     def size(self) -> int:
         """The number of elements of a static type, padding lanes included."""
-        return int(np.prod(self.extents, dtype=np.int64))
+        return math.prod(self.extents)
 
     @property
     def numpy(self) -> np.dtype[Any]:

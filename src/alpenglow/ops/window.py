@@ -19,8 +19,11 @@ def conv_extent(
     """Return how many windows fit along one axis.
 
     With `ceil` a window may hang over the end, but must begin within the data or the padding
-    before it (ONNX pooling, ceil_mode).  Raises TypeRuleError if the window does not fit at all.
+    before it (ONNX pooling, ceil_mode).  Raises TypeRuleError if the window is empty or does not
+    fit at all.
     """
+    if isinstance(kernel, int) and kernel < 1:
+        raise TypeRuleError(f"{op.name}: the window's extent is {kernel}, expected 1 or more")
     span = (kernel - 1) * dilation + 1
     room = extent + before + after - span
     if isinstance(room, int) and room < 0:

@@ -6,8 +6,7 @@ on constants, so this pass is where weights are prepared.
 
 from __future__ import annotations
 
-import numpy as np
-
+from alpenglow.base.memory import aligned
 from alpenglow.evaluate import apply
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import Array
@@ -18,24 +17,29 @@ GROWTH = 1 << 20
 
 
 def fold(g: Graph) -> Graph:
-    """Replace nodes on constants by their results, unless that makes them much larger."""
-    changed = False
-    for node in list(g.nodes):
+    """Replace nodes on constants by their results, unless that makes them much larger.
+
+    Operands are let go at once: large weights should not be alive before and after.
+    """
+    waiting = list(reversed(g.nodes))
+    while waiting:
+        node = waiting.pop()
         if not _foldable(node):
             continue
-        arrays = [None if v is None else contents(v) for v in node.inputs]
-        types = [v.type for v in node.results]
-        if not any(v.users or g.users(v) for v in node.results):
-            continue
-        for old, array in zip(
-            node.results, apply(node.op, arrays, node.regions, types), strict=True
-        ):
-            new = g.constant(np.ascontiguousarray(array).reshape(array.shape), old.name, old.type)
-            g.replace(old, new)
-        changed = True
-    if changed:
-        g.prune()
+        if any(v.users or g.users(v) for v in node.results):
+            _replace(g, node)
+        g.remove(node)
+    g.prune()
     return g
+
+
+def _replace(g: Graph, node: Node) -> None:
+    """Make users of the results of `node` read constants instead."""
+    arrays = [None if v is None else contents(v) for v in node.inputs]
+    types = [v.type for v in node.results]
+    for old, array in zip(node.results, apply(node.op, arrays, node.regions, types), strict=True):
+        new = g.constant(aligned(array), old.name, old.type)
+        g.replace(old, new)
 
 
 def contents(v: Value) -> Array | None:

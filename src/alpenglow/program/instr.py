@@ -17,9 +17,6 @@ from alpenglow.ir.types import Array, TensorType
 
 Space = Literal["input", "output", "const", "arena"]
 
-ALIGNMENT = 64
-"""Buffers in the arena and constants begin at multiples of this many bytes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Buffer:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from alpenglow.program.instr import ALIGNMENT, Alloc, Free, Instr, Program, Step
+from alpenglow.base.memory import ALIGNMENT
+from alpenglow.program.instr import Alloc, Free, Instr, Program, Step
 from alpenglow.program.offsets import Block, assign_offsets
 
 

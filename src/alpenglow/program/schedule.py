@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alpenglow.ir.graph import Graph, Node, Value
-from alpenglow.ir.text import quote, unique
+from alpenglow.ir.text import unique
 from alpenglow.ops.copy import Copy
 from alpenglow.program.instr import Buffer, Instr, Program, Region, Space, whole
 from alpenglow.program.order import MemoryGraph, best_order
@@ -58,7 +58,7 @@ def schedule(g: Graph) -> Program:
         labels[name] = target.buffer
         body.append(Instr(Copy(), (target,), (home[v],)))
     return Program(
-        quote(g.name),
+        g.name,
         buffers,
         tuple(home[v].buffer for v in g.inputs.values()),
         tuple(labels[name] for name in g.outputs),

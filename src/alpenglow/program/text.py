@@ -58,6 +58,8 @@ def parse_program(text: str, weights: Mapping[str, Array] | None = None) -> Prog
             names[unquote(m[1])] = unquote(m[2])
         if keyword in ("input", "output", "const", "arena"):
             buffer = _parse_buffer(source, weights or {})
+            if buffer.name in buffers:
+                raise source.error(f"two buffers are called '{buffer.name}'", line)
             buffers[buffer.name] = buffer
         elif keyword in ("alloc", "free"):
             m = source.match(rf"(alloc|free) %({WORD})", "alloc %NAME")

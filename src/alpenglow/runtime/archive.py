@@ -29,10 +29,10 @@ import numpy as np
 
 from alpenglow.backends.api import Artifact, Entry
 from alpenglow.base.errors import AlpenglowError, IncompatibleError, ModelError
+from alpenglow.base.memory import ALIGNMENT
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, NAMES, Array
 from alpenglow.program import Program
-from alpenglow.program.instr import ALIGNMENT
 from alpenglow.program.text import parse_program, print_program, side_weights
 
 MAGIC = b"ALPENGO\n"

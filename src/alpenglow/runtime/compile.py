@@ -57,7 +57,8 @@ def compile(
     store = Store(knobs.cache_folder())
     if isinstance(model, str | Path) and store.folder is not None and _is_plain(chosen_options):
         return Executable(_kept(graph, chosen, chosen_options, store), threads)
-    return Executable(compile_graph(graph, chosen, chosen_options, store), threads)
+    owned = not isinstance(model, Graph)
+    return Executable(compile_graph(graph, chosen, chosen_options, store, owned=owned), threads)
 
 
 def _is_plain(options: Options) -> bool:
@@ -71,12 +72,12 @@ def _is_plain(options: Options) -> bool:
 
 
 def _kept(g: Graph, target: Target, options: Options, store: Store) -> Artifact:
-    """Return what the store has of this compilation; else compile and keep the result."""
+    """Return what the store has of this compilation; else compile `g`, using it up, and keep it."""
     key = _key(g, target, options)
     found = store.open_map(key)
     if found is not None:
         return archive.unpack(found, to_run=False)
-    artifact = compile_graph(g, target, options, store)
+    artifact = compile_graph(g, target, options, store, owned=True)
     if archive.nbytes(artifact) <= KEPT_NBYTES:
         store.put(key, list(archive.parts(artifact)))
     return artifact

@@ -18,9 +18,9 @@ import numpy as np
 from alpenglow.backends.api import Artifact
 from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
+from alpenglow.base.memory import aligned, aligned_bytes
 from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
 from alpenglow.program import Instr, Region
-from alpenglow.program.instr import ALIGNMENT
 from alpenglow.program.interpret import Memory, step
 from alpenglow.runtime import archive
 from alpenglow.runtime.team import Team, default_threads
@@ -58,9 +58,7 @@ class Context:
 
     def __init__(self, exe: Executable) -> None:
         program = exe.artifact.program
-        self.raw = np.empty(program.arena + ALIGNMENT, np.uint8)
-        skip = -self.raw.ctypes.data % ALIGNMENT
-        self.arena = self.raw[skip : skip + program.arena]
+        self.arena = aligned_bytes(program.arena)
         self.args = exe.template.copy()
         self.args[exe.arena_slots] += np.uint64(self.arena.ctypes.data)
         self.table = np.zeros((max(len(exe.kernels), 1), 3), np.uint64)
@@ -259,27 +257,11 @@ def _types(artifact: Artifact, names: Sequence[str]) -> dict[str, TensorType]:
 def _aligned(artifact: Artifact) -> Artifact:
     """Return the artifact with each constant at an address that vectors like."""
     program = artifact.program
-    moved = {
-        name: replace(b, array=_moved(b.array))
+    buffers = {
+        name: b if b.array is None else replace(b, array=aligned(b.array))
         for name, b in program.buffers.items()
-        if b.array is not None and not _lies_well(b.array)
     }
-    if not moved:
-        return artifact
-    return replace(artifact, program=replace(program, buffers={**program.buffers, **moved}))
-
-
-def _lies_well(array: Array) -> bool:
-    return array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
-
-
-def _moved(array: Array) -> Array:
-    """Return a dense copy that begins at a multiple of ALIGNMENT."""
-    raw = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-    skip = -raw.ctypes.data % ALIGNMENT
-    place = raw[skip : skip + array.nbytes].view(array.dtype).reshape(array.shape)
-    place[...] = array
-    return place
+    return replace(artifact, program=replace(program, buffers=buffers))
 
 
 def _bytes_of(array: Array) -> Array:

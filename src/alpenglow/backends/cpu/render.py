@@ -14,21 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from alpenglow.backends.cpu.spelling import (
-    BINARY,
-    COMPARE,
-    EXTREMES,
     INTRINSICS,
-    SCALAR,
     alignment,
     constant,
-    family,
     memory,
-    overload,
     places,
     suffix,
     typed,
     vector,
 )
+from alpenglow.backends.cpu.writer import Writer
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.types import DTYPES, FLOATS
 from alpenglow.kernel.expr import (
@@ -118,15 +113,15 @@ class _Body:
 
     def __init__(self, kernel: Kernel, fast: bool) -> None:
         self.kernel = kernel
-        self.flags = " reassoc contract" if fast else ""
-        self.lines: list[str] = []
+        self.out = Writer(fast)
+        self.lines = self.out.lines
+        self.emit = self.out.emit
         self.slots: dict[str, str] = {}
         self.indices = {n.name: f'%"n.{n.name}"' for n in kernel.extents}
         self.metadata: list[str] = []
         self.groups: list[int] = []
         self.access = ""
         self.label = "entry"
-        self.count = 0
 
     def render(self, aliased: frozenset[str]) -> list[str]:
         arrays = [self.array(a) for a in self.kernel.arrays]
@@ -151,13 +146,6 @@ class _Body:
 
     # ── lines ──
 
-    def emit(self, text: str) -> str:
-        """Add an instruction; returns the name of its value."""
-        self.count += 1
-        value = f"%v{self.count}"
-        self.lines.append(f"  {value} = {text}")
-        return value
-
     def open(self, label: str) -> None:
         """Begin a basic block."""
         self.lines.append(f"{label}:")
@@ -165,8 +153,8 @@ class _Body:
 
     def fresh(self, *names: str) -> list[str]:
         """Return new labels."""
-        self.count += 1
-        return [f"{name}{self.count}" for name in names]
+        number = self.out.fresh()
+        return [f"{name}{number}" for name in names]
 
     def note(self, text: str) -> int:
         """Add a metadata node; returns its number."""
@@ -357,165 +345,38 @@ class _Body:
                 return self.emit(f'load {typed(e)}, ptr %"r.{name}"')
             case Binary(op, x, y):
                 a, b = self.value(x, index), self.value(y, index)
-                return self.binary(op, e.dtype, e.lanes, a, b, index)
+                return self.out.binary(op, e.dtype, e.lanes, a, b, index)
             case Load():
                 return self.load(e)
             case Fma(x, y, z):
                 a, b, c = self.value(x), self.value(y), self.value(z)
-                if e.dtype not in FLOATS:
-                    product = self.binary("mul", e.dtype, e.lanes, a, b)
-                    return self.binary("add", e.dtype, e.lanes, product, c)
-                # No flags: an Fma is there because it is rounded once.
-                kind = typed(e)
-                operands = f"{kind} {a}, {kind} {b}, {kind} {c}"
-                return self.emit(f"call {kind} @llvm.fma.{suffix(e)}({operands})")
+                return self.out.fma(e.dtype, e.lanes, a, b, c)
             case Select(condition, x, y):
                 flag, a, b = self.value(condition), self.value(x), self.value(y)
                 choice = f"{typed(condition)} {flag}, {typed(x)} {a}, {typed(y)} {b}"
                 return self.emit(f"select {choice}")
             case Compare(op, x, y):
                 a, b = self.value(x), self.value(y)
-                return self.emit(f"{COMPARE[family(x.dtype)][op]} {typed(x)} {a}, {b}")
+                return self.out.compare(op, x.dtype, x.lanes, a, b)
             case Splat(x, lanes):
-                return self.splat(self.value(x, index), x.dtype, lanes)
+                return self.out.splat(self.value(x, index), x.dtype, lanes)
             case Unary(op, x):
-                return self.unary(op, e, self.value(x))
+                return self.out.unary(op, e.dtype, e.lanes, self.value(x))
             case Convert(x, dtype):
-                return self.convert(self.value(x), x.dtype, dtype, e.lanes)
+                return self.out.convert(self.value(x), x.dtype, dtype, e.lanes)
             case Bitcast(x, dtype):
-                return self.bitcast(self.value(x), x.dtype, dtype, e.lanes)
+                return self.out.bitcast(self.value(x), x.dtype, dtype, e.lanes)
             case Lanes(lanes):
                 return "<" + ", ".join(f"i64 {i}" for i in range(lanes)) + ">"
             case Reduce(op, x):
-                return self.reduce(op, x)
+                return self.out.reduce(op, x.dtype, x.lanes, self.value(x))
             case Shuffle(x, order):
                 if x.lanes == 1:
-                    return self.splat(self.value(x), x.dtype, len(order))
-                return self.lanes(self.value(x), typed(x), order)
+                    return self.out.splat(self.value(x), x.dtype, len(order))
+                return self.out.shuffle(self.value(x), typed(x), order)
             case Intrinsic(name, args):
                 return self.intrinsic(name, args)
         raise AssertionError(f"no such expression: {e}")
-
-    def binary(self, op: str, dtype: str, lanes: int, a: str, b: str, index: bool = False) -> str:
-        kind = vector(SCALAR[dtype], lanes)
-        if op in ("min", "max", "pow"):
-            return self.call(EXTREMES[family(dtype)][op], dtype, lanes, a, b)
-        mnemonic = BINARY[family(dtype)][op]
-        if dtype in FLOATS:
-            return self.emit(f"{mnemonic}{self.flags} {kind} {a}, {b}")
-        exact = " nsw" if index and op in ("add", "sub", "mul") else ""
-        return self.emit(f"{mnemonic}{exact} {kind} {a}, {b}")
-
-    def call(self, name: str, dtype: str, lanes: int, *operands: str) -> str:
-        """Call the overload of an intrinsic whose operands and result are of one type."""
-        kind = vector(SCALAR[dtype], lanes)
-        flags = self.flags if dtype in FLOATS else ""
-        # The sign of a zero extremum is open: one instruction instead of five.
-        flags += " nsz" if name in ("llvm.minimum", "llvm.maximum") else ""
-        given = ", ".join(f"{kind} {x}" for x in operands)
-        return self.emit(f"call{flags} {kind} @{name}.{overload(dtype, lanes)}({given})")
-
-    def unary(self, op: str, e: Unary, x: str) -> str:
-        kind, dtype, lanes = typed(e), e.dtype, e.lanes
-        if dtype in FLOATS:
-            if op == "neg":
-                return self.emit(f"fneg {kind} {x}")
-            name = {"abs": "fabs", "round": "roundeven"}.get(op, op)
-            return self.call(f"llvm.{name}", dtype, lanes, x)
-        match op:
-            case "neg":
-                return self.emit(f"sub {kind} zeroinitializer, {x}")
-            case "not":
-                return self.emit(f"xor {kind} {x}, {constant(Const(-1, dtype, lanes))}")
-            case "abs" if signed(dtype):
-                return self.emit(f"call {kind} @llvm.abs.{suffix(e)}({kind} {x}, i1 false)")
-            case "abs" | "floor" | "ceil" | "round" | "trunc":
-                return x
-        raise AssertionError(f"{op} of {dtype}")
-
-    def convert(self, x: str, source: str, target: str, lanes: int) -> str:
-        if source == target:
-            return x
-        a, b = vector(SCALAR[source], lanes), vector(SCALAR[target], lanes)
-        if target == "bool":
-            test = "fcmp une" if source in FLOATS else "icmp ne"
-            return self.emit(f"{test} {a} {x}, zeroinitializer")
-        if "f32" not in (source, target) and {source, target} & {"f16", "bf16"}:
-            # The short floats go through f32, which machines convert without a library.
-            return self.convert(self.convert(x, source, "f32", lanes), "f32", target, lanes)
-        if source in FLOATS and target not in FLOATS:
-            return self.truncate(x, source, target, lanes)
-        size, wanted = DTYPES[source].itemsize, DTYPES[target].itemsize
-        if source in FLOATS:
-            op = "fpext" if wanted > size else "fptrunc"
-        elif target in FLOATS:
-            op = "sitofp" if signed(source) else "uitofp"
-        elif source != "bool" and size >= wanted:
-            op = "trunc"
-        else:
-            op = "sext" if signed(source) else "zext"
-        return x if a == b else self.emit(f"{op} {a} {x} to {b}")
-
-    def truncate(self, x: str, source: str, target: str, lanes: int) -> str:
-        """Convert a float to an integer: through i32 or i64, as x86 and NumPy do it.
-
-        What does not fit, NaN too, gives the least integer; LLVM alone would leave it open.
-        """
-        kind = vector(SCALAR[source], lanes)
-        if target == "u64":
-            top = constant(Const(2.0**63, source, lanes))
-            high = self.emit(f"fcmp oge {kind} {x}, {top}")
-            low = self.emit(f"fsub {kind} {x}, {top}")
-            mask = f"select {vector('i1', lanes)} {high}"
-            part = self.emit(f"{mask}, {kind} {low}, {kind} {x}")
-            whole = self.truncate(part, source, "i64", lanes)
-            bit = constant(Const(-(2**63), "i64", lanes))
-            long = vector("i64", lanes)
-            flip = self.emit(f"{mask}, {long} {bit}, {long} zeroinitializer")
-            return self.emit(f"xor {long} {whole}, {flip}")
-        through = "i64" if target in ("i64", "u32") else "i32"
-        limit = 2.0 ** (DTYPES[through].itemsize * 8 - 1)
-        size = self.call("llvm.fabs", source, lanes, x)
-        fits = self.emit(f"fcmp olt {kind} {size}, {constant(Const(limit, source, lanes))}")
-        least = constant(Const(-limit, source, lanes))
-        safe = self.emit(f"select {vector('i1', lanes)} {fits}, {kind} {x}, {kind} {least}")
-        whole = self.emit(f"fptosi {kind} {safe} to {vector(SCALAR[through], lanes)}")
-        return self.convert(whole, through, target, lanes)
-
-    def bitcast(self, x: str, source: str, target: str, lanes: int) -> str:
-        if "bool" in (source, target):
-            return self.convert(x, source, target, lanes)
-        a, b = vector(SCALAR[source], lanes), vector(SCALAR[target], lanes)
-        return x if a == b else self.emit(f"bitcast {a} {x} to {b}")
-
-    def splat(self, x: str, dtype: str, lanes: int) -> str:
-        if lanes == 1:
-            return x
-        kind = SCALAR[dtype]
-        if not x.startswith("%"):
-            return f"splat ({kind} {x})"
-        one = self.emit(f"insertelement <{lanes} x {kind}> poison, {kind} {x}, i64 0")
-        whole = f"<{lanes} x {kind}>"
-        zeros = f"<{lanes} x i32> zeroinitializer"
-        return self.emit(f"shufflevector {whole} {one}, {whole} poison, {zeros}")
-
-    def reduce(self, op: str, e: Expr) -> str:
-        """Combine the upper half of the lanes with the lower until one is left."""
-        value, lanes = self.value(e), e.lanes
-        assert lanes & (lanes - 1) == 0, f"cannot halve {lanes} lanes"
-        while lanes > 1:
-            kind, half = vector(SCALAR[e.dtype], lanes), lanes // 2
-            halves = (range(half), range(half, lanes))
-            low, high = (self.lanes(value, kind, tuple(part)) for part in halves)
-            value, lanes = self.binary(op, e.dtype, half, low, high), half
-        return value
-
-    def lanes(self, x: str, kind: str, order: tuple[int, ...]) -> str:
-        """Return the lanes of a vector in another order; a scalar if it is one lane."""
-        if len(order) == 1:
-            return self.emit(f"extractelement {kind} {x}, i64 {order[0]}")
-        lanes = ", ".join(f"i32 {i}" for i in order)
-        return self.emit(f"shufflevector {kind} {x}, {kind} poison, <{len(order)} x i32> <{lanes}>")
 
     def intrinsic(self, name: str, args: tuple[Expr, ...]) -> str:
         if name not in INTRINSICS:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx import importer
 from alpenglow.ir.graph import Graph
 
@@ -33,8 +34,14 @@ class OnnxFrontEnd:
 
 
 def _head(path: Path) -> bytes:
-    """Return the first byte of a file; nothing if there is no such file."""
-    if not path.is_file():
-        return b""
-    with path.open("rb") as file:
-        return file.read(1)
+    """Return the first byte of a file; nothing if there is no such file.
+
+    Raises ModelError if the file cannot be read.
+    """
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as file:
+            return file.read(1)
+    except OSError as error:
+        raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error
