@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from alpenglow.base.store import Store
+from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
@@ -24,22 +25,27 @@ Progress = Callable[[str, int, int], None]
 class Entry:
     """How one instruction runs: its kernel and the extent of the kernel's parallel loop.
 
-    A kernel gets the addresses of the instruction's results, then of its operands.  An entry
-    without a kernel is interpreted.
+    A kernel gets the addresses of the instruction's results, then of its operands, then its
+    run-time `extents`.  An entry without a kernel is interpreted.
     """
 
     kernel: str
-    extent: int
+    extent: Dim
+    extents: tuple[Sym, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Artifact:
-    """A compiled program: object code by kernel name, and the table that says what runs when."""
+    """A compiled program: object code by kernel name, and the table that says what runs when.
+
+    Where extents are open, it serves all that meet its `guards` (see `ir.dims.Assumption`).
+    """
 
     target: Target
     program: Program
     objects: Mapping[str, bytes]
     table: tuple[Entry, ...]
+    guards: tuple[tuple[Sym, str], ...] = ()
 
 
 class Backend(Protocol):

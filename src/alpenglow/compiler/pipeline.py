@@ -6,7 +6,8 @@ memory.  One hook, `after`, sees what every pass made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from alpenglow.backends.api import Artifact
@@ -17,6 +18,8 @@ from alpenglow.base.store import Store
 from alpenglow.compiler.options import Options
 from alpenglow.compiler.passes import Facts, Pass
 from alpenglow.compiler.validate import Validator
+from alpenglow.ir import dims
+from alpenglow.ir.dims import Assumption, assuming
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.passes.absorb import absorb
@@ -28,6 +31,7 @@ from alpenglow.passes.recover import recover
 from alpenglow.passes.simplify import simplify
 from alpenglow.passes.sink import sink
 from alpenglow.program import Program, eliminate_copies, mark_lifetimes, plan, schedule, share
+from alpenglow.program.bind import bind
 
 
 def _graph_pass(run: Any) -> Any:
@@ -148,16 +152,27 @@ def run_stages(
         stages = stages[names.index(resume) + 1 :]
     validator = Validator() if (knobs.check() if options.check is None else options.check) else None
     if validator is not None:
-        validator.begin(ir)
+        validator.begin(_as_assumed(ir))
     for p in stages:
         if p.fast and options.numerics == "strict":
             continue
         ir = p.run(ir, target)
         if validator is not None:
-            validator.after(p, ir)
+            validator.after(p, _as_assumed(ir))
         if options.after is not None:
             options.after(p, ir)
         yield p, ir
+
+
+def _as_assumed(ir: Graph | Program) -> Graph | Program:
+    """Return `ir` with the numbers that its symbols are taken to stand for, ready to evaluate."""
+    assumption = dims.assumed()
+    if assumption is None:
+        return ir
+    with assuming(None):
+        if isinstance(ir, Graph):
+            return ir.bind(assumption.values)
+        return bind(ir, assumption.values)
 
 
 def compile_graph(
@@ -186,6 +201,52 @@ def compile_graph(
     for _, stage in run_stages(made, target, options, resume):
         made = stage
     return emit(made, target, options, store)
+
+
+def compile_open(
+    g: Graph,
+    target: Target,
+    options: Options,
+    store: Store,
+    values: Mapping[str, int],
+    like: Mapping[str, int] | None = None,
+) -> Artifact | None:
+    """Compile a graph with open extents, for `values` of them and what behaves alike.
+
+    The memory of the program is not planned: its sizes are known when it is called.  Decisions
+    are taken as for extents `like` these instead, if they are given; None if that led to code
+    that does not serve `values`.
+    """
+    assumption = Assumption(like or values)
+    report = options.progress
+
+    def progress(what: str, done: int, total: int) -> None:
+        # All decisions have been taken, and no code has been made yet.
+        if not done and not assumption.holds(values):
+            raise _Unsuitable
+        report(what, done, total)
+
+    try:
+        return _compile_open(g, target, replace(options, progress=progress), store, assumption)
+    except _Unsuitable:
+        return None
+
+
+class _Unsuitable(Exception):
+    """What was concluded from an assumption does not hold of the extents that are wanted."""
+
+
+def _compile_open(
+    g: Graph, target: Target, options: Options, store: Store, assumption: Assumption
+) -> Artifact:
+    with assuming(assumption):
+        made: Any = g.copy()
+        for p, stage in run_stages(made, target, options):
+            made = stage
+            if "lifetimes" in p.makes:
+                break
+        artifact = emit(made, target, options, store)
+    return replace(artifact, guards=tuple(assumption.guards))
 
 
 def require_closed(g: Graph) -> None:

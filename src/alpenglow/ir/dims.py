@@ -3,24 +3,127 @@
 A `Sym` is kept in one canonical form, a sum of integer multiples of products of atoms, so that
 equal expressions compare equal.  An atom is a name, or a floor quotient or remainder that does
 not divide out.  `bind` puts numbers in place of names.
+
+Under an `Assumption` a Sym behaves as the number that it stands for: it can be compared, counted
+to, and used as an index.  Every answer that another number might have changed is written down as
+a guard, so that what was built by such answers is right wherever all the guards hold.  That is
+how code that is written for numbers compiles models whose extents are open.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import overload
 
 from alpenglow.base.errors import ParseError
 
 
-@dataclass(frozen=True, slots=True)
+class Assumption:
+    """What symbols are taken to stand for, and what has been concluded from it.
+
+    `guards` holds each conclusion as (expression, relation): ``expression relation 0``.
+    """
+
+    def __init__(self, values: Mapping[str, int]) -> None:
+        self.values = dict(values)
+        self.guards: dict[tuple[Sym, str], None] = {}
+
+    def decide(self, x: Dim, relation: str) -> bool:
+        """Return whether ``x relation 0``; remember the answer where it depends on symbols."""
+        value = bind(x, self.values)
+        assert isinstance(value, int), f"{value} is open under {self.values}"
+        holds = RELATIONS[relation](value)
+        if isinstance(x, Sym):
+            self.guards[x, relation if holds else OPPOSITE[relation]] = None
+        return holds
+
+    def differ(self, x: Dim) -> bool:
+        """Whether x is not 0, without a guard."""
+        return bind(x, self.values) != 0
+
+    def holds(self, values: Mapping[str, int]) -> bool:
+        """Whether all that was concluded is true of other values of the symbols, too."""
+        for x, relation in self.guards:
+            value = bind(x, values)
+            if not isinstance(value, int) or not RELATIONS[relation](value):
+                return False
+        return True
+
+
+RELATIONS: dict[str, Callable[[int], bool]] = {
+    "==": lambda x: x == 0,
+    "!=": lambda x: x != 0,
+    "<": lambda x: x < 0,
+    ">=": lambda x: x >= 0,
+}
+OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
+
+_current: ContextVar[Assumption | None] = ContextVar("assumption", default=None)
+
+
+@contextlib.contextmanager
+def assuming(assumption: Assumption | None) -> Iterator[Assumption | None]:
+    """Let symbols be numbers inside this block; None ends an assumption for its duration."""
+    token = _current.set(assumption)
+    try:
+        yield assumption
+    finally:
+        _current.reset(token)
+
+
+def assumed() -> Assumption | None:
+    """Return the present assumption."""
+    return _current.get()
+
+
+def is_open(dim: object) -> bool:
+    """Whether an extent is a symbol, also where it passes for a number under an assumption."""
+    return isinstance(dim, Sym)
+
+
+def known(dim: Dim) -> bool:
+    """Whether `dim` is a number, or stands for one under the present assumption."""
+    if isinstance(dim, int):
+        return True
+    assumption = _current.get()
+    return assumption is not None and names(dim) <= assumption.values.keys()
+
+
+def estimate(dim: Dim) -> int:
+    """Return the number that `dim` stands for, without a guard: for choices that are right anyway.
+
+    Only heuristics may ask: which order, which tile, which thread.
+    """
+    if isinstance(dim, int):
+        return dim
+    assumption = _current.get()
+    assert assumption is not None, f"{dim} is open"
+    value = bind(dim, assumption.values)
+    assert isinstance(value, int), f"{dim} is open under {assumption.values}"
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Ratio:
     """An atom: `left // right` or `left % right`, where the division does not come out even."""
 
     op: str
     left: Sym
     right: Sym
+
+    # Whether expressions are the same is no question about numbers: see Sym.__eq__.
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ratio):
+            return NotImplemented
+        mine, theirs = (self.left.terms, self.right.terms), (other.left.terms, other.right.terms)
+        return self.op == other.op and mine == theirs
+
+    def __hash__(self) -> int:
+        return hash((self.op, self.left.terms, self.right.terms))
 
     def __str__(self) -> str:
         left = f"({self.left})" if len(self.left.terms) > 1 else str(self.left)
@@ -35,11 +138,52 @@ Atom = str | Ratio
 Monomial = tuple[Atom, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Sym:
     """A polynomial: sorted (monomial, coefficient) pairs without zeros."""
 
     terms: tuple[tuple[Monomial, int], ...]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sym | int):
+            return NotImplemented
+        if isinstance(other, Sym) and self.terms == other.terms:
+            return True
+        assumption = _current.get()
+        if assumption is None:
+            return False
+        # What is built for extents that differ is right, if not as good, where they are the same.
+        # Only being 0 or 1 is special: there is nothing to compute, or it is stretched.
+        special = isinstance(other, int) and other in (0, 1)
+        if not special and assumption.differ(self - other):
+            return False
+        return _decide(self - other, "==")
+
+    def __hash__(self) -> int:
+        return hash(self.terms)
+
+    def __lt__(self, other: Dim) -> bool:
+        return _decide(self - other, "<")
+
+    def __ge__(self, other: Dim) -> bool:
+        return not self < other
+
+    def __gt__(self, other: Dim) -> bool:
+        return _decide(other - self, "<")
+
+    def __le__(self, other: Dim) -> bool:
+        return not self > other
+
+    def __index__(self) -> int:
+        value = estimate(self)
+        _decide(self - value, "==")
+        return value
+
+    __int__ = __index__
+
+    def __bool__(self) -> bool:
+        # Outside of assumptions, as for any object: a Sym is something.
+        return _current.get() is None or not _decide(self, "==")
 
     def __add__(self, other: Dim) -> Dim:
         return _collect((*self.terms, *_terms(other)))
@@ -69,6 +213,12 @@ class Sym:
 
     def __rmod__(self, other: Dim) -> Dim:
         return Sym((((Ratio("%", _sym(other), self),), 1),))
+
+    def __divmod__(self, other: Dim) -> tuple[Dim, Dim]:
+        return self // other, self % other
+
+    def __abs__(self) -> Dim:
+        return -self if self < 0 else self
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -152,9 +302,22 @@ def from_ast(tree: ast.expr) -> Dim:
     raise ParseError(f"extent '{ast.unparse(tree)}' is no integer expression")
 
 
+@overload
+def ceil_div(a: int, b: int) -> int: ...
+@overload
+def ceil_div(a: Dim, b: Dim) -> Dim: ...
 def ceil_div(a: Dim, b: Dim) -> Dim:
     """Return a / b rounded up, for b > 0."""
     return (a + b - 1) // b
+
+
+def _decide(x: Dim, relation: str) -> bool:
+    if isinstance(x, int):
+        return RELATIONS[relation](x)
+    assumption = _current.get()
+    if assumption is None:
+        raise TypeError(f"{x} is open: whether it is {relation} 0 cannot be told")
+    return assumption.decide(x, relation)
 
 
 def _terms(dim: Dim) -> tuple[tuple[Monomial, int], ...]:
@@ -183,7 +346,7 @@ def _collect(terms: Sequence[tuple[Monomial, int]]) -> Dim:
 def _divide(a: Dim, b: Dim) -> Dim:
     if isinstance(b, int) and b == 1:
         return a
-    if a == b:
+    if isinstance(a, Sym) and isinstance(b, Sym) and a.terms == b.terms:
         return 1
     if isinstance(b, int) and isinstance(a, Sym) and all(c % b == 0 for _, c in a.terms):
         return _collect([(m, c // b) for m, c in a.terms])

@@ -245,7 +245,7 @@ class Graph:
             env[v]._digest = v._digest
         for node in self.nodes:
             made = new.add(
-                _bind_op(node.op, extents),
+                bind_op(node.op, extents),
                 [None if v is None else env[v] for v in node.inputs],
                 [r.bind(extents) for r in node.regions],
                 node.results[0].name,
@@ -258,7 +258,8 @@ class Graph:
         return new
 
 
-def _bind_op(op: Op, extents: Mapping[str, int]) -> Op:
+def bind_op(op: Op, extents: Mapping[str, int]) -> Op:
+    """Return `op` with numbers in place of the named extents among its attributes."""
     if isinstance(op, Elementwise) or not extents:
         return op
     changed = {}
@@ -268,6 +269,18 @@ def _bind_op(op: Op, extents: Mapping[str, int]) -> Op:
         if after is not before:
             changed[f.name] = after
     return replace(op, **changed) if changed else op  # type: ignore[type-var]
+
+
+def is_closed(node: Node) -> bool:
+    """Whether neither the operator of a node nor its results have open extents."""
+    if any(v.type.symbols() for v in node.results):
+        return False
+    return not any(
+        isinstance(part, Sym)
+        for f in fields(node.op)  # type: ignore[arg-type]
+        for value in (getattr(node.op, f.name),)
+        for part in (value if isinstance(value, tuple) else (value,))
+    )
 
 
 def _bind_attribute(value: Any, extents: Mapping[str, int]) -> Any:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from alpenglow.ir.types import DTYPES, FLOATS, SIGNED
+from alpenglow.ir.dims import Sym
+from alpenglow.ir.types import DTYPES, FLOATS, NARROW_FLOATS, SIGNED
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import (
     Binary,
@@ -24,6 +25,7 @@ from alpenglow.kernel.expr import (
     Select,
     Splat,
     Unary,
+    lift,
 )
 
 
@@ -254,9 +256,12 @@ class Arithmetic:
         return x if x.dtype == dtype else self.b.let(Convert(x, dtype))
 
 
-def number(value: float, dtype: str) -> Const:
-    """Return a Python number as a constant of an element type."""
-    if dtype in FLOATS:
+def number(value: float | Sym, dtype: str) -> Expr:
+    """Return a Python number, or an open extent, as a scalar of an element type."""
+    if isinstance(value, Sym):
+        extent = lift(value)
+        return extent if dtype == "i64" else Convert(extent, dtype)
+    if dtype in FLOATS | NARROW_FLOATS:
         return Const(float(value), dtype)
     return Const(bool(value) if dtype == "bool" else int(value), dtype)
 

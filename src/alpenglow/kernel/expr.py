@@ -11,6 +11,8 @@ space.  Every renderer (LLVM, OpenCL C) and the NumPy evaluator give it the same
 - Integer arithmetic wraps.  `div` and `rem` truncate towards zero; for unsigned and `i64`
   indices alike.  Shifts by the width or more are the template's mistake.
 - `min` and `max` propagate NaN.  `round` goes to even.
+- Elements of a byte or less, and complex ones, are moved, selected, and their bits read or made
+  (`Bitcast`), nothing else; `kernel.narrow` converts the former.
 - A register is a mutable local variable; `Set` assigns it.
 
 A `parallel` loop may run its iterations in any order and on several threads; at most one stands
@@ -22,10 +24,13 @@ a `Barrier`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
+from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.types import DTYPES, FLOATS, UNSIGNED
 
 Space = Literal["global", "shared", "local"]
@@ -69,28 +74,28 @@ class Expr:
     def lanes(self) -> int:
         raise AssertionError("an expression says its lanes")
 
-    def __add__(self, other: Expr | int) -> Expr:
+    def __add__(self, other: Expr | Dim) -> Expr:
         return fold("add", self, lift(other))
 
-    def __radd__(self, other: int) -> Expr:
+    def __radd__(self, other: Dim) -> Expr:
         return fold("add", lift(other), self)
 
-    def __sub__(self, other: Expr | int) -> Expr:
+    def __sub__(self, other: Expr | Dim) -> Expr:
         return fold("sub", self, lift(other))
 
-    def __rsub__(self, other: int) -> Expr:
+    def __rsub__(self, other: Dim) -> Expr:
         return fold("sub", lift(other), self)
 
-    def __mul__(self, other: Expr | int) -> Expr:
+    def __mul__(self, other: Expr | Dim) -> Expr:
         return fold("mul", self, lift(other))
 
     def __rmul__(self, other: int) -> Expr:
         return fold("mul", lift(other), self)
 
-    def __floordiv__(self, other: Expr | int) -> Expr:
+    def __floordiv__(self, other: Expr | Dim) -> Expr:
         return fold("div", self, lift(other))
 
-    def __mod__(self, other: Expr | int) -> Expr:
+    def __mod__(self, other: Expr | Dim) -> Expr:
         return fold("rem", self, lift(other))
 
 
@@ -105,9 +110,10 @@ class Const(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index(Expr):
-    """The variable of a loop, or a run-time extent of the kernel."""
+    """The variable of a loop, or a run-time extent of the kernel: then `dim` says which."""
 
     name: str
+    dim: Sym | None = None
 
     @property
     def dtype(self) -> str:
@@ -429,8 +435,27 @@ def alike(what: str, x: Expr, y: Expr) -> None:
     )
 
 
-def lift(x: Expr | int) -> Expr:
-    """Return an int as an i64 constant."""
+_open: ContextVar[dict[Sym, Index] | None] = ContextVar("open extents", default=None)
+
+
+@contextmanager
+def open_extents() -> Iterator[dict[Sym, Index]]:
+    """Let `lift` make run-time extents of symbols; yields those of the kernel built inside."""
+    token = _open.set({})
+    try:
+        found = _open.get()
+        assert found is not None
+        yield found
+    finally:
+        _open.reset(token)
+
+
+def lift(x: Expr | Dim) -> Expr:
+    """Return an int as an i64 constant, and a symbol as a run-time extent of the kernel."""
+    if isinstance(x, Sym):
+        found = _open.get()
+        assert found is not None, f"{x} outside of a kernel with run-time extents"
+        return found.setdefault(x, Index(f"n{len(found)}", x))
     return x if isinstance(x, Expr) else Const(int(x))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from alpenglow.base.memory import aligned
 from alpenglow.evaluate import apply
-from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.types import Array
 from alpenglow.ops.movement import Broadcast
 
@@ -46,14 +46,14 @@ def contents(v: Value) -> Array | None:
     """Return the elements of a constant, or of the broadcast of one; None if it is computed."""
     match v:
         case Value(Node(Broadcast() as op, [Value() as x])) if x.array is not None:
-            return op.reference(x.array) if v.type.static else None
+            return None if v.type.symbols() else op.reference(x.array)
     return v.array
 
 
 def _foldable(node: Node) -> bool:
     if not node.op.pure or any(v is not None and contents(v) is None for v in node.inputs):
         return False
-    if not all(v.type.static for v in node.results):
+    if not is_closed(node):
         return False
     # A broadcast is free where it is read and would only waste memory when written out.
     if isinstance(node.op, Broadcast):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from alpenglow.ir.dims import estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.text import unique
 from alpenglow.ops.copy import Copy
@@ -77,7 +78,7 @@ def memory_graph(g: Graph, nodes: list[Node]) -> MemoryGraph:
             values[v] = len(values)
             # Inputs and constants live elsewhere, and outputs in the caller's memory.
             free = v.producer is None or any(v is o for o in outputs)
-            sizes.append(0 if free else v.type.nbytes)
+            sizes.append(0 if free else estimate(v.type.nbytes))
         return values[v]
 
     outputs = list(g.outputs.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,14 +21,14 @@ from alpenglow.backends.api import Artifact
 from alpenglow.base import extensions, knobs
 from alpenglow.base.errors import ModelError
 from alpenglow.base.store import Store
-from alpenglow.compiler import Options, compile_graph
+from alpenglow.compiler import Options, compile_graph, compile_open
 from alpenglow.frontends import load
 from alpenglow.ir.dims import Dim, Sym, bind
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.text import print_graph
 from alpenglow.runtime import archive
-from alpenglow.runtime.executor import Executable, check_threads
+from alpenglow.runtime.executor import Executable, Make, check_threads
 
 Model = Graph | str | Path | bytes | onnx.ModelProto
 
@@ -45,7 +46,9 @@ def compile(
     """Compile a model for `target` and return an Executable.
 
     `model` is a Graph, or what `load` takes.  `shapes` binds the open extents of inputs, by input
-    name.  `threads` is how many threads a call may use (None: the CPUs this process may run on).
+    name; where some are left open, code is made when the Executable first meets a kind of extents,
+    and serves all that behave alike.  `threads` is how many threads a call may use (None: the CPUs
+    this process may run on).
     """
     check_threads(threads)
     if isinstance(model, Graph):
@@ -55,10 +58,52 @@ def compile(
     chosen = target if isinstance(target, Target) else Target.parse(target)
     chosen_options = options or Options()
     store = Store(knobs.cache_folder())
+    if any(v.type.symbols() for v in graph.inputs.values()):
+        return Executable(
+            None,
+            threads,
+            graph=graph,
+            target=chosen,
+            make=_maker(graph, chosen, chosen_options, store),
+        )
     if isinstance(model, str | Path) and store.folder is not None and _is_plain(chosen_options):
         return Executable(_kept(graph, chosen, chosen_options, store), threads)
     owned = not isinstance(model, Graph)
     return Executable(compile_graph(graph, chosen, chosen_options, store, owned=owned), threads)
+
+
+def _maker(g: Graph, target: Target, options: Options, store: Store) -> Make:
+    """Return what compiles `g` for the extents that a call brings."""
+    generic = True
+
+    def make(values: Mapping[str, int]) -> Artifact:
+        nonlocal generic
+        if generic:
+            # An extent that happens to be another's, or a round number, should not count as such.
+            made = compile_open(g, target, options, store, values, _unlike(values))
+            if made is not None:
+                return made
+            generic = False
+        made = compile_open(g, target, options, store, values)
+        assert made is not None, "code serves the extents that it was made for"
+        return made
+
+    return make
+
+
+def _unlike(values: Mapping[str, int]) -> dict[str, int]:
+    """Return extents of about the same size that have nothing to do with each other or others."""
+    taken: set[int] = set()
+    found: dict[str, int] = {}
+    for name, value in values.items():
+        odd = value
+        if value > 1:
+            odd = max(value, 16) + 1
+            while odd in taken or any(odd % d == 0 for d in range(2, math.isqrt(odd) + 1)):
+                odd += 1
+            taken.add(odd)
+        found[name] = odd
+    return found
 
 
 def _is_plain(options: Options) -> bool:

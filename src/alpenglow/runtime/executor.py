@@ -8,21 +8,22 @@ the same memory.  Calls from several threads run side by side, each in an arena 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from alpenglow.backends.api import Artifact
-from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
-from alpenglow.base.memory import aligned, aligned_bytes
+from alpenglow.ir.dims import Sym
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
-from alpenglow.program import Instr, Region
-from alpenglow.program.interpret import Memory, step
+from alpenglow.program.interpret import step
 from alpenglow.runtime import archive
+from alpenglow.runtime.layout import Bound, Context, Layout
 from alpenglow.runtime.team import Team, default_threads
 
 
@@ -44,29 +45,11 @@ def check_threads(threads: int | None) -> None:
         raise OptionError(f"threads is {threads}, expected at least 1")
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Entries [begin, end) of the table: compiled, or one interpreted instruction."""
+Make = Callable[[Mapping[str, int]], Artifact]
+"""Compiles for values of the open extents."""
 
-    begin: int
-    end: int
-    instr: Instr | None = None
-
-
-class Context:
-    """The memory of one running call: an arena, the argument table, and the table to walk."""
-
-    def __init__(self, exe: Executable) -> None:
-        program = exe.artifact.program
-        self.arena = aligned_bytes(program.arena)
-        self.args = exe.template.copy()
-        self.args[exe.arena_slots] += np.uint64(self.arena.ctypes.data)
-        self.table = np.zeros((max(len(exe.kernels), 1), 3), np.uint64)
-        for i, (function, first, extent) in enumerate(exe.kernels):
-            self.table[i] = (function, self.args.ctypes.data + 8 * first, extent)
-        self.base = self.table.ctypes.data
-        interpreted = any(s.instr is not None for s in exe.spans)
-        self.memory = Memory(program, self.arena) if interpreted else None
+MOST_LAYOUTS = 16
+"""How many kinds of extents an Executable keeps code for."""
 
 
 class Executable:
@@ -75,68 +58,90 @@ class Executable:
     One that was compiled for another machine can be saved, but not run.
     """
 
-    def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
-        self.artifact = _aligned(artifact)
+    def __init__(
+        self,
+        artifact: Artifact | None,
+        threads: int | None = None,
+        *,
+        graph: Graph | None = None,
+        target: Target | None = None,
+        make: Make | None = None,
+    ) -> None:
+        """Install an artifact; where extents are open, what `make` makes of `graph` for them."""
         self.threads = threads
-        program = artifact.program
-        self.inputs: dict[str, TensorType] = _types(artifact, program.inputs)
-        # Inside, outputs go by the names of their buffers; the caller may call them otherwise.
-        self._made: dict[str, TensorType] = _types(artifact, program.outputs)
-        self._called = {name: program.names.get(name, name) for name in program.outputs}
-        self.outputs: dict[str, TensorType] = {self._called[n]: t for n, t in self._made.items()}
-        self._forms = {n: (t.numpy, t.extents) for n, t in (self.inputs | self._made).items()}
-        self._pool: list[Context] = []
-        self._runs_here = not artifact.objects or artifact.target.is_host_compatible()
-        if self._runs_here:
-            self._code = Code.install(list(artifact.objects.values()), list(artifact.objects))
-            self._lay_out()
+        self._make = make
+        self._layouts: list[Layout] = []
+        self._compiling = threading.Lock()
+        if artifact is not None:
+            program = artifact.program
+            self.artifact = artifact
+            self.target = artifact.target
+            self.inputs: dict[str, TensorType] = _types(artifact, program.inputs)
+            # Inside, outputs go by the names of their buffers; the caller may call them otherwise.
+            made = _types(artifact, program.outputs)
+            self.outputs = {program.names.get(name, name): t for name, t in made.items()}
+        else:
+            assert graph is not None and target is not None, "there is nothing to execute"
+            self.target = target
+            self.inputs = {name: v.type for name, v in graph.inputs.items()}
+            self.outputs = {name: v.type for name, v in graph.outputs.items()}
+        self._forms = {n: (t.numpy, None if t.symbols() else t.extents)
+                       for n, t in self.inputs.items()}  # fmt: skip
+        self._runs_here = self.target.is_host_compatible() or (
+            artifact is not None and not artifact.objects)  # fmt: skip
+        self._ready: tuple[Layout, Bound] | None = None
+        if artifact is not None and self._runs_here:
+            layout = Layout(artifact)
+            self.artifact = layout.artifact
+            self._layouts.append(layout)
+            self._ready = layout, layout.bound({})
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        """What has been compiled so far: one, or one for each kind of extents met."""
+        return [self.artifact] if self._make is None else [x.artifact for x in self._layouts]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this Executable to `path` (by custom, `.ago`) for `open` to read.
 
         The file is complete or not there at all.  Raises OSError where it cannot be written.
         """
+        if self._make is not None:
+            raise UnsupportedError(
+                "an Executable with open extents compiles as it runs and cannot be saved",
+                hint="bind them: compile(…, shapes={'NAME': (…)})",
+            )
         archive.write(self.artifact, path)
 
-    def _lay_out(self) -> None:
-        """Fill the argument table with what does not change from call to call."""
-        program = self.artifact.program
-        args: list[int] = []
-        arena: list[int] = []
-        # Where the addresses of inputs and outputs go, and what is added to them.
-        self._slots: dict[str, list[tuple[int, int]]] = {
-            n: [] for n in (*program.inputs, *program.outputs)
-        }
-        self.kernels: list[tuple[int, int, int]] = []
-        self.spans: list[Span] = []
-        for entry, instr in zip(self.artifact.table, program.instrs(), strict=True):
-            count = len(self.kernels)
-            if not entry.kernel:
-                self.spans.append(Span(count, count, instr))
-                continue
-            self.kernels.append((self._code.address(entry.kernel), len(args), entry.extent))
-            if self.spans and self.spans[-1].instr is None:
-                self.spans[-1] = Span(self.spans[-1].begin, count + 1)
-            else:
-                self.spans.append(Span(count, count + 1))
-            for r in (*instr.outs, *(r for r in instr.ins if r is not None)):
-                args.append(self._address(r, len(args), arena))
-        self.template = np.array(args, np.uint64)
-        self.arena_slots = np.array(arena, np.intp)
+    def _bound(self, given: Mapping[str, Array]) -> tuple[Layout, Bound]:
+        """Return the layout that serves the shapes of these arrays; compile one if need be."""
+        assert self._make is not None, "all extents are known"
+        values = self._values(given)
+        for layout in self._layouts:
+            if layout.serves(values):
+                return layout, layout.bound(values)
+        with self._compiling:
+            for layout in self._layouts:
+                if layout.serves(values):
+                    return layout, layout.bound(values)
+            layout = Layout(self._make(values))
+            self._layouts = [layout, *self._layouts[: MOST_LAYOUTS - 1]]
+        return layout, layout.bound(values)
 
-    def _address(self, r: Region, slot: int, arena: list[int]) -> int:
-        """Return what is known of the address of a region; the rest is added for each call."""
-        b = self.artifact.program.buffers[r.buffer]
-        offset = r.offset * r.type.numpy.itemsize
-        if b.space == "const":
-            assert b.array is not None, f"{b.name} is a constant without contents"
-            return int(b.array.ctypes.data) + offset
-        if b.space == "arena":
-            assert b.offset is not None, f"{b.name} has no place in the arena"
-            arena.append(slot)
-            return b.offset + offset
-        self._slots[r.buffer].append((slot, offset))
-        return 0
+    def _values(self, given: Mapping[str, Array]) -> dict[str, int]:
+        """Return what the open extents are in a call; raise FeedError where inputs disagree."""
+        values: dict[str, int] = {}
+        for name, t in self.inputs.items():
+            for want, got in zip(t.shape, given[name].shape, strict=True):
+                if isinstance(want, Sym) and str(want).isidentifier():
+                    values.setdefault(str(want), got)
+        for name, t in self.inputs.items():
+            if self._forms[name][1] is None and t.bind(values).shape != given[name].shape:
+                raise FeedError(
+                    f"input '{name}' has shape {given[name].shape}, expected {t}, where the other "
+                    f"inputs make it {t.bind(values)}"
+                )
+        return values
 
     def __call__(self, *arrays: Any) -> Any:
         """Return the output for arrays in input order; a tuple if there are several outputs."""
@@ -157,43 +162,49 @@ class Executable:
         """
         if not self._runs_here:
             raise UnsupportedError(
-                f"code for target '{self.artifact.target}' does not run on this machine",
+                f"code for target '{self.target}' does not run on this machine",
                 hint="save it and open it there, or compile with target='cpu' to run here",
             )
         given = self._feeds(feeds)
-        results, direct = self._results(out or {}, given)
+        layout, bound = self._ready or self._bound(given)
+        results, direct = self._results(layout, bound, out or {}, given)
+        context = layout.take(bound)
         try:
-            context = self._pool.pop()
-        except IndexError:
-            context = Context(self)
-        try:
-            self._walk(context, given, direct)
+            self._walk(layout, bound, context, given, direct)
         finally:
-            self._pool.append(context)
+            layout.give_back(bound, context)
         if out:
             for name, array in results.items():
                 if array is not direct[name]:
                     array[...] = direct[name]
-        return {self._called[name]: array for name, array in results.items()}
+        called = layout.artifact.program.names
+        return {called.get(name, name): array for name, array in results.items()}
 
-    def _walk(self, c: Context, given: Mapping[str, Array], results: Mapping[str, Array]) -> None:
+    def _walk(
+        self,
+        layout: Layout,
+        bound: Bound,
+        c: Context,
+        given: Mapping[str, Array],
+        results: Mapping[str, Array],
+    ) -> None:
         threads = self.threads or default_threads()
         for name, array in (*given.items(), *results.items()):
             address = array.__array_interface__["data"][0]  # cheaper than ctypes.data
-            for slot, offset in self._slots[name]:
+            for slot, offset in bound.slots[name]:
                 c.args[slot] = address + offset
             if c.memory is not None:
                 c.memory.bytes[name] = _bytes_of(array)
         team = Team.shared()
-        for span in self.spans:
-            if span.instr is not None:
+        for span in layout.spans:
+            if span.number >= 0:
                 assert c.memory is not None
-                step(c.memory, span.instr)
+                step(c.memory, bound.interpreted[span.number])
             else:
                 team.run(c.base + 24 * span.begin, span.end - span.begin, threads)
         if c.memory is not None:
             # The caller's arrays are not held on to.
-            for name in self._slots:
+            for name in bound.slots:
                 del c.memory.bytes[name]
 
     def _feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
@@ -208,7 +219,10 @@ class Executable:
         array = _as_array(name, value, t)
         if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
             raise FeedError(f"input '{name}' is {array.dtype}, expected {dtype} ({t})")
-        if array.shape != shape:
+        if shape is None:
+            if array.ndim != t.rank:
+                raise FeedError(f"input '{name}' has shape {array.shape}, expected {t}")
+        elif array.shape != shape:
             raise FeedError(f"input '{name}' has shape {array.shape}, expected {shape}")
         flags = array.flags
         if array.dtype is dtype and flags.c_contiguous and flags.aligned:
@@ -216,28 +230,30 @@ class Executable:
         return np.require(array, dtype, ("C", "A"))
 
     def _results(
-        self, out: Mapping[str, Array], given: Mapping[str, Array]
+        self, layout: Layout, bound: Bound, out: Mapping[str, Array], given: Mapping[str, Array]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the arrays to hand back, and those that the code writes (mostly the same)."""
         if not out:
             made = {}
-            for name in self._made:
-                dtype, shape = self._forms[name]
+            for name in layout.artifact.program.outputs:
+                dtype, shape = bound.forms[name]
                 made[name] = np.empty(shape, dtype)
             return made, made
         if unknown := out.keys() - self.outputs.keys():
             names = ", ".join(sorted(map(str, unknown)))
             raise FeedError(f"out names {names}; outputs are {', '.join(self.outputs)}")
         results, direct = {}, {}
-        for name, t in self._made.items():
-            if (called := self._called[name]) not in out:
-                results[name] = direct[name] = np.empty(t.extents, t.numpy)
+        called_by = layout.artifact.program.names
+        for name in layout.artifact.program.outputs:
+            dtype, shape = bound.forms[name]
+            if (called := called_by.get(name, name)) not in out:
+                results[name] = direct[name] = np.empty(shape, dtype)
                 continue
-            array = results[name] = _writeable(called, out[called], t)
+            array = results[name] = _writeable(called, out[called], dtype, shape)
             dense = array.flags.c_contiguous and array.flags.aligned
             # An output that lies on an input would change it under way.
             if not dense or any(np.may_share_memory(array, a) for a in given.values()):
-                array = np.empty(t.extents, t.numpy)
+                array = np.empty(shape, dtype)
             direct[name] = array
         for a, b in combinations(direct, 2):
             if np.may_share_memory(direct[a], direct[b]):
@@ -254,28 +270,18 @@ def _types(artifact: Artifact, names: Sequence[str]) -> dict[str, TensorType]:
     return found
 
 
-def _aligned(artifact: Artifact) -> Artifact:
-    """Return the artifact with each constant at an address that vectors like."""
-    program = artifact.program
-    buffers = {
-        name: b if b.array is None else replace(b, array=aligned(b.array))
-        for name, b in program.buffers.items()
-    }
-    return replace(artifact, program=replace(program, buffers=buffers))
-
-
 def _bytes_of(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
 
 
-def _writeable(name: str, array: Any, t: TensorType) -> Array:
+def _writeable(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     """Return what the caller gave for an output, if the output can be written there."""
     if not isinstance(array, np.ndarray):
         raise FeedError(f"out['{name}'] is a {type(array).__name__}, expected a NumPy array")
-    if array.shape != t.extents or array.dtype != t.numpy or not array.flags.writeable:
+    if array.shape != shape or array.dtype != dtype or not array.flags.writeable:
         kind = "" if array.flags.writeable else "read-only "
         found = f"a {kind}{array.dtype}{array.shape}"
-        raise FeedError(f"out['{name}'] is {found}, expected a writeable {t.numpy}{t.extents}")
+        raise FeedError(f"out['{name}'] is {found}, expected a writeable {dtype}{shape}")
     return array
 
 

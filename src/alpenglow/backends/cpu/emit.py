@@ -20,12 +20,12 @@ from alpenglow.backends.cpu.assemble import assemble
 from alpenglow.backends.cpu.render import render
 from alpenglow.backends.cpu.select import TEMPLATES, compiles, kernel_for
 from alpenglow.backends.loops.form import PULLS
-from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.store import Store
+from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Const, Kernel
+from alpenglow.kernel.expr import Const, Index, Kernel
 from alpenglow.kernel.text import print_kernel
 from alpenglow.passes.layout import layout
 from alpenglow.passes.winograd import winograd
@@ -66,7 +66,7 @@ class CpuBackend:
             aliased = _aliased(instr)
             name = _name(kernel, aliased, strict)
             sources.setdefault(name, (replace(kernel, name=name), aliased))
-            table.append(Entry(name, _extent(kernel)))
+            table.append(Entry(name, _extent(kernel), _dims(kernel)))
         objects: dict[str, bytes] = {}
         for done, (name, (kernel, aliased)) in enumerate(sources.items()):
             progress("compiling kernels", done, len(sources))
@@ -99,13 +99,22 @@ def _aliased(instr: Instr) -> frozenset[str]:
     )
 
 
-def _extent(kernel: Kernel) -> int:
+def _extent(kernel: Kernel) -> Dim:
     loop = kernel.parallel
     if loop is None:
         return 1
-    if not isinstance(loop.extent, Const):
-        raise UnsupportedError("kernels with run-time extents are not supported")
-    return int(loop.extent.value)
+    if isinstance(loop.extent, Const):
+        return int(loop.extent.value)
+    extent = loop.extent
+    assert isinstance(extent, Index) and extent.dim is not None, "its callers know the extent"
+    return extent.dim
+
+
+def _dims(kernel: Kernel) -> tuple[Sym, ...]:
+    """Return what the run-time extents of a kernel stand for."""
+    dims = tuple(e.dim for e in kernel.extents if e.dim is not None)
+    assert len(dims) == len(kernel.extents), "a kernel has an extent that nobody knows"
+    return dims
 
 
 def _name(kernel: Kernel, aliased: frozenset[str], strict: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from alpenglow.backends import loops
@@ -17,7 +18,7 @@ from alpenglow.backends.cpu.templates.winograd import (
 from alpenglow.backends.loops.instruction import Frame, heavy_node
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Kernel
+from alpenglow.kernel.expr import Kernel, open_extents
 from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked, MatMulPacked
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduct
@@ -40,7 +41,16 @@ def compiles(op: Op) -> bool:
 
 
 def kernel_for(instr: Instr, target: Target) -> Kernel:
-    """Return the kernel of an instruction, under a name that says what it does."""
+    """Return the kernel of an instruction, under a name that says what it does.
+
+    Under an assumption it has the open extents as run-time extents.
+    """
+    with open_extents() as found:
+        kernel = _kernel_for(instr, target)
+    return replace(kernel, extents=(*kernel.extents, *found.values()))
+
+
+def _kernel_for(instr: Instr, target: Target) -> Kernel:
     heavy = instr.op if instr.body is None else _heavy(instr)
     if heavy is not None and type(heavy) in TEMPLATES and _fits(instr, heavy, target):
         frame = Frame(heavy.name, instr, target.lanes)
@@ -61,4 +71,5 @@ def _fits(instr: Instr, op: Op, target: Target) -> bool:
     if not isinstance(op, MatMul):
         return True
     left = next(r for r in instr.reads())
-    return t.dtype == "f32" and 0 not in t.shape and fits_scratch(left.shape[-1], target)
+    plain = left.type.dtype == t.dtype == "f32"
+    return plain and 0 not in t.shape and fits_scratch(left.shape[-1], target)

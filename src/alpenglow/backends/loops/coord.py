@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from alpenglow.ir.dims import Dim, is_open
 from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Lanes, Splat, fold, lift
 
 
@@ -17,55 +18,60 @@ class Coord:
     """`base + step * lane`; or any other vector of i64 in `vector`, base and step unused."""
 
     base: Expr
-    step: int = 0
+    step: Dim = 0
     lanes: int = 1
     vector: Expr | None = None
 
-    def __add__(self, other: Coord | Expr | int) -> Coord:
+    def __add__(self, other: Coord | Expr | Dim) -> Coord:
         other = coord(other)
         if self.vector is None and other.vector is None:
             step = self.step + other.step
             return Coord(self.base + other.base, step, max(self.lanes, other.lanes))
         return _general("add", self, other)
 
-    def __sub__(self, other: Coord | Expr | int) -> Coord:
+    def __sub__(self, other: Coord | Expr | Dim) -> Coord:
         return self + coord(other) * -1
 
-    def __mul__(self, factor: int) -> Coord:
+    def __mul__(self, factor: Dim) -> Coord:
         if self.vector is None:
             return Coord(self.base * factor, self.step * factor, self.lanes)
         return _general("mul", self, coord(factor))
 
-    def __floordiv__(self, divisor: int) -> Coord:
-        return self if divisor == 1 else self._divided("div", divisor)
+    def __floordiv__(self, divisor: Dim) -> Coord:
+        return self if is_number(divisor, 1) else self._divided("div", divisor)
 
-    def __mod__(self, divisor: int) -> Coord:
-        return coord(0) if divisor == 1 else self._divided("rem", divisor)
+    def __mod__(self, divisor: Dim) -> Coord:
+        return coord(0) if is_number(divisor, 1) else self._divided("rem", divisor)
 
-    def _divided(self, op: str, divisor: int) -> Coord:
-        if self.vector is None and self.step == 0:
-            return Coord(fold(op, self.base, Const(divisor)), 0, self.lanes)
+    def _divided(self, op: str, divisor: Dim) -> Coord:
+        if self.vector is None and is_number(self.step, 0):
+            return Coord(fold(op, self.base, lift(divisor)), 0, self.lanes)
         return _general(op, self, coord(divisor))
 
     def expr(self) -> Expr:
         """Return the coordinate as an i64 expression: a vector if it differs from lane to lane."""
         if self.vector is not None:
             return self.vector
-        if self.step == 0 or self.lanes == 1:
+        if is_number(self.step, 0) or self.lanes == 1:
             return self.base
         ramp: Expr = Lanes(self.lanes)
-        if self.step != 1:
-            ramp = Binary("mul", ramp, Const(self.step, "i64", self.lanes))
+        if not is_number(self.step, 1):
+            ramp = Binary("mul", ramp, _wide(lift(self.step), self.lanes))
         return Binary("add", Splat(self.base, self.lanes), ramp)
 
-    def compare(self, op: str, other: Coord | Expr | int) -> Expr:
+    def compare(self, op: str, other: Coord | Expr | Dim) -> Expr:
         """Return self `op` other (lt, ge, …), a vector of bool if they differ from lane to lane."""
         x, y = self.expr(), coord(other).expr()
         lanes = max(x.lanes, y.lanes)
         return Compare(op, _wide(x, lanes), _wide(y, lanes))
 
 
-def coord(x: Coord | Expr | int) -> Coord:
+def is_number(x: Dim, value: int) -> bool:
+    """Whether an extent is this number for all time: an open one never is."""
+    return not is_open(x) and x == value
+
+
+def coord(x: Coord | Expr | Dim) -> Coord:
     """Return a number or expression as a coordinate."""
     if isinstance(x, Coord):
         return x

@@ -25,7 +25,8 @@ A push form is for operators with several results or several passes.  `outs[i].l
 back what was stored.  Parallel iterations must not depend on each other; a form without
 `k.parallel` runs on one thread.
 
-Elements of f16 and bf16 are f32 here: loads and stores convert.  bool is bool.  Loads outside a
+Elements of f16 and bf16 are f32 here: loads and stores convert.  bool is bool.  Types of a byte
+or less are moved as they are; `k.m.cast` converts them.  Loads outside a
 tensor are the form's mistake, except that lanes masked off by the driver are never read: a form
 that computes addresses from data clamps them itself.  `k.when(mask, element)` guards a load.
 
@@ -39,10 +40,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from alpenglow.backends.loops.coord import Coord, coord
+from alpenglow.backends.loops.coord import Coord, coord, is_number
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Op
-from alpenglow.ir.types import TensorType
+from alpenglow.ir.types import COMPLEX, FLOATS, NARROW_FLOATS, TensorType
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import (
     Binary,
@@ -54,6 +57,7 @@ from alpenglow.kernel.expr import (
     Register,
     Select,
     Splat,
+    lift,
 )
 from alpenglow.kernel.math import KernelMath
 from alpenglow.ops.movement import Broadcast
@@ -150,16 +154,16 @@ class Window:
     def address(self, at: Sequence[Coord]) -> Coord:
         total = coord(0)
         for c, stride, extent in zip(at, self.region.strides, self.region.shape, strict=True):
-            if extent != 1 and stride:
+            if not is_number(extent, 1) and not is_number(stride, 0):
                 total = total + c * stride
         return total
 
     def load(self, k: Loops, at: Sequence[Coord]) -> Expr:
         a = self.address(at)
-        same = a.vector is None and a.step == 0
+        same = a.vector is None and is_number(a.step, 0)
         if same or a.lanes == 1:
             value: Expr = Load(self.buffer, a.base if a.vector is None else a.vector)
-        elif a.vector is None and a.step == 1:
+        elif a.vector is None and is_number(a.step, 1):
             value = Load(self.buffer, a.base, a.lanes, k.mask_for(a.lanes))
         else:
             value = Load(self.buffer, a.expr(), a.lanes, k.mask_for(a.lanes))
@@ -177,7 +181,7 @@ class Window:
                 f"{value.dtype} stored as {self.buffer.dtype}"
             )
             value = Convert(value, self.buffer.dtype)
-        plain = a.vector is None and (a.step == 1 or lanes == 1)
+        plain = a.vector is None and (is_number(a.step, 1) or lanes == 1)
         k.b.store(self.buffer, a.base if plain else a.expr(), value, k.mask_for(lanes))
 
 
@@ -223,9 +227,9 @@ class Loops:
         at: list[Coord] = []
         for axis in range(len(extents)):
             inner = math.prod(extents[axis + 1 :])
-            part = i // inner if inner > 1 else i
+            part = i if is_number(inner, 1) else i // inner
             value = part % extents[axis] if axis else part
-            at.append(coord(self.b.let(value) if extents[axis] > 1 else 0))
+            at.append(coord(0 if is_number(extents[axis], 1) else self.b.let(value)))
         return at
 
     def select(self, condition: Expr, x: Expr, y: Expr) -> Expr:
@@ -311,16 +315,20 @@ class Loops:
         wanted = "f32" if dtype in HALVES else dtype
         if not isinstance(value, Expr):
             return self.constant(value, dtype)
-        return self.b.let(value if value.dtype == wanted else Convert(value, wanted))
+        return self.b.let(self.m.cast(value, wanted))
+
+    def extent(self, value: Dim, dtype: str) -> Expr:
+        """Return an extent as a scalar of the given element type (f32 for halves)."""
+        kind = "f32" if dtype in HALVES else dtype
+        if isinstance(value, Sym):
+            return self.b.let(Convert(lift(value), kind))
+        return self.constant(value, dtype)
 
     def constant(self, value: float, dtype: str) -> Const:
         """Return a scalar of the given element type (f32 for halves)."""
         kind = "f32" if dtype in HALVES else dtype
-        python = (
-            float(value)
-            if kind in ("f32", "f64")
-            else bool(value)
-            if kind == "bool"
-            else int(value)
-        )
-        return Const(python, kind)
+        if kind in FLOATS | NARROW_FLOATS:
+            return Const(float(value), kind)
+        if kind in COMPLEX and value != 0:
+            raise UnsupportedError(f"kernels know no constants of {kind} but 0")
+        return Const(bool(value) if kind == "bool" else int(value.real), kind)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
-from alpenglow.backends.loops.coord import Coord, coord
+from alpenglow.backends.loops.coord import Coord, coord, is_number
 from alpenglow.backends.loops.form import PULLS, PUSHES, Loops, Sink, Source, Window
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.ir.dims import ceil_div, estimate, is_open
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.kernel.build import Builder
-from alpenglow.kernel.expr import Const, Expr
+from alpenglow.kernel.expr import Compare, Const, Expr, lift
 from alpenglow.ops.movement import Broadcast
 from alpenglow.program.instr import Instr, Region
 
@@ -93,7 +93,7 @@ def merge_axes(windows: Sequence[Window]) -> None:
     kept: list[int] = []  # the last old axis of each new one
     extents: list[int] = []
     for axis, extent in enumerate(shape):
-        if extent == 1:
+        if is_number(extent, 1):
             continue
         before = kept[-1] if kept else None
         if before is not None and all(
@@ -117,7 +117,7 @@ def heavy_node(body: Graph) -> Node | None:
 
 def _small(instr: Instr) -> bool:
     """Whether an instruction is not worth waking other threads for."""
-    sizes = [r.type.size for r in (*instr.outs, *instr.reads())]
+    sizes = [estimate(r.type.size) for r in (*instr.outs, *instr.reads())]
     return max(sizes, default=0) < 8192
 
 
@@ -170,10 +170,12 @@ def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None
         return
     lanes = k.lanes
     extent = shape[axis]
-    while lanes > extent:
+    while lanes > estimate(extent):
         lanes //= 2
     outer = [d for i, d in enumerate(shape) if i != axis]
     full, rest = divmod(extent, lanes)
+    # Of an open extent nobody knows whether it leaves a rest.
+    ragged = is_open(rest) or rest != 0
 
     def block(at: list[Coord], start: Expr, masked: bool) -> None:
         ramp = Coord(start, 1, lanes)
@@ -183,11 +185,10 @@ def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None
         out.store(k, where, element(where))
         k.mask, k.current = None, 1
 
-    if math.prod(outer) == 1 and full > 1:
-        blocks = full + bool(rest)
-        with k.parallel([blocks]) as (i,):
+    if all(is_number(d, 1) for d in outer) and estimate(full) > 1:
+        with k.parallel([ceil_div(extent, lanes)]) as (i,):
             inside = [coord(0)] * len(outer)
-            if not rest:
+            if not ragged:
                 block(inside, i.base * lanes, False)
                 return
             with k.b.when(i.compare("lt", full)):
@@ -196,14 +197,18 @@ def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None
                 block(inside, i.base * lanes, True)
         return
     with k.parallel(outer) as at:
-        if full:
-            with k.b.loop(full) as j:
+        if is_open(full) or full:
+            with k.b.loop(lift(full)) as j:
                 block(at, j * lanes, False)
-        if rest:
+        if is_open(rest):
+            with k.b.when(Compare("gt", lift(rest), Const(0))):
+                block(at, lift(full * lanes), True)
+        elif rest:
             block(at, Const(full * lanes), True)
 
 
 def vector_axis(r: Region) -> int | None:
     """Return the axis to compute in vectors: the longest that is stored densely, if it pays."""
-    dense = [i for i, (d, s) in enumerate(zip(r.shape, r.strides, strict=True)) if s == 1 and d > 3]
-    return max(dense, key=lambda i: r.shape[i], default=None)
+    dense = [i for i, (d, s) in enumerate(zip(r.shape, r.strides, strict=True))
+             if is_number(s, 1) and estimate(d) > 3]  # fmt: skip
+    return max(dense, key=lambda i: estimate(r.shape[i]), default=None)

@@ -12,9 +12,11 @@ from alpenglow.backends.loops.rows import (
     columns,
     combined,
     placed,
+    slots_for,
     unless_masked,
     width,
 )
+from alpenglow.ir.dims import is_open
 from alpenglow.kernel.expr import Buffer, Expr, Load
 from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.softmax import Softmax
@@ -47,8 +49,9 @@ def _softmax_row(k: Loops, x: Source, out: Sink, at: list[Coord]) -> None:
     extent = x.shape[-1]
     dtype = _wide(x)
     lanes = width(k, extent)
-    slots = min(SLOTS, -(-extent // lanes))
-    kept = k.b.array(dtype, extent) if extent <= ROW else None
+    slots = slots_for(extent, lanes, SLOTS)
+    size = ROW if is_open(extent) else extent
+    kept = k.b.array(dtype, size) if extent <= ROW else None
     tops = accumulators(k, -math.inf, dtype, lanes, slots)
 
     def find_top(inner: list[Coord], slot: int) -> None:
@@ -105,8 +108,8 @@ def layer_norm(k: Loops, op: LayerNorm, ins: list[Source | None], outs: list[Sin
     axis = op.axis % x.type.rank
     extents, dtype = x.shape[axis:], _wide(x)
     lanes = width(k, extents[-1])
-    slots = min(SLOTS, -(-extents[-1] // lanes))
-    count = k.constant(math.prod(extents), dtype)
+    slots = slots_for(extents[-1], lanes, SLOTS)
+    count = k.extent(math.prod(extents), dtype)
     with k.parallel(x.shape[:axis]) as at:
         sums = accumulators(k, 0, dtype, lanes, slots)
 

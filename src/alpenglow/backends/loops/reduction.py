@@ -11,6 +11,7 @@ from alpenglow.backends.loops.rows import (
     combine,
     combined,
     placed,
+    slots_for,
     unless_masked,
     width,
     zeros,
@@ -58,7 +59,7 @@ def _reduce_rows(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
     extents = [x.shape[a] for a in op.axes]
     fold, dtype, neutral = _fold(op, x.type)
     lanes = 1 if dtype == "bool" else width(k, extents[-1])
-    slots = max(min(SLOTS, -(-extents[-1] // lanes)), 1)
+    slots = slots_for(extents[-1], lanes, SLOTS)
     with k.parallel([x.shape[a] for a in kept]) as at:
         totals = accumulators(k, neutral, dtype, lanes, slots)
 
@@ -116,7 +117,7 @@ def _finished(k: Loops, op: Reduction, x: TensorType, total: Expr) -> Expr:
         count *= x.extents[a]
     if count == 0 and x.dtype not in FLOATS:
         return k.constant(0, x.dtype)
-    mean = k.m.div(total, k.constant(count, total.dtype))
+    mean = k.m.div(total, k.extent(count, total.dtype))
     return mean if x.dtype in FLOATS else k.m.cast(mean, x.dtype)
 
 

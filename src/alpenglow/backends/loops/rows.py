@@ -10,15 +10,21 @@ from collections.abc import Callable, Sequence
 
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Loops
-from alpenglow.kernel.expr import Const, Expr, Reduce, Register
+from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open
+from alpenglow.kernel.expr import Compare, Const, Expr, Reduce, Register, lift
 
 
 def width(k: Loops, extent: int) -> int:
     """Return how many neighbours to compute at once along an axis of this extent."""
     lanes = k.lanes
-    while lanes > max(extent, 1):
+    while lanes > max(estimate(extent), 1):
         lanes //= 2
     return lanes
+
+
+def slots_for(extent: Dim, lanes: int, most: int) -> int:
+    """Return how many accumulators a row of this extent keeps busy, at most `most`."""
+    return max(min(most, ceil_div(estimate(extent), lanes)), 1)
 
 
 def along(
@@ -40,13 +46,19 @@ def along(
     groups, left = divmod(full, slots)
     with k.loops(outer) as before:
 
-        def step(slot: int, number: Expr, limit: int | None = None) -> None:
+        def step(slot: int, number: Expr, limit: Dim | None = None) -> None:
             block(k, number * lanes, lanes, limit, lambda c: body([*before, c], slot))
 
-        if groups:
-            with k.b.loop(groups) as group:
+        if is_open(groups) or groups:
+            with k.b.loop(lift(groups)) as group:
                 for slot in range(slots):
                     step(slot, group * slots + slot)
+        if is_open(last):
+            with k.b.loop(lift(left)) as number:
+                step(0, number + groups * slots)
+            with k.b.when(Compare("gt", lift(rest), Const(0))):
+                step(0, lift(full), last)
+            return
         for slot in range(left):
             step(slot, Const(groups * slots + slot))
         if rest:
@@ -59,13 +71,13 @@ def columns(
     """Run `body` in parallel for all indices below `outer` and vectors along a last axis."""
     lanes = width(k, extent)
     full, rest = divmod(extent, lanes)
-    with k.parallel([*outer, full + bool(rest)]) as (*at, number):
+    with k.parallel([*outer, ceil_div(extent, lanes)]) as (*at, number):
         start = number.expr() * lanes
 
-        def run(limit: int | None) -> None:
+        def run(limit: Dim | None) -> None:
             block(k, start, lanes, limit, lambda c: body(at, c))
 
-        if not rest:
+        if not is_open(rest) and not rest:
             run(None)
             return
         with k.b.when(number.compare("lt", full)):
@@ -75,7 +87,7 @@ def columns(
 
 
 def block(
-    k: Loops, start: Expr, lanes: int, limit: int | None, body: Callable[[Coord], None]
+    k: Loops, start: Expr, lanes: int, limit: Dim | None, body: Callable[[Coord], None]
 ) -> None:
     """Run `body` for the neighbours from `start` on, masking off those from `limit` on."""
     ramp = Coord(start, 1, lanes)

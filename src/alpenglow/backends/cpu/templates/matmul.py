@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, dispatch, split_rows
-from alpenglow.backends.loops.coord import Coord, coord
+from alpenglow.backends.cpu.templates.tile import (
+    UNROLL,
+    Tile,
+    dispatch,
+    ladder,
+    split_rows,
+    tiles_in_parallel,
+)
+from alpenglow.backends.loops.coord import Coord, coord, is_number
 from alpenglow.backends.loops.form import Window
 from alpenglow.backends.loops.instruction import Frame
+from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Buffer, Const, Expr, Load
+from alpenglow.kernel.expr import Buffer, Const, Expr, Load, lift
 from alpenglow.ops.blocked import MatMulPacked
 from alpenglow.ops.contraction import MatMul
 
@@ -24,7 +32,7 @@ def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
     cols = width // target.lanes
     tiles = split_rows(rows, cols, target)
     product = _Product(k, x, w.buffer, inner, columns, cols, target.lanes)
-    with k.loops.parallel([*batch, panels, tiles.count]) as (*lead, panel, t):
+    with k.loops.parallel([*batch, panels, tiles_in_parallel(tiles)]) as (*lead, panel, t):
         at_w = k.b.let(panel.base * (inner * width))
         dispatch(
             k.b,
@@ -36,7 +44,7 @@ def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
 
 def fits_scratch(inner: int, target: Target) -> bool:
     """Whether `mat_mul` can pack a panel of this inner extent on the stack."""
-    return inner * 2 * target.lanes * 4 <= SCRATCH
+    return inner * (2 * target.lanes * 4) <= SCRATCH
 
 
 def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
@@ -45,19 +53,27 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
     *batch, rows, columns = k.out.region.shape
     inner = x.region.shape[-1]
     lanes = target.lanes
-    cols = min(2, -(-columns // lanes))
+    cols = min(2, ceil_div(estimate(columns), lanes))
     width = cols * lanes
-    panels = -(-columns // width)
-    scratch = k.b.array("f32", max(inner, 1) * width)
+    panels = ceil_div(columns, width)
+    scratch = k.b.array("f32", SCRATCH // 4 if is_open(inner) else max(inner, 1) * width)
     tiles = split_rows(rows, cols, target)
     product = _Product(k, x, scratch, inner, columns, cols, lanes)
     with k.loops.parallel([*batch, panels]) as (*lead, panel):
         first = k.b.let(panel.base * width)
         _pack(k, y, scratch, lead, first, inner, columns, width, lanes)
+
+        def tile(height: int, start: Expr) -> None:
+            product.tile(height, lead, start, first, Const(0))
+
+        if tiles.rest is not None:
+            with k.b.loop(lift(tiles.count)) as t:
+                tile(tiles.rows, k.b.let(t * tiles.rows))
+            ladder(k.b, tiles, tile)
+            return
         for begin, past, height in tiles.sizes():
             with k.b.loop(past - begin) as t:
-                start = k.b.let((t + begin) * height + (tiles.larger if begin else 0))
-                product.tile(height, lead, start, first, Const(0))
+                tile(height, k.b.let((t + begin) * height + (tiles.larger if begin else 0)))
 
 
 def _pack(
@@ -67,27 +83,32 @@ def _pack(
     """Copy columns `first` … of y into the scratch panel; columns past the end hold zero."""
     down, across = y.region.strides[-2:]
     base = k.b.let(y.address([*lead, coord(0), coord(0)]).base + first * across)
-    ragged = columns % width != 0
-    if across == 1 or down != 1:
-        with k.b.loop(inner) as i:
+    ragged = _ragged(columns, width)
+    if is_number(across, 1) or not is_number(down, 1):
+        with k.b.loop(lift(inner)) as i:
             for column in range(0, width, lanes):
                 ramp = Coord(first + column, 1, lanes)
                 mask = k.b.let(ramp.compare("lt", columns)) if ragged else None
                 at = Coord(base + i * down + column * across, across, lanes)
-                address = at.base if across == 1 else at.expr()
+                address = at.base if is_number(across, 1) else at.expr()
                 k.b.store(scratch, i * width + column, Load(y.buffer, address, lanes, mask))
         return
     # y is transposed in memory: read along its columns, write across the panel.
     with k.b.loop(width) as j:
         inside = Coord(first + j).compare("lt", columns)
         if ragged:
-            with k.b.when(inside), k.b.loop(inner) as i:
+            with k.b.when(inside), k.b.loop(lift(inner)) as i:
                 k.b.store(scratch, i * width + j, Load(y.buffer, base + j * across + i))
-            with k.b.otherwise(), k.b.loop(inner) as i:
+            with k.b.otherwise(), k.b.loop(lift(inner)) as i:
                 k.b.store(scratch, i * width + j, Const(0.0, "f32"))
         else:
-            with k.b.loop(inner) as i:
+            with k.b.loop(lift(inner)) as i:
                 k.b.store(scratch, i * width + j, Load(y.buffer, base + j * across + i))
+
+
+def _ragged(columns: Dim, width: int) -> bool:
+    """Whether the last panel may be partly empty."""
+    return is_open(columns) or columns % width != 0
 
 
 class _Product:
@@ -114,10 +135,14 @@ class _Product:
             tile.step(self.w, at_w + i * width, element)
 
         full, rest = divmod(self.inner, UNROLL)
-        if full:
-            with b.loop(full) as i:
+        if is_open(full) or full:
+            with b.loop(lift(full)) as i:
                 for u in range(UNROLL):
                     step(i * UNROLL + u)
+        if is_open(rest):
+            with b.loop(lift(rest)) as j:
+                step(j + full * UNROLL)
+            rest = 0
         for u in range(rest):
             step(Const(full * UNROLL + u))
         self._store(tile, lead, start, column)
@@ -127,7 +152,7 @@ class _Product:
         k.loops.current = self.lanes
         for j in range(self.cols):
             ramp = Coord(k.b.let(column + j * self.lanes), 1, self.lanes)
-            ragged = self.columns % (self.cols * self.lanes) != 0
+            ragged = _ragged(self.columns, self.cols * self.lanes)
             k.loops.mask = k.b.let(ramp.compare("lt", self.columns)) if ragged else None
             for r in range(tile.rows):
                 k.sink.store([*lead, coord(start) + r, ramp], tile.acc[r][j])
@@ -141,12 +166,12 @@ def _merge_batch(k: Frame) -> None:
     while rank > 2:
         for w in windows:
             shape, strides = w.region.shape, w.region.strides
-            if shape[-3] != 1 and strides[-3] != strides[-2] * shape[-2]:
+            if not is_number(shape[-3], 1) and strides[-3] != strides[-2] * shape[-2]:
                 return
         for w in windows:
             shape, strides = w.region.shape, w.region.strides
             # Rows of extent 1 may have any stride: then the batch's is the one that counts.
-            step = strides[-3] if shape[-2] == 1 else strides[-2]
+            step = strides[-3] if is_number(shape[-2], 1) else strides[-2]
             w.reshape(
                 (*shape[:-3], shape[-3] * shape[-2], shape[-1]), (*strides[:-3], step, strides[-1])
             )

@@ -11,9 +11,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from alpenglow.backends.loops.coord import Coord
+from alpenglow.ir.dims import is_open
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
-from alpenglow.kernel.expr import Buffer, Const, Expr, Fma, Load, Register, Splat
+from alpenglow.kernel.expr import (
+    Binary,
+    Buffer,
+    Compare,
+    Const,
+    Expr,
+    Fma,
+    Load,
+    Register,
+    Splat,
+    lift,
+)
 
 UNROLL = 4
 """Steps of the inner dimension in the loop body; more loses to instruction fetch."""
@@ -26,6 +38,8 @@ class Tiles:
     count: int
     rows: int
     larger: int
+    rest: int | None = None
+    """How many rows of an open extent are left after `count` tiles of `rows`."""
 
     def sizes(self) -> Iterator[tuple[int, int, int]]:
         """Yield (number of the first tile, number past the last, rows) of each kind of tile."""
@@ -43,13 +57,40 @@ def split_rows(extent: int, cols: int, target: Target, limit: int = 64) -> Tiles
     # One register holds each of the weights; the broadcast comes from memory where it can.
     spare = 0 if target.registers >= 32 else 1
     most = min(limit, max(1, (target.registers - cols - spare) // cols))
+    if is_open(extent):
+        return Tiles(extent // most, most, 0, extent % most)
     count = -(-extent // most)
     rows, larger = divmod(extent, count)
     return Tiles(count, rows, larger)
 
 
+def tiles_in_parallel(tiles: Tiles) -> int:
+    """Return how many tiles there are, the rest of an open extent counted as one more."""
+    return tiles.count if tiles.rest is None else tiles.count + 1
+
+
+def ladder(b: Builder, tiles: Tiles, tile: Callable[[int, Expr], None]) -> None:
+    """Run the rest of an open extent as tiles of 8, 4, 2 and 1 rows: the bits of its number."""
+    assert tiles.rest is not None, "numbers leave no rest"
+    rest = lift(tiles.rest)
+    first = b.var(lift(tiles.count * tiles.rows))
+    height = 1 << (tiles.rows - 1).bit_length()
+    while height > 1:
+        height //= 2
+        bit = Binary("and", rest, Const(height))
+        with b.when(Compare("ne", bit, Const(0))):
+            tile(height, b.let(first))
+            b.set(first, first + height)
+
+
 def dispatch(b: Builder, tiles: Tiles, t: Coord, tile: Callable[[int, Expr], None]) -> None:
     """Run `tile(rows, first row)` for tile number t, whichever height it has."""
+    if tiles.rest is not None:
+        with b.when(t.compare("lt", tiles.count)):
+            tile(tiles.rows, b.let(t.base * tiles.rows))
+        with b.otherwise():
+            ladder(b, tiles, tile)
+        return
     kinds = list(tiles.sizes())
 
     def run(height: int, shift: int) -> None:

@@ -1,0 +1,42 @@
+"""Putting numbers in place of the open extents of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from alpenglow.ir import dims
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.graph import bind_op
+from alpenglow.program.instr import Buffer, Instr, Program, Region
+
+
+def bind(program: Program, values: Mapping[str, int]) -> Program:
+    """Return the program with `values` in place of the symbols they name."""
+
+    def closed(dim: Dim) -> int:
+        found = dims.bind(dim, values)
+        assert isinstance(found, int), f"{found} is still open"
+        return found
+
+    def region(r: Region) -> Region:
+        strides = tuple(closed(s) for s in r.strides)
+        return Region(r.buffer, r.type.bind(values), closed(r.offset), strides)
+
+    def buffer(b: Buffer) -> Buffer:
+        t = None if b.type is None else b.type.bind(values)
+        return replace(b, nbytes=closed(b.nbytes), type=t)
+
+    def instr(i: Instr) -> Instr:
+        return Instr(
+            bind_op(i.op, values),
+            tuple(region(r) for r in i.outs),
+            tuple(None if r is None else region(r) for r in i.ins),
+            None if i.body is None else i.body.bind(values),
+        )
+
+    return replace(
+        program,
+        buffers={name: buffer(b) for name, b in program.buffers.items()},
+        body=tuple(instr(s) if isinstance(s, Instr) else s for s in program.body),
+    )

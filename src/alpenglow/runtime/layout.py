@@ -1,0 +1,277 @@
+"""Layouts: an artifact installed in this process, and the argument tables of its calls.
+
+What a call hands to compiled code is a table of numbers: addresses of constants, of places in an
+arena, of the caller's arrays, and run-time extents.  A layout knows what is in it for all time and
+what follows from the extents of a call; `Bound` is the table for one choice of extents.  An
+artifact without open extents has one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from alpenglow.backends.api import Artifact
+from alpenglow.backends.cpu.jit import Code
+from alpenglow.base.memory import ALIGNMENT, aligned, aligned_bytes
+from alpenglow.ir import dims
+from alpenglow.ir.dims import Dim, Sym
+from alpenglow.ir.types import Array
+from alpenglow.program import Buffer, Instr, Region
+from alpenglow.program.bind import bind
+from alpenglow.program.interpret import Memory
+from alpenglow.program.offsets import Block, assign_offsets
+from alpenglow.program.plan import lifetimes
+
+KEPT = 64
+"""How many choices of extents a layout remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Entries [begin, end) of the table: compiled, or one interpreted instruction."""
+
+    begin: int
+    end: int
+    number: int = -1
+    """Which of the interpreted instructions it is."""
+
+
+@dataclass(slots=True)
+class Bound:
+    """The argument table for given extents, as far as it is the same for every call.
+
+    `slots` says, for each input and output, where its address goes and what is added to it;
+    `forms` holds its element type and shape.  `pool` keeps contexts of calls that have ended.
+    """
+
+    args: Array
+    extents: Array
+    arena_nbytes: int
+    slots: dict[str, list[tuple[int, int]]]
+    forms: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
+    interpreted: list[Instr]
+    make_memory: Callable[[Array], Memory] | None
+    pool: list[Context] = field(default_factory=list)
+
+
+class Context:
+    """The memory of one running call: an arena, the argument table, and the table to walk."""
+
+    def __init__(self, layout: Layout, bound: Bound) -> None:
+        self.arena = layout.arena(bound.arena_nbytes)
+        self.args = bound.args.copy()
+        self.args[layout.arena_slots] += np.uint64(self.arena.ctypes.data)
+        self.table = layout.table.copy()
+        self.table[:, 1] = self.table[:, 1] * np.uint64(8) + np.uint64(self.args.ctypes.data)
+        self.table[:, 2] = bound.extents
+        self.base = self.table.ctypes.data
+        self.memory = None if bound.make_memory is None else bound.make_memory(self.arena)
+
+
+class Layout:
+    """An artifact in this process: its code, and how the argument tables of calls are made."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = _aligned(artifact)
+        self._code = Code.install(list(artifact.objects.values()), list(artifact.objects))
+        self._numbers: dict[Sym, int] = {}  # what follows from the extents of a call
+        self._args: list[int] = []
+        self._computed: list[tuple[int, int]] = []  # slot of an extent, its number
+        self._offsets: list[tuple[int, str, int, int]] = []  # slot, buffer, offset, number or -1
+        self._callers: dict[str, list[tuple[int, Dim]]] = {}
+        self.spans: list[Span] = []
+        program = self.artifact.program
+        for name in (*program.inputs, *program.outputs):
+            self._callers[name] = []
+        table: list[tuple[int, int, int]] = []
+        extents: list[Dim] = []
+        self._interpreted = 0
+        for entry, instr in zip(self.artifact.table, program.instrs(), strict=True):
+            if not entry.kernel:
+                self.spans.append(Span(len(table), len(table), self._interpreted))
+                self._interpreted += 1
+                continue
+            begin = self.spans.pop().begin if self._continues() else len(table)
+            table.append((self._code.address(entry.kernel), len(self._args), 0))
+            extents.append(entry.extent)
+            self.spans.append(Span(begin, len(table)))
+            self._lay_out(instr, entry.extents)
+        self.table = np.array(table or [(0, 0, 0)], np.uint64)
+        self.arena_slots = np.array([slot for slot, *_ in self._offsets], np.intp)
+        self._extents = [(i, self._number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]
+        self._fixed_extents = np.array([0 if isinstance(d, Sym) else d for d in extents] or [0])
+        self._lives = lifetimes(program)
+        self._sizes = {name: program.buffers[name].nbytes for name in self._lives}
+        self._outer = {n: program.buffers[n].type for n in self._callers}
+        self.symbols = sorted(self._symbols())
+        self._compute = compiled(self.symbols, [str(d) for d in self._numbers])
+        conditions = [f"({d}) {relation} 0" for d, relation in artifact.guards]
+        self._guard = compiled(self.symbols, [" and ".join(conditions) or "True"], "")
+        self._arenas: list[Array] = []
+        self._plans: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = {}
+        self._bounds: OrderedDict[tuple[int, ...], Bound] = OrderedDict()
+
+    def _continues(self) -> bool:
+        return bool(self.spans) and self.spans[-1].number < 0
+
+    def _number(self, dim: Sym) -> int:
+        return self._numbers.setdefault(dim, len(self._numbers))
+
+    def _lay_out(self, instr: Instr, extents: Iterable[Sym]) -> None:
+        """Add the arguments of one instruction."""
+        for r in (*instr.outs, *instr.reads()):
+            self._args.append(self._address(r, len(self._args)))
+        for dim in extents:
+            self._computed.append((len(self._args), self._number(dim)))
+            self._args.append(0)
+
+    def _address(self, r: Region, slot: int) -> int:
+        """Return what is known of the address of a region; the rest is added for each call."""
+        b = self.artifact.program.buffers[r.buffer]
+        offset: Dim = r.offset * r.type.numpy.itemsize
+        if b.space == "const":
+            assert b.array is not None, f"{b.name} is a constant without contents"
+            return int(b.array.ctypes.data) + int(offset)
+        if b.space == "arena":
+            open_ = isinstance(offset, Sym)
+            number = self._number(offset) if isinstance(offset, Sym) else -1
+            self._offsets.append((slot, r.buffer, 0 if open_ else int(offset), number))
+        else:
+            self._callers[r.buffer].append((slot, offset))
+        return 0
+
+    def _symbols(self) -> set[str]:
+        found = {n for t in self._outer.values() if t is not None for n in t.symbols()}
+        guarded = {n for d, _ in self.artifact.guards for n in dims.names(d)}
+        return found | guarded | {n for d in self._numbers for n in dims.names(d)}
+
+    # ── binding ──
+
+    def serves(self, values: Mapping[str, int]) -> bool:
+        """Whether the code is right for these extents."""
+        return bool(self._guard(*(values[s] for s in self.symbols)))
+
+    def bound(self, values: Mapping[str, int]) -> Bound:
+        """Return the argument table for these extents."""
+        key = tuple(values[s] for s in self.symbols)
+        found = self._bounds.get(key)
+        if found is None:
+            found = self._bounds[key] = self._bind({s: values[s] for s in self.symbols})
+            if len(self._bounds) > KEPT:
+                self._bounds.popitem(last=False)
+        return found
+
+    def _bind(self, values: dict[str, int]) -> Bound:
+        computed = self._compute(*values.values())
+        places, arena = self._planned(values)
+        args = np.array(self._args, np.uint64)
+        for slot, buffer, offset, number in self._offsets:
+            args[slot] = places[buffer] + (computed[number] if number >= 0 else offset)
+        for slot, number in self._computed:
+            args[slot] = computed[number]
+        extents = self._fixed_extents.copy()
+        for i, number in self._extents:
+            extents[i] = computed[number]
+        slots = {
+            name: [(slot, _closed(offset, values)) for slot, offset in found]
+            for name, found in self._callers.items()
+        }
+        forms = {}
+        for name, t in self._outer.items():
+            assert t is not None, f"{name} has no type"
+            forms[name] = (t.numpy, tuple(_closed(d, values) for d in t.shape))
+        interpreted: list[Instr] = []
+        make = None
+        if self._interpreted:
+            program = self.artifact.program
+            exact = bind(program, values) if values else program
+            memory = replace(exact, buffers=_placed(exact.buffers, places), arena=arena)
+            pairs = zip(self.artifact.table, exact.instrs(), strict=True)
+            interpreted = [i for entry, i in pairs if not entry.kernel]
+            make = lambda arena: Memory(memory, arena)  # noqa: E731
+        return Bound(args, extents, arena, slots, forms, interpreted, make)
+
+    def _planned(self, values: Mapping[str, int]) -> tuple[dict[str, int], int]:
+        """Return the place of every buffer in the arena, and how long that is.
+
+        Extents are rounded up for it, so that a plan serves many calls of nearly the same extents.
+        """
+        program = self.artifact.program
+        if not values:
+            places = {n: program.buffers[n].offset for n in self._lives}
+            return {n: o for n, o in places.items() if o is not None}, program.arena
+        exact = [_closed(d, values) for d in self._sizes.values()]
+        generous = {s: _rounded(v) for s, v in values.items()}
+        sizes = tuple(_closed(d, generous) for d in self._sizes.values())
+        if any(a < b for a, b in zip(sizes, exact, strict=True)):
+            sizes = tuple(exact)
+        if sizes not in self._plans:
+            lives = self._lives.values()
+            blocks = [Block(n, a, b + 1) for n, (a, b) in zip(sizes, lives, strict=True)]
+            placement = assign_offsets(blocks, ALIGNMENT)
+            self._plans[sizes] = placement.offsets, placement.peak
+        offsets, peak = self._plans[sizes]
+        return dict(zip(self._lives, offsets, strict=True)), peak
+
+    def arena(self, nbytes: int) -> Array:
+        """Return memory for one call: some that is free, if it is large enough."""
+        for i, free in enumerate(self._arenas):
+            if free.nbytes >= nbytes:
+                return self._arenas.pop(i)
+        # Calls of growing extents should not each need new memory.
+        return aligned_bytes(nbytes + nbytes // 4 if self.symbols else nbytes)
+
+    # ── running ──
+
+    def take(self, bound: Bound) -> Context:
+        """Return the memory of a call; to be given back."""
+        try:
+            return bound.pool.pop()
+        except IndexError:
+            return Context(self, bound)
+
+    def give_back(self, bound: Bound, context: Context) -> None:
+        """Keep the memory of a call that has ended for another."""
+        if not self.symbols:
+            bound.pool.append(context)
+        elif len(self._arenas) < 8:
+            self._arenas.append(context.arena)
+
+
+def _placed(buffers: Mapping[str, Buffer], places: Mapping[str, int]) -> dict[str, Buffer]:
+    return {k: replace(b, offset=places.get(k, b.offset)) for k, b in buffers.items()}
+
+
+def compiled(symbols: list[str], found: list[str], end: str = ", ") -> Callable[..., Any]:
+    """Return a function from values of `symbols` to those of expressions in them."""
+    # Names of symbols are identifiers, and the text of an extent is an expression of Python.
+    body = "".join(f"{d}{end}" for d in found)
+    made: Callable[..., Any] = eval(f"lambda {', '.join(symbols)}: ({body})", {"__builtins__": {}})
+    return made
+
+
+def _closed(dim: Dim, values: Mapping[str, int]) -> int:
+    found = dims.bind(dim, values)
+    assert isinstance(found, int), f"{found} is still open"
+    return found
+
+
+def _rounded(value: int) -> int:
+    """Return `value` rounded up by at most an eighth."""
+    step = max(1, 1 << max(value.bit_length() - 4, 0))
+    return -(-value // step) * step
+
+
+def _aligned(artifact: Artifact) -> Artifact:
+    """Return the artifact with each constant at an address that vectors like."""
+    program = artifact.program
+    buffers = {
+        name: b if b.array is None else replace(b, array=aligned(b.array))
+        for name, b in program.buffers.items()
+    }
+    return replace(artifact, program=replace(program, buffers=buffers))
