@@ -15,6 +15,7 @@ help:
 	@echo "make test          fetch the models and run the tests"
 	@echo "make test-offline  run the tests that need no models"
 	@echo "make test-all      ruff, mypy, import-linter, then all tests, with every pass checked"
+	@echo "make conformance   run the tests that onnx brings and write docs/conformance.md"
 	@echo "make models        fetch the models and data into .models"
 	@echo "make clean         remove .venv, .models and what the tools leave behind"
 	@echo "PYTHON=python3.13 chooses the interpreter, JOBS=4 the number of test processes."
@@ -49,6 +50,10 @@ test-all: .venv/dev.stamp
 	$(TIMED) models-and-slow $(BIN)/python -m pytest -n $(JOBS) -m "models or slow"; \
 	status=$$?; $(TIMED); exit $$status
 
+conformance: .venv/dev.stamp
+	@$(TIMED) conformance $(BIN)/python tools/conformance.py --jobs $(JOBS); \
+	status=$$?; $(TIMED); exit $$status
+
 clean:
 	rm -rf .venv .models .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
@@ -58,4 +63,4 @@ clean:
 .venv/dev.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) dev
 
-.PHONY: help demo models test test-offline test-all clean
+.PHONY: help demo models test test-offline test-all conformance clean

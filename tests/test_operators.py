@@ -20,9 +20,18 @@ import alpenglow as ag
 from alpenglow.backends.cpu.select import compiles
 from alpenglow.evaluate import apply, evaluate
 from alpenglow.ir.graph import Graph, infer
-from alpenglow.ir.op import Composite, Elementwise, Op, Primitive
+from alpenglow.ir.op import Composite, Elementwise, Host, Op, Primitive
 from alpenglow.ir.text import parse_graph, print_graph
-from alpenglow.ir.types import FLOATS, TensorType, type_of
+from alpenglow.ir.types import (
+    COMPLEX,
+    FLOATS,
+    NAMES,
+    NARROW,
+    NARROW_FLOATS,
+    TensorType,
+    type_of,
+    width,
+)
 from alpenglow.ops.blocked import PackConv, PackMatrix, Ungroup
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
@@ -50,7 +59,9 @@ UNCOMPILED: dict[type[Op], str] = {
 OPERATORS = [
     cls
     for cls in Op.registry.values()
-    if cls.__module__.startswith("alpenglow.") and cls is not Fused  # a fused node is its body
+    if cls.__module__.startswith("alpenglow.")
+    and cls is not Fused  # a fused node is its body
+    and not issubclass(cls, Host)  # tests/test_host_operators.py applies these
 ]
 
 every_operator = pytest.mark.parametrize("cls", OPERATORS, ids=lambda cls: cls.name)
@@ -85,7 +96,10 @@ def applications(cls: type[Op]) -> Iterator[Application]:
 def drawn(random: np.random.Generator, t: TensorType, special: bool) -> Array:
     if t.dtype == "bool":
         return np.asarray(random.random(t.extents) < 0.5)
-    if t.dtype not in FLOATS:
+    if t.dtype in NARROW:
+        codes = random.integers(0, 1 << width(t.dtype), t.extents, dtype=np.uint8)
+        return np.asarray(codes).view(t.numpy)
+    if t.dtype not in FLOATS | COMPLEX:
         return random.integers(0 if t.dtype[0] == "u" else -5, 6, t.extents).astype(t.numpy)
     x = np.asarray(random.normal(0, 3, t.extents))
     if special:
@@ -139,8 +153,11 @@ def assert_agree(what: str, expected: Array, actual: Array, t: TensorType) -> No
     """Assert equal elements, or for floats elements within the tolerance of their type."""
     a, b = logical(expected, t), logical(actual, t)
     assert (b.dtype, b.shape) == (a.dtype, a.shape), what
+    if t.dtype in NARROW:
+        a, b = a.astype(np.float64), b.astype(np.float64)
     if t.dtype not in FLOATS:
-        assert np.array_equal(a, b), f"{what}: {a} and {b}"
+        nan = t.dtype in NARROW_FLOATS | COMPLEX
+        assert np.array_equal(a, b, equal_nan=nan), f"{what}: {a} and {b}"
         return
     a, b = a.astype(np.float64), b.astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
@@ -154,7 +171,9 @@ def assert_same(expected: dict[str, Array], actual: dict[str, Array]) -> None:
     """Assert equal elements under equal names; NaN equals NaN."""
     assert list(actual) == list(expected)
     for name, array in expected.items():
-        wide = np.float64 if array.dtype.itemsize == 2 else array.dtype  # bfloat16 knows no isnan
+        # The floats of ml_dtypes know no isnan.
+        short = array.dtype.itemsize == 2 or NAMES[array.dtype] in NARROW
+        wide = np.float64 if short else array.dtype
         np.testing.assert_array_equal(actual[name].astype(wide), array.astype(wide))
 
 

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -22,8 +22,9 @@ from alpenglow.backends.cpu.select import TEMPLATES
 from alpenglow.backends.loops import has_form
 from alpenglow.compiler.passes import Facts
 from alpenglow.compiler.pipeline import ORDER, STAGES
+from alpenglow.frontends.onnx.hosted import Hosted, find_hosted, supported_on_host
 from alpenglow.frontends.onnx.table import Converter, find, supported
-from alpenglow.ir.op import Composite, Elementwise, Op
+from alpenglow.ir.op import Composite, Elementwise, Host, Op
 from alpenglow.ir.rewrite import Rule, Rules
 from alpenglow.passes.fuse import VIEWS
 
@@ -33,14 +34,16 @@ NEWEST_OPSET = 64
 OPERATORS = """\
 # Operators
 
-An operator is one class, of one of three kinds.  *Elementwise*: one formula over scalars.
+An operator is one class, of one of four kinds.  *Elementwise*: one formula over scalars.
 *Primitive*: a NumPy function, which backends implement.  *Composite*: an abbreviation for other
-operators, gone after the pass `lower`.  A `?` marks an optional operand, a `*` any number of them.
+operators, gone after the pass `lower`.  *Host*: a function of values that no graph holds, such as
+sequences and strings, applied between graphs.  A `?` marks an optional operand, a `*` any number
+of them.
 
 How an operator runs on a CPU: by a tuned *template*, as *loops*, as *addressing* (memory is read in
 another order; where no strides can say that, it is copied), *lowered* to others, or *interpreted*
 in NumPy.  Behind *ONNX* stand the operators whose converters use it, with the opset versions since
-which each converter holds; the last table has all of them.
+which each converter holds; the last tables have all of them.
 
 This page is written by `tools/make_docs.py`.
 """
@@ -54,7 +57,9 @@ what it *breaks* holds no longer.  `docs/add-a-pass.md` shows how to add one.
 This page is written by `tools/make_docs.py`.
 """
 
-Versions = dict[Converter, int]
+Entry = Converter | Hosted
+Versions = dict[Any, int]
+"""For each entry of an ONNX operator the opset since which it holds."""
 
 
 def main(folder: Path) -> None:
@@ -70,10 +75,11 @@ def operators_page() -> Iterator[str]:
     """Yield the lines of docs/operators.md."""
     yield OPERATORS
     uses: dict[type[Op], list[str]] = {}
-    for name in supported():
-        for converter, since in versions(name).items():
-            for op in sorted(operators_in(converter), key=lambda op: op.name):
-                uses.setdefault(op, []).append(f"{name} {since}")
+    for look, names in ((find, supported()), (find_hosted, supported_on_host())):
+        for name in names:
+            for entry, since in versions(name, look).items():
+                for op in sorted(operators_in(entry), key=lambda op: op.name):
+                    uses.setdefault(op, []).append(f"{name} {since}")
     for module in submodules(ops):
         classes = [c for c in Op.registry.values() if c.__module__ == module.__name__]
         if classes:
@@ -84,7 +90,11 @@ def operators_page() -> Iterator[str]:
     yield "## ONNX\n"
     yield "| operator | converters since opset |\n|---|---|"
     for name in supported():
-        yield f"| `{name}` | {', '.join(str(since) for since in versions(name).values())} |"
+        yield f"| `{name}` | {', '.join(map(str, versions(name, find).values()))} |"
+    yield "\nOn values that no graph holds:\n"
+    yield "| operator | hosted forms since opset |\n|---|---|"
+    for name in supported_on_host():
+        yield f"| `{name}` | {', '.join(map(str, versions(name, find_hosted).values()))} |"
 
 
 def operator(cls: type[Op], uses: list[str]) -> Iterator[str]:
@@ -110,11 +120,15 @@ def kind(cls: type[Op]) -> str:
     """Return the kind of an operator."""
     if issubclass(cls, Elementwise):
         return "elementwise"
+    if issubclass(cls, Host):
+        return "host"
     return "composite" if issubclass(cls, Composite) else "primitive"
 
 
 def runs(cls: type[Op]) -> str:
     """Say how an operator runs on a CPU."""
+    if issubclass(cls, Host):
+        return "between graphs"
     if issubclass(cls, Composite):
         return "lowered"
     if cls.name == "fused":
@@ -142,18 +156,18 @@ def merged(uses: list[str]) -> list[str]:
     return [f"`{name}` {'/'.join(since)}" for name, since in found.items()]
 
 
-def versions(name: str) -> Versions:
-    """Return the converters of an ONNX operator, each with the opset since which it holds."""
+def versions(name: str, look: Callable[[str, str, int], Entry | None]) -> Versions:
+    """Return the entries of an ONNX operator, each with the opset since which it holds."""
     domain, _, op_type = name.rpartition(":")
     found: Versions = {}
     for opset in range(1, NEWEST_OPSET):
-        converter = find(domain, op_type, opset)
-        if converter is not None:
-            found.setdefault(converter, opset)
+        entry = look(domain, op_type, opset)
+        if entry is not None:
+            found.setdefault(entry, opset)
     return found
 
 
-def operators_in(converter: Converter) -> set[type[Op]]:
+def operators_in(converter: Entry) -> set[type[Op]]:
     """Return the operators that a converter, or what it calls in its own module, mentions."""
     assert isinstance(converter, FunctionType)
     found: set[type[Op]] = set()

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "show": "Print a model as text, after any stage of the compiler.",
     "check": "Tell which operators are compiled, interpreted or missing.",
     "verify": "Compare compiled results with the interpreter and ONNX Runtime.",
+    "reduce": "Make a model that fails as small as the failure allows.",
     "bench": "Measure time, work per second and share of the machine's peak.",
 }
 """Each command is `command` in a module of its own, imported when it is asked for."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from alpenglow.cli import peer
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.source import executable, read
+from alpenglow.report import peer
 from alpenglow.report.flops import flops
 from alpenglow.report.peak import peak
 from alpenglow.runtime.team import default_threads

@@ -25,7 +25,7 @@ def feeds(types: Mapping[str, TensorType], inputs: Mapping[str, str]) -> dict[st
     rng = np.random.default_rng(0)
     # All are generated, so that a file for one input does not change the others.
     made = {name: generate(t, rng) for name, t in types.items()}
-    given = {name: np.array(array_in(f)) for name, f in inputs.items() if f != "random"}
+    given = {name: np.array(array_in(name, f)) for name, f in inputs.items() if f != "random"}
     return made | given
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import click
+import numpy as np
 
 from alpenglow.base.errors import OptionError
 from alpenglow.cli import TRACEBACK
@@ -24,7 +26,7 @@ class Request:
     """What was asked for, on whichever command.
 
     `shapes` binds extents by input, `extents` by name; `inputs` says where arrays come from: a
-    .npy file, or "random".
+    .npy file, a .npz file that holds an array of the input's name, or "random".
     """
 
     model: Path
@@ -43,11 +45,12 @@ def model_options(function: Function) -> Function:
     @functools.wraps(function)
     def call(model: Path, target: str, threads: int | None, numerics: Numerics,
              shapes: tuple[str, ...], dim: tuple[str, ...], as_json: bool,
-             inputs: tuple[str, ...] = (), **rest: Any) -> Any:  # fmt: skip
+             inputs: tuple[str, ...] = (), feeds: Path | None = None, **rest: Any
+             ) -> Any:  # fmt: skip
         request = Request(
             model, target, threads, numerics,
             shapes=parse_shapes(shapes), extents=parse_extents(dim),
-            inputs=parse_inputs(inputs), json=as_json,
+            inputs=parse_feeds(feeds) | parse_inputs(inputs), json=as_json,
         )  # fmt: skip
         return function(request, **rest)
 
@@ -78,10 +81,19 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
                  help="Show where in Alpenglow an error was found."),
 )  # fmt: skip
 
-input_option = click.option(
-    "--input", "inputs", multiple=True, metavar="NAME=FILE.npy|random",
-    help="What to feed an input; random (the default) is the same on every run.",
+_INPUTS: tuple[Callable[[Function], Function], ...] = (
+    click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy|random",
+                 help="What to feed an input; random (the default) is the same on every run."),
+    click.option("--feeds", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.npz",
+                 help="Arrays for inputs, each under the input's name; --input goes first."),
 )  # fmt: skip
+
+
+def input_option(function: Function) -> Function:
+    """Give a command the options that say what to feed."""
+    for option in reversed(_INPUTS):
+        function = option(function)
+    return function
 
 
 def parse_shapes(texts: tuple[str, ...]) -> Shapes:
@@ -115,6 +127,17 @@ def parse_inputs(texts: tuple[str, ...]) -> dict[str, str]:
             raise OptionError(f"--input {text}: expected NAME=FILE.npy or NAME=random")
         found[name] = source
     return found
+
+
+def parse_feeds(path: Path | None) -> dict[str, str]:
+    """Return the file for the name of each array that is in it."""
+    if path is None:
+        return {}
+    try:
+        with np.load(path) as arrays:
+            return dict.fromkeys(arrays.files, str(path))
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise OptionError(f"--feeds {path}: this holds no arrays by name: {error}") from None
 
 
 def _pairs(flag: str, texts: tuple[str, ...], form: str) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
-from alpenglow.ir.types import Array
+from alpenglow.ir.types import NAMES, NARROW, Array
 from alpenglow.kernel.text import print_kernel
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
@@ -142,7 +142,9 @@ def emitted(program: Program, target: Target) -> Iterator[str]:
 def write(path: Path, text: str, weights: dict[str, Array]) -> None:
     """Write a text and its constants; the text, which names them, comes last."""
     if weights:
-        arrays: dict[str, Any] = dict(weights)
+        # NumPy's files know the types of a byte or less by their codes only.
+        arrays: dict[str, Any] = {k: a.view(np.uint8) if NAMES[a.dtype] in NARROW else a
+                                  for k, a in weights.items()}  # fmt: skip
         files.write(weights_path(path), lambda file: np.savez(file, **arrays))
     files.write(path, lambda file: _write_text(file, text))
 

@@ -74,7 +74,7 @@ def read(request: Request) -> Source:
     if is_text(path):
         _refuse_extents(request)
         return read_text(path)
-    given = {name: header(file) for name, file in request.inputs.items() if file != "random"}
+    given = {name: header(name, file) for name, file in request.inputs.items() if file != "random"}
     g = load(str(path), {**given, **request.shapes})
     return Source(_bound(g, request), IMPORT)
 
@@ -116,24 +116,34 @@ def read_weights(path: Path) -> dict[str, Array]:
             found = dict(arrays)
     except ValueError as error:
         raise ModelError(f"this holds no arrays: {error}", file=str(file)) from None
-    # NumPy's format does not know bfloat16 and keeps its bytes only.
-    return {k: a.view(ml_dtypes.bfloat16) if a.dtype.kind == "V" else a for k, a in found.items()}
+    return {k: plain(a) for k, a in found.items()}
 
 
-def header(file: str) -> tuple[int, ...]:
-    """Return the shape of the array in a .npy file."""
-    return tuple(array_in(file).shape)
+def header(name: str, file: str) -> tuple[int, ...]:
+    """Return the shape of the array for input `name` in a file."""
+    return tuple(array_in(name, file).shape)
 
 
-def array_in(file: str) -> Array:
-    """Return the array in a .npy file, mapped; raise ModelError if it holds none."""
+def array_in(name: str, file: str) -> Array:
+    """Return the array in a .npy file, mapped, or the one called `name` in a .npz file.
+
+    Raises ModelError if there is none.
+    """
     try:
         found = np.load(file, mmap_mode="r")
+        array = found if isinstance(found, np.ndarray) else found[name]
     except (ValueError, EOFError) as error:
         raise ModelError(f"this is no .npy file: {error}", file=file) from None
-    if not isinstance(found, np.ndarray):
-        raise ModelError("this is no .npy file but an archive of several arrays", file=file)
-    return found
+    except KeyError:
+        raise ModelError(
+            f"this is no .npy file but an archive, in which no array is called '{name}'", file=file
+        ) from None
+    return plain(array)
+
+
+def plain(array: Array) -> Array:
+    """Return an array that was read; NumPy's formats do not know bfloat16 and keep bytes only."""
+    return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
 
 
 def compiled(request: Request, source: Source) -> Artifact:

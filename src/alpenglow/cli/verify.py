@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-import numpy as np
 
-from alpenglow.cli import peer
 from alpenglow.cli.feeds import feeds, number
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show, table
 from alpenglow.cli.source import Source, executable, is_archive, is_text, read
+from alpenglow.compiler import Options, require_closed
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array
 from alpenglow.program.interpret import interpret
+from alpenglow.report import peer
+from alpenglow.report.bisect import bisect
+from alpenglow.report.compare import error
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Comparison:
 alpenglow verify model.onnx
 alpenglow verify model.onnx --shapes image=1x3x64x64 --tolerance 1e-5
 alpenglow verify model.onnx --input image=photo.npy --numerics strict
+alpenglow verify model.onnx --bisect
 """),
 )
 @model_options
@@ -46,13 +50,17 @@ alpenglow verify model.onnx --input image=photo.npy --numerics strict
     show_default=True,
     help="The largest error allowed, relative to the largest element of an output.",
 )
+@click.option("--bisect", "bisecting", is_flag=True,
+              help="Name the pass of the compiler after which outputs differ.")  # fmt: skip
 @click.pass_context
-def command(ctx: click.Context, request: Request, tolerance: float) -> None:  # fmt: skip
+def command(ctx: click.Context, request: Request, tolerance: float, bisecting: bool) -> None:
     """Run MODEL compiled and in the interpreter, and in ONNX Runtime if that is installed.
 
     The exit code is 1 if an output differs by more than the tolerance.
     """
     source = read(request)
+    if bisecting:
+        ctx.exit(0 if _bisected(request, source, tolerance) else 1)
     exe = executable(request, source)
     arrays = feeds(exe.inputs, request.inputs)
     actual = exe.run(arrays)
@@ -68,30 +76,32 @@ def command(ctx: click.Context, request: Request, tolerance: float) -> None:  # 
     ctx.exit(0 if ok else 1)
 
 
+def _bisected(request: Request, source: Source, tolerance: float) -> bool:
+    """Print the pass after which outputs differ; return whether there is none."""
+    if isinstance(source.ir, Graph):
+        require_closed(source.ir)
+    arrays = feeds(source.types(), request.inputs)
+    options = Options(numerics=request.numerics, check=False)
+    target = Target.parse(request.target)
+    step = bisect(source.ir, target, options, arrays, tolerance, source.resume)
+    if step is None:
+        show({"ok": True, "after": None}, ["no pass changes an output"], request.json)
+        return True
+    line = (
+        f"{step.after}: output '{step.output}' differs by {step.error:.1e}, "
+        f"{step.before:.1e} before"
+    )
+    found = {"ok": False, "after": step.after, "output": step.output,
+             "error": number(step.error), "before": number(step.before)}  # fmt: skip
+    show(found, [line], request.json)
+    return False
+
+
 def compared(
     against: str, expected: Mapping[str, Array], actual: Mapping[str, Array]
 ) -> list[Comparison]:
     """Compare every output."""
     return [Comparison(name, against, error(expected[name], y)) for name, y in actual.items()]
-
-
-def error(expected: Array, actual: Array) -> float:
-    """Return the largest deviation relative to the largest element; inf if they have no likeness.
-
-    NaN and infinities must stand in the same places.
-    """
-    if expected.shape != actual.shape or expected.dtype != actual.dtype:
-        return np.inf
-    a, b = expected.astype(np.float64), actual.astype(np.float64)
-    finite = np.isfinite(a)
-    if (
-        not np.array_equal(a[~finite], b[~finite], equal_nan=True)
-        or not np.isfinite(b[finite]).all()
-    ):
-        return np.inf
-    largest = float(np.max(np.abs(a[finite]), initial=0.0))
-    deviation = float(np.max(np.abs(a[finite] - b[finite]), initial=0.0))
-    return deviation / (largest or 1.0)
 
 
 def _interpreted(source: Source, arrays: dict[str, Array]) -> dict[str, Any]:

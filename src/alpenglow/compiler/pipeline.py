@@ -13,7 +13,7 @@ from typing import Any
 from alpenglow.backends.api import Artifact
 from alpenglow.backends.registry import backend_for
 from alpenglow.base import knobs
-from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.errors import OptionError, TypeRuleError, UnsupportedError
 from alpenglow.base.store import Store
 from alpenglow.compiler.options import Options
 from alpenglow.compiler.passes import Facts, Pass
@@ -229,6 +229,11 @@ def compile_open(
     try:
         return _compile_open(g, target, replace(options, progress=progress), store, assumption)
     except _Unsuitable:
+        return None
+    except TypeRuleError:
+        # Extents that must be equal were taken to be different.
+        if like is None:
+            raise
         return None
 
 

@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import overload
+from typing import TypeGuard, overload
 
 from alpenglow.base.errors import ParseError
 
@@ -85,12 +85,14 @@ def is_open(dim: object) -> bool:
     return isinstance(dim, Sym)
 
 
-def known(dim: Dim) -> bool:
+def known(dim: object) -> TypeGuard[int]:
     """Whether `dim` is a number, or stands for one under the present assumption."""
     if isinstance(dim, int):
         return True
     assumption = _current.get()
-    return assumption is not None and names(dim) <= assumption.values.keys()
+    if assumption is None or not isinstance(dim, Sym):
+        return False
+    return names(dim) <= assumption.values.keys()
 
 
 def estimate(dim: Dim) -> int:
@@ -180,6 +182,15 @@ class Sym:
         return value
 
     __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def __truediv__(self, other: float) -> float:
+        return int(self) / other
+
+    def __rtruediv__(self, other: float) -> float:
+        return other / int(self)
 
     def __bool__(self) -> bool:
         # Outside of assumptions, as for any object: a Sym is something.

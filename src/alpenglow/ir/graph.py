@@ -131,6 +131,8 @@ class Graph:
         self.inputs: dict[str, Value] = {}
         self.outputs: dict[str, Value] = {}
         self.nodes: dict[Node, None] = {}
+        # The whole model, where this is only what comes before its data decide how it goes on.
+        self.rest: Any = None
 
     def input(self, name: str, type_: TensorType | str) -> Value:
         """Add an input and return its value."""
@@ -237,6 +239,7 @@ class Graph:
     def bind(self, extents: Mapping[str, int]) -> Graph:
         """Return a copy in which named extents are numbers, with every type inferred anew."""
         new = Graph(self.name)
+        new.rest = self.rest
         env: dict[Value, Value] = {
             v: new.input(k, v.type.bind(extents)) for k, v in self.inputs.items()
         }

@@ -6,6 +6,7 @@ it derives from exactly one of the kinds below, which says how its meaning is gi
 - `Elementwise`: `scalar`, one formula over the math vocabulary; NumPy and every backend use it.
 - `Primitive`: `reference`, a NumPy function; backends implement it.
 - `Composite`: `lower`, a graph of other operators.
+- `Host`: `reference`, on values that no graph holds: sequences, optionals, strings.
 
 `infer` is the type rule, and its parameters are the operands: a default of None marks an optional
 one, ``*xs`` a variadic tail.  `examples` yields applications that drive every property test.
@@ -53,7 +54,7 @@ class Op:
         if kind:
             return
         cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-        signature = inspect.signature(cls.scalar if issubclass(cls, Elementwise) else cls.infer)
+        signature = inspect.signature(meaning(cls))
         skip = 2 if issubclass(cls, Elementwise) else 1
         params = [p for p in list(signature.parameters.values())[skip:] if p.kind != p.KEYWORD_ONLY]
         cls.operands = tuple(p.name for p in params)
@@ -118,6 +119,31 @@ class Elementwise(Primitive, kind=True):
         with np.errstate(all="ignore"):
             y = np.asarray(self.scalar(NUMPY, *wide)).astype(out.numpy, copy=False)
         return np.broadcast_to(y, xs[0].shape)
+
+
+class Host(Op, kind=True):
+    """An operator on values that no graph holds; the runtime applies it between graphs.
+
+    `reference` takes one value an operand and returns a value, or a tuple of values where the
+    operator has several results.  A value is a NumPy array (of dtype object, holding str, where
+    the elements are strings), a list (a sequence), a dict (a map), or None (an operand that is
+    absent, or an empty optional; an optional that is not empty is its element).  `reference` must
+    not change its operands, but may return them.  It raises FeedError for values that it does not
+    allow.  `examples` give all values.
+    """
+
+    reference: ClassVar[Callable[..., Any]]
+
+    def infer(self, *xs: TensorType | None) -> Types:
+        """Refuse to be in a graph: there is no type for what this works on."""
+        raise TypeRuleError(f"{self.name} works on values that no graph holds")
+
+
+def meaning(cls: type[Op]) -> Callable[..., Any]:
+    """Return the function whose parameters name the operands of an operator."""
+    if issubclass(cls, Host):
+        return cls.reference
+    return cls.scalar if issubclass(cls, Elementwise) else cls.infer
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:

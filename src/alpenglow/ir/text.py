@@ -33,7 +33,7 @@ from alpenglow.base.errors import AlpenglowError, ParseError, TypeRuleError
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import Array, TensorType
+from alpenglow.ir.types import COMPLEX, NARROW, Array, TensorType
 
 INLINE = 16
 """Constants of up to this many elements are printed in full."""
@@ -73,8 +73,8 @@ def side_weights(g: Graph) -> dict[str, Array]:
 
 
 def inline(t: TensorType) -> bool:
-    """Whether a constant of this type is printed in full."""
-    return t.size <= INLINE
+    """Whether a constant of this type is printed in full; literals hold no complex numbers."""
+    return t.size <= INLINE and t.dtype not in COMPLEX
 
 
 class Namer:
@@ -260,6 +260,8 @@ def parse_constant(
         if m[2] not in weights:
             raise source.error("these contents are not among the weights given", text)
         array = weights[m[2]]
+        if t.dtype in NARROW and array.dtype == np.uint8:  # as files hold them
+            array = array.view(t.numpy)
         if not t.static or array.size != t.size:
             raise source.error(f"these contents have {array.size} elements", text)
         return g.constant(array.reshape(t.extents), name, t)

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -37,6 +37,20 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
+    "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "f8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "f8e8m0": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "f6e2m3": np.dtype(ml_dtypes.float6_e2m3fn),
+    "f6e3m2": np.dtype(ml_dtypes.float6_e3m2fn),
+    "f4e2m1": np.dtype(ml_dtypes.float4_e2m1fn),
+    "i4": np.dtype(ml_dtypes.int4),
+    "u4": np.dtype(ml_dtypes.uint4),
+    "i2": np.dtype(ml_dtypes.int2),
+    "u2": np.dtype(ml_dtypes.uint2),
+    "c64": np.dtype(np.complex64),
+    "c128": np.dtype(np.complex128),
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -46,6 +60,25 @@ UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
 INTS = SIGNED | UNSIGNED
 NUMBERS = FLOATS | INTS
 ALL = NUMBERS | {"bool"}
+"""What operators compute with.  The types below are moved, stored and converted, no more."""
+
+NARROW_FLOATS = frozenset(
+    {"f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0", "f6e2m3", "f6e3m2", "f4e2m1"}
+)
+NARROW_INTS = frozenset({"i4", "u4", "i2", "u2"})
+NARROW = NARROW_FLOATS | NARROW_INTS
+"""Each element is a byte in memory, those of fewer bits in its low bits, with zeros above."""
+
+COMPLEX = frozenset({"c64", "c128"})
+OPAQUE = NARROW | COMPLEX
+EVERY = ALL | OPAQUE
+
+
+def width(dtype: str) -> int:
+    """Return how many bits tell the values of an element type apart; a bool has 8."""
+    if dtype in NARROW:
+        return int(dtype[1])
+    return DTYPES[dtype].itemsize * 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +125,14 @@ class TensorType:
 
     @property
     def static(self) -> bool:
-        """Whether all extents are numbers."""
-        return all(isinstance(d, int) for d in self.shape)
+        """Whether all extents are numbers, or taken to be some (`dims.assuming`)."""
+        return all(isinstance(d, int) or dims.known(d) for d in self.shape)
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """The shape of a static type, as ints."""
+        """The shape of a static type: ints, or what behaves as ints under an assumption."""
         assert self.static, f"{self} has open extents"
-        return tuple(d for d in self.shape if isinstance(d, int))
+        return cast("tuple[int, ...]", self.shape)
 
     @property
     def size(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from alpenglow.ir.types import DTYPES
+from alpenglow.ir.types import DTYPES, NAMES, NARROW
 
 
 class Math(Protocol):
@@ -66,6 +66,7 @@ class Math(Protocol):
     def ge(self, x: Any, y: Any) -> Any: ...
     def where(self, condition: Any, x: Any, y: Any) -> Any: ...
     def cast(self, x: Any, dtype: str) -> Any: ...  # float to int truncates
+    def bits(self, x: Any, dtype: str) -> Any: ...  # x's bits as another type of its width
 
 
 class NumpyMath:
@@ -133,7 +134,13 @@ class NumpyMath:
         return _ERF(x).astype(np.asarray(x).dtype)
 
     def cast(self, x: Any, dtype: str) -> Any:
-        return np.asarray(x).astype(DTYPES[dtype])
+        x = np.asarray(x)
+        if NAMES[x.dtype] in NARROW and dtype in NARROW:
+            x = x.astype(np.float32)  # for NumPy knows no way from each to each
+        return x.astype(DTYPES[dtype])
+
+    def bits(self, x: Any, dtype: str) -> Any:
+        return np.asarray(x).view(DTYPES[dtype])
 
 
 def _integer_power(x: Any, y: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.ir.types import DTYPES, FLOATS, Array
+from alpenglow.ir.types import DTYPES, FLOATS, OPAQUE, Array
 from alpenglow.kernel.expr import (
     Atomic,
     Barrier,
@@ -96,6 +96,8 @@ class Frame:
 def _untouched(b: Buffer) -> Array:
     if b.dtype == "bool":
         return np.zeros(b.size, np.bool_)
+    if b.dtype in OPAQUE:
+        return np.full(b.size * DTYPES[b.dtype].itemsize, 255, np.uint8).view(DTYPES[b.dtype])
     value = np.nan if b.dtype in FLOATS else np.iinfo(DTYPES[b.dtype]).max
     return np.full(b.size, value, DTYPES[b.dtype])
 

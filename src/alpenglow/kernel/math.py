@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from alpenglow.ir.types import FLOATS
-from alpenglow.kernel import transcendental
+from alpenglow.ir.types import FLOATS, NARROW
+from alpenglow.kernel import narrow, transcendental
 from alpenglow.kernel.arithmetic import Arithmetic
 from alpenglow.kernel.expr import Const, Expr
 from alpenglow.kernel.transcendental import Function
@@ -18,6 +18,14 @@ from alpenglow.kernel.transcendental import Function
 
 class KernelMath(Arithmetic):
     """Implements `ir.vocabulary.Math` by statements of a builder."""
+
+    def cast(self, x: Any, dtype: str) -> Expr:
+        if isinstance(x, Expr) and x.dtype != dtype:
+            if x.dtype in NARROW:
+                return self.cast(narrow.widened(self, x), dtype)
+            if dtype in NARROW:
+                return narrow.narrowed(self, x, dtype)
+        return super().cast(x, dtype)
 
     def exp(self, x: Any) -> Expr:
         return self._function(x, "exp", transcendental.exp)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar, get_args
 
 from alpenglow.base.errors import ParseError
-from alpenglow.ir.types import DTYPES, FLOATS
+from alpenglow.ir.types import DTYPES, FLOATS, NARROW_FLOATS
 from alpenglow.kernel.expr import (
     BINARY,
     REDUCE,
@@ -308,7 +308,7 @@ class _Parser:
         if word in ("true", "false"):
             return Const(word == "true", "bool", lanes)
         try:
-            if dtype in FLOATS:
+            if dtype in FLOATS | NARROW_FLOATS:
                 return Const(float(word), dtype, lanes)
             return Const(int(word), dtype or "i64", lanes)
         except ValueError as mistake:
@@ -358,7 +358,7 @@ class _Parser:
 
     def type(self) -> tuple[str, int]:
         word = self.next()
-        m = re.fullmatch(r"(bool|[a-z]+\d+)(?:x(\d+))?", word)
+        m = re.fullmatch(r"([a-z]\w*?)(?:x(\d+))?", word)
         if m is None or m[1] not in DTYPES:
             raise self.error(f"'{word}' is no type; expected one of {' '.join(DTYPES)}, or f32x16")
         return m[1], int(m[2] or 1)

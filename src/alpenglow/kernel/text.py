@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from alpenglow.ir.types import FLOATS
+from alpenglow.ir.types import FLOATS, NARROW_FLOATS
 from alpenglow.kernel.expr import (
     Atomic,
     Barrier,
@@ -160,7 +160,7 @@ def _constant(c: Const) -> str:
         return repr(int(c.value)) if c.lanes == 1 else f"{int(c.value)!r}:i64x{c.lanes}"
     if c.dtype == "bool":
         return ("true" if c.value else "false") + (f":boolx{c.lanes}" if c.lanes > 1 else "")
-    value = float(c.value) if c.dtype in FLOATS else int(c.value)
+    value = float(c.value) if c.dtype in FLOATS | NARROW_FLOATS else int(c.value)
     return f"{value!r}:{_type(c.dtype, c.lanes)}"
 
 

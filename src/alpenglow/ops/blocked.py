@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, ceil_div
+from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.op import Examples, Primitive, check_rank
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.contraction import Conv, MatMul
@@ -130,7 +130,7 @@ class ConvBlocked(Primitive):
         ob, ib, *taps, lanes, width = w.shape
         order = (0, w.ndim - 1, 1, w.ndim - 2, *range(2, 2 + spatial))
         plain_w = w.transpose(order).reshape(ob * width, ib * lanes, *taps)
-        assert isinstance(self.outputs, int) and isinstance(self.channels, int)
+        assert known(self.outputs) and known(self.channels)
         if x.ndim == spatial + 3:
             # Unspecified lanes must not reach the sum, not even as NaN times zero.
             x = Unpack(self.channels).reference(x)
@@ -193,7 +193,7 @@ class MatMulPacked(Primitive):
         return x.with_shape((*x.shape[:-1], self.columns))
 
     def reference(self, x: Array, w: Array) -> Array:
-        assert isinstance(self.columns, int)
+        assert known(self.columns)
         matrix = w.transpose(1, 0, 2).reshape(w.shape[1], -1)[:, : self.columns]
         return MatMul().reference(x, np.broadcast_to(matrix, (*x.shape[:-2], *matrix.shape)))
 

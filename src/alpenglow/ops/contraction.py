@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
@@ -77,7 +77,7 @@ class Conv(Primitive):
                 hint="the layout may be NHWC; transpose it to NCHW",
             )
         outputs = w.shape[0]
-        if isinstance(outputs, int) and outputs % self.group:
+        if known(outputs) and outputs % self.group:
             raise TypeRuleError(f"conv: {outputs} outputs do not divide into {self.group} groups")
         if bias is not None and bias.shape != (outputs,):
             raise TypeRuleError(f"conv: bias is {bias}, expected shape ({outputs},)")
@@ -202,7 +202,7 @@ class ConvTranspose(Composite):
                 f"({x} with {w})",
                 hint="the layout may be NHWC; transpose it to NCHW",
             )
-        if isinstance(w.shape[0], int) and w.shape[0] % self.group:
+        if known(w.shape[0]) and w.shape[0] % self.group:
             raise TypeRuleError(f"conv_transpose: {x} does not divide into {self.group} groups")
         outputs = w.shape[1] * self.group
         if bias is not None and bias.shape != (outputs,):
@@ -211,11 +211,11 @@ class ConvTranspose(Composite):
         return x.with_shape((n, outputs, *out))
 
     def _extent(self, i: int, extent: Dim, kernel: Dim) -> Dim:
-        if not isinstance(kernel, int) or kernel < 1:
+        if not known(kernel) or kernel < 1:
             raise TypeRuleError(f"conv_transpose: the window is {kernel} wide, expected a number")
         cut = self.pads[i] + self.pads[len(self.strides) + i] - self.output_padding[i]
         out = (extent - 1) * self.strides[i] + (kernel - 1) * self.dilations[i] + 1 - cut
-        if extent == 0 or (isinstance(out, int) and out < 1):
+        if extent == 0 or (known(out) and out < 1):
             raise TypeRuleError(f"conv_transpose: nothing is left of an axis of {extent}")
         return out
 

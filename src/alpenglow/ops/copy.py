@@ -7,19 +7,21 @@ from typing import Any
 import numpy as np
 
 from alpenglow.ir.op import Elementwise, Examples, Primitive
-from alpenglow.ir.types import ALL, DTYPES, Array, TensorType
+from alpenglow.ir.types import DTYPES, EVERY, Array, TensorType
 from alpenglow.ops.sample import unary
 
 
 class Copy(Elementwise):
     """x, in memory of its own."""
 
+    dtypes = EVERY
+
     def scalar(self, m: Any, x: Any) -> Any:
         return x
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from unary(cls(), ALL)
+        yield from unary(cls(), EVERY)
 
 
 class Fill(Primitive):
@@ -40,3 +42,5 @@ class Fill(Primitive):
         yield (cls("f32", (2, 3), 1.5),)
         yield (cls("i64", (0, 3)),)
         yield (cls("bf16", ()),)
+        yield (cls("f8e4m3fn", (5,), 1.5),)
+        yield (cls("i4", (5,), -3),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, product
+from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, check_dtype
 from alpenglow.ir.types import NUMBERS, TensorType
@@ -39,7 +39,7 @@ class Einsum(Composite):
             if x.dtype != xs[0].dtype or x.rank != len(term) or x.blocked is not None:
                 raise TypeRuleError(f"einsum: {x} does not go with '{term}' of '{self.equation}'")
             for c, d in zip(term, x.shape, strict=True):
-                if term.count(c) > 1 and (d != x.shape[term.index(c)] or not isinstance(d, int)):
+                if term.count(c) > 1 and (d != x.shape[term.index(c)] or not known(d)):
                     raise TypeRuleError(f"einsum: {x} has no diagonal for '{c}' of '{term}'")
         extents = self._extents(xs)
         if len(set(result)) != len(result) or any(c not in extents for c in result):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, product
+from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.op import (
     Examples,
     Op,
@@ -201,13 +201,13 @@ class OneHot(Primitive):
         check_dtype(self, "indices", indices, NUMBERS)
         if values.shape != (2,):
             raise TypeRuleError(f"one_hot: values are {values}, expected two: off and on")
-        if isinstance(self.depth, int) and self.depth < 0:
+        if known(self.depth) and self.depth < 0:
             raise TypeRuleError(f"one_hot: depth {self.depth} is negative")
         axis = normal_axis(self, self.axis, indices.rank + 1)
         return values.with_shape((*indices.shape[:axis], self.depth, *indices.shape[axis:]))
 
     def reference(self, indices: Array, values: Array) -> Array:
-        assert isinstance(self.depth, int)
+        assert known(self.depth)
         at = indices if indices.dtype.kind == "u" else indices.astype(
             np.int64 if indices.dtype.kind == "i" else np.float64)  # fmt: skip
         if at.dtype.kind != "u":
@@ -287,7 +287,7 @@ def check_beside(op: Op, data: TensorType, indices: TensorType, axis: int) -> No
     fixed = normal_axis(op, axis, data.rank)
     check_reachable(op, data, fixed, indices.shape)
     for i, (d, n) in enumerate(zip(data.shape, indices.shape, strict=True)):
-        if i != fixed and isinstance(d, int) and isinstance(n, int) and n > d:
+        if i != fixed and known(d) and known(n) and n > d:
             raise TypeRuleError(f"{op.name}: {indices} reaches past {data} on axis {i}")
 
 
@@ -296,7 +296,7 @@ def index_depth(op: Op, data: TensorType, indices: TensorType, batch_dims: int) 
     check_dtype(op, "indices", indices, INDICES)
     check_rank(op, "indices", indices, batch_dims + 1)
     depth = indices.shape[-1]
-    if not isinstance(depth, int) or batch_dims < 0 or not (0 < depth <= data.rank - batch_dims):
+    if not known(depth) or batch_dims < 0 or not (0 < depth <= data.rank - batch_dims):
         raise TypeRuleError(
             f"{op.name}: indices are {indices}, expected a last axis of 1 to "
             f"{data.rank - batch_dims} for {data} with {batch_dims} batch axes"

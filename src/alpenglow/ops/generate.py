@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, product
+from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Primitive
 from alpenglow.ir.types import ALL, DTYPES, NUMBERS, Array, TensorType
@@ -30,12 +30,12 @@ class Range(Primitive):
     def infer(self) -> TensorType:
         if self.dtype not in NUMBERS:
             raise TypeRuleError(f"range: '{self.dtype}' is none of {' '.join(sorted(NUMBERS))}")
-        if isinstance(self.count, int) and self.count < 0:
+        if known(self.count) and self.count < 0:
             raise TypeRuleError(f"range: count is {self.count}, expected at least 0")
         return TensorType(self.dtype, (self.count,))
 
     def reference(self) -> Array:
-        assert isinstance(self.count, int), f"{self} is open"
+        assert known(self.count), f"{self} is open"
         dtype = DTYPES[self.dtype]
         wide: np.dtype[Any] = np.dtype(np.int64) if dtype.kind in "iu" else (
             np.result_type(dtype, np.float32))  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, ceil_div, product
+from alpenglow.ir.dims import Dim, ceil_div, known, product
 from alpenglow.ir.op import Examples, Primitive, check_rank, normal_axis
 from alpenglow.ir.types import ALL, Array, TensorType
 
@@ -17,14 +17,14 @@ class Reshape(Primitive):
 
     def infer(self, x: TensorType) -> TensorType:
         before, after = product(x.shape), product(self.shape)
-        if isinstance(before, int) and isinstance(after, int) and before != after:
+        if known(before) and known(after) and before != after:
             raise TypeRuleError(
                 f"reshape: {x} has {before} elements but shape {self.shape} holds {after}"
             )
         return x.with_shape(self.shape)
 
     def reference(self, x: Array) -> Array:
-        return x.reshape([d for d in self.shape if isinstance(d, int)])
+        return x.reshape([d for d in self.shape if known(d)])
 
     @classmethod
     def examples(cls) -> Examples:
@@ -79,7 +79,7 @@ class Broadcast(Primitive):
         return TensorType(x.dtype, self.shape, self.blocked)
 
     def reference(self, x: Array) -> Array:
-        return np.broadcast_to(x, [d for d in self.shape if isinstance(d, int)])
+        return np.broadcast_to(x, [d for d in self.shape if known(d)])
 
     @classmethod
     def examples(cls) -> Examples:
@@ -105,12 +105,11 @@ class Slice(Primitive):
         if any(len(g) != x.rank for g in given) or 0 in self.steps:
             raise TypeRuleError(f"slice: expected a start, size and step for each axis of {x}")
         for start, size, step, extent in zip(*given, x.shape, strict=True):
-            if isinstance(size, int) and size < 0:
+            if known(size) and size < 0:
                 raise TypeRuleError(f"slice: {x} has no slice of {size} elements")
             last = start + (size - 1) * step
             inside = all(
-                not isinstance(at, int) or not isinstance(extent, int) or 0 <= at < extent
-                for at in (start, last)
+                not known(at) or not known(extent) or 0 <= at < extent for at in (start, last)
             )
             if size != 0 and not inside:
                 raise TypeRuleError(f"slice: {start}:{size}:{step} leaves an axis of {extent}")
@@ -131,7 +130,7 @@ class Slice(Primitive):
 
 
 def _indices(start: Dim, size: Dim, step: int) -> slice:
-    assert isinstance(start, int) and isinstance(size, int)
+    assert known(start) and known(size)
     if size == 0:
         return slice(0, 0)
     stop = start + size * step
@@ -214,15 +213,15 @@ class Pad(Primitive):
         out = []
         for d, a, b in zip(x.shape, self.before, self.after, strict=True):
             most = d - 1 if self.mode == "reflect" else d
-            limited = self.mode in ("reflect", "wrap") and isinstance(most, int)
+            limited = self.mode in ("reflect", "wrap") and known(most)
             if self.mode != "constant" and min(a, b) < 0:
                 raise TypeRuleError(f"pad: negative amounts go with mode constant only, not {self}")
-            if limited and isinstance(most, int) and max(a, b) > most:
+            if limited and known(most) and max(a, b) > most:
                 raise TypeRuleError(f"pad: {self.mode} by {max(a, b)} reaches past an axis of {d}")
             if self.mode == "edge" and d == 0 and (a or b):
                 raise TypeRuleError(f"pad: {x} has no edge to repeat")
             extent = d + a + b
-            if isinstance(extent, int) and extent < 0:
+            if known(extent) and extent < 0:
                 raise TypeRuleError(f"pad: axis of {d} cannot lose {-a - b} elements")
             out.append(extent)
         inner = x.blocked is not None and not any(
@@ -323,7 +322,7 @@ class Unpack(Primitive):
         return x.with_shape((x.shape[0], self.channels, *x.shape[2:-1]))
 
     def reference(self, x: Array) -> Array:
-        assert isinstance(self.channels, int)
+        assert known(self.channels)
         n, groups, *rest, lanes = x.shape
         return np.moveaxis(x, -1, 2).reshape(n, groups * lanes, *rest)[:, : self.channels]
 

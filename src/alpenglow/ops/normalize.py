@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, product
+from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank, normal_axis
 from alpenglow.ir.types import FLOATS, Array, TensorType
@@ -205,7 +205,7 @@ class GroupNorm(Composite):
         check_plain(self, x)
         check_rank(self, "x", x, 2)
         count = x.shape[1]
-        if self.groups < 1 or (isinstance(count, int) and count % self.groups):
+        if self.groups < 1 or (known(count) and count % self.groups):
             raise TypeRuleError(f"group_norm: {x} does not divide into {self.groups} groups")
         check_channels(self, "scale", scale, count, {x.dtype})
         check_channels(self, "bias", bias, count, {x.dtype})

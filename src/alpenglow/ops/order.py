@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.op import (
     Examples,
     Primitive,
@@ -33,15 +33,13 @@ class TopK(Primitive):
         check_rank(self, "x", x, 1)
         axis = normal_axis(self, self.axis, x.rank)
         extent = x.shape[axis]
-        if isinstance(self.k, int) and not (
-            self.k >= 0 and (not isinstance(extent, int) or self.k <= extent)
-        ):
+        if known(self.k) and not (self.k >= 0 and (not known(extent) or self.k <= extent)):
             raise TypeRuleError(f"top_k: cannot take {self.k} of {extent} elements of {x}")
         values = x.with_shape(self.k if i == axis else d for i, d in enumerate(x.shape))
         return values, values.with_dtype("i64")
 
     def reference(self, x: Array) -> tuple[Array, Array]:
-        assert isinstance(self.k, int)
+        assert known(self.k)
         wide = x.astype(np.float32) if is_half(x.dtype) else x
         if self.largest:
             # Turned round twice, so that a stable sort keeps equal elements in order.

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import FLOATS, Array, TensorType
@@ -189,11 +189,11 @@ class LpPool(Composite):
     def _after(self, i: int, extent: Dim) -> int:
         """Return how many zeros follow spatial axis i, with those that windows hang over to."""
         spatial = len(self.kernel)
-        if not self.ceil or not isinstance(extent, int):
+        if not self.ceil or not known(extent):
             return self.pads[spatial + i] + self.ceil * (self.strides[i] - 1)
         count = conv_extent(self, extent, self.kernel[i], self.strides[i], self.pads[i],
                             self.pads[spatial + i], self.dilations[i], True)  # fmt: skip
-        assert isinstance(count, int)
+        assert known(count)
         need = (count - 1) * self.strides[i] + (self.kernel[i] - 1) * self.dilations[i] + 1
         return need - extent - self.pads[i]
 
@@ -258,7 +258,7 @@ def _overhang_windows(op: Pool, full: Array, shape: tuple[int, ...], fill: float
     for i in range(spatial):
         count = conv_extent(op, shape[2 + i], op.kernel[i], op.strides[i], op.pads[i],
                             op.pads[spatial + i], op.dilations[i], op.ceil)  # fmt: skip
-        assert isinstance(count, int)
+        assert known(count)
         need = (count - 1) * op.strides[i] + (op.kernel[i] - 1) * op.dilations[i] + 1
         extra.append((0, max(need - full.shape[2 + i], 0)))
     lanes = full.ndim - 2 - spatial

@@ -13,27 +13,34 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Elementwise, Examples, Op, check_arity, check_dtype
-from alpenglow.ir.types import DTYPES, TensorType
+from alpenglow.ir.types import DTYPES, NAMES, NARROW_FLOATS, NARROW_INTS, TensorType, width
 from alpenglow.ops.arithmetic import Clip, Div, Neg, Sub
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.reduction import ReduceMax, ReduceMin
 from alpenglow.ops.sample import SHAPES
-from alpenglow.ops.select import Cast, Where
+from alpenglow.ops.select import Cast, Where, limited
 
 REALS = frozenset({"f32", "f16", "bf16"})
+SCALES = REALS | {"i32", "f8e8m0"}
 BYTES = frozenset({"i8", "u8"})
-QUANTIZED = BYTES | {"i16", "u16"}
+QUANTIZED_INTS = BYTES | {"i16", "u16"} | NARROW_INTS
+QUANTIZED_FLOATS = NARROW_FLOATS - {"f8e8m0"}
+QUANTIZED = QUANTIZED_INTS | QUANTIZED_FLOATS
+PRECISIONS = REALS | {"f64"}
 
 
 class Quantize(Elementwise):
     """round(x / scale) + zero_point, limited to what `dtype` holds.  ONNX QuantizeLinear.
 
-    Halves go to even.  Division is that of f32, whatever the types.
+    Halves go to even.  Division is that of `precision`, whatever the types.  Where `dtype` is a
+    float, x / scale + zero_point is rounded once; what it cannot hold is limited if `saturate`.
     """
 
     dtype: str
+    saturate: bool = True
+    precision: str = "f32"
 
     def infer(self, *xs: TensorType) -> TensorType:
         check_arity(self, len(xs))
@@ -41,6 +48,9 @@ class Quantize(Elementwise):
         if self.dtype not in QUANTIZED:
             known = " ".join(sorted(QUANTIZED))
             raise TypeRuleError(f"quantize: '{self.dtype}' is none of {known}")
+        if self.precision not in PRECISIONS:
+            known = " ".join(sorted(PRECISIONS))
+            raise TypeRuleError(f"quantize: precision '{self.precision}' is none of {known}")
         check_dtype(self, "x", x, REALS | {"i32"})
         _check_scale(self, x, scale)
         if zero_point != x.with_dtype(self.dtype):
@@ -50,16 +60,32 @@ class Quantize(Elementwise):
         return zero_point
 
     def scalar(self, m: Any, x: Any, scale: Any, zero_point: Any) -> Any:
-        limits = np.iinfo(DTYPES[self.dtype])
-        steps = m.round(m.div(m.cast(x, "f32"), m.cast(scale, "f32")))
-        moved = m.add(steps, m.cast(zero_point, "f32"))
-        near = m.minimum(m.maximum(moved, float(limits.min)), float(limits.max))
+        quotient = self._quotient(m, x, scale)
+        zero = m.cast(zero_point, "f32")
+        if self.dtype in NARROW_FLOATS:
+            moved = m.add(quotient, zero)
+            return m.cast(limited(m, moved, self.dtype) if self.saturate else moved, self.dtype)
+        low, high = _limits(self.dtype)
+        moved = m.add(m.round(quotient), zero)
+        near = m.minimum(m.maximum(moved, low), high)
         return m.cast(m.cast(near, "i32"), self.dtype)
+
+    def _quotient(self, m: Any, x: Any, scale: Any) -> Any:
+        """Return x / scale as an f32, rounded to the precision asked for first."""
+        if self.precision in ("f32", "f64"):
+            quotient = m.div(m.cast(x, self.precision), m.cast(scale, self.precision))
+            return m.cast(quotient, "f32")
+        a, b = (m.cast(m.cast(m.cast(v, "f32"), self.precision), "f32") for v in (x, scale))
+        return m.cast(m.cast(m.div(a, b), self.precision), "f32")
 
     @classmethod
     def examples(cls) -> Examples:
         for shape in SHAPES:
             yield cls("u8"), f"f32[{shape}]", f"f32[{shape}]", f"u8[{shape}]"
+        for precision in sorted(PRECISIONS):
+            for dtype in ("i8", "f8e4m3fn"):
+                yield cls(dtype, False, precision), "f16[9]", "f32[9]", f"{dtype}[9]"
+        yield cls("f8e5m2"), "f32[9]", "f8e8m0[9]", "f8e5m2[9]"
         for dtype in sorted(QUANTIZED):
             x = np.array([0, 0.5, 1.5, -2.5, 3e9, -3e9, np.inf, 20], np.float32)
             scale = np.array([1, 1, 1, 1, 0.5, 2, 1, 0.1], np.float32)
@@ -72,7 +98,7 @@ class Quantize(Elementwise):
 class Dequantize(Elementwise):
     """(x - zero_point) * scale, as `dtype`.  ONNX DequantizeLinear.
 
-    The difference is taken in i32, the product in f32.
+    The difference is taken in i32, that of floats in f32, the product in f32.
     """
 
     dtype: str = "f32"
@@ -89,7 +115,8 @@ class Dequantize(Elementwise):
         return x.with_dtype(self.dtype)
 
     def scalar(self, m: Any, x: Any, scale: Any, zero_point: Any) -> Any:
-        steps = m.sub(m.cast(x, "i32"), m.cast(zero_point, "i32"))
+        exact = "f32" if NAMES.get(x.dtype, x.dtype) in NARROW_FLOATS else "i32"
+        steps = m.sub(m.cast(x, exact), m.cast(zero_point, exact))
         return m.mul(m.cast(steps, "f32"), m.cast(scale, "f32"))
 
     @classmethod
@@ -191,8 +218,14 @@ class ConvInteger(Composite):
         yield cls((2,), group=2), grouped, w, grouped, w
 
 
+def _limits(dtype: str) -> tuple[float, float]:
+    """Return the least and the greatest number of an integer type."""
+    bits, half = width(dtype), 0.5 * (dtype[0] == "i")
+    return -half * 2.0**bits, (1 - half) * 2.0**bits - 1
+
+
 def _check_scale(op: Op, x: TensorType, scale: TensorType) -> None:
-    check_dtype(op, "scale", scale, REALS)
+    check_dtype(op, "scale", scale, SCALES)
     if scale.with_dtype(x.dtype) != x:
         raise TypeRuleError(
             f"{op.name}: scale is {scale}, expected {x.with_dtype(scale.dtype)} with {x}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import (
     Composite,
@@ -131,7 +131,7 @@ class Resize(Composite):
         if self.coordinates == "tf_crop_and_resize" and not self.roi:
             raise TypeRuleError("resize: tf_crop_and_resize needs a roi")
         for axis, (d, size) in enumerate(zip(x.shape, self.sizes, strict=True)):
-            if (isinstance(size, int) and size < 0) or (d == 0 and size != 0):
+            if (known(size) and size < 0) or (d == 0 and size != 0):
                 raise TypeRuleError(f"resize: {x} cannot get extent {size} on axis {axis}")
             if x.blocked is not None and not spatial(x, axis) and d != size:
                 raise TypeRuleError(f"resize: axis {axis} of the blocked {x} cannot be resized")
@@ -143,7 +143,7 @@ class Resize(Composite):
         dtype = x.type.dtype
         # What shrinks most comes first and leaves the others less to do; then inner before outer
         # axes, since whole rows are read faster than scattered elements.
-        extents = {a: d for a in tables if isinstance(d := x.type.shape[a], int)}
+        extents = {a: d for a in tables if known(d := x.type.shape[a])}
         order = sorted(tables, key=lambda a: (len(tables[a][0]) / max(extents[a], 1), -a))
         for i, axis in enumerate(order):
             indices, _ = tables[axis]
@@ -204,7 +204,7 @@ def axis_table(op: Resize, t: TensorType, axis: int) -> Table | None:
     extent, size = t.shape[axis], op.sizes[axis]
     if extent == size and (not op.scales or op.scales[axis] == 1.0) and not _cropped(op, axis):
         return None
-    assert isinstance(extent, int) and isinstance(size, int), (
+    assert known(extent) and known(size), (
         f"resize: axis {axis} of {t} must have a number before it is lowered"
     )
     scale = op.scales[axis] if op.scales else size / max(extent, 1)

@@ -7,8 +7,23 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.op import Elementwise, Examples, check_arity
-from alpenglow.ir.types import ALL, DTYPES, INTS, UNSIGNED, TensorType
+from alpenglow.ir.op import Elementwise, Examples, Primitive, check_arity
+from alpenglow.ir.types import (
+    ALL,
+    COMPLEX,
+    DTYPES,
+    EVERY,
+    INTS,
+    NAMES,
+    NARROW,
+    NARROW_FLOATS,
+    NARROW_INTS,
+    UNSIGNED,
+    Array,
+    TensorType,
+    width,
+)
+from alpenglow.kernel.narrow import ROUNDINGS, largest, power_of_two
 from alpenglow.ops.sample import SHAPES, unary
 
 
@@ -31,7 +46,7 @@ class Where(Elementwise):
     def examples(cls) -> Examples:
         for shape in SHAPES:
             yield cls(), f"bool[{shape}]", f"f32[{shape}]", f"f32[{shape}]"
-        for dtype in sorted(ALL - {"f32"}):
+        for dtype in sorted(EVERY - {"f32"}):
             yield cls(), "bool[3,7]", f"{dtype}[3,7]", f"{dtype}[3,7]"
 
 
@@ -39,31 +54,103 @@ class Cast(Elementwise):
     """x as elements of type `dtype`.  ONNX Cast.
 
     Floats become integers by truncation, and bool by being other than 0; what an integer type
-    cannot hold is unspecified from floats and wraps from integers.  f16 and bf16 are reached by
-    way of f32.
+    cannot hold is unspecified from floats and wraps from integers.  Floats of 16 bits and less are
+    reached by way of f32.
+
+    With `saturate`, what the types of 8 bits cannot hold becomes the largest number of its sign,
+    otherwise infinity, or NaN where there is none; those of fewer bits have the largest only.
+    f8e8m0 holds powers of two, reached by `rounding` up, down, or to the nearest, halves up; with
+    `saturate` 0 becomes the least.
     """
 
     dtype: str
+    saturate: bool = True
+    rounding: str = "up"
 
     def infer(self, *xs: TensorType) -> TensorType:
         check_arity(self, len(xs))
         if self.dtype not in DTYPES:
             raise TypeRuleError(f"cast: '{self.dtype}' is none of {' '.join(DTYPES)}")
+        if self.rounding not in ROUNDINGS:
+            raise TypeRuleError(f"cast: '{self.rounding}' is none of {' '.join(ROUNDINGS)}")
+        if self.dtype != xs[0].dtype and {self.dtype, xs[0].dtype} & COMPLEX:
+            raise TypeRuleError(f"cast: {xs[0]} to {self.dtype}, of which one is complex")
         return xs[0].with_dtype(self.dtype)
 
     def scalar(self, m: Any, x: Any) -> Any:
+        if NAMES.get(x.dtype, x.dtype) == self.dtype:
+            return x
+        if self.dtype == "f8e8m0":
+            return as_power_of_two(m, x, self.rounding, self.saturate)
+        if self.dtype in NARROW_FLOATS and self.saturate:
+            x = limited(m, m.cast(x, "f32"), self.dtype)
         # A formula sees the short floats as f32; storing its result rounds it.
         return m.cast(x, "f32" if self.dtype in ("f16", "bf16") else self.dtype)
 
     @classmethod
     def examples(cls) -> Examples:
         for dtype in ("f32", "i32", "bool"):
-            yield from unary(cls(dtype), ALL - UNSIGNED if dtype == "i32" else ALL)
-        for dtype in sorted(ALL - UNSIGNED):
+            yield from unary(cls(dtype), (ALL - UNSIGNED if dtype == "i32" else ALL) | NARROW)
+        for dtype in sorted((ALL | NARROW) - UNSIGNED):
             yield cls(dtype), "f32[17]"
             yield cls(dtype), "bool[17]"
             yield cls(dtype), "f64[2,0]"
         for dtype in sorted(UNSIGNED):
             yield cls(dtype), np.array([0, 0.5, 1.75, 100.99], np.float32)
-        for dtype in sorted(INTS):
+        for dtype in sorted(INTS | NARROW_INTS):
             yield cls(dtype), np.array([0, -1, 300, -70000, 1 << 40], np.int64)
+        for dtype in sorted(NARROW_FLOATS):
+            for source in ("f16", "bf16", "f64", "i32", "u4", "f8e5m2"):
+                yield cls(dtype), f"{source}[3,7]"
+            for saturate in (True, False):
+                yield cls(dtype, saturate), EDGES
+        for rounding in ROUNDINGS:
+            for saturate in (True, False):
+                yield cls("f8e8m0", saturate, rounding), np.abs(EDGES)
+
+
+def limited(m: Any, x: Any, dtype: str) -> Any:
+    """Return the f32 x, no larger than `dtype` can hold; NaN stays as it is."""
+    most = largest(dtype)
+    return m.where(m.gt(x, most), most, m.where(m.lt(x, -most), -most, x))
+
+
+def as_power_of_two(m: Any, x: Any, rounding: str, saturate: bool) -> Any:
+    """Return any numbers as f8e8m0."""
+    return m.bits(power_of_two(m, m.cast(x, "f32"), rounding, saturate), "f8e8m0")
+
+
+class BitCast(Primitive):
+    """The bits of x read as elements of type `dtype`, of the same width.  ONNX BitCast."""
+
+    dtype: str
+
+    def infer(self, x: TensorType) -> TensorType:
+        if self.dtype not in DTYPES:
+            raise TypeRuleError(f"bit_cast: '{self.dtype}' is none of {' '.join(DTYPES)}")
+        if width(self.dtype) != width(x.dtype):
+            raise TypeRuleError(
+                f"bit_cast: {x} has {width(x.dtype)} bits an element, {self.dtype} "
+                f"{width(self.dtype)}"
+            )
+        return x.with_dtype(self.dtype)
+
+    def reference(self, x: Array) -> Array:
+        return x.view(DTYPES[self.dtype])
+
+    @classmethod
+    def examples(cls) -> Examples:
+        for shape in SHAPES:
+            yield cls("i32"), f"f32[{shape}]"
+        for dtype in sorted(EVERY):
+            alike = sorted(d for d in EVERY if width(d) == width(dtype) and d != "bool")
+            for target in (alike[0], alike[-1]):
+                yield cls(target), f"{dtype}[3,7]"
+
+
+EDGES = np.array(
+    [0, -0.0, 1, 1.5, 3, 6, 7, 0.75, 0.25, 2.0**-9, 2.0**-10, -(2.0**-10), 464, 465, 57344, 61440,
+     1e9, -1e9, 2.0**-127, 2.0**-128, 1.5 * 2.0**-127, 2.0**-149, 1.9 * 2.0**127, np.inf, -np.inf,
+     np.nan, -np.nan],
+    np.float32,
+)  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
 
@@ -22,11 +22,11 @@ def conv_extent(
     before it (ONNX pooling, ceil_mode).  Raises TypeRuleError if the window is empty or does not
     fit at all.
     """
-    if isinstance(kernel, int) and kernel < 1:
+    if known(kernel) and kernel < 1:
         raise TypeRuleError(f"{op.name}: the window's extent is {kernel}, expected 1 or more")
     span = (kernel - 1) * dilation + 1
     room = extent + before + after - span
-    if isinstance(room, int) and room < 0:
+    if known(room) and room < 0:
         raise TypeRuleError(
             f"{op.name}: a window of {span} does not fit into {extent} padded by {before}+{after}"
         )
@@ -35,11 +35,7 @@ def conv_extent(
     if not ceil:
         return room // stride + 1
     count = (room + stride - 1) // stride + 1
-    if (
-        isinstance(count, int)
-        and isinstance(extent, int)
-        and (count - 1) * stride >= extent + before
-    ):
+    if known(count) and known(extent) and (count - 1) * stride >= extent + before:
         count -= 1
     return count
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, ceil_div
+from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.op import Examples, Primitive
 from alpenglow.ir.types import Array, TensorType
 
@@ -129,7 +129,7 @@ class WinogradProduct(Primitive):
         )
 
     def reference(self, v: Array, u: Array) -> Array:
-        assert isinstance(self.channels, int) and isinstance(self.outputs, int)
+        assert known(self.channels) and known(self.outputs)
         points, n, c, tiles, lanes = v.shape
         left = v.transpose(0, 1, 3, 2, 4).reshape(points, n * tiles, c * lanes)
         right = u.transpose(0, 2, 3, 1, 4).reshape(points, c * lanes, -1)
@@ -164,7 +164,7 @@ class WinogradOutput(Primitive):
         return TensorType(m.dtype, shape, self.outputs)
 
     def reference(self, m: Array) -> Array:
-        assert isinstance(self.height, int) and isinstance(self.width, int)
+        assert known(self.height) and known(self.width)
         th, tw = -(-self.height // BLOCK), -(-self.width // BLOCK)
         _, n, c, _, lanes = m.shape
         points = m.reshape(PATCH, PATCH, n, c, th, tw, lanes).astype(np.float64)

@@ -15,7 +15,7 @@ from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ir.types import DTYPES, FLOATS, SIGNED, UNSIGNED
+from alpenglow.ir.types import DTYPES, FLOATS, OPAQUE, SIGNED, UNSIGNED
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import (
     Add,
@@ -304,7 +304,11 @@ def _clips_exactly(op: Clip, x: Value) -> bool:
 
 def _holds(wide: str, narrow: str) -> bool:
     """Whether type `wide` holds every value of type `narrow`."""
-    if wide == narrow or narrow == "bool":
+    if wide == narrow:
+        return True
+    if {wide, narrow} & OPAQUE:
+        return False
+    if narrow == "bool":
         return True
     if wide == "bool" or narrow in FLOATS:
         return (narrow, wide) in {(h, w) for h in ("f16", "bf16") for w in ("f32", "f64")} | {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from alpenglow.ir.dims import Dim, ceil_div
+from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.rewrite import Rules
@@ -98,7 +98,7 @@ def panel_width(outputs: int, lanes: int, row: int) -> int:
     short for a high tile; but no more than leaves fewest padding channels.
     """
     blocks = ceil_div(outputs, lanes)
-    assert isinstance(blocks, int)
+    assert known(blocks)
     choices = (4, 2, 3, 1) if row <= 7 else (2, 3, 1)
     waste = {c: -blocks % c for c in choices}
     return min(choices, key=lambda c: (waste[c], choices.index(c))) * lanes
@@ -174,7 +174,7 @@ def _blocks(node: Node) -> Blocks | None:
         match v:
             case Value(Node(Unpack(channels), [Value() as x])):
                 lanes = x.type.shape[-1]
-                assert isinstance(lanes, int)
+                assert known(lanes)
                 return Blocks(lanes, channels)
     return None
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.rewrite import Rewritten, Rules
@@ -45,7 +45,7 @@ def known_shape(g: Graph, node: Node) -> Rewritten:
     match node:
         case Node(Shape(start=start, end=end), [Value() as x]):
             extents = x.type.shape[start:end]
-            known = all(isinstance(d, int) for d in extents)
+            known = all(known(d) for d in extents)
             return g.constant(np.array(extents, np.int64)) if known else None
         case Node(Size(), [Value() as x]) if x.type.static:
             return g.constant(np.array(x.type.size, np.int64))
@@ -189,7 +189,7 @@ def slice_concat(g: Graph, node: Node) -> Rewritten:
         case Node(Slice() as op, [Value(Node(Concat(axis=axis), parts))]):
             axis %= len(op.sizes)
             start, size = op.starts[axis], op.sizes[axis]
-            if not (isinstance(start, int) and isinstance(size, int) and size):
+            if not (known(start) and known(size) and size):
                 return None
             found = _part_at(parts, axis, start, start + (size - 1) * op.steps[axis])
             if found is not None:
@@ -309,7 +309,7 @@ def _part_at(
     for x in parts:
         assert x is not None
         extent = x.type.shape[axis]
-        if not isinstance(offset, int) or not isinstance(extent, int):
+        if not known(offset) or not known(extent):
             return None
         if offset <= min(start, last) and max(start, last) < offset + extent:
             return x, offset

@@ -14,7 +14,7 @@ import numpy as np
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ir.types import DTYPES
+from alpenglow.ir.types import DTYPES, INTS
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Clip
 from alpenglow.ops.movement import Concat, Pad, Reshape, Slice, Transpose
@@ -78,11 +78,18 @@ def _grid(node: Node) -> Grid | None:
     """Return the grid of a quantize or dequantize whose scale and zero point are single numbers."""
     x, scale, zero = node.inputs
     assert x is not None and scale is not None and zero is not None
+    if zero.type.dtype not in INTS or _precision(node) != "f32":
+        return None
     s, z = uniform(scale), uniform(zero)
     # Products with a scale this far from the ends of f32 round, but do not over- or underflow.
     if s is None or z is None or not 1e-30 < s < 1e30 or scale.type.dtype != "f32":
         return None
     return Grid(s, z, zero.type.dtype)
+
+
+def _precision(node: Node) -> str:
+    """Return the type that a quantize divides in, a dequantize multiplies in."""
+    return node.op.precision if isinstance(node.op, Quantize) else "f32"
 
 
 def _integers(v: Value | None, grid: Grid) -> Value | None:

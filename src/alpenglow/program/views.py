@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
+from typing import cast
 
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType
@@ -53,9 +54,9 @@ def view(op: Op, x: Region) -> Region | None:
             return Region(x.buffer, t, x.offset, strides)
         case Slice(starts, sizes, steps):
             t = x.type.with_shape(sizes)
-            first = [a for a in starts if isinstance(a, int)]
             if 0 in t.shape:
                 return Region(x.buffer, t, x.offset, row_major(t.extents))
+            first = cast("tuple[int, ...]", starts)  # numbers, or what passes for them
             offset = x.offset + sum(a * s for a, s in zip(first, x.strides, strict=True))
             strides = tuple(a * b for a, b in zip(x.strides, steps, strict=True))
             return Region(x.buffer, t, offset, strides)

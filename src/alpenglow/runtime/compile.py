@@ -24,11 +24,12 @@ from alpenglow.base.store import Store
 from alpenglow.compiler import Options, compile_graph, compile_open
 from alpenglow.frontends import load
 from alpenglow.ir.dims import Dim, Sym, bind
-from alpenglow.ir.graph import Graph
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.target import Target
 from alpenglow.ir.text import print_graph
 from alpenglow.runtime import archive
 from alpenglow.runtime.executor import Executable, Make, check_threads
+from alpenglow.runtime.staged import StagedExecutable
 
 Model = Graph | str | Path | bytes | onnx.ModelProto
 
@@ -58,18 +59,26 @@ def compile(
     chosen = target if isinstance(target, Target) else Target.parse(target)
     chosen_options = options or Options()
     store = Store(knobs.cache_folder())
-    if any(v.type.symbols() for v in graph.inputs.values()):
-        return Executable(
-            None,
-            threads,
-            graph=graph,
-            target=chosen,
-            make=_maker(graph, chosen, chosen_options, store),
-        )
+
+    def compile_any(g: Graph) -> Executable:
+        if any(v.type.symbols() for v in _values(g)):
+            make = _maker(g, chosen, chosen_options, store)
+            return Executable(None, threads, graph=g, target=chosen, make=make)
+        return Executable(compile_graph(g, chosen, chosen_options, store), threads)
+
+    if graph.rest is not None:
+        return StagedExecutable(graph.rest, compile_any, threads)
+    if any(v.type.symbols() for v in _values(graph)):
+        return compile_any(graph)
     if isinstance(model, str | Path) and store.folder is not None and _is_plain(chosen_options):
         return Executable(_kept(graph, chosen, chosen_options, store), threads)
     owned = not isinstance(model, Graph)
     return Executable(compile_graph(graph, chosen, chosen_options, store, owned=owned), threads)
+
+
+def _values(g: Graph) -> list[Value]:
+    """Return all values of a graph that have no contents."""
+    return [*g.inputs.values(), *(v for n in g.nodes for v in n.results)]
 
 
 def _maker(g: Graph, target: Target, options: Options, store: Store) -> Make:

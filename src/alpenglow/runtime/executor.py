@@ -113,10 +113,28 @@ class Executable:
             )
         archive.write(self.artifact, path)
 
-    def _bound(self, given: Mapping[str, Array]) -> tuple[Layout, Bound]:
-        """Return the layout that serves the shapes of these arrays; compile one if need be."""
+    def execute(
+        self, given: Mapping[str, Array], values: Mapping[str, int]
+    ) -> tuple[dict[str, Array], Layout]:
+        """Run on dense arrays of the right types, where the values of all symbols are known.
+
+        Returns the outputs by name, and the layout whose code ran.
+        """
+        layout, bound = self._ready or self._bound(values)
+        dense = {n: np.require(a, None, ("C", "A")) for n, a in given.items()}
+        made = {n: np.empty(shape, dtype) for n in layout.artifact.program.outputs
+                for dtype, shape in (bound.forms[n],)}  # fmt: skip
+        context = layout.take(bound)
+        try:
+            self._walk(layout, bound, context, dense, made)
+        finally:
+            layout.give_back(bound, context)
+        called = layout.artifact.program.names
+        return {called.get(name, name): array for name, array in made.items()}, layout
+
+    def _bound(self, values: Mapping[str, int]) -> tuple[Layout, Bound]:
+        """Return the layout that serves these extents; compile one if need be."""
         assert self._make is not None, "all extents are known"
-        values = self._values(given)
         for layout in self._layouts:
             if layout.serves(values):
                 return layout, layout.bound(values)
@@ -166,7 +184,7 @@ class Executable:
                 hint="save it and open it there, or compile with target='cpu' to run here",
             )
         given = self._feeds(feeds)
-        layout, bound = self._ready or self._bound(given)
+        layout, bound = self._ready or self._bound(self._values(given))
         results, direct = self._results(layout, bound, out or {}, given)
         context = layout.take(bound)
         try:
@@ -208,26 +226,19 @@ class Executable:
                 del c.memory.bytes[name]
 
     def _feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        given = self._named(feeds)
+        return {name: self._feed(name, given[name], t) for name, t in self.inputs.items()}
+
+    def _named(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the feeds; raise FeedError unless they are for the inputs, by name."""
         if feeds.keys() != self.inputs.keys():
             missing = ", ".join(sorted(self.inputs.keys() - feeds.keys())) or "nothing"
             extra = ", ".join(sorted(map(str, feeds.keys() - self.inputs.keys()))) or "nothing"
             raise FeedError(f"feeds lack {missing} and hold {extra} that is no input")
-        return {name: self._feed(name, feeds[name], t) for name, t in self.inputs.items()}
+        return feeds
 
     def _feed(self, name: str, value: Any, t: TensorType) -> Array:
-        dtype, shape = self._forms[name]
-        array = _as_array(name, value, t)
-        if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
-            raise FeedError(f"input '{name}' is {array.dtype}, expected {dtype} ({t})")
-        if shape is None:
-            if array.ndim != t.rank:
-                raise FeedError(f"input '{name}' has shape {array.shape}, expected {t}")
-        elif array.shape != shape:
-            raise FeedError(f"input '{name}' has shape {array.shape}, expected {shape}")
-        flags = array.flags
-        if array.dtype is dtype and flags.c_contiguous and flags.aligned:
-            return array
-        return np.require(array, dtype, ("C", "A"))
+        return fitting(name, value, t, *self._forms[name])
 
     def _results(
         self, layout: Layout, bound: Bound, out: Mapping[str, Array], given: Mapping[str, Array]
@@ -259,6 +270,27 @@ class Executable:
             if np.may_share_memory(direct[a], direct[b]):
                 raise FeedError(f"out['{a}'] and out['{b}'] are the same memory")
         return results, direct
+
+
+def fitting(
+    name: str, value: Any, t: TensorType, dtype: np.dtype[Any], shape: tuple[int, ...] | None
+) -> Array:
+    """Return what is given for an input as a dense array; raise FeedError if it does not fit.
+
+    `shape` is None where some extents are open.
+    """
+    array = _as_array(name, value, t)
+    if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
+        raise FeedError(f"input '{name}' is {array.dtype}, expected {dtype} ({t})")
+    if shape is None:
+        if array.ndim != t.rank:
+            raise FeedError(f"input '{name}' has shape {array.shape}, expected {t}")
+    elif array.shape != shape:
+        raise FeedError(f"input '{name}' has shape {array.shape}, expected {shape}")
+    flags = array.flags
+    if array.dtype is dtype and flags.c_contiguous and flags.aligned:
+        return array
+    return np.require(array, dtype, ("C", "A"))
 
 
 def _types(artifact: Artifact, names: Sequence[str]) -> dict[str, TensorType]:

@@ -18,6 +18,7 @@ from alpenglow.backends.cpu.spelling import (
     alignment,
     constant,
     memory,
+    natural,
     places,
     suffix,
     typed,
@@ -25,7 +26,7 @@ from alpenglow.backends.cpu.spelling import (
 )
 from alpenglow.backends.cpu.writer import Writer
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.ir.types import DTYPES, FLOATS
+from alpenglow.ir.types import FLOATS
 from alpenglow.kernel.expr import (
     Atomic,
     Barrier,
@@ -283,7 +284,7 @@ class _Body:
             value, after, before = self.guarded(e.mask, lambda: self.load(plain))
             zero = "zeroinitializer"
             return self.emit(f"phi {typed(e)} [{value}, %{after}], [{zero}, %{before}]")
-        size = DTYPES[e.dtype].itemsize
+        size = natural(e.dtype)
         kind = vector(memory(e.dtype), e.lanes)
         at = self.address(e.buffer, e.at, e.mask is None)
         if e.at.lanes == 1 and e.mask is None:
@@ -304,7 +305,7 @@ class _Body:
             self.put(s.buffer, s.at, s.value, s.mask)
 
     def put(self, buffer: Buffer, at: Expr, e: Expr, mask: Expr | None) -> str:
-        size = DTYPES[e.dtype].itemsize
+        size = natural(e.dtype)
         kind = vector(memory(e.dtype), e.lanes)
         value = self.value(e)
         if e.dtype == "bool":

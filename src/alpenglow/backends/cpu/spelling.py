@@ -7,7 +7,7 @@ import struct
 import ml_dtypes
 import numpy as np
 
-from alpenglow.ir.types import DTYPES, FLOATS
+from alpenglow.ir.types import COMPLEX, DTYPES, FLOATS, NARROW, OPAQUE
 from alpenglow.kernel.expr import Buffer, Const, Expr, signed
 
 SCALAR = {
@@ -17,6 +17,9 @@ SCALAR = {
     "bf16": "bfloat",
     "f32": "float",
     "f64": "double",
+    **dict.fromkeys(sorted(NARROW), "i8"),
+    "c64": "i64",
+    "c128": "i128",
 }
 EXTREMES = {
     "float": {"min": "llvm.minimum", "max": "llvm.maximum", "pow": "llvm.pow"},
@@ -48,7 +51,13 @@ def family(dtype: str) -> str:
 
 
 def alignment(b: Buffer) -> int:
-    return b.align or DTYPES[b.dtype].itemsize
+    return b.align or natural(b.dtype)
+
+
+def natural(dtype: str) -> int:
+    """Return the bytes that the address of an element is a multiple of."""
+    size = DTYPES[dtype].itemsize
+    return size // 2 if dtype in COMPLEX else size
 
 
 def memory(dtype: str) -> str:
@@ -65,7 +74,7 @@ def typed(e: Expr) -> str:
 
 def overload(dtype: str, lanes: int) -> str:
     """Return how names of overloaded intrinsics spell a type."""
-    name = "i1" if dtype == "bool" else dtype.replace("u", "i")
+    name = dtype if dtype in FLOATS else SCALAR[dtype]
     return name if lanes == 1 else f"v{lanes}{name}"
 
 
@@ -97,5 +106,7 @@ def _number(value: float, dtype: str) -> str:
     if dtype in FLOATS:
         rounded = float(np.float32(value)) if dtype == "f32" else float(value)
         return f"0x{struct.unpack('>Q', struct.pack('>d', rounded))[0]:016X}"
+    if dtype in OPAQUE:
+        return str(int.from_bytes(np.asarray(value, DTYPES[dtype]).tobytes(), "little"))
     half = 1 << (DTYPES[dtype].itemsize * 8 - 1)
     return str((int(value) + half) % (2 * half) - half)

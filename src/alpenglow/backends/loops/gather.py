@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Loops, Sink, Source, pull, push
+from alpenglow.ir.dims import known
 from alpenglow.kernel.expr import Expr
 from alpenglow.ops.gather import (
     Gather,
@@ -116,7 +117,7 @@ def combine(k: Loops, reduction: str, out: Sink, at: list[Coord], value: Expr) -
 @pull(OneHot)
 def one_hot(k: Loops, op: OneHot, ins: list[Source | None], at: list[Coord]) -> Expr:
     indices, values = ins
-    assert indices is not None and values is not None and isinstance(op.depth, int)
+    assert indices is not None and values is not None and known(op.depth)
     axis = op.axis % len(at)
     index = indices([*at[:axis], *at[axis + 1 :]])
     dtype = index.dtype

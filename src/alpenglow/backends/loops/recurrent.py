@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import HALVES, Loops, Sink, Source, push
-from alpenglow.kernel.expr import Buffer, Const, Expr, Load
+from alpenglow.kernel.expr import Buffer, Const, Expr, Load, Splat
 from alpenglow.ops.recurrent import Activation, Gru, Lstm, Rnn, activate
 
 ROWS = 8
@@ -66,7 +66,9 @@ class Layer:
         return self.read(sums, u + which * self.units)
 
     def write(self, state: Buffer, u: Coord, value: Expr) -> None:
-        self.k.b.store(state, u.base, value, self.k.mask_for(u.lanes))
+        # An operand that is stretched over the units is one element for all of them.
+        wide = value if value.lanes == u.lanes else Splat(value, u.lanes)
+        self.k.b.store(state, u.base, wide, self.k.mask_for(u.lanes))
 
     def begin(self, sums: Buffer, b: Coord, t: Coord, gates: int) -> None:
         """Set the sums of the first gates to their part of xw."""

@@ -9,12 +9,13 @@ import math
 
 import numpy as np
 
-from alpenglow.ir.types import DTYPES, FLOATS, UNSIGNED
+from alpenglow.ir.types import DTYPES, FLOATS, NARROW, UNSIGNED
 from alpenglow.kernel.expr import Const, signed
 
 TYPES = {
     "bool": "bool", "i8": "char", "i16": "short", "i32": "int", "i64": "long", "u8": "uchar",
     "u16": "ushort", "u32": "uint", "u64": "ulong", "f16": "half", "f32": "float", "f64": "double",
+    **dict.fromkeys(sorted(NARROW), "uchar"), "c64": "ulong",
 }  # fmt: skip
 LANES = (1, 2, 4, 8, 16)
 
@@ -71,6 +72,8 @@ def literal(c: Const) -> str:
         return "true" if c.value else "false"
     if c.dtype in FLOATS:
         return _float(float(c.value), c.dtype)
+    if c.dtype in NARROW:
+        return f"(uchar){np.asarray(c.value, DTYPES[c.dtype]).view(np.uint8)}"
     value = int(c.value)
     if value == -(1 << 8 * DTYPES[c.dtype].itemsize - 1) and signed(c.dtype):
         return {"i32": "INT_MIN", "i64": "LONG_MIN"}.get(c.dtype, f"({TYPES[c.dtype]}){value}")

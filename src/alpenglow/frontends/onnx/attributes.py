@@ -13,24 +13,41 @@ import onnx
 from onnx import numpy_helper
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.ir.dims import Dim, symbol
-from alpenglow.ir.types import NAMES, Array, TensorType
+from alpenglow.ir.dims import Dim, known, symbol
+from alpenglow.ir.types import NAMES, Array, TensorType, width
 
-_ELEMENTS: dict[int, str] = {
-    onnx.TensorProto.BOOL: "bool",
-    onnx.TensorProto.INT8: "i8",
-    onnx.TensorProto.INT16: "i16",
-    onnx.TensorProto.INT32: "i32",
-    onnx.TensorProto.INT64: "i64",
-    onnx.TensorProto.UINT8: "u8",
-    onnx.TensorProto.UINT16: "u16",
-    onnx.TensorProto.UINT32: "u32",
-    onnx.TensorProto.UINT64: "u64",
-    onnx.TensorProto.FLOAT16: "f16",
-    onnx.TensorProto.BFLOAT16: "bf16",
-    onnx.TensorProto.FLOAT: "f32",
-    onnx.TensorProto.DOUBLE: "f64",
+_NAMES = {
+    "BOOL": "bool",
+    "INT8": "i8",
+    "INT16": "i16",
+    "INT32": "i32",
+    "INT64": "i64",
+    "UINT8": "u8",
+    "UINT16": "u16",
+    "UINT32": "u32",
+    "UINT64": "u64",
+    "FLOAT16": "f16",
+    "BFLOAT16": "bf16",
+    "FLOAT": "f32",
+    "DOUBLE": "f64",
+    "FLOAT8E4M3FN": "f8e4m3fn",
+    "FLOAT8E4M3FNUZ": "f8e4m3fnuz",
+    "FLOAT8E5M2": "f8e5m2",
+    "FLOAT8E5M2FNUZ": "f8e5m2fnuz",
+    "FLOAT8E8M0": "f8e8m0",
+    "FLOAT6E2M3": "f6e2m3",
+    "FLOAT6E3M2": "f6e3m2",
+    "FLOAT4E2M1": "f4e2m1",
+    "INT4": "i4",
+    "UINT4": "u4",
+    "INT2": "i2",
+    "UINT2": "u2",
+    "COMPLEX64": "c64",
+    "COMPLEX128": "c128",
 }
+# The newest of these are not in every version of the onnx package.
+_ELEMENTS = {code: _NAMES[name] for name, code in onnx.TensorProto.DataType.items()
+             if name in _NAMES}  # fmt: skip
 
 MOST_ELEMENTS = 1 << 40
 """A tensor of more elements than this is a mistake in the file."""
@@ -58,7 +75,7 @@ def check_size(what: str, t: TensorType) -> None:
     Open extents count as 1, and so do empty ones, for NumPy takes no array that is only saved
     from being too large by an axis of extent 0.
     """
-    extents = [d for d in t.shape if isinstance(d, int)]
+    extents = [d for d in t.shape if known(d)]
     if min(extents, default=0) < 0:
         raise ModelError(f"{what} is {t}, with a negative extent")
     if math.prod(max(d, 1) for d in extents) * t.numpy.itemsize > MOST_BYTES:
@@ -113,9 +130,25 @@ def attribute_value(a: onnx.AttributeProto, folder: Path | None) -> Any:
         case onnx.AttributeProto.STRINGS:
             return tuple(s.decode("utf-8", "replace") for s in a.strings)
         case onnx.AttributeProto.TENSOR:
-            return tensor_array(a.t, folder)
+            strings = a.t.data_type == onnx.TensorProto.STRING
+            return string_tensor(a.t) if strings else tensor_array(a.t, folder)
+        case onnx.AttributeProto.TYPE_PROTO:
+            return a.tp
     kind = onnx.AttributeProto.AttributeType.Name(a.type)
     raise UnsupportedError(f"attribute '{a.name}' is a {kind}, which is not supported")
+
+
+def string_tensor(tensor: onnx.TensorProto) -> Array:
+    """Return the contents of a tensor of strings, as an array of str."""
+    size = math.prod(tensor.dims)
+    if any(d < 0 for d in tensor.dims) or size != len(tensor.string_data):
+        raise ModelError(
+            f"tensor '{tensor.name}' has {len(tensor.string_data)} strings for the shape "
+            f"{list(tensor.dims)}"
+        )
+    array = np.empty(size, object)
+    array[:] = [s.decode("utf-8", "replace") for s in tensor.string_data]
+    return array.reshape(tuple(tensor.dims))
 
 
 def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> Array:
@@ -138,8 +171,9 @@ def _external(tensor: onnx.TensorProto, what: str, t: TensorType, folder: Path |
     given = {e.key: e.value for e in tensor.external_data}
     if folder is None:
         raise ModelError(f"{what} is stored outside the model, which was not given as a file")
+    stored = -(-t.size * width(t.dtype) // 8)
     try:
-        offset, length = int(given.get("offset", 0)), int(given.get("length", t.nbytes))
+        offset, length = int(given.get("offset", 0)), int(given.get("length", stored))
     except ValueError as error:
         raise ModelError(f"{what}: external data has offset or length {given}") from error
     location = given.get("location", "")
@@ -152,14 +186,30 @@ def _external(tensor: onnx.TensorProto, what: str, t: TensorType, folder: Path |
         raise ModelError(f"{what}: external data '{location}' is outside the model's folder")
     if not there:
         raise ModelError(f"{what}: external data file '{location}' is missing")
-    if length != t.nbytes or offset < 0 or offset + length > path.stat().st_size:
+    if length != stored or offset < 0 or offset + length > path.stat().st_size:
         raise ModelError(
-            f"{what} needs {t.nbytes} bytes; '{location}' has {path.stat().st_size}, "
+            f"{what} needs {stored} bytes; '{location}' has {path.stat().st_size}, "
             f"and {length} from {offset} on were named"
         )
     if t.size == 0:
         return np.zeros(t.extents, t.numpy)
+    if width(t.dtype) < 8:
+        return unpacked(np.memmap(path, np.uint8, "r", offset, (stored,)), t)
     return np.memmap(path, t.numpy, "r", offset, t.extents)
+
+
+def unpacked(packed: Array, t: TensorType) -> Array:
+    """Return elements of less than a byte that follow each other, lowest bits first."""
+    bits = width(t.dtype)
+    each = 8 // bits
+    if 8 % bits:
+        parts = np.unpackbits(packed, count=t.size * bits, bitorder="little").reshape(-1, bits)
+        codes = np.packbits(parts, axis=1, bitorder="little").reshape(-1)
+    else:
+        codes = np.empty(each * packed.size, np.uint8)
+        for i in range(each):
+            codes[i::each] = packed >> np.uint8(bits * i) & np.uint8((1 << bits) - 1)
+    return codes[: t.size].view(t.numpy).reshape(t.extents)
 
 
 def tensor_type(info: onnx.ValueInfoProto) -> TensorType:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.ir.dims import Sym, names
+from alpenglow.ir.dims import Sym, known, names
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Primitive
 from alpenglow.ir.types import Array
@@ -73,8 +73,8 @@ def of_constant(v: Value) -> Array | None:
 def _decide(x: Any, y: Any) -> int:
     """Return the sign of x - y; extents are taken to be positive."""
     difference = x - y
-    if not isinstance(difference, Sym):
-        return int(np.sign(difference))
+    if known(difference):
+        return (difference > 0) - (difference < 0)
     coefficients = [c for m, c in difference.terms if m]
     constant = sum(c for m, c in difference.terms if not m)
     if names(difference) and all(c > 0 for c in coefficients) and constant >= 0:

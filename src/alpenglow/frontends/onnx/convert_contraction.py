@@ -6,6 +6,7 @@ import string
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.arithmetic import Add, Mul
@@ -76,7 +77,7 @@ def fitted(
     wants = wanted or (None,) * len(strides)
     given = zip(extents, kernel, wants, strides, dilations, extra, strict=True)
     for d, k, want, stride, dilation, q in given:
-        if not isinstance(d, int) or not isinstance(k, int):
+        if not known(d) or not known(k):
             raise UnsupportedError(f"ConvTranspose: the output shape is open, as is extent {d}")
         full = (d - 1) * stride + (k - 1) * dilation + 1 + q
         total = full - (d * stride if want is None else want)

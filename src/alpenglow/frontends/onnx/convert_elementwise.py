@@ -8,12 +8,13 @@ from functools import reduce
 import numpy as np
 import onnx
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.attributes import element_type
 from alpenglow.frontends.onnx.table import Made, Site, on, same, scalar, stretch
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import FLOATS
+from alpenglow.ir.types import FLOATS, NARROW_FLOATS
+from alpenglow.kernel.narrow import ROUNDINGS
 from alpenglow.ops import activation, arithmetic, comparison, logic, select, transcendental
 from alpenglow.ops.movement import Broadcast, Reshape
 from alpenglow.ops.select import Cast
@@ -77,7 +78,6 @@ same("BitwiseXor", logic.BitXor())
 same("BitwiseNot", logic.BitNot())
 same("Not", logic.BitNot())
 same("Where", select.Where())
-same("IsNaN", comparison.IsNaN())
 same("Neg", arithmetic.Neg())
 same("Abs", arithmetic.Abs())
 same("Sign", arithmetic.Sign())
@@ -242,7 +242,18 @@ def bit_shift(s: Site) -> Made:
 @on("IsInf")
 def is_inf(s: Site) -> Made:
     negative, positive = s.attribute("detect_negative", 1), s.attribute("detect_positive", 1)
-    return s.g(comparison.IsInf(bool(negative), bool(positive)), s.input(0))
+    return s.g(comparison.IsInf(bool(negative), bool(positive)), wide(s))
+
+
+@on("IsNaN")
+def is_nan(s: Site) -> Made:
+    return s.g(comparison.IsNaN(), wide(s))
+
+
+def wide(s: Site) -> Value:
+    """Return the first operand, as f32 if its floats have a byte or less."""
+    x = s.input(0)
+    return cast(s, x, "f32") if x.type.dtype in NARROW_FLOATS else x
 
 
 @on("Clip")
@@ -275,7 +286,7 @@ def bound(v: Value | None, default: float) -> float:
     return number
 
 
-# ── types, and what is nothing at inference ──
+# ── types ──
 
 
 @on("Cast")
@@ -288,35 +299,37 @@ def cast_by_name(s: Site) -> Made:
 
 @on("Cast", since=6)
 def cast_by_code(s: Site) -> Made:
-    return cast(s, s.input(0), element_type(s.needed("to"), "Cast: to"))
+    return rounded(s, element_type(s.needed("to"), "Cast: to"))
 
 
 @on("CastLike")
 def cast_like(s: Site) -> Made:
-    return cast(s, s.input(0), s.input(1).type.dtype)
+    return rounded(s, s.input(1).type.dtype)
+
+
+def rounded(s: Site, dtype: str) -> Value:
+    """Return the first operand with elements of type `dtype`, rounded as the attributes say."""
+    saturate, rounding = s.attribute("saturate", 1), s.attribute("round_mode", "up")
+    if rounding not in ROUNDINGS:
+        known = ", ".join(ROUNDINGS)
+        raise ModelError(f"{s.op_type}: round_mode is '{rounding}', expected one of {known}")
+    if dtype == s.input(0).type.dtype:
+        return s.input(0)
+    # Attributes that say nothing are left at their defaults.
+    saturate = bool(saturate) or dtype not in NARROW_FLOATS
+    op = Cast(dtype, saturate, rounding if dtype == "f8e8m0" else "up")
+    return s.g(op, s.input(0))
+
+
+@on("BitCast", since=26)
+def bit_cast(s: Site) -> Made:
+    x, dtype = s.input(0), element_type(s.needed("to"), "BitCast: to")
+    return x if x.type.dtype == dtype else s.g(select.BitCast(dtype), x)
 
 
 def cast(s: Site, x: Value, dtype: str) -> Value:
     """Return x with elements of type `dtype`; x itself if it has them."""
     return x if x.type.dtype == dtype else s.g(Cast(dtype), x)
-
-
-@on("Dropout")
-def dropout(s: Site) -> Made:
-    return dropped(s, s.input(0).type.dtype)
-
-
-@on("Dropout", since=10)
-def dropout_with_mask(s: Site) -> Made:
-    return dropped(s, "bool")
-
-
-@on("Dropout", since=12)
-def dropout_of_training(s: Site) -> Made:
-    training = s.optional(2) is not None and s.constant(2).any()
-    if training and (s.optional(1) is None or s.constant(1).any()):
-        raise UnsupportedError("Dropout: training_mode is true; only inference is supported")
-    return dropped(s, "bool")
 
 
 def dropped(s: Site, mask: str) -> Made:

@@ -9,11 +9,13 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.attributes import element_type
 from alpenglow.frontends.onnx.table import Made, Site, on, stretch
-from alpenglow.ir.dims import Dim, ceil_div
+from alpenglow.ir.dims import Dim, ceil_div, known
+from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.arithmetic import Add, Ceil, Div, Maximum, Mul, Sub
 from alpenglow.ops.generate import Eye, Range, Shape, Size
 from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.select import Cast
 
 FORMS = {"value_float": np.float32, "value_floats": np.float32,
          "value_int": np.int64, "value_ints": np.int64}  # fmt: skip
@@ -24,6 +26,8 @@ def constant(s: Site) -> Made:
     if len(s.attributes) != 1:
         raise ModelError(f"Constant: {len(s.attributes)} attributes given, expected one")
     ((form, value),) = s.attributes.items()
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        raise UnsupportedError("Constant: strings are not supported in a graph")
     if form == "value":
         return s.g.constant(value)
     if form in FORMS:
@@ -36,7 +40,7 @@ def constant(s: Site) -> Made:
 @on("ConstantOfShape")
 def constant_of_shape(s: Site) -> Made:
     shape = s.dims(0)
-    if any(isinstance(d, int) and d < 0 for d in shape):
+    if any(known(d) and d < 0 for d in shape):
         raise ModelError(f"ConstantOfShape: the shape is {shape}")
     value = s.attribute("value", np.zeros(1, np.float32))
     if value.size != 1:
@@ -50,12 +54,32 @@ def number_range(s: Site) -> Made:
     if len(types) != 1:
         raise ModelError(f"Range: operands have types {', '.join(sorted(types))}, expected one")
     dtype = types.pop()
-    if dtype in FLOATS:
-        start, limit, step = (number(s, i) for i in range(3))
-        if step == 0:
-            raise ModelError("Range: delta is 0")
-        return s.g(Range(max(math.ceil((limit - start) / step), 0), start, step, dtype))
-    return integer_range(s, dtype)
+    if dtype not in FLOATS:
+        return integer_range(s, dtype)
+    if any(v.array is None for v in s.required()):
+        return measured_range(s, dtype)
+    start, limit, step = (number(s, i) for i in range(3))
+    if step == 0:
+        raise ModelError("Range: delta is 0")
+    return s.g(Range(max(math.ceil((limit - start) / step), 0), start, step, dtype))
+
+
+def measured_range(s: Site, dtype: str) -> Made:
+    """Return a range of floats that depends on data; only its length must be known."""
+    start, limit, step = (scalar_operand(s, i) for i in range(3))
+    first, last, delta = (s.g(Cast("f64"), v) for v in (start, limit, step))
+    reach = s.g(Ceil(), s.g(Div(), s.g(Sub(), last, first), delta))
+    (count,) = s.measured(s.g(Maximum(), s.g(Cast("i64"), reach), s.g.constant(0)))
+    wide = dtype if dtype == "f64" else "f32"
+    steps = s.g(Range(count, dtype=wide))
+    begin, each = (stretch(s.g, s.g(Cast(wide), v), steps.type.shape) for v in (start, step))
+    return s.g(Cast(dtype), s.g(Add(), s.g(Mul(), steps, each), begin))
+
+
+def scalar_operand(s: Site, i: int) -> Value:
+    """Return operand i, which has one element, as a scalar."""
+    v = s.input(i)
+    return s.g(Reshape(()), v) if v.type.rank else v
 
 
 def integer_range(s: Site, dtype: str) -> Made:
@@ -65,13 +89,12 @@ def integer_range(s: Site, dtype: str) -> Made:
         raise ModelError("Range: delta is 0")
     reach = last - first if delta > 0 else first - last
     count: Dim = reach if abs(delta) == 1 else ceil_div(reach, abs(delta))
-    if isinstance(count, int):
+    if known(count):
         count = max(count, 0)
-    if isinstance(first, int):
+    if known(first):
         return s.g(Range(count, first, delta, dtype))
     steps = s.g(Range(count, 0, delta, dtype))
-    begin = s.g(Reshape(()), s.input(0)) if s.input(0).type.rank else s.input(0)
-    return s.g(Add(), steps, stretch(s.g, begin, steps.type.shape))
+    return s.g(Add(), steps, stretch(s.g, scalar_operand(s, 0), steps.type.shape))
 
 
 def number(s: Site, i: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, stretch
-from alpenglow.ir.dims import Dim, product
+from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, Trilu
 from alpenglow.ops.order import ReverseSequence
@@ -36,7 +36,7 @@ def reshaped(s: Site, wanted: tuple[Dim, ...]) -> Value:
     if -1 in shape:
         rest = product([d for d in shape if d != -1])
         total = product(x.type.shape)
-        if rest == 0 or (isinstance(rest, int) and isinstance(total, int) and total % rest):
+        if rest == 0 or (known(rest) and known(total) and total % rest):
             raise ModelError(f"Reshape: {x.type} does not fill shape {wanted}")
         shape[shape.index(-1)] = total // rest
     return s.g(Reshape(tuple(shape)), x)
@@ -71,7 +71,7 @@ def squeezed(s: Site, axes: tuple[int, ...] | None) -> Value:
     else:
         gone = set(normal_axes(s, axes, len(shape)))
     for i in gone:
-        if isinstance(shape[i], int) and shape[i] != 1:
+        if known(shape[i]) and shape[i] != 1:
             raise ModelError(f"Squeeze: axis {i} of {x.type} has not extent 1")
     return s.g(Reshape(tuple(d for i, d in enumerate(shape) if i not in gone)), x)
 
@@ -134,7 +134,7 @@ def tiled(s: Site, x: Value, repeats: tuple[Dim, ...]) -> Value:
     """Return x repeated along each axis: an axis of copies before it, stretched and merged."""
     if len(repeats) != x.type.rank:
         raise ModelError(f"Tile: {len(repeats)} repeats given for {x.type}")
-    if any(isinstance(n, int) and n < 0 for n in repeats):
+    if any(known(n) and n < 0 for n in repeats):
         raise ModelError(f"Tile: repeats {repeats} are negative")
     narrow: list[Dim] = []
     wide: list[Dim] = []
@@ -199,7 +199,7 @@ def center_crop_pad(s: Site) -> Made:
     before, after = [0] * rank, [0] * rank
     for axis, size in zip(axes, wanted, strict=True):
         extent = x.type.shape[axis]
-        if not isinstance(extent, int):
+        if not known(extent):
             raise UnsupportedError(f"CenterCropPad: extent {extent} of axis {axis} is open")
         more = size - extent
         before[axis] = more // 2 if more > 0 else -(-more // 2)
@@ -211,7 +211,7 @@ def center_crop_pad(s: Site) -> Made:
 def depth_to_space(s: Site) -> Made:
     x, b = s.input(0), block_size(s)
     n, c, h, w = x.type.shape
-    if isinstance(c, int) and c % (b * b):
+    if known(c) and c % (b * b):
         raise ModelError(f"DepthToSpace: {c} channels do not fill blocks of {b}x{b}")
     rest = c // (b * b)
     mode = s.attribute("mode", "DCR")
@@ -228,7 +228,7 @@ def depth_to_space(s: Site) -> Made:
 def space_to_depth(s: Site) -> Made:
     x, b = s.input(0), block_size(s)
     n, c, h, w = x.type.shape
-    if any(isinstance(d, int) and d % b for d in (h, w)):
+    if any(known(d) and d % b for d in (h, w)):
         raise ModelError(f"SpaceToDepth: {x.type} does not divide into blocks of {b}x{b}")
     split = s.g(Reshape((n, c, h // b, b, w // b, b)), x)
     orders = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}

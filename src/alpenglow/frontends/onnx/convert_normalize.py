@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert_reduction import axis_of
 from alpenglow.frontends.onnx.table import Made, Site, on, stretch
 from alpenglow.ir.dims import Dim, product
@@ -13,7 +13,6 @@ from alpenglow.ir.op import Op
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.movement import Broadcast, Reshape
 from alpenglow.ops.normalize import (
-    BatchNorm,
     GroupNorm,
     InstanceNorm,
     LayerMoments,
@@ -82,15 +81,6 @@ def rms_normalization(s: Site) -> Made:
     return s.g(op, x, stretch(s.g, scale, x.type.shape[axis:]))
 
 
-@on("BatchNormalization")
-def batch_normalization(s: Site) -> Made:
-    if s.attribute("training_mode", 0) or any(s.outputs[1:]):
-        raise UnsupportedError("BatchNormalization: training mode is not supported")
-    if not s.attribute("spatial", 1):
-        raise UnsupportedError("BatchNormalization: spatial=0 is not supported")
-    return s.g(BatchNorm(s.attribute("epsilon", 1e-5)), *(s.input(i) for i in range(5)))
-
-
 @on("InstanceNormalization")
 def instance_normalization(s: Site) -> Made:
     op = InstanceNorm(s.attribute("epsilon", 1e-5))
@@ -117,7 +107,7 @@ def group_normalization(s: Site) -> Made:
     return s.g(op, s.input(0), s.input(1), s.input(2))
 
 
-@on("MeanVarianceNormalization")
+@on("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(s: Site) -> Made:
     axes = {axis_of(s, a) for a in s.attribute("axes", (0, 2, 3))}
     return s.g(MeanVarianceNorm(tuple(sorted(axes))), s.input(0))

@@ -13,7 +13,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.table import Made, Site, on, stretch
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul
@@ -50,7 +50,7 @@ class Pass:
 Apply = Callable[[Pass, Value | None], tuple[Value, ...]]
 
 
-@on("LSTM", since=7)
+@on("LSTM")
 def lstm(s: Site) -> Made:
     clip, couple = s.attribute("clip", 0.0), bool(s.attribute("input_forget", 0))
 
@@ -61,7 +61,7 @@ def lstm(s: Site) -> Made:
     return layer(s, 4, ("sigmoid", "tanh", "tanh"), (5, 6), lstm_extra, apply)
 
 
-@on("GRU", since=7)
+@on("GRU")
 def gru(s: Site) -> Made:
     clip = s.attribute("clip", 0.0)
 
@@ -72,7 +72,7 @@ def gru(s: Site) -> Made:
     return layer(s, 3, ("sigmoid", "tanh"), (5,), gru_extra, apply)
 
 
-@on("RNN", since=7)
+@on("RNN")
 def rnn(s: Site) -> Made:
     clip = s.attribute("clip", 0.0)
 
@@ -139,7 +139,7 @@ def hidden_size(s: Site, gates: int) -> int:
         raise ModelError(f"{s.op_type}: X, W, R are {x}, {w}, {r}; expected rank 3 each")
     units = r.shape[2]
     named = s.attribute("hidden_size", units)
-    if not isinstance(units, int) or named != units or w.shape[1:] != (gates * units, x.shape[2]):
+    if not known(units) or named != units or w.shape[1:] != (gates * units, x.shape[2]):
         raise ModelError(f"{s.op_type}: W {w} and R {r} do not fit X {x} with hidden_size {named}")
     return units
 

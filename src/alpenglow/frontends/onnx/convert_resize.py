@@ -10,9 +10,14 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.convert_movement import normal_axes
 from alpenglow.frontends.onnx.table import Made, Site, on
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.resize import Resize
+
+
+@on("Upsample")
+def upsample_images(s: Site) -> Made:
+    return asymmetric(s, (1.0, 1.0, s.needed("height_scale"), s.needed("width_scale")))
 
 
 @on("Upsample", since=7)
@@ -102,7 +107,7 @@ def same_ratio(
     ratios = []
     for axis in axes:
         d, size = shape[axis], sizes[axis]
-        if not isinstance(d, int) or not isinstance(size, int) or d == 0:
+        if not known(d) or not known(size) or d == 0:
             raise UnsupportedError(
                 f"Resize: keep_aspect_ratio_policy {policy} needs numbers, not {d} to {size}",
                 hint="give the input shapes: shapes={'NAME': (…)}, --shapes NAME=1x3x…",
@@ -112,7 +117,7 @@ def same_ratio(
     kept = list(sizes)
     for axis in axes:
         extent = shape[axis]
-        assert isinstance(extent, int)
+        assert known(extent)
         kept[axis] = int(np.floor(scale * extent + 0.5))
     return Target(tuple(kept), spread(axes, (scale,) * len(axes), len(shape), 1.0))
 
@@ -124,7 +129,7 @@ def scaled(s: Site, shape: tuple[Dim, ...], scales: tuple[float, ...]) -> tuple[
         raise ModelError(f"{s.op_type}: scales {scales} are not positive")
     sizes: list[Dim] = []
     for d, f in zip(shape, scales, strict=True):
-        if isinstance(d, int):
+        if known(d):
             # In single precision, as ONNX computes it: 10 times 0.7 is 7.
             sizes.append(int(np.floor(np.float32(d) * np.float32(f))))
             continue
@@ -143,7 +148,7 @@ def cropped(
         d, share = shape[axis], roi[len(axes) + i] - roi[i]
         if share == 1.0:
             continue
-        if not isinstance(d, int):
+        if not known(d):
             raise UnsupportedError(f"Resize: a region of the open extent {d} cannot be scaled")
         sizes[axis] = int(np.floor(d * share * scales[axis]))
     return tuple(sizes)

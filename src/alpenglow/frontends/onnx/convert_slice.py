@@ -10,7 +10,7 @@ from __future__ import annotations
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert_movement import normal_axes
 from alpenglow.frontends.onnx.table import Made, Site, on
-from alpenglow.ir.dims import Dim, Sym, ceil_div
+from alpenglow.ir.dims import Dim, Sym, ceil_div, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.movement import Slice
 
@@ -68,30 +68,31 @@ def limits(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
         first = offset(start, extent, -1, extent - 1)
         last = offset(end, extent, -1, extent - 1)
         size = ceil_div(first - last, -step)
-    if isinstance(size, int) and size <= 0:
+    if known(size) and size <= 0:
         return 0, 0
     return first, size
 
 
 def offset(at: Dim, extent: Dim, low: Dim, high: Dim) -> Dim:
     """Return `at` counted from the front and limited to [low, high], as far as can be told."""
-    if isinstance(at, int) and at >= FAR:
+    if known(at) and at >= FAR:
         return high
-    if isinstance(at, int) and at <= -FAR:
+    if known(at) and at <= -FAR:
         return low
     found = at + extent if negative(at) else at
-    if isinstance(found, int) and isinstance(low, int) and found < low:
+    if known(found) and known(low) and found < low:
         return low
-    if isinstance(found, int) and isinstance(high, int) and found > high:
+    if known(found) and known(high) and found > high:
         return high
     return found
 
 
 def negative(at: Dim) -> bool:
     """Whether an offset counts from the end; extents are positive, so -N does."""
-    if isinstance(at, Sym):
-        return all(c <= 0 for _, c in at.terms)
-    return at < 0
+    if known(at):
+        return at < 0
+    assert isinstance(at, Sym), f"{at} is neither known nor open"
+    return all(c <= 0 for _, c in at.terms)
 
 
 @on("Split")
@@ -119,7 +120,7 @@ def parts(s: Site, sizes: tuple[Dim, ...] | None) -> list[Value]:
         shape = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
         found.append(s.g(Slice(starts, shape, (1,) * x.type.rank), x))
         total = total + size
-    if isinstance(total, int) and isinstance(extent, int) and total != extent:
+    if known(total) and known(extent) and total != extent:
         raise ModelError(f"Split: sizes {sizes} do not add up to {extent}, axis {axis} of {x.type}")
     if len(sizes) != len(s.outputs):
         raise ModelError(f"Split: {len(sizes)} parts for {len(s.outputs)} outputs")
@@ -130,9 +131,9 @@ def equal_sizes(s: Site, extent: Dim, count: int) -> tuple[Dim, ...]:
     """Return the extents of `count` parts; only since opset 18 may the last be smaller."""
     if count < 1:
         raise ModelError(f"Split: cannot make {count} parts")
-    if isinstance(extent, int) and extent % count and s.opset < 18:
+    if known(extent) and extent % count and s.opset < 18:
         raise ModelError(f"Split: {extent} elements do not divide into {count} equal parts")
-    if not isinstance(extent, int):
+    if not known(extent):
         return (extent // count,) * count
     size = ceil_div(extent, count)
     return (*[size] * (count - 1), extent - size * (count - 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, stretch
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Reshape
@@ -127,7 +127,7 @@ def padding(
         raise ModelError(f"{s.op_type}: auto_pad '{mode}' is not defined")
     before, after = [], []
     for d, k, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
-        if not isinstance(d, int) or not isinstance(k, int):
+        if not known(d) or not known(k):
             raise UnsupportedError(f"{s.op_type}: auto_pad {mode} needs a known extent, not {d}")
         total = max((-(-d // stride) - 1) * stride + (k - 1) * dilation + 1 - d, 0)
         small, large = total // 2, total - total // 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx import importer
+from alpenglow.frontends.onnx import model as onnx_model
 from alpenglow.ir.graph import Graph
 
 FIRST_BYTE = b"\x08"
@@ -28,9 +28,9 @@ class OnnxFrontEnd:
         return isinstance(model, onnx.ModelProto)
 
     def load(
-        self, model: importer.Model, shapes: Mapping[str, Sequence[int]] | None = None
+        self, model: onnx_model.Model, shapes: Mapping[str, Sequence[int]] | None = None
     ) -> Graph:
-        return importer.load(model, shapes)
+        return onnx_model.load(model, shapes)
 
 
 def _head(path: Path) -> bytes:

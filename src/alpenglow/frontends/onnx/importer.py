@@ -1,14 +1,18 @@
-"""From an ONNX model to a Graph: nodes in order, each through its entry in the table.
+"""From an ONNX model to graphs: nodes in order, each through its entry in the table.
 
 Everything that a model can get wrong is found here and reported by file and node; operators that
 are not known are reported all at once.  Small integer computations (shapes) are carried along and
 folded (`contents`), so that what is left open is exactly what the model leaves open.
+
+A model whose graph depends on data is imported in parts (`frontends.staged`): a node that needs
+elements which are not known yet, or that no graph can hold, is left for later with all that reads
+it, and what can be imported is the next part.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,100 +25,141 @@ from alpenglow.frontends.onnx.attributes import (
     attribute_value,
     check_form,
     check_size,
-    identifier,
-    tensor_array,
-    tensor_type,
 )
-from alpenglow.frontends.onnx.reader import read
-from alpenglow.frontends.onnx.table import Made, Site
+from alpenglow.frontends.onnx.functions import OPSET, opset_of
+from alpenglow.frontends.onnx.hosted import HostSite, find_hosted, makes_host_value
+from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, reads
+from alpenglow.frontends.onnx.table import Made, Needed, Site
+from alpenglow.frontends.staged import Given
 from alpenglow.ir.dims import Sym
-from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.types import Array, TensorType
-
-Model = str | Path | bytes | onnx.ModelProto
 
 NONSENSE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """What Python raises in converters and type rules when attributes or operands make no sense.
 
 No AssertionError: an assertion that a model can break is a check that is missing."""
 
-
-def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
-    """Read an ONNX model and return its graph.
-
-    `shapes` binds open extents of inputs by input name.  Raises ModelError if the file is damaged
-    or breaks the rules of ONNX, UnsupportedError if it uses what is not there.
-    """
-    proto, file, folder = read(model)
-    try:
-        return Importer(proto, folder).graph(dict(shapes or {}))
-    except AlpenglowError as error:
-        raise error.located(file=file) from None
+LOOPS = ("Loop", "Scan")
 
 
 class Importer:
-    """The state of one import."""
+    """The state of the import of one part.
 
-    def __init__(self, proto: onnx.ModelProto, folder: Path | None) -> None:
-        self.proto = proto
+    Afterwards `g` has a graph for the nodes that were imported, `values` what they made by name,
+    `later` the nodes that were not, and `needs` the names of values whose elements were missed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        opsets: Mapping[str, int],
+        folder: Path | None,
+        constants: Mapping[str, Array],
+        given: Given,
+    ) -> None:
+        self.opsets = opsets
         self.folder = folder
-        self.opsets = {"" if o.domain == "ai.onnx" else o.domain: o.version
-                       for o in proto.opset_import}  # fmt: skip
-        self.g = Graph(identifier(proto.graph.name) or "main")
+        self.constants = constants
+        self.given = given
+        self.g = Graph(name)
         self.values: dict[str, Value] = {}
         # What is known of a value's elements; None: it was looked at, and they are data.
         self.known: dict[Value, Array | None] = {}
+        self.later: list[onnx.NodeProto] = []
+        self.needs: dict[str, None] = {}
+        self._missing: set[str] = set()  # what nodes for later will make
 
-    def graph(self, shapes: dict[str, Sequence[int]]) -> Graph:
-        """Build and return the graph."""
-        source = self.proto.graph
-        nodes = ordered(source)
-        self._check_supported(nodes)
-        for tensor in source.initializer:
-            if tensor.name in self.values:
-                raise ModelError(f"two initializers are called '{tensor.name}'")
-            array = tensor_array(tensor, self.folder)
-            self.values[tensor.name] = self.g.constant(array, tensor.name)
-        if source.sparse_initializer:
-            raise UnsupportedError("the model has sparse initializers")
-        self._inputs(source, shapes)
-        for node in nodes:
-            self._node(node)
-        for out in source.output:
-            if out.name not in self.values:
-                raise ModelError(f"graph output '{out.name}' is made by no node")
-            self.g.output(out.name, self.values[out.name])
-        self.g.prune()
-        return self.g
+    def run(self, nodes: Sequence[onnx.NodeProto]) -> None:
+        """Import what can be imported of `nodes`, which stand in topological order."""
+        waiting = deque(nodes)
+        while waiting:
+            node = waiting.popleft()
+            try:
+                if any(name in self._missing for name in reads(node)):
+                    self._postpone(node)
+                elif node.op_type == "If" and domain_of(node) == "":
+                    waiting.extendleft(reversed(self._chosen(node)))
+                elif self.by_host(node):
+                    self._postpone(node)
+                else:
+                    self._node(node)
+            except Needed as missed:
+                if missed.value is not None:
+                    self.values[missed.name] = missed.value
+                self.needs[missed.name] = None
+                self._postpone(node)
 
-    def _inputs(self, source: onnx.GraphProto, shapes: dict[str, Sequence[int]]) -> None:
-        # Up to IR version 3 every initializer is also listed among the inputs.
-        wanted = [i for i in source.input if i.name not in self.values]
-        names = [i.name for i in wanted]
-        for name, count in Counter(names).items():
-            if count > 1:
-                raise ModelError(f"{count} inputs are called '{name}'")
-        for name in shapes:
-            if name not in names:
-                raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(names)}")
-        for info in wanted:
-            t = tensor_type(info)
-            if info.name in shapes:
-                t = bound(info.name, t, shapes[info.name])
-            check_size(f"input '{info.name}'", t)
-            self.values[info.name] = self.g.input(info.name, t)
+    def hold_back(self, names: Iterable[str]) -> None:
+        """Leave for later what reads these names."""
+        self._missing.update(names)
 
-    def _check_supported(self, nodes: Sequence[onnx.NodeProto]) -> None:
-        missing: Counter[str] = Counter()
-        for node in nodes:
-            domain = "" if node.domain == "ai.onnx" else node.domain
-            if domain not in self.opsets:
-                raise ModelError(f"no opset is imported for domain '{domain}'", node=label(node))
-            if table.find(domain, node.op_type, self.opsets[domain]) is None:
-                missing[f"{domain}:{node.op_type}" if domain else node.op_type] += 1
-        if missing:
-            listed = ", ".join(f"{name} ({n} nodes)" for name, n in sorted(missing.items()))
-            raise UnsupportedError(f"these operators are not supported: {listed}")
+    def _postpone(self, node: onnx.NodeProto) -> None:
+        self.later.append(node)
+        self._missing.update(o for o in node.output if o)
+
+    def find(self, name: str) -> Value:
+        """Return a value by name: one that was made, an input, or a constant."""
+        if name in self.values:
+            return self.values[name]
+        if name in self.constants:
+            v = self.g.constant(self.constants[name], name)
+        elif name in self.given.types:
+            v = self._given(name)
+        else:
+            raise ModelError(f"input '{name}' is an output that its operator does not have")
+        self.values[name] = v
+        return v
+
+    def _given(self, name: str) -> Value:
+        t = self.given.types[name]
+        elements = self.given.elements.get(name)
+        if elements is not None and elements.dtype != object:
+            return self.g.constant(elements, name)
+        v = self.g.input(name, t)
+        if elements is not None:
+            self.known[v] = elements
+        return v
+
+    # ── what no graph holds ──
+
+    def by_host(self, node: onnx.NodeProto) -> bool:
+        """Whether a node cannot be in a graph: loops, and what works on other than numbers."""
+        domain, opset = domain_of(node), opset_of(node, self.opsets)
+        assert opset is not None, "checked before"
+        if node.op_type in LOOPS and not domain:
+            return True
+        if find_hosted(domain, node.op_type, opset) is None:
+            return False
+        if table.find(domain, node.op_type, opset) is None:
+            return True
+        if any(name in self.given.others for name in node.input):
+            return True
+        return makes_host_value(domain, host_site(node, opset, self.folder))
+
+    def _chosen(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """Return the nodes of the branch that an If takes; raise Needed if that is not known."""
+        if len(node.input) != 1 or not node.input[0]:
+            raise ModelError("If: expected one input, the condition", node=label(node))
+        condition = self.find(node.input[0])
+        elements = self.contents(condition)
+        if elements is None:
+            raise Needed(node.input[0])
+        if elements.size != 1:
+            found = f"If: the condition has {elements.size} elements, expected one"
+            raise ModelError(found, node=label(node))
+        name = "then_branch" if int(elements.reshape(-1)[0]) else "else_branch"
+        graphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
+        if name not in graphs:
+            raise ModelError(f"If: attribute '{name}' is missing", node=label(node))
+        if len(graphs[name].output) != len(node.output):
+            raise ModelError(
+                f"If: {name} has {len(graphs[name].output)} outputs for {len(node.output)}",
+                node=label(node),
+            )
+        return branch(node, graphs[name], (OPSET,))
+
+    # ── nodes of graphs ──
 
     def _node(self, node: onnx.NodeProto) -> None:
         before = len(self.g.nodes)
@@ -138,31 +183,27 @@ class Importer:
         self.values.pop("", None)
 
     def _convert(self, node: onnx.NodeProto) -> Made:
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        opset = self.opsets[domain]
-        convert = table.find(domain, node.op_type, opset)
-        assert convert is not None, "checked before"
+        domain, opset = domain_of(node), opset_of(node, self.opsets)
+        convert = None if opset is None else table.find(domain, node.op_type, opset)
+        assert opset is not None and convert is not None, "checked before"
         check_form(node, domain, opset)
-        for name in node.input:
-            if name and name not in self.values:
-                raise ModelError(f"input '{name}' is an output that its operator does not have")
+        inputs = [self.find(i) if i else None for i in node.input]
+        attributes = {
+            a.name: attribute_value(a, self.folder)
+            for a in node.attribute
+            if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+        }
         return convert(
             Site(
-                self.g,
-                label(node),
-                node.op_type,
-                opset,
-                [self.values[i] if i else None for i in node.input],
-                {a.name: attribute_value(a, self.folder) for a in node.attribute},
-                node.output,
-                self.contents,
+                self.g, label(node), node.op_type, opset, inputs, attributes, node.output,
+                self.contents, node.input, self.given.elements,
             )
-        )
+        )  # fmt: skip
 
     def contents(self, v: Value) -> Array | None:
         """Return the elements of v if it is a small integer tensor whose elements are known."""
         if v.producer is None:
-            return contents.of_constant(v)
+            return self.known[v] if v in self.known else contents.of_constant(v)
         if v not in self.known:
             self._settle([v.producer])
         return self.known[v]
@@ -175,9 +216,11 @@ class Importer:
                 check_size(f"the result of {node.op.name}", v.type)
             inputs = [folded.get(v, v) if v is not None else None for v in node.inputs]
             if not any(v is None or v.array is None for v in inputs) and node.op.pure:
-                small = all(v.type.static and v.type.size <= contents.LIMIT for v in node.results)
+                small = all(
+                    not v.type.symbols() and v.type.size <= contents.LIMIT for v in node.results
+                )
                 cheap = all(v is None or v.type.size <= 4096 for v in inputs)
-                if small and cheap:
+                if small and cheap and is_closed(node):
                     arrays = [None if v is None else v.array for v in inputs]
                     results = apply(node.op, arrays, node.regions)
                     for v, array in zip(node.results, results, strict=True):
@@ -206,6 +249,17 @@ class Importer:
         )
 
 
+def host_site(node: onnx.NodeProto, opset: int, folder: Path | None) -> HostSite:
+    """Return what a hosted form sees of a node."""
+    attributes = {
+        a.name: attribute_value(a, folder)
+        for a in node.attribute
+        if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+    }
+    given = sum(bool(name) for name in node.input)
+    return HostSite(node.op_type, opset, attributes, given, len(node.output))
+
+
 def bound(name: str, t: TensorType, shape: Sequence[int]) -> TensorType:
     """Return t with its open extents taken from `shape`; raise ModelError where they disagree."""
     given = isinstance(shape, Sequence) and all(isinstance(d, int | np.integer) for d in shape)
@@ -219,14 +273,42 @@ def bound(name: str, t: TensorType, shape: Sequence[int]) -> TensorType:
     return t.with_shape(int(d) for d in shape)
 
 
+def check_supported(nodes: Sequence[onnx.NodeProto], opsets: Mapping[str, int]) -> None:
+    """Raise UnsupportedError that lists all operators which there is nothing for."""
+    missing: Counter[str] = Counter()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        domain = domain_of(node)
+        opset = opset_of(node, opsets)
+        if opset is None:
+            raise ModelError(f"no opset is imported for domain '{domain}'", node=label(node))
+        control = not domain and node.op_type in (*LOOPS, "If")
+        known = table.find(domain, node.op_type, opset) or find_hosted(domain, node.op_type, opset)
+        if not control and known is None:
+            missing[f"{domain}:{node.op_type}" if domain else node.op_type] += 1
+        if control:
+            waiting += [inner for g in graphs_of(node) for inner in g.node]
+    if missing:
+        listed = ", ".join(f"{name} ({n} nodes)" for name, n in sorted(missing.items()))
+        raise UnsupportedError(f"these operators are not supported: {listed}")
+
+
+def domain_of(node: onnx.NodeProto) -> str:
+    return "" if node.domain == "ai.onnx" else node.domain
+
+
 def label(node: onnx.NodeProto) -> str:
     """Return what to call a node in messages."""
     first = next((o for o in node.output if o), "")
     return f"{node.op_type} '{node.name or first}'"
 
 
-def ordered(source: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Return the nodes in topological order; raise ModelError for what breaks single assignment."""
+def ordered(source: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> list[onnx.NodeProto]:
+    """Return the nodes in topological order; raise ModelError for what breaks single assignment.
+
+    `outer` are the names that the graph may read from around it.
+    """
     ready = {i.name for i in source.input} | {t.name for t in source.initializer}
     ready |= {t.values.name for t in source.sparse_initializer}
     makers: dict[str, onnx.NodeProto] = {}
@@ -236,24 +318,26 @@ def ordered(source: onnx.GraphProto) -> list[onnx.NodeProto]:
                 raise ModelError(f"'{out}' is made twice", node=label(node))
             if out:
                 makers[out] = node
-    for node in source.node:
-        for name in node.input:
-            if name and name not in ready and name not in makers:
+    ready |= outer - makers.keys()
+    needs = [reads(node) for node in source.node]
+    for node, names in zip(source.node, needs, strict=True):
+        for name in names:
+            if name not in ready and name not in makers:
                 raise ModelError(
                     f"input '{name}' is no graph input, no initializer and no node's output",
                     node=label(node),
                 )
     order: list[onnx.NodeProto] = []
-    waiting = list(source.node)
+    waiting = list(zip(source.node, needs, strict=True))
     while waiting:
         later = []
-        for node in waiting:
-            if all(not i or i in ready for i in node.input):
+        for node, names in waiting:
+            if all(i in ready for i in names):
                 order.append(node)
                 ready.update(node.output)
             else:
-                later.append(node)
+                later.append((node, names))
         if len(later) == len(waiting):
-            raise ModelError(f"{len(later)} nodes form a cycle", node=label(later[0]))
+            raise ModelError(f"{len(later)} nodes form a cycle", node=label(later[0][0]))
         waiting = later
     return order

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.onnx import table
+from alpenglow.frontends.onnx.functions import inlined
+from alpenglow.frontends.onnx.hosted import find_hosted
 
 
 def read(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str, Path | None]:
@@ -41,28 +44,36 @@ def parse(data: bytes, file: str) -> onnx.ModelProto:
 
 
 def checked(proto: onnx.ModelProto, file: str) -> onnx.ModelProto:
-    """Return the model; raise ModelError if it lacks what every model must have."""
+    """Return the model, its functions inlined; raise ModelError if it lacks what all must have."""
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelError("this is no ONNX model: it has no graph or imports no opset", file=file)
-    if proto.functions:
-        raise ModelError("models with local functions are not supported", file=file)
     for name in names(proto):
         # Protocol buffers hand out text that is no UTF-8 as bytes.
         if not isinstance(name, str):
             raise ModelError(f"the name {name!r} is no UTF-8; the file is damaged", file=file)
-    return proto
+    try:
+        return inlined(proto, has_form)
+    except ModelError as error:
+        raise error.located(file=file) from None
 
 
 def names(proto: onnx.ModelProto) -> Iterator[object]:
     """Yield all names in a model that the import reads."""
-    graph = proto.graph
-    yield graph.name
     yield from (o.domain for o in proto.opset_import)
+    yield from of_graph(proto.graph)
+    for f in proto.functions:
+        yield from (f.name, f.domain, f.overload, *f.input, *f.output, *f.attribute)
+        yield from (o.domain for o in f.opset_import)
+        yield from of_attributes(f.attribute_proto)
+        for node in f.node:
+            yield from of_node(node)
+
+
+def of_graph(graph: onnx.GraphProto) -> Iterator[object]:
+    """Yield the names in a graph, and in those that it holds."""
+    yield graph.name
     for node in graph.node:
-        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-        for attribute in node.attribute:
-            yield attribute.name
-            yield from external(attribute.t)
+        yield from of_node(node)
     for tensor in graph.initializer:
         yield from external(tensor)
     for info in (*graph.input, *graph.output):
@@ -70,8 +81,34 @@ def names(proto: onnx.ModelProto) -> Iterator[object]:
         yield from (d.dim_param for d in info.type.tensor_type.shape.dim)
 
 
+def of_node(node: onnx.NodeProto) -> Iterator[object]:
+    """Yield the names in a node."""
+    yield from (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output)
+    yield from of_attributes(node.attribute)
+    for entry in node.metadata_props:
+        yield from (entry.key, entry.value)
+
+
+def of_attributes(attributes: Iterable[onnx.AttributeProto]) -> Iterator[object]:
+    """Yield the names in attributes."""
+    for attribute in attributes:
+        yield from (attribute.name, attribute.ref_attr_name)
+        yield from external(attribute.t)
+        if attribute.HasField("g"):
+            yield from of_graph(attribute.g)
+        for graph in attribute.graphs:
+            yield from of_graph(graph)
+
+
 def external(tensor: onnx.TensorProto) -> Iterator[object]:
     """Yield the names in a tensor: its own, and those of where its contents are."""
     yield tensor.name
     for entry in tensor.external_data:
         yield from (entry.key, entry.value)
+
+
+def has_form(domain: str, name: str, opset: int) -> bool:
+    """Whether an operator has a converter, a hosted form, or is one of control flow."""
+    if not domain and name in ("If", "Loop", "Scan"):
+        return True
+    return bool(table.find(domain, name, opset) or find_hosted(domain, name, opset))

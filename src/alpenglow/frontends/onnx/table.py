@@ -7,13 +7,13 @@ an entry of its own exactly where it differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.ir.dims import Dim
+from alpenglow.base.errors import ModelError
+from alpenglow.ir.dims import Dim, Sym, assumed
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
@@ -57,6 +57,18 @@ def supported() -> list[str]:
     return sorted(f"{domain}:{name}" if domain else name for domain, name in _TABLE)
 
 
+class Needed(Exception):
+    """The import must know the elements of a value, and does not yet.
+
+    `value` is what they are computed by, where the graph has no value of that name.
+    """
+
+    def __init__(self, name: str, value: Value | None = None) -> None:
+        super().__init__(name)
+        self.name = name
+        self.value = value
+
+
 class Contents(Protocol):
     """What an importer knows of the elements of small integer tensors."""
 
@@ -76,6 +88,8 @@ class Site:
         attributes: dict[str, Any],
         outputs: Sequence[str],
         contents: Contents,
+        names: Sequence[str] = (),
+        elements: Mapping[str, Array] | None = None,
     ) -> None:
         self.g = g
         self.name = name
@@ -85,6 +99,9 @@ class Site:
         self.attributes = attributes
         self.outputs = list(outputs)
         self._contents = contents
+        self._names = list(names)
+        self._elements = elements or {}
+        self._measures = 0
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -116,34 +133,43 @@ class Site:
     def dims(self, i: int) -> tuple[Dim, ...]:
         """Return the elements of integer operand i, as numbers or symbols.
 
-        Raises UnsupportedError if they depend on data.
+        Where they depend on data, the import is cut here and goes on when they are known.
         """
         v = self.input(i)
         known = self._contents(v)
         if known is None:
-            raise UnsupportedError(
-                f"{self.op_type}: input {i} ('{v.name}') must be known when the model is compiled, "
-                "but depends on the data",
-                hint="give the input shapes: shapes={'NAME': (…)}, --shapes NAME=1x3x…",
-            )
+            raise Needed(self._names[i], v)
         return tuple(known.reshape(-1).tolist())
 
     def ints(self, i: int) -> tuple[int, ...]:
-        """Return the elements of integer operand i; raise UnsupportedError if any is open."""
+        """Return the elements of integer operand i as numbers, whatever they depend on."""
         found = self.dims(i)
-        if not all(isinstance(d, int) for d in found):
-            raise UnsupportedError(
-                f"{self.op_type}: input {i} is {found}, which is open",
-                hint="give the input shapes: shapes={'NAME': (…)}, --shapes NAME=1x3x…",
-            )
-        return tuple(int(d) for d in found if isinstance(d, int))
+        if assumed() is None and not all(isinstance(d, int) for d in found):
+            raise Needed(self._names[i], self.input(i))
+        return tuple(int(d) for d in found)
 
     def constant(self, i: int) -> Array:
-        """Return constant operand i; raise UnsupportedError if it is computed."""
+        """Return all of operand i, whatever it depends on."""
         v = self.input(i)
-        if v.array is None:
-            raise UnsupportedError(f"{self.op_type}: input {i} ('{v.name}') must be a constant")
-        return v.array
+        if v.array is not None:
+            return v.array
+        known = self._contents(v)
+        if known is None or (assumed() is None and any(isinstance(d, Sym) for d in known.flat)):
+            raise Needed(self._names[i], v)
+        return np.array([int(d) for d in known.flat], v.type.numpy).reshape(known.shape)
+
+    def measured(self, v: Value) -> tuple[Dim, ...]:
+        """Return the elements of an integer value that this node computes on its way.
+
+        The first time the import is cut here; when it comes back to the node, they are known.
+        """
+        name = f"{next(filter(None, self.outputs), self.name)}#{self._measures}"
+        self._measures += 1
+        if v.array is not None:
+            return tuple(int(d) for d in v.array.flat)
+        if name not in self._elements:
+            raise Needed(name, v)
+        return tuple(self._elements[name].reshape(-1).tolist())
 
     def broadcast(self, *values: Value) -> list[Value]:
         """Stretch values to their common shape, as NumPy does."""

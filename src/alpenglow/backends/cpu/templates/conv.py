@@ -7,6 +7,7 @@ import math
 from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, dispatch, split_rows
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.instruction import Frame
+from alpenglow.ir.dims import known
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Const, Expr, Load
 from alpenglow.ops.blocked import ConvBlocked
@@ -113,7 +114,7 @@ class _Geometry:
 
 
 def _channels(op: ConvBlocked) -> int:
-    assert isinstance(op.channels, int)
+    assert known(op.channels)
     return op.channels // op.group
 
 

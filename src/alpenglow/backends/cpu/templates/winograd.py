@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, dispatch, split_rows
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.instruction import Frame
+from alpenglow.ir.dims import known
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Binary, Const, Expr, Fma, Load
@@ -110,7 +111,7 @@ def winograd_product(k: Frame, op: WinogradProduct, target: Target) -> None:
     n, out_blocks, extent, _ = k.out.region.shape[1:]
     tiles = split_rows(extent, cols, target)
     b = k.b
-    assert isinstance(op.channels, int)
+    assert known(op.channels)
     full, rest = divmod(op.channels, lanes)
     ramp = Coord(Const(0), 1, lanes)
 

@@ -36,21 +36,25 @@ def reads(model: Path) -> bool:
     return model.suffix == ".onnx"
 
 
-def session(model: Path, threads: int | None) -> Session:
-    """Load a model into ONNX Runtime; raise UnsupportedError if it is not installed or refuses."""
+def session(model: Path | bytes, threads: int | None) -> Session:
+    """Load a model, a file or serialised, into ONNX Runtime.
+
+    Raises UnsupportedError if ONNX Runtime is not installed or refuses the model.
+    """
     if not installed():
         raise UnsupportedError("ONNX Runtime is not installed", hint="pip install onnxruntime")
     # Optional, and slow to import: only when it is asked for.
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
-    options.log_severity_level = 3
+    # What it says of an error comes with the exception.
+    options.log_severity_level = 4
     if threads is not None:
         options.intra_op_num_threads = threads
+    given = model if isinstance(model, bytes) else str(model)
     try:
-        inference = runtime.InferenceSession(
-            str(model), options, providers=["CPUExecutionProvider"]
-        )
+        inference = runtime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
     # Its exceptions have no common root of their own.
     except Exception as error:
-        raise UnsupportedError(f"ONNX Runtime cannot load it: {error}", file=str(model)) from error
+        file = "" if isinstance(model, bytes) else str(model)
+        raise UnsupportedError(f"ONNX Runtime cannot load it: {error}", file=file) from error
     return Session(inference, tuple(o.name for o in inference.get_outputs()))

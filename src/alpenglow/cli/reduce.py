@@ -1,0 +1,136 @@
+"""`alpenglow reduce`: make a model that fails as small as the failure allows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+import numpy as np
+import onnx
+from onnx import external_data_helper
+
+from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.cli import files
+from alpenglow.cli.feeds import feeds
+from alpenglow.cli.options import Request, input_option, model_options
+from alpenglow.cli.output import examples, show
+from alpenglow.cli.source import is_archive, is_text
+from alpenglow.frontends.onnx.attributes import tensor_type
+from alpenglow.frontends.onnx.reader import read
+from alpenglow.ir.types import TensorType
+from alpenglow.report import peer
+from alpenglow.report.cut import Case
+from alpenglow.report.failure import CHECKS, Failure, Trial, examined
+from alpenglow.report.probe import Probe
+from alpenglow.report.reduce import is_random, reduced
+
+
+@click.command(
+    "reduce",
+    epilog=examples("""
+alpenglow reduce model.onnx -o small.onnx
+alpenglow reduce model.onnx -o small.onnx --shapes image=1x3x64x64 --check interpreter
+alpenglow reduce model.onnx -o small.onnx --feeds arrays.npz --tolerance 1e-3 --seconds 60
+"""),
+)
+@model_options
+@input_option
+@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              metavar="FILE", help="The ONNX model to write.")  # fmt: skip
+@click.option("--check", type=click.Choice(["any", *CHECKS]), default="any", show_default=True,
+              help="What counts as a failure: an error (a crash or a hang always do), or results "
+              "that differ from the interpreter's or ONNX Runtime's.")  # fmt: skip
+@click.option("--tolerance", type=click.FloatRange(min=0), default=1e-4, show_default=True,
+              help="The largest error of an output, relative to its largest element, that is no "
+              "failure.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(min=0), default=300.0, show_default=True,
+              help="How long to search.")  # fmt: skip
+@click.option("--limit", type=click.FloatRange(min=1), default=60.0, show_default=True,
+              help="Seconds after which trying a model is a hang.")  # fmt: skip
+@click.pass_context
+def command(ctx: click.Context, request: Request, output: Path, check: str, tolerance: float,
+            seconds: float, limit: float) -> None:  # fmt: skip
+    """Shrink MODEL, an ONNX file, as long as it fails in the same way.
+
+    It is loaded, compiled and run in a process of its own, over and over.  The exit code is 1 if
+    it does not fail at all.
+    """
+    checks = tuple(c for c in CHECKS if check in ("any", c))
+    if "onnxruntime" in checks and check != "any" and not peer.installed():
+        raise UnsupportedError("ONNX Runtime is not installed", hint="pip install onnxruntime")
+    trial = Trial(request.target, request.numerics, tolerance, checks)
+    case = read_case(request)
+    with Probe(limit) as probe:
+        wanted = examined(trial, case.model.SerializeToString(), case.feeds, probe)
+        if wanted is None:
+            show({"failure": None}, ["the model does not fail"], request.json)
+            ctx.exit(1)
+        click.echo(f"{wanted}; {len(case.nodes)} nodes", err=True)
+        small = reduced(case, trial, wanted, probe, seconds, _report)
+        found = examined(trial, small.model.SerializeToString(), small.feeds, probe) or wanted
+    _show(request, case, small, found, output, save(small, output))
+
+
+def read_case(request: Request) -> Case:
+    """Return the ONNX model that was asked for, weights and all, and arrays for its inputs."""
+    if is_archive(request.model) or is_text(request.model):
+        raise OptionError(f"reduce takes ONNX files, which {request.model} is not")
+    model, _, folder = read(request.model)
+    external_data_helper.load_external_data_for_model(model, str(folder))
+    return Case(model, feeds(_types(model, request), request.inputs))
+
+
+def save(case: Case, path: Path) -> Path | None:
+    """Write the model and, unless random ones do, its feeds beside it; return where those are."""
+    content = case.model.SerializeToString()
+    files.write(path, lambda file: _fill(file, content))
+    if all(is_random(case.feeds, name) for name in case.feeds):
+        return None
+    beside = path.with_name(path.name + ".npz")
+    arrays: dict[str, Any] = dict(case.feeds)
+    files.write(beside, lambda file: np.savez(file, **arrays))
+    return beside
+
+
+def _fill(file: BinaryIO, content: bytes) -> None:
+    file.write(content)
+
+
+def _types(model: onnx.ModelProto, request: Request) -> dict[str, TensorType]:
+    """Return the types of the inputs, with extents bound as asked."""
+    stored = {t.name for t in model.graph.initializer}
+    found = {i.name: tensor_type(i) for i in model.graph.input if i.name not in stored}
+    if unknown := request.shapes.keys() - found.keys():
+        raise OptionError(f"--shapes names {', '.join(sorted(unknown))}, which is no input")
+    types = {}
+    for name, t in found.items():
+        t = t.with_shape(request.shapes.get(name, t.shape)).bind(request.extents)
+        if not t.static:
+            raise OptionError(f"input '{name}' is {t}: bind its extents with --shapes or --dim")
+        types[name] = t
+    return types
+
+
+def _report(case: Case) -> None:
+    nodes, outputs, elements = case.size()
+    click.echo(f"{nodes} nodes, {outputs} outputs, {elements} elements", err=True)
+
+
+def _show(request: Request, case: Case, small: Case, found: Failure, output: Path,
+          beside: Path | None) -> None:  # fmt: skip
+    feeding = f" --feeds {beside}" if beside is not None else ""
+    operators = [node.op_type for node in small.nodes]
+    result = {
+        "failure": {"kind": found.kind, "what": found.what, "message": found.message},
+        "nodes": {"before": len(case.nodes), "after": len(small.nodes)},
+        "operators": operators,
+        "file": str(output),
+        "feeds": str(beside) if beside is not None else None,
+    }
+    lines = [
+        str(found),
+        f"{output}: {len(small.nodes)} of {len(case.nodes)} nodes: {', '.join(operators)}",
+        f"  try: alpenglow verify {output}{feeding} --bisect",
+    ]
+    show(result, lines, request.json)

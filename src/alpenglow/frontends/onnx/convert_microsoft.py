@@ -1,0 +1,253 @@
+"""Converters for ONNX Runtime's own operators (com.microsoft): fused products and what moves.
+
+Attention is in `convert_microsoft_attention`, normalisation in `convert_microsoft_normalize`,
+quantised operators are in `convert_microsoft_quantize` and `convert_quantize`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.onnx.convert_contraction import gemm, times
+from alpenglow.frontends.onnx.convert_elementwise import LARGEST, MICROSOFT, cast
+from alpenglow.frontends.onnx.convert_gather import gather_nd
+from alpenglow.frontends.onnx.convert_generate import number_range
+from alpenglow.frontends.onnx.convert_movement import normal_axes, padded, trilu
+from alpenglow.frontends.onnx.convert_vision import grid_sample
+from alpenglow.frontends.onnx.convert_window import conv, max_pool, padding, product
+from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.ir.dims import known
+from alpenglow.ir.graph import Value
+from alpenglow.ops.activation import HardSigmoid, LeakyRelu, Relu, Sigmoid, Tanh
+from alpenglow.ops.arithmetic import Add, Clip, Maximum, Mul
+from alpenglow.ops.comparison import GreaterOrEqual, LessOrEqual
+from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
+from alpenglow.ops.gather import Gather
+from alpenglow.ops.inverse import Inverse
+from alpenglow.ops.logic import BitAnd
+from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
+from alpenglow.ops.reduction import ReduceSum
+from alpenglow.ops.sampling import GridSample
+from alpenglow.ops.select import Where
+from alpenglow.ops.transcendental import Sqrt
+
+on("Trilu", domain=MICROSOFT)(trilu)
+on("GatherND", domain=MICROSOFT)(gather_nd)
+on("GridSample", domain=MICROSOFT)(grid_sample)
+on("Range", domain=MICROSOFT)(number_range)
+
+
+# ── matrices ──
+
+
+@on("FusedMatMul", domain=MICROSOFT)
+@on("TransposeMatMul", domain=MICROSOFT)
+def fused_mat_mul(s: Site) -> Made:
+    x, y = (turned(s, s.input(i), side) for i, side in enumerate("AB"))
+    return times(s, product(s, x, y), s.attribute("alpha", 1.0))
+
+
+def turned(s: Site, v: Value, side: str) -> Value:
+    """Return an operand as it is multiplied: `transBatch` stands for its rows in front."""
+    rank = v.type.rank
+    if rank < 2:
+        return v
+    perm = list(range(rank))
+    if s.attribute(f"transBatch{side}", 0):
+        perm = [*perm[1:-1], 0, perm[-1]]
+    if s.attribute(f"trans{side}", 0):
+        perm[-2:] = perm[-1], perm[-2]
+    return v if perm == list(range(rank)) else s.g(Transpose(tuple(perm)), v)
+
+
+@on("FusedMatMulActivation", domain=MICROSOFT)
+def fused_mat_mul_activation(s: Site) -> Made:
+    x, y = (turned(s, s.input(i), side) for i, side in enumerate("AB"))
+    return activated(s, times(s, product(s, x, y), s.attribute("alpha", 1.0)), numbers(s))
+
+
+@on("FusedGemm", domain=MICROSOFT)
+def fused_gemm(s: Site) -> Made:
+    made = gemm(s)
+    assert isinstance(made, Value), "a Gemm has one result"
+    return activated(s, made, numbers(s))
+
+
+def numbers(s: Site) -> dict[int, float]:
+    """Return the numbers of an activation that the attributes give, by their place."""
+    names = ("activation_alpha", "activation_beta", "activation_gamma")
+    given = ((i, s.attribute(name)) for i, name in enumerate(names))
+    return {i: float(v) for i, v in given if v is not None}
+
+
+def activated(s: Site, v: Value, given: dict[int, float]) -> Value:
+    """Return v after the activation that the attribute names, with the numbers that it has."""
+    name = s.attribute("activation", "")
+
+    def number(i: int, default: float) -> float:
+        return given.get(i, default)
+
+    if name == "":
+        return v
+    if name == "Relu":
+        return s.g(Relu(), v)
+    if name == "Tanh":
+        return s.g(Tanh(), v)
+    if name == "Sigmoid":
+        return s.g(Sigmoid(), v)
+    if name == "LeakyRelu":
+        return s.g(LeakyRelu(number(0, 0.01)), v)
+    if name == "HardSigmoid":
+        return s.g(HardSigmoid(number(0, 0.2), number(1, 0.5)), v)
+    if name == "Clip":
+        return s.g(Clip(number(0, -LARGEST), number(1, LARGEST)), v)
+    raise UnsupportedError(f"{s.op_type}: activation '{name}' is not supported")
+
+
+@on("CDist", domain=MICROSOFT)
+def c_dist(s: Site) -> Made:
+    x, y = s.input(0), s.input(1)
+    metric = s.attribute("metric", "sqeuclidean")
+    if metric not in ("euclidean", "sqeuclidean"):
+        raise ModelError(f"CDist: metric '{metric}' is neither euclidean nor sqeuclidean")
+    if x.type.rank != 2 or y.type.rank != 2:
+        raise ModelError(f"CDist: operands {x.type} and {y.type} are no matrices")
+    # |x|² - 2 x·y + |y|² in f64, for f32 would cancel close vectors away.
+    wide = [cast(s, v, "f64") for v in (x, y)]
+    inner = s.g(MatMul(), wide[0], s.g(Transpose((1, 0)), wide[1]))
+    total = s.g(Mul(), inner, scalar(s.g, -2, inner))
+    for v, shape in zip(wide, ((x.type.shape[0], 1), (y.type.shape[0],)), strict=True):
+        size = s.g(Reshape(shape), s.g(ReduceSum((1,)), s.g(Mul(), v, v)))
+        total = s.g(Add(), total, stretch(s.g, size, total.type.shape))
+    total = s.g(Maximum(), total, scalar(s.g, 0, total))
+    return cast(s, s.g(Sqrt(), total) if metric == "euclidean" else total, x.type.dtype)
+
+
+@on("Inverse", domain=MICROSOFT)
+def inverse(s: Site) -> Made:
+    x = s.input(0)
+    half = x.type.dtype in ("f16", "bf16")
+    _, y = s.g.add(Inverse(), [cast(s, x, "f32") if half else x]).results
+    return cast(s, y, x.type.dtype)
+
+
+# ── windows ──
+
+
+@on("FusedConv", domain=MICROSOFT)
+def fused_conv(s: Site) -> Made:
+    x, w = s.input(0), s.input(1)
+    spatial = x.type.rank - 2
+    strides = s.attribute("strides", (1,) * spatial)
+    dilations = s.attribute("dilations", (1,) * spatial)
+    pads = padding(s, x.type.shape[2:], w.type.shape[2:], strides, dilations)
+    op = Conv(strides, pads, dilations, s.attribute("group", 1))
+    y, more = s.g(op, x, w, s.optional(2)), s.optional(3)
+    y = y if more is None else s.g(Add(), y, stretch(s.g, more, y.type.shape))
+    return activated(s, y, dict(enumerate(s.attribute("activation_params", ()))))
+
+
+def channels_last(s: Site, convert: Callable[[Site], Made], *operands: int) -> Value:
+    """Return what a converter makes of a node whose tensors have their channels on the last axis.
+
+    `operands` are the ones, beside the first, of which that is true.
+    """
+    inputs = list(s.inputs)
+    for i in (0, *operands):
+        v = s.optional(i)
+        if v is not None:
+            inputs[i] = s.g(Transpose((0, v.type.rank - 1, *range(1, v.type.rank - 1))), v)
+    turned_site = copy(s)
+    turned_site.inputs = inputs
+    made = convert(turned_site)
+    y = made if isinstance(made, Value) else made[0]
+    return s.g(Transpose((0, *range(2, y.type.rank), 1)), y)
+
+
+@on("NhwcConv", domain=MICROSOFT)
+def nhwc_conv(s: Site) -> Made:
+    return channels_last(s, conv)
+
+
+@on("NhwcFusedConv", domain=MICROSOFT)
+def nhwc_fused_conv(s: Site) -> Made:
+    return channels_last(s, fused_conv, 3)
+
+
+@on("NhwcMaxPool", domain=MICROSOFT)
+def nhwc_max_pool(s: Site) -> Made:
+    return channels_last(s, max_pool)
+
+
+@on("ConvTransposeWithDynamicPads", domain=MICROSOFT)
+def conv_transpose_with_dynamic_pads(s: Site) -> Made:
+    x = s.input(0)
+    spatial = max(x.type.rank - 2, 0)
+    pads = (0,) * (2 * spatial) if s.optional(2) is None else s.ints(2)
+    op = ConvTranspose(
+        s.attribute("strides", (1,) * spatial),
+        pads,
+        s.attribute("dilations", (1,) * spatial),
+        s.attribute("output_padding", (0,) * spatial),
+        s.attribute("group", 1),
+    )
+    return s.g(op, x, s.input(1), s.optional(3))
+
+
+# ── movement ──
+
+
+@on("ExpandDims", domain=MICROSOFT)
+def expand_dims(s: Site) -> Made:
+    x = s.input(0)
+    (axis,) = normal_axes(s, s.ints(1), x.type.rank + 1)
+    return s.g(Reshape((*x.type.shape[:axis], 1, *x.type.shape[axis:])), x)
+
+
+@on("Pad", domain=MICROSOFT)
+def pad(s: Site) -> Made:
+    value = 0.0 if s.optional(2) is None else s.constant(2).reshape(-1)[0].item()
+    return padded(s, s.ints(1), value)
+
+
+@on("CropAndResize", domain=MICROSOFT)
+def crop_and_resize(s: Site) -> Made:
+    """Read each crop at a grid of points, and elsewhere what the model asks for.
+
+    The corner points of the grid are the corners of the crop; a side of one point is its middle.
+    """
+    x, rois, batch = s.input(0), s.input(1), s.input(2)
+    sizes, mode = s.ints(3), s.attribute("mode", "bilinear")
+    if x.type.rank != 4 or len(sizes) != 2 or mode not in ("bilinear", "nearest"):
+        raise ModelError(f"CropAndResize: mode '{mode}', crop size {sizes}, X {x.type}")
+    count = rois.type.shape[0]
+    box = (count, *sizes)
+    insides, places = [], []
+    for axis, size in enumerate(sizes):
+        extent = x.type.shape[2 + axis]
+        if not known(extent):
+            raise UnsupportedError(f"CropAndResize: extent {extent} of X is open")
+        start, end = (s.g(Slice((0, i), (count, 1), (1, 1)), rois) for i in (axis, axis + 2))
+        steps = np.arange(size) / (size - 1) if size > 1 else np.array([0.5])
+        share = s.g.constant(steps.astype(x.type.numpy))
+        line = (count, size)
+        ends = [s.g(Mul(), stretch(s.g, v, line), stretch(s.g, f, line)) for v, f in
+                ((start, s.g.constant((1 - steps).astype(x.type.numpy))), (end, share))]  # fmt: skip
+        at = s.g(Add(), *ends)  # from 0 to 1 within the image
+        within = s.g(BitAnd(), s.g(GreaterOrEqual(), at, scalar(s.g, 0, at)),
+                     s.g(LessOrEqual(), at, scalar(s.g, 1, at)))  # fmt: skip
+        grid = s.g(Add(), s.g(Mul(), at, scalar(s.g, 2, at)), scalar(s.g, -1, at))
+        spread = (count, size, 1) if axis == 0 else (count, 1, size)
+        insides.append(stretch(s.g, s.g(Reshape(spread), within), box))
+        places.append(stretch(s.g, s.g(Reshape((*spread, 1)), grid), (*box, 1)))
+    images = s.g(Gather(0), x, batch)
+    kind = "linear" if mode == "bilinear" else "nearest"
+    points = s.g(Concat(3), places[1], places[0])
+    y = s.g(GridSample(kind, "border", True), images, points)
+    inside = s.g(Reshape((count, 1, *sizes)), s.g(BitAnd(), *insides))
+    other = scalar(s.g, s.attribute("extrapolation_value", 0.0), y)
+    return s.g(Where(), s.g(Broadcast(y.type.shape), inside), y, other)

@@ -1,0 +1,390 @@
+"""Converters for ONNX Runtime's attention: with packed or separate projections, masks in all their
+forms, caches of keys and values, and rotary positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.onnx.convert_attention import joined_heads, scale_of
+from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
+from alpenglow.frontends.onnx.convert_window import product
+from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.graph import Value
+from alpenglow.ops.arithmetic import Add, Sub
+from alpenglow.ops.attention import Attention, capped, mixed, scores
+from alpenglow.ops.cache import UpdateCache
+from alpenglow.ops.comparison import GreaterOrEqual, Less, LessOrEqual
+from alpenglow.ops.gather import Gather
+from alpenglow.ops.generate import Range
+from alpenglow.ops.logic import BitAnd
+from alpenglow.ops.movement import Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.normalize import RMSNorm
+from alpenglow.ops.quantize import Dequantize
+from alpenglow.ops.rotary import RotaryEmbedding
+from alpenglow.ops.select import Where
+from alpenglow.ops.softmax import Softmax
+
+FILTER = -10000.0
+"""What is added to the score of a masked key where a model says nothing."""
+
+
+# ── heads ──
+
+
+def split(s: Site, x: Value, heads: int) -> Value:
+    """Return x[B, T, H·E] as [B, H, T, E]."""
+    batch, steps, size = x.type.shape
+    if heads < 1 or (known(size) and size % heads):
+        raise ModelError(f"{s.op_type}: {x.type} does not divide into {heads} heads")
+    return s.g(Transpose((0, 2, 1, 3)), s.g(Reshape((batch, steps, heads, size // heads)), x))
+
+
+def part(s: Site, x: Value, axis: int, start: Dim, size: Dim) -> Value:
+    """Return `size` elements of x from `start` on, along one axis."""
+    rank = x.type.rank
+    starts = tuple(start if i == axis % rank else 0 for i in range(rank))
+    sizes = tuple(size if i == axis % rank else d for i, d in enumerate(x.type.shape))
+    return x if sizes == x.type.shape else s.g(Slice(starts, sizes, (1,) * rank), x)
+
+
+def parts(s: Site, x: Value, axis: int, sizes: tuple[Dim, ...]) -> list[Value]:
+    """Return x cut along an axis into pieces of these sizes."""
+    out, start = [], 0
+    for size in sizes:
+        out.append(part(s, x, axis, start, size))
+        start = start + size  # type: ignore[assignment]
+    return out
+
+
+@on("Attention", domain=MICROSOFT)
+def attention(s: Site) -> Made:
+    x, weights, bias = s.input(0), s.input(1), s.optional(2)
+    if x.type.rank != 3:
+        raise ModelError(f"Attention: input is {x.type}, expected [B, S, D]")
+    made = product(s, x, weights)
+    if bias is not None:
+        made = s.g(Add(), made, stretch(s.g, bias, made.type.shape))
+    return attended(s, made, s.optional(3), s.optional(4), s.optional(5), s.optional(6))
+
+
+@on("QAttention", domain=MICROSOFT)
+def q_attention(s: Site) -> Made:
+    """Multiply the numbers that input and weights stand for; ONNX Runtime multiplies integers."""
+    x = real(s, s.input(0), s.input(3), s.optional(6))
+    weights = real(s, s.input(1), s.input(4), s.optional(7))
+    made = product(s, x, weights)
+    made = s.g(Add(), made, stretch(s.g, s.input(2), made.type.shape))
+    return attended(s, made, s.optional(5), s.optional(8), None, None)
+
+
+def real(s: Site, x: Value, scale: Value, zero: Value | None) -> Value:
+    """Return the floats that x stands for, with one scale or one a column."""
+    zero = s.g.constant(np.zeros((), x.type.numpy)) if zero is None else zero
+    given = [s.g(Reshape(()), v) if v.type.shape == (1,) else v for v in (scale, zero)]
+    return s.g(Dequantize("f32"), x, *(stretch(s.g, v, x.type.shape) for v in given))
+
+
+def attended(
+    s: Site, made: Value, mask: Value | None, past: Value | None, more: Value | None,
+    filled: Value | None,
+) -> list[Value]:  # fmt: skip
+    """Return the result of attention on queries, keys and values that stand side by side."""
+    if s.attribute("do_rotary", 0) or filled is not None:
+        raise UnsupportedError(f"{s.op_type}: do_rotary and shared buffers are not supported")
+    heads, size = s.needed("num_heads"), made.type.shape[2]
+    third = size // 3
+    sizes = s.attribute("qkv_hidden_sizes", (third, third, third))
+    q, k, v = (split(s, p, heads) for p in parts(s, made, 2, sizes))
+    offset: Dim = 0
+    if past is not None:
+        offset = past.type.shape[3]
+        before = [s.g(Reshape(past.type.shape[1:]), p) for p in parts(s, past, 0, (1, 1))]
+        k, v = s.g(Concat(2), before[0], k), s.g(Concat(2), before[1], v)
+    rows, keys = q.type.shape[2], k.type.shape[2]
+    hidden = added(s, [masked(s, mask, rows, keys), more])
+    op = Attention(scale_of(s, q), causal=bool(s.attribute("unidirectional", 0)), offset=offset)
+    y = s.g.add(op, [q, k, v, hidden]).results[0]
+    both = [s.g(Reshape((1, *p.type.shape)), p) for p in (k, v)] if len(s.outputs) > 1 else []
+    present = [s.g(Concat(0), *both)] if both and k.type == v.type else []
+    return [joined_heads(s, y), *present]
+
+
+def added(s: Site, masks: list[Value | None]) -> Value | None:
+    """Return the sum of the masks that are given."""
+    given = [m for m in masks if m is not None]
+    if len(given) < 2:
+        return given[0] if given else None
+    return s.g(Add(), *s.broadcast(*(cast(s, m, given[1].type.dtype) for m in given)))
+
+
+def masked(s: Site, mask: Value | None, rows: Dim, keys: Dim) -> Value | None:
+    """Return what a mask of integers adds to the scores [B, H, rows, keys].
+
+    A mask is the lengths [B], or ends and then starts [2B], or says with 1 which keys are there:
+    [B, keys], [B, rows, keys] or, with more rows and keys than there are, [B, 1, M, M].
+    """
+    if mask is None:
+        return None
+    if mask.type.rank == 1:
+        keep = spans(s, mask, keys)
+    else:
+        keep = there(s, mask, rows, keys)
+    low = s.attribute("mask_filter_value", FILTER)
+    zero, out = (s.g.constant(np.float32(v)) for v in (0.0, low))
+    return s.g(Where(), keep, *(stretch(s.g, v, keep.type.shape) for v in (zero, out)))
+
+
+def spans(s: Site, mask: Value, keys: Dim) -> Value:
+    """Return which keys are there by lengths, or by ends and starts, as [B, 1, 1, keys]."""
+    (count,) = mask.type.shape
+    batch = s.input(0).type.shape[0]
+    box = (batch, 1, 1, keys)
+    at = stretch(s.g, cast(s, s.g(Range(keys)), mask.type.dtype), box)
+
+    def bound(start: Dim) -> Value:
+        return stretch(s.g, s.g(Reshape((batch, 1, 1, 1)), part(s, mask, 0, start, batch)), box)
+
+    keep = s.g(Less(), at, bound(0))
+    if count == batch:
+        return keep
+    if count != 2 * batch:
+        raise UnsupportedError(f"{s.op_type}: a mask {mask.type} for a batch of {batch}")
+    return s.g(BitAnd(), keep, s.g(GreaterOrEqual(), at, bound(batch)))
+
+
+def there(s: Site, mask: Value, rows: Dim, keys: Dim) -> Value:
+    """Return which keys are there by a mask of ones and zeros, as [B, 1, rows or 1, keys]."""
+    shape = mask.type.shape
+    if mask.type.rank == 2:
+        mask = s.g(Reshape((shape[0], 1, 1, shape[1])), mask)
+    elif mask.type.rank == 3:
+        mask = s.g(Reshape((shape[0], 1, *shape[1:])), mask)
+    elif mask.type.rank == 4:
+        mask = part(s, part(s, mask, 3, 0, keys), 2, keys - rows, rows)
+    else:
+        raise ModelError(f"{s.op_type}: the mask is {mask.type}, expected rank 1 to 4")
+    return cast(s, mask, "bool")
+
+
+# ── separate projections ──
+
+
+@on("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(s: Site) -> Made:
+    if s.optional(8) is not None or s.optional(9) is not None:
+        raise UnsupportedError("MultiHeadAttention: shared buffers and beams are not supported")
+    heads = s.needed("num_heads")
+    q, k, v = projections(s, heads)
+    offset: Dim = 0
+    past = (s.optional(6), s.optional(7))
+    if past[0] is not None and past[1] is not None:
+        offset = past[0].type.shape[2]
+        k, v = s.g(Concat(2), past[0], k), s.g(Concat(2), past[1], v)
+    hidden = masked(s, s.optional(4), q.type.shape[2], k.type.shape[2])
+    mask = added(s, [hidden, s.optional(5)])
+    causal = bool(s.attribute("unidirectional", 0))
+    op = Attention(scale_of(s, q), causal=causal, offset=offset, stage="masked")
+    y, shown = s.g.add(op, [q, k, v, mask]).results
+    return [joined_heads(s, y), k, v, shown]
+
+
+def projections(s: Site, heads: int) -> list[Value]:
+    """Return queries, keys and values [B, H, T, E], from the forms in which they may come.
+
+    Queries [B, T, H, 3, E] hold all three, keys [B, T, H, 2, E] the values too; keys and values of
+    rank 4 are by head already.
+    """
+    x, k, v = s.input(0), s.optional(1), s.optional(2)
+    if x.type.rank == 5:
+        made = [unpacked(s, p) for p in parts(s, x, 3, (1, 1, 1))]
+    elif k is None:
+        raise ModelError("MultiHeadAttention: there are no keys")
+    elif v is None:
+        made = [split(s, x, heads), *(unpacked(s, p) for p in parts(s, k, 3, (1, 1)))]
+    else:
+        made = [split(s, x, heads), *(p if p.type.rank == 4 else split(s, p, heads)
+                                      for p in (k, v))]  # fmt: skip
+    bias = s.optional(3)
+    if bias is None:
+        return made
+    given = parts(s, bias, 0, tuple(heads * p.type.shape[3] for p in made))
+    return [biased(s, p, b) for p, b in zip(made, given, strict=True)]
+
+
+def unpacked(s: Site, x: Value) -> Value:
+    """Return x[B, T, H, 1, E] as [B, H, T, E]."""
+    batch, steps, heads, _, size = x.type.shape
+    return s.g(Transpose((0, 2, 1, 3)), s.g(Reshape((batch, steps, heads, size)), x))
+
+
+def biased(s: Site, x: Value, bias: Value) -> Value:
+    """Return x[B, H, T, E] plus a bias [H·E]."""
+    _, heads, _, size = x.type.shape
+    return s.g(Add(), x, stretch(s.g, s.g(Reshape((heads, 1, size)), bias), x.type.shape))
+
+
+# ── grouped queries with a cache ──
+
+
+@dataclass(frozen=True)
+class Cached:
+    """Keys and values with their caches, and where in them each sample stands.
+
+    `ends`[B] counts the keys of a sample, those of the step included.
+    """
+
+    q: Value
+    k: Value
+    v: Value
+    ends: Value
+
+
+@on("GroupQueryAttention", domain=MICROSOFT)
+def group_query_attention(s: Site) -> Made:
+    kinds = {s.attribute(f"{side}_quant_type", "NONE") for side in "kv"}
+    if kinds != {"NONE"} or s.attribute("qk_output", 0):
+        raise UnsupportedError("GroupQueryAttention: quantised caches are not supported")
+    step = current(s)
+    step = rotated(s, step) if s.attribute("do_rotary", 0) else step
+    full = cached(s, step)
+    window = s.attribute("local_window_size", -1)
+    op = Attention(
+        scale_of(s, full.q),
+        s.attribute("softcap", 0.0),
+        causal=bool(s.attribute("causal", 1)),
+        left=window - 1 if window > 0 else -1,
+    )
+    sink = s.optional(11)
+    if sink is None and s.attribute("smooth_softmax", -1) > 0:
+        sink = stretch(s.g, s.g.constant(np.zeros((), full.q.type.numpy)), full.q.type.shape[1:2])
+    if sink is None:
+        y = s.g.add(op, [full.q, full.k, full.v, s.optional(10), full.ends]).results[0]
+    else:
+        y = drained(s, op, full, sink)
+    return [joined_heads(s, y), full.k, full.v]
+
+
+def current(s: Site) -> Cached:
+    """Return the queries, keys and values of this step, by head."""
+    heads, groups = s.needed("num_heads"), s.needed("kv_num_heads")
+    x, k, v = s.input(0), s.optional(1), s.optional(2)
+    if k is None or v is None:
+        size = x.type.shape[2] // (heads + 2 * groups)
+        x, k, v = parts(s, x, 2, (heads * size, groups * size, groups * size))
+    q, k, v = split(s, x, heads), split(s, k, groups), split(s, v, groups)
+    norms, epsilon = (s.optional(14), s.optional(15)), s.attribute("qk_norm_epsilon", 1e-6)
+    q = q if norms[0] is None else s.g(RMSNorm(3, epsilon), q, norms[0])
+    k = k if norms[1] is None else s.g(RMSNorm(3, epsilon), k, norms[1])
+    return Cached(q, k, v, ends(s, q))
+
+
+def ends(s: Site, q: Value) -> Value:
+    """Return how many keys each sample has after this step."""
+    batch, _, rows, _ = q.type.shape
+    (total,) = s.dims(6)
+    if total == rows:
+        # The first step: shorter samples are padded behind, where nobody looks.
+        return stretch(s.g, length(s, rows), (batch,))
+    before = cast(s, s.g(Reshape((batch,)), s.input(5)), "i64")
+    return s.g(Add(), before, scalar(s.g, 1, before))
+
+
+def length(s: Site, d: Dim) -> Value:
+    """Return an extent as a scalar i64."""
+    if not known(d):
+        raise UnsupportedError(f"{s.op_type}: the extent {d} is open")
+    return s.g.constant(np.int64(d))
+
+
+def starts(s: Site, step: Cached) -> Value:
+    """Return how many keys each sample had before this step."""
+    rows = length(s, step.q.type.shape[2])
+    return s.g(Sub(), step.ends, stretch(s.g, rows, step.ends.type.shape))
+
+
+def rotated(s: Site, step: Cached) -> Cached:
+    """Return queries and keys turned by their positions."""
+    given = s.optional(9)
+    batch, _, rows, _ = step.q.type.shape
+    if given is None:
+        first = s.g(Reshape((batch, 1)), starts(s, step))
+        given = s.g(Add(), *s.broadcast(first, s.g(Range(rows))))
+    caches = [s.g(Gather(0), s.input(i), given) for i in (7, 8)]
+    half = caches[0].type.shape[-1]
+    cos, sin = (s.g(Reshape((batch, 1, rows, half)), v) for v in caches)
+    op = RotaryEmbedding(bool(s.attribute("rotary_interleaved", 0)))
+    return replace(step, q=s.g(op, step.q, cos, sin), k=s.g(op, step.k, cos, sin))
+
+
+def cached(s: Site, step: Cached) -> Cached:
+    """Return the step with all keys and values: those in the cache, and its own behind them."""
+    past = (s.optional(3), s.optional(4))
+    (total,) = s.dims(6)
+    rows = step.q.type.shape[2]
+    if past[0] is None or past[1] is None or past[0].type.shape[2] == 0:
+        return step
+    if not known(total):
+        raise UnsupportedError(f"GroupQueryAttention: the total length {total} is open")
+    kept = past[0].type.shape[2]
+    if total == rows and not known(kept):
+        raise UnsupportedError(f"GroupQueryAttention: the cache of extent {kept} is open")
+    more = max(total - kept, 0) if known(kept) else 0
+    first = starts(s, step)
+    grown = [s.g(Pad((0,) * 4, (0, 0, more, 0)), p) if more else p for p in (past[0], past[1])]
+    both = [s.g(UpdateCache(2), p, new, first) for p, new in zip(grown, (step.k, step.v),
+                                                               strict=True)]  # fmt: skip
+    return replace(step, k=both[0], v=both[1])
+
+
+def drained(s: Site, op: Attention, full: Cached, sink: Value) -> Value:
+    """Return attention in whose softmax each head has a score more, which goes nowhere."""
+    x = scores(s.g, full.q, full.k, op.scale)
+    x = capped(s.g, x, op.softcap) if op.softcap else x
+    bias = s.optional(10)
+    if bias is not None:
+        x = s.g(Add(), x, stretch(s.g, cast(s, bias, x.type.dtype), x.type.shape))
+    batch, heads, rows, keys = x.type.shape
+    box = (batch, 1, rows, keys)
+    place = stretch(s.g, s.g(Range(keys)), box)
+    first = s.g(Reshape((batch, 1, 1, 1)), starts(s, full))
+    row = s.g(Reshape((rows, 1)), s.g(Range(rows)))
+    at = stretch(s.g, s.g(Add(), *s.broadcast(first, row)), box)
+    seen = s.g(LessOrEqual(), place, at)
+    if op.left >= 0:
+        edge = s.g(Sub(), at, scalar(s.g, op.left, at))
+        seen = s.g(BitAnd(), seen, s.g(LessOrEqual(), edge, place))
+    x = s.g(Where(), stretch(s.g, seen, x.type.shape), x, scalar(s.g, -np.inf, x))
+    drain = s.g(Reshape((heads, 1, 1)), cast(s, sink, x.type.dtype))
+    every = s.g(Concat(3), x, stretch(s.g, drain, (batch, heads, rows, 1)))
+    return mixed(s.g, part(s, s.g(Softmax(3), every), 3, 0, keys), full.v, full.q.type.dtype)
+
+
+# ── rotary positions ──
+
+
+@on("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding(s: Site) -> Made:
+    x, places, cos, sin = (s.input(i) for i in range(4))
+    if s.attribute("is_packed_batching", 0):
+        raise UnsupportedError("RotaryEmbedding: packed batches are not supported")
+    half = cos.type.shape[1]
+    shape = x.type.shape
+    if x.type.rank == 3:
+        heads = s.attribute("num_heads", 0)
+        size = shape[2] // heads if heads else half * 2
+        count = heads or shape[2] // size
+        x = s.g(Transpose((0, 2, 1, 3)), s.g(Reshape((*shape[:2], count, size)), x))
+    batch, _, rows, _ = x.type.shape
+    if places.type.rank == 1:
+        first = s.g(Reshape(()), places)
+        places = s.g(Add(), *s.broadcast(first, s.g(Range(rows))))
+    found = [s.g(Gather(0), v, places) for v in (cos, sin)]
+    found = [stretch(s.g, v, (batch, rows, half)) for v in found]
+    beside = [s.g(Reshape((batch, 1, rows, half)), v) for v in found]
+    y = s.g(RotaryEmbedding(bool(s.attribute("interleaved", 0))), x, *beside)
+    return joined_heads(s, y) if len(shape) == 3 else y

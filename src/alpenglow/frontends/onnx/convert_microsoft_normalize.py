@@ -1,0 +1,182 @@
+"""Converters for ONNX Runtime's normalisations, and for what it fuses biases with.
+
+SimplifiedLayerNormalization stands in ai.onnx in the models that ONNX Runtime writes, though ONNX
+does not define it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
+from alpenglow.frontends.onnx.convert_reduction import axis_of
+from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.ir.dims import product
+from alpenglow.ir.graph import Value
+from alpenglow.ops.activation import Gelu, Swish
+from alpenglow.ops.arithmetic import Add, Div, Mul
+from alpenglow.ops.comparison import Equal
+from alpenglow.ops.gather import Gather
+from alpenglow.ops.generate import Range
+from alpenglow.ops.movement import Reshape, Slice, Transpose
+from alpenglow.ops.normalize import GroupNorm, LayerMoments, LayerNorm, RMSNorm
+from alpenglow.ops.reduction import ReduceMean, ReduceSum
+from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.transcendental import Sqrt
+
+EPSILON = 1e-12
+"""What is added to variances where a model says nothing."""
+
+
+@on("SimplifiedLayerNormalization")
+@on("SimplifiedLayerNormalization", domain=MICROSOFT)
+def simplified_layer_normalization(s: Site) -> Made:
+    x, scale = s.input(0), s.input(1)
+    axis, epsilon = axis_of(s, s.attribute("axis", -1)), s.attribute("epsilon", 1e-5)
+    inner = x.type.shape[axis:]
+    if s.optional(2) is not None:
+        raise UnsupportedError("SimplifiedLayerNormalization: a bias is not supported")
+    wide = cast(s, scale, x.type.dtype)
+    y = s.g(RMSNorm(axis, epsilon), x, stretch(s.g, wide, inner))
+    y = cast(s, y, scale.type.dtype)
+    return [y, deviation(s, x, axis, epsilon)] if any(s.outputs[1:]) else y
+
+
+def deviation(s: Site, x: Value, axis: int, epsilon: float) -> Value:
+    """Return 1 over the root of the mean square along `axis` and all after it, in f32."""
+    wide = cast(s, x, "f32")
+    mean = s.g(ReduceMean(tuple(range(axis, x.type.rank))), s.g(Mul(), wide, wide))
+    root = s.g(Sqrt(), s.g(Add(), mean, scalar(s.g, epsilon, mean)))
+    return s.g(Div(), scalar(s.g, 1, root), root)
+
+
+@on("SkipLayerNormalization", domain=MICROSOFT)
+def skip_layer_normalization(s: Site) -> Made:
+    total, epsilon = skipped(s, 4), s.attribute("epsilon", EPSILON)
+    y = s.g(LayerNorm(total.type.rank - 1, epsilon), total, s.input(2), s.optional(3))
+    moments: tuple[Value, ...] = ()
+    if any(s.outputs[1:3]):
+        moments = s.g.add(LayerMoments(total.type.rank - 1, epsilon), [total]).results
+    return [y, *(moments or (total, total)), total]
+
+
+@on("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_simplified_layer_normalization(s: Site) -> Made:
+    total, epsilon = skipped(s, 3), s.attribute("epsilon", EPSILON)
+    axis = total.type.rank - 1
+    y = s.g(RMSNorm(axis, epsilon), total, s.input(2))
+    root = deviation(s, total, axis, epsilon) if any(s.outputs[1:3]) else total
+    return [y, root, root, total]
+
+
+def skipped(s: Site, bias: int) -> Value:
+    """Return the input plus what skips a layer, plus operand `bias` if that is given."""
+    x, skip, more = s.input(0), s.input(1), s.optional(bias)
+    total = s.g(Add(), x, stretch(s.g, skip, x.type.shape))
+    return total if more is None else s.g(Add(), total, stretch(s.g, more, x.type.shape))
+
+
+@on("EmbedLayerNormalization", domain=MICROSOFT)
+def embed_layer_normalization(s: Site) -> Made:
+    ids, segments, mask = s.input(0), s.optional(1), s.optional(7)
+    if ids.type.rank != 2:
+        raise ModelError(f"EmbedLayerNormalization: input_ids are {ids.type}, expected [B, S]")
+    batch, steps = ids.type.shape
+    places = s.optional(8)
+    places = s.g(Range(steps)) if places is None else places
+    total = s.g(Gather(0), s.input(2), ids)
+    where = s.g(Gather(0), s.input(3), places)
+    total = s.g(Add(), total, stretch(s.g, where, total.type.shape))
+    if segments is not None:
+        total = s.g(Add(), total, s.g(Gather(0), s.input(4), segments))
+    op = LayerNorm(2, s.attribute("epsilon", EPSILON))
+    y = s.g(op, total, s.input(5), s.input(6))
+    if mask is None:
+        lengths = stretch(s.g, s.g.constant(np.int32(0)), (batch,))
+    else:
+        there = s.g(Equal(), mask, scalar(s.g, 1, mask))
+        lengths = s.g(ReduceSum((1,), False), cast(s, there, "i32"))
+    return [y, lengths, total]
+
+
+# ── groups of channels ──
+
+
+@on("GroupNorm", domain=MICROSOFT)
+def group_norm(s: Site) -> Made:
+    return grouped(s, s.input(0))
+
+
+@on("SkipGroupNorm", domain=MICROSOFT)
+def skip_group_norm(s: Site) -> Made:
+    x, skip, bias = s.input(0), s.input(3), s.optional(4)
+    if skip.type.rank == 2 and x.type.rank == 4:
+        batch, channels = skip.type.shape
+        spread = (batch, 1, 1, channels) if last(s) else (batch, channels, 1, 1)
+        skip = s.g(Reshape(spread), skip)
+    x = s.g(Add(), x, stretch(s.g, skip, x.type.shape))
+    if bias is not None:
+        if not last(s):
+            bias = s.g(Reshape((*bias.type.shape, 1, 1)), bias)
+        x = s.g(Add(), x, stretch(s.g, bias, x.type.shape))
+    return [grouped(s, x), x]
+
+
+def last(s: Site) -> bool:
+    return bool(s.attribute("channels_last", 1))
+
+
+def grouped(s: Site, x: Value) -> Value:
+    """Return x normalised by groups of channels, and after a swish if the model asks for it."""
+    rank = x.type.rank
+    front = s.g(Transpose((0, rank - 1, *range(1, rank - 1))), x) if last(s) else x
+    op = GroupNorm(s.needed("groups"), s.attribute("epsilon", 1e-5))
+    scale, bias = (cast(s, s.input(i), x.type.dtype) for i in (1, 2))
+    y = s.g(op, front, scale, bias)
+    y = s.g(Swish(1.0), y) if s.attribute("activation", 0) else y
+    return s.g(Transpose((0, *range(2, rank), 1)), y) if last(s) else y
+
+
+# ── biases ──
+
+
+@on("BiasSoftmax", domain=MICROSOFT)
+def bias_softmax(s: Site) -> Made:
+    x, bias = s.input(0), s.input(1)
+    axis = axis_of(s, s.attribute("axis", 1))
+    total = s.g(Add(), x, stretch(s.g, bias, x.type.shape))
+    if axis == x.type.rank - 1:
+        return s.g(Softmax(axis), total)
+    rows = (product(x.type.shape[:axis]), product(x.type.shape[axis:]))
+    return s.g(Reshape(x.type.shape), s.g(Softmax(1), s.g(Reshape(rows), total)))
+
+
+@on("BiasSplitGelu", domain=MICROSOFT)
+def bias_split_gelu(s: Site) -> Made:
+    x = s.input(0)
+    total = s.g(Add(), x, stretch(s.g, s.input(1), x.type.shape))
+    *outer, size = x.type.shape
+    half = size // 2
+    left, right = (
+        s.g(Slice((*[0] * len(outer), start), (*outer, half), (1,) * x.type.rank), total)
+        for start in (0, half)
+    )
+    return s.g(Mul(), left, s.g(Gelu(), right))
+
+
+@on("BiasAdd", domain=MICROSOFT)
+def bias_add(s: Site) -> Made:
+    x = s.input(0)
+    total = s.g(Add(), x, stretch(s.g, s.input(1), x.type.shape))
+    return s.g(Add(), total, s.input(2))
+
+
+@on("BiasDropout", domain=MICROSOFT)
+def bias_dropout(s: Site) -> Made:
+    x, residual = s.input(0), s.optional(2)
+    if s.optional(4) is not None and s.constant(4).any():
+        raise UnsupportedError("BiasDropout: training_mode is true; only inference is supported")
+    total = s.g(Add(), x, stretch(s.g, s.input(1), x.type.shape))
+    total = total if residual is None else s.g(Add(), total, residual)
+    return [total, stretch(s.g, s.g.constant(np.ones((), np.bool_)), x.type.shape)]

@@ -1,0 +1,252 @@
+"""Converters for ONNX Runtime's quantised operators beyond those in `convert_quantize`."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.onnx.convert_contraction import times
+from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
+from alpenglow.frontends.onnx.convert_microsoft import channels_last
+from alpenglow.frontends.onnx.convert_quantize import (
+    placed,
+    product,
+    q_linear_conv,
+    quantized,
+    real,
+)
+from alpenglow.frontends.onnx.convert_recurrent import lstm
+from alpenglow.frontends.onnx.convert_reduction import axes_of, axis_of
+from alpenglow.frontends.onnx.convert_window import average_pool
+from alpenglow.frontends.onnx.convert_window import product as multiplied
+from alpenglow.frontends.onnx.table import Made, Site, on, stretch
+from alpenglow.ir.dims import Dim, ceil_div
+from alpenglow.ir.dims import product as count_of
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import FLOATS
+from alpenglow.ops.arithmetic import Add, Mul, Sub
+from alpenglow.ops.gather import Gather
+from alpenglow.ops.logic import BitAnd, ShiftRight
+from alpenglow.ops.movement import Broadcast, Reshape, Slice, Transpose
+from alpenglow.ops.quantize import Dequantize, DynamicQuantize
+from alpenglow.ops.reduction import ReduceMean, ReduceSum
+from alpenglow.ops.select import Where
+from alpenglow.ops.softmax import Softmax
+
+# ── products ──
+
+
+@on("MatMulIntegerToFloat", domain=MICROSOFT)
+def mat_mul_integer_to_float(s: Site) -> Made:
+    x, y = s.input(0), s.input(1)
+    total = product(s, x, y, s.optional(4), s.optional(5))
+    return scaled(s, total, s.input(2), s.input(3), s.optional(6))
+
+
+@on("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_mat_mul(s: Site) -> Made:
+    x, x_scale, x_zero = s.g.add(DynamicQuantize(), [s.input(0)]).results
+    total = product(s, x, s.input(1), x_zero, s.optional(3))
+    return scaled(s, total, x_scale, s.input(2), s.optional(4))
+
+
+def scaled(s: Site, total: Value, x_scale: Value, y_scale: Value, bias: Value | None) -> Value:
+    """Return sums times the scales, one for rows and one or more for columns, plus a bias."""
+    kind, shape = y_scale.type.dtype, total.type.shape
+    row, column = placed(s, x_scale, 2, -2), placed(s, y_scale, 2, -1)
+    factor = stretch(s.g, s.g(Mul(), *s.broadcast(row, column)), shape)
+    y = s.g(Mul(), cast(s, total, kind), factor)
+    return y if bias is None else s.g(Add(), y, stretch(s.g, bias, shape))
+
+
+@on("MatMulInteger16", domain=MICROSOFT)
+def mat_mul_integer_16(s: Site) -> Made:
+    return multiplied(s, *(cast(s, s.input(i), "i32") for i in (0, 1)))
+
+
+@on("QGemm", domain=MICROSOFT)
+def q_gemm(s: Site) -> Made:
+    x, x_scale, x_zero, y, y_scale, y_zero = (s.input(i) for i in range(6))
+    x = s.g(Transpose((1, 0)), x) if s.attribute("transA", 0) else x
+    y = s.g(Transpose((1, 0)), y) if s.attribute("transB", 0) else y
+    total, bias = product(s, x, y, x_zero, y_zero), s.optional(6)
+    if bias is not None:
+        total = s.g(Add(), total, stretch(s.g, bias, total.type.shape))
+    z = times(s, scaled(s, total, x_scale, y_scale, None), s.attribute("alpha", 1.0))
+    if s.optional(7) is None:
+        return z
+    return quantized(s, z, x.type.dtype, 7)
+
+
+@on("ReduceSumInteger", domain=MICROSOFT)
+def reduce_sum_integer(s: Site) -> Made:
+    x = s.input(0)
+    axes = axes_of(s, s.needed("axes"))
+    wide = "u32" if x.type.dtype[0] == "u" else "i32"
+    return s.g(ReduceSum(axes, bool(s.attribute("keepdims", 1))), cast(s, x, wide))
+
+
+# ── weights of few bits ──
+
+
+@on("MatMulNBits", domain=MICROSOFT)
+def mat_mul_n_bits(s: Site) -> Made:
+    x, packed, scales = s.input(0), s.input(1), s.input(2)
+    bits, block = s.attribute("bits", 4), s.needed("block_size")
+    rows, columns = s.needed("N"), s.needed("K")
+    if bits not in (2, 4, 8) or packed.type.dtype != "u8" or s.attribute("weight_prepacked", 0):
+        raise UnsupportedError(f"MatMulNBits: {bits} bits in {packed.type} are not supported")
+    count = -(-columns // block)
+    steps = spread(s, s.g(Reshape((rows, count_of(packed.type.shape) // rows)), packed), bits)
+    steps = part_of(s, steps, (rows, columns))
+    zero, group = s.optional(3), s.optional(4)
+    scale = s.g(Reshape((rows, count)), scales)
+    if zero is None:
+        zero = stretch(s.g, s.g.constant(np.uint8(1 << (bits - 1))), (rows, count))
+    elif zero.type.dtype not in FLOATS:
+        flat = s.g(Reshape((rows, count_of(zero.type.shape) // rows)), zero)
+        zero = part_of(s, spread(s, flat, bits), (rows, count))
+    else:
+        zero = s.g(Reshape((rows, count)), zero)
+    spans = [by_group(s, v, group, block, columns) for v in (scale, cast(s, zero, x.type.dtype))]
+    centred = s.g(Sub(), cast(s, steps, x.type.dtype), spans[1])
+    weights = s.g(Transpose((1, 0)), s.g(Mul(), centred, cast(s, spans[0], x.type.dtype)))
+    y, bias = multiplied(s, x, weights), s.optional(5)
+    return y if bias is None else s.g(Add(), y, stretch(s.g, bias, y.type.shape))
+
+
+def spread(s: Site, packed: Value, bits: int) -> Value:
+    """Return the numbers of `bits` bits in bytes[…, n], the low bits first, as u8[…, n · 8/bits]."""
+    each = 8 // bits
+    if each == 1:
+        return packed
+    *outer, size = packed.type.shape
+    shape = (*outer, size, each)
+    wide = s.g(Broadcast(shape), s.g(Reshape((*outer, size, 1)), packed))
+    shifts = stretch(s.g, s.g.constant(np.arange(0, 8, bits, dtype=np.uint8)), shape)
+    low = stretch(s.g, s.g.constant(np.uint8((1 << bits) - 1)), shape)
+    found = s.g(BitAnd(), s.g(ShiftRight(), wide, shifts), low)
+    return s.g(Reshape((*outer, size * each)), found)
+
+
+def part_of(s: Site, x: Value, sizes: tuple[Dim, ...]) -> Value:
+    """Return the first elements of x, `sizes` of them."""
+    if x.type.shape == sizes:
+        return x
+    return s.g(Slice((0,) * len(sizes), sizes, (1,) * len(sizes)), x)
+
+
+def by_group(s: Site, v: Value, group: Value | None, block: int, columns: int) -> Value:
+    """Return v[N, groups] by column [N, K]: blocks of neighbours, or as `group`[K] says."""
+    if group is not None:
+        return s.g(Gather(1), v, group)
+    return repeated(s, v, 1, block, columns)
+
+
+def repeated(s: Site, v: Value, axis: int, times_: int, extent: Dim) -> Value:
+    """Return each element of v several times along an axis, up to an extent."""
+    before, count, after = v.type.shape[:axis], v.type.shape[axis], v.type.shape[axis + 1 :]
+    apart = s.g(Reshape((*before, count, 1, *after)), v)
+    wide = s.g(Broadcast((*before, count, times_, *after)), apart)
+    flat = s.g(Reshape((*before, count * times_, *after)), wide)
+    return part_of(s, flat, (*before, extent, *after))
+
+
+@on("GatherBlockQuantized", domain=MICROSOFT)
+def gather_block_quantized(s: Site) -> Made:
+    packed, indices, scales, zero = s.input(0), s.input(1), s.input(2), s.optional(3)
+    bits = s.attribute("bits", 4)
+    rows = axis_of(s, s.attribute("gather_axis", 0))
+    along = axis_of(s, s.attribute("quantize_axis", 1))
+    if along == rows or bits not in (4, 8):
+        raise UnsupportedError(f"GatherBlockQuantized: axes {rows} and {along}, {bits} bits")
+
+    def chosen(v: Value) -> Value:
+        found = s.g(Gather(rows), v, indices)
+        bytes_ = v.type.dtype == "u8" and v is not scales
+        return spread(s, found, bits) if bytes_ else found
+
+    steps, factor = chosen(packed), chosen(scales)
+    at = along + (indices.type.rank - 1 if along > rows else 0)
+    extent, kind = steps.type.shape[at], scales.type.dtype
+    block = s.attribute("block_size", 128)
+    if zero is None:
+        middle = 1 << (bits - 1) if packed.type.dtype == "u8" else 0
+        shift = stretch(s.g, s.g.constant(np.asarray(middle, scales.type.numpy)),
+                        factor.type.shape)  # fmt: skip
+    else:
+        shift = part_of(s, cast(s, chosen(zero), kind), factor.type.shape)
+    if factor.type.shape[at] != ceil_div(extent, block):
+        raise ModelError(f"GatherBlockQuantized: {scales.type} does not fit {packed.type}")
+    spans = [repeated(s, v, at, block, extent) for v in (factor, shift)]
+    return s.g(Mul(), s.g(Sub(), cast(s, steps, kind), spans[1]), spans[0])
+
+
+# ── layers ──
+
+
+@on("QLinearConv", domain=MICROSOFT)
+def q_linear_conv_either_way(s: Site) -> Made:
+    return channels_last(s, q_linear_conv) if s.attribute("channels_last", 0) else q_linear_conv(s)
+
+
+@on("QLinearAveragePool", domain=MICROSOFT)
+def q_linear_average_pool(s: Site) -> Made:
+    floats = copy(s)
+    floats.inputs = [real(s, 0)]
+    last = s.attribute("channels_last", 0)
+    y = channels_last(floats, average_pool) if last else average_pool(floats)
+    assert isinstance(y, Value), "a pooling has one result"
+    return quantized(s, y, s.input(0).type.dtype, 3)
+
+
+@on("QLinearReduceMean", domain=MICROSOFT)
+def q_linear_reduce_mean(s: Site) -> Made:
+    axes = axes_of(s, s.attribute("axes", ()))
+    y = s.g(ReduceMean(axes, bool(s.attribute("keepdims", 1))), real(s, 0))
+    return quantized(s, y, s.input(0).type.dtype, 3)
+
+
+@on("QLinearSoftmax", domain=MICROSOFT)
+def q_linear_softmax(s: Site) -> Made:
+    x = real(s, 0)
+    old = s.attribute("opset", 13) < 13
+    axis = axis_of(s, s.attribute("axis", -1))
+    if old and axis != x.type.rank - 1:
+        rows = (count_of(x.type.shape[:axis]), count_of(x.type.shape[axis:]))
+        y = s.g(Reshape(x.type.shape), s.g(Softmax(1), s.g(Reshape(rows), x)))
+    else:
+        y = s.g(Softmax(axis), x)
+    return quantized(s, y, s.input(0).type.dtype, 3)
+
+
+@on("QLinearWhere", domain=MICROSOFT)
+def q_linear_where(s: Site) -> Made:
+    y = s.g(Where(), *s.broadcast(s.input(0), real(s, 1), real(s, 4)))
+    return quantized(s, y, s.input(1).type.dtype, 7)
+
+
+@on("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(s: Site) -> Made:
+    """Compute with the floats that the weights stand for, and x and states as they are.
+
+    ONNX Runtime quantises those too, and so is less exact.
+    """
+    floats = copy(s)
+    floats.inputs = [*s.inputs[:8]]
+    for i, scale in ((1, 8), (2, 10)):
+        w = s.input(i)
+        given = [column(s, s.input(scale + k), w) for k in (0, 1)]
+        wide = s.g(Dequantize("f32"), w, *given)
+        floats.inputs[i] = s.g(Transpose((0, 2, 1)), wide)
+    return lstm(floats)
+
+
+def column(s: Site, v: Value, w: Value) -> Value:
+    """Return scales or zero points of w[D, I, 4H], one a direction or one a column, beside it."""
+    directions, _, gates = w.type.shape
+    if v.type.rank == 2:
+        return stretch(s.g, s.g(Reshape((directions, 1, gates)), v), w.type.shape)
+    return stretch(s.g, s.g(Reshape((*v.type.shape, 1, 1)), v), w.type.shape)

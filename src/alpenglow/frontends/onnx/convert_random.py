@@ -1,0 +1,99 @@
+"""Converters for random numbers.
+
+A draw is a function of its key, which is a constant of the graph.  With `seed` the key is made
+from that, so that nodes of one seed draw the same; without, it is drawn when the model is read, so
+that each node of each import has a stream of its own.  A compiled model, run again, draws the same
+again: equal inputs give equal outputs.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.onnx.attributes import element_type
+from alpenglow.frontends.onnx.table import Made, Site, on, stretch
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.graph import Value
+from alpenglow.ops.arithmetic import Sub
+from alpenglow.ops.comparison import Less
+from alpenglow.ops.random import Choose, RandomNormal, RandomUniform
+from alpenglow.ops.reduction import ReduceMax
+from alpenglow.ops.scan import CumSum
+from alpenglow.ops.select import Cast
+from alpenglow.ops.transcendental import Exp
+
+
+@on("RandomUniform")
+def random_uniform(s: Site) -> Made:
+    return uniform(s, s.needed("shape"), wanted_type(s, "f32"))
+
+
+@on("RandomUniformLike")
+def random_uniform_like(s: Site) -> Made:
+    like = s.input(0).type
+    return uniform(s, like.shape, wanted_type(s, like.dtype))
+
+
+def uniform(s: Site, shape: Sequence[Dim], dtype: str) -> Value:
+    """Return numbers spread as the attributes of the node say."""
+    op = RandomUniform(tuple(shape), s.attribute("low", 0.0), s.attribute("high", 1.0), dtype)
+    return s.g(op, key(s))
+
+
+@on("RandomNormal")
+def random_normal(s: Site) -> Made:
+    return normal(s, s.needed("shape"), wanted_type(s, "f32"))
+
+
+@on("RandomNormalLike")
+def random_normal_like(s: Site) -> Made:
+    like = s.input(0).type
+    return normal(s, like.shape, wanted_type(s, like.dtype))
+
+
+def normal(s: Site, shape: Sequence[Dim], dtype: str) -> Value:
+    """Return numbers distributed as the attributes of the node say."""
+    op = RandomNormal(tuple(shape), s.attribute("mean", 0.0), s.attribute("scale", 1.0), dtype)
+    return s.g(op, key(s))
+
+
+@on("Bernoulli", since=15)
+def bernoulli(s: Site) -> Made:
+    p = s.input(0)
+    # As fine as the probabilities: what is below p of the numbers from 0 to 1 is a share of p.
+    wide = p if p.type.dtype == "f64" else s.g(Cast("f32"), p)
+    u = s.g(RandomUniform(p.type.shape, dtype=wide.type.dtype), key(s))
+    return s.g(Cast(wanted_type(s, p.type.dtype)), s.g(Less(), u, wide))
+
+
+@on("Multinomial", since=7)
+def multinomial(s: Site) -> Made:
+    x = s.input(0)
+    if x.type.rank != 2:
+        raise ModelError(f"Multinomial: input 0 is {x.type}, expected batch and classes")
+    draws = s.attribute("sample_size", 1)
+    if draws < 0:
+        raise ModelError(f"Multinomial: sample_size is {draws}")
+    wide = x if x.type.dtype == "f64" else s.g(Cast("f32"), x)
+    most = stretch(s.g, s.g(ReduceMax((1,), True), wide), wide.type.shape)
+    totals = s.g(CumSum(1), s.g(Exp(), s.g(Sub(), wide, most)))
+    u = s.g(RandomUniform((x.type.shape[0], draws), dtype=wide.type.dtype), key(s))
+    return s.g(Choose(wanted_type(s, "i32")), totals, u)
+
+
+def wanted_type(s: Site, otherwise: str) -> str:
+    """Return the element type that the node asks for."""
+    code = s.attribute("dtype")
+    return otherwise if code is None else element_type(code, f"{s.op_type}: dtype")
+
+
+def key(s: Site) -> Value:
+    """Return the key to draw under."""
+    seed = s.attribute("seed")
+    if seed is None:
+        return s.g.constant(np.frombuffer(secrets.token_bytes(8), np.uint32))
+    return s.g.constant(np.array([np.float32(seed).view(np.uint32), 0], np.uint32))

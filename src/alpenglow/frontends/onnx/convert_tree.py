@@ -1,0 +1,293 @@
+"""Converters for ensembles of decision trees (ai.onnx.ml), old form and new."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.onnx.convert_elementwise import cast
+from alpenglow.frontends.onnx.convert_ml import ML, array, class_labels, labelled, matrix
+from alpenglow.frontends.onnx.convert_scores import TRANSFORMS, posted, probit
+from alpenglow.frontends.onnx.forest import MEMBER, Nodes, depth, plain
+from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.ir.dims import known
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import Array
+from alpenglow.ops.activation import Sigmoid
+from alpenglow.ops.arithmetic import Add, Div, Neg, Sub
+from alpenglow.ops.comparison import Greater
+from alpenglow.ops.movement import Concat, Reshape, Slice
+from alpenglow.ops.reduction import ArgMax
+from alpenglow.ops.tree import TreeEnsemble
+
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+"""By their numbers in TreeEnsemble."""
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees with their leaves, whose entries first[l] to first[l+1] are of leaf l."""
+
+    nodes: Nodes
+    members: list[Array]
+    roots: Array
+    target: Array
+    weight: Array
+    first: Array
+
+
+# ── the new form ──
+
+
+@on("TreeEnsemble", domain=ML, since=5)
+def tree_ensemble(s: Site) -> Made:
+    x = s.input(0)
+    wide = matrix(s) if x.type.dtype != "f16" else cast(s, matrix(s), "f32")
+    targets = s.attribute("n_targets", 1)
+    aggregate, after = s.attribute("aggregate_function", 1), s.attribute("post_transform", 0)
+    if aggregate not in range(len(AGGREGATES)) or after not in range(len(TRANSFORMS)):
+        raise ModelError(f"TreeEnsemble: aggregate {aggregate}, post_transform {after}")
+    y = grown(s, wide, modern(s, wide.type.numpy), targets, AGGREGATES[aggregate])
+    return cast(s, finished(s, y, TRANSFORMS[after]), x.type.dtype)
+
+
+def modern(s: Site, dtype: np.dtype[np.floating]) -> Forest:
+    """Return the trees of a TreeEnsemble: nodes and leaves each have lists of their own."""
+    children = []
+    for way in ("true", "false"):
+        at = array(s, f"nodes_{way}nodeids", np.int64)
+        ends = array(s, f"nodes_{way}leafs", np.int64)
+        if at.shape != ends.shape:
+            raise ModelError(f"TreeEnsemble: {len(at)} {way} branches, {len(ends)} say if leaves")
+        children.append(np.where(ends != 0, -1 - at, at))
+    mode = array(s, "nodes_modes", np.int64)
+    if len(mode) and not 0 <= mode.min() <= mode.max() <= MEMBER:
+        raise ModelError("TreeEnsemble: nodes_modes holds numbers that are no modes")
+    nodes = Nodes(
+        array(s, "nodes_featureids", np.int64),
+        array(s, "nodes_splits", dtype),
+        mode,
+        children[0],
+        children[1],
+        flags(s, len(mode)),
+    )
+    weight = array(s, "leaf_weights", dtype)
+    target = array(s, "leaf_targetids", np.int64)
+    first = np.arange(len(weight) + 1)
+    return Forest(nodes, sets(s), array(s, "tree_roots", np.int64), target, weight, first)
+
+
+def sets(s: Site) -> list[Array]:
+    """Return the sets of membership_values, which NaN keeps apart."""
+    values = array(s, "membership_values", np.float64)
+    ends = np.flatnonzero(np.isnan(values))
+    found = [part[~np.isnan(part)] for part in np.split(values, ends)]
+    wanted = int((array(s, "nodes_modes", np.int64) == MEMBER).sum())
+    # A NaN may also stand behind the last set.
+    return found[:-1] if len(found) == wanted + 1 and not len(found[-1]) else found
+
+
+# ── the old form ──
+
+
+@on("TreeEnsembleRegressor", domain=ML)
+def tree_ensemble_regressor(s: Site) -> Made:
+    x = real(s)
+    targets, aggregate = s.attribute("n_targets", 1), s.attribute("aggregate_function", "SUM")
+    if aggregate not in AGGREGATES:
+        raise ModelError(f"TreeEnsembleRegressor: aggregate_function is '{aggregate}'")
+    y = grown(s, x, classic(s, "target", x.type.numpy), targets, aggregate)
+    y = based(s, y, numbers(s, "base_values", x.type.numpy))
+    return finished(s, cast(s, y, "f32"), s.attribute("post_transform", "NONE"))
+
+
+@on("TreeEnsembleClassifier", domain=ML)
+def tree_ensemble_classifier(s: Site) -> Made:
+    x, names = real(s), class_labels(s, "classlabels_int64s")
+    forest = classic(s, "class", x.type.numpy)
+    base = numbers(s, "base_values", x.type.numpy)
+    scores = grown(s, x, forest, len(names), "SUM")
+    named = set(forest.target.tolist())
+    after = s.attribute("post_transform", "NONE")
+    if len(names) == 2 and named == {0} and len(base) < 2:
+        return one_score(s, scores, names, base, bool((forest.weight >= 0).all()), after)
+    if len(base) == len(names):
+        scores = based(s, scores, base)
+    scores = cast(s, scores, "f32")
+    if len(names) == 2 and named == {1}:
+        winner = decided(s, column(s, scores, 1), bool((forest.weight >= 0).all()))
+    else:
+        winner = s.g(ArgMax(1, False), scores)
+    return labelled(s, winner, names), posted(s, scores, after)
+
+
+def one_score(
+    s: Site, scores: Value, names: Array, base: Array, positive: bool, after: str
+) -> list[Value]:
+    """Return the label and both scores of a classifier whose trees only score the first class.
+
+    What is said of the first of two classes is the score of the second.  It is a probability if
+    no weight is negative, else the logarithm of odds or the like.
+    """
+    score = cast(s, based(s, column(s, scores, 0), base), "f32")
+    label = labelled(s, decided(s, score, positive), names)
+    if after == "LOGISTIC":
+        return [label, s.g(Concat(1), s.g(Sigmoid(), s.g(Neg(), score)), s.g(Sigmoid(), score))]
+    other = s.g(Sub(), scalar(s.g, 1, score), score) if positive else s.g(Neg(), score)
+    both = s.g(Concat(1), other, score)
+    return [label, probit(s, both) if after == "PROBIT" else both]
+
+
+def decided(s: Site, score: Value, positive: bool) -> Value:
+    """Return 1 where score[N, 1] stands for the second class, else 0."""
+    above = s.g(Greater(), score, scalar(s.g, 0.5 if positive else 0, score))
+    return cast(s, s.g(Reshape(score.type.shape[:1]), above), "i64")
+
+
+def column(s: Site, scores: Value, i: int) -> Value:
+    rows = scores.type.shape[0]
+    return s.g(Slice((0, i), (rows, 1), (1, 1)), scores)
+
+
+def real(s: Site) -> Value:
+    """Return X as rows of floats."""
+    x = matrix(s)
+    return cast(s, x, "f64" if x.type.dtype == "f64" else "f32")
+
+
+def numbers(s: Site, name: str, dtype: np.dtype[np.floating]) -> Array:
+    """Return a list of floats that may also be given as a tensor."""
+    given = s.attribute(f"{name}_as_tensor")
+    return array(s, name, dtype) if given is None else np.asarray(given, dtype).reshape(-1)
+
+
+def flags(s: Site, count: int) -> Array:
+    """Return for each node whether NaN takes its true branch."""
+    given = array(s, "nodes_missing_value_tracks_true", np.int64)
+    if len(given) not in (0, count):
+        raise ModelError(f"{s.op_type}: {len(given)} missing_value_tracks_true, {count} nodes")
+    return given != 0 if len(given) else np.zeros(count, np.bool_)
+
+
+def classic(s: Site, what: str, dtype: np.dtype[np.floating]) -> Forest:
+    """Return trees whose leaves stand among the nodes; `what` is named by entries of leaves."""
+    modes = np.array(s.attribute("nodes_modes", ()), dtype=object)
+    trees, numbers_ = array(s, "nodes_treeids", np.int64), array(s, "nodes_nodeids", np.int64)
+    feature = array(s, "nodes_featureids", np.int64)
+    threshold = numbers(s, "nodes_values", dtype)
+    if len({len(modes), len(trees), len(numbers_), len(feature), len(threshold)}) != 1:
+        raise ModelError(f"{s.op_type}: the lists of nodes differ in length")
+    if not len(modes):
+        raise ModelError(f"{s.op_type}: there are no trees")
+    unknown = set(modes) - {*MODES, "LEAF"}
+    if unknown:
+        raise ModelError(f"{s.op_type}: nodes_modes holds {', '.join(sorted(unknown))}")
+    leaf = modes == "LEAF"
+    # What a node is called from now on: inner nodes and leaves are counted apart.
+    code = np.where(leaf, -np.cumsum(leaf), np.cumsum(~leaf) - 1)
+    find = Finder(s.op_type, trees, numbers_)
+    inner = np.flatnonzero(~leaf)
+    yes, no = (
+        code[find(trees[inner], array(s, f"nodes_{way}nodeids", np.int64)[inner])]
+        for way in ("true", "false")
+    )
+    mode = np.array([MODES.index(m) for m in modes[inner]], np.int64)
+    nodes = Nodes(feature[inner], threshold[inner], mode, yes, no, flags(s, len(leaf))[inner])
+    roots = code[np.sort(np.unique(trees, return_index=True)[1])]
+    owner = code[find(array(s, f"{what}_treeids", np.int64), array(s, f"{what}_nodeids", np.int64))]
+    target = array(s, f"{what}_ids", np.int64)
+    weight = numbers(s, f"{what}_weights", dtype)
+    if len({len(owner), len(target), len(weight)}) != 1:
+        raise ModelError(f"{s.op_type}: the lists of weights differ in length")
+    order = np.argsort(-1 - owner, kind="stable")
+    order = order[owner[order] < 0]  # an inner node says nothing
+    counts = np.bincount(-1 - owner[order], minlength=int(leaf.sum()))
+    first = np.concatenate([[0], np.cumsum(counts)])
+    return Forest(nodes, [], roots, target[order], weight[order], first)
+
+
+class Finder:
+    """Finds nodes by the number of their tree and their own in it."""
+
+    def __init__(self, op_type: str, trees: Array, numbers: Array) -> None:
+        self.op_type = op_type
+        self.names = {
+            pair: i for i, pair in enumerate(zip(trees.tolist(), numbers.tolist(), strict=True))
+        }
+        if len(self.names) != len(trees):
+            raise ModelError(f"{op_type}: two nodes of a tree have one number")
+
+    def __call__(self, trees: Array, numbers: Array) -> Array:
+        if len(trees) != len(numbers):
+            raise ModelError(f"{self.op_type}: the lists of nodes differ in length")
+        pairs = zip(trees.tolist(), numbers.tolist(), strict=True)
+        found = [self.names.get(pair, -1) for pair in pairs]
+        if -1 in found:
+            missing = found.index(-1)
+            raise ModelError(
+                f"{self.op_type}: tree {trees[missing]} has no node {numbers[missing]}"
+            )
+        return np.array(found, np.int64)
+
+
+# ── both ──
+
+
+def grown(s: Site, x: Value, forest: Forest, targets: int, aggregate: str) -> Value:
+    """Return what the trees say of x[N, F], by target."""
+    lists = [len(v) for v in vars(forest.nodes).values()]
+    if len(set(lists)) != 1 or len(forest.target) != len(forest.weight):
+        raise ModelError(f"{s.op_type}: the lists of nodes or leaves differ in length")
+    leaves = len(forest.first) - 1
+    features = x.type.shape[1]
+    for what, ids, limit in (("feature", forest.nodes.feature, features),
+                             ("target", forest.target, targets)):  # fmt: skip
+        if len(ids) and (ids.min() < 0 or (known(limit) and ids.max() >= limit)):
+            raise ModelError(f"{s.op_type}: a {what} is not below {limit}")
+    if not len(forest.roots) or not leaves or targets < 1:
+        raise ModelError(
+            f"{s.op_type}: {len(forest.roots)} trees, {leaves} leaves and {targets} targets"
+        )
+    steps = depth(forest.nodes, forest.roots, leaves)
+    nodes = plain(forest.nodes, forest.members)
+    steps = depth(nodes, forest.roots, leaves) if len(nodes) != len(forest.nodes) else steps
+    target, weight = forest.target, forest.weight
+    one_each = bool((np.diff(forest.first) == 1).all())
+    if not len(weight):
+        target, weight = np.zeros(1, np.int64), np.zeros(1, x.type.numpy)
+    made = [
+        nodes.feature.astype(np.int32),
+        nodes.threshold,
+        np.stack([nodes.no, nodes.yes], axis=1).astype(np.int32),
+        forest.roots.astype(np.int32),
+        target.astype(np.int32),
+        weight,
+    ]
+    operands: list[Value | None] = [s.g.constant(np.ascontiguousarray(a)) for a in made]
+    operands.append(None if one_each else s.g.constant(forest.first.astype(np.int32)))
+    operands.append(s.g.constant(nodes.nan) if nodes.nan.any() else None)
+    how = "sum" if aggregate == "AVERAGE" else aggregate.lower()
+    y = s.g(TreeEnsemble(targets, steps, how), x, *operands)
+    if aggregate == "AVERAGE":
+        y = s.g(Div(), y, scalar(s.g, len(forest.roots), y))
+    return y
+
+
+def based(s: Site, y: Value, base: Array) -> Value:
+    """Return y[N, T] plus base values, one for each target."""
+    if not len(base):
+        return y
+    if y.type.shape[1] != len(base):
+        raise ModelError(f"{s.op_type}: {len(base)} base values for {y.type.shape[1]} targets")
+    return s.g(Add(), y, stretch(s.g, s.g.constant(base.astype(y.type.numpy)), y.type.shape))
+
+
+def finished(s: Site, y: Value, after: str) -> Value:
+    """Return a regression after its transform; of a single target only PROBIT is one.
+
+    That is how ONNX Runtime reads the format, which does not say it.
+    """
+    return y if y.type.shape[1] == 1 and after != "PROBIT" else posted(s, y, after)

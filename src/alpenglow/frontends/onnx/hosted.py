@@ -1,0 +1,94 @@
+"""The table from (domain, operator name, since-version) to what runs on the host.
+
+Sequences, optionals, maps and tensors of strings enter no graph: an operator that takes or makes
+one becomes an `alpenglow.ir.op.Host`, which the runtime applies between graphs.  The entries here
+are used for operators without an ordinary converter, where an operand is such a value, and where
+the attributes of a node say that it makes one (`makes_host_value`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from alpenglow.base.errors import ModelError
+from alpenglow.ir.op import Host
+
+
+@dataclass(frozen=True)
+class HostSite:
+    """One ONNX node that runs on the host: its attributes, and how many operands it has.
+
+    Attributes are read as for a `Site`; string tensors are arrays of str.  `inputs` counts the
+    operands that are given, `outputs` the results that are asked for.
+    """
+
+    op_type: str
+    opset: int
+    attributes: Mapping[str, Any]
+    inputs: int
+    outputs: int
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return an attribute: strings as str, lists as tuples, tensors as arrays."""
+        return self.attributes.get(name, default)
+
+    def needed(self, name: str) -> Any:
+        """Return an attribute; raise ModelError if it is missing."""
+        if name not in self.attributes:
+            raise ModelError(f"{self.op_type}: attribute '{name}' is missing")
+        return self.attributes[name]
+
+    def choice(self, name: str, default: str, allowed: tuple[str, ...]) -> str:
+        """Return an attribute that is one of some words; raise ModelError if it is none."""
+        word = self.attribute(name, default)
+        if word not in allowed:
+            raise ModelError(
+                f"{self.op_type}: {name} is '{word}', expected one of {', '.join(allowed)}"
+            )
+        return str(word)
+
+
+Hosted = Callable[[HostSite], Host]
+Test = Callable[[HostSite], bool]
+
+_TABLE: dict[tuple[str, str], dict[int, Hosted]] = {}
+_MAKES: dict[Hosted, Test] = {}
+
+
+def hosted(
+    name: str, *, since: int = 1, domain: str = "", makes: Test | None = None
+) -> Callable[[Hosted], Hosted]:
+    """Register the decorated function for an operator of ONNX.
+
+    `makes` says of a node whether it makes a host value even of tensors of numbers.
+    """
+
+    def add(entry: Hosted) -> Hosted:
+        versions = _TABLE.setdefault((domain, name), {})
+        assert since not in versions, f"two hosted forms for {domain}:{name} since {since}"
+        versions[since] = entry
+        if makes is not None:
+            _MAKES[entry] = makes
+        return entry
+
+    return add
+
+
+def find_hosted(domain: str, name: str, opset: int) -> Hosted | None:
+    """Return the hosted form of an operator of the given opset, or None."""
+    versions = _TABLE.get((domain, name), {})
+    usable = [since for since in versions if since <= opset]
+    return versions[max(usable)] if usable else None
+
+
+def makes_host_value(domain: str, s: HostSite) -> bool:
+    """Whether the attributes of a node say that it makes a value that no graph holds."""
+    entry = find_hosted(domain, s.op_type, s.opset)
+    return entry is not None and entry in _MAKES and _MAKES[entry](s)
+
+
+def supported_on_host() -> list[str]:
+    """Return the names of all operators that have a hosted form, as `table.supported` does."""
+    return sorted(f"{domain}:{name}" if domain else name for domain, name in _TABLE)

@@ -1,0 +1,256 @@
+"""ONNX models, imported in as many parts as their data ask for: see `frontends.staged`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
+from alpenglow.frontends.onnx.attributes import (
+    attribute_value,
+    check_size,
+    identifier,
+    string_tensor,
+    tensor_array,
+    tensor_type,
+)
+from alpenglow.frontends.onnx.functions import opset_of
+from alpenglow.frontends.onnx.hosted import find_hosted
+from alpenglow.frontends.onnx.importer import (
+    Importer,
+    bound,
+    check_supported,
+    domain_of,
+    host_site,
+    label,
+    ordered,
+)
+from alpenglow.frontends.onnx.reader import read
+from alpenglow.frontends.onnx.subgraphs import captured, reads
+from alpenglow.frontends.staged import Action, Apply, Given, Loop, Part, Scan
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.op import Host
+from alpenglow.ir.types import Array, TensorType
+
+Model = str | Path | bytes | onnx.ModelProto
+Nodes = tuple[onnx.NodeProto, ...]
+
+
+def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+    """Read an ONNX model and return its graph.
+
+    `shapes` binds open extents of inputs by input name.  Where what comes later depends on the
+    data, the graph is the first part and `rest` the whole model, to be imported as it runs.
+    Raises ModelError if the file is damaged or breaks the rules of ONNX, UnsupportedError if it
+    uses what is not there.
+    """
+    proto, file, folder = read(model)
+    try:
+        whole = OnnxModel.of_file(proto, file, folder, shapes or {})
+        given = Given({n: t for n, t in whole.inputs.items() if t is not None})
+        part = whole.part(whole.begin(), given)
+    except AlpenglowError as error:
+        raise error.located(file=file) from None
+    known = {n: t for n, t in whole.inputs.items() if t is not None}
+    for name, t in known.items():
+        if name not in part.graph.inputs:
+            part.graph.input(name, t)
+    part.graph.inputs = {n: part.graph.inputs[n] for n in known}
+    if part.rest is not None or part.actions or len(known) < len(whole.inputs):
+        part.graph.rest = whole
+    return part.graph
+
+
+class OnnxModel:
+    """A graph of ONNX with what belongs to it: a model, or the body of a loop."""
+
+    def __init__(
+        self,
+        source: onnx.GraphProto,
+        opsets: Mapping[str, int],
+        folder: Path | None,
+        file: str,
+        inputs: Mapping[str, TensorType | None],
+    ) -> None:
+        self.name = identifier(source.name) or "main"
+        self.file = file
+        self.inputs = inputs
+        self.outputs = {o.name: declared(o) for o in source.output}
+        self.constants: dict[str, Any] = {}
+        self._numbers: dict[str, Array] = {}
+        self._opsets = opsets
+        self._folder = folder
+        if source.sparse_initializer:
+            raise UnsupportedError("the model has sparse initializers")
+        for tensor in source.initializer:
+            if tensor.name in self.constants:
+                raise ModelError(f"two initializers are called '{tensor.name}'")
+            if tensor.data_type == onnx.TensorProto.STRING:
+                self.constants[tensor.name] = string_tensor(tensor)
+            else:
+                array = tensor_array(tensor, folder)
+                self.constants[tensor.name] = self._numbers[tensor.name] = array
+        self._nodes = tuple(ordered(source, frozenset(inputs)))
+        self._strings = frozenset(self.constants.keys() - self._numbers.keys())
+
+    @staticmethod
+    def of_file(
+        proto: onnx.ModelProto, file: str, folder: Path | None, shapes: Mapping[str, Sequence[int]]
+    ) -> OnnxModel:
+        """Return a model that was read from a file."""
+        opsets = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
+        check_supported(proto.graph.node, opsets)
+        return OnnxModel(proto.graph, opsets, folder, file, typed_inputs(proto.graph, shapes))
+
+    def begin(self) -> Nodes:
+        return self._nodes
+
+    def part(self, rest: Nodes, given: Given) -> Part:
+        """Import as much of `rest` as what is given decides."""
+        given = Given(given.types, given.others | self._strings, given.elements)
+        importer = Importer(self.name, self._opsets, self._folder, self._numbers, given)
+        # Operands that are not there yet hold their nodes back.
+        here = given.types.keys() | given.others | self.constants.keys()
+        importer.hold_back(n for n in self.inputs if n not in here)
+        importer.run(rest)
+        made = {o for node in importer.later for o in node.output if o}
+        actions: list[Action] = []
+        later: list[onnx.NodeProto] = []
+        for node in importer.later:
+            ready = all(n in importer.values or n in here for n in reads(node))
+            if ready and not made.intersection(reads(node)) and importer.by_host(node):
+                actions.append(self._action(node))
+            else:
+                later.append(node)
+        g = importer.g
+        wanted = dict.fromkeys(n for node in importer.later for n in reads(node))
+        wanted |= dict.fromkeys([*importer.needs, *self.outputs])
+        for name in wanted:
+            if name in importer.values and name not in g.inputs and name not in self.constants:
+                g.output(name, importer.values[name])
+            elif not importer.later and name in self.outputs and name not in g.outputs:
+                if name not in importer.values and name not in here:
+                    raise ModelError(f"graph output '{name}' is made by no node")
+                if name not in given.others:
+                    g.output(name, importer.find(name))
+        g.prune()
+        return Part(g, tuple(actions), tuple(importer.needs), tuple(later) or None)
+
+    def _action(self, node: onnx.NodeProto) -> Action:
+        """Return what the runtime does for a node that no graph holds."""
+        domain, opset = domain_of(node), opset_of(node, self._opsets)
+        assert opset is not None, "checked before"
+        try:
+            if not domain and node.op_type == "Loop":
+                return self._loop(node)
+            if not domain and node.op_type == "Scan":
+                return self._scan(node, opset)
+            form = find_hosted(domain, node.op_type, opset)
+            assert form is not None, "it was found before"
+            op: Host = form(host_site(node, opset, self._folder))
+        except AlpenglowError as error:
+            raise error.located(node=label(node)) from None
+        return Apply(label(node), op, tuple(node.input), tuple(node.output))
+
+    def _loop(self, node: onnx.NodeProto) -> Loop:
+        body = self._body(node, "body")
+        trips, condition, *carried = [*node.input, "", ""][: max(len(node.input), 2)]
+        if len(body.input) != len(carried) + 2 or len(body.output) != len(node.output) + 1:
+            raise ModelError(
+                f"Loop: the body has {len(body.input)} inputs and {len(body.output)} outputs, "
+                f"expected {len(carried) + 2} and {len(node.output) + 1}"
+            )
+        outer = tuple(captured(body))
+        model = self._inner(body, outer)
+        return Loop(label(node), model, trips, condition, tuple(carried), outer, tuple(node.output))
+
+    def _scan(self, node: onnx.NodeProto, opset: int) -> Scan:
+        body = self._body(node, "body")
+        given = {a.name: attribute_value(a, None) for a in node.attribute if a.name != "body"}
+        scanned = given.get("num_scan_inputs", 0)
+        batched = opset < 9
+        inputs = list(node.input)
+        lengths = inputs.pop(0) if batched else ""
+        if not 0 < scanned <= len(inputs) or len(body.input) != len(inputs):
+            raise ModelError(
+                f"Scan: {len(inputs)} operands, {scanned} of them scanned, do not fit a body of "
+                f"{len(body.input)} inputs"
+            )
+        states = len(inputs) - scanned
+        results = len(node.output) - states
+        if results < 0 or len(body.output) != len(node.output):
+            raise ModelError(
+                f"Scan: the body has {len(body.output)} outputs for {len(node.output)}"
+            )
+        zeros = (0,) * (scanned + results)
+        if batched:
+            axes, reverse = zeros, (*given.get("directions", zeros[:scanned]), *zeros[scanned:])
+        else:
+            axes = (
+                *given.get("scan_input_axes", zeros[:scanned]),
+                *given.get("scan_output_axes", zeros[scanned:]),
+            )
+            reverse = (
+                *given.get("scan_input_directions", zeros[:scanned]),
+                *given.get("scan_output_directions", zeros[scanned:]),
+            )
+        if len(axes) != len(zeros) or len(reverse) != len(zeros):
+            raise ModelError(f"Scan: axes {axes} or directions {reverse} are not {len(zeros)}")
+        outer = tuple(captured(body))
+        return Scan(
+            label(node), self._inner(body, outer), tuple(inputs[:states]), tuple(inputs[states:]),
+            outer, tuple(node.output), axes, tuple(map(bool, reverse)), batched, lengths,
+        )  # fmt: skip
+
+    def _body(self, node: onnx.NodeProto, name: str) -> onnx.GraphProto:
+        for a in node.attribute:
+            if a.name == name and a.type == onnx.AttributeProto.GRAPH:
+                found: onnx.GraphProto = a.g
+                return found
+        raise ModelError(f"{node.op_type}: attribute '{name}' is missing")
+
+    def _inner(self, body: onnx.GraphProto, outer: Sequence[str]) -> OnnxModel:
+        """Return the body of a loop as a model; what it captures are further inputs."""
+        inputs: dict[str, TensorType | None] = {i.name: declared(i) for i in body.input}
+        inputs |= dict.fromkeys(outer)
+        return OnnxModel(body, self._opsets, self._folder, self.file, inputs)
+
+
+def typed_inputs(
+    source: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]
+) -> dict[str, TensorType | None]:
+    """Return the types of the inputs of a model, None for what is known only when it runs."""
+    # Up to IR version 3 every initializer is also listed among the inputs.
+    initial = {t.name for t in source.initializer}
+    wanted = [i for i in source.input if i.name not in initial]
+    for name, count in Counter(i.name for i in wanted).items():
+        if count > 1:
+            raise ModelError(f"{count} inputs are called '{name}'")
+    names = [i.name for i in wanted]
+    for name in shapes:
+        if name not in names:
+            raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(names)}")
+    found: dict[str, TensorType | None] = {}
+    for info in wanted:
+        if info.type.WhichOneof("value") is None:
+            raise ModelError(f"input '{info.name}' has no type")
+        t = declared(info)
+        if t is not None and info.name in shapes:
+            t = bound(info.name, t, shapes[info.name])
+        if t is not None:
+            check_size(f"input '{info.name}'", t)
+        found[info.name] = t
+    return found
+
+
+def declared(info: onnx.ValueInfoProto) -> TensorType | None:
+    """Return the type that a model declares; None where it has no rank or is no tensor's."""
+    tensor = info.type.tensor_type
+    plain = info.type.WhichOneof("value") == "tensor_type" and tensor.HasField("shape")
+    if not plain or tensor.elem_type == onnx.TensorProto.STRING:
+        return None
+    return tensor_type(info)

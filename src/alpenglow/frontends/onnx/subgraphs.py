@@ -1,0 +1,97 @@
+"""Graphs inside of nodes: what they capture, and taking the branch of an If into the open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import onnx
+
+
+def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs among the attributes of a node."""
+    for a in node.attribute:
+        if a.type == onnx.AttributeProto.GRAPH:
+            yield a.g
+        elif a.type == onnx.AttributeProto.GRAPHS:
+            yield from a.graphs
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
+    """Return the names that a node reads: its operands, and what its graphs capture."""
+    found = dict.fromkeys(n for n in node.input if n)
+    for g in graphs_of(node):
+        found |= dict.fromkeys(captured(g))
+    return list(found)
+
+
+def captured(g: onnx.GraphProto) -> list[str]:
+    """Return the names that a graph reads from outside."""
+    own = defined(g)
+    found: dict[str, None] = {}
+    for node in g.node:
+        found |= {n: None for n in reads(node) if n not in own}
+    found |= {o.name: None for o in g.output if o.name not in own}
+    return list(found)
+
+
+def defined(g: onnx.GraphProto) -> set[str]:
+    """Return the names that a graph gives to values."""
+    own = {i.name for i in g.input} | {t.name for t in g.initializer}
+    own |= {t.values.name for t in g.sparse_initializer}
+    return own | {o for node in g.node for o in node.output if o}
+
+
+def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+    """Return a copy of a node with other names for the values it reads and makes."""
+    new = onnx.NodeProto()
+    new.CopyFrom(node)
+    _rename(new, names)
+    return new
+
+
+def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    for i, name in enumerate(node.input):
+        node.input[i] = names.get(name, name)
+    for i, name in enumerate(node.output):
+        node.output[i] = names.get(name, name)
+    for g in graphs_of(node):
+        own = defined(g)
+        outer = {k: v for k, v in names.items() if k not in own}
+        for inner in g.node:
+            _rename(inner, outer)
+        for out in g.output:
+            out.name = outer.get(out.name, out.name)
+
+
+def branch(
+    node: onnx.NodeProto, g: onnx.GraphProto, opset_keys: Iterable[str]
+) -> list[onnx.NodeProto]:
+    """Return the nodes of a branch of an If as they stand in the graph around it.
+
+    Names of the branch are made its own by a prefix; its outputs are the node's.
+    """
+    prefix = f"{node.output[0] or node.name}/{g.name}/"
+    names = {n: prefix + n for n in defined(g)}
+    made: list[onnx.NodeProto] = []
+    for t in g.initializer:
+        constant = onnx.helper.make_node("Constant", [], [names[t.name]], value=t)
+        made.append(_as_outside(constant, node, opset_keys))
+    for inner in g.node:
+        made.append(renamed(inner, names))
+    for out, name in zip(g.output, node.output, strict=True):
+        if name:
+            source = names.get(out.name, out.name)
+            copied = onnx.helper.make_node("Identity", [source], [name])
+            made.append(_as_outside(copied, node, opset_keys))
+    return made
+
+
+def _as_outside(
+    made: onnx.NodeProto, node: onnx.NodeProto, opset_keys: Iterable[str]
+) -> onnx.NodeProto:
+    """Let a node that stands for a part of `node` keep to the same opset."""
+    for entry in node.metadata_props:
+        if entry.key in opset_keys:
+            kept = made.metadata_props.add()
+            kept.key, kept.value = entry.key, entry.value
+    return made

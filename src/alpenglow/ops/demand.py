@@ -1,0 +1,129 @@
+"""What operators on the host demand of the values they are given.
+
+Types of such values are known only when they are there, so each reference asks for what it needs;
+what does not fit raises FeedError, which says what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Never
+
+import numpy as np
+
+from alpenglow.base.errors import FeedError
+from alpenglow.ir.op import Host
+from alpenglow.ir.types import Array
+
+
+def described(value: object) -> str:
+    """Return what a value is, for a message: ``float32[2,3]``, ``string[4]``, ``3 tensors``."""
+    match value:
+        case None:
+            return "absent or an empty optional"
+        case np.ndarray():
+            kind = "string" if value.dtype.kind in "OUS" else str(value.dtype)
+            return f"{kind}[{','.join(map(str, value.shape))}]"
+        case list():
+            kinds = sorted({str(x.dtype) if isinstance(x, np.ndarray) else "map" for x in value})
+            return f"a sequence of {len(value)}" + (f" ({', '.join(kinds)})" if kinds else "")
+        case dict():
+            return f"a map of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+def refuse(op: Host, what: str, value: object, wanted: str) -> Never:
+    """Raise FeedError: operand `what` is no `wanted`."""
+    raise FeedError(f"{op.name}: {what} is {described(value)}, expected {wanted}")
+
+
+def tensor(op: Host, what: str, value: object) -> Array:
+    """Return a value that must be a tensor."""
+    if not isinstance(value, np.ndarray):
+        refuse(op, what, value, "a tensor")
+    return value
+
+
+def strings(op: Host, what: str, value: object) -> Array:
+    """Return a value that must be a tensor of strings, with elements of type str."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+        return value.astype(object)
+    if not isinstance(value, np.ndarray) or value.dtype != object:
+        refuse(op, what, value, "a tensor of strings")
+    for s in value.flat:
+        if not isinstance(s, str):
+            raise FeedError(f"{op.name}: {what} holds a {type(s).__name__}, expected str")
+    return value
+
+
+def sequence(op: Host, what: str, value: object) -> list[Any]:
+    """Return a value that must be a sequence."""
+    if not isinstance(value, list):
+        refuse(op, what, value, "a sequence")
+    return value
+
+
+def mapping(op: Host, what: str, value: object) -> dict[Any, Any]:
+    """Return a value that must be a map."""
+    if not isinstance(value, dict):
+        refuse(op, what, value, "a map")
+    return value
+
+
+def integers(op: Host, what: str, value: object) -> list[int]:
+    """Return the elements of a value that must be a tensor of integers."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
+        refuse(op, what, value, "a tensor of integers")
+    return [int(i) for i in value.flat]
+
+
+def integer(op: Host, what: str, value: object) -> int:
+    """Return the one element of a value that must be a tensor of integers."""
+    found = integers(op, what, value)
+    if len(found) != 1:
+        refuse(op, what, value, "one integer")
+    return found[0]
+
+
+def same_dtype(op: Host, tensors: Sequence[Array]) -> None:
+    """Raise FeedError unless all tensors have one element type."""
+    if len({x.dtype for x in tensors}) > 1:
+        raise FeedError(
+            f"{op.name}: tensors {', '.join(map(described, tensors))} differ in element type"
+        )
+
+
+def axis_of(op: Host, axis: int, rank: int) -> int:
+    """Return `axis` counted from the front; raise FeedError if it is out of range."""
+    if not -rank <= axis < rank:
+        raise FeedError(f"{op.name}: axis {axis} is not in a tensor of rank {rank}")
+    return axis % rank
+
+
+def within(op: Host, indices: Array, extent: int) -> Array:
+    """Return indices counted from the front; raise FeedError if one is out of range."""
+    bad = indices[(indices < -extent) | (indices >= extent)]
+    if bad.size:
+        raise FeedError(
+            f"{op.name}: index {int(bad.flat[0])} is not in {-extent} … {extent - 1}"
+            if extent
+            else f"{op.name}: index {int(bad.flat[0])} into an axis without elements"
+        )
+    return np.where(indices < 0, indices + extent, indices)
+
+
+def common(op: Host, *tensors: Array) -> tuple[Array, ...]:
+    """Return tensors broadcast to their common shape, as NumPy does."""
+    try:
+        return np.broadcast_arrays(*tensors)
+    except ValueError as error:
+        shapes = " and ".join(map(described, tensors))
+        raise FeedError(f"{op.name}: {shapes} do not broadcast") from error
+
+
+def text(elements: Iterable[str], shape: tuple[int, ...] | int = -1) -> Array:
+    """Return a tensor of strings with these elements."""
+    listed = list(elements)
+    made = np.empty(len(listed), object)
+    made[:] = listed
+    return made.reshape(shape)

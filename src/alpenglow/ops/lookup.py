@@ -1,0 +1,45 @@
+"""Looking values up in a sorted list of keys."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank, is_half
+from alpenglow.ir.types import NUMBERS, Array, TensorType
+
+
+class Find(Primitive):
+    """The position of each element of x among the sorted `keys`, or their number if it is none.
+
+    NaN stands behind all numbers and equals itself; of equal keys the last is found.  For unsorted
+    keys the result is some position or the number of keys.
+    """
+
+    def infer(self, x: TensorType, keys: TensorType) -> TensorType:
+        check_dtype(self, "x", x, NUMBERS)
+        check_rank(self, "keys", keys, 1, 1)
+        if keys.dtype != x.dtype:
+            raise TypeRuleError(f"find: keys are {keys}, expected the element type of {x}")
+        return x.with_dtype("i64")
+
+    def reference(self, x: Array, keys: Array) -> Array:
+        if is_half(x.dtype):
+            x, keys = x.astype(np.float32), keys.astype(np.float32)
+        if not len(keys):
+            return np.zeros(x.shape, np.int64)
+        at = np.maximum(np.searchsorted(keys, x, "right") - 1, 0)
+        there = (keys[at] == x) | ((keys[at] != keys[at]) & (x != x))
+        return np.where(there, at, len(keys)).astype(np.int64)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(), "i64[3,7]", np.array([-4, -3, 0, 2, 5])
+        yield cls(), "i32[40]", np.arange(-2, 6, dtype=np.int32)
+        yield cls(), "i16[5]", np.array([3], np.int16)
+        yield cls(), "u8[2,0]", np.array([3, 3], np.uint8)
+        yield cls(), "f32[4]", np.array([], np.float32)
+        for dtype in (np.float16, np.float32, np.float64):
+            x = np.array([1.5, np.nan, -np.inf, 0, -0.0, 7], dtype)
+            yield cls(), x, np.array([-np.inf, -1, 0, 1.5, 2, np.nan], dtype)
+            yield cls(), x, np.array([-1, 0, np.inf], dtype)

@@ -1,0 +1,436 @@
+"""Running models that are imported in parts (see `frontends.staged`).
+
+A run goes through *stages*: a part of the model, compiled, and the actions that follow it.  Which
+stage comes next depends on what came out; each is kept with the conditions under which it is right,
+so that a second run with data that behave alike imports and compiles nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from alpenglow.base.errors import AlpenglowError, FeedError, UnsupportedError
+from alpenglow.frontends.staged import Action, Apply, Given, Loop, Part, Scan, StagedModel
+from alpenglow.ir import dims
+from alpenglow.ir.dims import Assumption, Sym, assuming, symbol
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.types import NAMES, Array, TensorType
+from alpenglow.runtime.executor import Executable, fitting
+from alpenglow.runtime.layout import Layout, compiled
+
+Env = dict[str, Any]
+Compile = Callable[[Graph], Executable]
+
+MOST_STAGES = 16
+"""How many ways to go on are kept at each place."""
+
+SMALL = 64
+"""Integer tensors of at most so many elements are measured as extents, others as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What ran: a part with so many compiled and interpreted instructions, or an action."""
+
+    what: str
+    compiled: int = 0
+    interpreted: tuple[str, ...] = ()
+    host: str = ""
+
+
+class State:
+    """What is known in the middle of a run.
+
+    `values` are those of all symbols so far; `types` those of arrays, as far as they are said in
+    symbols; `elements` what was measured.
+    """
+
+    def __init__(self, env: Env) -> None:
+        self.env = env
+        self.values: dict[str, int] = {}
+        self.types: dict[str, TensorType] = {}
+        self.elements: dict[str, Array] = {}
+
+    def type_of(self, name: str) -> TensorType | None:
+        """Return the type of a value, its extents new symbols where nothing is known of them."""
+        value = self.env[name]
+        if not isinstance(value, np.ndarray) or value.dtype not in NAMES:
+            return None
+        known = self.types.get(name)
+        if known is not None:
+            return known
+        shape = [symbol(f"{_word(name)}_{axis}") for axis in range(value.ndim)]
+        return TensorType(NAMES[value.dtype], tuple(shape))
+
+    def learn(self, t: TensorType, array: Array) -> bool:
+        """Take the values of symbols from an array of this type; False if it is of another."""
+        if NAMES.get(array.dtype) != t.dtype or array.ndim != t.rank:
+            return False
+        for want, got in zip(t.shape, array.shape, strict=True):
+            if isinstance(want, Sym) and str(want).isidentifier():
+                self.values.setdefault(str(want), got)
+        return all(
+            dims.bind(d, self.values) == n for d, n in zip(t.shape, array.shape, strict=True)
+        )
+
+    def measure(self, name: str) -> None:
+        """Make the elements of a value known to what follows."""
+        array = np.asarray(self.env[name])
+        if array.dtype.kind not in "iu" or array.size > SMALL:
+            self.elements[name] = array.astype(np.int64).astype(object) if (
+                array.dtype == bool and array.size <= SMALL) else array  # fmt: skip
+            return
+        found = np.empty(array.shape, object)
+        for i, value in enumerate(array.reshape(-1).tolist()):
+            word = f"{_word(name)}__{i}"
+            found.reshape(-1)[i] = symbol(word)
+            self.values[word] = value
+        self.elements[name] = found
+
+
+class Stage:
+    """A part of a model in compiled form, and the stages that may follow it."""
+
+    def __init__(
+        self, part: Part, run: Executable | None, state: State, guards: Sequence[tuple[Sym, str]]
+    ) -> None:
+        self.part = part
+        self.run = run
+        self.types = {n: v.type for n, v in part.graph.inputs.items()}
+        self.kinds = {n: state.type_of(n) is None for n in _touched(part)}
+        self.exact = dict(state.elements)
+        self.symbols = sorted({n for d, _ in guards for n in dims.names(d)})
+        conditions = [f"({d}) {relation} 0" for d, relation in guards]
+        self._guard = compiled(self.symbols, [" and ".join(conditions) or "True"], "")
+        self.next: list[Stage] = []
+
+    def accepts(self, state: State) -> bool:
+        """Whether this is how a run in this state goes on; it then knows all symbols."""
+        for name, t in self.types.items():
+            value = state.env.get(name)
+            if not isinstance(value, np.ndarray) or not state.learn(t, value):
+                return False
+        for name, plain in self.kinds.items():
+            if (state.type_of(name) is None) != plain:
+                return False
+        for name, wanted in self.exact.items():
+            got = state.elements[name]
+            if got.dtype != wanted.dtype or got.shape != wanted.shape:
+                return False
+            closed = wanted.dtype != object or not _open(wanted)
+            if closed and not np.array_equal(got, wanted):
+                return False
+        return all(s in state.values for s in self.symbols) and bool(
+            self._guard(*(state.values[s] for s in self.symbols))
+        )
+
+
+def _open(elements: Array) -> bool:
+    return any(isinstance(d, Sym) for d in elements.flat)
+
+
+def _touched(part: Part) -> list[str]:
+    """Return the names that the actions of a part read."""
+    found: dict[str, None] = {}
+    for action in part.actions:
+        found |= dict.fromkeys(n for n in _operands(action) if n)
+    return [n for n in found if n not in part.graph.outputs]
+
+
+def _operands(action: Action) -> tuple[str, ...]:
+    match action:
+        case Apply():
+            return action.inputs
+        case Loop():
+            return (action.trips, action.condition, *action.carried, *action.captured)
+        case Scan():
+            return (action.lengths, *action.states, *action.scanned, *action.captured)
+
+
+class Runner:
+    """Runs one staged model: the whole, or the body of a loop."""
+
+    def __init__(self, model: StagedModel, compile_: Compile) -> None:
+        self.model = model
+        self._compile = compile_
+        self._first: list[Stage] = []
+        self._bodies: dict[int, Runner] = {}
+        self._lock = threading.RLock()
+        self.last: list[Record] = []
+
+    def run(self, inputs: Mapping[str, Any]) -> Env:
+        """Return the outputs by name for values of the inputs by name."""
+        state = State({**self.model.constants, **inputs})
+        for name, t in self.model.inputs.items():
+            found = state.env.get(name)
+            if t is not None and isinstance(found, np.ndarray):
+                if not state.learn(t, found):
+                    raise FeedError(
+                        f"input '{name}' is {found.dtype}{list(found.shape)}, expected {t}"
+                    )
+                state.types[name] = t
+        records: list[Record] = []
+        stages, rest = self._first, self.model.begin()
+        while True:
+            stage = self._stage(stages, rest, state)
+            self._enter(stage, state, records)
+            if stage.part.rest is None:
+                break
+            for name in stage.part.needs:
+                state.measure(name)
+            stages, rest = stage.next, stage.part.rest
+        self.last = records
+        return {name: self._output(state, name) for name in self.model.outputs}
+
+    def _output(self, state: State, name: str) -> Any:
+        if name not in state.env:
+            raise UnsupportedError(f"output '{name}' was not made", file=self.model.file)
+        return state.env[name]
+
+    def _stage(self, stages: list[Stage], rest: Any, state: State) -> Stage:
+        """Return the stage that goes on from here; import and compile one if there is none."""
+        values = dict(state.values)
+        for stage in list(stages):
+            if stage.accepts(state):
+                return stage
+            state.values = dict(values)
+        with self._lock:
+            stage = self._imported(rest, state)
+            stages.insert(0, stage)
+            del stages[MOST_STAGES:]
+        return stage
+
+    def _imported(self, rest: Any, state: State) -> Stage:
+        types: dict[str, TensorType] = {}
+        others: set[str] = set()
+        for name, value in state.env.items():
+            t = None if name in self.model.constants else state.type_of(name)
+            if t is not None:
+                types[name] = t
+                assert state.learn(t, value), f"{name} is not {t}"
+            elif name not in self.model.constants:
+                others.add(name)
+        assumption = Assumption(state.values)
+        try:
+            with assuming(assumption):
+                given = Given(types, frozenset(others), state.elements)
+                part = self.model.part(rest, given)
+        except AlpenglowError as error:
+            raise error.located(file=self.model.file) from None
+        idle = not part.actions and part.rest is not None and not part.graph.nodes
+        if idle and all(n in state.elements for n in part.needs):
+            raise UnsupportedError(
+                f"{len(part.rest)} nodes wait for each other's data", file=self.model.file
+            )
+        run = self._compile(part.graph) if part.graph.outputs else None
+        return Stage(part, run, state, tuple(assumption.guards))
+
+    def _enter(self, stage: Stage, state: State, records: list[Record]) -> None:
+        """Run the part and the actions of a stage."""
+        graph = stage.part.graph
+        if stage.run is not None:
+            feeds = {n: state.env[n] for n in graph.inputs}
+            made, layout = stage.run.execute(feeds, state.values)
+            state.env |= made
+            for name, v in graph.outputs.items():
+                if all(n in state.values for n in v.type.symbols()):
+                    state.types[name] = v.type
+            records.append(_record(layout))
+        for action in stage.part.actions:
+            records += self._act(action, state)
+
+    def _act(self, action: Action, state: State) -> list[Record]:
+        env = state.env
+        try:
+            match action:
+                case Apply():
+                    values = [env[n] if n else None for n in action.inputs]
+                    made = action.op.reference(*values)
+                    results = made if isinstance(made, tuple) else (made,)
+                    env.update({n: r for n, r in zip(action.outputs, results, strict=False) if n})
+                    return [Record(action.label, host=action.op.name)]
+                case Loop():
+                    results = self._loop(action, env)
+                case Scan():
+                    results = self._scan(action, env)
+        except AlpenglowError as error:
+            raise error.located(node=action.label, file=self.model.file) from None
+        env.update({n: r for n, r in zip(action.outputs, results, strict=True) if n})
+        return self._body(action).last
+
+    def _body(self, action: Loop | Scan) -> Runner:
+        with self._lock:
+            if id(action) not in self._bodies:
+                # The action is kept by its stage as long as this.
+                self._bodies[id(action)] = Runner(action.body, self._compile)
+            return self._bodies[id(action)]
+
+    # ── loops ──
+
+    def _loop(self, action: Loop, env: Env) -> tuple[Any, ...]:
+        body = self._body(action)
+        names = list(action.body.inputs)
+        captured = {n: env[n] for n in action.captured}
+        most = int(np.asarray(env[action.trips]).reshape(-1)[0]) if action.trips else None
+        going = bool(np.asarray(env[action.condition]).reshape(-1)[0]) if action.condition else True
+        carried = [env[n] if n else None for n in action.carried]
+        kept = list(action.body.outputs)[1 + len(carried) :]
+        stacks: list[list[Any]] = [[] for _ in kept]
+        i = 0
+        while going and (most is None or i < most):
+            given = [np.array(i, np.int64), np.array(True), *carried]
+            made = list(body.run({**dict(zip(names, given, strict=False)), **captured}).values())
+            going = bool(np.asarray(made[0]).reshape(-1)[0])
+            carried = made[1 : 1 + len(carried)]
+            for stack, value in zip(stacks, made[1 + len(carried) :], strict=True):
+                stack.append(value)
+            i += 1
+        if not i:
+            body.last = []
+        types = [action.body.outputs[n] for n in kept]
+        return (*carried, *(_stacked(s, t, 0) for s, t in zip(stacks, types, strict=True)))
+
+    def _scan(self, action: Scan, env: Env) -> tuple[Any, ...]:
+        states = [env[n] for n in action.states]
+        scanned = [np.asarray(env[n]) for n in action.scanned]
+        if not action.batched:
+            return self._scanned(action, env, states, scanned)
+        # Before opset 9 there are several sequences, some shorter than others.
+        count = scanned[0].shape[0]
+        longest = scanned[0].shape[1]
+        lengths = env[action.lengths].tolist() if action.lengths else [longest] * count
+        rows = []
+        for b in range(count):
+            cut = [x[b, : lengths[b]] for x in scanned]
+            rows.append(self._scanned(action, env, [s[b] for s in states], cut))
+        results = []
+        for k, parts in enumerate(zip(*rows, strict=True)):
+            if k >= len(states):
+                parts = tuple(_padded(p, longest) for p in parts)
+            results.append(np.stack(parts))
+        return tuple(results)
+
+    def _scanned(
+        self, action: Scan, env: Env, states: list[Any], scanned: list[Array]
+    ) -> tuple[Any, ...]:
+        body = self._body(action)
+        names = list(action.body.inputs)
+        captured = {n: env[n] for n in action.captured}
+        axes, reverse = action.axes[: len(scanned)], action.reverse[: len(scanned)]
+        lengths = {x.shape[a] for x, a in zip(scanned, axes, strict=True)}
+        if len(lengths) != 1:
+            raise FeedError(f"the scanned operands have {sorted(lengths)} slices, expected as many")
+        (length,) = lengths
+        moved = [np.moveaxis(x, a, 0)[:: -1 if r else 1]
+                 for x, a, r in zip(scanned, axes, reverse, strict=True)]  # fmt: skip
+        kept = list(action.body.outputs)[len(states) :]
+        stacks: list[list[Any]] = [[] for _ in kept]
+        for i in range(length):
+            given = [*states, *(np.array(x[i]) for x in moved)]
+            made = list(body.run({**dict(zip(names, given, strict=False)), **captured}).values())
+            states = made[: len(states)]
+            for stack, value in zip(stacks, made[len(states) :], strict=True):
+                stack.append(value)
+        if not length:
+            body.last = []
+        results = []
+        for k, stack in enumerate(stacks):
+            ordered = stack[::-1] if action.reverse[len(scanned) + k] else stack
+            results.append(
+                _stacked(ordered, action.body.outputs[kept[k]], action.axes[len(scanned) + k])
+            )
+        return (*states, *results)
+
+
+def _record(layout: Layout) -> Record:
+    """Return what a layout ran."""
+    artifact = layout.artifact
+    pairs = list(zip(artifact.table, artifact.program.instrs(), strict=True))
+    interpreted = tuple(i.op.name for e, i in pairs if not e.kernel)
+    return Record(artifact.program.name, len(pairs) - len(interpreted), interpreted)
+
+
+def _stacked(values: list[Any], t: TensorType | None, axis: int) -> Array:
+    """Return what a loop collected, as one array; of nothing, what is known of its shape."""
+    if values:
+        return np.stack(values, axis)
+    if t is None:
+        raise UnsupportedError("a loop that ran no time collects tensors of unknown rank")
+    shape = [d if isinstance(d, int) else 0 for d in t.shape]
+    shape.insert(axis % (len(shape) + 1), 0)
+    return np.empty(shape, t.numpy)
+
+
+def _padded(array: Array, length: int) -> Array:
+    missing = np.zeros((length - array.shape[0], *array.shape[1:]), array.dtype)
+    return np.concatenate([array, missing])
+
+
+def _word(name: str) -> str:
+    """Return an identifier for a name: different ones for different names."""
+    if name.isidentifier() and "__" not in name:
+        return f"{name}_"
+    return "".join(c if c.isalnum() and c.isascii() else f"_{ord(c):x}_" for c in f"v{name}")
+
+
+class StagedExecutable(Executable):
+    """A model whose graph depends on its data: it is compiled in parts, as these are met.
+
+    `inputs` and `outputs` hold None where the model leaves a type open or it is no tensor's.
+    """
+
+    def __init__(self, model: StagedModel, compile_: Compile, threads: int | None) -> None:
+        self.threads = threads
+        self.inputs = cast("dict[str, TensorType]", dict(model.inputs))
+        self.outputs = cast("dict[str, TensorType]", dict(model.outputs))
+        self._runner = Runner(model, compile_)
+
+    def run(
+        self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None
+    ) -> dict[str, Any]:
+        """Return the outputs by name: arrays, lists (sequences), None (an empty optional).
+
+        Raises FeedError where feeds do not fit, and UnsupportedError where what the data lead to
+        is not supported.
+        """
+        if out:
+            raise UnsupportedError("out= needs outputs of known shape; this model has none")
+        given = self._named(feeds)
+        arrays = {
+            n: fitting(n, given[n], t, t.numpy, None) if t is not None else _as_value(given[n])
+            for n, t in self.inputs.items()
+        }
+        return self._runner.run(arrays)
+
+    def save(self, path: Any) -> None:
+        raise UnsupportedError("a model whose graph depends on its data cannot be saved compiled")
+
+    def report(self) -> list[Record]:
+        """Return what the last run ran, in order."""
+        return list(self._runner.last)
+
+    @property
+    def artifacts(self) -> list[Any]:
+        """What has been compiled so far."""
+        return [a for stage in _all(self._runner._first) if stage.run for a in stage.run.artifacts]
+
+
+def _all(stages: list[Stage]) -> Iterator[Stage]:
+    for stage in stages:
+        yield stage
+        yield from _all(stage.next)
+
+
+def _as_value(value: Any) -> Any:
+    """Return what a caller gives for an input without a type: an array, a list, None."""
+    if value is None or isinstance(value, dict):
+        return value
+    if isinstance(value, list | tuple):
+        return [_as_value(v) for v in value]
+    array = np.asarray(value)
+    return array.astype(object) if array.dtype.kind in "US" else array

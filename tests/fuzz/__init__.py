@@ -1,0 +1,1 @@
+"""Random models, and random damage: what nobody thought of."""

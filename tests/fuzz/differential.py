@@ -1,0 +1,296 @@
+"""The same random models in every engine: interpreter, compiled code, ONNX Runtime.
+
+    python -m tests.fuzz.differential --count 5000 --seed 0
+
+prints what differs, each time as a model that has been made small, and writes it to --keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, shape_inference
+
+import alpenglow as ag
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.evaluate import evaluate
+from alpenglow.report import peer
+from alpenglow.report.cut import Case, exposed
+from alpenglow.report.failure import place
+from alpenglow.report.probe import Lost, Probe
+from alpenglow.report.reduce import recorded, reduce
+
+from . import recipes_elementwise, recipes_heavy, recipes_movement
+from .draft import RECIPES, draft, special
+from .noise import makes_nan, slack, wrong
+
+Array = NDArray[Any]
+RECIPES_OF = (recipes_elementwise, recipes_movement, recipes_heavy)
+
+ENGINES: dict[str, tuple[str, str, float]] = {
+    "interpreter": ("interpreter", "strict", 1.0),
+    "strict": ("cpu", "strict", 4.0),
+    "fast": ("cpu", "fast", 16.0),
+}
+"""Target, numerics, and how many times what rounding may do is allowed."""
+
+PEER = 64.0
+"""ONNX Runtime approximates: its exponentials and hyperbolic functions are off by many units."""
+
+PEER_LEAST = 2e-7
+"""And it takes attributes in single precision where ONNX has a default in decimal."""
+
+SECONDS = 30.0
+NBYTES = 4 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What went wrong, in which engine; two are the same if these two are."""
+
+    engine: str
+    what: str
+    message: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.engine}: {self.what}" + (f": {self.message}" if self.message else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The problems of a model, and by whom it was run."""
+
+    problems: tuple[Problem, ...] = ()
+    ran: tuple[str, ...] = ()
+    declined: str = ""
+    feeding: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem, the seed that shows it, and the smallest model found that does."""
+
+    seed: int
+    problem: Problem
+    case: Case
+
+    def __str__(self) -> str:
+        nodes = ", ".join(map(described, self.case.nodes))
+        fed = ", ".join(f"{k} {a.dtype}{list(a.shape)}" for k, a in self.case.feeds.items())
+        return f"seed {self.seed}: {self.problem}\n    {nodes}   of {fed}"
+
+
+def described(node: onnx.NodeProto) -> str:
+    given = ", ".join(f"{a.name}={helper.get_attribute_value(a)}" for a in node.attribute)
+    return f"{node.op_type}({given})"
+
+
+# ── in the process that may crash ──
+
+
+def judge(model: bytes, feedings: Sequence[Mapping[str, Array]], peers: bool) -> Verdict:
+    """Run a model in every engine, once for each of `feedings`, and compare.
+
+    ONNX Runtime is asked, if `peers`, about the first.
+    """
+    try:
+        g = ag.load(model)
+    except UnsupportedError as error:
+        return Verdict(declined=str(error))
+    except Exception as error:
+        return Verdict((Problem("load", place(error), str(error)),))
+    engines = dict(_engines(g))
+    ran: list[str] = []
+    for number, feeds in enumerate(feedings):
+        with np.errstate(all="ignore"):
+            problems = list(_problems(g, engines, feeds, ran))
+            if peers and not number:
+                problems += _peers(g, model, feeds, ran)
+        if problems:
+            return Verdict(tuple(problems), tuple(ran), feeding=number)
+    return Verdict((), tuple(ran))
+
+
+def _engines(g: ag.Graph) -> Iterator[tuple[str, ag.Executable | Exception]]:
+    for engine, (target, numerics, _) in ENGINES.items():
+        try:
+            yield engine, ag.compile(g, target, 1, options=ag.Options(numerics=numerics))
+        except UnsupportedError:
+            continue
+        except Exception as error:
+            yield engine, error
+
+
+def _problems(
+    g: ag.Graph, engines: Mapping[str, ag.Executable | Exception], feeds: Mapping[str, Array],
+    ran: list[str],
+) -> Iterator[Problem]:  # fmt: skip
+    try:
+        expected = evaluate(g, feeds)
+        allowed = slack(g, feeds, expected, 6)
+    except Exception as error:
+        yield Problem("evaluate", place(error), str(error))
+        return
+    for engine, exe in engines.items():
+        ran.append(engine)
+        try:
+            if isinstance(exe, Exception):
+                raise exe
+            actual = exe.run(feeds)
+        except Exception as error:
+            yield Problem(engine, place(error), str(error).partition("\n")[0])
+            continue
+        if found := _compared(g, feeds, expected, actual, allowed, ENGINES[engine][2]):
+            yield Problem(engine, "differs", found)
+
+
+def _peers(
+    g: ag.Graph, model: bytes, feeds: Mapping[str, Array], ran: list[str]
+) -> Iterator[Problem]:
+    try:
+        typed = shape_inference.infer_shapes(model)
+        actual = peer.session(typed.SerializeToString(), 1).run(feeds)
+    except Exception:  # it takes less than we do, and says so in many ways
+        return
+    if makes_nan(g, feeds):
+        return  # what becomes of NaN in maxima and the like, ONNX does not say
+    ran.append("onnxruntime")
+    expected = evaluate(g, feeds)
+    allowed = slack(g, feeds, expected, 6)
+    if found := _compared(g, feeds, expected, actual, allowed, PEER, PEER_LEAST):
+        yield Problem("onnxruntime", "differs", found)
+
+
+def _compared(
+    g: ag.Graph, feeds: Mapping[str, Array], expected: Mapping[str, Array],
+    actual: Mapping[str, Any], allowed: Mapping[str, Array], times: float, least: float = 0.0,
+) -> str:  # fmt: skip
+    """Return how an output differs by more than rounding explains, "" if none does."""
+    for name, y in expected.items():
+        if wrong(y, np.asarray(actual[name]), allowed[name], times, least):
+            # The noise may have missed what is a tie: try harder before saying so.
+            more = slack(g, feeds, expected, 60)
+            if problem := wrong(y, np.asarray(actual[name]), more[name], times, least):
+                return f"output '{name}': {problem}"
+    return ""
+
+
+# ── on this side ──
+
+
+class Hunt:
+    """Seeds tried so far, and what they showed."""
+
+    def __init__(self, seconds_each: float = 20.0, known: frozenset[str] = frozenset()) -> None:
+        self.probe = Probe(SECONDS, NBYTES)
+        self.seconds_each = seconds_each
+        self.known = known
+        self.ran: Counter[str] = Counter()
+        self.operators: Counter[str] = Counter()
+        self.models = 0
+
+    def try_seed(self, seed: int) -> list[Finding]:
+        """Return what the model of a seed shows, on its own feeds and on strange ones."""
+        d = draft(seed)
+        if not d.nodes:
+            return []
+        self.models += 1
+        self.operators.update(n.op_type for n in d.nodes)
+        model = d.model()
+        feedings = [d.feeds(), special(d, np.random.default_rng(seed))]
+        verdict = self._judged(model, feedings if d.feeds() else feedings[:1], True)
+        self.ran.update(verdict.ran or (("declined",) if verdict.declined else ()))
+        case = Case(model, feedings[verdict.feeding])
+        return [self._small(seed, case, p) for p in verdict.problems[:1]]
+
+    def _small(self, seed: int, case: Case, problem: Problem) -> Finding:
+        small = reduce(case, lambda c: self._shows(c, problem), self._values, self.seconds_each)
+        found = self._judged(small.model, [small.feeds], True).problems
+        return Finding(seed, next((p for p in found if p == problem), problem), small)
+
+    def _judged(
+        self, model: onnx.ModelProto, feedings: Sequence[Mapping[str, Array]], peers: bool
+    ) -> Verdict:
+        found = self.probe(judge, model.SerializeToString(), [dict(f) for f in feedings], peers)
+        if isinstance(found, Lost):
+            if peers and not self._judged(model, feedings, False).problems:
+                return Verdict()  # only ONNX Runtime dies of it
+            return Verdict((Problem("process", found.kind, found.how),))
+        assert isinstance(found, Verdict)
+        return found
+
+    def _shows(self, case: Case, problem: Problem) -> bool:
+        try:
+            shape_inference.infer_shapes(case.model, check_type=True, strict_mode=True)
+        except Exception:  # a model that ONNX does not take shows nothing
+            return False
+        peers = problem.engine == "onnxruntime"
+        return problem in self._judged(case.model, [case.feeds], peers).problems
+
+    def _values(self, case: Case) -> Mapping[str, Array]:
+        made = exposed(case).model.SerializeToString()
+        found = self.probe(recorded, made, dict(case.feeds))
+        return {} if isinstance(found, Lost) else found
+
+
+def hunt(
+    seeds: Iterable[int], until: float = float("inf"),
+    report: Callable[[Hunt, list[Finding]], None] = lambda hunt, found: None,
+) -> tuple[Hunt, list[Finding]]:  # fmt: skip
+    """Try seeds until the clock (`time.monotonic`) says `until`; return what they showed."""
+    state = Hunt()
+    findings: list[Finding] = []
+    try:
+        for seed in seeds:
+            if time.monotonic() > until:
+                break
+            found = state.try_seed(seed)
+            findings += found
+            report(state, found)
+    finally:
+        state.probe.close()
+    return state, findings
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--count", type=int, default=1000, help="how many models")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--keep", type=Path, help="write failing models to this folder")
+    asked = parser.parse_args()
+    kept = 0
+
+    def report(state: Hunt, found: list[Finding]) -> None:
+        nonlocal kept
+        for f in found:
+            print(f, flush=True)
+            if asked.keep is not None:
+                asked.keep.mkdir(parents=True, exist_ok=True)
+                onnx.save(f.case.model, asked.keep / f"{f.seed}.onnx")
+                np.savez(asked.keep / f"{f.seed}.npz", **f.case.feeds)
+            kept += 1
+        if sys.stderr.isatty():
+            print(f"\r{state.models} models, {kept} findings ", end="", file=sys.stderr)
+
+    seeds = range(asked.seed, asked.seed + asked.count)
+    state, findings = hunt(seeds, time.monotonic() + asked.seconds, report)
+    print(f"{state.models} models of {len(state.operators)} operators; {dict(state.ran)}")
+    print(
+        f"{len(findings)} findings; no model had {sorted(RECIPES.keys() - state.operators.keys())}"
+    )
+    sys.exit(1 if findings else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,316 @@
+"""A random model under construction: values with types, and nodes that ONNX finds well typed.
+
+Recipes (`recipes_*.py`) add nodes to a Draft; `draft` makes a whole model of a seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+from onnx.shape_inference import InferenceError, infer_node_outputs
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "bool": np.dtype(np.bool_), "int8": np.dtype(np.int8), "int16": np.dtype(np.int16),
+    "int32": np.dtype(np.int32), "int64": np.dtype(np.int64), "uint8": np.dtype(np.uint8),
+    "uint16": np.dtype(np.uint16), "uint32": np.dtype(np.uint32), "uint64": np.dtype(np.uint64),
+    "float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float": np.dtype(np.float32), "double": np.dtype(np.float64),
+}  # fmt: skip
+"""Element types by the names that ONNX's schemas give them."""
+
+FLOATS = ("float16", "bfloat16", "float", "double")
+COMMON = ("float", "float", "float", "double", "float16", "int64", "int32", "uint8", "bool")
+"""What stands in models most often is tried most often."""
+
+EXTENTS = (0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17, 33)
+LARGEST = 4096
+"""The most elements of a value: models stay quick, and loops still have every kind of tail."""
+
+OPSETS = (13, 15, 17, 18, 19, 20, 21, 22, 23, 24, 26)
+
+
+class Declined(Exception):
+    """A recipe finds no way to go on from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A value: its name, the name of its element type, and its shape."""
+
+    name: str
+    dtype: str
+    shape: Shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+@dataclass
+class Draft:
+    """Nodes, inputs and weights so far."""
+
+    rng: np.random.Generator
+    opset: int
+    vars: list[Var] = field(default_factory=list)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    inputs: dict[str, Array] = field(default_factory=dict)
+    weights: dict[str, Array] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
+
+    # ── chance ──
+
+    def chance(self, p: float) -> bool:
+        return bool(self.rng.random() < p)
+
+    def number(self, low: int, high: int) -> int:
+        """Return an integer from `low` to `high`, both included."""
+        return int(self.rng.integers(low, high + 1))
+
+    def one_of(self, options: Sequence[Any]) -> Any:
+        if not options:
+            raise Declined
+        return options[int(self.rng.integers(len(options)))]
+
+    def shape(self, least: int = 0, most: int = 6, empty: bool = True) -> Shape:
+        """Return a shape of a rank in between; large ranks are rare."""
+        rank = min(most, max(least, int(self.one_of((0, 1, 2, 2, 3, 3, 4, 4, 5, 6)))))
+        out: list[int] = []
+        for _ in range(rank):
+            fitting = [d for d in EXTENTS if d * int(np.prod(out or [1])) <= LARGEST]
+            extent = int(self.one_of(fitting or [1]))
+            # Without elements little is computed: rarely.
+            out.append(extent if extent or (empty and self.chance(0.3)) else 2)
+        return tuple(out)
+
+    def dtype(self, allowed: Iterable[str]) -> str:
+        known = [d for d in allowed if d in DTYPES]
+        common = [d for d in COMMON if d in known]
+        return str(self.one_of(common if common and self.chance(0.7) else known))
+
+    # ── values ──
+
+    def fresh(self, dtype: str, shape: Shape, constant: bool | None = None) -> Var:
+        """Return a new input or, if `constant` (by custom one time in four), a new weight."""
+        return self.given(self.contents(dtype, shape), constant)
+
+    def given(self, array: Array, constant: bool | None = None) -> Var:
+        name = next(k for k, d in DTYPES.items() if d == array.dtype)
+        stored = self.chance(0.25) if constant is None else constant
+        v = Var(f"{'w' if stored else 'x'}{len(self.vars)}", name, array.shape)
+        (self.weights if stored else self.inputs)[v.name] = array
+        self.vars.append(v)
+        return v
+
+    def ints(self, values: Sequence[int], dtype: str = "int64") -> Var:
+        """Return a weight that holds integers."""
+        return self.given(np.array(values, DTYPES[dtype]), True)
+
+    def contents(self, dtype: str, shape: Shape) -> Array:
+        """Return elements of moderate size, some of them equal."""
+        kind = DTYPES[dtype]
+        if dtype == "bool":
+            return np.asarray(self.rng.random(shape) < 0.5)
+        if kind.kind in "iu":
+            low = 0 if kind.kind == "u" else -9
+            return np.asarray(self.rng.integers(low, 10, shape)).astype(kind)
+        made = np.asarray(self.rng.standard_normal(shape))
+        if self.chance(0.2):
+            made = np.round(made * 2)
+        return made.astype(kind)
+
+    def pick(
+        self, dtypes: Iterable[str], least: int = 0, most: int = 6, *, empty: bool = True,
+        where: Callable[[Var], bool] = lambda v: True,
+    ) -> Var:  # fmt: skip
+        """Return a value that was made before or a new one, of a rank in between."""
+        allowed = [d for d in dtypes if d in DTYPES]
+        fitting = [
+            v for v in self.vars
+            if v.dtype in allowed and least <= v.rank <= most and where(v)
+            and (empty or 0 not in v.shape)
+        ]  # fmt: skip
+        computed = [v for v in fitting if v.name in self.made]
+        if computed and self.chance(0.75):
+            return computed[-1] if self.chance(0.6) else self.one_of(computed)
+        if fitting and self.chance(0.3):
+            return self.one_of(fitting)
+        for _ in range(8):
+            v = Var("", self.dtype(allowed), self.shape(least, most, empty))
+            if where(v):
+                return self.fresh(v.dtype, v.shape, False if not self.vars else None)
+        raise Declined
+
+    def beside(self, v: Var, dtype: str = "") -> Var:
+        """Return a value that broadcasts with v: with some extents 1, or some axes missing."""
+        shape = tuple(1 if self.chance(0.2) else d for d in v.shape)
+        shape = shape[self.number(0, len(shape)) :] if self.chance(0.3) else shape
+        wanted = dtype or v.dtype
+        same = [
+            u for u in self.vars
+            if u.dtype == wanted and u.shape == v.shape and u.name in self.made
+        ]  # fmt: skip
+        return self.one_of(same) if same and self.chance(0.4) else self.fresh(wanted, shape)
+
+    # ── nodes ──
+
+    def node(
+        self, op: str, inputs: Sequence[Var | None], outputs: int = 1, domain: str = "",
+        types: Sequence[tuple[str, Shape]] | None = None, **attributes: Any,
+    ) -> list[Var]:  # fmt: skip
+        """Add a node; return its outputs, of `types` or what ONNX infers.
+
+        Raises Declined if ONNX says that the node is no good, or cannot tell the shapes.
+        """
+        names = ["" if v is None else v.name for v in inputs]
+        while names and not names[-1]:
+            names.pop()
+        results = [f"v{len(self.nodes)}_{i}" for i in range(outputs)]
+        node = helper.make_node(op, names, results, domain=domain, **attributes)
+        found = types or self._inferred(node, [v for v in inputs if v is not None])
+        if any(int(np.prod(shape)) > 4 * LARGEST for _, shape in found):
+            raise Declined
+        made = [Var(name, d, s) for name, (d, s) in zip(results, found, strict=True)]
+        self.nodes.append(node)
+        self.vars += made
+        self.made |= {v.name for v in made}
+        return made
+
+    def _inferred(self, node: onnx.NodeProto, given: Sequence[Var]) -> list[tuple[str, Shape]]:
+        if not onnx.defs.has(node.op_type, self.opset, node.domain):
+            raise Declined
+        schema = onnx.defs.get_schema(node.op_type, self.opset, node.domain)
+        types = {v.name: type_proto(v) for v in given}
+        known = {
+            v.name: numpy_helper.from_array(self.weights[v.name], v.name)
+            for v in given
+            if v.name in self.weights
+        }
+        imports = [helper.make_opsetid("", self.opset)]
+        try:
+            made = infer_node_outputs(schema, node, types, known, opset_imports=imports)
+        except (InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
+            raise Declined from error
+        found = []
+        for name in node.output:
+            t = made[name].tensor_type if name in made else onnx.TypeProto.Tensor()
+            kind = onnx.TensorProto.DataType.Name(t.elem_type).lower()
+            if not t.HasField("shape") or kind not in DTYPES:
+                raise Declined
+            if not all(d.HasField("dim_value") and d.dim_value >= 0 for d in t.shape.dim):
+                raise Declined
+            shape = tuple(d.dim_value for d in t.shape.dim)
+            if 0 in shape and any(a.name == "kernel_shape" for a in node.attribute):
+                raise Declined  # the window is larger than what it stands on
+            found.append((kind, shape))
+        return found
+
+    def model(self) -> onnx.ModelProto:
+        """Return the model: what nobody reads is an output, and so are some others."""
+        read = {name for n in self.nodes for name in n.input}
+        made = [v for v in self.vars if v.name in self.made]
+        outputs = [v for v in made if v.name not in read or self.chance(0.1)]
+        fed = [v for v in self.vars if v.name in self.inputs and v.name in read]
+        graph = helper.make_graph(
+            self.nodes,
+            "random",
+            [helper.make_tensor_value_info(v.name, code(v.dtype), v.shape) for v in fed],
+            [helper.make_tensor_value_info(v.name, code(v.dtype), v.shape) for v in outputs],
+            [numpy_helper.from_array(a, k) for k, a in self.weights.items() if k in read],
+        )
+        domains = {n.domain for n in self.nodes} - {""}
+        imports = [
+            helper.make_opsetid("", self.opset),
+            *(helper.make_opsetid(d, 1) for d in domains),
+        ]
+        return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+    def feeds(self) -> dict[str, Array]:
+        read = {name for n in self.nodes for name in n.input}
+        return {k: a for k, a in self.inputs.items() if k in read}
+
+
+def code(dtype: str) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(DTYPES[dtype]))
+
+
+def type_proto(v: Var) -> onnx.TypeProto:
+    return helper.make_tensor_type_proto(code(v.dtype), v.shape)
+
+
+def allowed(op: str, opset: int, position: int = 0, domain: str = "") -> list[str]:
+    """Return the element types that ONNX allows for an operand and that we know."""
+    if not onnx.defs.has(op, opset, domain):
+        raise Declined
+    schema = onnx.defs.get_schema(op, opset, domain)
+    types = schema.inputs[min(position, len(schema.inputs) - 1)].types
+    return sorted(t[7:-1] for t in types if t.startswith("tensor(") and t[7:-1] in DTYPES)
+
+
+Recipe = Callable[[Draft, str], None]
+RECIPES: dict[str, Recipe] = {}
+
+
+def recipe(*ops: str) -> Callable[[Recipe], Recipe]:
+    """Register the decorated function as the way to make random nodes of these operators."""
+
+    def add(made: Recipe) -> Recipe:
+        assert not RECIPES.keys() & set(ops), ops
+        RECIPES.update(dict.fromkeys(ops, made))
+        return made
+
+    return add
+
+
+def draft(seed: int) -> Draft:
+    """Return the random model of a seed, of one to seven nodes."""
+    rng = np.random.default_rng(seed)
+    d = Draft(rng, int(rng.choice(OPSETS)))
+    wanted = int(rng.integers(1, 8))
+    names = sorted(RECIPES)
+    for _ in range(200):
+        if len(d.nodes) >= wanted:
+            break
+        op = names[int(rng.integers(len(names)))]
+        try:
+            RECIPES[op](d, op)
+        except Declined:
+            continue
+    return d
+
+
+def special(d: Draft, rng: np.random.Generator) -> dict[str, Array]:
+    """Return feeds with infinities, NaN, zeros of both signs and the least and largest numbers.
+
+    The largest are such that a few may be added up in any order.  Convolutions get finite ones
+    only: Winograd's way spreads infinities over a tile, dense blocks over groups.
+    """
+    found = {}
+    for name, array in d.feeds().items():
+        a = array.copy()
+        flat = a.reshape(-1)
+        if a.dtype.kind in "iu":
+            limits = np.iinfo(a.dtype)
+            strange = np.array([limits.min, limits.max, 0, 1], a.dtype)
+        elif a.dtype == np.bool_:
+            strange = np.array([True, False])
+        else:
+            limits = ml_dtypes.finfo(a.dtype)
+            numbers = [0.0, -0.0, float(limits.smallest_subnormal), -float(limits.tiny)]
+            if not any(n.op_type.startswith("Conv") for n in d.nodes):
+                numbers += [np.nan, np.inf, -np.inf, float(limits.max) / 64]
+            strange = np.array(numbers, np.float64).astype(a.dtype)
+        spots = rng.random(flat.size) < 0.2
+        flat[spots] = rng.choice(strange, int(spots.sum()))
+        found[name] = a
+    return found

@@ -1,0 +1,117 @@
+"""How exactly a result is determined: the graph is evaluated over and over with noise in it.
+
+Before every operator its operands are moved by a few units in the last place, and so are its
+results.  By how much the outputs then move is what rounding alone may do to them; where a
+comparison, a cast or a tie falls either way, an output may be anything.  (The idea is that of
+stochastic arithmetic: Vignes, 1993.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from alpenglow.evaluate import apply
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Elementwise
+from alpenglow.ir.types import FLOATS, NAMES
+
+Array = NDArray[Any]
+
+ULPS = 4.0
+"""How many units in the last place an operator may be wrong by, and its operands may be off."""
+
+
+def noisy(g: Graph, feeds: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+    """Return the outputs of `g`, evaluated with noise."""
+    env: dict[Value, Array] = {v: feeds[k] for k, v in g.inputs.items()}
+
+    def operand(v: Value | None) -> Array | None:
+        if v is None:
+            return None
+        return moved(v.array if v.array is not None else env[v], rng, False)
+
+    for node in g.nodes:
+        results = apply(node.op, [operand(v) for v in node.inputs], node.regions)
+        whole = not isinstance(node.op, Elementwise)
+        env |= {v: moved(y, rng, whole) for v, y in zip(node.results, results, strict=True)}
+    return {k: env[v] if v.array is None else v.array for k, v in g.outputs.items()}
+
+
+def makes_nan(g: Graph, feeds: Mapping[str, Array]) -> bool:
+    """Whether any value inside of `g` has a NaN."""
+    env: dict[Value, Array] = {v: feeds[k] for k, v in g.inputs.items()}
+    for node in g.nodes:
+        given = [
+            v if v is None else v.array if v.array is not None else env[v] for v in node.inputs
+        ]
+        results = apply(node.op, given, node.regions)
+        env |= dict(zip(node.results, results, strict=True))
+    return any(NAMES.get(y.dtype) in FLOATS and bool(np.isnan(y).any()) for y in env.values())
+
+
+def moved(x: Array, rng: np.random.Generator, whole: bool) -> Array:
+    """Return x with noise: relative to each element and, if `whole`, to the largest as well."""
+    if not isinstance(x, np.ndarray) or NAMES.get(x.dtype) not in FLOATS:
+        return x
+    eps = float(ml_dtypes.finfo(x.dtype).eps)
+    wide = x.astype(np.float64)
+    noise = rng.uniform(-1, 1, x.shape)
+    exact = np.abs(wide) if not whole else np.abs(wide) + 0.25 * largest(wide)
+    least = float(ml_dtypes.finfo(x.dtype).smallest_subnormal)
+    # What is zero stays zero: that is how sparse data, padding and masks are.
+    off = np.where((wide == 0) & (not whole), 0.0, ULPS * (eps * exact + least) * noise)
+    return np.where(np.isfinite(wide), wide + off, wide).astype(x.dtype)
+
+
+def largest(wide: Array) -> float:
+    finite = np.abs(wide[np.isfinite(wide)])
+    return float(finite.max()) if finite.size else 0.0
+
+
+def slack(
+    g: Graph, feeds: Mapping[str, Array], expected: Mapping[str, Array], runs: int
+) -> dict[str, Array]:
+    """Return by how much each element of each output may move; inf where it may be anything."""
+    rng = np.random.default_rng(0)
+    found = {k: np.zeros(y.shape) for k, y in expected.items()}
+    for _ in range(runs):
+        for k, y in noisy(g, feeds, rng).items():
+            if y.shape != expected[k].shape:
+                found[k] = np.full(expected[k].shape, np.inf)
+                continue
+            a, b = expected[k].astype(np.float64), y.astype(np.float64)
+            apart = np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b), np.inf)
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            found[k] = np.maximum(found[k], np.where(same, 0.0, apart))
+    return found
+
+
+def wrong(expected: Array, actual: Array, allowed: Array, times: float, least: float = 0.0) -> str:
+    """Return what is wrong with a result, "" if nothing is.
+
+    It may be off by `times` the slack and as many units in the last place, or by `least` relative
+    to its own size.
+    """
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        return f"{actual.dtype}{actual.shape} instead of {expected.dtype}{expected.shape}"
+    a, b = expected.astype(np.float64), actual.astype(np.float64)
+    limit = times * allowed + least * np.where(np.isfinite(a), np.abs(a), 0.0)
+    if NAMES.get(expected.dtype) in FLOATS:
+        kind = ml_dtypes.finfo(expected.dtype)
+        size = np.where(np.isfinite(a), np.abs(a), 0.0)
+        limit = limit + times * (float(kind.eps) * size + float(kind.smallest_subnormal))
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    close = np.isfinite(a) & np.isfinite(b) & (np.abs(a - b) <= limit)
+    bad = ~(same | close | np.isinf(allowed))
+    if not bad.any():
+        return ""
+    first = tuple(int(i) for i in np.argwhere(bad)[0])
+    return (
+        f"{int(bad.sum())} of {bad.size} elements, at {first} {actual[first]!r} instead of "
+        f"{expected[first]!r} ± {float(np.broadcast_to(limit, bad.shape)[first]):.1e}"
+    )

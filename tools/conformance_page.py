@@ -1,0 +1,128 @@
+"""What came out of the conformance tests, counted, and the page that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from alpenglow.backends.api import Artifact
+from alpenglow.ops.copy import Copy, Fill
+from alpenglow.runtime import Executable
+from alpenglow.runtime.staged import StagedExecutable
+
+INTRODUCTION = """\
+# Conformance
+
+The tests that onnx {version} brings (`onnx.backend.test`), run through `alpenglow.onnx_backend`.
+*Compiled* are those tests on the CPU in which every instruction ran as emitted code; *in part*
+those that needed NumPy or Python for some; *folded* those whose results were known when the model
+was compiled, so that nothing was left to run.
+
+`make conformance` runs the tests and writes this page.
+"""
+
+SUITES = {
+    "Node": "single nodes",
+    "PyTorchConverted": "modules exported by PyTorch",
+    "PyTorchOperator": "operators exported by PyTorch",
+    "Simple": "small models",
+    "Real": "networks with made-up weights",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one test ended on one target.
+
+    `status` is passed, failed, skipped, timeout or crashed; `ran` is how the model ran if it
+    passed: compiled, in part, or folded.
+    """
+
+    category: str
+    test: str
+    target: str
+    status: str
+    ran: str
+    reason: str
+    operators: tuple[str, ...]
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        return self.status == "passed"
+
+
+def how(exe: Executable) -> str:
+    """Return how an executable ran last: compiled, in part, or folded.
+
+    What decides the way through a model, If and Loop and Scan, is Python and counts for nothing.
+    """
+    if isinstance(exe, StagedExecutable):
+        records = exe.report()
+        if any(r.host or r.interpreted for r in records):
+            return "in part"
+        ran = any(r.compiled for r in records)
+        return "compiled" if ran and any(map(computes, exe.artifacts)) else "folded"
+    if not all(entry.kernel for entry in exe.artifact.table):
+        return "in part"
+    return "compiled" if computes(exe.artifact) else "folded"
+
+
+def computes(artifact: Artifact) -> bool:
+    """Whether something is computed of the inputs; where there are none, something at all."""
+    program = artifact.program
+    instrs = list(program.instrs())
+    if program.inputs:
+        return any(program.buffers[r.buffer].space == "input" for i in instrs for r in i.reads())
+    return any(not isinstance(i.op, Copy | Fill) for i in instrs)
+
+
+def summary(outcomes: Sequence[Outcome], targets: Sequence[str]) -> Iterator[str]:
+    """Yield a table of the suites: how many tests there are, and how many passed on each target."""
+    yield from table("suite", {SUITES[c]: [o for o in outcomes if o.category == c]
+                               for c in SUITES}, targets, total="all")  # fmt: skip
+
+
+def page(outcomes: Sequence[Outcome], targets: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of docs/conformance.md."""
+    yield INTRODUCTION.format(version=onnx.__version__)
+    yield from summary(outcomes, targets)
+    yield "\n## Tests that fail\n"
+    failed: dict[tuple[str, str, str], list[str]] = {}
+    for o in outcomes:
+        if not o.passed:
+            failed.setdefault((o.category, o.test, o.reason), []).append(o.target)
+    for (_, test, reason), where in failed.items():
+        on = "" if len(where) == len(targets) else f" ({', '.join(where)})"
+        yield f"- `{test}`{on}: {plain(reason)}"
+    yield from () if failed else ["None."]
+    yield "\n## Operators\n"
+    yield "Tests count for each operator that their model holds.\n"
+    names = sorted({name for o in outcomes for name in o.operators})
+    by_operator = {f"`{n}`": [o for o in outcomes if n in o.operators] for n in names}
+    yield from table("operator", by_operator, targets)
+
+
+def plain(text: str) -> str:
+    """Return text of an error with nothing in it that Markdown would take for its own."""
+    return text.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+
+
+def table(
+    title: str, groups: dict[str, list[Outcome]], targets: Sequence[str], total: str = ""
+) -> Iterator[str]:
+    """Yield a table with a line for each group of outcomes, and one for all of them."""
+    ways = ("compiled", "in part", "folded") if "cpu" in targets else ()
+    yield f"| {title} | tests | {' | '.join((*targets, *ways))} |"
+    yield f"|---|{'---|' * (1 + len(targets) + len(ways))}"
+    if total:
+        groups = groups | {total: [o for group in groups.values() for o in group]}
+    for name, group in groups.items():
+        if not group:
+            continue
+        tests = len({(o.category, o.test) for o in group})
+        passed = [sum(o.passed and o.target == t for o in group) for t in targets]
+        ran = [sum(o.ran == way and o.target == "cpu" for o in group) for way in ways]
+        yield f"| {name} | {' | '.join(map(str, (tests, *passed, *ran)))} |"
