@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
 from onnx_domains import assert_close, both, one_node
 from onnx_domains import check as check_domain
 
@@ -30,6 +31,10 @@ def whole(*shape: int, seed: int = 0, dtype: type = np.uint8) -> Array:
 
 def scale(value: float) -> Array:
     return np.array(value, np.float32)
+
+
+def zero(value: int, dtype: type = np.uint8) -> Array:
+    return np.array(value, dtype)
 
 
 # ── products ──
@@ -171,10 +176,10 @@ def test_group_norm_is_the_one_of_onnx_with_channels_last() -> None:
     nchw = x.transpose(0, 3, 1, 2)
     feeds = {"x0": x, "x1": gamma, "x2": beta}
     plain = one_node("", "GroupNormalization", [nchw, gamma, beta], 1, num_groups=4)
-    (expected,) = both(plain, {**feeds, "x0": nchw})[0]
-    expected = expected.transpose(0, 2, 3, 1)
-    swish = expected / (1 + np.exp(-expected))
-    for activation, wanted in ((0, expected), (1, swish)):
+    (normal,) = both(plain, {**feeds, "x0": nchw})[0]
+    normal = normal.transpose(0, 2, 3, 1)
+    swish = normal / (1 + np.exp(-normal))
+    for activation, wanted in ((0, normal), (1, swish)):
         model = one_node(MS, "GroupNorm", [x, gamma, beta], 1, groups=4, activation=activation)
         for actual in both(model, feeds):
             assert_close([wanted], actual, 1e-4, 1e-4)
@@ -196,7 +201,10 @@ def test_biases() -> None:
         for actual in both(model, {"x0": x, "x1": bias}):
             assert_close([wanted], actual, 1e-5, 1e-6)
     check("BiasGelu", rand(2, 8), rand(8))
-    check("BiasDropout", rand(2, 8), rand(8), rand(2, 8, seed=1), outputs=2)
+    given = [rand(2, 8), rand(8), rand(2, 8, seed=1)]
+    model = one_node(MS, "BiasDropout", given, 2)
+    for actual in both(model, {f"x{i}": x for i, x in enumerate(given)}):
+        assert_close([given[0] + given[1] + given[2], np.ones((2, 8), np.bool_)], actual, 0, 0)
 
 
 # ── attention ──
@@ -237,7 +245,7 @@ def test_attention_with_a_past_and_a_bias() -> None:
 
 def test_q_attention() -> None:
     x, w = whole(2, 4, 6), whole(6, 24, dtype=np.int8)
-    check("QAttention", x, w, rand(24), scale(0.01), scale(0.02), None, np.uint8(128), np.int8(3),
+    check("QAttention", x, w, rand(24), scale(0.01), scale(0.02), None, zero(128), zero(3, np.int8),
           num_heads=2, rtol=1e-3, atol=1e-3)  # fmt: skip
 
 
@@ -245,12 +253,21 @@ def test_multi_head_attention() -> None:
     q, k, v = rand(2, 4, 8), rand(2, 5, 8, seed=1), rand(2, 5, 6, seed=2)
     close("MultiHeadAttention", q, k, v, num_heads=2)
     close("MultiHeadAttention", q, k, v, rand(22), num_heads=2, scale=0.3)
-    close("MultiHeadAttention", rand(2, 4, 2, 3, 4), num_heads=2)
-    close("MultiHeadAttention", q, rand(2, 5, 2, 2, 4), num_heads=2)
     close("MultiHeadAttention", q, rand(2, 2, 5, 4), rand(2, 2, 5, 4, seed=1), num_heads=2)
     mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
     close("MultiHeadAttention", q, k, v, None, mask, num_heads=2)
     close("MultiHeadAttention", q, k, v, None, None, rand(1, 2, 4, 5), num_heads=2)
+
+
+def test_multi_head_attention_takes_packed_projections() -> None:
+    q, k, v = (rand(2, 4, 8, seed=i) for i in range(3))
+    plain = {"x0": q, "x1": k, "x2": v}
+    expected = both(one_node(MS, "MultiHeadAttention", [q, k, v], 1, num_heads=2), plain)[0]
+    every = np.stack([x.reshape(2, 4, 2, 4) for x in (q, k, v)], axis=3)
+    for packed in ([every], [q, every[:, :, :, 1:]]):
+        model = one_node(MS, "MultiHeadAttention", packed, 1, num_heads=2)
+        for actual in both(model, {f"x{i}": x for i, x in enumerate(packed)}):
+            assert_close(expected, actual, 1e-5, 1e-5)
 
 
 def test_multi_head_attention_with_a_past() -> None:
@@ -261,7 +278,7 @@ def test_multi_head_attention_with_a_past() -> None:
               unidirectional=causal)  # fmt: skip
 
 
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "scale": {"scale": 0.25},
     "cap": {"softcap": 2.0},
@@ -280,6 +297,10 @@ def grouped(
     past = [rand(batch, groups, room, size, seed=i) if room else None for i in range(2)]
     total = rows + before
     lengths = np.array(ends or [total - 1] * batch, np.int32)
+    for cache in past:
+        for sample, end in enumerate(lengths):
+            if cache is not None:  # what stands behind the keys that are there is of no matter
+                cache[sample, :, max(end + 1 - rows, 0) :] = 0
     caches = [rand(32, size // 2, seed=i) for i in range(2)] if rotary else [None, None]
     operands = [np.concatenate([q, k, v], axis=2), None, None] if packed else [q, k, v]
     close("GroupQueryAttention", *operands, *past, lengths, np.array(total, np.int32), *caches,
@@ -303,6 +324,19 @@ def test_group_query_attention_in_other_forms() -> None:
     grouped("plain", 2, 5, 0, 8)
 
 
+def test_group_query_attention_with_sinks_and_norms() -> None:
+    q, k, v = (rand(2, 5, n * 16, seed=i) for i, n in enumerate((4, 2, 2)))
+    ends, total = np.array([4, 4], np.int32), np.array(5, np.int32)
+    given = [q, k, v, None, None, ends, total, None, None, None]
+    close("GroupQueryAttention", *given, None, rand(4), constants=[6], outputs=3, num_heads=4,
+          kv_num_heads=2)  # fmt: skip
+    close("GroupQueryAttention", *given, rand(2, 1, 5, 5), constants=[6], outputs=3, num_heads=4,
+          kv_num_heads=2)  # fmt: skip
+    bias = rand(1, 4, 5, 5)
+    close("GroupQueryAttention", *given, bias, rand(4), constants=[6], outputs=3, num_heads=4,
+          kv_num_heads=2, local_window_size=2)  # fmt: skip
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 def test_rotary_embedding(interleaved: int) -> None:
     caches = [rand(16, 4, seed=i) for i in range(2)]
@@ -321,7 +355,7 @@ def test_rotary_embedding(interleaved: int) -> None:
 def test_mat_mul_integer_to_float(dtype: type) -> None:
     x, y = whole(2, 4, 7, dtype=dtype), whole(7, 5, dtype=np.int8)
     columns = np.abs(rand(5)) / 50
-    check("MatMulIntegerToFloat", x, y, scale(0.02), columns, dtype(7),
+    check("MatMulIntegerToFloat", x, y, scale(0.02), columns, zero(7, dtype),
           whole(5, dtype=np.int8), rand(5), rtol=1e-4, atol=1e-4)  # fmt: skip
     check("MatMulIntegerToFloat", x, y, scale(0.02), scale(0.01), rtol=1e-4, atol=1e-4)
 
@@ -334,9 +368,9 @@ def test_dynamic_quantize_mat_mul() -> None:
 
 def test_q_gemm() -> None:
     x, y, bias = whole(4, 7), whole(5, 7, dtype=np.int8), whole(5, dtype=np.int16).astype(np.int32)
-    given = [x, scale(0.02), np.uint8(100), y, scale(0.01), np.int8(3), bias]
+    given = [x, scale(0.02), zero(100), y, scale(0.01), zero(3, np.int8), bias]
     check("QGemm", *given, transB=1, alpha=0.5, rtol=1e-4, atol=1e-4)
-    check("QGemm", *given, scale(0.2), np.uint8(128), transB=1, steps=1)
+    check("QGemm", *given, scale(0.2), zero(128), transB=1, steps=1)
 
 
 @pytest.mark.parametrize("columns", [32, 40])
@@ -347,15 +381,15 @@ def test_mat_mul_n_bits(bits: int, zeros: str, columns: int) -> None:
     count = -(-columns // block)
     packed = whole(rows, count, block * bits // 8)
     scales = np.abs(rand(rows * count)) / 8
-    zero: Array | None = None
+    shift: Array | None = None
     if zeros == "packed":
-        zero = whole(rows * -(-count * bits // 8))
+        shift = whole(rows * -(-count * bits // 8))
     elif zeros == "floats":
-        zero = np.abs(rand(rows * count, seed=1)) * 8
+        shift = np.abs(rand(rows * count, seed=1)) * 8
     if zeros == "floats" and bits == 8:
         return
     for constants in ([], [1, 2, 3]):
-        check("MatMulNBits", rand(2, 3, columns), packed, scales, zero, constants=constants,
+        check("MatMulNBits", rand(2, 3, columns), packed, scales, shift, constants=constants,
               K=columns, N=rows, bits=bits, block_size=block, rtol=1e-4, atol=1e-3)  # fmt: skip
 
 
@@ -363,8 +397,8 @@ def test_mat_mul_n_bits(bits: int, zeros: str, columns: int) -> None:
 def test_gather_block_quantized(zeros: bool) -> None:
     packed, indices = whole(10, 16), np.array([[1, 9], [0, 3]])
     scales = np.abs(rand(10, 2)) / 8
-    zero = whole(10, 1) if zeros else None
-    check("GatherBlockQuantized", packed, indices, scales, zero, bits=4, block_size=16,
+    shift = whole(10, 1) if zeros else None
+    check("GatherBlockQuantized", packed, indices, scales, shift, bits=4, block_size=16,
           gather_axis=0, quantize_axis=1)  # fmt: skip
 
 
@@ -382,15 +416,15 @@ def test_reduce_sum_integer() -> None:
 def test_q_linear_conv(last: int) -> None:
     x = whole(1, 6, 7, 4) if last else whole(1, 4, 6, 7)
     w = whole(5, 4, 3, 3, dtype=np.int8)
-    check("QLinearConv", x, scale(0.02), np.uint8(120), w, np.abs(rand(5)) / 50,
-          np.zeros(5, np.int8), scale(0.5), np.uint8(100), channels_last=last, pads=[1, 1, 1, 1],
+    check("QLinearConv", x, scale(0.02), zero(120), w, np.abs(rand(5)) / 50,
+          np.zeros(5, np.int8), scale(0.5), zero(100), channels_last=last, pads=[1, 1, 1, 1],
           steps=1)  # fmt: skip
 
 
 @pytest.mark.parametrize("last", [0, 1])
 def test_q_linear_average_pool(last: int) -> None:
     x = whole(1, 6, 7, 3) if last else whole(1, 3, 6, 7)
-    check("QLinearAveragePool", x, scale(0.02), np.uint8(120), scale(0.03), np.uint8(100),
+    check("QLinearAveragePool", x, scale(0.02), zero(120), scale(0.03), zero(100),
           channels_last=last, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1],
           steps=1)  # fmt: skip
 
@@ -398,19 +432,24 @@ def test_q_linear_average_pool(last: int) -> None:
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_q_linear_softmax(dtype: type) -> None:
     for axis, opset in ((-1, 13), (1, 13), (1, 11)):
-        check("QLinearSoftmax", whole(2, 3, 8, dtype=dtype), scale(0.02), dtype(3),
-              scale(1 / 256), dtype(0), axis=axis, opset=opset, steps=1)  # fmt: skip
+        check("QLinearSoftmax", whole(2, 3, 8, dtype=dtype), scale(0.02), zero(3, dtype),
+              scale(1 / 256), zero(0, dtype), axis=axis, opset=opset, steps=1)  # fmt: skip
 
 
 def test_q_linear_where() -> None:
     x, y, condition = whole(2, 8), whole(2, 8, seed=1), rand(2, 8) > 0
-    check("QLinearWhere", condition, x, scale(0.02), np.uint8(120), y, scale(0.03), np.uint8(90),
-          scale(0.025), np.uint8(100), steps=1)  # fmt: skip
+    check("QLinearWhere", condition, x, scale(0.02), zero(120), y, scale(0.03), zero(90),
+          scale(0.025), zero(100), steps=1)  # fmt: skip
 
 
 def test_q_linear_reduce_mean() -> None:
-    check("QLinearReduceMean", whole(2, 3, 8), scale(0.02), np.uint8(120), scale(0.01),
-          np.uint8(100), axes=[2], keepdims=1, steps=1)  # fmt: skip
+    given = [whole(2, 3, 8), scale(0.02), zero(120), scale(0.01),
+             zero(100)]  # fmt: skip
+    mean = (given[0].astype(np.float64) - 120).mean(axis=2, keepdims=True) * 0.02
+    wanted = np.clip(np.rint(mean / 0.01) + 100, 0, 255).astype(np.uint8)
+    model = one_node(MS, "QLinearReduceMean", given, 1, axes=[2], keepdims=1)
+    for actual in both(model, {f"x{i}": x for i, x in enumerate(given)}):
+        assert_close([wanted], actual, 0, 0, 1)
 
 
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
@@ -419,7 +458,7 @@ def test_dynamic_quantize_lstm(direction: str) -> None:
     x, b = rand(4, 2, size), rand(ways, 8 * units)
     w, r = (whole(ways, n, 4 * units, dtype=np.int8) for n in (size, units))
     scales = [np.full(ways, 0.005, np.float32), np.full(ways, 0.004, np.float32)]
-    zero = np.zeros(ways, np.int8)
-    check("DynamicQuantizeLSTM", x, w, r, b, None, None, None, None, scales[0], zero, scales[1],
-          zero, outputs=3, hidden_size=units, direction=direction, constants=[1, 2, 8, 9, 10, 11],
+    none = np.zeros(ways, np.int8)
+    check("DynamicQuantizeLSTM", x, w, r, b, None, None, None, None, scales[0], none, scales[1],
+          none, outputs=3, hidden_size=units, direction=direction, constants=[1, 2, 8, 9, 10, 11],
           rtol=3e-2, atol=3e-2)  # fmt: skip

@@ -43,10 +43,10 @@ def test_operators_in_place_are_ordinary_ones(op: str) -> None:
 def test_an_attribute_said_where_the_second_operand_goes(
     op: str, axis: int | None, shape: tuple[int, ...], opset: int
 ) -> None:
-    y = RNG.standard_normal(shape).astype(np.float32)
+    y = np.asarray(RNG.standard_normal(shape), np.float32)
     place: dict[str, Any] = {} if axis is None else {"axis": axis}
     start = 4 - len(shape) if axis is None else axis % 4
-    wide = y.reshape(*shape, *[1] * (4 - start - len(shape)))
+    wide = y.reshape((*shape, *[1] * (4 - start - len(shape))))
 
     old = ours(single(op, [IMAGES, y], opset, broadcast=1, **place), [IMAGES, y])
     new = ours(single(op, [IMAGES, wide], 13), [IMAGES, wide])

@@ -42,6 +42,11 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "conformance.md"
 SOURCES = str(Path(alpenglow.__file__).parent)
 CATEGORY = re.compile("OnnxBackend(.*)ModelTest")
 LONGEST_REASON = 110
+DIFFERENT = "values differ"
+
+RANDOM = {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",
+          "RandomUniform", "RandomUniformLike"}  # fmt: skip
+"""What these make is random; the tests expect the numbers of NumPy's generator."""
 
 Test = Callable[[object], object]
 Tests = dict[tuple[str, str], Test]
@@ -165,8 +170,9 @@ def serve(pipe: Connection[Any, Any], tests: Tests, recorder: Recorder, scratch:
         begin = time.perf_counter()
         status, reason = attempt(tests[job.category, job.test])
         exe = None if recorder.prepared is None else recorder.prepared.executable
-        ran = how(exe) if status == "passed" and exe is not None else ""
-        pipe.send((status, ran, reason, round(time.perf_counter() - begin, 3)))
+        ran, outside = how(exe) if status == "passed" and exe is not None else ("", ())
+        seconds = round(time.perf_counter() - begin, 3)
+        pipe.send((status, ran, reason, seconds, outside))
 
 
 def received(pipe: Connection[Any, Any]) -> Job | None:
@@ -196,8 +202,8 @@ def reason_of(error: Exception) -> str:
     inside = any(f.filename.startswith(SOURCES) for f in frames)
     if isinstance(error, AssertionError) and not inside:
         text = str(error)
-        kinds = {"incorrect shape": "shapes differ", "tolerance": "values differ",
-                 "dtype": "element types differ", "Arrays are not": "values differ"}  # fmt: skip
+        kinds = {"incorrect shape": "shapes differ", "tolerance": DIFFERENT,
+                 "dtype": "element types differ", "Arrays are not": DIFFERENT}  # fmt: skip
         return next((kind for sign, kind in kinds.items() if sign in text), "results differ")
     text = error.message if isinstance(error, AlpenglowError) else str(error)
     line = re.sub(r"0x[0-9a-f]+", "0x…", next(iter(text.strip().splitlines()), ""))
@@ -240,12 +246,16 @@ class Worker:
             return None
         return self.outcome(*message)
 
-    def outcome(self, status: str, ran: str, reason: str, seconds: float) -> Outcome:
+    def outcome(
+        self, status: str, ran: str, reason: str, seconds: float, outside: tuple[str, ...] = ()
+    ) -> Outcome:
+        """Return how the job ended; the worker is free again."""
         job, self.job = self.job, None
         assert job is not None, "a worker without a job answered"
-        return Outcome(
-            job.category, job.test, job.target, status, ran, reason, self.operators, seconds
-        )
+        if reason == DIFFERENT and RANDOM.intersection(self.operators):
+            reason = "random numbers differ"
+        place = (job.category, job.test, job.target)
+        return Outcome(*place, status, ran, reason, self.operators, seconds, outside)
 
     def stop(self) -> None:
         """End the process, whatever it is doing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ class Outcome:
     """How one test ended on one target.
 
     `status` is passed, failed, skipped, timeout or crashed; `ran` is how the model ran if it
-    passed: compiled, in part, or folded.
+    passed: compiled, in part, or folded; `outside` holds what ran otherwise than compiled.
     """
 
     category: str
@@ -48,26 +49,30 @@ class Outcome:
     reason: str
     operators: tuple[str, ...]
     seconds: float
+    outside: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
         return self.status == "passed"
 
 
-def how(exe: Executable) -> str:
-    """Return how an executable ran last: compiled, in part, or folded.
+def how(exe: Executable) -> tuple[str, tuple[str, ...]]:
+    """Return how an executable ran last, and the operators that no emitted code was run for.
 
     What decides the way through a model, If and Loop and Scan, is Python and counts for nothing.
     """
+    artifacts = exe.artifacts
     if isinstance(exe, StagedExecutable):
         records = exe.report()
-        if any(r.host or r.interpreted for r in records):
-            return "in part"
+        outside = {name for r in records for name in (*r.interpreted, r.host) if name}
         ran = any(r.compiled for r in records)
-        return "compiled" if ran and any(map(computes, exe.artifacts)) else "folded"
-    if not all(entry.kernel for entry in exe.artifact.table):
-        return "in part"
-    return "compiled" if computes(exe.artifact) else "folded"
+    else:
+        pairs = [pair for a in artifacts for pair in zip(a.table, a.program.instrs(), strict=True)]
+        outside = {instr.op.name for entry, instr in pairs if not entry.kernel}
+        ran = bool(pairs)
+    if outside:
+        return "in part", tuple(sorted(outside))
+    return ("compiled" if ran and any(map(computes, artifacts)) else "folded"), ()
 
 
 def computes(artifact: Artifact) -> bool:
@@ -98,6 +103,11 @@ def page(outcomes: Sequence[Outcome], targets: Sequence[str]) -> Iterator[str]:
         on = "" if len(where) == len(targets) else f" ({', '.join(where)})"
         yield f"- `{test}`{on}: {plain(reason)}"
     yield from () if failed else ["None."]
+    yield "\n## What ran outside of compiled code\n"
+    yield "Our operators that no code was emitted for on the CPU, and in how many tests.\n"
+    counts = Counter(name for o in outcomes if o.target == "cpu" for name in o.outside)
+    listed = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    yield ", ".join(f"`{name}` {count}" for name, count in listed) + "." if listed else "None."
     yield "\n## Operators\n"
     yield "Tests count for each operator that their model holds.\n"
     names = sorted({name for o in outcomes for name in o.operators})

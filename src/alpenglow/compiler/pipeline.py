@@ -227,7 +227,9 @@ def compile_open(
         report(what, done, total)
 
     try:
-        return _compile_open(g, target, replace(options, progress=progress), store, assumption)
+        made = _compile_open(g, target, replace(options, progress=progress), store, assumption)
+        # Where no code is made, nobody has reported progress.
+        return made if assumption.holds(values) else None
     except _Unsuitable:
         return None
     except TypeRuleError:

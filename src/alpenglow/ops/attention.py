@@ -116,9 +116,9 @@ class Attention(Composite):
         parts = [] if start is None else [b(Less(), key, start)]
         at = b(Broadcast(box), b(Reshape((rows, 1)), b(Range(rows))))
         if start is not None:
-            at = b(Sub(), b(Add(), at, start), _number(b, rows, at))
+            at = b(Sub(), b(Add(), at, start), number(b, rows, at))
         elif self.offset != 0:
-            at = b(Add(), at, _number(b, self.offset, at))
+            at = b(Add(), at, number(b, self.offset, at))
         if self.causal:
             parts.append(b(GreaterOrEqual(), at, key))
         if self.left >= 0:
@@ -213,8 +213,8 @@ def score_shape(op: Op, q: TensorType, k: TensorType, v: TensorType) -> tuple[Di
     return (*q.shape[:3], k.shape[2])
 
 
-def _number(b: Graph, value: Dim, like: Value) -> Value:
+def number(b: Graph, value: Dim, like: Value) -> Value:
     """Return an extent as a tensor of the type of `like`, an i64."""
-    if known(value):
+    if isinstance(value, int):
         return filled(b, value, like)
     return b(Broadcast(like.type.shape), b(Size(), b(Range(value))))

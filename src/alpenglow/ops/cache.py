@@ -10,9 +10,10 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, check_rank, normal_axis
 from alpenglow.ir.types import ALL, TensorType
 from alpenglow.ops.arithmetic import Mod, Sub
+from alpenglow.ops.attention import number
 from alpenglow.ops.comparison import GreaterOrEqual, Less
 from alpenglow.ops.gather import GatherElements
-from alpenglow.ops.generate import Range, Size
+from alpenglow.ops.generate import Range
 from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.movement import Broadcast, Reshape
 from alpenglow.ops.reduction import filled
@@ -59,11 +60,8 @@ class UpdateCache(Composite):
         first = b(Broadcast(box), b(Reshape((shape[0], *[1] * (rank - 1))), start))
         source = b(Sub(), place, first)
         if self.circular:
-            whole = filled(b, extent, source) if known(extent) else (
-                b(Broadcast(box), b(Size(), b(Range(extent)))))  # fmt: skip
-            source = b(Mod(), source, whole)
-        limit = filled(b, count, source) if known(count) else (
-            b(Broadcast(box), b(Size(), b(Range(count)))))  # fmt: skip
+            source = b(Mod(), source, number(b, extent, source))
+        limit = number(b, count, source)
         inside = b(BitAnd(), b(GreaterOrEqual(), source, filled(b, 0, source)),
                    b(Less(), source, limit))  # fmt: skip
         found = b(GatherElements(axis), update, b(Broadcast(shape), source))

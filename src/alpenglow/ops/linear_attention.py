@@ -67,8 +67,8 @@ class LinearAttention(Primitive):
                     state = state * np.exp(decay[:, t].astype(wide))[..., None]
                 key, value = keys[:, t], values[:, t]
                 if beta is not None:
-                    known = (key[:, :, None] @ state)[:, :, 0]
-                    value = beta[:, t].astype(wide)[..., None] * (value - known)
+                    told = (key[:, :, None] @ state)[:, :, 0]
+                    value = beta[:, t].astype(wide)[..., None] * (value - told)
                 state = state + key[..., None] * value[:, :, None]
                 seen = np.repeat(state, repeat, axis=1)
                 out[:, t] = (queries[:, t][:, :, None] @ seen)[:, :, 0] * wide.type(self.scale)

@@ -218,8 +218,7 @@ class AffineGrid(Composite):
     def _places(self) -> Array:
         """Return the regular grid, a row x, y, …, 1 for each place."""
         axes = []
-        for d in self.extents:
-            assert known(d), f"affine_grid: {d} must have a number before it is lowered"
+        for d in map(int, self.extents):
             step = 2 / max(d - 1 if self.aligned else d, 1)
             centre = np.arange(d) - (d - 1) / 2
             axes.append(centre * step)

@@ -226,10 +226,9 @@ class Frames(Primitive):
         return x.with_shape((*x.shape[:axis], count, self.length, *x.shape[axis + 1 :]))
 
     def reference(self, x: Array) -> Array:
-        assert known(self.length)
-        axis = self.axis % x.ndim
-        starts = np.arange(0, x.shape[axis] - self.length + 1, self.step)
-        return np.asarray(np.take(x, starts[:, None] + np.arange(self.length), axis=axis))
+        axis, length = self.axis % x.ndim, int(self.length)
+        starts = np.arange(0, x.shape[axis] - length + 1, self.step)
+        return np.asarray(np.take(x, starts[:, None] + np.arange(length), axis=axis))
 
     @classmethod
     def examples(cls) -> Examples:

@@ -52,7 +52,7 @@ class OverlapAdd(Primitive):
         rank = len(self.extents)
         wide = widened(x)
         kernel, places = x.shape[2 : 2 + rank], x.shape[2 + rank :]
-        inner = tuple(d for d in self.extents if known(d))
+        inner = tuple(map(int, self.extents))
         full = [d + a + b for d, a, b in
                 zip(inner, self.pads[:rank], self.pads[rank:], strict=True)]  # fmt: skip
         y = np.zeros((*x.shape[:2], *full), wide.dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from alpenglow.ir.dims import Dim, ceil_div, known
+from alpenglow.ir.dims import Dim, ceil_div, estimate, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.rewrite import Rules
@@ -85,7 +85,7 @@ def _direct(g: Graph, op: Conv, x: Value, w: Value, lanes: int, group: int, node
     channels, outputs = x.type.extents[1], w.type.extents[0]
     blocked = channels >= lanes // 2
     source = g(Pack(lanes), x) if blocked else x
-    width = panel_width(outputs // group, lanes, node.output.type.extents[-1])
+    width = panel_width(outputs // group, lanes, estimate(node.output.type.extents[-1]))
     packed = g(PackConv(lanes if blocked else 1, width), w)
     conv = ConvBlocked(channels, outputs, lanes, strides, dilations, group)
     return g(conv, padded(g, source, pads), packed)

@@ -5,6 +5,7 @@ This rounds differently from the operations as written, so it runs under numeric
 
 from __future__ import annotations
 
+from alpenglow.ir.dims import estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.target import Target
 from alpenglow.ops.contraction import Conv
@@ -51,7 +52,7 @@ def winograd_pays(op: Conv, filters: tuple[int, ...], result: tuple[int, ...], l
     plain = set(op.strides) <= {1} and set(op.dilations) <= {1} and filters[2:] == (3, 3)
     if not plain or op.group != 1 or 0 in result or min(filters[:2]) < 2 * lanes:
         return False
-    n, outputs, height, width = result
+    n, outputs, height, width = map(estimate, result)
     channels = filters[1]
     tiles = n * _ceil(height, BLOCK) * _ceil(width, BLOCK)
     direct = 9 * n * height * width * channels * outputs
@@ -68,7 +69,7 @@ def _blocks(g: Graph, op: Conv, x: Value, w: Value, lanes: int, result: tuple[in
     # Patches need whole blocks and a border: the pad grows by what the last ones lack.
     grown = (*pads[:2], pads[2] + -height % BLOCK, pads[3] + -width % BLOCK)
     patches = g(WinogradInput(), padded(g, g(Pack(lanes), x), grown))
-    filters = g(WinogradFilter(lanes, panel_width(outputs, lanes, tiles)), w)
+    filters = g(WinogradFilter(lanes, panel_width(outputs, lanes, estimate(tiles))), w)
     products = g(WinogradProduct(w.type.extents[1], outputs), patches, filters)
     return g(WinogradOutput(outputs, height, width), products)
 

@@ -173,7 +173,7 @@ class Layout:
         for slot, buffer, offset, number in self._offsets:
             args[slot] = places[buffer] + (computed[number] if number >= 0 else offset)
         for slot, number in self._computed:
-            args[slot] = computed[number]
+            args[slot] = computed[number] % (1 << 64)  # extents are i64, and may be negative
         extents = self._fixed_extents.copy()
         for i, number in self._extents:
             extents[i] = computed[number]

@@ -29,6 +29,8 @@ def attention(s: Site) -> Made:
     past, lengths = (s.optional(4), s.optional(5)), s.optional(6)
     if (past[0] is None) != (past[1] is None) or (past[0] is not None and lengths is not None):
         raise ModelError("Attention: past_key goes with past_value, and without nonpad_kv_seqlen")
+    if any(v is not None and v.type.rank != 4 for v in past):
+        raise ModelError(f"Attention: past_key is {past[0]}, expected [B,H,T,E]")
     offset: Dim = 0
     if past[0] is not None and past[1] is not None:
         offset = past[0].type.shape[2]
@@ -173,8 +175,10 @@ RULES = {
 
 def split_last(s: Site, x: Value, heads: int) -> Value:
     """Return x[B, T, H·D] as [B, T, H, D]."""
-    size = x.type.shape[-1]
-    if x.type.rank != 3 or heads < 1 or (known(size) and size % heads):
+    if x.type.rank != 3 or heads < 1:
+        raise ModelError(f"{s.op_type}: {x.type} has no {heads} heads")
+    size = x.type.shape[2]
+    if known(size) and size % heads:
         raise ModelError(f"{s.op_type}: {x.type} does not divide into {heads} heads")
     return s.g(Reshape((*x.type.shape[:2], heads, size // heads)), x)
 

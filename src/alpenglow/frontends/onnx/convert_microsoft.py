@@ -233,11 +233,10 @@ def crop_and_resize(s: Site) -> Made:
             raise UnsupportedError(f"CropAndResize: extent {extent} of X is open")
         start, end = (s.g(Slice((0, i), (count, 1), (1, 1)), rois) for i in (axis, axis + 2))
         steps = np.arange(size) / (size - 1) if size > 1 else np.array([0.5])
-        share = s.g.constant(steps.astype(x.type.numpy))
-        line = (count, size)
-        ends = [s.g(Mul(), stretch(s.g, v, line), stretch(s.g, f, line)) for v, f in
-                ((start, s.g.constant((1 - steps).astype(x.type.numpy))), (end, share))]  # fmt: skip
-        at = s.g(Add(), *ends)  # from 0 to 1 within the image
+        shares = (s.g.constant(v.astype(x.type.numpy)) for v in (1 - steps, steps))
+        sides = zip((start, end), shares, strict=True)
+        # From 0 to 1 within the image.
+        at = s.g(Add(), *(s.g(Mul(), *s.broadcast(side, share)) for side, share in sides))
         within = s.g(BitAnd(), s.g(GreaterOrEqual(), at, scalar(s.g, 0, at)),
                      s.g(LessOrEqual(), at, scalar(s.g, 1, at)))  # fmt: skip
         grid = s.g(Add(), s.g(Mul(), at, scalar(s.g, 2, at)), scalar(s.g, -1, at))

@@ -118,7 +118,7 @@ def mat_mul_n_bits(s: Site) -> Made:
 
 
 def spread(s: Site, packed: Value, bits: int) -> Value:
-    """Return the numbers of `bits` bits in bytes[…, n], the low bits first, as u8[…, n · 8/bits]."""
+    """Return the numbers of `bits` bits in bytes[…, n], low bits first, as u8[…, n · 8/bits]."""
     each = 8 // bits
     if each == 1:
         return packed

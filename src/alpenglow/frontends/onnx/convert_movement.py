@@ -120,7 +120,8 @@ def expand(s: Site) -> Made:
 @on("Tile")
 def tile_axis(s: Site) -> Made:
     x = s.input(0)
-    (count,), (axis,) = s.dims(1), s.ints(2)
+    # Both may be floats.
+    (count,), (axis,) = (tuple(map(int, s.constant(i).reshape(-1))) for i in (1, 2))
     at = normal_axes(s, (axis,), x.type.rank)[0]
     return tiled(s, x, tuple(count if i == at else 1 for i in range(x.type.rank)))
 

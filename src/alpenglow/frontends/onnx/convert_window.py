@@ -73,11 +73,8 @@ def global_lp_pool(s: Site) -> Made:
     x, axes, p = s.input(0), spatial_axes(s), s.attribute("p", 2)
     if p in (1, 2):
         return s.g(ReduceL1(axes) if p == 1 else ReduceL2(axes), x)
-    if not x.type.static:
-        raise UnsupportedError(f"GlobalLpPool: p={p} needs known extents, not {x.type}")
-    kernel = x.type.extents[2:]
-    ones, none = (1,) * len(kernel), (0,) * (2 * len(kernel))
-    return s.g(LpPool(kernel, ones, none, ones, p=p), x)
+    total = s.g(ReduceSum(axes), powers(s.g, x, p))
+    return as_type(s.g, s.g(Pow(), total, filled(s.g, 1 / p, total)), x.type.dtype)
 
 
 def spatial_axes(s: Site) -> tuple[int, ...]:
@@ -127,9 +124,13 @@ def padding(
         raise ModelError(f"{s.op_type}: auto_pad '{mode}' is not defined")
     before, after = [], []
     for d, k, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
-        if not known(d) or not known(k):
-            raise UnsupportedError(f"{s.op_type}: auto_pad {mode} needs a known extent, not {d}")
-        total = max((-(-d // stride) - 1) * stride + (k - 1) * dilation + 1 - d, 0)
+        if stride > 1 and not known(d):
+            # What is left over at the end of an axis decides: the import goes on when it is known.
+            d = s.measured(s.g(Shape(0, s.input(0).type.rank), s.input(0)))[2 + len(before)]
+        if not known(k):
+            k = s.measured(s.g(Shape(0, s.input(1).type.rank), s.input(1)))[2 + len(before)]
+        reach = (k - 1) * dilation
+        total = reach if stride == 1 else max((-(-d // stride) - 1) * stride + reach + 1 - d, 0)
         small, large = total // 2, total - total // 2
         before.append(small if mode == "SAME_UPPER" else large)
         after.append(large if mode == "SAME_UPPER" else small)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import math
 
-from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, dispatch, split_rows
+from alpenglow.backends.cpu.templates.tile import (
+    UNROLL,
+    Tile,
+    dispatch,
+    split_rows,
+    tiles_in_parallel,
+)
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import known
@@ -26,7 +32,12 @@ def conv_blocked(k: Frame, op: ConvBlocked, target: Target) -> None:
     group_panels = panels // op.group
     conv = _Geometry(op, k, taps, in_blocks, in_lanes, cols, out_blocks, group_panels)
     rows = place[:-1]
-    with k.loops.parallel([batch, panels, *rows, tiles.count]) as (n, panel, *outer, t):
+    with k.loops.parallel([batch, panels, *rows, tiles_in_parallel(tiles)]) as (
+        n,
+        panel,
+        *outer,
+        t,
+    ):
         dispatch(k.b, tiles, t, lambda height, start: conv.tile(height, n, panel, outer, start))
 
 

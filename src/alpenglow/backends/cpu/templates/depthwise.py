@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from alpenglow.backends.cpu.templates.tile import dispatch, split_rows
+from alpenglow.backends.cpu.templates.tile import dispatch, split_rows, tiles_in_parallel
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.target import Target
@@ -19,7 +19,12 @@ def depthwise_blocked(k: Frame, op: DepthwiseBlocked, target: Target) -> None:
     """Build the loops: parallel over images, channel blocks, rows and tiles of a row."""
     batch, blocks, *place, lanes = k.out.region.shape
     tiles = split_rows(place[-1], 1, target, MOST_ROWS)
-    with k.loops.parallel([batch, blocks, *place[:-1], tiles.count]) as (n, block, *outer, t):
+    with k.loops.parallel([batch, blocks, *place[:-1], tiles_in_parallel(tiles)]) as (
+        n,
+        block,
+        *outer,
+        t,
+    ):
         dispatch(
             k.b, tiles, t, lambda height, start: _tile(k, op, lanes, height, n, block, outer, start)
         )

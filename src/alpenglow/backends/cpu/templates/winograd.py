@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, dispatch, split_rows
+from alpenglow.backends.cpu.templates.tile import (
+    UNROLL,
+    Tile,
+    dispatch,
+    split_rows,
+    tiles_in_parallel,
+)
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.instruction import Frame
-from alpenglow.ir.dims import known
+from alpenglow.ir.dims import is_open, known
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Binary, Const, Expr, Fma, Load
@@ -90,13 +96,13 @@ def _store_row(k: Frame, row: list[Expr], at: list[Coord], i: int, lanes: int) -
 
     def columns() -> None:
         for j in range(BLOCK):
-            if width % BLOCK and j >= width % BLOCK:
+            if is_open(width) or (width % BLOCK and j >= width % BLOCK):
                 with k.b.when((x + j).compare("lt", width)):
                     store(j)
             else:
                 store(j)
 
-    if height % BLOCK and i >= height % BLOCK:
+    if is_open(height) or (height % BLOCK and i >= height % BLOCK):
         with k.b.when(y.compare("lt", height)):
             columns()
     else:
@@ -153,7 +159,12 @@ def winograd_product(k: Frame, op: WinogradProduct, target: Target) -> None:
                 column()
         k.loops.current = 1
 
-    with k.loops.parallel([points, panels, n, tiles.count]) as (point, panel, image, number):
+    with k.loops.parallel([points, panels, n, tiles_in_parallel(tiles)]) as (
+        point,
+        panel,
+        image,
+        number,
+    ):
         dispatch(b, tiles, number, lambda height, start: tile(height, point, panel, image, start))
 
 
