@@ -30,7 +30,7 @@ from alpenglow.report.failure import place
 from alpenglow.report.probe import Lost, Probe
 from alpenglow.report.reduce import recorded, reduce
 
-from . import recipes_elementwise, recipes_heavy, recipes_movement
+from . import guard, recipes_elementwise, recipes_heavy, recipes_movement
 from .draft import RECIPES, draft, special
 from .noise import makes_nan, slack, wrong
 
@@ -146,7 +146,7 @@ def _problems(
         try:
             if isinstance(exe, Exception):
                 raise exe
-            actual = exe.run(feeds)
+            actual = guard.run(exe, feeds)
         except Exception as error:
             yield Problem(engine, place(error), str(error).partition("\n")[0])
             continue

@@ -220,9 +220,12 @@ class Layout:
 
     def arena(self, nbytes: int) -> Array:
         """Return memory for one call: some that is free, if it is large enough."""
-        for i, free in enumerate(self._arenas):
-            if free.nbytes >= nbytes:
-                return self._arenas.pop(i)
+        try:
+            free = self._arenas.pop()  # in one step: other threads do the same
+        except IndexError:
+            free = None
+        if free is not None and free.nbytes >= nbytes:
+            return free
         # Calls of growing extents should not each need new memory.
         return aligned_bytes(nbytes + nbytes // 4 if self.symbols else nbytes)
 

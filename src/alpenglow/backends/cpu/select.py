@@ -71,5 +71,5 @@ def _fits(instr: Instr, op: Op, target: Target) -> bool:
     if not isinstance(op, MatMul):
         return True
     left = next(r for r in instr.reads())
-    plain = left.type.dtype == t.dtype == "f32"
-    return plain and 0 not in t.shape and fits_scratch(left.shape[-1], target)
+    # What follows the product may make another type of it.
+    return left.type.dtype == "f32" and 0 not in t.shape and fits_scratch(left.shape[-1], target)

@@ -52,7 +52,7 @@ def unique(s: Site) -> Made:
     axis = normal_axis(Gather(), given or 0, x.type.rank)
     op = Unique(axis, bool(s.attribute("sorted", 1)))
     leaders, kinds, counts, count = s.g.add(op, [x]).results
-    (n,) = s.measured(count)
+    (n,), (leaders, kinds, counts) = s.cut(count, leaders, kinds, counts)
     leaders, counts = first(s, leaders, n), first(s, counts, n)
     return s.g(Gather(axis), x, leaders), leaders, kinds, counts
 
@@ -85,7 +85,7 @@ def number(s: Site, i: int) -> Value | None:
 def places(s: Site, x: Value) -> Value:
     """Return the coordinates of the elements that are not 0, a column each."""
     found, count = s.g.add(NonZero(), [x]).results
-    (n,) = s.measured(count)
+    (n,), (found,) = s.cut(count, found)
     return first(s, found, n)
 
 

@@ -4,6 +4,7 @@ forms, caches of keys and values, and rotary positions.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,16 +14,16 @@ from alpenglow.frontends.onnx.convert_attention import joined_heads, scale_of
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_window import product
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
-from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.dims import Dim, is_open, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add, Sub
 from alpenglow.ops.attention import Attention, capped, mixed, scores
 from alpenglow.ops.cache import UpdateCache
 from alpenglow.ops.comparison import GreaterOrEqual, Less, LessOrEqual
 from alpenglow.ops.gather import Gather
-from alpenglow.ops.generate import Range
+from alpenglow.ops.generate import Range, Size
 from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.movement import Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose
 from alpenglow.ops.normalize import RMSNorm
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.ops.rotary import RotaryEmbedding
@@ -54,10 +55,11 @@ def part(s: Site, x: Value, axis: int, start: Dim, size: Dim) -> Value:
 
 def parts(s: Site, x: Value, axis: int, sizes: tuple[Dim, ...]) -> list[Value]:
     """Return x cut along an axis into pieces of these sizes."""
-    out, start = [], 0
+    out: list[Value] = []
+    start: Dim = 0
     for size in sizes:
         out.append(part(s, x, axis, start, size))
-        start = start + size  # type: ignore[assignment]
+        start = start + size
     return out
 
 
@@ -286,8 +288,7 @@ def current(s: Site) -> Cached:
 def ends(s: Site, q: Value) -> Value:
     """Return how many keys each sample has after this step."""
     batch, _, rows, _ = q.type.shape
-    (total,) = s.dims(6)
-    if total == rows:
+    if operator.eq(*compared(s, rows)):
         # The first step: shorter samples are padded behind, where nobody looks.
         return stretch(s.g, length(s, rows), (batch,))
     before = cast(s, s.g(Reshape((batch,)), s.input(5)), "i64")
@@ -296,9 +297,7 @@ def ends(s: Site, q: Value) -> Value:
 
 def length(s: Site, d: Dim) -> Value:
     """Return an extent as a scalar i64."""
-    if not known(d):
-        raise UnsupportedError(f"{s.op_type}: the extent {d} is open")
-    return s.g.constant(np.int64(d))
+    return s.g.constant(np.int64(d)) if isinstance(d, int) else s.g(Size(), s.g(Range(d)))
 
 
 def starts(s: Site, step: Cached) -> Value:
@@ -324,21 +323,33 @@ def rotated(s: Site, step: Cached) -> Cached:
 def cached(s: Site, step: Cached) -> Cached:
     """Return the step with all keys and values: those in the cache, and its own behind them."""
     past = (s.optional(3), s.optional(4))
-    (total,) = s.dims(6)
-    rows = step.q.type.shape[2]
     if past[0] is None or past[1] is None or past[0].type.shape[2] == 0:
         return step
-    if not known(total):
-        raise UnsupportedError(f"GroupQueryAttention: the total length {total} is open")
-    kept = past[0].type.shape[2]
-    if total == rows and not known(kept):
-        raise UnsupportedError(f"GroupQueryAttention: the cache of extent {kept} is open")
-    more = max(total - kept, 0) if known(kept) else 0
+    total, kept = compared(s, past[0].type.shape[2])
     first = starts(s, step)
-    grown = [s.g(Pad((0,) * 4, (0, 0, more, 0)), p) if more else p for p in (past[0], past[1])]
-    both = [s.g(UpdateCache(2), p, new, first) for p, new in zip(grown, (step.k, step.v),
-                                                               strict=True)]  # fmt: skip
+    both = []
+    for cache, new in zip(past, (step.k, step.v), strict=True):
+        assert cache is not None, "both are given"
+        batch, groups, _, size = cache.type.shape
+        if total > kept:
+            zero = s.g.constant(np.zeros((), cache.type.numpy))
+            room = stretch(s.g, zero, (batch, groups, total - kept, size))
+            cache = s.g(Concat(2), cache, room)
+        both.append(s.g(UpdateCache(2), cache, new, first))
     return replace(step, k=both[0], v=both[1])
+
+
+def compared(s: Site, d: Dim) -> tuple[int, int]:
+    """Return the total length and an extent to compare it with.
+
+    The import is cut here where they are open: they can be compared when it goes on.
+    """
+    (total,) = s.dims(6)
+    for extent in (total, d):
+        if is_open(extent) and not known(extent):
+            s.measured(length(s, extent))
+    assert known(total) and known(d), "an import that goes on knows its extents"
+    return total, d
 
 
 def drained(s: Site, op: Attention, full: Cached, sink: Value) -> Value:

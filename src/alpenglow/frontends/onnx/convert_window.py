@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, stretch
-from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.graph import Value
+from alpenglow.ops.arithmetic import Pow
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.generate import Shape
 from alpenglow.ops.movement import Reshape
-from alpenglow.ops.pooling import AveragePool, LpPool, MaxPool, MaxPoolIndex
-from alpenglow.ops.reduction import ReduceL1, ReduceL2, ReduceMax, ReduceMean
+from alpenglow.ops.pooling import AveragePool, LpPool, MaxPool, MaxPoolIndex, powers
+from alpenglow.ops.reduction import (
+    ReduceL1,
+    ReduceL2,
+    ReduceMax,
+    ReduceMean,
+    ReduceSum,
+    as_type,
+    filled,
+)
 
 
 @on("Conv")
@@ -122,15 +132,19 @@ def padding(
         return (0,) * (2 * len(extents))
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
         raise ModelError(f"{s.op_type}: auto_pad '{mode}' is not defined")
-    before, after = [], []
+    before: list[int] = []
+    after: list[int] = []
     for d, k, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
+        if not known(k):
+            raise UnsupportedError(f"{s.op_type}: auto_pad {mode} needs a known window, not {k}")
         if stride > 1 and not known(d):
             # What is left over at the end of an axis decides: the import goes on when it is known.
-            d = s.measured(s.g(Shape(0, s.input(0).type.rank), s.input(0)))[2 + len(before)]
-        if not known(k):
-            k = s.measured(s.g(Shape(0, s.input(1).type.rank), s.input(1)))[2 + len(before)]
-        reach = (k - 1) * dilation
-        total = reach if stride == 1 else max((-(-d // stride) - 1) * stride + reach + 1 - d, 0)
+            x = s.input(0)
+            d = s.measured(s.g(Shape(2, x.type.rank), x))[len(before)]
+        reach = int(k - 1) * dilation
+        total = reach
+        if stride > 1:
+            total = max(int((ceil_div(d, stride) - 1) * stride - d) + reach + 1, 0)
         small, large = total // 2, total - total // 2
         before.append(small if mode == "SAME_UPPER" else large)
         after.append(large if mode == "SAME_UPPER" else small)

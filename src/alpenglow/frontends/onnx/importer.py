@@ -47,7 +47,8 @@ class Importer:
     """The state of the import of one part.
 
     Afterwards `g` has a graph for the nodes that were imported, `values` what they made by name,
-    `later` the nodes that were not, and `needs` the names of values whose elements were missed.
+    `later` the nodes that were not, `needs` the names of values whose elements were missed, and
+    `beside` those of values that are kept with them.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Importer:
         self.known: dict[Value, Array | None] = {}
         self.later: list[onnx.NodeProto] = []
         self.needs: dict[str, None] = {}
+        self.beside: dict[str, None] = {}
         self._missing: set[str] = set()  # what nodes for later will make
 
     def run(self, nodes: Sequence[onnx.NodeProto]) -> None:
@@ -87,6 +89,8 @@ class Importer:
             except Needed as missed:
                 if missed.value is not None:
                     self.values[missed.name] = missed.value
+                self.values |= missed.beside
+                self.beside |= dict.fromkeys(missed.beside)
                 self.needs[missed.name] = None
                 self._postpone(node)
 
@@ -196,7 +200,7 @@ class Importer:
         return convert(
             Site(
                 self.g, label(node), node.op_type, opset, inputs, attributes, node.output,
-                self.contents, node.input, self.given.elements,
+                self.contents, node.input, self.given.elements, self.find,
             )
         )  # fmt: skip
 

@@ -128,7 +128,7 @@ class OnnxModel:
                 later.append(node)
         g = importer.g
         wanted = dict.fromkeys(n for node in importer.later for n in reads(node))
-        wanted |= dict.fromkeys([*importer.needs, *self.outputs])
+        wanted |= dict.fromkeys([*importer.needs, *importer.beside, *self.outputs])
         for name in wanted:
             if name in importer.values and name not in g.inputs and name not in self.constants:
                 g.output(name, importer.values[name])

@@ -60,13 +60,17 @@ def supported() -> list[str]:
 class Needed(Exception):
     """The import must know the elements of a value, and does not yet.
 
-    `value` is what they are computed by, where the graph has no value of that name.
+    `value` is what they are computed by, where the graph has no value of that name; `beside` are
+    values that are computed before, too, by the names under which they are found afterwards.
     """
 
-    def __init__(self, name: str, value: Value | None = None) -> None:
+    def __init__(
+        self, name: str, value: Value | None = None, beside: Mapping[str, Value] | None = None
+    ) -> None:
         super().__init__(name)
         self.name = name
         self.value = value
+        self.beside = dict(beside or {})
 
 
 class Contents(Protocol):
@@ -90,6 +94,7 @@ class Site:
         contents: Contents,
         names: Sequence[str] = (),
         elements: Mapping[str, Array] | None = None,
+        find: Callable[[str], Value] | None = None,
     ) -> None:
         self.g = g
         self.name = name
@@ -101,6 +106,7 @@ class Site:
         self._contents = contents
         self._names = list(names)
         self._elements = elements or {}
+        self._find = find
         self._measures = 0
 
     def __len__(self) -> int:
@@ -163,13 +169,19 @@ class Site:
 
         The first time the import is cut here; when it comes back to the node, they are known.
         """
+        return self.cut(v)[0]
+
+    def cut(self, v: Value, *beside: Value) -> tuple[tuple[Dim, ...], list[Value]]:
+        """Return what `measured` does, and values that need not be computed again afterwards."""
         name = f"{next(filter(None, self.outputs), self.name)}#{self._measures}"
         self._measures += 1
         if v.array is not None:
-            return tuple(int(d) for d in v.array.flat)
+            return tuple(int(d) for d in v.array.flat), list(beside)
+        names = [f"{name}.{i}" for i in range(len(beside))]
         if name not in self._elements:
-            raise Needed(name, v)
-        return tuple(self._elements[name].reshape(-1).tolist())
+            raise Needed(name, v, dict(zip(names, beside, strict=True)))
+        assert self._find is not None, "elements are known where an importer is at work"
+        return tuple(self._elements[name].reshape(-1).tolist()), [self._find(n) for n in names]
 
     def broadcast(self, *values: Value) -> list[Value]:
         """Stretch values to their common shape, as NumPy does."""
