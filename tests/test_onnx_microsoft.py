@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onnx_domains import assert_close, both, one_node
+from onnx_domains import assert_close, both, check_open, one_node
 from onnx_domains import check as check_domain
 
 Array = NDArray[Any]
@@ -335,6 +335,33 @@ def test_group_query_attention_with_sinks_and_norms() -> None:
     bias = rand(1, 4, 5, 5)
     close("GroupQueryAttention", *given, bias, rand(4), constants=[6], outputs=3, num_heads=4,
           kv_num_heads=2, local_window_size=2)  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "before", "room"), [(1, 6, 6), (1, 6, 9), (5, 0, 9)])
+def test_group_query_attention_of_open_extents(rows: int, before: int, room: int) -> None:
+    q, k, v = (rand(2, rows, n * 16, seed=i) for i, n in enumerate((4, 2, 2)))
+    past = [rand(2, 2, room, 16, seed=i) for i in range(2)]
+    for cache in past:
+        cache[:, :, before:] = 0
+    total = rows + before
+    ends = np.full(2, total - 1, np.int32)
+    given = [q, k, v, *past, ends, np.array(total, np.int32), rand(32, 8), rand(32, 8, seed=1)]
+    fixed = (6, 7, 8)
+    model = one_node(MS, "GroupQueryAttention", given, 3, fixed, num_heads=4, kv_num_heads=2,
+                     do_rotary=1)  # fmt: skip
+    feeds = {f"x{i}": x for i, x in enumerate(given) if i not in fixed}
+    step, cached = {0: "B", 1: "S"}, {0: "B", 2: "P"}
+    axes = {f"x{i}": step for i in range(3)} | {"x3": cached, "x4": cached, "x5": {0: "B"}}
+    check_open(model, feeds, axes)
+
+
+def test_attention_of_open_extents() -> None:
+    past, mask = rand(2, 2, 2, 3, 4), np.ones((2, 7), np.int32)
+    mask[0, :2] = 0
+    model = one_node(MS, "Attention", [rand(2, 4, 6), rand(6, 24), rand(24), mask, past], 2,
+                     (1, 2), num_heads=2, unidirectional=1)  # fmt: skip
+    axes = {"x0": {0: "B", 1: "S"}, "x3": {0: "B", 1: "T"}, "x4": {1: "B", 3: "P"}}
+    check_open(model, {"x0": rand(2, 4, 6), "x3": mask, "x4": past}, axes)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])

@@ -13,7 +13,7 @@ from onnx.backend.test.loader import load_model_tests
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx import load
-from onnx_domains import assert_close, both, one_node, runtime
+from onnx_domains import assert_close, both, check_open, one_node, runtime
 from onnx_domains import check as check_domain
 
 Array = NDArray[Any]
@@ -366,6 +366,18 @@ def test_tree_ensemble_of_halves_is_the_one_of_floats() -> None:
     expected = [y.astype(np.float16) for y in both(single, {"x0": x})[0]]
     for actual in both(half, {"x0": x.astype(np.float16)}):
         assert_close(expected, actual, 0, 0)
+
+
+def test_the_number_of_rows_may_be_open() -> None:
+    x, open_rows = rows(9, 4), {"x0": {0: "N"}}
+    trees = classic_trees(7, 4, 0, "class", 3, BRANCHES[:1], 3)
+    model = one_node(ML, "TreeEnsembleClassifier", [x], 2, classlabels_int64s=[1, 2, 3], **trees)
+    check_open(model, {"x0": x}, open_rows)
+    model = one_node(ML, "SVMClassifier", [x], 2, kernel_type="RBF", kernel_params=[0.2, 0.0, 0.0],
+                     vectors_per_class=[2, 1], support_vectors=rows(3, 4).reshape(-1).tolist(),
+                     coefficients=[0.5, -0.25, 1.0], rho=[0.1], prob_a=[-1.0], prob_b=[0.1],
+                     classlabels_ints=[3, 4])  # fmt: skip
+    check_open(model, {"x0": x}, open_rows)
 
 
 # ── mistakes ──

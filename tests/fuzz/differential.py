@@ -44,7 +44,7 @@ ENGINES: dict[str, tuple[str, str, float]] = {
 }
 """Target, numerics, and how many times what rounding may do is allowed."""
 
-PEER = 64.0
+PEER = 256.0
 """ONNX Runtime approximates: its exponentials and hyperbolic functions are off by many units."""
 
 PEER_LEAST = 2e-7

@@ -292,7 +292,7 @@ def draft(seed: int) -> Draft:
 def special(d: Draft, rng: np.random.Generator) -> dict[str, Array]:
     """Return feeds with infinities, NaN, zeros of both signs and the least and largest numbers.
 
-    The largest are such that a few may be added up in any order.  Convolutions get finite ones
+    The largest are such that a few may be multiplied in any order.  Convolutions get finite ones
     only: Winograd's way spreads infinities over a tile, dense blocks over groups.
     """
     found = {}
@@ -308,7 +308,7 @@ def special(d: Draft, rng: np.random.Generator) -> dict[str, Array]:
             limits = ml_dtypes.finfo(a.dtype)
             numbers = [0.0, -0.0, float(limits.smallest_subnormal), -float(limits.tiny)]
             if not any(n.op_type.startswith("Conv") for n in d.nodes):
-                numbers += [np.nan, np.inf, -np.inf, float(limits.max) / 64]
+                numbers += [np.nan, np.inf, -np.inf, float(limits.max) ** 0.25]
             strange = np.array(numbers, np.float64).astype(a.dtype)
         spots = rng.random(flat.size) < 0.2
         flat[spots] = rng.choice(strange, int(spots.sum()))

@@ -8,7 +8,8 @@ stochastic arithmetic: Vignes, 1993.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpenglow.evaluate import apply
+from alpenglow.ir import op
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.types import FLOATS, NAMES
@@ -36,10 +38,41 @@ def noisy(g: Graph, feeds: Mapping[str, Array], rng: np.random.Generator) -> dic
         return moved(v.array if v.array is not None else env[v], rng, False)
 
     for node in g.nodes:
-        results = apply(node.op, [operand(v) for v in node.inputs], node.regions)
         whole = not isinstance(node.op, Elementwise)
+        with formulas(rng):
+            results = apply(node.op, [operand(v) for v in node.inputs], node.regions)
         env |= {v: moved(y, rng, whole) for v, y in zip(node.results, results, strict=True)}
     return {k: env[v] if v.array is None else v.array for k, v in g.outputs.items()}
+
+
+class NoisyMath:
+    """The vocabulary of formulas, with noise on every result that is rounded."""
+
+    def __init__(self, rng: np.random.Generator, plain: Any) -> None:
+        self.rng = rng
+        self.plain = plain
+
+    def __getattr__(self, name: str) -> Any:
+        exact = getattr(self.plain, name)
+        if name in EXACT:
+            return exact
+        return lambda *xs: moved(np.asarray(exact(*xs)), self.rng, False, formula=True)
+
+
+EXACT = frozenset({"neg", "abs", "sign", "minimum", "maximum", "floor", "ceil", "round", "where",
+                   "cast", "bits", "fmod", "mod"})  # fmt: skip
+"""What is not rounded, whatever the operands."""
+
+
+@contextmanager
+def formulas(rng: np.random.Generator) -> Iterator[None]:
+    """Let elementwise operators be computed with noise inside of their formulas."""
+    plain = op.NUMPY
+    op.NUMPY = NoisyMath(rng, plain)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        op.NUMPY = plain
 
 
 def makes_nan(g: Graph, feeds: Mapping[str, Array]) -> bool:
@@ -54,8 +87,11 @@ def makes_nan(g: Graph, feeds: Mapping[str, Array]) -> bool:
     return any(NAMES.get(y.dtype) in FLOATS and bool(np.isnan(y).any()) for y in env.values())
 
 
-def moved(x: Array, rng: np.random.Generator, whole: bool) -> Array:
-    """Return x with noise: relative to each element and, if `whole`, to the largest as well."""
+def moved(x: Array, rng: np.random.Generator, whole: bool, formula: bool = False) -> Array:
+    """Return x with noise: relative to each element and, if `whole`, to the largest as well.
+
+    Inside a formula there is less of it.
+    """
     if not isinstance(x, np.ndarray) or NAMES.get(x.dtype) not in FLOATS:
         return x
     eps = float(ml_dtypes.finfo(x.dtype).eps)
@@ -64,7 +100,9 @@ def moved(x: Array, rng: np.random.Generator, whole: bool) -> Array:
     exact = np.abs(wide) if not whole else np.abs(wide) + 0.25 * largest(wide)
     least = float(ml_dtypes.finfo(x.dtype).smallest_subnormal)
     # What is zero stays zero: that is how sparse data, padding and masks are.
-    off = np.where((wide == 0) & (not whole), 0.0, ULPS * (eps * exact + least) * noise)
+    off = np.where(
+        (wide == 0) & (not whole), 0.0, (1.0 if formula else ULPS) * (eps * exact + least) * noise
+    )
     return np.where(np.isfinite(wide), wide + off, wide).astype(x.dtype)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.dims import Dim, is_open, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.rewrite import Rewritten, Rules
@@ -34,7 +34,7 @@ rules = Rules()
 def nothing_to_compute(g: Graph, node: Node) -> Rewritten:
     """f(…) => the empty constant   where f is pure and its results have no elements"""
     types = [v.type for v in node.results]
-    if not types or not node.op.pure or not all(0 in t.shape and t.static for t in types):
+    if not types or not node.op.pure or not all(0 in t.shape and not t.symbols() for t in types):
         return None
     return [g.constant(np.empty(t.extents, t.numpy), type_=t) for t in types]
 
@@ -45,9 +45,9 @@ def known_shape(g: Graph, node: Node) -> Rewritten:
     match node:
         case Node(Shape(start=start, end=end), [Value() as x]):
             extents = x.type.shape[start:end]
-            known = all(known(d) for d in extents)
-            return g.constant(np.array(extents, np.int64)) if known else None
-        case Node(Size(), [Value() as x]) if x.type.static:
+            numbers = not any(map(is_open, extents))
+            return g.constant(np.array(extents, np.int64)) if numbers else None
+        case Node(Size(), [Value() as x]) if not x.type.symbols():
             return g.constant(np.array(x.type.size, np.int64))
     return None
 

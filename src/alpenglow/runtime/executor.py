@@ -121,7 +121,8 @@ class Executable:
         Returns the outputs by name, and the layout whose code ran.
         """
         layout, bound = self._ready or self._bound(values)
-        dense = {n: np.require(a, None, ("C", "A")) for n, a in given.items()}
+        dense = {n: a if a.flags.c_contiguous and a.flags.aligned else np.array(a, order="C")
+                 for n, a in given.items()}  # fmt: skip
         made = {n: np.empty(shape, dtype) for n in layout.artifact.program.outputs
                 for dtype, shape in (bound.forms[n],)}  # fmt: skip
         context = layout.take(bound)

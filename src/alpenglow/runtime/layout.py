@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import ge
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from alpenglow.base.memory import ALIGNMENT, aligned, aligned_bytes
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.types import Array
-from alpenglow.program import Buffer, Instr, Region
+from alpenglow.program import Buffer, Instr, Program, Region
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import Memory
 from alpenglow.program.offsets import Block, assign_offsets
@@ -65,11 +66,11 @@ class Context:
     def __init__(self, layout: Layout, bound: Bound) -> None:
         self.arena = layout.arena(bound.arena_nbytes)
         self.args = bound.args.copy()
-        self.args[layout.arena_slots] += np.uint64(self.arena.ctypes.data)
+        self.args[layout.arena_slots] += np.uint64(_address(self.arena))
         self.table = layout.table.copy()
-        self.table[:, 1] = self.table[:, 1] * np.uint64(8) + np.uint64(self.args.ctypes.data)
+        self.table[:, 1] += np.uint64(_address(self.args))
         self.table[:, 2] = bound.extents
-        self.base = self.table.ctypes.data
+        self.base = _address(self.table)
         self.memory = None if bound.make_memory is None else bound.make_memory(self.arena)
 
 
@@ -97,24 +98,41 @@ class Layout:
                 self._interpreted += 1
                 continue
             begin = self.spans.pop().begin if self._continues() else len(table)
-            table.append((self._code.address(entry.kernel), len(self._args), 0))
+            table.append((self._code.address(entry.kernel), 8 * len(self._args), 0))
             extents.append(entry.extent)
             self.spans.append(Span(begin, len(table)))
             self._lay_out(instr, entry.extents)
         self.table = np.array(table or [(0, 0, 0)], np.uint64)
-        self.arena_slots = np.array([slot for slot, *_ in self._offsets], np.intp)
         self._extents = [(i, self._number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]
         self._fixed_extents = np.array([0 if isinstance(d, Sym) else d for d in extents] or [0])
         self._lives = lifetimes(program)
-        self._sizes = {name: program.buffers[name].nbytes for name in self._lives}
-        self._outer = {n: program.buffers[n].type for n in self._callers}
-        self.symbols = sorted(self._symbols())
-        self._compute = compiled(self.symbols, [str(d) for d in self._numbers])
-        conditions = [f"({d}) {relation} 0" for d, relation in artifact.guards]
-        self._guard = compiled(self.symbols, [" and ".join(conditions) or "True"], "")
+        self._outer = {n: t for n in self._callers if (t := program.buffers[n].type) is not None}
+        self._prepare(program, artifact.guards)
         self._arenas: list[Array] = []
-        self._plans: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = {}
+        self._plans: dict[tuple[int, ...], tuple[Array, int]] = {}
         self._bounds: OrderedDict[tuple[int, ...], Bound] = OrderedDict()
+
+    def _prepare(self, program: Program, guards: Iterable[tuple[Sym, str]]) -> None:
+        """Get ready what makes binding fast: index arrays, and functions of the symbols."""
+        number = {name: i for i, name in enumerate(self._lives)}
+        self._template = np.array(self._args, np.int64)
+        self.arena_slots = np.array([slot for slot, *_ in self._offsets], np.intp)
+        self._arena_buffers = np.array([number[b] for _, b, _, _ in self._offsets], np.intp)
+        self._arena_fixed = np.array([offset for _, _, offset, _ in self._offsets], np.int64)
+        # Number -1 is the 0 that is appended to what is computed.
+        self._arena_numbers = np.array([n for *_, n in self._offsets], np.intp)
+        self._extent_slots = np.array([slot for slot, _ in self._computed], np.intp)
+        self._extent_numbers = np.array([n for _, n in self._computed], np.intp)
+        self.symbols = sorted(self._symbols())
+        sizes = [program.buffers[name].nbytes for name in self._lives]
+        shapes = ["(" + "".join(f"{d}, " for d in t.shape) + ")" for t in self._outer.values()]
+        offsets = [str(d) for found in self._callers.values() for _, d in found]
+        self._compute = compiled(self.symbols, [str(d) for d in self._numbers])
+        self._sizes = compiled(self.symbols, list(map(str, sizes)))
+        self._shapes = compiled(self.symbols, shapes)
+        self._shifts = compiled(self.symbols, offsets)
+        conditions = [f"({d}) {relation} 0" for d, relation in guards]
+        self._guard = compiled(self.symbols, [" and ".join(conditions) or "True"], "")
 
     def _continues(self) -> bool:
         return bool(self.spans) and self.spans[-1].number < 0
@@ -167,56 +185,58 @@ class Layout:
         return found
 
     def _bind(self, values: dict[str, int]) -> Bound:
-        computed = self._compute(*values.values())
-        places, arena = self._planned(values)
-        args = np.array(self._args, np.uint64)
-        for slot, buffer, offset, number in self._offsets:
-            args[slot] = places[buffer] + (computed[number] if number >= 0 else offset)
-        for slot, number in self._computed:
-            args[slot] = computed[number] % (1 << 64)  # extents are i64, and may be negative
-        extents = self._fixed_extents.copy()
-        for i, number in self._extents:
-            extents[i] = computed[number]
-        slots = {
-            name: [(slot, _closed(offset, values)) for slot, offset in found]
-            for name, found in self._callers.items()
-        }
-        forms = {}
-        for name, t in self._outer.items():
-            assert t is not None, f"{name} has no type"
-            forms[name] = (t.numpy, tuple(_closed(d, values) for d in t.shape))
+        numbers = tuple(values.values())
+        computed = np.array((*self._compute(*numbers), 0), np.int64)
+        places, arena = self._planned(numbers)
+        args = self._template.copy()
+        args[self.arena_slots] = (
+            places[self._arena_buffers] + self._arena_fixed + computed[self._arena_numbers]
+        )
+        args[self._extent_slots] = computed[self._extent_numbers]
+        extents = self._fixed_extents
+        if self._extents:
+            extents = extents.copy()
+            for i, number in self._extents:
+                extents[i] = computed[number]
+        shift = iter(self._shifts(*numbers))
+        slots = {n: [(slot, next(shift)) for slot, _ in found]
+                 for n, found in self._callers.items()}  # fmt: skip
+        shapes = self._shapes(*numbers)
+        forms = {n: (t.numpy, shape)
+                 for (n, t), shape in zip(self._outer.items(), shapes, strict=True)}  # fmt: skip
         interpreted: list[Instr] = []
         make = None
         if self._interpreted:
             program = self.artifact.program
             exact = bind(program, values) if values else program
-            memory = replace(exact, buffers=_placed(exact.buffers, places), arena=arena)
+            named = dict(zip(self._lives, places.tolist(), strict=True))
+            memory = replace(exact, buffers=_placed(exact.buffers, named), arena=arena)
             pairs = zip(self.artifact.table, exact.instrs(), strict=True)
             interpreted = [i for entry, i in pairs if not entry.kernel]
             make = lambda arena: Memory(memory, arena)  # noqa: E731
-        return Bound(args, extents, arena, slots, forms, interpreted, make)
+        return Bound(args.view(np.uint64), extents, arena, slots, forms, interpreted, make)
 
-    def _planned(self, values: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    def _planned(self, numbers: tuple[int, ...]) -> tuple[Array, int]:
         """Return the place of every buffer in the arena, and how long that is.
 
         Extents are rounded up for it, so that a plan serves many calls of nearly the same extents.
         """
-        program = self.artifact.program
-        if not values:
-            places = {n: program.buffers[n].offset for n in self._lives}
-            return {n: o for n, o in places.items() if o is not None}, program.arena
-        exact = [_closed(d, values) for d in self._sizes.values()]
-        generous = {s: _rounded(v) for s, v in values.items()}
-        sizes = tuple(_closed(d, generous) for d in self._sizes.values())
-        if any(a < b for a, b in zip(sizes, exact, strict=True)):
-            sizes = tuple(exact)
+        sizes: tuple[int, ...] = self._sizes(*numbers)
+        if not numbers:
+            program = self.artifact.program
+            places = [program.buffers[n].offset for n in self._lives]
+            return np.array(places, np.int64), program.arena
+        generous = self._sizes(*map(_rounded, numbers))
+        if all(map(ge, generous, sizes)):
+            sizes = generous
         if sizes not in self._plans:
             lives = self._lives.values()
             blocks = [Block(n, a, b + 1) for n, (a, b) in zip(sizes, lives, strict=True)]
             placement = assign_offsets(blocks, ALIGNMENT)
-            self._plans[sizes] = placement.offsets, placement.peak
-        offsets, peak = self._plans[sizes]
-        return dict(zip(self._lives, offsets, strict=True)), peak
+            if len(self._plans) == KEPT:
+                self._plans.clear()
+            self._plans[sizes] = np.array(placement.offsets, np.int64), placement.peak
+        return self._plans[sizes]
 
     def arena(self, nbytes: int) -> Array:
         """Return memory for one call: some that is free, if it is large enough."""
@@ -246,6 +266,12 @@ class Layout:
             self._arenas.append(context.arena)
 
 
+def _address(array: Array) -> int:
+    """Return where an array lies; cheaper than `array.ctypes.data`."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
 def _placed(buffers: Mapping[str, Buffer], places: Mapping[str, int]) -> dict[str, Buffer]:
     return {k: replace(b, offset=places.get(k, b.offset)) for k, b in buffers.items()}
 
@@ -256,12 +282,6 @@ def compiled(symbols: list[str], found: list[str], end: str = ", ") -> Callable[
     body = "".join(f"{d}{end}" for d in found)
     made: Callable[..., Any] = eval(f"lambda {', '.join(symbols)}: ({body})", {"__builtins__": {}})
     return made
-
-
-def _closed(dim: Dim, values: Mapping[str, int]) -> int:
-    found = dims.bind(dim, values)
-    assert isinstance(found, int), f"{found} is still open"
-    return found
 
 
 def _rounded(value: int) -> int:

@@ -67,17 +67,6 @@ class State:
         shape = [symbol(f"{_word(name)}_{axis}") for axis in range(value.ndim)]
         return TensorType(NAMES[value.dtype], tuple(shape))
 
-    def learn(self, t: TensorType, array: Array) -> bool:
-        """Take the values of symbols from an array of this type; False if it is of another."""
-        if NAMES.get(array.dtype) != t.dtype or array.ndim != t.rank:
-            return False
-        for want, got in zip(t.shape, array.shape, strict=True):
-            if isinstance(want, Sym) and str(want).isidentifier():
-                self.values.setdefault(str(want), got)
-        return all(
-            dims.bind(d, self.values) == n for d, n in zip(t.shape, array.shape, strict=True)
-        )
-
     def measure(self, name: str) -> None:
         """Make the elements of a value known to what follows."""
         array = np.asarray(self.env[name])
@@ -93,6 +82,45 @@ class State:
         self.elements[name] = found
 
 
+class Matcher:
+    """Compares arrays with types that share symbols, and reads the symbols' values off them."""
+
+    def __init__(
+        self, types: Mapping[str, TensorType], guards: Sequence[tuple[Sym, str]] = ()
+    ) -> None:
+        self.names = list(types)
+        self._kinds = [(t.numpy, t.rank) for t in types.values()]
+        self._sources: dict[str, tuple[str, int]] = {}
+        for name, t in types.items():
+            for axis, d in enumerate(t.shape):
+                if isinstance(d, Sym) and str(d).isidentifier():
+                    self._sources.setdefault(str(d), (name, axis))
+        symbols = {n for t in types.values() for n in t.symbols()}
+        self._symbols = sorted(symbols | {n for d, _ in guards for n in dims.names(d)})
+        shapes = ["(" + "".join(f"{d}, " for d in t.shape) + ")" for t in types.values()]
+        self._shapes = compiled(self._symbols, shapes)
+        conditions = [f"({d}) {relation} 0" for d, relation in guards]
+        self._guard = compiled(self._symbols, [" and ".join(conditions) or "True"], "")
+
+    def match(self, env: Env, values: dict[str, int]) -> str | None:
+        """Add to `values`; return the name of an array that does not fit, "" for a guard."""
+        arrays = [env.get(name) for name in self.names]
+        for name, array, (dtype, rank) in zip(self.names, arrays, self._kinds, strict=True):
+            if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != rank:
+                return name
+        for symbol_, (name, axis) in self._sources.items():
+            if symbol_ not in values:
+                values[symbol_] = env[name].shape[axis]
+        try:
+            numbers = [values[s] for s in self._symbols]
+        except KeyError:
+            return ""
+        for name, array, shape in zip(self.names, arrays, self._shapes(*numbers), strict=True):
+            if array is not None and array.shape != shape:
+                return name
+        return None if self._guard(*numbers) else ""
+
+
 class Stage:
     """A part of a model in compiled form, and the stages that may follow it."""
 
@@ -101,33 +129,27 @@ class Stage:
     ) -> None:
         self.part = part
         self.run = run
-        self.types = {n: v.type for n, v in part.graph.inputs.items()}
-        self.kinds = {n: state.type_of(n) is None for n in _touched(part)}
-        self.exact = dict(state.elements)
-        self.symbols = sorted({n for d, _ in guards for n in dims.names(d)})
-        conditions = [f"({d}) {relation} 0" for d, relation in guards]
-        self._guard = compiled(self.symbols, [" and ".join(conditions) or "True"], "")
+        self.inputs = list(part.graph.inputs)
+        self.made = {n: v.type for n, v in part.graph.outputs.items()}
+        self._matcher = Matcher({n: v.type for n, v in part.graph.inputs.items()}, guards)
+        self._kinds = {n: state.type_of(n) is None for n in _touched(part)}
+        self._exact = {n: (a, a.dtype != object or not _open(a)) for n, a in state.elements.items()}
         self.next: list[Stage] = []
 
     def accepts(self, state: State) -> bool:
         """Whether this is how a run in this state goes on; it then knows all symbols."""
-        for name, t in self.types.items():
-            value = state.env.get(name)
-            if not isinstance(value, np.ndarray) or not state.learn(t, value):
-                return False
-        for name, plain in self.kinds.items():
+        if self._matcher.match(state.env, state.values) is not None:
+            return False
+        for name, plain in self._kinds.items():
             if (state.type_of(name) is None) != plain:
                 return False
-        for name, wanted in self.exact.items():
+        for name, (wanted, closed) in self._exact.items():
             got = state.elements[name]
             if got.dtype != wanted.dtype or got.shape != wanted.shape:
                 return False
-            closed = wanted.dtype != object or not _open(wanted)
             if closed and not np.array_equal(got, wanted):
                 return False
-        return all(s in state.values for s in self.symbols) and bool(
-            self._guard(*(state.values[s] for s in self.symbols))
-        )
+        return True
 
 
 def _open(elements: Array) -> bool:
@@ -161,20 +183,22 @@ class Runner:
         self._first: list[Stage] = []
         self._bodies: dict[int, Runner] = {}
         self._lock = threading.RLock()
-        self.last: list[Record] = []
+        self._types = {n: t for n, t in model.inputs.items() if t is not None}
+        self._declared = Matcher(self._types)
+        self.last: list[Record | Layout] = []
 
     def run(self, inputs: Mapping[str, Any]) -> Env:
         """Return the outputs by name for values of the inputs by name."""
         state = State({**self.model.constants, **inputs})
-        for name, t in self.model.inputs.items():
-            found = state.env.get(name)
-            if t is not None and isinstance(found, np.ndarray):
-                if not state.learn(t, found):
-                    raise FeedError(
-                        f"input '{name}' is {found.dtype}{list(found.shape)}, expected {t}"
-                    )
-                state.types[name] = t
-        records: list[Record] = []
+        unfit = self._declared.match(state.env, state.values)
+        if unfit is not None:
+            found = np.asarray(state.env[unfit])
+            raise FeedError(
+                f"input '{unfit}' is {found.dtype}{list(found.shape)}, expected "
+                f"{self.model.inputs[unfit]}"
+            )
+        state.types |= self._types
+        records: list[Record | Layout] = []
         stages, rest = self._first, self.model.begin()
         while True:
             stage = self._stage(stages, rest, state)
@@ -208,13 +232,14 @@ class Runner:
     def _imported(self, rest: Any, state: State) -> Stage:
         types: dict[str, TensorType] = {}
         others: set[str] = set()
-        for name, value in state.env.items():
+        for name in state.env:
             t = None if name in self.model.constants else state.type_of(name)
             if t is not None:
                 types[name] = t
-                assert state.learn(t, value), f"{name} is not {t}"
             elif name not in self.model.constants:
                 others.add(name)
+        unfit = Matcher(types).match(state.env, state.values)
+        assert unfit is None, f"{unfit} is no {types.get(unfit)}"
         assumption = Assumption(state.values)
         try:
             with assuming(assumption):
@@ -230,21 +255,18 @@ class Runner:
         run = self._compile(part.graph) if part.graph.outputs else None
         return Stage(part, run, state, tuple(assumption.guards))
 
-    def _enter(self, stage: Stage, state: State, records: list[Record]) -> None:
+    def _enter(self, stage: Stage, state: State, records: list[Record | Layout]) -> None:
         """Run the part and the actions of a stage."""
-        graph = stage.part.graph
         if stage.run is not None:
-            feeds = {n: state.env[n] for n in graph.inputs}
+            feeds = {n: state.env[n] for n in stage.inputs}
             made, layout = stage.run.execute(feeds, state.values)
             state.env |= made
-            for name, v in graph.outputs.items():
-                if all(n in state.values for n in v.type.symbols()):
-                    state.types[name] = v.type
-            records.append(_record(layout))
+            state.types |= stage.made
+            records.append(layout)
         for action in stage.part.actions:
             records += self._act(action, state)
 
-    def _act(self, action: Action, state: State) -> list[Record]:
+    def _act(self, action: Action, state: State) -> list[Record | Layout]:
         env = state.env
         try:
             match action:
@@ -412,7 +434,7 @@ class StagedExecutable(Executable):
 
     def report(self) -> list[Record]:
         """Return what the last run ran, in order."""
-        return list(self._runner.last)
+        return [_record(r) if isinstance(r, Layout) else r for r in self._runner.last]
 
     @property
     def artifacts(self) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.ir.dims import Sym, known, names
+from alpenglow.ir.dims import Atom, Sym, known
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Primitive
 from alpenglow.ir.types import Array
@@ -75,13 +75,25 @@ def _decide(x: Any, y: Any) -> int:
     difference = x - y
     if known(difference):
         return (difference > 0) - (difference < 0)
-    coefficients = [c for m, c in difference.terms if m]
-    constant = sum(c for m, c in difference.terms if not m)
-    if names(difference) and all(c > 0 for c in coefficients) and constant >= 0:
+    if _positive(difference):
         return 1
-    if names(difference) and all(c < 0 for c in coefficients) and constant <= 0:
+    if _positive(-difference):
         return -1
     raise Undecided(str(difference))
+
+
+def _positive(x: Sym) -> bool:
+    """Whether x > 0 wherever all symbols are: a quotient of positive numbers may still be 0."""
+    certain = [all(isinstance(a, str) for a in monomial) for monomial, _ in x.terms]
+    return any(certain) and _no_less_than_0(x)
+
+
+def _no_less_than_0(x: Sym) -> bool:
+    return all(c > 0 and all(_is_natural(a) for a in monomial) for monomial, c in x.terms)
+
+
+def _is_natural(atom: Atom) -> bool:
+    return isinstance(atom, str) or (_no_less_than_0(atom.left) and _no_less_than_0(atom.right))
 
 
 class SymbolicMath:

@@ -161,15 +161,15 @@ def spans(s: Site, mask: Value, keys: Dim) -> Value:
 
 def there(s: Site, mask: Value, rows: Dim, keys: Dim) -> Value:
     """Return which keys are there by a mask of ones and zeros, as [B, 1, rows or 1, keys]."""
-    shape = mask.type.shape
-    if mask.type.rank == 2:
-        mask = s.g(Reshape((shape[0], 1, 1, shape[1])), mask)
-    elif mask.type.rank == 3:
-        mask = s.g(Reshape((shape[0], 1, *shape[1:])), mask)
-    elif mask.type.rank == 4:
-        mask = part(s, part(s, mask, 3, 0, keys), 2, keys - rows, rows)
-    else:
+    rank, shape = mask.type.rank, mask.type.shape
+    if rank not in (2, 3, 4):
         raise ModelError(f"{s.op_type}: the mask is {mask.type}, expected rank 1 to 4")
+    # Its extents may be other symbols than those of the keys, or larger.
+    mask = part(s, mask, -1, 0, keys)
+    if rank == 4:
+        mask = part(s, mask, 2, keys - rows, rows)
+    else:
+        mask = s.g(Reshape((shape[0], 1, *([1] if rank == 2 else [shape[1]]), keys)), mask)
     return cast(s, mask, "bool")
 
 
@@ -326,15 +326,16 @@ def cached(s: Site, step: Cached) -> Cached:
     if past[0] is None or past[1] is None or past[0].type.shape[2] == 0:
         return step
     total, kept = compared(s, past[0].type.shape[2])
-    first = starts(s, step)
+    first, rows = starts(s, step), step.q.type.shape[2]
     both = []
     for cache, new in zip(past, (step.k, step.v), strict=True):
         assert cache is not None, "both are given"
         batch, groups, _, size = cache.type.shape
         if total > kept:
             zero = s.g.constant(np.zeros((), cache.type.numpy))
-            room = stretch(s.g, zero, (batch, groups, total - kept, size))
+            room = stretch(s.g, zero, (batch, groups, rows, size))
             cache = s.g(Concat(2), cache, room)
+            cache = cache if total == kept + rows else part(s, cache, 2, 0, total)
         both.append(s.g(UpdateCache(2), cache, new, first))
     return replace(step, k=both[0], v=both[1])
 

@@ -30,7 +30,7 @@ from alpenglow.frontends.onnx.importer import (
     ordered,
 )
 from alpenglow.frontends.onnx.reader import read
-from alpenglow.frontends.onnx.subgraphs import captured, reads
+from alpenglow.frontends.onnx.subgraphs import captured, reads, with_own_outputs
 from alpenglow.frontends.staged import Action, Apply, Given, Loop, Part, Scan
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Host
@@ -80,6 +80,9 @@ class OnnxModel:
         self.file = file
         self.inputs = inputs
         self.outputs = {o.name: declared(o) for o in source.output}
+        if len(self.outputs) < len(source.output):
+            twice = [n for n, c in Counter(o.name for o in source.output).items() if c > 1]
+            raise ModelError(f"{len(source.output)} outputs, of which '{twice[0]}' is given twice")
         self.constants: dict[str, Any] = {}
         self._numbers: dict[str, Array] = {}
         self._opsets = opsets
@@ -217,6 +220,7 @@ class OnnxModel:
         """Return the body of a loop as a model; what it captures are further inputs."""
         inputs: dict[str, TensorType | None] = {i.name: declared(i) for i in body.input}
         inputs |= dict.fromkeys(outer)
+        body = with_own_outputs(body)
         return OnnxModel(body, self._opsets, self._folder, self.file, inputs)
 
 

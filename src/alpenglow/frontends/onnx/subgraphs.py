@@ -41,6 +41,21 @@ def defined(g: onnx.GraphProto) -> set[str]:
     return own | {o for node in g.node for o in node.output if o}
 
 
+def with_own_outputs(g: onnx.GraphProto) -> onnx.GraphProto:
+    """Return a graph in which no two outputs have one name, itself if there are none."""
+    names = [o.name for o in g.output]
+    if len(set(names)) == len(names):
+        return g
+    new = onnx.GraphProto()
+    new.CopyFrom(g)
+    for i, out in enumerate(new.output):
+        if out.name in names[:i]:
+            copied = onnx.helper.make_node("Identity", [out.name], [f"{out.name}/{i}"])
+            new.node.append(copied)
+            out.name = copied.output[0]
+    return new
+
+
 def renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
     """Return a copy of a node with other names for the values it reads and makes."""
     new = onnx.NodeProto()

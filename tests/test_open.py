@@ -1,0 +1,269 @@
+"""Models with open extents: compiled once for all that behave alike, right for every extent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from open_cases import CASES, Case, chain, feeds, symbols, weights
+
+import alpenglow as ag
+from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, UnsupportedError
+from alpenglow.evaluate import evaluate
+from alpenglow.ir.graph import Graph
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.generate import Range
+from alpenglow.ops.movement import Broadcast, Concat, Reshape, Transpose
+from alpenglow.ops.reduction import ReduceSum
+
+NAMES = "NMKBHWLT"
+
+ORDINARY = (
+    (5, 7, 9, 2, 11, 13, 10, 6),
+    (6, 6, 6, 3, 16, 16, 16, 3),
+    (20, 33, 17, 4, 24, 9, 40, 8),
+    (3, 12, 5, 7, 10, 32, 5, 12),
+    (64, 8, 24, 16, 40, 8, 8, 5),
+    (13, 16, 4, 12, 7, 21, 4, 4),
+)
+"""Extents of more than 1, some of them equal to others and to those of weights."""
+
+SPECIAL = (
+    (1, 1, 1, 1, 1, 1, 3, 1),
+    (1, 7, 2, 2, 5, 1, 4, 2),
+    (4, 1, 8, 1, 3, 8, 5, 1),
+    (0, 4, 4, 0, 8, 8, 3, 0),
+    (2, 0, 3, 2, 2, 2, 3, 3),
+    (8, 3, 0, 3, 4, 4, 6, 2),
+    (2, 2, 2, 2, 2, 2, 3, 2),
+    (3, 3, 3, 3, 3, 3, 3, 3),
+)
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALPENGLOW_CACHE", "")
+
+
+def extents(case: Case, g: Graph, rows: Any) -> Iterator[dict[str, int]]:
+    """Yield values of the open extents of a graph that the case allows."""
+    least = case.least or {}
+    for row in rows:
+        given = dict(zip(NAMES, row, strict=True))
+        yield {n: max(given[n], least.get(n, 0)) for n in symbols(g)}
+
+
+def assert_agrees(g: Graph, exe: ag.Executable, values: dict[str, int]) -> None:
+    """Assert that an Executable gives what the interpreter does where the extents are bound."""
+    given = feeds(g, values)
+    expected = evaluate(g.bind(values), given)
+    actual = exe.run(given)
+
+    assert list(expected) == list(actual)
+    for name, want in expected.items():
+        got = actual[name]
+        assert (got.shape, got.dtype) == (want.shape, want.dtype), f"{name} at {values}"
+        np.testing.assert_allclose(got, want, 1e-4, 1e-5, err_msg=f"{name} at {values}")
+
+
+@pytest.mark.parametrize("target", ["cpu", "interpreter"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_open_extents_compile_once_and_run_at_any_size(case: Case, target: str) -> None:
+    g = case.make()
+    exe = ag.compile(g, target=target)
+    for values in extents(case, g, ORDINARY):
+        assert_agrees(g, exe, values)
+    compiled = len(exe.artifacts)
+    for values in extents(case, g, SPECIAL):
+        assert_agrees(g, exe, values)
+
+    assert compiled <= case.compilations
+    assert g.rest is None
+    if target == "cpu":
+        assert all(entry.kernel for a in exe.artifacts for entry in a.table)
+
+
+@pytest.mark.parametrize("first", SPECIAL, ids=str)
+def test_code_made_for_special_extents_is_not_used_for_others(first: tuple[int, ...]) -> None:
+    case = next(c for c in CASES if c.name == "attention")
+    g = case.make()
+    exe = ag.compile(g)
+    for values in extents(case, g, (first, *ORDINARY[:3], first, *SPECIAL)):
+        assert_agrees(g, exe, values)
+
+
+def test_every_length_up_to_some_is_right() -> None:
+    case = next(c for c in CASES if c.name == "perceptron")
+    g = case.make()
+    exe = ag.compile(g)
+    for n in range(40):
+        assert_agrees(g, exe, {"N": n})
+
+    # None at all, one, few, many.
+    assert len(exe.artifacts) <= 5
+
+
+# ── graphs built by hand ──
+
+
+def by_hand() -> dict[str, Graph]:
+    rows = Graph("rows")
+    x, y = rows.input("x", "f32[N,4]"), rows.input("y", "f32[M,4]")
+    joined = rows(Concat(0), x, y)
+    n = joined.type.shape[0]
+    flat = rows(Reshape((n * 4,)), joined)
+    rows.output("flat", flat)
+    rows.output("sum", rows(ReduceSum((0,), False), joined))
+    rows.output("twice", rows(Add(), joined, joined))
+
+    sizes = Graph("sizes")
+    z = sizes.input("z", "f32[2*N,M,M+1]")
+    n, m = z.type.shape[0] // 2, z.type.shape[1]
+    counted = sizes(Range(n * m), *())
+    sizes.output("counted", counted)
+    turned = sizes(Transpose((1, 0, 2)), z)
+    sizes.output("turned", sizes(Reshape((m * n, 2 * (m + 1))), turned))
+
+    square = Graph("square")
+    a = square.input("a", "f32[N,N]")
+    bias = square(Broadcast(a.type.shape), square.constant(np.float32(0.5)))
+    square.output("y", square(Add(), square(MatMul(), a, a), bias))
+    return {g.name: g for g in (rows, sizes, square)}
+
+
+@pytest.mark.parametrize("target", ["cpu", "interpreter"])
+@pytest.mark.parametrize("name", list(by_hand()))
+def test_graphs_built_by_hand_have_open_extents_too(name: str, target: str) -> None:
+    g = by_hand()[name]
+    exe = ag.compile(g, target=target)
+    for n, m in ((5, 7), (6, 6), (3, 17), (33, 4)):
+        assert_agrees(g, exe, {s: v for s, v in {"N": n, "M": m}.items() if s in symbols(g)})
+    compiled = len(exe.artifacts)
+    for n, m in ((1, 1), (0, 5), (5, 0), (1, 0), (2, 1)):
+        assert_agrees(g, exe, {s: v for s, v in {"N": n, "M": m}.items() if s in symbols(g)})
+
+    assert compiled == 1
+
+
+# ── calls ──
+
+
+def perceptron() -> Graph:
+    return next(c for c in CASES if c.name == "perceptron").make()
+
+
+def test_shapes_bind_extents_ahead() -> None:
+    g = perceptron()
+    exe = ag.compile(g, shapes={"x": (4, 16)})
+    given = feeds(g, {"N": 4})
+
+    assert exe.inputs["x"].shape == (4, 16)
+    np.testing.assert_array_equal(exe.run(given)["y"], exe(given["x"]))
+    with pytest.raises(FeedError, match=r"shape \(5, 16\), expected \(4, 16\)"):
+        exe(np.zeros((5, 16), np.float32))
+    with pytest.raises(ModelError, match=r"\(4, 15\) does not fit"):
+        ag.compile(g, shapes={"x": (4, 15)})
+
+
+def test_types_of_an_open_executable_name_the_extents() -> None:
+    exe = ag.compile(perceptron())
+
+    assert [str(t) for t in exe.inputs.values()] == ["f32[N,16]"]
+    assert [str(t) for t in exe.outputs.values()] == ["f32[N,10]"]
+    assert exe.artifacts == []
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "says"),
+    [
+        ((3, 5), (4,), "the other inputs make it"),
+        ((3, 5), (5, 1), "expected f32"),
+        ((3,), (5,), "expected f32"),
+    ],
+)
+def test_inputs_that_disagree_are_refused(
+    x: tuple[int, ...], y: tuple[int, ...], says: str
+) -> None:
+    case = chain("sum", [("Add", "x y", "z")], {"x": ("N", "M"), "y": ("M",)})
+    exe = ag.compile(case.make())
+    with pytest.raises(FeedError) as caught:
+        exe(np.zeros(x, np.float32), np.zeros(y, np.float32))
+
+    assert says in str(caught.value)
+
+
+def test_fixed_extents_of_open_inputs_are_checked() -> None:
+    exe = ag.compile(perceptron())
+    with pytest.raises(FeedError, match="input 'x'"):
+        exe(np.zeros((3, 17), np.float32))
+
+
+def test_extents_that_an_operator_does_not_allow_are_refused() -> None:
+    case = chain(
+        "crop",
+        [("Slice", "x b e a", "y")],
+        {"x": ("N",)},
+        {"b": np.array([2]), "e": np.array([6]), "a": np.array([0])},
+    )
+    exe = ag.compile(case.make())
+    exe(np.zeros(9, np.float32))
+    with pytest.raises(AlpenglowError, match="Slice|slice"):
+        exe(np.zeros(1, np.float32))
+
+    assert exe(np.arange(6, dtype=np.float32)).tolist() == [2, 3, 4, 5]
+
+
+def test_outputs_may_be_given_places() -> None:
+    g = perceptron()
+    exe = ag.compile(g)
+    for n in (3, 8):
+        given = feeds(g, {"N": n})
+        expected = exe.run(given)["y"]
+        place = np.full((n, 10), np.nan, np.float32)
+        actual = exe.run(given, {"y": place})["y"]
+
+        assert actual is place
+        np.testing.assert_array_equal(expected, actual)
+    with pytest.raises(FeedError, match=r"expected a writeable float32\(8, 10\)"):
+        exe.run(feeds(g, {"N": 8}), {"y": np.zeros((3, 10), np.float32)})
+
+
+def test_results_of_earlier_calls_keep_their_memory() -> None:
+    g = perceptron()
+    exe = ag.compile(g)
+    kept = [(n, exe.run(feeds(g, {"N": n}))["y"]) for n in (9, 4, 64, 5, 9)]
+    for n, actual in kept:
+        expected = evaluate(g.bind({"N": n}), feeds(g, {"N": n}))["y"]
+
+        np.testing.assert_allclose(expected, actual, 1e-4, 1e-5)
+
+
+def test_an_open_executable_cannot_be_saved(tmp_path: Path) -> None:
+    exe = ag.compile(perceptron())
+    with pytest.raises(UnsupportedError, match="open extents") as caught:
+        exe.save(tmp_path / "x.ago")
+
+    assert "shapes=" in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_strict_numerics_and_checks_work_on_open_extents() -> None:
+    g = perceptron()
+    exe = ag.compile(g, options=ag.Options(numerics="strict", check=True))
+    for n in (3, 17, 1):
+        assert_agrees(g, exe, {"N": n})
+
+
+def test_bits_do_not_depend_on_threads_or_on_how_extents_are_known() -> None:
+    g = chain(
+        "product", [("MatMul", "x w", "y")], {"x": ("N", 32)}, {"w": weights(32, 48)}
+    ).make()  # fmt: skip
+    given = feeds(g, {"N": 50})
+    results = [ag.compile(g, threads=n).run(given)["y"] for n in (1, 2, 3)]
+
+    for actual in results:
+        np.testing.assert_array_equal(results[0], actual)
