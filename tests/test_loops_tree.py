@@ -40,8 +40,9 @@ def test_senseless_trees_end_and_stay_in_bounds(listed: bool, targets: int) -> N
     children = np.concatenate([wild(5, 2), random.integers(-3, 5, (7, 2))]).astype(np.int32)
     first = np.sort(random.integers(-2, 9, 4)).astype(np.int32) if listed else None
     threshold = random.normal(0, 1, 12).astype(np.float32)
-    check(TreeEnsemble(targets, 6), "f32[4,3]", wild(12), threshold, children,
-          np.arange(-4, 15, dtype=np.int32), wild(6), np.arange(6, dtype=np.float32), first)  # fmt: skip
+    roots, weight = np.arange(-4, 15, dtype=np.int32), np.arange(6, dtype=np.float32)
+    op = TreeEnsemble(targets, 6)
+    check(op, "f32[4,3]", wild(12), threshold, children, roots, wild(6), weight, first)
 
 
 def test_large_key_lists_are_searched() -> None:

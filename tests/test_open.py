@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from open_cases import CASES, Case, chain, feeds, symbols, weights
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, UnsupportedError
@@ -19,6 +18,7 @@ from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.generate import Range
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Transpose
 from alpenglow.ops.reduction import ReduceSum
+from open_cases import CASES, Case, chain, feeds, symbols, weights
 
 NAMES = "NMKBHWLT"
 
@@ -121,10 +121,9 @@ def by_hand() -> dict[str, Graph]:
     rows.output("twice", rows(Add(), joined, joined))
 
     sizes = Graph("sizes")
-    z = sizes.input("z", "f32[2*N,M,M+1]")
-    n, m = z.type.shape[0] // 2, z.type.shape[1]
-    counted = sizes(Range(n * m), *())
-    sizes.output("counted", counted)
+    z = sizes.input("z", "f32[N,M,2*M+2]")
+    n, m = z.type.shape[:2]
+    sizes.output("counted", sizes(Range(n * m + 1)))
     turned = sizes(Transpose((1, 0, 2)), z)
     sizes.output("turned", sizes(Reshape((m * n, 2 * (m + 1))), turned))
 
@@ -211,7 +210,7 @@ def test_extents_that_an_operator_does_not_allow_are_refused() -> None:
     )
     exe = ag.compile(case.make())
     exe(np.zeros(9, np.float32))
-    with pytest.raises(AlpenglowError, match="Slice|slice"):
+    with pytest.raises(AlpenglowError, match=r"[Ss]lice"):
         exe(np.zeros(1, np.float32))
 
     assert exe(np.arange(6, dtype=np.float32)).tolist() == [2, 3, 4, 5]

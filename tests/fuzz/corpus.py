@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .draft import draft
+from .models import draft
 
 F32 = TensorProto.FLOAT
 
@@ -87,7 +87,8 @@ def branches() -> onnx.ModelProto:
     boolean = TensorProto.BOOL
     body = graph(
         "body",
-        [helper.make_node("Identity", ["go"], ["again"]), helper.make_node("Add", ["h", "x"], ["n"]),
+        [helper.make_node("Identity", ["go"], ["again"]),
+         helper.make_node("Add", ["h", "x"], ["n"]),
          helper.make_node("Identity", ["n"], ["row"])],
         [info("i", (), TensorProto.INT64), info("go", (), boolean), info("h", (2, 3))],
         [info("again", (), boolean), info("n", (2, 3)), info("row", (2, 3))],

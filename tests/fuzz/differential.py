@@ -30,12 +30,12 @@ from alpenglow.report.failure import place
 from alpenglow.report.probe import Lost, Probe
 from alpenglow.report.reduce import recorded, reduce
 
-from . import guard, recipes_elementwise, recipes_heavy, recipes_movement
-from .draft import RECIPES, draft, special
+from . import guard
+from .draft import RECIPES
+from .models import draft, special
 from .noise import makes_nan, slack, wrong
 
 Array = NDArray[Any]
-RECIPES_OF = (recipes_elementwise, recipes_movement, recipes_heavy)
 
 ENGINES: dict[str, tuple[str, str, float]] = {
     "interpreter": ("interpreter", "strict", 1.0),

@@ -18,11 +18,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import helper
 
 import alpenglow as ag
@@ -199,8 +201,8 @@ def attribute(rng: Random, model: onnx.ModelProto) -> bytes:
     if which == 0:
         a.type = int(rng.integers(0, 16))
     elif which == 1:
-        values: list[Any] = [[int(one_of(rng, NUMBERS)) for _ in range(int(rng.integers(0, 9)))] or [0],
-                             int(one_of(rng, NUMBERS)), float(rng.normal()), [1.5, np.inf],
+        some = [int(one_of(rng, NUMBERS)) for _ in range(int(rng.integers(1, 9)))]
+        values: list[Any] = [some, some[0], float(rng.normal()), [1.5, np.inf],
                              str(one_of(rng, STRINGS)), floats("t", 2)]  # fmt: skip
         a.CopyFrom(helper.make_attribute(a.name, one_of(rng, values)))
     elif which == 2 and a.ints:
@@ -310,8 +312,11 @@ def outside(rng: Random, model: onnx.ModelProto) -> bytes:
     if not model.graph.initializer:
         return header(rng, model)
     tensor = one_of(rng, model.graph.initializer)
-    places = ["data", "../secret", "/etc/passwd", "link", "circle", ".", "", "folder", "data\0", "a" * 300,
-              "folder/../data", "//etc/passwd", "C:\\x", "missing", "fifo", "/dev/zero", "../../proc/self/mem"]  # fmt: skip
+    places = [
+        "data", "../secret", "/etc/passwd", "link", "circle", ".", "", "folder", "data\0", "a" * 300,
+        "folder/../data", "//etc/passwd", "C:\\x", "missing", "fifo", "/dev/zero",
+        "../../proc/self/mem",
+    ]  # fmt: skip
     numbers = ["0", "64", "-1", "1e3", "", "9" * 30, "4", "63", " 0 ", "0x10"]
     tensor.data_location = onnx.TensorProto.EXTERNAL
     del tensor.external_data[:]
@@ -324,43 +329,47 @@ def outside(rng: Random, model: onnx.ModelProto) -> bytes:
 
 
 def deep(rng: Random, model: onnx.ModelProto) -> bytes:
-    """Nest branches, or chain nodes and functions, very deeply."""
-    depth = int(one_of(rng, (10, 40, 60, 300, 2000)))
-    if rng.random() < 0.5:
-        chain = [
-            helper.make_node("Relu", [f"v{i}" if i else "x"], [f"v{i + 1}"]) for i in range(depth)
-        ]
-        return bytes(made(chain, [info("x", (2,))], [info(f"v{depth}", (2,))]).SerializeToString())
-    if rng.random() < 0.4:
-        called = [
-            helper.make_function("local", f"F{i}", ["a"], ["b"],
-                                 [helper.make_node(f"F{i + 1}" if i < depth else f"F{int(rng.integers(2)) * i}",
-                                                   ["a"], ["b"], domain="local")],
-                                 [helper.make_opsetid("local", 1)])
-            for i in range(depth + 1)
-        ]  # fmt: skip
-        start = [helper.make_node("F0", ["x"], ["y"], domain="local")]
-        return bytes(
-            made(start, [info("x", (2,))], [info("y", (2,))], functions=called).SerializeToString()
-        )
-    branch = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y0"])], "b", [], [info("y0", (2,))]
-    )
-    for i in range(min(depth, 90)):
-        node = helper.make_node("If", ["c"], [f"y{i + 1}"], then_branch=branch, else_branch=branch) \
-            if i < 6 else helper.make_node("Relu", ["x"], [f"y{i + 1}"], then_branch=branch)  # fmt: skip
-        branch = helper.make_graph([node], "b", [], [info(f"y{i + 1}", (2,))])
-    last = branch.output[0].name
-    top = made(
-        list(branch.node),
-        [info("x", (2,)), info("c", (), onnx.TensorProto.BOOL)],
-        [info(last, (2,))],
-    )
-    return bytes(top.SerializeToString())
+    """Nest branches, or chain nodes or functions, very deeply."""
+    depth = int(one_of(rng, (10, 30, 300, 2000)))
+    return bytes(one_of(rng, (chain, calls, nest))(rng, depth).SerializeToString())
 
 
-MEANINGS: tuple[Mutator, ...] = (rewire, arity, operator, attribute, attribute, extent, extent, contents,
-                                 contents, types, header, outside, deep)  # fmt: skip
+def chain(rng: Random, depth: int) -> onnx.ModelProto:
+    names = ["x", *(f"v{i}" for i in range(depth))]
+    links = [helper.make_node("Relu", [a], [b]) for a, b in pairwise(names)]
+    return made(links, [info("x", (2,))], [info(names[-1], (2,))])
+
+
+def calls(rng: Random, depth: int) -> onnx.ModelProto:
+    """Functions that call each other; the last calls itself, the first, or nothing there is."""
+    last = int(one_of(rng, (0, depth, depth + 1)))
+    functions = []
+    for i in range(depth + 1):
+        called = f"F{last if i == depth else i + 1}"
+        body = [helper.make_node(called, ["a"], ["b"], domain="local")]
+        imports = [helper.make_opsetid("local", 1)]
+        functions.append(helper.make_function("local", f"F{i}", ["a"], ["b"], body, imports))
+    start = [helper.make_node("F0", ["x"], ["y"], domain="local")]
+    return made(start, [info("x", (2,))], [info("y", (2,))], functions=functions)
+
+
+def nest(rng: Random, depth: int) -> onnx.ModelProto:
+    """Branches in branches, as deep as protocol buffers go; the inner ones are twice there."""
+    relu = helper.make_node("Relu", ["x"], ["y0"])
+    branch = helper.make_graph([relu], "b", [], [info("y0", (2,))])
+    for i in range(1, min(depth, 30)):
+        other = branch if i < 6 else helper.make_graph(
+            [helper.make_node("Neg", ["x"], ["z"])], "n", [], [info("z", (2,))])  # fmt: skip
+        node = helper.make_node("If", ["c"], [f"y{i}"], then_branch=branch, else_branch=other)
+        branch = helper.make_graph([node], "b", [], [info(f"y{i}", (2,))])
+    inputs = [info("x", (2,)), info("c", (), onnx.TensorProto.BOOL)]
+    return made(list(branch.node), inputs, list(branch.output))
+
+
+MEANINGS: tuple[Mutator, ...] = (
+    rewire, arity, operator, attribute, attribute, extent, extent, contents, contents, types, header,
+    outside, deep,
+)  # fmt: skip
 BYTES = (flip, flip, cut, move)
 
 
@@ -382,7 +391,7 @@ def mutant(seed: int, models: list[onnx.ModelProto]) -> tuple[str, bytes]:
         done.append(meaning.__name__)
         try:
             data = meaning(rng, model)
-        except (ValueError, OverflowError, TypeError, UnicodeDecodeError):
+        except (ValueError, OverflowError, TypeError, DecodeError):
             # Protocol buffers do not hold what was to be written; what stands there already goes.
             break
     return f"model {chosen}: {', '.join(done)}", data
@@ -469,9 +478,10 @@ class Yard:
         return f"seed {seed}, {what}: {found}" if found else ""
 
 
-def hunt(seeds: Iterable[int], until: float = float("inf"), report: Callable[[str], None] = print
-         ) -> tuple[Counter[str], list[str]]:  # fmt: skip
-    """Try seeds until the clock says `until`; return how often each damage was done, and findings."""
+def hunt(
+    seeds: Iterable[int], until: float = float("inf"), report: Callable[[str], None] = print
+) -> tuple[Counter[str], list[str]]:
+    """Try seeds until the clock says `until`; return how often each was done, and findings."""
     findings = []
     with tempfile.TemporaryDirectory() as folder:
         yard = Yard(Path(folder))

@@ -47,11 +47,7 @@ class Assumption:
 
     def holds(self, values: Mapping[str, int]) -> bool:
         """Whether all that was concluded is true of other values of the symbols, too."""
-        for x, relation in self.guards:
-            value = bind(x, values)
-            if not isinstance(value, int) or not RELATIONS[relation](value):
-                return False
-        return True
+        return holds(tuple(self.guards), values)
 
 
 RELATIONS: dict[str, Callable[[int], bool]] = {
@@ -61,6 +57,16 @@ RELATIONS: dict[str, Callable[[int], bool]] = {
     ">=": lambda x: x >= 0,
 }
 OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
+
+
+def holds(guards: Guards, values: Mapping[str, int]) -> bool:
+    """Whether conclusions are true of these values of the symbols."""
+    for x, relation in guards:
+        value = bind(x, values)
+        if not isinstance(value, int) or not RELATIONS[relation](value):
+            return False
+    return True
+
 
 _current: ContextVar[Assumption | None] = ContextVar("assumption", default=None)
 
@@ -242,6 +248,9 @@ class Sym:
 
 
 Dim = int | Sym
+
+Guards = Sequence[tuple[Sym, str]]
+"""Conclusions from an assumption: ``expression relation 0``."""
 
 
 def symbol(name: str) -> Sym:

@@ -23,7 +23,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.base.store import Store
 from alpenglow.compiler import Options, compile_graph, compile_open
 from alpenglow.frontends import load
-from alpenglow.ir.dims import Dim, Sym, bind
+from alpenglow.ir.dims import Dim, Guards, Sym, bind, holds
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.target import Target
 from alpenglow.ir.text import print_graph
@@ -60,9 +60,9 @@ def compile(
     chosen_options = options or Options()
     store = Store(knobs.cache_folder())
 
-    def compile_any(g: Graph) -> Executable:
+    def compile_any(g: Graph, guards: Guards = ()) -> Executable:
         if any(v.type.symbols() for v in _values(g)):
-            make = _maker(g, chosen, chosen_options, store)
+            make = _maker(g, chosen, chosen_options, store, guards)
             return Executable(None, threads, graph=g, target=chosen, make=make)
         return Executable(compile_graph(g, chosen, chosen_options, store), threads)
 
@@ -81,15 +81,16 @@ def _values(g: Graph) -> list[Value]:
     return [*g.inputs.values(), *(v for n in g.nodes for v in n.results)]
 
 
-def _maker(g: Graph, target: Target, options: Options, store: Store) -> Make:
-    """Return what compiles `g` for the extents that a call brings."""
+def _maker(g: Graph, target: Target, options: Options, store: Store, guards: Guards) -> Make:
+    """Return what compiles `g` for the extents that a call brings; for it `guards` hold."""
     generic = True
 
     def make(values: Mapping[str, int]) -> Artifact:
         nonlocal generic
-        if generic:
+        like = _unlike(values)
+        if generic and holds(guards, like):
             # An extent that happens to be another's, or a round number, should not count as such.
-            made = compile_open(g, target, options, store, values, _unlike(values))
+            made = compile_open(g, target, options, store, values, like)
             if made is not None:
                 return made
             generic = False
@@ -102,16 +103,15 @@ def _maker(g: Graph, target: Target, options: Options, store: Store) -> Make:
 
 def _unlike(values: Mapping[str, int]) -> dict[str, int]:
     """Return extents of about the same size that have nothing to do with each other or others."""
-    taken: set[int] = set()
-    found: dict[str, int] = {}
-    for name, value in values.items():
-        odd = value
+    found = dict(values)
+    last = 16
+    # In order of size: what was longer stays longer.
+    for name, value in sorted(values.items(), key=lambda item: item[1]):
         if value > 1:
-            odd = max(value, 16) + 1
-            while odd in taken or any(odd % d == 0 for d in range(2, math.isqrt(odd) + 1)):
-                odd += 1
-            taken.add(odd)
-        found[name] = odd
+            last = max(value, last) + 1
+            while any(last % d == 0 for d in range(2, math.isqrt(last) + 1)):
+                last += 1
+            found[name] = last
     return found
 
 

@@ -8,7 +8,7 @@ so that a second run with data that behave alike imports and compiles nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,14 +17,14 @@ import numpy as np
 from alpenglow.base.errors import AlpenglowError, FeedError, UnsupportedError
 from alpenglow.frontends.staged import Action, Apply, Given, Loop, Part, Scan, StagedModel
 from alpenglow.ir import dims
-from alpenglow.ir.dims import Assumption, Sym, assuming, symbol
+from alpenglow.ir.dims import Assumption, Guards, Sym, assuming, symbol
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import NAMES, Array, TensorType
 from alpenglow.runtime.executor import Executable, fitting
 from alpenglow.runtime.layout import Layout, compiled
 
 Env = dict[str, Any]
-Compile = Callable[[Graph], Executable]
+Compile = Callable[[Graph, Guards], Executable]
 
 MOST_STAGES = 16
 """How many ways to go on are kept at each place."""
@@ -85,9 +85,7 @@ class State:
 class Matcher:
     """Compares arrays with types that share symbols, and reads the symbols' values off them."""
 
-    def __init__(
-        self, types: Mapping[str, TensorType], guards: Sequence[tuple[Sym, str]] = ()
-    ) -> None:
+    def __init__(self, types: Mapping[str, TensorType], guards: Guards = ()) -> None:
         self.names = list(types)
         self._kinds = [(t.numpy, t.rank) for t in types.values()]
         self._sources: dict[str, tuple[str, int]] = {}
@@ -124,9 +122,7 @@ class Matcher:
 class Stage:
     """A part of a model in compiled form, and the stages that may follow it."""
 
-    def __init__(
-        self, part: Part, run: Executable | None, state: State, guards: Sequence[tuple[Sym, str]]
-    ) -> None:
+    def __init__(self, part: Part, run: Executable | None, state: State, guards: Guards) -> None:
         self.part = part
         self.run = run
         self.inputs = list(part.graph.inputs)
@@ -252,8 +248,9 @@ class Runner:
             raise UnsupportedError(
                 f"{len(part.rest)} nodes wait for each other's data", file=self.model.file
             )
-        run = self._compile(part.graph) if part.graph.outputs else None
-        return Stage(part, run, state, tuple(assumption.guards))
+        guards = tuple(assumption.guards)
+        run = self._compile(part.graph, guards) if part.graph.outputs else None
+        return Stage(part, run, state, guards)
 
     def _enter(self, stage: Stage, state: State, records: list[Record | Layout]) -> None:
         """Run the part and the actions of a stage."""

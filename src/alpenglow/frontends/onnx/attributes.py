@@ -76,7 +76,7 @@ def check_size(what: str, t: TensorType) -> None:
     from being too large by an axis of extent 0.
     """
     extents = [d for d in t.shape if known(d)]
-    if min(extents, default=0) < 0:
+    if any(d < 0 for d in extents):
         raise ModelError(f"{what} is {t}, with a negative extent")
     if math.prod(max(d, 1) for d in extents) * t.numpy.itemsize > MOST_BYTES:
         raise ModelError(f"{what} is {t}, which is more than {MOST_BYTES} bytes")
