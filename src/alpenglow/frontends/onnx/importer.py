@@ -91,7 +91,8 @@ class Importer:
                     self.values[missed.name] = missed.value
                 self.values |= missed.beside
                 self.beside |= dict.fromkeys(missed.beside)
-                self.needs[missed.name] = None
+                if missed.name:
+                    self.needs[missed.name] = None
                 self._postpone(node)
 
     def hold_back(self, names: Iterable[str]) -> None:

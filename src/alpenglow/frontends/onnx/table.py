@@ -8,12 +8,13 @@ an entry of its own exactly where it differs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
 from alpenglow.base.errors import ModelError
-from alpenglow.ir.dims import Dim, Sym, assumed
+from alpenglow.ir.dims import Dim, Sym, assumed, is_open
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
@@ -60,6 +61,7 @@ def supported() -> list[str]:
 class Needed(Exception):
     """The import must know the elements of a value, and does not yet.
 
+    With the name "" it must know extents instead, which are known wherever a part is run.
     `value` is what they are computed by, where the graph has no value of that name; `beside` are
     values that are computed before, too, by the names under which they are found afterwards.
     """
@@ -199,17 +201,20 @@ def stretch(g: Graph, v: Value, shape: tuple[Dim, ...]) -> Value:
 def common_shape(what: str, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
     """Return the shape that all broadcast to; raise ModelError if there is none.
 
-    Of two different open extents the later is taken to equal the earlier.
+    An open extent beside a number other than 1 is taken to be that number, or 1 if it turns out to
+    be.  Whether two different open extents are the same is for the data to tell: the import is cut.
     """
     rank = max(map(len, shapes))
     out: list[Dim] = []
     for axis in range(-rank, 0):
         extents = [s[axis] for s in shapes if len(s) >= -axis]
-        wide = [d for d in extents if d != 1]
-        numbers = {d for d in wide if isinstance(d, int)}
-        if len(numbers) > 1:
+        wide = list(dict.fromkeys(d for d in extents if d != 1))
+        numbers = [d for d in wide if not is_open(d)]
+        if len(wide) > 1 and assumed() is None and len(wide) - len(numbers) > 1 - bool(numbers):
+            raise Needed("")
+        if any(a != b for a, b in pairwise(wide if assumed() is not None else numbers)):
             raise ModelError(f"{what}: shapes {' and '.join(map(str, shapes))} do not broadcast")
-        out.append(numbers.pop() if numbers else wide[0] if wide else 1)
+        out.append(numbers[0] if numbers else wide[0] if wide else 1)
     return tuple(out)
 
 
