@@ -31,6 +31,7 @@ FLOAT = 1e-4
 TOLERANCE = {
     # One step of the output's quantisation, as a fraction of the largest output.
     "squeezenet11_qdq": 0.2216 / 20.8,
+    "squeezenet11_qlinear": 0.2216 / 20.8,
     "style_predict_qdq": 0.0199 / 1.92,
     # Variances are quantised, and one step of a small one is many of 1/sqrt: differences in the
     # last bit of a sum grow to a tenth of the range.
@@ -79,7 +80,7 @@ def test_interpreted_it_answers_like_onnx_runtime(name: str, number: int) -> Non
     check(name, number, "interpreter")
 
 
-@pytest.mark.parametrize("name", ["squeezenet11", "squeezenet11_qdq"])
+@pytest.mark.parametrize("name", ["squeezenet11", "squeezenet11_qdq", "squeezenet11_qlinear"])
 def test_a_classifier_finds_19_of_20_photographs_in_its_top_five(name: str) -> None:
     exe = ag.compile(models.model_path(name), shapes={"x": (1, 3, 227, 227)})
     pictures = sorted(models.data_path("imagenet").glob("*.jpg"))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, ModelError, TypeRuleError, UnsupportedError
 from alpenglow.frontends.onnx import load
 from onnx_node import Array, assert_close, node_model, ours, references, runtimes
@@ -207,3 +208,26 @@ def test_a_fraction_does_not_scale_integers() -> None:
     feeds = {"a": drawn(2, 3, dtype="int32"), "b": drawn(3, 2, dtype="int32")}
     with pytest.raises(UnsupportedError, match="integers"):
         load(node_model("Gemm", feeds, opset=13, alpha=0.5))
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(("op", "strides"), [("MaxPool", [1, 1]), ("AveragePool", [2, 3])])
+def test_open_extents_are_padded_once_they_are_known(
+    op: str, mode: str, strides: list[int]
+) -> None:
+    x = drawn(1, 2, 9, 8)
+    model = node_model(op, {"x": x}, opset=12, kernel_shape=[3, 3], strides=strides, auto_pad=mode)
+    expected = runtimes(model, {"x": x})
+    for i in (2, 3):
+        model.graph.input[0].type.tensor_type.shape.dim[i].dim_param = f"d{i}"
+
+    assert_close(expected, [ag.compile(model, threads=1)(x)], 1e-5)
+
+
+def test_global_norms_take_open_extents() -> None:
+    x = drawn(2, 3, 4, 5)
+    model = node_model("GlobalLpPool", {"x": x}, opset=11, p=3)
+    expected = runtimes(model, {"x": x})
+    model.graph.input[0].type.tensor_type.shape.dim[3].dim_param = "W"
+
+    assert_close(expected, [ag.compile(model, threads=1)(x)], 1e-4)

@@ -68,7 +68,7 @@ STRINGS = ("", "x", "w", "NOTSET", "\0", "a" * 5000, "../x", "∅", "%s%n", "ai.
 
 
 class Reception(NamedTuple):
-    """How a file was received: that it ran, or the class of the error; and what is wrong with it."""
+    """How a file was received: that it ran, or the class of the error; and what is wrong there."""
 
     how: str
     problem: str = ""

@@ -99,6 +99,18 @@ def windowed(d: Draft, spatial: int, given: bool) -> dict[str, object]:
     return found
 
 
+def check_fit(x: Var, kernel: list[int], window: dict[str, object]) -> None:
+    """Decline a window that is larger than what it stands on, which ONNX infers wrongly."""
+    if str(window.get("auto_pad", "")).startswith("SAME"):
+        return
+    pads, dilations = window.get("pads"), window.get("dilations")
+    for i, k in enumerate(kernel):
+        around = pads[i] + pads[i + len(kernel)] if isinstance(pads, list) else 0
+        reach = (k - 1) * (dilations[i] if isinstance(dilations, list) else 1) + 1
+        if x.shape[2 + i] + around < reach:
+            raise Declined
+
+
 def image(d: Draft, dtypes: list[str], spatial: int) -> Var:
     x = d.pick(dtypes, spatial + 2, spatial + 2, empty=False)
     if min(x.shape[2:]) < 4 and d.chance(0.8):
@@ -116,6 +128,8 @@ def conv(d: Draft, op: str) -> None:
     assert isinstance(kernel, list)
     if d.chance(0.2):
         window["dilations"] = [d.number(1, 2) for _ in kernel]
+    if op != "ConvTranspose":
+        check_fit(x, kernel, window)
     channels = x.shape[1]
     group = d.one_of([g for g in range(1, channels + 1) if channels % g == 0])
     each = d.number(1, 5)
@@ -153,7 +167,7 @@ def quantized(d: Draft, op: str) -> None:
 def pool(d: Draft, op: str) -> None:
     x = image(d, allowed(op, d.opset), d.one_of((1, 2, 2, 2, 3)))
     window = windowed(d, x.rank - 2, True)
-    del window["kernel"]
+    kernel = window.pop("kernel")
     if d.chance(0.3) and "auto_pad" not in window:
         window["ceil_mode"] = 1
     if op == "AveragePool":
@@ -161,6 +175,8 @@ def pool(d: Draft, op: str) -> None:
     outputs = 2 if op == "MaxPool" and d.chance(0.3) else 1
     if op == "MaxPool" and d.chance(0.2) and "auto_pad" not in window:
         window["dilations"] = [2] * (x.rank - 2)
+    assert isinstance(kernel, list)
+    check_fit(x, kernel, window)
     d.node(op, [x], outputs=outputs, **window)
 
 

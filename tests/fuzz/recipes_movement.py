@@ -124,6 +124,8 @@ def cut(d: Draft, op: str) -> None:
     begins = [d.one_of(numbers) for _ in axes]
     ends = [d.one_of(numbers) for _ in axes]
     steps = [d.one_of((1, 1, 2, 3, -1, -2)) for _ in axes]
+    # Backwards to the largest number: ONNX Runtime takes it for the very front.
+    ends = [7 if s < 0 and e == numbers[-1] else e for s, e in zip(steps, ends, strict=True)]
     given = [x, d.ints(begins), d.ints(ends), d.ints(axes), d.ints(steps)]
     d.node(op, given[: d.one_of((4, 5))])
 

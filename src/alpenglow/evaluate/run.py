@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from alpenglow.ir.graph import Graph, Node, Value
+import numpy as np
+
+from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
 from alpenglow.ir.op import Composite, Op, Primitive
 from alpenglow.ir.types import NAMES, Array, TensorType
 from alpenglow.ops.fused import Fused
 
 
 def evaluate(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the outputs of `g` by name, for one array an input."""
-    env: dict[Value, Array] = {v: feeds[k] for k, v in g.inputs.items()}
+    """Return the outputs of `g` by name, for one array an input.
+
+    Hidden inputs that are not given are all zeros: the same random numbers every time.
+    """
+    env: dict[Value, Array] = {
+        v: np.zeros(v.type.extents, v.type.numpy) if k.startswith(HIDDEN) and k not in feeds
+        else feeds[k]
+        for k, v in g.inputs.items()
+    }  # fmt: skip
     left = _reads(g)
     for node in g.nodes:
         arrays = [None if v is None else _lookup(env, v) for v in node.inputs]

@@ -116,6 +116,11 @@ def infer(
     return result if isinstance(result, tuple) else (result,)
 
 
+HIDDEN = "~"
+"""Inputs whose names begin so are no caller's: the runtime fills them with random bits, a new
+stream for each call."""
+
+
 class Graph:
     """Nodes between named inputs and outputs.
 
@@ -143,6 +148,11 @@ class Graph:
         t = TensorType.parse(type_) if isinstance(type_, str) else type_
         self.inputs[name] = Value(t, name)
         return self.inputs[name]
+
+    def random_key(self) -> Value:
+        """Add a hidden input, ``u32[2]`` of random bits, and return its value."""
+        taken = sum(name.startswith(HIDDEN) for name in self.inputs)
+        return self.input(f"{HIDDEN}key{taken}", "u32[2]")
 
     def output(self, name: str, value: Value) -> Value:
         """Make `value` an output of the graph, called `name`."""

@@ -45,6 +45,10 @@ CONVENTION = 1
 PREFIX = struct.Struct("<8sIIQ32s8x")
 
 
+NONSENSE = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
+"""What Python raises where a header is not made as ours are."""
+
+
 class Extent(NamedTuple):
     """A run of bytes in the file."""
 
@@ -180,7 +184,7 @@ def unpack(view: memoryview, *, to_run: bool) -> Artifact:
             Entry(str(kernel), int(extent)) for kernel, extent in json.loads(bytes(table))
         )
         text = str(program, "utf-8")
-    except (KeyError, TypeError, ValueError) as error:
+    except NONSENSE as error:
         raise ModelError(f"the archive is damaged: {error}") from None
     artifact = Artifact(target, _parsed(text, weights, fields), objects, entries)
     _check_whole(artifact, weights)
@@ -249,7 +253,7 @@ def _parsed(text: str, weights: Mapping[str, Array], fields: Mapping[str, Any]) 
         return parse_program(text, weights)
     except AlpenglowError as error:
         raise IncompatibleError(
-            f"the archive was written by Alpenglow {fields['alpenglow']}, whose program this "
+            f"the archive was written by Alpenglow {fields.get('alpenglow', '?')}, whose program this "
             f"version, {version('alpenglow')}, cannot read: {error.message}",
             hint="compile the model again, with the same extensions installed",
         ) from None

@@ -18,7 +18,7 @@ import numpy as np
 from alpenglow.backends.api import Artifact
 from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
 from alpenglow.ir.dims import Sym
-from alpenglow.ir.graph import Graph
+from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
 from alpenglow.program.interpret import step
@@ -85,6 +85,8 @@ class Executable:
             self.target = target
             self.inputs = {name: v.type for name, v in graph.inputs.items()}
             self.outputs = {name: v.type for name, v in graph.outputs.items()}
+        self._hidden = [n for n in self.inputs if n.startswith(HIDDEN)]
+        self.inputs = {n: t for n, t in self.inputs.items() if not n.startswith(HIDDEN)}
         self._forms = {n: (t.numpy, None if t.symbols() else t.extents)
                        for n, t in self.inputs.items()}  # fmt: skip
         self._runs_here = self.target.is_host_compatible() or (
@@ -123,6 +125,8 @@ class Executable:
         layout, bound = self._ready or self._bound(values)
         dense = {n: a if a.flags.c_contiguous and a.flags.aligned else np.array(a, order="C")
                  for n, a in given.items()}  # fmt: skip
+        for name in self._hidden:
+            dense[name] = random_key()
         made = {n: np.empty(shape, dtype) for n in layout.artifact.program.outputs
                 for dtype, shape in (bound.forms[n],)}  # fmt: skip
         context = layout.take(bound)
@@ -186,6 +190,8 @@ class Executable:
             )
         given = self._feeds(feeds)
         layout, bound = self._ready or self._bound(self._values(given))
+        for name in self._hidden:
+            given[name] = random_key()
         results, direct = self._results(layout, bound, out or {}, given)
         context = layout.take(bound)
         try:
@@ -271,6 +277,11 @@ class Executable:
             if np.may_share_memory(direct[a], direct[b]):
                 raise FeedError(f"out['{a}'] and out['{b}'] are the same memory")
         return results, direct
+
+
+def random_key() -> Array:
+    """Return what a hidden input is filled with."""
+    return np.frombuffer(os.urandom(8), np.uint32)
 
 
 def fitting(

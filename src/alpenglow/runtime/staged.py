@@ -14,11 +14,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from alpenglow.backends.api import Artifact
 from alpenglow.base.errors import AlpenglowError, FeedError, UnsupportedError
 from alpenglow.frontends.staged import Action, Apply, Given, Loop, Part, Scan, StagedModel
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Assumption, Guards, Sym, assuming, symbol
-from alpenglow.ir.graph import Graph
+from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.types import NAMES, Array, TensorType
 from alpenglow.runtime.executor import Executable, fitting
 from alpenglow.runtime.layout import Layout, compiled
@@ -64,7 +65,7 @@ class State:
         known = self.types.get(name)
         if known is not None:
             return known
-        shape = [symbol(f"{_word(name)}_{axis}") for axis in range(value.ndim)]
+        shape = [symbol(f"{_word(name)}__{axis}") for axis in range(value.ndim)]
         return TensorType(NAMES[value.dtype], tuple(shape))
 
     def measure(self, name: str) -> None:
@@ -76,7 +77,7 @@ class State:
             return
         found = np.empty(array.shape, object)
         for i, value in enumerate(array.reshape(-1).tolist()):
-            word = f"{_word(name)}__{i}"
+            word = f"{_word(name)}__e{i}"
             found.reshape(-1)[i] = symbol(word)
             self.values[word] = value
         self.elements[name] = found
@@ -125,9 +126,10 @@ class Stage:
     def __init__(self, part: Part, run: Executable | None, state: State, guards: Guards) -> None:
         self.part = part
         self.run = run
-        self.inputs = list(part.graph.inputs)
+        types = {n: v.type for n, v in part.graph.inputs.items() if not n.startswith(HIDDEN)}
+        self.inputs = list(types)
         self.made = {n: v.type for n, v in part.graph.outputs.items()}
-        self._matcher = Matcher({n: v.type for n, v in part.graph.inputs.items()}, guards)
+        self._matcher = Matcher(types, guards)
         self._kinds = {n: state.type_of(n) is None for n in _touched(part)}
         self._exact = {n: (a, a.dtype != object or not _open(a)) for n, a in state.elements.items()}
         self.next: list[Stage] = []
@@ -185,15 +187,7 @@ class Runner:
 
     def run(self, inputs: Mapping[str, Any]) -> Env:
         """Return the outputs by name for values of the inputs by name."""
-        state = State({**self.model.constants, **inputs})
-        unfit = self._declared.match(state.env, state.values)
-        if unfit is not None:
-            found = np.asarray(state.env[unfit])
-            raise FeedError(
-                f"input '{unfit}' is {found.dtype}{list(found.shape)}, expected "
-                f"{self.model.inputs[unfit]}"
-            )
-        state.types |= self._types
+        state = self._begun(inputs)
         records: list[Record | Layout] = []
         stages, rest = self._first, self.model.begin()
         while True:
@@ -207,6 +201,25 @@ class Runner:
         self.last = records
         return {name: self._output(state, name) for name in self.model.outputs}
 
+    def types(self, inputs: Mapping[str, Any]) -> dict[str, TensorType]:
+        """Return the types that outputs would have, as far as the first part tells them."""
+        state = self._begun(inputs)
+        made = self._stage(self._first, self.model.begin(), state).made
+        return {n: made[n].bind(state.values) for n in self.model.outputs if n in made}
+
+    def _begun(self, inputs: Mapping[str, Any]) -> State:
+        """Return the state in which a run begins."""
+        state = State({**self.model.constants, **inputs})
+        unfit = self._declared.match(state.env, state.values)
+        if unfit is not None:
+            found = np.asarray(state.env[unfit])
+            raise FeedError(
+                f"input '{unfit}' is {found.dtype}{list(found.shape)}, expected "
+                f"{self.model.inputs[unfit]}"
+            )
+        state.types |= self._types
+        return state
+
     def _output(self, state: State, name: str) -> Any:
         if name not in state.env:
             raise UnsupportedError(f"output '{name}' was not made", file=self.model.file)
@@ -214,16 +227,25 @@ class Runner:
 
     def _stage(self, stages: list[Stage], rest: Any, state: State) -> Stage:
         """Return the stage that goes on from here; import and compile one if there is none."""
+        stage = self._accepting(list(stages), state)
+        if stage is not None:
+            return stage
+        with self._lock:
+            # Another thread may have made it meanwhile.
+            stage = self._accepting(stages, state)
+            if stage is None:
+                stage = self._imported(rest, state)
+                stages.insert(0, stage)
+                del stages[MOST_STAGES:]
+        return stage
+
+    def _accepting(self, stages: list[Stage], state: State) -> Stage | None:
         values = dict(state.values)
-        for stage in list(stages):
+        for stage in stages:
             if stage.accepts(state):
                 return stage
             state.values = dict(values)
-        with self._lock:
-            stage = self._imported(rest, state)
-            stages.insert(0, stage)
-            del stages[MOST_STAGES:]
-        return stage
+        return None
 
     def _imported(self, rest: Any, state: State) -> Stage:
         types: dict[str, TensorType] = {}
@@ -284,10 +306,18 @@ class Runner:
 
     def _body(self, action: Loop | Scan) -> Runner:
         with self._lock:
-            if id(action) not in self._bodies:
-                # The action is kept by its stage as long as this.
-                self._bodies[id(action)] = Runner(action.body, self._compile)
-            return self._bodies[id(action)]
+            # A Runner keeps its model, so no other model can have that id.
+            if id(action.body) not in self._bodies:
+                self._bodies[id(action.body)] = Runner(action.body, self._compile)
+            return self._bodies[id(action.body)]
+
+    def artifacts(self) -> Iterator[Artifact]:
+        """Yield what has been compiled so far, bodies of loops included."""
+        for stage in _all(self._first):
+            if stage.run is not None:
+                yield from stage.run.artifacts
+        for body in list(self._bodies.values()):
+            yield from body.artifacts()
 
     # ── loops ──
 
@@ -295,8 +325,8 @@ class Runner:
         body = self._body(action)
         names = list(action.body.inputs)
         captured = {n: env[n] for n in action.captured}
-        most = int(np.asarray(env[action.trips]).reshape(-1)[0]) if action.trips else None
-        going = bool(np.asarray(env[action.condition]).reshape(-1)[0]) if action.condition else True
+        most = int(_single(env[action.trips], "how often")) if action.trips else None
+        going = bool(_single(env[action.condition], "whether")) if action.condition else True
         carried = [env[n] if n else None for n in action.carried]
         kept = list(action.body.outputs)[1 + len(carried) :]
         stacks: list[list[Any]] = [[] for _ in kept]
@@ -304,15 +334,17 @@ class Runner:
         while going and (most is None or i < most):
             given = [np.array(i, np.int64), np.array(True), *carried]
             made = list(body.run({**dict(zip(names, given, strict=False)), **captured}).values())
-            going = bool(np.asarray(made[0]).reshape(-1)[0])
+            going = bool(_single(made[0], "whether"))
             carried = made[1 : 1 + len(carried)]
             for stack, value in zip(stacks, made[1 + len(carried) :], strict=True):
                 stack.append(value)
             i += 1
         if not i:
             body.last = []
-        types = [action.body.outputs[n] for n in kept]
-        return (*carried, *(_stacked(s, t, 0) for s, t in zip(stacks, types, strict=True)))
+            given = [np.array(0, np.int64), np.array(True), *carried]
+            types = body.types({**dict(zip(names, given, strict=False)), **captured})
+            return (*carried, *(_none_of(types.get(n, action.body.outputs[n]), 0) for n in kept))
+        return (*carried, *map(np.stack, stacks))
 
     def _scan(self, action: Scan, env: Env) -> tuple[Any, ...]:
         states = [env[n] for n in action.states]
@@ -355,15 +387,15 @@ class Runner:
             states = made[: len(states)]
             for stack, value in zip(stacks, made[len(states) :], strict=True):
                 stack.append(value)
+        axes, reverse = action.axes[len(scanned) :], action.reverse[len(scanned) :]
         if not length:
             body.last = []
-        results = []
-        for k, stack in enumerate(stacks):
-            ordered = stack[::-1] if action.reverse[len(scanned) + k] else stack
-            results.append(
-                _stacked(ordered, action.body.outputs[kept[k]], action.axes[len(scanned) + k])
-            )
-        return (*states, *results)
+            given = [*states, *(np.zeros(x.shape[1:], x.dtype) for x in moved)]
+            types = body.types({**dict(zip(names, given, strict=False)), **captured})
+            found = [types.get(n, action.body.outputs[n]) for n in kept]
+            return (*states, *(_none_of(t, a) for t, a in zip(found, axes, strict=True)))
+        ordered = [s[::-1] if r else s for s, r in zip(stacks, reverse, strict=True)]
+        return (*states, *(np.stack(s, a) for s, a in zip(ordered, axes, strict=True)))
 
 
 def _record(layout: Layout) -> Record:
@@ -374,10 +406,16 @@ def _record(layout: Layout) -> Record:
     return Record(artifact.program.name, len(pairs) - len(interpreted), interpreted)
 
 
-def _stacked(values: list[Any], t: TensorType | None, axis: int) -> Array:
-    """Return what a loop collected, as one array; of nothing, what is known of its shape."""
-    if values:
-        return np.stack(values, axis)
+def _single(value: Any, what: str) -> Any:
+    """Return the element of what tells a loop when to end."""
+    if not isinstance(value, np.ndarray) or value.size != 1:
+        shown = value.shape if isinstance(value, np.ndarray) else type(value).__name__
+        raise FeedError(f"what tells {what} to go on is {shown}, expected one element")
+    return value.reshape(-1)[0]
+
+
+def _none_of(t: TensorType | None, axis: int) -> Array:
+    """Return what a loop that ran no time collected of such tensors."""
     if t is None:
         raise UnsupportedError("a loop that ran no time collects tensors of unknown rank")
     shape = [d if isinstance(d, int) else 0 for d in t.shape]
@@ -392,9 +430,9 @@ def _padded(array: Array, length: int) -> Array:
 
 def _word(name: str) -> str:
     """Return an identifier for a name: different ones for different names."""
-    if name.isidentifier() and "__" not in name:
-        return f"{name}_"
-    return "".join(c if c.isalnum() and c.isascii() else f"_{ord(c):x}_" for c in f"v{name}")
+    # No word has "__" in it, so that none is another with a number behind it.
+    plain = [c.isascii() and (c.isalpha() or (c.isdigit() and i > 0)) for i, c in enumerate(name)]
+    return "".join(c if p else f"_{ord(c):x}x" for c, p in zip(name, plain, strict=True))
 
 
 class StagedExecutable(Executable):
@@ -434,9 +472,9 @@ class StagedExecutable(Executable):
         return [_record(r) if isinstance(r, Layout) else r for r in self._runner.last]
 
     @property
-    def artifacts(self) -> list[Any]:
+    def artifacts(self) -> list[Artifact]:
         """What has been compiled so far."""
-        return [a for stage in _all(self._runner._first) if stage.run for a in stage.run.artifacts]
+        return list(self._runner.artifacts())
 
 
 def _all(stages: list[Stage]) -> Iterator[Stage]:

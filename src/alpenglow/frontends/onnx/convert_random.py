@@ -1,14 +1,12 @@
 """Converters for random numbers.
 
-A draw is a function of its key, which is a constant of the graph.  With `seed` the key is made
-from that, so that nodes of one seed draw the same; without, it is drawn when the model is read, so
-that each node of each import has a stream of its own.  A compiled model, run again, draws the same
-again: equal inputs give equal outputs.
+A draw is a function of its key.  With `seed` the key is a constant made from that, so that nodes
+of one seed draw the same, in every run; without, it is a hidden input that the runtime fills anew
+for each call (`Graph.random_key`).
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 
 import numpy as np
@@ -95,5 +93,5 @@ def key(s: Site) -> Value:
     """Return the key to draw under."""
     seed = s.attribute("seed")
     if seed is None:
-        return s.g.constant(np.frombuffer(secrets.token_bytes(8), np.uint32))
+        return s.g.random_key()
     return s.g.constant(np.array([np.float32(seed).view(np.uint32), 0], np.uint32))

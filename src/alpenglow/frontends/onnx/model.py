@@ -32,7 +32,7 @@ from alpenglow.frontends.onnx.importer import (
 from alpenglow.frontends.onnx.reader import read
 from alpenglow.frontends.onnx.subgraphs import captured, reads, with_own_outputs
 from alpenglow.frontends.staged import Action, Apply, Given, Loop, Part, Scan
-from alpenglow.ir.graph import Graph
+from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.op import Host
 from alpenglow.ir.types import Array, TensorType
 
@@ -59,7 +59,8 @@ def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Gra
     for name, t in known.items():
         if name not in part.graph.inputs:
             part.graph.input(name, t)
-    part.graph.inputs = {n: part.graph.inputs[n] for n in known}
+    hidden = [n for n in part.graph.inputs if n.startswith(HIDDEN)]
+    part.graph.inputs = {n: part.graph.inputs[n] for n in (*known, *hidden)}
     if part.rest is not None or part.actions or len(known) < len(whole.inputs):
         part.graph.rest = whole
     return part.graph
