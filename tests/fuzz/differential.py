@@ -39,7 +39,7 @@ Array = NDArray[Any]
 
 ENGINES: dict[str, tuple[str, str, float]] = {
     "interpreter": ("interpreter", "strict", 1.0),
-    "strict": ("cpu", "strict", 4.0),
+    "strict": ("cpu", "strict", 8.0),
     "fast": ("cpu", "fast", 16.0),
 }
 """Target, numerics, and how many times what rounding may do is allowed."""
@@ -47,8 +47,8 @@ ENGINES: dict[str, tuple[str, str, float]] = {
 PEER = 256.0
 """ONNX Runtime approximates: its exponentials and hyperbolic functions are off by many units."""
 
-PEER_LEAST = 2e-7
-"""And it takes attributes in single precision where ONNX has a default in decimal."""
+PEER_LEAST = 1e-6
+"""And it computes some operators on f64 in single precision, as ONNX lets it."""
 
 SECONDS = 30.0
 NBYTES = 4 << 30
@@ -162,8 +162,9 @@ def _peers(
         actual = peer.session(typed.SerializeToString(), 1).run(feeds)
     except Exception:  # it takes less than we do, and says so in many ways
         return
-    if makes_nan(g, feeds):
-        return  # what becomes of NaN in maxima and the like, ONNX does not say
+    empty = any(v.type.static and not v.type.size for n in g.nodes for v in (*n.inputs, *n.results) if v)
+    if empty or makes_nan(g, feeds):
+        return  # what becomes of NaN in maxima, ONNX does not say; of nothing, it often says wrongly
     ran.append("onnxruntime")
     expected = evaluate(g, feeds)
     allowed = slack(g, feeds, expected, 6)

@@ -95,7 +95,8 @@ class ConvBlocked(Primitive):
 
     x is blocked, [N, C/lanes, …, lanes], or plain [N, C, …] with weights packed for one lane.
     `channels` and `outputs` are the logical numbers of input and output channels.  With several
-    groups each group fills its blocks, in and out.
+    groups each group fills its blocks, in and out.  With several `bands` the weights are those of
+    so many groups on the diagonal of one: what lies off it is zero and need not be read.
     """
 
     channels: Dim
@@ -104,6 +105,7 @@ class ConvBlocked(Primitive):
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     group: int = 1
+    bands: int = 1
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         spatial = len(self.strides)
@@ -145,6 +147,11 @@ class ConvBlocked(Primitive):
         yield cls(3, 20, 16, (2, 2), (1, 1)), "f32[2,3,9,11]", "f32[1,3,3,3,1,32]"
         yield cls(64, 64, 16, (1, 1), (2, 2), 2), "f32[1,64/16,7,7,16]", "f32[2,2,3,3,16,32]"
         yield cls(16, 16, 8, (1,), (1,)), "f32[1,16/8,30,8]", "f32[1,2,1,8,16]"
+        for bands, width in ((4, 32), (3, 16)):
+            w = np.arange(120 * (60 // bands), dtype=np.float32).reshape(120, 60 // bands, 1, 1)
+            packed = PackConv(16, width).reference(Ungroup(bands).reference(np.sin(w)))
+            op = cls(60, 120, 16, (1, 1), (1, 1), 1, bands)
+            yield op, "f32[1,60/16,5,9,16]", packed
 
 
 class DepthwiseBlocked(Primitive):

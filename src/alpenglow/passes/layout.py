@@ -28,7 +28,7 @@ from alpenglow.ops.movement import Broadcast, Concat, Pack, Pad, Reshape, Unpack
 from alpenglow.ops.pooling import AveragePool, MaxPool
 
 DENSE_GROUPS = 8
-"""Up to this many groups too narrow for vectors are computed as one."""
+"""Up to this many groups too narrow for vectors are computed as one, in bands."""
 
 
 def layout(g: Graph, target: Target) -> Graph:
@@ -60,12 +60,12 @@ def _conv(g: Graph, node: Node, lanes: int) -> None:
     if op.group > 1 and per_group == 1 and outputs == channels:
         y = _depthwise(g, node, x, w, lanes)
     else:
-        group, weights = op.group, w
+        group, weights, bands = op.group, w, 1
         if group > 1 and (per_group % lanes or (outputs // group) % lanes):
             if group > DENSE_GROUPS:
                 return
-            group, weights = 1, g(Ungroup(op.group), w)
-        y = _direct(g, op, x, weights, lanes, group, node)
+            group, weights, bands = 1, g(Ungroup(op.group), w), op.group
+        y = _direct(g, op, x, weights, lanes, group, bands, node)
     g.replace(node.output, unpacked(g, y, rest[0] if rest else None, lanes))
 
 
@@ -80,14 +80,16 @@ def unpacked(g: Graph, y: Value, bias: Value | None, lanes: int) -> Value:
     return g(Unpack(outputs), y)
 
 
-def _direct(g: Graph, op: Conv, x: Value, w: Value, lanes: int, group: int, node: Node) -> Value:
+def _direct(
+    g: Graph, op: Conv, x: Value, w: Value, lanes: int, group: int, bands: int, node: Node
+) -> Value:
     pads, strides, dilations = op.window(x.type.rank - 2)
     channels, outputs = x.type.extents[1], w.type.extents[0]
     blocked = channels >= lanes // 2
     source = g(Pack(lanes), x) if blocked else x
     width = panel_width(outputs // group, lanes, estimate(node.output.type.extents[-1]))
     packed = g(PackConv(lanes if blocked else 1, width), w)
-    conv = ConvBlocked(channels, outputs, lanes, strides, dilations, group)
+    conv = ConvBlocked(channels, outputs, lanes, strides, dilations, group, bands)
     return g(conv, padded(g, source, pads), packed)
 
 

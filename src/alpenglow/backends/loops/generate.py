@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpenglow.backends.loops.coord import Coord
 from alpenglow.backends.loops.form import Loops, Source, pull
-from alpenglow.kernel.expr import Const, Expr
+from alpenglow.kernel.expr import Const, Expr, lift
 from alpenglow.ops.generate import Range, Shape, Size
 
 
@@ -22,7 +22,7 @@ def shape(k: Loops, op: Shape, ins: list[Source | None], at: list[Coord]) -> Exp
     assert x is not None
     value: Expr = Const(0)
     for i, extent in enumerate(x.shape[op.start : op.end]):
-        value = k.select(at[0].compare("eq", i), Const(extent), value)
+        value = k.select(at[0].compare("eq", i), lift(extent), value)
     return value
 
 
@@ -30,4 +30,4 @@ def shape(k: Loops, op: Shape, ins: list[Source | None], at: list[Coord]) -> Exp
 def size(k: Loops, op: Size, ins: list[Source | None], at: list[Coord]) -> Expr:
     (x,) = ins
     assert x is not None
-    return Const(x.type.size)
+    return lift(x.type.size)

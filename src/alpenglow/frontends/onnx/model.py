@@ -86,6 +86,7 @@ class OnnxModel:
             raise ModelError(f"{len(source.output)} outputs, of which '{twice[0]}' is given twice")
         self.constants: dict[str, Any] = {}
         self._numbers: dict[str, Array] = {}
+        self._bodies: dict[str, tuple[onnx.GraphProto, OnnxModel]] = {}
         self._opsets = opsets
         self._folder = folder
         if source.sparse_initializer:
@@ -169,7 +170,7 @@ class OnnxModel:
                 f"expected {len(carried) + 2} and {len(node.output) + 1}"
             )
         outer = tuple(captured(body))
-        model = self._inner(body, outer)
+        model = self._inner(node, body, outer)
         return Loop(label(node), model, trips, condition, tuple(carried), outer, tuple(node.output))
 
     def _scan(self, node: onnx.NodeProto, opset: int) -> Scan:
@@ -206,8 +207,9 @@ class OnnxModel:
             raise ModelError(f"Scan: axes {axes} or directions {reverse} are not {len(zeros)}")
         outer = tuple(captured(body))
         return Scan(
-            label(node), self._inner(body, outer), tuple(inputs[:states]), tuple(inputs[states:]),
-            outer, tuple(node.output), axes, tuple(map(bool, reverse)), batched, lengths,
+            label(node), self._inner(node, body, outer), tuple(inputs[:states]),
+            tuple(inputs[states:]), outer, tuple(node.output), axes, tuple(map(bool, reverse)),
+            batched, lengths,
         )  # fmt: skip
 
     def _body(self, node: onnx.NodeProto, name: str) -> onnx.GraphProto:
@@ -217,12 +219,21 @@ class OnnxModel:
                 return found
         raise ModelError(f"{node.op_type}: attribute '{name}' is missing")
 
-    def _inner(self, body: onnx.GraphProto, outer: Sequence[str]) -> OnnxModel:
-        """Return the body of a loop as a model; what it captures are further inputs."""
-        inputs: dict[str, TensorType | None] = {i.name: declared(i) for i in body.input}
-        inputs |= dict.fromkeys(outer)
-        body = with_own_outputs(body)
-        return OnnxModel(body, self._opsets, self._folder, self.file, inputs)
+    def _inner(
+        self, node: onnx.NodeProto, body: onnx.GraphProto, outer: Sequence[str]
+    ) -> OnnxModel:
+        """Return the body of a loop as a model; what it captures are further inputs.
+
+        However often the loop is imported, this is one model, so that it is compiled once.
+        """
+        name = next(filter(None, node.output), node.name)
+        if name not in self._bodies or self._bodies[name][0] != body:
+            inputs: dict[str, TensorType | None] = {i.name: declared(i) for i in body.input}
+            inputs |= dict.fromkeys(outer)
+            own = with_own_outputs(body)
+            model = OnnxModel(own, self._opsets, self._folder, self.file, inputs)
+            self._bodies[name] = body, model
+        return self._bodies[name][1]
 
 
 def typed_inputs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from alpenglow.backends.cpu.templates.tile import (
     UNROLL,
@@ -15,7 +16,7 @@ from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import known
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Const, Expr, Load
+from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Load
 from alpenglow.ops.blocked import ConvBlocked
 
 
@@ -82,12 +83,31 @@ class _Geometry:
         # Padding lanes of x are unspecified: the last block counts its logical channels only.
         per_group = _channels(op)
         full, rest = divmod(per_group, self.in_lanes)
-        if full:
-            with b.loop(full) as cb:
-                block(cb, self.in_lanes)
-        if rest:
-            block(Const(full), rest)
+        if op.bands > 1:
+            self._band(panel, block, full, rest)
+        else:
+            if full:
+                with b.loop(full) as cb:
+                    block(cb, self.in_lanes)
+            if rest:
+                block(Const(full), rest)
         self._store(tile, n, panel, outer, start)
+
+    def _band(self, panel: Coord, block: Callable[[Expr, int], None], full: int, rest: int) -> None:
+        """Run through the blocks of input channels that the outputs of a panel depend on."""
+        b, op = self.k.b, self.op
+        width = self.cols * op.lanes
+        outputs, channels = int(op.outputs), int(op.channels)
+        first = panel.base * width // (outputs // op.bands)
+        last = Binary("min", panel.base * width + (width - 1), Const(outputs - 1))
+        past = b.let((last // (outputs // op.bands) + 1) * (channels // op.bands))
+        begin = b.let(first * (channels // op.bands) // self.in_lanes)
+        end = Binary("min", (past + (self.in_lanes - 1)) // self.in_lanes, Const(full))
+        with b.loop(b.let(end - begin)) as i:
+            block(b.let(begin + i), self.in_lanes)
+        if rest:
+            with b.when(Compare("gt", past, Const(full * self.in_lanes))):
+                block(Const(full), rest)
 
     def _lanes(self, tile: Tile, at_x: Expr, at_w: Expr, used: int, pitch: int) -> None:
         """Run through the `used` lanes of one block, a few at a time."""
