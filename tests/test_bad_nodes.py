@@ -84,7 +84,6 @@ WRONG_NODES: dict[str, Callable[[], onnx.ModelProto]] = {
     "Einsum of nonsense": lambda: one("Einsum", info("x"), equation="i€->->"),
     "Einsum without equation": lambda: one("Einsum", info("x")),
     "Constant without value": lambda: one("Constant"),
-    "Constant of text": lambda: one("Constant", value_string="a"),
     "Range of step 0": lambda: one("Range", ints("a", 0), ints("b", 3), ints("c", 0)),
     "Range of vectors": lambda: one("Range", ints("a", 0, 1), ints("b", 3), ints("c", 1)),
     "LSTM of wrong shapes": lambda: one("LSTM", info("x"), info("w"), info("r"), hidden_size=3),

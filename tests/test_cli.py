@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -22,6 +23,10 @@ from alpenglow.cli import COMMANDS, cli
 from alpenglow.cli import verify as verify_command
 from alpenglow.cli.files import stems
 from alpenglow.cli.show import STAGE_DOCS
+from alpenglow.compiler import pipeline
+from alpenglow.ir.graph import Graph
+from alpenglow.ops.activation import Relu
+from alpenglow.passes import fuse
 from alpenglow.report.peak import peak
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -327,6 +332,70 @@ def test_an_error_is_infinite_where_nan_stands_elsewhere() -> None:
 
     assert verify_command.error(x, y) == np.inf
     assert verify_command.error(x, x) == 0
+
+
+def test_feeds_are_read_by_name(folder: Path) -> None:
+    image = np.load(folder / "image.npy")
+    np.savez(folder / "arrays.npz", image=image)
+
+    assert answer("run model.onnx --feeds arrays.npz") == answer(
+        "run model.onnx --input image=image.npy"
+    )
+    assert "holds no arrays" in alpenglow("run model.onnx --feeds model.onnx", 2).stderr
+
+
+def test_bisect_names_the_pass_after_which_outputs_differ(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert answer("verify model.onnx --dim batch=1 --bisect")["after"] is None
+
+    def wrong(g: Graph) -> Graph:
+        g = fuse.fuse(g, lambda op: False)
+        for node in list(g.nodes):
+            if node.op == Relu():
+                g.replace(node.output, node.inputs[0])
+        return g
+
+    stages = tuple(
+        dataclasses.replace(p, run=lambda g, target: wrong(g)) if p.name == "fuse" else p
+        for p in pipeline.STAGES
+    )
+    monkeypatch.setattr(pipeline, "STAGES", stages)
+    found = answer("verify model.onnx --dim batch=1 --bisect", 1)
+
+    assert found["after"] == "fuse" and found["before"] < 1e-4 < found["error"]
+
+
+# ── reduce ──
+
+
+def test_reduce_says_so_if_nothing_fails(folder: Path) -> None:
+    assert answer("reduce model.onnx --dim batch=1 -o small.onnx", 1) == {"failure": None}
+    assert not (folder / "small.onnx").exists()
+
+
+def test_reduce_finds_the_node_that_is_refused(folder: Path) -> None:
+    model = convolutional()
+    model.graph.node[2].op_type = "Unheard"
+    onnx.save(model, folder / "strange.onnx")
+    found = answer("reduce strange.onnx --dim batch=1 -o small.onnx")
+
+    assert found["operators"] == ["Unheard"] and found["failure"]["kind"] == "error"
+    assert len(onnx.load(folder / "small.onnx").graph.node) == 1
+    assert "Unheard" in alpenglow("run small.onnx", 2).stderr
+
+
+def test_reduce_keeps_the_arrays_that_a_failure_needs(folder: Path) -> None:
+    """With a tolerance of 0 rounding is a failure; zeros and ones show none."""
+    np.savez(folder / "arrays.npz", image=np.load(folder / "image.npy"))
+    found = answer(
+        "reduce model.onnx --feeds arrays.npz --check interpreter --tolerance 0 -o small.onnx"
+    )
+
+    assert found["failure"]["what"] == "the interpreter"
+    assert found["nodes"]["after"] == 1
+    feeding = f" --feeds {found['feeds']}" if found["feeds"] else ""
+    assert not answer(f"verify small.onnx --tolerance 0{feeding}", 1)["ok"]
 
 
 def test_bench_measures_and_counts(folder: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alpenglow.base.errors import AlpenglowError, ModelError, TypeRuleError, UnsupportedError
+import alpenglow as ag
+from alpenglow.base.errors import AlpenglowError, ModelError, TypeRuleError
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
 from alpenglow.ir.dims import symbol
@@ -178,12 +179,11 @@ def test_wrong_attributes_are_reported(
         load(model)
 
 
-def test_a_slice_by_data_is_unsupported() -> None:
-    feeds = {"x": drawn(3), "s": ints(1)}
-    model = node_model("Slice", feeds, {"e": ints(3)}, opset=13)
-
-    with pytest.raises(UnsupportedError, match="depends on the data"):
-        load(model)
+def test_a_slice_may_depend_on_the_data() -> None:
+    x = drawn(3)
+    exe = ag.compile(node_model("Slice", {"x": x, "s": ints(1)}, {"e": ints(3)}, opset=13))
+    for start in (1, 2, 0, -1, 3, 9, -9):
+        np.testing.assert_array_equal(exe(x, ints(start)), x[start:3])
 
 
 def test_a_slice_of_negative_size_cannot_be_built() -> None:

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import alpenglow as ag
 from alpenglow.base.errors import ModelError, TypeRuleError
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
-from alpenglow.ir.dims import symbol
+from alpenglow.ir.dims import Dim, symbol
 from alpenglow.ir.graph import Graph
-from alpenglow.ops.resize import Resize
+from alpenglow.ops.resize import NEAREST, Resize
 from onnx_node import Array, assert_close, node_model, ours, references, runtimes
 
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
@@ -202,6 +203,48 @@ def test_scales_that_do_not_fit_are_reported() -> None:
 
     with pytest.raises(ModelError, match="positive"):
         load(model)
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"mode": mode, "coordinates": coordinates}
+    for mode in ("nearest", "linear", "cubic")
+    for coordinates in (*COORDINATES, "half_pixel_symmetric")
+]
+SETTINGS += [{"mode": "nearest", "nearest": rule} for rule in NEAREST]
+SETTINGS += [{"mode": mode, "exclude_outside": True} for mode in ("linear", "cubic")]
+
+
+def resized_to(sizes: tuple[Dim, ...], scales: tuple[float, ...], **settings: Any) -> Graph:
+    g = Graph()
+    x = g.input("x", "f32[1,2,H,W]")
+    g.input("like", "f32[A,B]")
+    g.output("y", g(Resize(sizes, scales, **settings), x))
+    return g
+
+
+def assert_one_compilation_serves(g: Graph, extents: list[tuple[int, int, int, int]]) -> None:
+    exe = ag.compile(g, threads=1)
+    for h, w, a, b in extents:
+        feeds = {"x": drawn(1, 2, h, w), "like": drawn(a, b)}
+        expected = evaluate(g.bind({"H": h, "W": w, "A": a, "B": b}), feeds)
+        assert_close(list(expected.values()), list(exe.run(feeds).values()), 1e-5)
+
+    assert len(exe.artifacts) == 1
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_open_extents_resized_to_others_compile_once(settings: dict[str, Any]) -> None:
+    g = resized_to((1, 2, symbol("A"), symbol("B")), (), **settings)
+
+    assert_one_compilation_serves(g, [(5, 7, 9, 6), (12, 33, 11, 40), (3, 9, 2, 2), (6, 8, 6, 8)])
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS, {"mode": "linear", "antialias": True}], ids=str)
+def test_open_extents_resized_by_scales_compile_once(settings: dict[str, Any]) -> None:
+    sizes = (1, 2, symbol("H") * 5 // 2, symbol("W") * 2 // 3)
+    g = resized_to(sizes, (1.0, 1.0, 2.5, float(np.float32(2 / 3))), **settings)
+
+    assert_one_compilation_serves(g, [(5, 7, 2, 2), (12, 33, 2, 2), (4, 6, 2, 2)])
 
 
 def test_an_open_batch_does_not_hinder_lowering() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.store import Store
+from alpenglow.compiler import compile_graph
 from alpenglow.compiler.pipeline import ORDER, STAGES, check_order, facts
 from alpenglow.ir.graph import Graph, Node
 from alpenglow.ops.arithmetic import Add, Sub
@@ -141,4 +143,4 @@ def test_open_extents_are_named() -> None:
     g = Graph("f")
     g.output("y", g(Add(), g.input("a", "f32[N,M]"), g.input("b", "f32[N,M]")))
     with pytest.raises(UnsupportedError, match=r"the extents M, N are open in a f32\[N,M\]"):
-        ag.compile(g)
+        compile_graph(g, ag.Target.parse("cpu"), ag.Options(), Store(None))

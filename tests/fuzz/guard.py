@@ -69,7 +69,7 @@ def run(exe: ag.Executable, feeds: Mapping[str, Array]) -> dict[str, Array]:
         kept = {name: array.tobytes() for name, array in feeds.items()}
         out = {}
         for name, t in exe.outputs.items():
-            if t.static and t.size:
+            if t is not None and t.static and t.size:
                 raw = guards.bytes(t.nbytes, f"output '{name}'")
                 out[name] = raw.view(t.numpy).reshape(t.extents)
         found = exe.run(feeds, out)

@@ -169,7 +169,7 @@ def pool(d: Draft, op: str) -> None:
     x = image(d, allowed(op, d.opset), d.one_of((1, 2, 2, 2, 3)))
     window = windowed(d, x.rank - 2, True)
     kernel = window.pop("kernel")
-    if d.chance(0.3) and "auto_pad" not in window:
+    if d.chance(0.3) and not {"auto_pad", "pads"} & window.keys():  # ONNX counts one too many
         window["ceil_mode"] = 1
     if op == "AveragePool":
         window["count_include_pad"] = d.number(0, 1)
@@ -184,7 +184,8 @@ def pool(d: Draft, op: str) -> None:
 @recipe("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "InstanceNormalization", "LRN",
         "BatchNormalization", "GroupNormalization", "MeanVarianceNormalization")  # fmt: skip
 def by_channel(d: Draft, op: str) -> None:
-    x = d.pick(allowed(op, d.opset), 4 if op in ("MeanVarianceNormalization", "LRN") else 3, 5,
+    kinds = ["float"] if op == "MeanVarianceNormalization" else allowed(op, d.opset)
+    x = d.pick(kinds, 4 if op in ("MeanVarianceNormalization", "LRN") else 3, 5,
                empty=False)  # fmt: skip
     channels = x.shape[1]
 

@@ -43,7 +43,11 @@ def command(ctx: click.Context, request: Request) -> None:
         require_closed(source.ir)
     rows = check(source.ir, target, source.resume)
     listed = [{"operator": r.operator, "count": r.count, "how": r.how} for r in rows]
-    show({"ok": True, "missing": "", "operators": listed}, _lines(rows, target), request.json)
+    lines = _lines(rows, target)
+    if source.staged:
+        lines.append("of the first part; the rest is imported when its data are known")
+    result = {"ok": True, "missing": "", "operators": listed, "first_part_only": source.staged}
+    show(result, lines, request.json)
 
 
 def _lines(rows: tuple[Row, ...], target: Target) -> list[str]:

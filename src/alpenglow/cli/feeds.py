@@ -8,31 +8,58 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import FeedError
+from alpenglow.base.errors import FeedError, UnsupportedError
 from alpenglow.cli.source import array_in
 from alpenglow.compiler.validate import generate
-from alpenglow.ir.types import Array, TensorType
+from alpenglow.ir.types import NAMES, TensorType
 
 FIRST = 5
 """How many elements are shown of an array."""
 
 
-def feeds(types: Mapping[str, TensorType], inputs: Mapping[str, str]) -> dict[str, Array]:
+def feeds(types: Mapping[str, TensorType | None], inputs: Mapping[str, str]) -> dict[str, Any]:
     """Return an array for each input: from its file, or random (the same on every run)."""
     if unknown := inputs.keys() - types.keys():
         names = ", ".join(types)
         raise FeedError(f"--input names {', '.join(sorted(unknown))}; the inputs are {names}")
+    given = {name: np.array(array_in(name, f)) for name, f in inputs.items() if f != "random"}
+    for name, t in types.items():
+        if name not in given:
+            _check_known(name, t)
     rng = np.random.default_rng(0)
     # All are generated, so that a file for one input does not change the others.
-    made = {name: generate(t, rng) for name, t in types.items()}
-    given = {name: np.array(array_in(name, f)) for name, f in inputs.items() if f != "random"}
-    return made | given
+    made = {name: generate(t, rng) for name, t in types.items() if t is not None and t.static}
+    return {name: given.get(name, made.get(name)) for name in types}
 
 
-def described(name: str, t: TensorType, array: Array) -> dict[str, Any]:
-    """Return name, type, least, mean, largest and first elements of an array, fit for JSON."""
-    flat = array.reshape(-1)
+def _check_known(name: str, t: TensorType | None) -> None:
+    """Raise UnsupportedError if no array can be made up for an input."""
+    if t is None:
+        raise UnsupportedError(
+            f"the model does not tell the type and shape of input '{name}'",
+            hint=f"--input {name}=FILE.npy",
+        )
+    if not t.static:
+        raise UnsupportedError(
+            f"input '{name}' is {t}", hint="bind its extents with --dim or --shapes"
+        )
+
+
+def described(name: str, value: Any) -> dict[str, Any]:
+    """Return name, type, least, mean, largest and first elements of an array, fit for JSON.
+
+    Of strings and sequences there are no numbers, and of sequences no elements.
+    """
+    if not isinstance(value, np.ndarray):
+        kind = f"sequence of {len(value)}" if isinstance(value, list) else type(value).__name__
+        return {"name": name, "type": kind, "first": []}
+    flat = value.reshape(-1)
+    if value.dtype == object:
+        extents = ",".join(map(str, value.shape))
+        first = [str(s) for s in flat[:FIRST]]
+        return {"name": name, "type": f"string[{extents}]", "first": first}
     wide = flat.astype(np.float64)
+    t = TensorType(NAMES[value.dtype], value.shape)
     found: dict[str, Any] = {"name": name, "type": str(t)}
     if flat.size:
         with np.errstate(all="ignore"):
@@ -50,7 +77,8 @@ def line(row: Mapping[str, Any]) -> str:
     """Return the line about an array that is printed."""
     name, t = row["name"], row["type"]
     if "min" not in row:
-        return f"{name} : {t}   no elements"
+        shown = " ".join(row["first"])
+        return f"{name} : {t}   [{shown} …]" if shown else f"{name} : {t}   no elements"
     spread = "  ".join(f"{k} {short(row[k])}" for k in ("min", "mean", "max"))
     shown = " ".join(short(v) for v in row["first"])
     return f"{name} : {t}   {spread}   [{shown} …]"

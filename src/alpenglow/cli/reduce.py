@@ -15,7 +15,7 @@ from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
-from alpenglow.cli.source import is_archive, is_text
+from alpenglow.cli.source import header, is_archive, is_text
 from alpenglow.frontends.onnx.attributes import tensor_type
 from alpenglow.frontends.onnx.reader import read
 from alpenglow.ir.types import TensorType
@@ -103,9 +103,10 @@ def _types(model: onnx.ModelProto, request: Request) -> dict[str, TensorType]:
     found = {i.name: tensor_type(i) for i in model.graph.input if i.name not in stored}
     if unknown := request.shapes.keys() - found.keys():
         raise OptionError(f"--shapes names {', '.join(sorted(unknown))}, which is no input")
+    given = {name: header(name, file) for name, file in request.inputs.items() if file != "random"}
     types = {}
     for name, t in found.items():
-        t = t.with_shape(request.shapes.get(name, t.shape)).bind(request.extents)
+        t = t.with_shape((given | request.shapes).get(name, t.shape)).bind(request.extents)
         if not t.static:
             raise OptionError(f"input '{name}' is {t}: bind its extents with --shapes or --dim")
         types[name] = t

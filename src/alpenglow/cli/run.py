@@ -28,24 +28,26 @@ alpenglow run model.ago --threads 1
 @model_options
 @input_option
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Write each output to DIR/NAME.npy.")  # fmt: skip
+              help="Write each output that is an array to DIR/NAME.npy.")  # fmt: skip
 def command(request: Request, output: Path | None) -> None:
     """Run MODEL once and print its outputs: name, type, least, mean and largest element."""
     exe = executable(request)
     arrays = exe.run(feeds(exe.inputs, request.inputs))
-    rows = [described(name, exe.outputs[name], array) for name, array in arrays.items()]
+    rows = [described(name, value) for name, value in arrays.items()]
     if output is not None:
-        for row, path in zip(rows, save(arrays, output), strict=True):
-            row["file"] = str(path)
+        files_of = save({n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}, output)
+        for row in rows:
+            if row["name"] in files_of:
+                row["file"] = str(files_of[row["name"]])
     show({"outputs": rows}, map(line, rows), request.json)
 
 
-def save(arrays: Mapping[str, Array], folder: Path) -> list[Path]:
-    """Write each array to a .npy file in `folder`; return the files."""
+def save(arrays: Mapping[str, Array], folder: Path) -> dict[str, Path]:
+    """Write each array to a .npy file in `folder`; return the files by name."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
+    paths = {}
     for name, stem in files.stems(arrays).items():
-        array = arrays[name]
-        paths.append(folder / f"{stem}.npy")
-        files.write(paths[-1], lambda file, a=array: np.save(file, a))  # type: ignore[misc]
+        array = arrays[name].astype(str) if arrays[name].dtype == object else arrays[name]
+        paths[name] = folder / f"{stem}.npy"
+        files.write(paths[name], lambda file, a=array: np.save(file, a))  # type: ignore[misc]
     return paths

@@ -76,9 +76,11 @@ def command(request: Request, after: str | None, output: Path | None) -> None:
     """Print MODEL as text after a stage of the compiler.
 
     What -o writes can be read back: it is a MODEL for every command, and compilation goes on from
-    where it stopped.
+    where it stopped.  Of a model whose graph depends on its data, this is the first part.
     """
     source = read(request)
+    if source.staged:
+        click.echo("this is the first part; the rest is imported when its data are known", err=True)
     stage = source.after if after is None else after
     if stage not in STAGE_DOCS:
         raise OptionError(f"no stage is called '{stage}'", hint=", ".join(STAGE_DOCS))

@@ -10,7 +10,7 @@ import numpy as np
 
 from alpenglow.backends.api import Artifact
 from alpenglow.base import knobs
-from alpenglow.base.errors import ModelError, OptionError, ParseError
+from alpenglow.base.errors import ModelError, OptionError, ParseError, UnsupportedError
 from alpenglow.base.store import Store
 from alpenglow.cli.options import Request
 from alpenglow.cli.progress import progress
@@ -23,6 +23,7 @@ from alpenglow.ir.types import Array, TensorType
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
 from alpenglow.runtime import Executable, archive
+from alpenglow.runtime import compile as compile_model
 from alpenglow.runtime import open as open_archive
 
 IMPORT = "import"
@@ -43,6 +44,11 @@ class Source:
     def resume(self) -> str:
         """The pass after which compilation goes on; "" for the beginning."""
         return "" if self.after == IMPORT else self.after
+
+    @property
+    def staged(self) -> bool:
+        """Whether this is only the first part: the rest of the model depends on its data."""
+        return isinstance(self.ir, Graph) and self.ir.rest is not None
 
     def types(self) -> dict[str, TensorType]:
         """Return the types of the inputs."""
@@ -75,8 +81,14 @@ def read(request: Request) -> Source:
         _refuse_extents(request)
         return read_text(path)
     given = {name: header(name, file) for name, file in request.inputs.items() if file != "random"}
-    g = load(str(path), {**given, **request.shapes})
-    return Source(_bound(g, request), IMPORT)
+    shapes = {**given, **request.shapes}
+    g = load(str(path), shapes)
+    closed = _bound(g, request)
+    if g.rest is not None and request.extents:
+        # What is imported later has to know the extents, too.
+        types = {name: v.type for name, v in closed.inputs.items() if v.type.static}
+        closed = load(str(path), {**{n: t.extents for n, t in types.items()}, **shapes})
+    return Source(closed, IMPORT)
 
 
 def read_text(path: Path) -> Source:
@@ -148,6 +160,7 @@ def plain(array: Array) -> Array:
 
 def compiled(request: Request, source: Source) -> Artifact:
     """Compile what was read, for the target asked for."""
+    refuse_staged(request, source, "compiled ahead")
     store = Store(knobs.cache_folder())
     with progress() as report:
         options = Options(numerics=request.numerics, progress=report)
@@ -160,7 +173,22 @@ def executable(request: Request, source: Source | None = None) -> Executable:
     if is_archive(request.model):
         _refuse_extents(request)
         return open_archive(request.model, request.threads)
-    return Executable(compiled(request, source or read(request)), request.threads)
+    source = source or read(request)
+    if source.staged:
+        assert isinstance(source.ir, Graph), "programs have no rest"
+        options = Options(numerics=request.numerics)
+        return compile_model(source.ir, request.target, request.threads, options=options)
+    return Executable(compiled(request, source), request.threads)
+
+
+def refuse_staged(request: Request, source: Source, what: str) -> None:
+    """Raise UnsupportedError if the graph of the model depends on its data."""
+    if source.staged:
+        raise UnsupportedError(
+            f"the graph of this model depends on its data, so it cannot be {what}",
+            file=str(request.model),
+            hint="run, verify and bench compile it in parts, as the data are met",
+        )
 
 
 def _bound(g: Graph, request: Request) -> Graph:

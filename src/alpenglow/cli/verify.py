@@ -11,16 +11,16 @@ import click
 from alpenglow.cli.feeds import feeds, number
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show, table
-from alpenglow.cli.source import Source, executable, is_archive, is_text, read
+from alpenglow.cli.source import Source, executable, is_archive, is_text, read, refuse_staged
 from alpenglow.compiler import Options, require_closed
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
-from alpenglow.ir.types import Array
 from alpenglow.program.interpret import interpret
 from alpenglow.report import peer
 from alpenglow.report.bisect import bisect
 from alpenglow.report.compare import error
+from alpenglow.runtime import compile
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ def command(ctx: click.Context, request: Request, tolerance: float, bisecting: b
 
 def _bisected(request: Request, source: Source, tolerance: float) -> bool:
     """Print the pass after which outputs differ; return whether there is none."""
+    refuse_staged(request, source, "bisected")
     if isinstance(source.ir, Graph):
         require_closed(source.ir)
     arrays = feeds(source.types(), request.inputs)
@@ -98,13 +99,16 @@ def _bisected(request: Request, source: Source, tolerance: float) -> bool:
 
 
 def compared(
-    against: str, expected: Mapping[str, Array], actual: Mapping[str, Array]
+    against: str, expected: Mapping[str, Any], actual: Mapping[str, Any]
 ) -> list[Comparison]:
     """Compare every output."""
     return [Comparison(name, against, error(expected[name], y)) for name, y in actual.items()]
 
 
-def _interpreted(source: Source, arrays: dict[str, Array]) -> dict[str, Any]:
+def _interpreted(source: Source, arrays: dict[str, Any]) -> dict[str, Any]:
+    if source.staged:
+        assert isinstance(source.ir, Graph), "programs have no rest"
+        return compile(source.ir, "interpreter").run(arrays)
     if isinstance(source.ir, Graph):
         return evaluate(source.ir, arrays)
     return interpret(source.ir, arrays)

@@ -10,6 +10,12 @@ it derives from exactly one of the kinds below, which says how its meaning is gi
 
 `infer` is the type rule, and its parameters are the operands: a default of None marks an optional
 one, ``*xs`` a variadic tail.  `examples` yields applications that drive every property test.
+
+`gradient` says how an operator is differentiated: it takes the graph to build in, the gradient of
+the result, and the operands, and returns the gradient of each operand, None where there is none.
+Of several results it takes a tuple, with None for those that do not matter.  Elementwise operators
+are differentiated by their formula and composites by what they are lowered to, so they need it only
+where another way is better.
 """
 
 from __future__ import annotations
@@ -48,6 +54,7 @@ class Op:
     registry: ClassVar[dict[str, type[Op]]] = {}
     infer: ClassVar[Callable[..., Types]]
     examples: ClassVar[Callable[[], Examples]]
+    gradient: ClassVar[Callable[..., Any] | None] = None
 
     def __init_subclass__(cls, kind: bool = False) -> None:
         dataclass(frozen=True)(cls)

@@ -74,7 +74,21 @@ class Target:
     @property
     def registers(self) -> int:
         """How many vector registers there are."""
+        if self.triple.startswith("thumb"):
+            return 8  # 32 of one f32 each
         return 32 if self.has("avx512f") or self.architecture in ("aarch64", "riscv64") else 16
+
+    @property
+    def fuses(self) -> bool:
+        """Whether there is an instruction that multiplies and adds f32, rounding once."""
+        match self.architecture:
+            case "x86-64":
+                return self.has("fma") or self.has("avx512f")
+            case "arm":
+                return any(map(self.has, ("vfp4", "vfp4d16sp", "fp-armv8", "fp-armv8d16sp")))
+            case "riscv64":
+                return self.has("f")
+        return self.architecture == "aarch64"
 
     def has(self, feature: str) -> bool:
         """Say if the processor has `feature`, named as LLVM names it, without a sign."""
@@ -115,6 +129,12 @@ LEVELS = {
     "x86-64-v4": Level("x86_64-unknown-linux-gnu", "x86-64-v4", _V4),
     "aarch64": Level("aarch64-unknown-linux-gnu", "generic", ("fp-armv8", "neon")),
     "armv7-a": Level("armv7a-unknown-linux-gnueabihf", "generic", ("neon",)),
+    "cortex-m4": Level("thumbv7em-none-unknown-eabihf", "cortex-m4", ("vfp4d16sp",)),
+    "cortex-m4-soft": Level("thumbv7em-none-unknown-eabi", "cortex-m4", ("soft-float",)),
+    "cortex-m7": Level("thumbv7em-none-unknown-eabihf", "cortex-m7", ("fp-armv8d16sp",)),
+    "cortex-m7-soft": Level("thumbv7em-none-unknown-eabi", "cortex-m7", ("soft-float",)),
+    "cortex-m33": Level("thumbv8m.main-none-unknown-eabihf", "cortex-m33", ("fp-armv8d16sp",)),
+    "cortex-m33-soft": Level("thumbv8m.main-none-unknown-eabi", "cortex-m33", ("soft-float",)),
     "riscv64": Level("riscv64-unknown-linux-gnu", "generic-rv64", ("a", "c", "d", "f", "m")),
     "wasm32": Level("wasm32-unknown-unknown", "generic", ("simd128",)),
 }

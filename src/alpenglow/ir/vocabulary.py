@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from alpenglow.ir.types import DTYPES, NAMES, NARROW
+from alpenglow.ir.types import DTYPES, FLOATS, INTS, NAMES, NARROW
 
 
 class Math(Protocol):
@@ -137,10 +137,28 @@ class NumpyMath:
         x = np.asarray(x)
         if NAMES[x.dtype] in NARROW and dtype in NARROW:
             x = x.astype(np.float32)  # for NumPy knows no way from each to each
+        if NAMES[x.dtype] in FLOATS and dtype in INTS:
+            return truncated(x.astype(np.float64), DTYPES[dtype])
         return x.astype(DTYPES[dtype])
 
     def bits(self, x: Any, dtype: str) -> Any:
         return np.asarray(x).view(DTYPES[dtype])
+
+
+def truncated(x: Any, dtype: np.dtype[Any]) -> Any:
+    """Return f64 as integers, by truncation to i64 (for i64, u32 and u64) or else i32.
+
+    What does not fit there, NaN too, gives the least integer; a narrower integer then wraps.
+    NumPy leaves all this to the machine.
+    """
+    if dtype == np.uint64:
+        high = x >= 2.0**63
+        low = truncated(np.where(high, x - 2.0**63, x), np.dtype(np.int64)).view(np.uint64)
+        return low ^ np.where(high, np.uint64(1 << 63), np.uint64(0))
+    through = np.int64 if dtype in (np.int64, np.uint32) else np.int32
+    least = np.iinfo(through).min
+    fits = np.abs(x) < -float(least)
+    return np.where(fits, np.where(fits, x, 0).astype(through), least).astype(dtype)
 
 
 def _integer_power(x: Any, y: Any) -> Any:

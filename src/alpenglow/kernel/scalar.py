@@ -14,6 +14,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from alpenglow.ir.vocabulary import truncated
+
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _SHORT = (np.dtype(np.float16), BFLOAT16)
 
@@ -28,7 +30,7 @@ def convert(x: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "b":
         return (x != 0)[()]
     if _is_float(x.dtype) and dtype.kind in "iu":
-        return _truncated(x.astype(np.float64), dtype)[()]
+        return truncated(x.astype(np.float64), dtype)[()]
     if dtype in _SHORT:
         x = x.astype(np.float32)
     return x.astype(dtype)[()]
@@ -77,17 +79,6 @@ def _to_odd(x: Any, lost: Any) -> Any:
     bits = x.view(np.int64 if x.dtype == np.float64 else np.int32)
     moved = np.isfinite(x) & (np.nan_to_num(lost) != 0) & (bits & 1 == 0)
     return np.where(moved, np.nextafter(x, np.copysign(np.inf, lost).astype(x.dtype)), x)
-
-
-def _truncated(x: Any, dtype: np.dtype[Any]) -> Any:
-    if dtype == np.uint64:
-        high = x >= 2.0**63
-        low = _truncated(np.where(high, x - 2.0**63, x), np.dtype(np.int64)).view(np.uint64)
-        return low ^ np.where(high, np.uint64(1 << 63), np.uint64(0))
-    through = np.int64 if dtype in (np.int64, np.uint32) else np.int32
-    least = np.iinfo(through).min
-    fits = np.abs(x) < -float(least)
-    return np.where(fits, np.where(fits, x, 0).astype(through), least).astype(dtype)
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:

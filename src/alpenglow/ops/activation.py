@@ -9,7 +9,8 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Elementwise, Examples, check_dtype
 from alpenglow.ir.types import FLOATS, SIGNED, TensorType
-from alpenglow.ops.arithmetic import Clip
+from alpenglow.ops.arithmetic import Add, Clip, Mul, Neg
+from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.sample import binary, unary
 
 
@@ -62,6 +63,10 @@ class Sigmoid(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.div(1.0, m.add(m.exp(m.neg(x)), 1.0))
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Multiply by what x and -x become: the formula has inf / inf far from 0."""
+        return b(Mul(), dy, b(Mul(), b(self, x), b(self, b(Neg(), x))))
 
     @classmethod
     def examples(cls) -> Examples:
@@ -174,6 +179,9 @@ class Softplus(Elementwise):
         e = m.exp(m.neg(m.abs(x)))
         return m.add(m.maximum(x, 0.0), m.mul(m.atanh(m.div(e, m.add(e, 2.0))), 2.0))
 
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        return b(Mul(), dy, b(Sigmoid(), x))
+
     @classmethod
     def examples(cls) -> Examples:
         yield from unary(cls(), FLOATS)
@@ -272,6 +280,13 @@ class Swish(Elementwise):
 
     def scalar(self, m: Any, x: Any) -> Any:
         return m.div(x, m.add(m.exp(m.mul(x, -self.alpha)), 1.0))
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Differentiate x s(alpha x) as a product, for s has a gradient far from 0."""
+        line = b(Mul(), x, b(Broadcast(x.type.shape), b.constant(x.type.numpy.type(self.alpha))))
+        share = b(Sigmoid(), line)
+        slope = Sigmoid().gradient(b, line, line)
+        return b(Mul(), dy, b(Add(), share, slope))
 
     @classmethod
     def examples(cls) -> Examples:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
 from alpenglow.ops.movement import Pad, Reshape, Slice, Transpose
+from alpenglow.ops.reduction import ReduceSum
 from alpenglow.ops.window import conv_extent, windows
 
 
@@ -34,6 +35,9 @@ class MatMul(Primitive):
             return wide
         product: Array = np.matmul(x, y)
         return product
+
+    def gradient(self, b: Graph, dy: Value, x: Value, y: Value) -> tuple[Value, Value]:
+        return b(MatMul(), dy, turned(b, y)), b(MatMul(), turned(b, x), dy)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -118,6 +122,42 @@ class Conv(Primitive):
             out = out + bias.astype(wide).reshape(-1, *[1] * spatial)
         return out.astype(x.dtype)
 
+    def gradient(
+        self, b: Graph, dy: Value, x: Value, w: Value, bias: Value | None = None
+    ) -> tuple[Value, Value, Value]:
+        spatial = x.type.rank - 2
+        dbias = b(ReduceSum((0, *range(2, 2 + spatial)), False), dy)
+        return self._gradient_of_x(b, dy, x, w), self._gradient_of_w(b, dy, x, w), dbias
+
+    def _gradient_of_x(self, b: Graph, dy: Value, x: Value, w: Value) -> Value:
+        """Add the windows up where they were; what the last one did not reach is appended."""
+        spatial = x.type.rank - 2
+        pads, strides, dilations = self.window(spatial)
+        missed = []
+        for i in range(spatial):
+            span = (w.type.shape[2 + i] - 1) * dilations[i] + 1
+            cut = pads[i] + pads[spatial + i]
+            reached = (dy.type.shape[2 + i] - 1) * strides[i] + span - cut
+            missed.append(x.type.shape[2 + i] - reached)
+        if not all(isinstance(n, int) for n in missed):
+            raise UnsupportedError("gradient: conv with strides has none for open extents")
+        back = ConvTranspose(strides, pads, dilations, tuple(map(int, missed)), self.group)
+        return b(back, dy, w)
+
+    def _gradient_of_w(self, b: Graph, dy: Value, x: Value, w: Value) -> Value:
+        """Slide dy, as far apart as the windows were, over x: the batch is what is summed over."""
+        n, _, *image = x.type.shape
+        spatial, per_group = len(image), w.type.shape[1]
+        pads, strides, dilations = self.window(spatial)
+        split = b(Reshape((n, self.group, per_group, *image)), x)
+        groups = b(Transpose((2, 1, 0, *range(3, 3 + spatial))), split)
+        rows = b(Reshape((per_group, self.group * n, *image)), groups)
+        swap = Transpose((1, 0, *range(2, 2 + spatial)))
+        made = b(swap, b(Conv(dilations, pads, strides, self.group), rows, b(swap, dy)))
+        # Where strides leave out the end of x, there is room for more taps than w has.
+        whole = Slice((0,) * made.type.rank, w.type.shape, (1,) * made.type.rank)
+        return made if made.type == w.type else b(whole, made)
+
     @classmethod
     def examples(cls) -> Examples:
         yield cls(), "f32[1,3,5,5]", "f32[4,3,3,3]"
@@ -154,6 +194,9 @@ class Dilate(Primitive):
         out = np.zeros(shape, x.dtype)
         out[tuple(slice(None, None, s) for s in self.steps)] = x
         return out
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        return b(Slice((0,) * x.type.rank, x.type.shape, self.steps), dy)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -255,3 +298,9 @@ class ConvTranspose(Composite):
         yield cls(one, (0,) * 4, one, none), "f32[0,3,5,4]", "f32[3,4,3,3]"
         for dtype in sorted(FLOATS - {"f32"}):
             yield cls((2, 2), (0,) * 4, one, none), f"{dtype}[1,3,3,3]", f"{dtype}[3,2,2,2]"
+
+
+def turned(b: Graph, x: Value) -> Value:
+    """Return the matrices x[…, m, n] as […, n, m]."""
+    rank = x.type.rank
+    return b(Transpose((*range(rank - 2), rank - 1, rank - 2)), x)

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.dims import Dim, known, product
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import (
     Examples,
     Op,
@@ -24,6 +25,10 @@ from alpenglow.ir.op import (
     normal_axis,
 )
 from alpenglow.ir.types import ALL, NUMBERS, Array, TensorType
+from alpenglow.ops.comparison import Equal
+from alpenglow.ops.movement import Broadcast, Concat, Reshape, Transpose
+from alpenglow.ops.reduction import filled
+from alpenglow.ops.select import Where
 
 INDICES = frozenset({"i32", "i64"})
 REDUCTIONS = ("none", "add", "mul", "min", "max")
@@ -51,6 +56,10 @@ class Gather(Primitive):
         extent = data.shape[self.axis]
         return np.asarray(np.take(data, clamped(indices, extent), axis=self.axis))
 
+    def gradient(self, b: Graph, dy: Value, data: Value, indices: Value) -> tuple[Value, None]:
+        axis = self.axis % data.type.rank
+        return summed_at(b, dy, indices, axis, data.type.shape[axis]), None
+
     @classmethod
     def examples(cls) -> Examples:
         yield cls(0), "f32[5,3]", np.array([[0, -1, 4], [2, 9, -7]])
@@ -77,6 +86,9 @@ class GatherElements(Primitive):
 
     def reference(self, data: Array, indices: Array) -> Array:
         return np.asarray(data[elements(data, indices, self.axis % data.ndim)])
+
+    def gradient(self, b: Graph, dy: Value, data: Value, indices: Value) -> tuple[Value, None]:
+        return b(ScatterElements(self.axis, "add"), filled(b, 0, data), indices, dy), None
 
     @classmethod
     def examples(cls) -> Examples:
@@ -106,6 +118,16 @@ class GatherNd(Primitive):
 
     def reference(self, data: Array, indices: Array) -> Array:
         return np.asarray(data[positions(data, indices, self.batch_dims)])
+
+    def gradient(self, b: Graph, dy: Value, data: Value, indices: Value) -> tuple[Value, None]:
+        shape = indices.type.shape[:-1]
+        if self.batch_dims:
+            if not all(known(d) for d in shape):
+                raise UnsupportedError("gradient: gather_nd with batch axes has none for open ones")
+            grid = np.indices([int(d) for d in shape])[: self.batch_dims]
+            batch = np.moveaxis(grid, 0, -1).astype(indices.type.numpy)
+            indices = b(Concat(-1), b.constant(np.ascontiguousarray(batch)), indices)
+        return b(ScatterNd("add"), filled(b, 0, data), indices, dy), None
 
     @classmethod
     def examples(cls) -> Examples:
@@ -141,6 +163,11 @@ class ScatterElements(Primitive):
         where = elements(data, indices, self.axis % data.ndim)
         return scattered(data, where, updates, self.reduction)
 
+    def gradient(
+        self, b: Graph, dy: Value, data: Value, indices: Value, updates: Value
+    ) -> tuple[Value, None, Value]:
+        return unscattered(b, self, GatherElements(self.axis), dy, indices, updates)
+
     @classmethod
     def examples(cls) -> Examples:
         yield cls(1), "f32[2,5]", np.array([[0, -1], [9, 2]]), "f32[2,2]"
@@ -174,6 +201,11 @@ class ScatterNd(Primitive):
 
     def reference(self, data: Array, indices: Array, updates: Array) -> Array:
         return scattered(data, positions(data, indices, 0), updates, self.reduction)
+
+    def gradient(
+        self, b: Graph, dy: Value, data: Value, indices: Value, updates: Value
+    ) -> tuple[Value, None, Value]:
+        return unscattered(b, self, GatherNd(), dy, indices, updates)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -271,6 +303,37 @@ def scattered(data: Array, where: tuple[Array, ...], updates: Array, reduction: 
             else:
                 out[place] = combine[reduction](out[place].astype(wide), updates[i].astype(wide))
     return out
+
+
+def summed_at(b: Graph, dy: Value, indices: Value, axis: int, extent: Dim) -> Value:
+    """Return what Gather along `axis` makes of gradients dy: each is added where it was read."""
+    rank, count = dy.type.rank, indices.type.rank
+    rest = [i for i in range(rank) if not axis <= i < axis + count]
+    updates = b(Transpose((*range(axis, axis + count), *rest)), dy)
+    shape = (extent, *(dy.type.shape[i] for i in rest))
+    zeros = b(Broadcast(shape), b.constant(np.zeros((), dy.type.numpy)))
+    total = b(ScatterNd("add"), zeros, b(Reshape((*indices.type.shape, 1)), indices), updates)
+    return b(Transpose((*range(1, axis + 1), 0, *range(axis + 1, len(shape)))), total)
+
+
+def unscattered(
+    b: Graph, op: ScatterElements | ScatterNd, gather: Op, dy: Value, indices: Value, updates: Value
+) -> tuple[Value, None, Value]:
+    """Return the gradients of the operands of a scatter, whose inverse is `gather`."""
+    read = b(gather, dy, indices)
+    if op.reduction == "add":
+        return dy, None, read
+    if op.reduction != "none":
+        raise UnsupportedError(f"gradient: {op.name} by {op.reduction} has none")
+    # Of several updates of one place only the last arrives: it finds its own number there.
+    if not updates.type.static:
+        raise UnsupportedError(f"gradient: {op.name} has none for open extents")
+    number = b.constant(np.arange(updates.type.size).reshape(updates.type.extents))
+    nobody = b(Broadcast(dy.type.shape), b.constant(np.array(-1)))
+    last = b(gather, b(op, nobody, indices, number), indices)
+    zeros = filled(b, 0, updates)
+    arrived = b(Where(), b(Equal(), last, number), read, zeros)
+    return b(op, dy, indices, zeros), None, arrived
 
 
 def check_reachable(op: Op, data: TensorType, axis: int, shape: tuple[Dim, ...]) -> None:

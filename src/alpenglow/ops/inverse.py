@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.ops.arithmetic import Neg
+from alpenglow.ops.contraction import MatMul, turned
 
 
 class Inverse(Primitive):
@@ -29,6 +32,13 @@ class Inverse(Primitive):
             for at in np.ndindex(*x.shape[:-2]):
                 unit[at], out[at] = inverted(x[at])
         return unit, out
+
+    def gradient(self, b: Graph, dys: tuple[Value | None, ...], x: Value) -> tuple[Value | None]:
+        """Return -yᵀ dy yᵀ; the unit matrices do not change with x."""
+        if dys[1] is None:
+            return (None,)
+        y = turned(b, b.add(self, [x]).results[1])
+        return (b(Neg(), b(MatMul(), b(MatMul(), y, dys[1]), y)),)
 
     @classmethod
     def examples(cls) -> Examples:

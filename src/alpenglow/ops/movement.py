@@ -6,6 +6,7 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, ceil_div, known, product
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_rank, normal_axis
 from alpenglow.ir.types import ALL, Array, TensorType
 
@@ -25,6 +26,9 @@ class Reshape(Primitive):
 
     def reference(self, x: Array) -> Array:
         return x.reshape([d for d in self.shape if known(d)])
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        return b(Reshape(x.type.shape), dy)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -48,6 +52,9 @@ class Transpose(Primitive):
 
     def reference(self, x: Array) -> Array:
         return x.transpose(self.perm)
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        return b(Transpose(tuple(self.perm.index(i) for i in range(x.type.rank))), dy)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -119,6 +126,23 @@ class Slice(Primitive):
         return x[tuple(_indices(a, n, s) for a, n, s in
                        zip(self.starts, self.sizes, self.steps, strict=True))]  # fmt: skip
 
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Put the elements back, with zeros between and around them."""
+        starts = list(self.starts)
+        for axis, (step, size) in enumerate(zip(self.steps, self.sizes, strict=True)):
+            if step < 0:
+                dy = b(_reversed(dy.type, axis), dy)
+                starts[axis] = starts[axis] + (size - 1) * step
+            if abs(step) > 1:
+                shape = dy.type.shape
+                apart = b(Reshape((*shape[: axis + 1], 1, *shape[axis + 1 :])), dy)
+                after = tuple(abs(step) - 1 if i == axis + 1 else 0 for i in range(len(shape) + 1))
+                spread = b(Pad((0,) * len(after), after), apart)
+                dy = b(Reshape((*shape[:axis], size * abs(step), *shape[axis + 1 :])), spread)
+        for axis, extent in enumerate(x.type.shape):
+            dy = _placed(b, dy, axis, starts[axis], extent)
+        return dy
+
     @classmethod
     def examples(cls) -> Examples:
         yield cls((1, 0), (2, 3), (1, 1)), "f32[4,3]"
@@ -135,6 +159,29 @@ def _indices(start: Dim, size: Dim, step: int) -> slice:
         return slice(0, 0)
     stop = start + size * step
     return slice(start, stop if stop >= 0 else None, step)
+
+
+def _reversed(t: TensorType, axis: int) -> Slice:
+    """Return what turns a tensor of type t round along one axis."""
+    starts = tuple(d - 1 if i == axis and d != 0 else 0 for i, d in enumerate(t.shape))
+    return Slice(starts, t.shape, tuple(-1 if i == axis else 1 for i in range(t.rank)))
+
+
+def _placed(b: Graph, x: Value, axis: int, start: Dim, extent: Dim) -> Value:
+    """Return zeros of `extent` along `axis`, with what fits of x from `start` on."""
+    after = extent - start - x.type.shape[axis]
+    if isinstance(start, int) and isinstance(after, int):
+        if start == after == 0:
+            return x
+        axes = range(x.type.rank)
+        before = tuple(start if i == axis else 0 for i in axes)
+        return b(Pad(before, tuple(after if i == axis else 0 for i in axes)), x)
+    parts = [x]
+    for i, n in ((0, start), (2, after)):
+        if n != 0:
+            shape = tuple(n if k == axis else d for k, d in enumerate(x.type.shape))
+            parts.insert(i, b(Broadcast(shape), b.constant(np.zeros((), x.type.numpy))))
+    return b(Concat(axis), *parts)
 
 
 class Concat(Primitive):
@@ -177,6 +224,15 @@ class Concat(Primitive):
 
     def reference(self, *xs: Array) -> Array:
         return np.concatenate(xs, axis=self.axis)
+
+    def gradient(self, b: Graph, dy: Value, *xs: Value) -> list[Value]:
+        axis, parts = self.axis % dy.type.rank, []
+        start: Dim = 0
+        for x in xs:
+            starts = tuple(start if i == axis else 0 for i in range(x.type.rank))
+            parts.append(b(Slice(starts, x.type.shape, (1,) * x.type.rank), dy))
+            start = start + x.type.shape[axis]
+        return parts
 
     @classmethod
     def examples(cls) -> Examples:
@@ -273,6 +329,9 @@ class Trilu(Primitive):
         rows, columns = np.arange(x.shape[-2])[:, None], np.arange(x.shape[-1])
         kept = columns - rows >= self.k if self.upper else columns - rows <= self.k
         return np.where(kept, x, np.zeros((), x.dtype))
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        return b(self, dy)
 
     @classmethod
     def examples(cls) -> Examples:

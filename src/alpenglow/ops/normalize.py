@@ -54,6 +54,27 @@ class LayerNorm(Primitive):
         y = y if bias is None else y + bias.astype(wide.dtype)
         return np.asarray(y).astype(x.dtype)
 
+    def gradient(
+        self, b: Graph, dy: Value, x: Value, scale: Value | None = None, bias: Value | None = None
+    ) -> tuple[Value, Value, Value]:
+        """With n the normalised x, d its gradient: (d - mean d - n · mean of n d) / deviation."""
+        wide, axis = in_floats(b, dy), self.axis % x.type.rank
+        n = b(LayerNorm(self.axis, self.epsilon), in_floats(b, x))
+        axes, stretch = tuple(range(axis, x.type.rank)), Broadcast(x.type.shape)
+        d = wide if scale is None else b(Mul(), wide, b(stretch, in_floats(b, scale)))
+        mean = b(stretch, b(ReduceMean(axes), d))
+        slope = b(Mul(), n, b(stretch, b(ReduceMean(axes), b(Mul(), n, d))))
+        centred = b(Sub(), b(Sub(), d, mean), slope)
+        dx = b(Mul(), centred, b(stretch, self._over_deviation(b, in_floats(b, x), axes)))
+        before = ReduceSum(tuple(range(axis)), False)
+        dscale, dbias = b(before, b(Mul(), wide, n)), b(before, wide)
+        made = (as_type(b, v, x.type.dtype) for v in (dx, dscale, dbias))
+        return next(made), next(made), next(made)
+
+    def _over_deviation(self, b: Graph, x: Value, axes: tuple[int, ...]) -> Value:
+        centred = b(Sub(), x, b(Broadcast(x.type.shape), b(ReduceMean(axes), x)))
+        return inverse_root(b, b(ReduceMean(axes), b(Mul(), centred, centred)), self.epsilon)
+
     @classmethod
     def examples(cls) -> Examples:
         yield cls(-1), "f32[3,17]"

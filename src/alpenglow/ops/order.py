@@ -6,6 +6,7 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import (
     Examples,
     Primitive,
@@ -15,6 +16,8 @@ from alpenglow.ir.op import (
     normal_axis,
 )
 from alpenglow.ir.types import ALL, NUMBERS, Array, TensorType
+from alpenglow.ops.gather import ScatterElements
+from alpenglow.ops.reduction import filled
 
 
 class TopK(Primitive):
@@ -49,6 +52,11 @@ class TopK(Primitive):
             order = np.argsort(wide, axis=self.axis, kind="stable")
         first = np.take(order, np.arange(self.k), axis=self.axis).astype(np.int64)
         return np.take_along_axis(x, first, axis=self.axis), first
+
+    def gradient(self, b: Graph, dys: tuple[Value | None, ...], x: Value) -> Value:
+        indices = b.add(self, [x]).results[1]
+        assert dys[0] is not None, "indices have no gradient"
+        return b(ScatterElements(self.axis), filled(b, 0, x), indices, dys[0])
 
     @classmethod
     def examples(cls) -> Examples:
@@ -93,6 +101,9 @@ class ReverseSequence(Primitive):
         source = np.where(steps < n, n - 1 - steps, steps)
         turned = moved[np.arange(moved.shape[0])[:, None], source]
         return np.moveaxis(turned, (0, 1), (self.batch, self.time))
+
+    def gradient(self, b: Graph, dy: Value, x: Value, lengths: Value) -> tuple[Value, None]:
+        return b(self, dy, lengths), None
 
     @classmethod
     def examples(cls) -> Examples:

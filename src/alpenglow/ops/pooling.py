@@ -6,15 +6,17 @@ from typing import Literal
 
 import numpy as np
 
-from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, known
+from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import FLOATS, Array, TensorType
-from alpenglow.ops.arithmetic import Abs, Mul, Pow
-from alpenglow.ops.movement import Pad
+from alpenglow.ops.arithmetic import Abs, Div, Mul, Pow
+from alpenglow.ops.gather import ScatterElements
+from alpenglow.ops.movement import Broadcast, Pad, Reshape
 from alpenglow.ops.reduction import as_type, filled, in_floats, lowest
 from alpenglow.ops.transcendental import Sqrt
+from alpenglow.ops.unpooling import OverlapAdd
 from alpenglow.ops.window import conv_extent, windows
 
 
@@ -38,6 +40,15 @@ class MaxPool(Primitive):
         patches = padded_windows(self, x, lowest(x.dtype), self.dilations)
         axes = tuple(range(patches.ndim - len(self.kernel), patches.ndim))
         return np.asarray(patches.max(axis=axes))
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Add each element to the first that was the largest of its window."""
+        index = MaxPoolIndex(self.kernel, self.strides, self.pads, self.dilations, self.ceil)
+        flat, count = (product(dy.type.shape),), (product(x.type.shape),)
+        zeros = b(Broadcast(count), b.constant(np.zeros((), x.type.numpy)))
+        where = b(Reshape(flat), b(index, x))
+        total = b(ScatterElements(0, "add"), zeros, where, b(Reshape(flat), dy))
+        return b(Reshape(x.type.shape), total)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -125,18 +136,45 @@ class AveragePool(Primitive):
         wide = x.astype(np.result_type(x.dtype, np.float32))
         axes = tuple(range(-len(self.kernel), 0))
         total = padded_windows(self, wide, 0, self.dilations).sum(axis=axes)
-        spatial = len(self.kernel)
-        ones = np.ones((1, 1, *x.shape[2 : 2 + spatial]), wide.dtype)
-        if self.count_pads:
-            edges = zip(self.pads[:spatial], self.pads[spatial:], strict=True)
-            ones = np.pad(ones, [(0, 0), (0, 0), *edges], constant_values=1)
-            count = _overhang_windows(self, ones, x.shape, 0).sum(axis=axes)
-        else:
-            count = padded_windows(self, ones, 0, self.dilations).sum(axis=axes)
-        if x.ndim > 2 + spatial:
+        count = self.counts(x.shape).astype(wide.dtype)
+        if x.ndim > 2 + len(self.kernel):
             count = count[..., None]
         with np.errstate(all="ignore"):
             return np.asarray(total / count).astype(x.dtype)
+
+    def counts(self, shape: tuple[int, ...]) -> Array:
+        """Return of how many elements each window of an x of this shape takes the mean."""
+        spatial = len(self.kernel)
+        axes = tuple(range(-spatial, 0))
+        ones = np.ones((1, 1, *shape[2 : 2 + spatial]), np.int64)
+        if not self.count_pads:
+            return np.asarray(padded_windows(self, ones, 0, self.dilations).sum(axis=axes))
+        edges = zip(self.pads[:spatial], self.pads[spatial:], strict=True)
+        ones = np.pad(ones, [(0, 0), (0, 0), *edges], constant_values=1)
+        return np.asarray(_overhang_windows(self, ones, shape, 0).sum(axis=axes))
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Divide each element among its window, and add the windows up where they lie."""
+        if not x.type.static:
+            raise UnsupportedError("gradient: average_pool has none for open extents")
+        n, c, *places = dy.type.shape
+        wide = in_floats(b, dy)
+        count = b.constant(self.counts(x.type.extents).astype(wide.type.numpy))
+        share = b(Div(), wide, b(Broadcast(dy.type.shape), count))
+        ones = [1] * len(self.kernel)
+        taps = b(Reshape((n, c, *ones, *places)), share)
+        spread = b(Broadcast((n, c, *self.kernel, *places)), taps)
+        return as_type(b, b(self._overlap(x.type, places), spread), x.type.dtype)
+
+    def _overlap(self, x: TensorType, places: list[Dim]) -> OverlapAdd:
+        """Return what adds up windows; with `ceil` they reach further than the padding."""
+        before, spatial = self.pads[: len(self.kernel)], x.extents[2:]
+        reach = [
+            (int(p) - 1) * s + (k - 1) * d + 1
+            for p, s, k, d in zip(places, self.strides, self.kernel, self.dilations, strict=True)
+        ]
+        after = [max(r - e - a, 0) for r, e, a in zip(reach, spatial, before, strict=True)]
+        return OverlapAdd(spatial, self.strides, (*before, *after), self.dilations)
 
     @classmethod
     def examples(cls) -> Examples:

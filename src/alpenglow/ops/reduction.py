@@ -16,9 +16,10 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, is_half, normal_axis
 from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
 from alpenglow.ir.vocabulary import NUMPY
-from alpenglow.ops.arithmetic import Abs, Add, Clip, Mul, Sub
+from alpenglow.ops.arithmetic import Abs, Add, Clip, Div, Mul, Sub
+from alpenglow.ops.comparison import Equal
 from alpenglow.ops.movement import Broadcast, Reshape
-from alpenglow.ops.select import Cast
+from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.transcendental import Exp, Log, Sqrt
 
 
@@ -37,6 +38,11 @@ class Reduction(Primitive, kind=True):
         check_dtype(self, "x", x, self.dtypes)
         return reduced(self, x, self.axes, self.keepdims)
 
+    def stretched(self, b: Graph, y: Value, x: Value) -> Value:
+        """Return what belongs to the results, for every element of x that went into them."""
+        kept = reduced(self, x.type, self.axes, True).shape
+        return b(Broadcast(x.type.shape), b(Reshape(kept), y))
+
     @classmethod
     def examples(cls) -> Examples:
         yield from reductions(cls, cls.dtypes)
@@ -51,6 +57,9 @@ class ReduceSum(Reduction):
         wide = widened(x)
         total = wide.sum(axis=self.axes, keepdims=self.keepdims, dtype=wide.dtype)
         return np.asarray(total).astype(x.dtype)
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        return self.stretched(b, dy, x)
 
 
 class ReduceMean(Reduction):
@@ -67,6 +76,11 @@ class ReduceMean(Reduction):
         count = np.prod([x.shape[a] for a in self.axes], dtype=np.int64)
         with np.errstate(all="ignore"):
             return np.asarray(NUMPY.div(total, count.astype(wide.dtype))).astype(x.dtype)
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        count = b(ReduceSum(self.axes, self.keepdims), filled(b, 1, in_floats(b, x)))
+        share = b(Div(), as_type(b, dy, count.type.dtype), count)
+        return self.stretched(b, as_type(b, share, x.type.dtype), x)
 
 
 class ReduceProd(Reduction):
@@ -89,6 +103,9 @@ class ReduceMax(Reduction):
         found = wide.max(axis=self.axes, keepdims=self.keepdims, initial=lowest(wide.dtype))
         return np.asarray(found).astype(x.dtype)
 
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        return _shared(self, b, dy, x)
+
 
 class ReduceMin(Reduction):
     """The smallest element, NaN if one is; of none, the highest of the type.  ONNX ReduceMin."""
@@ -99,6 +116,18 @@ class ReduceMin(Reduction):
         wide = widened(x)
         found = wide.min(axis=self.axes, keepdims=self.keepdims, initial=highest(wide.dtype))
         return np.asarray(found).astype(x.dtype)
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        return _shared(self, b, dy, x)
+
+
+def _shared(op: Reduction, b: Graph, dy: Value, x: Value) -> Value:
+    """Divide the gradient of an extreme among the elements that are equal to it."""
+    hit = b(Equal(), x, op.stretched(b, b(op, x), x))
+    wide = as_type(b, hit, in_floats(b, x).type.dtype)
+    count = b(ReduceSum(op.axes, op.keepdims), wide)
+    share = as_type(b, b(Div(), as_type(b, dy, count.type.dtype), count), x.type.dtype)
+    return b(Where(), hit, op.stretched(b, share, x), filled(b, 0, x))
 
 
 class ArgReduction(Primitive, kind=True):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.dims import Dim, estimate, is_open, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import (
     Composite,
@@ -25,6 +25,7 @@ from alpenglow.ir.op import (
 from alpenglow.ir.types import ALL, DTYPES, FLOATS, NUMBERS, Array, TensorType
 from alpenglow.ops.gather import Gather, clamped, spatial
 from alpenglow.ops.movement import Pad
+from alpenglow.ops.resampling import Rule, computed_table, keys_kernel, positions, rounded
 
 COORDINATES = (
     "asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
@@ -138,27 +139,37 @@ class Resize(Composite):
         return TensorType(x.dtype, self.sizes, x.blocked)
 
     def lower(self, b: Graph, x: Value) -> Value:
-        found = {a: axis_table(self, x.type, a) for a in range(x.type.rank)}
-        tables = {a: table for a, table in found.items() if table is not None}
-        dtype = x.type.dtype
+        t = x.type
+        axes = [a for a in range(t.rank) if not unchanged(self, t.shape[a], a)]
         # What shrinks most comes first and leaves the others less to do; then inner before outer
         # axes, since whole rows are read faster than scattered elements.
-        extents = {a: d for a in tables if known(d := x.type.shape[a])}
-        order = sorted(tables, key=lambda a: (len(tables[a][0]) / max(extents[a], 1), -a))
-        for i, axis in enumerate(order):
-            indices, _ = tables[axis]
-            if (indices == extents[axis]).any():
-                # An index just past the end stands for what lies outside of the region.
-                after = tuple(int(a == axis) for a in range(x.type.rank))
-                x = b(Pad((0,) * x.type.rank, after, value=self.extrapolation), x)
-            if self.mode == "nearest":
-                x = b(Gather(axis), x, b.constant(indices[:, 0].copy()))
-                continue
-            between = dtype if dtype == "f64" else "f32"
-            to = dtype if i == len(order) - 1 else between
-            given = (b.constant(table.T.copy()) for table in tables[axis])
-            x = b(Interpolate(axis, to), x, *given)
+        growth = {a: estimate(self.sizes[a]) / max(estimate(t.shape[a]), 1) for a in axes}
+        for axis in sorted(axes, key=lambda a: (growth[a], -a)):
+            axes.remove(axis)
+            wide = "f64" if t.dtype == "f64" else "f32"
+            x = self._resampled(b, x, axis, wide if axes else t.dtype)
         return x
+
+    def _resampled(self, b: Graph, x: Value, axis: int, to: str) -> Value:
+        """Return x resampled along one axis, as elements of type `to` unless taken as they are."""
+        extent = x.type.shape[axis]
+        if is_computed(self, x.type, axis):
+            scale = scale_of(self, extent, axis)
+            at, share = computed_table(b, rule_of(self, axis), x, axis, self.sizes[axis], scale)
+            return (
+                b(Gather(axis), x, at) if share is None else b(Interpolate(axis, to), x, at, share)
+            )
+        table = axis_table(self, x.type, axis)
+        assert table is not None, f"axis {axis} of {x.type} stays as it is"
+        indices, weights = table
+        if (indices == extent).any():
+            # An index just past the end stands for what lies outside of the region.
+            after = tuple(int(a == axis) for a in range(x.type.rank))
+            x = b(Pad((0,) * x.type.rank, after, value=self.extrapolation), x)
+        if self.mode == "nearest":
+            return b(Gather(axis), x, b.constant(indices[:, 0].copy()))
+        given = (b.constant(part.T.copy()) for part in (indices, weights))
+        return b(Interpolate(axis, to), x, *given)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -202,20 +213,22 @@ def axis_table(op: Resize, t: TensorType, axis: int) -> Table | None:
     The index one past the end stands for the extrapolation value.
     """
     extent, size = t.shape[axis], op.sizes[axis]
-    if extent == size and (not op.scales or op.scales[axis] == 1.0) and not _cropped(op, axis):
+    if unchanged(op, extent, axis):
         return None
     assert known(extent) and known(size), (
         f"resize: axis {axis} of {t} must have a number before it is lowered"
     )
+    rule = rule_of(op, axis)
     scale = op.scales[axis] if op.scales else size / max(extent, 1)
     # Scales and roi are in single precision; to that, 1 / 0.33333334 is 3 and not just below.
-    exact = source_positions(op, axis, extent, size, scale)
+    steps = np.arange(size, dtype=np.float64)
+    exact = positions(rule, steps, extent, size, scale, size == 1)
     where = exact.astype(np.float32).astype(np.float64)
     if op.mode == "nearest":
-        indices = rounded(where, op.nearest)[:, None]
+        indices = rounded(where, op.nearest).astype(np.int64)[:, None]
         weights = np.ones_like(indices, np.float32)
     else:
-        indices, weights = taps(op, where, scale)
+        indices, weights = taps(rule, where, scale)
         if op.exclude_outside:
             weights = np.where((indices < 0) | (indices >= extent), 0, weights)
             weights = weights / weights.sum(axis=1, keepdims=True)
@@ -227,70 +240,65 @@ def axis_table(op: Resize, t: TensorType, axis: int) -> Table | None:
     return indices.astype(np.int32), weights.astype(np.float32)
 
 
+def unchanged(op: Resize, extent: Dim, axis: int) -> bool:
+    """Whether nothing changes along an axis."""
+    same = extent == op.sizes[axis] and (not op.scales or op.scales[axis] == 1.0)
+    return same and not _cropped(op, axis)
+
+
+def rule_of(op: Resize, axis: int) -> Rule:
+    """Return what a Resize says of one axis."""
+    start, end = (op.roi[axis], op.roi[len(op.sizes) + axis]) if op.roi else (0.0, 1.0)
+    return Rule(op.mode, op.coordinates, op.nearest, op.cubic, op.exclude_outside, op.antialias,
+                start, end)  # fmt: skip
+
+
+def scale_of(op: Resize, extent: Dim, axis: int) -> float | None:
+    """Return the scale of an axis, if it is the same whatever open extents are."""
+    if op.scales:
+        return op.scales[axis]
+    size = op.sizes[axis]
+    if isinstance(size, int) and isinstance(extent, int):
+        return size / max(extent, 1)
+    times = size // extent if is_open(extent) else None
+    return float(times) if isinstance(times, int) else None
+
+
+def is_computed(op: Resize, t: TensorType, axis: int) -> bool:
+    """Whether the program computes the table of an axis: it is open, and there is a way."""
+    extent = t.shape[axis]
+    if not is_open(extent) and not is_open(op.sizes[axis]):
+        return False
+    # What lies outside of a region is marked by numbers of the extent, and the rule made for nearest
+    # shifts even what keeps its extent.
+    if op.coordinates in ("tf_crop_and_resize", "tf_half_pixel_for_nn"):
+        return False
+    # The number of taps must be known.
+    return not op.antialias or scale_of(op, extent, axis) is not None
+
+
 def _cropped(op: Resize, axis: int) -> bool:
     rank = len(op.sizes)
     return op.coordinates == "tf_crop_and_resize" and (op.roi[axis], op.roi[rank + axis]) != (0, 1)
 
 
-def source_positions(op: Resize, axis: int, extent: int, size: int, scale: float) -> Array:
-    """Return the place in the input, as a fraction, of each of `size` output elements.
-
-    Where a scale was given, extent times scale stands for the output extent, fraction and all.
-    """
-    x = np.arange(size, dtype=np.float64)
-    wide = extent * scale
-    match op.coordinates:
-        case "asymmetric":
-            return x / scale
-        case "tf_half_pixel_for_nn":
-            return (x + 0.5) / scale
-        case "align_corners":
-            return x * 0 if size == 1 or wide == 1 else x * (extent - 1) / (wide - 1)
-        case "tf_crop_and_resize":
-            start, end = op.roi[axis], op.roi[len(op.sizes) + axis]
-            if size == 1:
-                return x + 0.5 * (start + end) * (extent - 1)
-            return start * (extent - 1) + x * (end - start) * (extent - 1) / (size - 1)
-        case "pytorch_half_pixel" if size == 1:
-            return x
-        case "half_pixel_symmetric":
-            return extent / 2 * (1 - size / wide) + (x + 0.5) / scale - 0.5
-    return (x + 0.5) / scale - 0.5
-
-
-def rounded(where: Array, rule: str) -> Array:
-    """Return positions as whole numbers, by a rule of `NEAREST`."""
-    match rule:
-        case "floor":
-            found = np.floor(where)
-        case "ceil":
-            found = np.ceil(where)
-        case "round_prefer_floor":
-            found = np.ceil(where - 0.5)
-        case _:
-            found = np.floor(where + 0.5)
-    return np.asarray(found.astype(np.int64))
-
-
-def taps(op: Resize, where: Array, scale: float) -> Table:
-    """Return the neighbours of each position and their weights, which add up to 1.
-
-    With antialias the kernel is as wide as the output elements lie apart.
-    """
-    stretch = min(scale, 1.0) if op.antialias else 1.0
-    reach = (1 if op.mode == "linear" else 2) / stretch
-    count = 2 * int(np.ceil(reach))
+def taps(rule: Rule, where: Array, scale: float) -> Table:
+    """Return the neighbours of each position and their weights, which add up to 1."""
+    stretch = rule.stretch(scale)
+    count = 2 * int(np.ceil(rule.reach(scale)))
     first = np.floor(where).astype(np.int64) - count // 2 + 1
     indices = first[:, None] + np.arange(count)
     distance = np.abs(indices - where[:, None]) * stretch
-    weights = np.maximum(1 - distance, 0) if op.mode == "linear" else cubic(distance, op.cubic)
-    if op.antialias:
+    if rule.mode == "linear":
+        weights = np.maximum(1 - distance, 0)
+    else:
+        weights = cubic(distance, rule.cubic)
+    if rule.antialias:
         weights = weights / weights.sum(axis=1, keepdims=True)
     return indices, weights
 
 
 def cubic(distance: Array, a: float) -> Array:
     """Return Keys' cubic convolution kernel at the given distances."""
-    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    near, far = keys_kernel(distance, a)
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0))

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype, normal_axis
 from alpenglow.ir.types import NUMBERS, Array, TensorType
 from alpenglow.ops.reduction import widened
@@ -56,6 +57,9 @@ class CumSum(Scan):
 
     def reference(self, x: Array) -> Array:
         return self.accumulated(x, np.add.accumulate)
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        return b(CumSum(self.axis, self.exclusive, not self.reverse), dy)
 
 
 class CumProd(Scan):

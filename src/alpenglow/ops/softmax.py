@@ -35,6 +35,13 @@ class Softmax(Primitive):
             y = np.exp(wide - wide.max(axis=self.axis, keepdims=True, initial=-np.inf))
             return np.asarray(y / y.sum(axis=self.axis, keepdims=True)).astype(x.dtype)
 
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Return y (dy - the sum of y dy)."""
+        y, wide = b(self, in_floats(b, x)), in_floats(b, dy)
+        total = b(ReduceSum((self.axis % x.type.rank,)), b(Mul(), y, wide))
+        centred = b(Sub(), wide, b(Broadcast(x.type.shape), total))
+        return as_type(b, b(Mul(), y, centred), x.type.dtype)
+
     @classmethod
     def examples(cls) -> Examples:
         yield from rows(cls)

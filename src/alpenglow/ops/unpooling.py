@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
-from alpenglow.ops.gather import ScatterElements
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.gather import Gather, ScatterElements
+from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
 from alpenglow.ops.reduction import widened
-from alpenglow.ops.window import conv_extent
+from alpenglow.ops.window import conv_extent, windows
 
 
 class OverlapAdd(Primitive):
@@ -66,6 +66,21 @@ class OverlapAdd(Primitive):
             slice(a, a + d) for a, d in zip(self.pads, inner, strict=False)
         )
         return np.asarray(y[..., *cut].astype(x.dtype))
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Cut the windows out again: read the image at their places, and zeros around it."""
+        if not x.type.static or not dy.type.static:
+            raise UnsupportedError("gradient: overlap_add has none for open extents")
+        n, c, *image = dy.type.extents
+        rank, size = len(image), int(np.prod(image, dtype=np.int64))
+        edges = zip(self.pads[:rank], self.pads[rank:], strict=True)
+        place = np.arange(size).reshape(1, 1, *image)
+        place = np.pad(place, [(0, 0), (0, 0), *edges], constant_values=size)
+        index = windows(place, x.type.extents[2 : 2 + rank], self.strides, self.dilations)[0, 0]
+        flat = b(Pad((0, 0, 0), (0, 0, 1)), b(Reshape((n, c, size)), dy))
+        cut = b(Gather(2), flat, b.constant(np.ascontiguousarray(index)))
+        taps, places = range(2 + rank, 2 + 2 * rank), range(2, 2 + rank)
+        return b(Transpose((0, 1, *taps, *places)), cut)
 
     @classmethod
     def examples(cls) -> Examples:

@@ -12,6 +12,10 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
 
 
+FARTHEST = 1 << 31
+"""More padding than this is a mistake in the model."""
+
+
 def conv_extent(
     op: Op, extent: Dim, kernel: Dim, stride: int, before: int, after: int, dilation: int,
     ceil: bool = False,
@@ -24,6 +28,8 @@ def conv_extent(
     """
     if known(kernel) and kernel < 1:
         raise TypeRuleError(f"{op.name}: the window's extent is {kernel}, expected 1 or more")
+    if any(known(pad) and abs(pad) > FARTHEST for pad in (before, after)):
+        raise TypeRuleError(f"{op.name}: padding by {before}+{after} is more than any tensor holds")
     span = (kernel - 1) * dilation + 1
     room = extent + before + after - span
     if known(room) and room < 0:

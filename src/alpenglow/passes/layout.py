@@ -7,9 +7,10 @@ vanish: a network converts at its edges only.  Weights are packed by operators o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
-from alpenglow.ir.dims import Dim, ceil_div, estimate, known
+from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.rewrite import Rules
@@ -57,6 +58,13 @@ def _conv(g: Graph, node: Node, lanes: int) -> None:
         return
     outputs, per_group = w.type.extents[:2]
     channels = per_group * op.group
+    if planar_pays(op, w.type.extents, lanes) and not x.type.symbols():
+        y = _planar(g, op, x, w)
+        if rest and rest[0] is not None:
+            ones = [1] * (y.type.rank - 2)
+            y = g(Add(), y, _stretch(g, g(Reshape((1, outputs, *ones)), rest[0]), y))
+        g.replace(node.output, y)
+        return
     if op.group > 1 and per_group == 1 and outputs == channels:
         y = _depthwise(g, node, x, w, lanes)
     else:
@@ -67,6 +75,25 @@ def _conv(g: Graph, node: Node, lanes: int) -> None:
             group, weights, bands = 1, g(Ungroup(op.group), w), op.group
         y = _direct(g, op, x, weights, lanes, group, bands, node)
     g.replace(node.output, unpacked(g, y, rest[0] if rest else None, lanes))
+
+
+def planar_pays(op: Conv, w: tuple[int, ...], lanes: int) -> bool:
+    """Whether a convolution by weights of shape `w` is better computed on plain images.
+
+    Blocks of so few output channels would be mostly padding.  Reading x in this layout may cost a
+    pass over it, so there must be work to save.
+    """
+    outputs, _, *taps = w
+    narrow = op.group == 1 and outputs <= lanes // 2
+    stride = op.strides[-1] if op.strides else 1
+    return narrow and stride == 1 and (lanes - outputs) * math.prod(taps) >= 4 * lanes
+
+
+def _planar(g: Graph, op: Conv, x: Value, w: Value) -> Value:
+    """Return the convolution of plain images, its padding written out, without a bias."""
+    spatial = x.type.rank - 2
+    pads, strides, dilations = op.window(spatial)
+    return g(Conv(strides, (0,) * (2 * spatial), dilations), padded(g, x, pads), w)
 
 
 def unpacked(g: Graph, y: Value, bias: Value | None, lanes: int) -> Value:
@@ -120,7 +147,7 @@ def _depthwise(g: Graph, node: Node, x: Value, w: Value, lanes: int) -> Value:
 def padded(g: Graph, x: Value, pads: tuple[int, ...]) -> Value:
     """Return x with zeros around its spatial axes, as many as ONNX's `pads` says."""
     spatial = len(pads) // 2
-    if not any(pads):
+    if not any(is_open(p) or p for p in pads):
         return x
     tail = (0,) * (x.type.rank - 2 - spatial)
     return g(Pad((0, 0, *pads[:spatial], *tail), (0, 0, *pads[spatial:], *tail)), x)

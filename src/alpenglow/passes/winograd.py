@@ -5,7 +5,7 @@ This rounds differently from the operations as written, so it runs under numeric
 
 from __future__ import annotations
 
-from alpenglow.ir.dims import estimate
+from alpenglow.ir.dims import ceil_div, estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.target import Target
 from alpenglow.ops.contraction import Conv
@@ -65,9 +65,10 @@ def _blocks(g: Graph, op: Conv, x: Value, w: Value, lanes: int, result: tuple[in
     """Return the blocked result of the convolution, without its bias."""
     _, outputs, height, width = result
     pads, _, _ = op.window(2)
-    tiles = _ceil(height, BLOCK) * _ceil(width, BLOCK)
+    tall, wide = ceil_div(height, BLOCK), ceil_div(width, BLOCK)
+    tiles = tall * wide
     # Patches need whole blocks and a border: the pad grows by what the last ones lack.
-    grown = (*pads[:2], pads[2] + -height % BLOCK, pads[3] + -width % BLOCK)
+    grown = (*pads[:2], pads[2] + tall * BLOCK - height, pads[3] + wide * BLOCK - width)
     patches = g(WinogradInput(), padded(g, g(Pack(lanes), x), grown))
     filters = g(WinogradFilter(lanes, panel_width(outputs, lanes, estimate(tiles))), w)
     products = g(WinogradProduct(w.type.extents[1], outputs), patches, filters)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import cast
 
+from alpenglow.ir.dims import is_open
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType
 from alpenglow.ops.copy import Copy, Fill
@@ -120,7 +121,8 @@ def border(op: Pad, result: Region) -> list[Region]:
     size = list(result.shape)
     for axis, (a, b) in enumerate(zip(op.before, op.after, strict=True)):
         for start, n in ((0, a), (size[axis] - b, b)):
-            if n and 0 not in size:
+            # An open width may be 0: nothing is filled then.
+            if (is_open(n) or n) and 0 not in size:
                 extent = (*size[:axis], n, *size[axis + 1 :])
                 corner = (*low[:axis], low[axis] + start, *low[axis + 1 :])
                 slabs.append(_window(result, result.type.with_shape(extent), corner))

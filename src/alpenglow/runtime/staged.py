@@ -7,6 +7,7 @@ so that a second run with data that behave alike imports and compiles nothing.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -264,6 +265,7 @@ class Runner:
                 given = Given(types, frozenset(others), state.elements)
                 part = self.model.part(rest, given)
         except AlpenglowError as error:
+            error.message = _with_values(error.message, state.values)
             raise error.located(file=self.model.file) from None
         idle = not part.actions and part.rest is not None and not part.graph.nodes
         if idle and all(n in state.elements for n in part.needs):
@@ -426,6 +428,15 @@ def _none_of(t: TensorType | None, axis: int) -> Array:
 def _padded(array: Array, length: int) -> Array:
     missing = np.zeros((length - array.shape[0], *array.shape[1:]), array.dtype)
     return np.concatenate([array, missing])
+
+
+def _with_values(text: str, values: Mapping[str, int]) -> str:
+    """Return a message in which symbols that no model has named are followed by their values."""
+    return re.sub(
+        r"\b\w+__\w+\b",
+        lambda m: f"{m[0]}={values[m[0]]}" if m[0] in values else m[0],
+        text,
+    )
 
 
 def _word(name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -35,6 +35,58 @@ def assembly(ir_text: str, target: Target, *, opt: int = 2) -> str:
         return str(_machine(target, opt).emit_assembly(module))
 
 
+def optimise(ir_text: str, target: Target) -> str:
+    """Return the IR that `assemble` makes machine code of, as text."""
+    with _optimised(ir_text, target, 2) as module:
+        return str(module)
+
+
+def assemble_all(modules: Sequence[str], target: Target, *, pic: bool) -> bytes:
+    """Return one object of modules that have been optimised.
+
+    What the first defines is as it says; all that the others define is local to the object.
+    """
+    with _linked(modules, _machine(target, 2, pic)) as module:
+        return bytes(_machine(target, 2, pic).emit_object(module))
+
+
+def assembly_of_all(modules: Sequence[str], target: Target, *, pic: bool) -> str:
+    """Return what `assemble_all` makes as assembly code, for reading."""
+    with _linked(modules, _machine(target, 2, pic)) as module:
+        return str(_machine(target, 2, pic).emit_assembly(module))
+
+
+@contextlib.contextmanager
+def _linked(modules: Sequence[str], machine: Any) -> Iterator[Any]:
+    first, *others = modules
+    with llvm.create_context() as context, _parsed(first, machine, context) as whole:
+        public = {f.name for f in whole.functions if not f.is_declaration}
+        for text in others:
+            # Linking takes the module.
+            whole.link_in(_parsed(text, machine, context))
+        for function in whole.functions:
+            if not function.is_declaration and function.name not in public:
+                function.linkage = "internal"
+                function.visibility = "default"
+        yield whole
+
+
+def _parsed(text: str, machine: Any, context: Any) -> Any:
+    """Return a module that is verified; the caller closes it."""
+    try:
+        module = llvm.parse_assembly(text, context=context)
+    except RuntimeError as error:
+        raise AssertionError(_explained(str(error), text)) from None
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    try:
+        module.verify()
+    except RuntimeError as error:
+        module.close()
+        raise AssertionError(_explained(str(error), text)) from None
+    return module
+
+
 @contextlib.contextmanager
 def _optimised(ir_text: str, target: Target, opt: int) -> Iterator[Any]:
     """Parse, verify and optimise a module, in a context of its own.
@@ -44,17 +96,7 @@ def _optimised(ir_text: str, target: Target, opt: int) -> Iterator[Any]:
     """
     machine = _machine(target, opt)
     with llvm.create_context() as context:
-        try:
-            module = llvm.parse_assembly(ir_text, context=context)
-        except RuntimeError as error:
-            raise AssertionError(_explained(str(error), ir_text)) from None
-        with module:
-            module.triple = machine.triple
-            module.data_layout = str(machine.target_data)
-            try:
-                module.verify()
-            except RuntimeError as error:
-                raise AssertionError(_explained(str(error), ir_text)) from None
+        with _parsed(ir_text, machine, context) as module:
             _run_passes(module, machine, opt)
             if not (target.has("avx512f") and has_masked_stores(ir_text)):
                 yield module
@@ -73,7 +115,7 @@ def _run_passes(module: Any, machine: Any, opt: int) -> None:
 
 
 @functools.lru_cache(maxsize=16)
-def _machine(target: Target, opt: int) -> Any:
+def _machine(target: Target, opt: int, pic: bool = True) -> Any:
     """Return LLVM's target machine; shared, as it is only read while LLVM's lock is held.
 
     Position-independent code of the small model: all sections of an object are linked next to
@@ -86,7 +128,7 @@ def _machine(target: Target, opt: int) -> Any:
         cpu=target.cpu,
         features=",".join(target.features),
         opt=opt,
-        reloc="pic",
+        reloc="pic" if pic else "static",
         codemodel="small",
         abiname="lp64d" if double else "",
     )
@@ -94,7 +136,7 @@ def _machine(target: Target, opt: int) -> Any:
 
 def _format(target: Target) -> str:
     """Return the triple with the object format: on Windows the JIT links ELF objects only."""
-    windows = target.os == "windows" and not target.triple.endswith("-elf")
+    windows = target.os == "windows" and not target.triple.endswith(("-elf", "-coff"))
     return target.triple + ("-elf" if windows else "")
 
 

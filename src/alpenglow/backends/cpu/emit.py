@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -59,14 +59,12 @@ class CpuBackend:
         table: list[Entry] = []
         sources: dict[str, tuple[Kernel, frozenset[str]]] = {}
         for instr in program.instrs():
-            if not all(compiles(op) for op in _parts(instr)):
+            found = choose(instr, target, strict)
+            if found is None:
                 table.append(Entry("", 1))
                 continue
-            kernel = kernel_for(instr, target)
-            aliased = _aliased(instr)
-            name = _name(kernel, aliased, strict)
-            sources.setdefault(name, (replace(kernel, name=name), aliased))
-            table.append(Entry(name, _extent(kernel), _dims(kernel)))
+            sources.setdefault(found.kernel.name, (found.kernel, found.aliased))
+            table.append(Entry(found.kernel.name, found.extent, _dims(found.kernel)))
         objects: dict[str, bytes] = {}
         for done, (name, (kernel, aliased)) in enumerate(sources.items()):
             progress("compiling kernels", done, len(sources))
@@ -78,7 +76,30 @@ class CpuBackend:
         return Artifact(target, program, objects, tuple(table))
 
 
-def _parts(instr: Instr) -> list[Op]:
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The kernel of an instruction, named by its content.
+
+    `aliased` names the operands that lie in a buffer that it writes; `extent` is that of its
+    parallel loop, 1 without one.
+    """
+
+    kernel: Kernel
+    aliased: frozenset[str]
+    extent: Dim
+
+
+def choose(instr: Instr, target: Target, strict: bool) -> Choice | None:
+    """Return what runs an instruction on `target`; None if nothing compiled does."""
+    if not all(compiles(op) for op in parts(instr)):
+        return None
+    kernel = kernel_for(instr, target)
+    aliased = _aliased(instr)
+    named = replace(kernel, name=_name(kernel, aliased, strict))
+    return Choice(named, aliased, _extent(kernel))
+
+
+def parts(instr: Instr) -> list[Op]:
     if instr.body is None:
         return [instr.op]
     # Broadcasts in a body are of single constants.
@@ -144,5 +165,5 @@ def _file(package: str, name: str) -> Traversable:
 def kernels(program: Program, target: Target) -> Iterator[tuple[Instr, Kernel]]:
     """Yield the kernel of every instruction that is compiled."""
     for instr in program.instrs():
-        if all(compiles(op) for op in _parts(instr)):
+        if all(compiles(op) for op in parts(instr)):
             yield instr, kernel_for(instr, target)

@@ -71,6 +71,14 @@ def render(kernel: Kernel, *, fast: bool = True, aliased: frozenset[str] = froze
     return "\n".join([*_entry(kernel), *_Body(kernel, fast).render(aliased)]) + "\n"
 
 
+def render_body(kernel: Kernel, *, fast: bool, aliased: frozenset[str]) -> str:
+    """Return the body of `kernel` alone as an LLVM module, for a linker of modules to call.
+
+    Its parameters are the addresses of the buffers, the extents, and i64 begin and end.
+    """
+    return "\n".join(_Body(kernel, fast).render(aliased, "hidden")) + "\n"
+
+
 def _entry(kernel: Kernel) -> list[str]:
     """Return the function that unpacks the slots."""
     lines = [f'define void @"{kernel.name}"{INTERFACE} {ATTRIBUTES} {{']
@@ -124,13 +132,13 @@ class _Body:
         self.access = ""
         self.label = "entry"
 
-    def render(self, aliased: frozenset[str]) -> list[str]:
+    def render(self, aliased: frozenset[str], linkage: str = "internal") -> list[str]:
         arrays = [self.array(a) for a in self.kernel.arrays]
         self.block(self.kernel.body, self.kernel.parallel)
         name, parameters = self.kernel.name, _parameters(self.kernel, aliased)
         return [
             # Not inlined: parameters say more plainly what does not alias than metadata does.
-            f'define internal void @"{name}.body"({parameters}) noinline {ATTRIBUTES} {{',
+            f'define {linkage} void @"{name}.body"({parameters}) noinline {ATTRIBUTES} {{',
             "entry:",
             *arrays,
             *(f'  %"r.{name}" = alloca {type_}' for name, type_ in self.slots.items()),

@@ -10,6 +10,7 @@ from alpenglow.backends import loops
 from alpenglow.backends.cpu.templates.conv import conv_blocked
 from alpenglow.backends.cpu.templates.depthwise import depthwise_blocked
 from alpenglow.backends.cpu.templates.matmul import fits_scratch, mat_mul, mat_mul_packed
+from alpenglow.backends.cpu.templates.planar import conv_planar, planar_fits
 from alpenglow.backends.cpu.templates.winograd import (
     winograd_input,
     winograd_output,
@@ -20,13 +21,14 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Kernel, open_extents
 from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked, MatMulPacked
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduct
 from alpenglow.program import Instr
 
 TEMPLATES: dict[type[Op], Callable[[Frame, Any, Target], None]] = {
     ConvBlocked: conv_blocked,
     DepthwiseBlocked: depthwise_blocked,
+    Conv: conv_planar,
     MatMul: mat_mul,
     MatMulPacked: mat_mul_packed,
     WinogradInput: winograd_input,
@@ -68,8 +70,10 @@ def _heavy(instr: Instr) -> Op | None:
 
 def _fits(instr: Instr, op: Op, target: Target) -> bool:
     t = instr.outs[0].type
+    left = next(r for r in instr.reads())
+    if isinstance(op, Conv):
+        return planar_fits(op, left, instr.outs[0], target)
     if not isinstance(op, MatMul):
         return True
-    left = next(r for r in instr.reads())
     # What follows the product may make another type of it.
     return left.type.dtype == "f32" and 0 not in t.shape and fits_scratch(left.shape[-1], target)

@@ -144,7 +144,8 @@ def short_key(k: Loops, x: Expr) -> Expr:
         # Of negative numbers, the larger the bits the less.
         bits = k.m.bit_xor(bits, k.m.bit_and(k.m.shift_right(bits, 31), INT_MAX))
         x = k.m.where(k.m.isnan(x), INT_MAX, bits)
-    return k.m.cast(x, "i64")
+    wide = k.m.cast(x, "i64")
+    return k.m.sub(wide, INT_MAX) if x.dtype == "u32" else wide
 
 
 def span(k: Loops, slices: Slices, n: int) -> tuple[Expr, Expr]:

@@ -161,7 +161,7 @@ def _fused(k: Loops, body: Graph, sources: list[Source | None], outs: list[Windo
 def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None:
     """Loop over a result, several neighbours at a time along the axis that stores densely."""
     shape = out.region.shape
-    if 0 in shape:
+    if any(is_number(d, 0) for d in shape):
         return
     axis = vector_axis(out.region)
     if axis is None:

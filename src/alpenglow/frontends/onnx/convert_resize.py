@@ -129,7 +129,7 @@ def scaled(s: Site, shape: tuple[Dim, ...], scales: tuple[float, ...]) -> tuple[
         raise ModelError(f"{s.op_type}: scales {scales} are not positive")
     sizes: list[Dim] = []
     for d, f in zip(shape, scales, strict=True):
-        if known(d):
+        if isinstance(d, int):
             # In single precision, as ONNX computes it: 10 times 0.7 is 7.
             sizes.append(int(np.floor(np.float32(d) * np.float32(f))))
             continue

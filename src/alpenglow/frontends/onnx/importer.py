@@ -28,12 +28,13 @@ from alpenglow.frontends.onnx.attributes import (
 )
 from alpenglow.frontends.onnx.functions import OPSET, opset_of
 from alpenglow.frontends.onnx.hosted import HostSite, find_hosted, makes_host_value
-from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, reads
+from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, reads, varied
 from alpenglow.frontends.onnx.table import Made, Needed, Site
 from alpenglow.frontends.staged import Given
 from alpenglow.ir.dims import Sym
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.ops.movement import Reshape
 
 NONSENSE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """What Python raises in converters and type rules when attributes or operands make no sense.
@@ -71,10 +72,12 @@ class Importer:
         self.needs: dict[str, None] = {}
         self.beside: dict[str, None] = {}
         self._missing: set[str] = set()  # what nodes for later will make
+        self._variables: set[str] = set()  # what is differentiated by
 
     def run(self, nodes: Sequence[onnx.NodeProto]) -> None:
         """Import what can be imported of `nodes`, which stand in topological order."""
         waiting = deque(nodes)
+        self._variables.update(name for node in nodes for name in varied(node))
         while waiting:
             node = waiting.popleft()
             try:
@@ -108,13 +111,23 @@ class Importer:
         if name in self.values:
             return self.values[name]
         if name in self.constants:
-            v = self.g.constant(self.constants[name], name)
+            v = self._variable(name, self.g.constant(self.constants[name], name))
         elif name in self.given.types:
             v = self._given(name)
+        elif name in self.given.others:
+            raise ModelError(f"'{name}' is no tensor of numbers, as this operator expects")
         else:
             raise ModelError(f"input '{name}' is an output that its operator does not have")
         self.values[name] = v
         return v
+
+    def _variable(self, name: str, v: Value) -> Value:
+        """Return v, but no constant if something is differentiated by it: it must not be folded."""
+        if name not in self._variables or v.array is None:
+            return v
+        made = self.g(Reshape(v.type.shape), v, name=name)
+        self.known[made] = None
+        return made
 
     def _given(self, name: str) -> Value:
         t = self.given.types[name]
@@ -147,7 +160,10 @@ class Importer:
         if len(node.input) != 1 or not node.input[0]:
             raise ModelError("If: expected one input, the condition", node=label(node))
         condition = self.find(node.input[0])
-        elements = self.contents(condition)
+        if condition.type.dtype != "bool":
+            found = f"If: the condition is {condition.type}, expected a bool"
+            raise ModelError(found, node=label(node))
+        elements = self.contents(condition) if condition.array is None else condition.array
         if elements is None:
             raise Needed(node.input[0])
         if elements.size != 1:
@@ -157,9 +173,10 @@ class Importer:
         graphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
         if name not in graphs:
             raise ModelError(f"If: attribute '{name}' is missing", node=label(node))
-        if len(graphs[name].output) != len(node.output):
+        if graphs[name].input or len(graphs[name].output) != len(node.output):
             raise ModelError(
-                f"If: {name} has {len(graphs[name].output)} outputs for {len(node.output)}",
+                f"If: {name} has {len(graphs[name].input)} inputs and "
+                f"{len(graphs[name].output)} outputs, expected none and {len(node.output)}",
                 node=label(node),
             )
         return branch(node, graphs[name], (OPSET,))
@@ -184,7 +201,7 @@ class Importer:
             v = folded.get(v, v)
             if v.producer in fresh and not v.name:
                 v.name = name
-            self.values[name] = v
+            self.values[name] = self._variable(name, v)
         self.values.pop("", None)
 
     def _convert(self, node: onnx.NodeProto) -> Made:

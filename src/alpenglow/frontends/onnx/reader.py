@@ -51,6 +51,9 @@ def checked(proto: onnx.ModelProto, file: str) -> onnx.ModelProto:
         # Protocol buffers hand out text that is no UTF-8 as bytes.
         if not isinstance(name, str):
             raise ModelError(f"the name {name!r} is no UTF-8; the file is damaged", file=file)
+    for o in (*proto.opset_import, *(o for f in proto.functions for o in f.opset_import)):
+        if not 0 <= o.version < 1 << 31:
+            raise ModelError(f"opset {o.version} of domain '{o.domain}' is none", file=file)
     try:
         return inlined(proto, has_form)
     except ModelError as error:

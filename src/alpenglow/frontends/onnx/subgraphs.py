@@ -1,10 +1,12 @@
-"""Graphs inside of nodes: what they capture, and taking the branch of an If into the open."""
+"""What nodes read besides their operands, and taking the branch of an If into the open."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
+
+PREVIEW = "ai.onnx.preview.training"
 
 
 def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -17,11 +19,24 @@ def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
-    """Return the names that a node reads: its operands, and what its graphs capture."""
+    """Return the names that a node reads: operands, what graphs capture, what is differentiated."""
     found = dict.fromkeys(n for n in node.input if n)
+    found |= dict.fromkeys(n.decode() for a in named_by(node) for n in (a.s, *a.strings) if n)
     for g in graphs_of(node):
         found |= dict.fromkeys(captured(g))
     return list(found)
+
+
+def varied(node: onnx.NodeProto) -> list[str]:
+    """Return the names of what a Gradient takes as variables of the function it differentiates."""
+    return [n.decode() for a in named_by(node) for n in a.strings]
+
+
+def named_by(node: onnx.NodeProto) -> list[onnx.AttributeProto]:
+    """Return the attributes of a node that are names of values: y, xs and zs of Gradient."""
+    if (node.domain, node.op_type) != (PREVIEW, "Gradient"):
+        return []
+    return [a for a in node.attribute if a.name in ("xs", "zs", "y")]
 
 
 def captured(g: onnx.GraphProto) -> list[str]:
@@ -69,6 +84,10 @@ def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
         node.input[i] = names.get(name, name)
     for i, name in enumerate(node.output):
         node.output[i] = names.get(name, name)
+    for a in named_by(node):
+        a.s = _renamed(a.s, names)
+        for i, name in enumerate(a.strings):
+            a.strings[i] = _renamed(name, names)
     for g in graphs_of(node):
         own = defined(g)
         outer = {k: v for k, v in names.items() if k not in own}
@@ -76,6 +95,10 @@ def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
             _rename(inner, outer)
         for out in g.output:
             out.name = outer.get(out.name, out.name)
+
+
+def _renamed(name: bytes, names: Mapping[str, str]) -> bytes:
+    return names.get(name.decode(), name.decode()).encode()
 
 
 def branch(

@@ -17,7 +17,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.ir.dims import Dim, Sym, assumed, is_open
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import Array
+from alpenglow.ir.types import INTS, Array
 from alpenglow.ops.movement import Broadcast
 
 Made = Value | Sequence[Value]
@@ -128,6 +128,11 @@ class Site:
     def optional(self, i: int) -> Value | None:
         return self.inputs[i] if i < len(self.inputs) else None
 
+    def named(self, name: str) -> Value:
+        """Return the value that the model calls `name`; it need be no operand."""
+        assert self._find is not None, "names are looked up where an importer is at work"
+        return self._find(name)
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute: strings as str, lists as tuples, tensors as arrays."""
         return self.attributes.get(name, default)
@@ -144,7 +149,9 @@ class Site:
         Where they depend on data, the import is cut here and goes on when they are known.
         """
         v = self.input(i)
-        known = self._contents(v)
+        if v.type.dtype not in INTS:
+            raise ModelError(f"{self.op_type}: input {i} is {v.type}, expected integers")
+        known = self._contents(v) if v.array is None else v.array
         if known is None:
             raise Needed(self._names[i], v)
         return tuple(known.reshape(-1).tolist())

@@ -31,7 +31,7 @@ def conv_blocked(k: Frame, op: ConvBlocked, target: Target) -> None:
     batch, out_blocks, *place, _ = k.out.region.shape
     tiles = split_rows(place[-1], cols, target)
     group_panels = panels // op.group
-    conv = _Geometry(op, k, taps, in_blocks, in_lanes, cols, out_blocks, group_panels)
+    conv = _Geometry(op, k, taps, in_blocks, in_lanes, cols, out_blocks, group_panels, target)
     rows = place[:-1]
     with k.loops.parallel([batch, panels, *rows, tiles_in_parallel(tiles)]) as (
         n,
@@ -47,9 +47,9 @@ class _Geometry:
 
     def __init__(
         self, op: ConvBlocked, k: Frame, taps: list[int], in_blocks: int, in_lanes: int,
-        cols: int, out_blocks: int, group_panels: int,
+        cols: int, out_blocks: int, group_panels: int, target: Target,
     ) -> None:  # fmt: skip
-        self.op, self.k, self.taps = op, k, taps
+        self.op, self.k, self.taps, self.target = op, k, taps, target
         self.in_blocks, self.in_lanes = in_blocks, in_lanes
         self.cols, self.out_blocks, self.group_panels = cols, out_blocks, group_panels
         self.x, self.w = k.inputs[:2]
@@ -67,7 +67,7 @@ class _Geometry:
         origin = b.let(origin)
         inner = math.prod(self.taps) * self.in_lanes * self.cols * op.lanes
         weights = b.let(panel.base * (self.in_blocks * inner))
-        tile = Tile(b, height, self.cols, op.lanes)
+        tile = Tile(b, height, self.cols, op.lanes, self.target)
         pitch = op.strides[-1] * strides[1 + spatial]
 
         def block(cb: Expr, used: int) -> None:

@@ -31,7 +31,7 @@ def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
     panels, inner, width = w.region.shape
     cols = width // target.lanes
     tiles = split_rows(rows, cols, target)
-    product = _Product(k, x, w.buffer, inner, columns, cols, target.lanes)
+    product = _Product(k, x, w.buffer, inner, columns, cols, target)
     with k.loops.parallel([*batch, panels, tiles_in_parallel(tiles)]) as (*lead, panel, t):
         at_w = k.b.let(panel.base * (inner * width))
         dispatch(
@@ -58,7 +58,7 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
     panels = ceil_div(columns, width)
     scratch = k.b.array("f32", SCRATCH // 4 if is_open(inner) else max(inner, 1) * width)
     tiles = split_rows(rows, cols, target)
-    product = _Product(k, x, scratch, inner, columns, cols, lanes)
+    product = _Product(k, x, scratch, inner, columns, cols, target)
     with k.loops.parallel([*batch, panels]) as (*lead, panel):
         first = k.b.let(panel.base * width)
         _pack(k, y, scratch, lead, first, inner, columns, width, lanes)
@@ -115,17 +115,17 @@ class _Product:
     """What the tiles of one product share."""
 
     def __init__(
-        self, k: Frame, x: Window, w: Buffer, inner: int, columns: int, cols: int, lanes: int
+        self, k: Frame, x: Window, w: Buffer, inner: int, columns: int, cols: int, target: Target
     ) -> None:
-        self.k, self.x, self.w = k, x, w
-        self.inner, self.columns, self.cols, self.lanes = inner, columns, cols, lanes
+        self.k, self.x, self.w, self.target = k, x, w, target
+        self.inner, self.columns, self.cols, self.lanes = inner, columns, cols, target.lanes
 
     def tile(self, height: int, lead: list[Coord], start: Expr, column: Expr, at_w: Expr) -> None:
         """Compute `height` rows from `start` on, for the panel of columns from `column` on."""
         b = self.k.b
         down, across = self.x.region.strides[-2:]
         origin = b.let(self.x.address([*lead, coord(start), coord(0)]).base)
-        tile = Tile(b, height, self.cols, self.lanes)
+        tile = Tile(b, height, self.cols, self.lanes, self.target)
         width = self.cols * self.lanes
 
         def step(i: Expr) -> None:

@@ -106,11 +106,16 @@ def dispatch(b: Builder, tiles: Tiles, t: Coord, tile: Callable[[int, Expr], Non
         run(low, tiles.larger)
 
 
+def multiply_add(x: Expr, y: Expr, z: Expr, target: Target) -> Expr:
+    """Return x * y + z, rounded once where the machine does so at once."""
+    return Fma(x, y, z) if target.fuses else Binary("add", Binary("mul", x, y), z)
+
+
 class Tile:
     """Accumulators of one tile, and the step that feeds them."""
 
-    def __init__(self, b: Builder, rows: int, cols: int, lanes: int) -> None:
-        self.b = b
+    def __init__(self, b: Builder, rows: int, cols: int, lanes: int, target: Target) -> None:
+        self.b, self.target = b, target
         self.rows, self.cols, self.lanes = rows, cols, lanes
         zero = Const(0.0, "f32", lanes)
         self.acc: list[list[Register]] = [[b.var(zero) for _ in range(cols)] for _ in range(rows)]
@@ -124,4 +129,4 @@ class Tile:
                 x = self.b.let(x)
             for j in range(self.cols):
                 acc = self.acc[r][j]
-                self.b.set(acc, Fma(x, weights[j], acc))
+                self.b.set(acc, multiply_add(x, weights[j], acc, self.target))

@@ -12,6 +12,7 @@ from alpenglow.backends.cpu.templates.tile import (
     UNROLL,
     Tile,
     dispatch,
+    multiply_add,
     split_rows,
     tiles_in_parallel,
 )
@@ -20,7 +21,7 @@ from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import is_open, known
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
-from alpenglow.kernel.expr import Binary, Const, Expr, Fma, Load
+from alpenglow.kernel.expr import Binary, Const, Expr, Load
 from alpenglow.ops.winograd import (
     BLOCK,
     INPUT,
@@ -49,12 +50,12 @@ def winograd_input(k: Frame, op: WinogradInput, target: Target) -> None:
         def patch(i: int, j: int, at: Expr = at, down: int = down, across: int = across) -> Expr:
             return b.let(Load(x.buffer, at + (i * down + j * across), lanes))
 
-        half = [transformed(b, _input_row, [patch(i, j) for i in range(PATCH)])
+        half = [transformed(b, _input_row, [patch(i, j) for i in range(PATCH)], target)
                     for j in range(PATCH)]  # fmt: skip
         tile = row * columns + column
         k.loops.current = lanes
         for a in range(PATCH):
-            done = transformed(b, _input_row, [half[j][a] for j in range(PATCH)])
+            done = transformed(b, _input_row, [half[j][a] for j in range(PATCH)], target)
             for c in range(PATCH):
                 k.sink.store([coord(a * PATCH + c), image, block, tile, ramp], done[c])
         k.loops.current = 1
@@ -76,10 +77,10 @@ def winograd_output(k: Frame, op: WinogradOutput, target: Target) -> None:
         def point(i: int, at: Expr = at, step: int = step) -> Expr:
             return b.let(Load(m.buffer, at + i * step, lanes))
 
-        half = [transformed(b, _output_row, [point(a * PATCH + c) for a in range(PATCH)])
+        half = [transformed(b, _output_row, [point(a * PATCH + c) for a in range(PATCH)], target)
                 for c in range(PATCH)]  # fmt: skip
         for i in range(BLOCK):
-            done = transformed(b, _output_row, [half[c][i] for c in range(PATCH)])
+            done = transformed(b, _output_row, [half[c][i] for c in range(PATCH)], target)
             _store_row(k, done, [image, block, row * BLOCK + i, column * BLOCK], i, lanes)
 
 
@@ -124,7 +125,7 @@ def winograd_product(k: Frame, op: WinogradProduct, target: Target) -> None:
     def tile(height: int, point: Coord, panel: Coord, image: Coord, start: Expr) -> None:
         at_v = b.let(v.address([point, image, coord(0), coord(start), coord(0)]).base)
         at_u = b.let(u.address([point, panel, coord(0), coord(0), coord(0)]).base)
-        t = Tile(b, height, cols, lanes)
+        t = Tile(b, height, cols, lanes, target)
 
         def block(c: Expr, used: int) -> None:
             base_v = b.let(at_v + c * v.region.strides[2])
@@ -168,12 +169,14 @@ def winograd_product(k: Frame, op: WinogradProduct, target: Target) -> None:
         dispatch(b, tiles, number, lambda height, start: tile(height, point, panel, image, start))
 
 
-def transformed(b: Builder, rows: Sequence[Sequence[float]], xs: Sequence[Expr]) -> list[Expr]:
+def transformed(
+    b: Builder, rows: Sequence[Sequence[float]], xs: Sequence[Expr], target: Target
+) -> list[Expr]:
     """Return the products of a small constant matrix and a vector of vectors."""
-    return [_combination(b, row, xs) for row in rows]
+    return [_combination(b, row, xs, target) for row in rows]
 
 
-def _combination(b: Builder, row: Sequence[float], xs: Sequence[Expr]) -> Expr:
+def _combination(b: Builder, row: Sequence[float], xs: Sequence[Expr], target: Target) -> Expr:
     total: Expr | None = None
     for c, x in sorted(zip(row, xs, strict=True), key=lambda t: abs(t[0]) != 1):
         if c == 0:
@@ -185,7 +188,7 @@ def _combination(b: Builder, row: Sequence[float], xs: Sequence[Expr]) -> Expr:
         elif c == -1:
             total = Binary("sub", total, x)
         else:
-            total = Fma(x, Const(float(c), "f32", x.lanes), total)
+            total = multiply_add(x, Const(float(c), "f32", x.lanes), total, target)
     assert total is not None
     return b.let(total)
 

@@ -1,0 +1,137 @@
+"""Gradients of one value with respect to others, as nodes of the same graph.
+
+The nodes between are gone through backwards.  Each turns the gradients of its results into those
+of its operands: by the `gradient` of its operator; by its formula, if it is elementwise; by what
+it is lowered to, if it is composite.  Only floats have gradients, so what is computed by way of
+integers or booleans (positions, comparisons) counts as constant.
+
+The new nodes are ordinary ones, so gradients of gradients need nothing more.  They compute anew
+what they need of the forward nodes; `cse` finds what is there twice.
+
+What was not chosen gets a gradient of 0, which is lost where a derivative is infinite: as in other
+systems, the gradient of where(x > 0, sqrt(x), 0) at 0 is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from alpenglow.autodiff.beside import RULES
+from alpenglow.autodiff.formula import pull_back
+from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Composite, Elementwise
+from alpenglow.ir.types import FLOATS
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.reduction import filled
+
+Grads = list[Value | None]
+
+
+def gradients(
+    g: Graph, y: Value, xs: Sequence[Value], fixed: Sequence[Value] = (), dy: Value | None = None
+) -> list[Value]:
+    """Append what computes the gradient of y with respect to each of xs, and return it.
+
+    It is that of the sum of the elements of y, or of their sum weighted by `dy`.  The xs and what
+    is `fixed` are taken as independent of each other: what they are computed from is not looked
+    at.  Raises UnsupportedError if an operator on the way has no gradient.
+    """
+    for v in (y, *xs):
+        if v.type.dtype not in FLOATS:
+            raise TypeRuleError(f"gradient: {v} has none, expected floats")
+    before = len(g.nodes)
+    seed = filled(g, 1, y) if dy is None else dy
+    found = _sweep(g, leading_to(g, [y], [*xs, *fixed]), [(y, seed)], xs, fixed)
+    made = [
+        filled(g, 0, x) if dx is None else dx for x, dx in zip(xs, found, strict=True)
+    ]  # fmt: skip
+    _discard(g, before, made)
+    return made
+
+
+def leading_to(g: Graph, ys: Sequence[Value], leaves: Sequence[Value]) -> list[Node]:
+    """Return the nodes that ys are computed by, in order, none of which makes only leaves."""
+    stop, found = set(leaves), set[Node]()
+    waiting = [v for v in ys if v not in stop]
+    while waiting:
+        node = waiting.pop().producer
+        if node is not None and node not in found:
+            found.add(node)
+            waiting += [v for v in node.inputs if v is not None and v not in stop]
+    return [n for n in g.nodes if n in found]
+
+
+def substituted(g: Graph, ys: Sequence[Value], new: Mapping[Value, Value]) -> list[Value]:
+    """Append what computes ys with other values in place of some, and return it.
+
+    What comes before these is not looked at, also where a value stays as it is.
+    """
+    env = dict(new)
+    for node in leading_to(g, ys, list(new)):
+        inputs = [None if v is None else env.get(v, v) for v in node.inputs]
+        if all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
+            continue
+        copied = g.add(node.op, inputs, node.regions)
+        for old, made in zip(node.results, copied.results, strict=True):
+            env.setdefault(old, made)
+    return [env.get(y, y) for y in ys]
+
+
+def _sweep(
+    g: Graph,
+    nodes: Sequence[Node],
+    seeds: Sequence[tuple[Value, Value | None]],
+    xs: Sequence[Value | None],
+    fixed: Sequence[Value] = (),
+) -> Grads:
+    """Return the gradients of xs, None for 0, given those of values that `nodes` make of them."""
+    leaves = {*xs, *fixed}
+    moving = {x for x in xs if x is not None and x.type.dtype in FLOATS}
+    for node in nodes:
+        if any(v in moving for v in node.inputs):
+            moving |= {v for v in node.results if v.type.dtype in FLOATS and v not in leaves}
+    grads: dict[Value, Value] = {}
+    for y, dy in seeds:
+        if dy is not None and y in moving:
+            grads[y] = g(Add(), grads[y], dy) if y in grads else dy
+    for node in reversed(nodes):
+        wanted = [v in moving for v in node.inputs]
+        dys = [None if v in leaves else grads.get(v) for v in node.results]
+        if not any(wanted) or all(dy is None for dy in dys):
+            continue
+        for v, dv in zip(node.inputs, _pull(g, node, dys, wanted), strict=False):
+            if v is not None and dv is not None and v in moving:
+                assert dv.type == v.type, f"the gradient of {v} by {node.op} is {dv}"
+                grads[v] = g(Add(), grads[v], dv) if v in grads else dv
+    return [None if x is None else grads.get(x) for x in xs]
+
+
+def _pull(g: Graph, node: Node, dys: Grads, wanted: Sequence[bool]) -> Sequence[Value | None]:
+    """Return the gradients of the operands of a node, for those of its results."""
+    op, xs = node.op, node.inputs
+    rule = op.gradient or (partial(RULES[type(op)], op) if type(op) in RULES else None)
+    if rule is not None:
+        made = rule(g, dys[0] if len(dys) == 1 else tuple(dys), *xs)
+        return [made] if isinstance(made, Value) else list(made)
+    match op:
+        case Elementwise():
+            (dy,) = dys
+            assert dy is not None, "the only result has a gradient"
+            return pull_back(g, op, dy, [v for v in xs if v is not None], wanted)
+        case Composite():
+            before = len(g.nodes)
+            body = op.lower(g, *xs)
+            results = [body] if isinstance(body, Value) else list(body)
+            seeds = list(zip(results, dys, strict=True))
+            return _sweep(g, list(g.nodes)[before:], seeds, xs)
+    raise UnsupportedError(f"gradient: operator {op.name} has none", node=node.results[0].name)
+
+
+def _discard(g: Graph, before: int, kept: Sequence[Value]) -> None:
+    """Remove the nodes after the first `before` that nothing reads."""
+    read = {*kept, *g.outputs.values()}
+    for node in reversed(list(g.nodes)[before:]):
+        if not node.users and not read.intersection(node.results):
+            g.remove(node)

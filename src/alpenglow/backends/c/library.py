@@ -1,0 +1,101 @@
+"""What a file of C defines before its kernels: types, and the functions that they call."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from string import Template
+
+from alpenglow.backends.c.functions import BOTH, FLOATING, PLAIN
+from alpenglow.backends.c.spelling import TYPES, vector
+from alpenglow.ir.types import DTYPES
+
+_HEADERS = "#include <stddef.h>\n#include <stdint.h>\n"
+_FUSED = """\
+/* Where the machine multiplies and adds in one step, rounding once. */
+#if defined(__GNUC__) && (defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA))
+#define HAS_FMA_F32
+#endif
+#if defined(__GNUC__) && defined(__riscv_flen)
+#define HAS_FMA_F32
+#endif
+#if defined(HAS_FMA_F32) && (!defined(__ARM_FP) || __ARM_FP & 8)
+#define HAS_FMA_F64
+#endif
+"""
+_INLINE = {
+    True: "#define INLINE static inline\n",
+    False: """\
+#define INLINE static inline __attribute__((always_inline))
+#if !defined(__clang__)
+/* Vectors are passed to functions that are inlined, so no convention of calling matters. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+#define HAS_ROOT
+""",
+}
+_STRUCTS = {
+    "c64": "typedef struct { uint32_t half[2]; } c64;\n",
+    "c128": "typedef struct { uint64_t half[2]; } c128;\n",
+}
+
+
+class Library:
+    """Collects definitions in the order in which they must stand, each once."""
+
+    def __init__(self, portable: bool) -> None:
+        self.portable = portable
+        self.types: dict[str, str] = {}
+        self.functions: dict[str, str] = {}
+
+    def text(self) -> str:
+        """Return everything that stands before the first kernel."""
+        functions = "\n".join(self.functions.values())
+        fused = _FUSED if "HAS_FMA" in functions else ""
+        parts = [_HEADERS, _INLINE[self.portable] if functions else "", fused]
+        return "\n".join([p for p in [*parts, "".join(self.types.values()), functions] if p])
+
+    def type(self, dtype: str, lanes: int = 1) -> str:
+        """Return the type of a value."""
+        if lanes > 1:
+            name = vector(dtype, lanes)
+            element = "int32_t" if dtype == "bool" else TYPES[dtype]
+            size = lanes * (4 if dtype == "bool" else DTYPES[dtype].itemsize)
+            attribute = f"__attribute__((vector_size({size})))"
+            self.types.setdefault(name, f"typedef {element} {name} {attribute};\n")
+            return name
+        if dtype in _STRUCTS:
+            self.types.setdefault(dtype, _STRUCTS[dtype])
+        return TYPES[dtype]
+
+    def call(self, name: str, *operands: str) -> str:
+        """Return a call of one of the functions that C text is given for."""
+        self.need(name)
+        return f"{name}({', '.join(operands)})"
+
+    def need(self, name: str) -> None:
+        """Define a function, and before it those that it calls."""
+        if name in self.functions:
+            return
+        text = _texts()[name]
+        for other in re.findall(r"\w+", text):
+            if other != name and other in _texts():
+                self.need(other)
+            if other in _STRUCTS:
+                self.type(other)
+        self.functions[name] = text
+
+    def define(self, name: str, text: str) -> None:
+        """Add a function of which the caller has the text, and all that it calls."""
+        self.functions.setdefault(name, text)
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """Return the functions by name."""
+    whole = [Template(FLOATING).substitute(names) for names in BOTH.values()]
+    found = {}
+    for text in re.split(r"\n(?=(?:/\*.*\*/\n)?(?:INLINE|static) )", "\n".join([*whole, PLAIN])):
+        if named := re.search(r"^(?:INLINE|static) [\w ]+?\b(\w+)\(", text, re.MULTILINE):
+            found[named[1]] = text.strip("\n") + "\n"
+    return found

@@ -1,0 +1,142 @@
+"""The entry points of a bundle as LLVM IR: calls of kernels at computed addresses.
+
+The static API is `int NAME(constants, mutable, scratch)`; the dynamic one takes `parallel` as well,
+null or a structure of two pointers: a function that runs a task on all of [0, extent), in parts, on
+as many threads as it likes, and what is handed to it first.  Both return 1 if a region does not
+begin at a multiple of the alignment, else 0, and keep nothing anywhere but in the three regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from alpenglow.bundle.config import config
+from alpenglow.bundle.plan import MEMORIES, Call, Layout, Routine
+
+Api = Literal["static", "dynamic"]
+APIS: tuple[Api, ...] = ("static", "dynamic")
+
+MISALIGNED = 1
+"""What an entry point returns if it cannot run."""
+
+BODY = ".body"
+"""What the renderer appends to the name of a kernel for the function that does the work."""
+
+
+def entries(layout: Layout, api: Api, stack_nbytes: int = 0) -> str:
+    """Return a module that defines the entry points, and with the dynamic API what they share."""
+    lines = [f"declare hidden void {_body(k)}({_types(k, layout)})" for k in layout.kernels]
+    for routine in layout.routines:
+        if api == "static":
+            lines += _static(layout, routine)
+        else:
+            lines += _dynamic(layout, routine, stack_nbytes)
+    return "\n".join([*lines, *(_EACH if api == "dynamic" else ())]) + "\n"
+
+
+def constants(layout: Layout, name: str) -> str:
+    """Return the definition of `NAME_constants`, the region of constants within the object."""
+    return data(f"{name}_constants", layout.weights(), layout.alignment)
+
+
+def data(name: str, content: bytes, alignment: int) -> str:
+    """Return the definition of constant bytes that can be linked to."""
+    text = "".join(map(_ESCAPED.__getitem__, content))
+    return f'@"{name}" = constant [{len(content)} x i8] c"{text}", align {alignment}\n'
+
+
+_ESCAPED = [f"\\{value:02X}" for value in range(256)]
+
+
+def _static(layout: Layout, routine: Routine) -> Iterator[str]:
+    yield f'define i32 @"{routine.entry}"(ptr %constants, ptr %mutable, ptr %scratch) nounwind {{'
+    yield from _checked(layout.alignment)
+    for number, call in enumerate(routine.calls):
+        yield from _call(call, f"c{number}", "0", str(call.extent))
+    yield from ("  ret i32 0", "}")
+
+
+def _dynamic(layout: Layout, routine: Routine, stack_nbytes: int) -> Iterator[str]:
+    entry = routine.entry
+    parameters = "ptr %constants, ptr %mutable, ptr %scratch, ptr %parallel"
+    yield data(f"{entry}_config", config(layout, routine, stack_nbytes), 8)
+    yield f'define i32 @"{entry}"({parameters}) nounwind {{'
+    yield from _checked(layout.alignment, "  %regions = alloca [3 x ptr], align 8")
+    for slot, memory in enumerate(MEMORIES):
+        yield f"  %at{slot} = getelementptr [3 x ptr], ptr %regions, i64 0, i64 {slot}"
+        yield f"  store ptr %{memory}, ptr %at{slot}"
+    for number, call in enumerate(routine.calls):
+        task = f'@"{entry}.{number}"'
+        if call.extent > 1:
+            yield (
+                f"  call void @each(ptr %parallel, ptr {task}, ptr %regions, i64 {call.extent})"
+            )
+        else:
+            yield f"  call void {task}(ptr %regions, i64 0, i64 {call.extent})"
+    yield from ("  ret i32 0", "}")
+    for number, call in enumerate(routine.calls):
+        yield from _task(f'@"{entry}.{number}"', call)
+
+
+def _task(name: str, call: Call) -> Iterator[str]:
+    """Define what runs a part of one call."""
+    yield f"define internal void {name}(ptr %regions, i64 %begin, i64 %end) nounwind noinline {{"
+    used = {a.memory for a in call.args}
+    for slot, memory in enumerate(MEMORIES):
+        if memory in used:
+            yield f"  %at{slot} = getelementptr [3 x ptr], ptr %regions, i64 0, i64 {slot}"
+            yield f"  %{memory} = load ptr, ptr %at{slot}"
+    yield from _call(call, "c", "%begin", "%end")
+    yield from ("  ret void", "}")
+
+
+def _call(call: Call, prefix: str, begin: str, end: str) -> Iterator[str]:
+    given = []
+    for k, place in enumerate(call.args):
+        yield f"  %{prefix}.{k} = getelementptr i8, ptr %{place.memory}, i64 {place.offset}"
+        given.append(f"ptr %{prefix}.{k}")
+    arguments = ", ".join([*given, f"i64 {begin}", f"i64 {end}"])
+    yield f"  call void {_body(call.kernel)}({arguments})"
+
+
+def _checked(alignment: int, *first: str) -> Iterator[str]:
+    """Begin a function that returns at once if a region is not aligned."""
+    yield from ("entry:", *first)
+    for memory in MEMORIES:
+        yield f"  %n.{memory} = ptrtoint ptr %{memory} to i64"
+    yield "  %some = or i64 %n.constants, %n.mutable"
+    yield "  %all = or i64 %some, %n.scratch"
+    yield f"  %low = and i64 %all, {alignment - 1}"
+    yield "  %aligned = icmp eq i64 %low, 0"
+    yield "  br i1 %aligned, label %run, label %refuse"
+    yield from ("refuse:", f"  ret i32 {MISALIGNED}", "run:")
+
+
+def _body(kernel: str) -> str:
+    return f'@"{kernel}{BODY}"'
+
+
+def _types(kernel: str, layout: Layout) -> str:
+    found = layout.kernels[kernel].kernel
+    assert not found.extents, f"{kernel} has open extents"
+    return ", ".join(["ptr"] * len(found.buffers) + ["i64", "i64"])
+
+
+_EACH = (
+    "define internal void @each(ptr %parallel, ptr %task, ptr %regions, i64 %extent)"
+    " nounwind noinline {",
+    "  %alone = icmp eq ptr %parallel, null",
+    "  br i1 %alone, label %whole, label %team",
+    "whole:",
+    "  call void %task(ptr %regions, i64 0, i64 %extent)",
+    "  ret void",
+    "team:",
+    "  %run = load ptr, ptr %parallel",
+    "  %pool.at = getelementptr [2 x ptr], ptr %parallel, i64 0, i64 1",
+    "  %pool = load ptr, ptr %pool.at",
+    "  call void %run(ptr %pool, ptr %task, ptr %regions, i64 %extent)",
+    "  ret void",
+    "}",
+)
+"""Runs a task on the caller's threads, or, if there are none, on this one."""

@@ -1,0 +1,226 @@
+"""The layout of a bundle: which kernel runs when, and at which byte of which memory.
+
+There are three regions.  `constants` holds the weights, the same for all entry points; `mutable`
+holds the inputs and outputs of one entry point, and `scratch` what lives while it runs.  An address
+is a region and a byte in it, so all that a bundle needs to know at run time is where the three
+begin.  Everything here is a function of the programs and the target: no device, no clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from alpenglow.backends.cpu.emit import choose, parts
+from alpenglow.backends.cpu.select import compiles
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.memory import ALIGNMENT
+from alpenglow.ir.target import Target
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.kernel.expr import Kernel
+from alpenglow.program import Buffer, Program, Region
+
+Memory = Literal["constants", "mutable", "scratch"]
+MEMORIES: tuple[Memory, ...] = ("constants", "mutable", "scratch")
+"""The regions, in the order in which an entry point takes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A byte of a region."""
+
+    memory: Memory
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A kernel, the places of its buffers, and the extent of its parallel loop."""
+
+    kernel: str
+    args: tuple[Place, ...]
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """An input or output: its name in the model and in C, and where in `mutable` it lies."""
+
+    name: str
+    ident: str
+    type: TensorType
+    output: bool
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Routine:
+    """What one entry point does: calls in order, and the memory that they need."""
+
+    entry: str
+    symbols: tuple[Symbol, ...]
+    calls: tuple[Call, ...]
+    mutable_nbytes: int
+    scratch_nbytes: int
+
+    @property
+    def inputs(self) -> tuple[Symbol, ...]:
+        return tuple(s for s in self.symbols if not s.output)
+
+    @property
+    def outputs(self) -> tuple[Symbol, ...]:
+        return tuple(s for s in self.symbols if s.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A kernel, and the operands of it that lie in a buffer that it writes."""
+
+    kernel: Kernel
+    aliased: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """Contents of the region of constants, from `offset` on."""
+
+    offset: int
+    array: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """A bundle before it is written in any format.
+
+    `kernels` are told apart by content and named by it; `strict` says how they are rendered.
+    """
+
+    target: Target
+    strict: bool
+    routines: tuple[Routine, ...]
+    kernels: Mapping[str, Code]
+    constants: tuple[Constant, ...]
+    constants_nbytes: int
+    alignment: int = ALIGNMENT
+
+    def weights(self) -> bytes:
+        """Return the region of constants."""
+        region = bytearray(self.constants_nbytes)
+        for c in self.constants:
+            region[c.offset : c.offset + c.array.nbytes] = c.array.tobytes()
+        return bytes(region)
+
+
+def layout(programs: Mapping[str, Program], target: Target, *, strict: bool = False) -> Layout:
+    """Lay out planned programs, one for each entry point, over shared constants.
+
+    Raises UnsupportedError if an instruction of any has no compiled kernel, naming them all.
+    """
+    refuse_interpreted(programs.values())
+    maker = _Maker(target, strict)
+    routines = tuple(maker.routine(entry, program) for entry, program in programs.items())
+    return Layout(
+        target, strict, routines, maker.kernels, tuple(maker.constants), maker.constants_nbytes
+    )
+
+
+def refuse_interpreted(programs: Iterable[Program]) -> None:
+    """Raise UnsupportedError if any instruction would need the interpreter."""
+    missing: Counter[str] = Counter()
+    for program in programs:
+        for instr in program.instrs():
+            missing.update({op.name for op in parts(instr) if not compiles(op)})
+    if missing:
+        named = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))
+        raise UnsupportedError(
+            f"a bundle has no interpreter, which these operators would need: {named}",
+            hint="cut the model before them, for example with onnx.utils.extract_model, and do "
+            "their work in the program that calls the bundle; `alpenglow check` lists all "
+            "operators",
+        )
+
+
+class _Maker:
+    """Collects what the routines of a layout share."""
+
+    def __init__(self, target: Target, strict: bool) -> None:
+        self.target, self.strict = target, strict
+        self.kernels: dict[str, Code] = {}
+        self.constants: list[Constant] = []
+        self.constants_nbytes = 0
+        self._offsets: dict[str, int] = {}
+
+    def routine(self, entry: str, program: Program) -> Routine:
+        symbols = _symbols(program)
+        callers = dict(zip((*program.inputs, *program.outputs), symbols, strict=True))
+        calls = []
+        for instr in program.instrs():
+            found = choose(instr, self.target, self.strict)
+            assert found is not None, f"{instr.op.name} has no kernel"
+            assert isinstance(found.extent, int), f"the extent of {instr.op.name} is open"
+            self.kernels.setdefault(found.kernel.name, Code(found.kernel, found.aliased))
+            args = tuple(
+                self._place(r, program.buffers[r.buffer], callers)
+                for r in (*instr.outs, *instr.reads())
+            )
+            if found.extent > 0:
+                calls.append(Call(found.kernel.name, args, found.extent))
+        end = max((s.offset + s.type.nbytes for s in symbols), default=0)
+        return Routine(entry, symbols, tuple(calls), _aligned(end), _aligned(program.arena))
+
+    def _place(self, r: Region, b: Buffer, callers: Mapping[str, Symbol]) -> Place:
+        offset = r.offset * r.type.numpy.itemsize
+        if b.space == "const":
+            return Place("constants", self._constant(b) + offset)
+        if b.space == "arena":
+            assert b.offset is not None, f"{b.name} has no place in the arena"
+            return Place("scratch", b.offset + offset)
+        return Place("mutable", callers[b.name].offset + offset)
+
+    def _constant(self, b: Buffer) -> int:
+        """Return where the contents of a constant begin; equal contents are kept once."""
+        assert b.array is not None, f"{b.name} is a constant without contents"
+        digest = hashlib.sha256(b.array.tobytes()).hexdigest()
+        if digest not in self._offsets:
+            self._offsets[digest] = self.constants_nbytes
+            self.constants.append(Constant(self.constants_nbytes, b.array))
+            self.constants_nbytes += _aligned(b.array.nbytes)
+        return self._offsets[digest]
+
+
+def _symbols(program: Program) -> tuple[Symbol, ...]:
+    """Place inputs, then outputs, one behind the other."""
+    found: list[Symbol] = []
+    offset = 0
+    idents = identifiers(program.names.get(n, n) for n in (*program.inputs, *program.outputs))
+    for k, name in enumerate((*program.inputs, *program.outputs)):
+        t = program.buffers[name].type
+        assert t is not None, f"{name} is an input or output without a type"
+        output = k >= len(program.inputs)
+        called = program.names.get(name, name) if output else name
+        found.append(Symbol(called, idents[k], t, output, offset))
+        offset += _aligned(t.nbytes)
+    return tuple(found)
+
+
+def identifiers(names: Iterable[str]) -> list[str]:
+    """Return an identifier of C for each name, no two alike even where case does not count."""
+    found: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        ident = plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "unnamed"
+        number = 1
+        while ident.lower() in taken:
+            number += 1
+            ident = f"{plain}_{number}"
+        taken.add(ident.lower())
+        found.append(ident)
+    return found
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

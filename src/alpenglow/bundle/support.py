@@ -1,0 +1,288 @@
+"""What a bundle brings along so that it needs no library: functions that LLVM calls by name.
+
+Where a machine has no instruction for something, LLVM calls a function of the C library or of the
+compiler's runtime.  Those that a bundle may need are made here, as modules of LLVM IR, one for each
+name; they become local to the bundle's object.  With `freestanding` memcpy and memset are, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from alpenglow.bundle import softfloat
+from alpenglow.bundle.integer import Function, Word
+from alpenglow.bundle.softfloat import BF16, F16, F32, F64, Format
+from alpenglow.ir.target import Target
+
+ALLOWED = frozenset({"memcpy", "memset"})
+"""What a bundle that is not freestanding leaves to the C library."""
+
+ATTRIBUTES = 'nounwind noinline "no-builtins"'
+"""Without builtins LLVM does not find in a copying loop the very function that it defines."""
+
+Make = Callable[[Function, list[Word]], Word]
+
+
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """A function: LLVM's types of its result and parameters, and what it computes."""
+
+    result: str
+    parameters: tuple[str, ...]
+    make: Make
+
+
+def support(name: str, target: Target) -> str | None:
+    """Return a module that defines the function `name`, ready to be linked; None if unknown."""
+    if name in _TEXTS:
+        return _TEXTS[name]
+    helper = _helpers(target).get(name)
+    return None if helper is None else _defined(name, helper)
+
+
+def _defined(name: str, helper: Helper) -> str:
+    f = Function()
+    words = [
+        Word(f, f.emit(f"bitcast {t} %p{i} to i{_bits(t)}") if t[0] != "i" else f"%p{i}", _bits(t))
+        for i, t in enumerate(helper.parameters)
+    ]
+    found = helper.make(f, words)
+    result = found.name
+    if helper.result[0] != "i":
+        result = f.emit(f"bitcast i{found.bits} {found.name} to {helper.result}")
+    parameters = ", ".join(f"{t} %p{i}" for i, t in enumerate(helper.parameters))
+    head = f'define hidden {helper.result} @"{name}"({parameters}) {ATTRIBUTES} {{'
+    return "\n".join([head, "entry:", *f.lines, f"  ret {helper.result} {result}", "}"]) + "\n"
+
+
+_TYPES = {"float": 32, "double": 64, "half": 16, "bfloat": 16}
+_FLOATS = {"f": (F32, "float"), "": (F64, "double")}
+"""By the letter that C's functions end with."""
+
+
+def _bits(type_: str) -> int:
+    return _TYPES.get(type_) or int(type_[1:])
+
+
+def _helpers(target: Target) -> dict[str, Helper]:
+    if target.architecture == "arm":
+        return _C | _eabi()
+    return _C | _compiler()
+
+
+# ── the C library ──
+
+
+def _unary(operation: Callable[..., Word], *more: bool) -> Callable[[Format], Make]:
+    return lambda format_: lambda f, w: operation(format_, w[0], *more)
+
+
+def _c() -> dict[str, Helper]:
+    """Return functions of the C library; they take floats as the machine passes them."""
+    found: dict[str, Helper] = {}
+    ones = {
+        "sqrt": _unary(softfloat.square_root),
+        "trunc": _unary(softfloat.truncate),
+        "floor": _unary(softfloat.round_away, True),
+        "ceil": _unary(softfloat.round_away, False),
+        "roundeven": _unary(softfloat.round_even),
+        "rint": _unary(softfloat.round_even),
+        "nearbyint": _unary(softfloat.round_even),
+    }
+    for letter, (format_, t) in _FLOATS.items():
+        for name, make in ones.items():
+            found[name + letter] = Helper(t, (t,), make(format_))
+        found[f"fma{letter}"] = Helper(t, (t, t, t), _fused(format_))
+        found[f"fmod{letter}"] = Helper(t, (t, t), _binary(softfloat.remainder, format_))
+        for name, largest in (("fminimum", False), ("fmaximum", True)):
+            found[name + letter] = Helper(t, (t, t), _extreme(format_, largest))
+    return found
+
+
+def _binary(operation: Callable[[Format, Word, Word], Word], format_: Format) -> Make:
+    return lambda f, w: operation(format_, w[0], w[1])
+
+
+def _fused(format_: Format) -> Make:
+    return lambda f, w: softfloat.fma(format_, w[0], w[1], w[2])
+
+
+def _extreme(format_: Format, largest: bool) -> Make:
+    return lambda f, w: softfloat.extreme(format_, w[0], w[1], largest)
+
+
+_C = _c()
+
+# ── the compiler's runtime ──
+
+
+def _between(a: Format, b: Format) -> Make:
+    return lambda f, w: softfloat.to_format(a, b, w[0].wide(a.bits))
+
+
+def _float(format_: Format, signed: bool) -> Make:
+    return lambda f, w: softfloat.from_integer(format_, w[0], signed)
+
+
+def _integer(format_: Format, bits: int, signed: bool) -> Make:
+    return lambda f, w: softfloat.to_integer(format_, w[0], bits, signed)
+
+
+def _compiler() -> dict[str, Helper]:
+    """Return what LLVM calls for short floats on machines that know f32 and f64."""
+    return {
+        "__extendhfsf2": Helper("float", ("half",), _between(F16, F32)),
+        "__truncsfhf2": Helper("half", ("float",), _between(F32, F16)),
+        "__truncdfhf2": Helper("half", ("double",), _between(F64, F16)),
+        "__truncsfbf2": Helper("bfloat", ("float",), _between(F32, BF16)),
+        "__truncdfbf2": Helper("bfloat", ("double",), _between(F64, BF16)),
+    }
+
+
+def _eabi() -> dict[str, Helper]:
+    """Return the runtime of Arm's EABI; it takes floats as integers of their size."""
+    found: dict[str, Helper] = {}
+    for letter, other, format_ in (("f", "d", F32), ("d", "f", F64)):
+        t = f"i{format_.bits}"
+        found[f"__aeabi_{letter}add"] = Helper(t, (t, t), _binary(softfloat.add, format_))
+        found[f"__aeabi_{letter}sub"] = Helper(t, (t, t), _binary(_minus, format_))
+        found[f"__aeabi_{letter}mul"] = Helper(t, (t, t), _binary(softfloat.multiply, format_))
+        found[f"__aeabi_{letter}div"] = Helper(t, (t, t), _binary(softfloat.divide, format_))
+        for op in ("eq", "lt", "le", "ge", "gt", "un"):
+            found[f"__aeabi_{letter}cmp{op}"] = Helper("i32", (t, t), _compared(format_, op))
+        for name, bits, signed in (("i", 32, True), ("ui", 32, False), ("l", 64, True),
+                                   ("ul", 64, False)):  # fmt: skip
+            whole = f"i{bits}"
+            found[f"__aeabi_{name}2{letter}"] = Helper(t, (whole,), _float(format_, signed))
+            z = {"i": "iz", "ui": "uiz", "l": "lz", "ul": "ulz"}[name]
+            found[f"__aeabi_{letter}2{z}"] = Helper(whole, (t,), _integer(format_, bits, signed))
+        wanted = F64 if format_ is F32 else F32
+        found[f"__aeabi_{letter}2{other}"] = Helper(
+            f"i{wanted.bits}", (t,), _between(format_, wanted)
+        )
+    for name in ("__aeabi_h2f", "__gnu_h2f_ieee"):
+        found[name] = Helper("i32", ("i32",), _between(F16, F32))
+    for name in ("__aeabi_f2h", "__gnu_f2h_ieee"):
+        found[name] = Helper("i32", ("i32",), _wide(_between(F32, F16)))
+    found["__aeabi_d2h"] = Helper("i32", ("i64",), _wide(_between(F64, F16)))
+    found["__truncsfbf2"] = Helper("i32", ("i32",), _wide(_between(F32, BF16)))
+    found["__truncdfbf2"] = Helper("i32", ("i64",), _wide(_between(F64, BF16)))
+    return found
+
+
+def _minus(format_: Format, x: Word, y: Word) -> Word:
+    return softfloat.add(format_, x, softfloat.negated(format_, y))
+
+
+def _compared(format_: Format, op: str) -> Make:
+    return lambda f, w: softfloat.compare(format_, op, w[0], w[1]).wide(32)
+
+
+def _wide(make: Make) -> Make:
+    return lambda f, w: make(f, w).wide(32)
+
+
+# ── memory and long division, as text ──
+
+# Unaligned accesses of whole words would fault on some machines, so bytes it is; what is large is
+# copied by kernels.
+_MEMCPY = f"""
+define hidden ptr @memcpy(ptr noalias %to, ptr noalias readonly %from, SIZE %count) {ATTRIBUTES} {{
+entry:
+  %a = ptrtoint ptr %to to SIZE
+  %b = ptrtoint ptr %from to SIZE
+  %ab = or SIZE %a, %b
+  %low = and SIZE %ab, 7
+  %even = icmp eq SIZE %low, 0
+  %words = lshr SIZE %count, 3
+  %whole = select i1 %even, SIZE %words, SIZE 0
+  %none = icmp eq SIZE %whole, 0
+  br i1 %none, label %rest, label %long
+long:
+  %i = phi SIZE [0, %entry], [%i.next, %long]
+  %from.i = getelementptr i64, ptr %from, SIZE %i
+  %to.i = getelementptr i64, ptr %to, SIZE %i
+  %word = load i64, ptr %from.i, align 8
+  store i64 %word, ptr %to.i, align 8
+  %i.next = add SIZE %i, 1
+  %i.more = icmp ult SIZE %i.next, %whole
+  br i1 %i.more, label %long, label %rest
+rest:
+  %first = shl SIZE %whole, 3
+  %some = icmp ult SIZE %first, %count
+  br i1 %some, label %short, label %end
+short:
+  %j = phi SIZE [%first, %rest], [%j.next, %short]
+  %from.j = getelementptr i8, ptr %from, SIZE %j
+  %to.j = getelementptr i8, ptr %to, SIZE %j
+  %byte = load i8, ptr %from.j
+  store i8 %byte, ptr %to.j
+  %j.next = add SIZE %j, 1
+  %j.more = icmp ult SIZE %j.next, %count
+  br i1 %j.more, label %short, label %end
+end:
+  ret ptr %to
+}}
+"""
+
+_MEMSET = f"""
+define hidden ptr @memset(ptr %to, i32 %value, SIZE %count) {ATTRIBUTES} {{
+entry:
+  %byte = trunc i32 %value to i8
+  %long.byte = zext i8 %byte to i64
+  %word = mul i64 %long.byte, 72340172838076673
+  %a = ptrtoint ptr %to to SIZE
+  %low = and SIZE %a, 7
+  %even = icmp eq SIZE %low, 0
+  %words = lshr SIZE %count, 3
+  %whole = select i1 %even, SIZE %words, SIZE 0
+  %none = icmp eq SIZE %whole, 0
+  br i1 %none, label %rest, label %long
+long:
+  %i = phi SIZE [0, %entry], [%i.next, %long]
+  %to.i = getelementptr i64, ptr %to, SIZE %i
+  store i64 %word, ptr %to.i, align 8
+  %i.next = add SIZE %i, 1
+  %i.more = icmp ult SIZE %i.next, %whole
+  br i1 %i.more, label %long, label %rest
+rest:
+  %first = shl SIZE %whole, 3
+  %some = icmp ult SIZE %first, %count
+  br i1 %some, label %short, label %end
+short:
+  %j = phi SIZE [%first, %rest], [%j.next, %short]
+  %to.j = getelementptr i8, ptr %to, SIZE %j
+  store i8 %byte, ptr %to.j
+  %j.next = add SIZE %j, 1
+  %j.more = icmp ult SIZE %j.next, %count
+  br i1 %j.more, label %short, label %end
+end:
+  ret ptr %to
+}}
+"""
+
+
+def _divide(bits: int) -> str:
+    """Return a function from two words to quotient and remainder, digit by digit."""
+    f = Function()
+    x, y = Word(f, "%x", bits), Word(f, "%y", bits)
+    # The first digits of the quotient are zeros as long as the divisor is longer.
+    ahead = y.zeros() - x.zeros()
+    ahead = (y > x).where(0, ahead)
+
+    def step(state: list[Word]) -> Sequence[Word]:
+        rest, quotient, divisor = state
+        fits = rest >= divisor
+        rest = fits.where(rest - divisor, rest)
+        return [rest, quotient << 1 | fits.wide(bits), divisor >> 1]
+
+    rest, quotient, _ = f.repeat(ahead.wide(32) + 1, [x, x.like(0), y << ahead], step)
+    kind = f"{{ i{bits}, i{bits} }}"
+    head = f"define hidden {kind} @divide{bits}(i{bits} %x, i{bits} %y) {ATTRIBUTES} {{"
+    one = f.emit(f"insertvalue {kind} poison, i{bits} {quotient.name}, 0")
+    both = f.emit(f"insertvalue {kind} {one}, i{bits} {rest.name}, 1")
+    return "\n".join([head, "entry:", *f.lines, f"  ret {kind} {both}", "}"]) + "\n"
+
+
+_TEXTS: dict[str, str] = {}
