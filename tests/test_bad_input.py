@@ -114,6 +114,21 @@ def test_all_unknown_operators_are_listed_at_once() -> None:
         load(made(nodes, [info("x")], domains=["wock"]))
 
 
+def test_an_absurd_opset_is_refused() -> None:
+    model = small()
+    model.opset_import[0].version = 2**40
+
+    with pytest.raises(ModelError, match=f"opset {2**40}"):
+        load(model)
+
+
+def test_padding_beyond_all_measure_is_refused() -> None:
+    pads = [2**62, 0, 0, 0]
+
+    with pytest.raises(AlpenglowError, match="more than any tensor holds"):
+        load(one("MaxPool", info("x", (1, 1, 4, 4)), kernel_shape=[2, 2], pads=pads))
+
+
 def test_a_domain_without_opset_is_named() -> None:
     with pytest.raises(ModelError, match=r"domain 'wock'.*'it'"):
         load(made([node("Jabber", ["x"], ["y"], domain="wock")], [info("x")]))

@@ -19,14 +19,15 @@ from click.testing import CliRunner, Result
 from onnx import TensorProto, helper, numpy_helper
 
 import models
+import staged_cases
 from alpenglow.cli import COMMANDS, cli
 from alpenglow.cli import verify as verify_command
 from alpenglow.cli.files import stems
 from alpenglow.cli.show import STAGE_DOCS
 from alpenglow.compiler import pipeline
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
 from alpenglow.ops.activation import Relu
-from alpenglow.passes import fuse
 from alpenglow.report.peak import peak
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -349,21 +350,20 @@ def test_bisect_names_the_pass_after_which_outputs_differ(
 ) -> None:
     assert answer("verify model.onnx --dim batch=1 --bisect")["after"] is None
 
-    def wrong(g: Graph) -> Graph:
-        g = fuse.fuse(g, lambda op: False)
+    def drop_activations(g: Graph, target: Target) -> Graph:
         for node in list(g.nodes):
-            if node.op == Relu():
+            if node.op == Relu() and node.inputs[0] is not None:
                 g.replace(node.output, node.inputs[0])
         return g
 
     stages = tuple(
-        dataclasses.replace(p, run=lambda g, target: wrong(g)) if p.name == "fuse" else p
+        dataclasses.replace(p, run=drop_activations) if p.name == "sink" else p
         for p in pipeline.STAGES
     )
     monkeypatch.setattr(pipeline, "STAGES", stages)
     found = answer("verify model.onnx --dim batch=1 --bisect", 1)
 
-    assert found["after"] == "fuse" and found["before"] < 1e-4 < found["error"]
+    assert found["after"] == "sink" and found["before"] < 1e-4 < found["error"]
 
 
 # ── reduce ──
@@ -414,6 +414,85 @@ def test_flops_of_a_program_are_those_of_its_graph(folder: Path) -> None:
 
 def test_one_thread_reaches_a_plausible_peak() -> None:
     assert 1e9 < peak(1) < 1e12
+
+
+# ── graphs that depend on data ──
+
+
+@pytest.fixture
+def staged(folder: Path) -> Path:
+    """`few.onnx`, whose results are as many as its operand has elements that are not 0."""
+    onnx.save(staged_cases.CASES["nonzero"].model(), folder / "few.onnx")
+    onnx.save(staged_cases.CASES["branches"].model(), folder / "branches.onnx")
+    np.save(folder / "x.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
+    np.save(folder / "k.npy", np.array([2]))
+    return folder
+
+
+FEW = "few.onnx --input x=x.npy --input k=k.npy"
+
+
+def test_run_tells_what_came_out_of_data(staged: Path) -> None:
+    lines = alpenglow(f"run {FEW} --output out").stdout.splitlines()
+
+    assert lines[0] == "v : f32[5]   min 1  mean 3  max 5   [1 2 3 4 5 …]"
+    assert lines[1].startswith("counted : i64[5]")
+    assert sorted(f.name for f in (staged / "out").iterdir()) == [
+        "best.npy", "counted.npy", "v.npy", "where.npy",
+    ]  # fmt: skip
+
+
+def test_verify_and_bench_run_staged_models(staged: Path) -> None:
+    found = answer(f"verify {FEW}")
+    measured = answer(f"bench {FEW} --calls 3")
+
+    assert found["ok"] and {o["error"] for o in found["outputs"]} == {0.0}
+    assert measured["seconds"]["alpenglow"]["best"] > 0 and "flop" not in measured
+
+
+def test_extents_of_staged_models_are_bound_by_name(staged: Path) -> None:
+    assert "z : f32[4]" in alpenglow("run branches.onnx --dim N=4").stdout
+    assert "input 'x' is f32[N]" in alpenglow("run branches.onnx", 2).stderr
+    assert alpenglow("verify branches.onnx --shapes x=5").stdout.count("ok") == 2
+
+
+def test_show_and_check_tell_that_there_is_a_rest(staged: Path) -> None:
+    shown = alpenglow("show branches.onnx")
+    checked = alpenglow("check branches.onnx --dim N=4")
+
+    assert "rest is imported when its data are known" in shown.stderr
+    assert "greater" in shown.stdout and "mul" not in shown.stdout
+    assert "rest is imported when its data are known" in checked.stdout
+    assert answer("check branches.onnx --dim N=4")["first_part_only"]
+
+
+@pytest.mark.parametrize("line", ["compile {} -o few.ago", "verify {} --bisect"])
+def test_what_needs_the_whole_graph_says_why_not(staged: Path, line: str) -> None:
+    result = alpenglow(line.format("branches.onnx --dim N=4"), 2)
+
+    assert "the graph of this model depends on its data" in result.stderr
+    assert not (staged / "few.ago").exists()
+
+
+def test_strings_and_sequences_are_told_too(folder: Path) -> None:
+    made = staged_cases.model(
+        [
+            helper.make_node("Cast", ["x"], ["t"], to=TensorProto.STRING),
+            helper.make_node("SplitToSequence", ["x"], ["s"], axis=0),
+        ],
+        [staged_cases.info("x")],
+        [staged_cases.info("t", None, TensorProto.STRING), staged_cases.sequence("s")],
+    )
+    onnx.save(made, folder / "odd.onnx")
+    np.save(folder / "x.npy", np.arange(3, dtype=np.float32))
+
+    assert alpenglow("run odd.onnx --input x=x.npy --output out").stdout.splitlines() == [
+        "t : string[3]   [0 1 2 …]",
+        "s : sequence of 3",
+    ]
+    assert [f.name for f in (folder / "out").iterdir()] == ["t.npy"]
+    assert answer("verify odd.onnx --input x=x.npy")["ok"]
+    assert "does not tell the type and shape" in alpenglow("run odd.onnx", 2).stderr
 
 
 def test_file_names_of_outputs_are_safe_and_differ() -> None:

@@ -18,7 +18,9 @@ from pages import with_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PROGRAMS = ("tour", "ago", "add-an-operator", "add-a-pass", "add-a-backend", "architecture")
+PROGRAMS = (
+    "tour", "ago", "dynamic", "add-an-operator", "add-a-pass", "add-a-backend", "architecture"
+)  # fmt: skip
 
 
 def python(*args: Path | str, folder: Path) -> str:

@@ -155,3 +155,23 @@ class Word:
 
     def least(self, other: Word | int) -> Word:
         return (self < other).where(self, other)
+
+
+def divide(x: Word, y: Word, signed: bool) -> tuple[Word, Word]:
+    """Return quotient and remainder, cut off towards zero; y is not 0."""
+    if signed:
+        below, over = x.negative, y.negative
+        quotient, rest = divide(below.where(0 - x, x), over.where(0 - y, y), False)
+        return (below ^ over).where(0 - quotient, quotient), below.where(0 - rest, rest)
+    # The first digits of the quotient are zeros as long as the divisor is longer.
+    ahead = (y > x).where(0, y.zeros() - x.zeros())
+
+    def step(state: list[Word]) -> Sequence[Word]:
+        rest, quotient, divisor = state
+        fits = rest >= divisor
+        rest = fits.where(rest - divisor, rest)
+        return [rest, quotient << 1 | fits.wide(x.bits), divisor >> 1]
+
+    state = [x, x.like(0), y << ahead]
+    rest, quotient, _ = x.of.repeat(ahead.wide(32) + 1, state, step)
+    return quotient, rest

@@ -7,21 +7,19 @@ name; they become local to the bundle's object.  With `freestanding` memcpy and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from alpenglow.bundle import softfloat
-from alpenglow.bundle.integer import Function, Word
+from alpenglow.bundle.copying import ATTRIBUTES, copying
+from alpenglow.bundle.integer import Function, Word, divide
 from alpenglow.bundle.softfloat import BF16, F16, F32, F64, Format
 from alpenglow.ir.target import Target
 
 ALLOWED = frozenset({"memcpy", "memset"})
 """What a bundle that is not freestanding leaves to the C library."""
 
-ATTRIBUTES = 'nounwind noinline "no-builtins"'
-"""Without builtins LLVM does not find in a copying loop the very function that it defines."""
-
-Make = Callable[[Function, list[Word]], Word]
+Make = Callable[[Function, list[Word]], Word | tuple[Word, Word]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,9 @@ class Helper:
 
 def support(name: str, target: Target) -> str | None:
     """Return a module that defines the function `name`, ready to be linked; None if unknown."""
-    if name in _TEXTS:
-        return _TEXTS[name]
+    text = copying(name, target)
+    if text is not None:
+        return text
     helper = _helpers(target).get(name)
     return None if helper is None else _defined(name, helper)
 
@@ -47,13 +46,17 @@ def _defined(name: str, helper: Helper) -> str:
         Word(f, f.emit(f"bitcast {t} %p{i} to i{_bits(t)}") if t[0] != "i" else f"%p{i}", _bits(t))
         for i, t in enumerate(helper.parameters)
     ]
-    found = helper.make(f, words)
-    result = found.name
-    if helper.result[0] != "i":
-        result = f.emit(f"bitcast i{found.bits} {found.name} to {helper.result}")
+    found, result = helper.make(f, words), helper.result
+    if isinstance(found, Word):
+        plain = f"i{found.bits}"
+        value = found.name if result == plain else f.emit(f"bitcast {plain} {found.name} to {result}")
+    else:
+        value = "poison"
+        for slot, word in enumerate(found):
+            value = f.emit(f"insertvalue {result} {value}, i{word.bits} {word.name}, {slot}")
     parameters = ", ".join(f"{t} %p{i}" for i, t in enumerate(helper.parameters))
-    head = f'define hidden {helper.result} @"{name}"({parameters}) {ATTRIBUTES} {{'
-    return "\n".join([head, "entry:", *f.lines, f"  ret {helper.result} {result}", "}"]) + "\n"
+    head = f'define hidden {result} @"{name}"({parameters}) {ATTRIBUTES} {{'
+    return "\n".join([head, "entry:", *f.lines, f"  ret {result} {value}", "}"]) + "\n"
 
 
 _TYPES = {"float": 32, "double": 64, "half": 16, "bfloat": 16}
@@ -164,10 +167,17 @@ def _eabi() -> dict[str, Helper]:
     for name in ("__aeabi_h2f", "__gnu_h2f_ieee"):
         found[name] = Helper("i32", ("i32",), _between(F16, F32))
     for name in ("__aeabi_f2h", "__gnu_f2h_ieee"):
-        found[name] = Helper("i32", ("i32",), _wide(_between(F32, F16)))
-    found["__aeabi_d2h"] = Helper("i32", ("i64",), _wide(_between(F64, F16)))
-    found["__truncsfbf2"] = Helper("i32", ("i32",), _wide(_between(F32, BF16)))
-    found["__truncdfbf2"] = Helper("i32", ("i64",), _wide(_between(F64, BF16)))
+        found[name] = Helper("i32", ("i32",), _short(F32, F16))
+    for bits, prefix in ((32, "i"), (64, "l")):
+        whole, both = f"i{bits}", f"{{ i{bits}, i{bits} }}"
+        for u, signed in (("", True), ("u", False)):
+            found[f"__aeabi_{u}{prefix}divmod"] = Helper(both, (whole, whole), _divided(signed))
+        if bits == 32:
+            found["__aeabi_idiv"] = Helper(whole, (whole, whole), _quotient(True))
+            found["__aeabi_uidiv"] = Helper(whole, (whole, whole), _quotient(False))
+    found["__aeabi_d2h"] = Helper("i32", ("i64",), _short(F64, F16))
+    found["__truncsfbf2"] = Helper("i32", ("i32",), _short(F32, BF16))
+    found["__truncdfbf2"] = Helper("i32", ("i64",), _short(F64, BF16))
     return found
 
 
@@ -179,110 +189,13 @@ def _compared(format_: Format, op: str) -> Make:
     return lambda f, w: softfloat.compare(format_, op, w[0], w[1]).wide(32)
 
 
-def _wide(make: Make) -> Make:
-    return lambda f, w: make(f, w).wide(32)
+def _short(a: Format, b: Format) -> Make:
+    return lambda f, w: softfloat.to_format(a, b, w[0]).wide(32)
 
 
-# ── memory and long division, as text ──
-
-# Unaligned accesses of whole words would fault on some machines, so bytes it is; what is large is
-# copied by kernels.
-_MEMCPY = f"""
-define hidden ptr @memcpy(ptr noalias %to, ptr noalias readonly %from, SIZE %count) {ATTRIBUTES} {{
-entry:
-  %a = ptrtoint ptr %to to SIZE
-  %b = ptrtoint ptr %from to SIZE
-  %ab = or SIZE %a, %b
-  %low = and SIZE %ab, 7
-  %even = icmp eq SIZE %low, 0
-  %words = lshr SIZE %count, 3
-  %whole = select i1 %even, SIZE %words, SIZE 0
-  %none = icmp eq SIZE %whole, 0
-  br i1 %none, label %rest, label %long
-long:
-  %i = phi SIZE [0, %entry], [%i.next, %long]
-  %from.i = getelementptr i64, ptr %from, SIZE %i
-  %to.i = getelementptr i64, ptr %to, SIZE %i
-  %word = load i64, ptr %from.i, align 8
-  store i64 %word, ptr %to.i, align 8
-  %i.next = add SIZE %i, 1
-  %i.more = icmp ult SIZE %i.next, %whole
-  br i1 %i.more, label %long, label %rest
-rest:
-  %first = shl SIZE %whole, 3
-  %some = icmp ult SIZE %first, %count
-  br i1 %some, label %short, label %end
-short:
-  %j = phi SIZE [%first, %rest], [%j.next, %short]
-  %from.j = getelementptr i8, ptr %from, SIZE %j
-  %to.j = getelementptr i8, ptr %to, SIZE %j
-  %byte = load i8, ptr %from.j
-  store i8 %byte, ptr %to.j
-  %j.next = add SIZE %j, 1
-  %j.more = icmp ult SIZE %j.next, %count
-  br i1 %j.more, label %short, label %end
-end:
-  ret ptr %to
-}}
-"""
-
-_MEMSET = f"""
-define hidden ptr @memset(ptr %to, i32 %value, SIZE %count) {ATTRIBUTES} {{
-entry:
-  %byte = trunc i32 %value to i8
-  %long.byte = zext i8 %byte to i64
-  %word = mul i64 %long.byte, 72340172838076673
-  %a = ptrtoint ptr %to to SIZE
-  %low = and SIZE %a, 7
-  %even = icmp eq SIZE %low, 0
-  %words = lshr SIZE %count, 3
-  %whole = select i1 %even, SIZE %words, SIZE 0
-  %none = icmp eq SIZE %whole, 0
-  br i1 %none, label %rest, label %long
-long:
-  %i = phi SIZE [0, %entry], [%i.next, %long]
-  %to.i = getelementptr i64, ptr %to, SIZE %i
-  store i64 %word, ptr %to.i, align 8
-  %i.next = add SIZE %i, 1
-  %i.more = icmp ult SIZE %i.next, %whole
-  br i1 %i.more, label %long, label %rest
-rest:
-  %first = shl SIZE %whole, 3
-  %some = icmp ult SIZE %first, %count
-  br i1 %some, label %short, label %end
-short:
-  %j = phi SIZE [%first, %rest], [%j.next, %short]
-  %to.j = getelementptr i8, ptr %to, SIZE %j
-  store i8 %byte, ptr %to.j
-  %j.next = add SIZE %j, 1
-  %j.more = icmp ult SIZE %j.next, %count
-  br i1 %j.more, label %short, label %end
-end:
-  ret ptr %to
-}}
-"""
+def _divided(signed: bool) -> Make:
+    return lambda f, w: divide(w[0], w[1], signed)
 
 
-def _divide(bits: int) -> str:
-    """Return a function from two words to quotient and remainder, digit by digit."""
-    f = Function()
-    x, y = Word(f, "%x", bits), Word(f, "%y", bits)
-    # The first digits of the quotient are zeros as long as the divisor is longer.
-    ahead = y.zeros() - x.zeros()
-    ahead = (y > x).where(0, ahead)
-
-    def step(state: list[Word]) -> Sequence[Word]:
-        rest, quotient, divisor = state
-        fits = rest >= divisor
-        rest = fits.where(rest - divisor, rest)
-        return [rest, quotient << 1 | fits.wide(bits), divisor >> 1]
-
-    rest, quotient, _ = f.repeat(ahead.wide(32) + 1, [x, x.like(0), y << ahead], step)
-    kind = f"{{ i{bits}, i{bits} }}"
-    head = f"define hidden {kind} @divide{bits}(i{bits} %x, i{bits} %y) {ATTRIBUTES} {{"
-    one = f.emit(f"insertvalue {kind} poison, i{bits} {quotient.name}, 0")
-    both = f.emit(f"insertvalue {kind} {one}, i{bits} {rest.name}, 1")
-    return "\n".join([head, "entry:", *f.lines, f"  ret {kind} {both}", "}"]) + "\n"
-
-
-_TEXTS: dict[str, str] = {}
+def _quotient(signed: bool) -> Make:
+    return lambda f, w: divide(w[0], w[1], signed)[0]

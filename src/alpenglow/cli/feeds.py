@@ -48,11 +48,11 @@ def _check_known(name: str, t: TensorType | None) -> None:
 def described(name: str, value: Any) -> dict[str, Any]:
     """Return name, type, least, mean, largest and first elements of an array, fit for JSON.
 
-    Of strings and sequences there are no numbers, and of sequences no elements.
+    Of strings there are no numbers, and of sequences no elements either.
     """
     if not isinstance(value, np.ndarray):
         kind = f"sequence of {len(value)}" if isinstance(value, list) else type(value).__name__
-        return {"name": name, "type": kind, "first": []}
+        return {"name": name, "type": kind}
     flat = value.reshape(-1)
     if value.dtype == object:
         extents = ",".join(map(str, value.shape))
@@ -76,6 +76,8 @@ def number(value: float) -> float | str:
 def line(row: Mapping[str, Any]) -> str:
     """Return the line about an array that is printed."""
     name, t = row["name"], row["type"]
+    if "first" not in row:
+        return f"{name} : {t}"
     if "min" not in row:
         shown = " ".join(row["first"])
         return f"{name} : {t}   [{shown} …]" if shown else f"{name} : {t}   no elements"

@@ -24,6 +24,7 @@ from alpenglow.kernel.expr import (
     Barrier,
     Binary,
     Bitcast,
+    Blend,
     Buffer,
     Compare,
     Const,
@@ -332,6 +333,8 @@ def _expr(e: Expr) -> Callable[[Frame], Scalars]:
         case Shuffle(x, order):
             lane = list(order) if len(order) > 1 else order[0]
             return _apply(lambda v: np.atleast_1d(v)[lane], x)
+        case Blend(x, y, order):
+            return _apply(lambda v, w: np.concatenate([v, w])[list(order)], x, y)
         case Reduce(op, x):
             return _reduce(op, x)
         case Load():

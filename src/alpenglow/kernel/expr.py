@@ -331,6 +331,27 @@ class Shuffle(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Blend(Expr):
+    """Lane i of the result is lane order[i] of x followed by y, which are alike."""
+
+    x: Expr
+    y: Expr
+    order: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        alike("blend", self.x, self.y)
+        assert self.x.lanes > 1 and all(0 <= i < 2 * self.x.lanes for i in self.order)
+
+    @property
+    def dtype(self) -> str:
+        return self.x.dtype
+
+    @property
+    def lanes(self) -> int:
+        return len(self.order)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Intrinsic(Expr):
     """A machine operation with a scalar definition; `kernel.intrinsics` lists them."""
 

@@ -21,6 +21,7 @@ from alpenglow.kernel.expr import (
     Barrier,
     Binary,
     Bitcast,
+    Blend,
     Buffer,
     Compare,
     Const,
@@ -74,7 +75,7 @@ _TOKEN = re.compile(
         | <<|>>|<=|>=|==|!= | [-+*/%&|^<>=()\[\]{},:.@])""",
     re.VERBOSE | re.ASCII,
 )
-_CALLS = {*UNARY, *(op for op in BINARY if op not in INFIX), "fma", "select", "shuffle"}
+_CALLS = {*UNARY, *(op for op in BINARY if op not in INFIX), "fma", "select", "shuffle", "blend"}
 
 
 def parse_kernel(text: str) -> Kernel:
@@ -282,6 +283,10 @@ class _Parser:
         if word in BINARY:
             return self.close(Binary(word, x, y))
         self.expect(",")
+        if word == "blend":
+            self.expect("[")
+            order = [self.integer(), *self.rest(self.integer, "]")]
+            return self.close(Blend(x, y, tuple(order)))
         z = self.expr()
         return self.close(Fma(x, y, z) if word == "fma" else Select(x, y, z))
 

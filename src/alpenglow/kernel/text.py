@@ -31,6 +31,7 @@ from alpenglow.kernel.expr import (
     Barrier,
     Binary,
     Bitcast,
+    Blend,
     Buffer,
     Compare,
     Const,
@@ -146,6 +147,8 @@ def print_expr(e: Expr, least: int = 0) -> str:
             return f"reduce.{op}({print_expr(x)})"
         case Shuffle(x, order):
             return f"shuffle({print_expr(x)}, [{', '.join(map(str, order))}])"
+        case Blend(x, y, order):
+            return f"blend({print_expr(x)}, {print_expr(y)}, [{', '.join(map(str, order))}])"
         case Intrinsic(name, args):
             return f"@{name}({', '.join(map(print_expr, args))})"
     raise AssertionError(f"no text for {type(e).__name__}")

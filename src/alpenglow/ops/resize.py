@@ -269,8 +269,8 @@ def is_computed(op: Resize, t: TensorType, axis: int) -> bool:
     extent = t.shape[axis]
     if not is_open(extent) and not is_open(op.sizes[axis]):
         return False
-    # What lies outside of a region is marked by numbers of the extent, and the rule made for nearest
-    # shifts even what keeps its extent.
+    # What lies outside of a region is marked by numbers of the extent, and the rule that was made
+    # for nearest shifts even what keeps its extent.
     if op.coordinates in ("tf_crop_and_resize", "tf_half_pixel_for_nn"):
         return False
     # The number of taps must be known.

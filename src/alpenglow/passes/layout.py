@@ -114,7 +114,9 @@ def _direct(
     channels, outputs = x.type.extents[1], w.type.extents[0]
     blocked = channels >= lanes // 2
     source = g(Pack(lanes), x) if blocked else x
-    width = panel_width(outputs // group, lanes, estimate(node.output.type.extents[-1]))
+    row = estimate(node.output.type.extents[-1])
+    # A narrow panel lies in few bands, so that few blocks of input channels are read for it.
+    width = lanes if bands > 1 else panel_width(outputs // group, lanes, row)
     packed = g(PackConv(lanes if blocked else 1, width), w)
     conv = ConvBlocked(channels, outputs, lanes, strides, dilations, group, bands)
     return g(conv, padded(g, source, pads), packed)

@@ -281,7 +281,8 @@ INLINE int32_t vpdpbusd(int32_t acc, int32_t a, int32_t b) {
 
 /* acc plus 2 products of bf16, the upper halves first. */
 INLINE float vdpbf16ps(float acc, int32_t a, int32_t b) {
-  const float upper = f32_of_bits((uint32_t)a & 0xffff0000u) * f32_of_bits((uint32_t)b & 0xffff0000u);
+  const uint32_t mask = 0xffff0000u;
+  const float upper = f32_of_bits((uint32_t)a & mask) * f32_of_bits((uint32_t)b & mask);
   const float lower = f32_of_bits((uint32_t)a << 16) * f32_of_bits((uint32_t)b << 16);
   return (acc + upper) + lower;
 }

@@ -34,6 +34,13 @@ _INLINE = {
 #define HAS_ROOT
 """,
 }
+_KERNEL = """\
+#if defined(__GNUC__)
+#define KERNEL static __attribute__((noinline))
+#else
+#define KERNEL static
+#endif
+"""
 _STRUCTS = {
     "c64": "typedef struct { uint32_t half[2]; } c64;\n",
     "c128": "typedef struct { uint64_t half[2]; } c128;\n",
@@ -52,7 +59,7 @@ class Library:
         """Return everything that stands before the first kernel."""
         functions = "\n".join(self.functions.values())
         fused = _FUSED if "HAS_FMA" in functions else ""
-        parts = [_HEADERS, _INLINE[self.portable] if functions else "", fused]
+        parts = [_HEADERS, _KERNEL, _INLINE[self.portable] if functions else "", fused]
         return "\n".join([p for p in [*parts, "".join(self.types.values()), functions] if p])
 
     def type(self, dtype: str, lanes: int = 1) -> str:

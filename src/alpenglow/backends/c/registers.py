@@ -168,7 +168,9 @@ def _collect(body: tuple[Stmt, ...], path: Path, uses: dict[str, list[_Use]]) ->
         for e in operands(s):
             for x in parts(e):
                 # What a Set reads of itself is told from the value.
-                if isinstance(x, Register) and not (isinstance(s, Set) and s.register.name == x.name):
+                if isinstance(x, Register) and not (
+                    isinstance(s, Set) and s.register.name == x.name
+                ):
                     uses[x.name].append(_Use(here, x, None))
         if isinstance(s, Set):
             uses[s.register.name].append(_Use(here, s.register, s.value))

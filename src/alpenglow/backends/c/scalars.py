@@ -8,7 +8,7 @@ do not overflow.
 from __future__ import annotations
 
 from alpenglow.backends.c.library import Library
-from alpenglow.backends.c.spelling import SHORT, SIGNS, TYPES, integer, literal, negative, unsigned
+from alpenglow.backends.c.spelling import SHORT, SIGNS, TYPES, literal, negative, unsigned
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.types import DTYPES, FLOATS, INTS, UNSIGNED
 from alpenglow.kernel.expr import Const, signed
@@ -66,10 +66,10 @@ class Scalars:
         size = DTYPES[dtype].itemsize
         wide = "uint32_t" if size < 4 else TYPES[unsigned(dtype)]
         if op in _WRAPPING and (signed(dtype) or size < 4):
-            return f"({TYPES[dtype]})(({wide}){a} {SIGNS[op]} ({wide}){b})".join("()")
+            return f"(({TYPES[dtype]})(({wide}){a} {SIGNS[op]} ({wide}){b}))"
         text = f"({a} {SIGNS[op]} {b})"
         # Operands of fewer bits were widened to int.
-        return f"({TYPES[dtype]}){text}".join("()") if size < 4 else text
+        return f"(({TYPES[dtype]}){text})" if size < 4 else text
 
     def extremum(self, op: str, dtype: str, a: str, b: str) -> str:
         name, kind = f"{op}_{dtype}", TYPES[dtype]
@@ -182,6 +182,3 @@ def _bits(c: Const) -> str:
     """Return the bits of a float as a literal."""
     array = DTYPES[c.dtype].type(c.value)
     return hex(int.from_bytes(array.tobytes(), "little")) + "u"
-
-
-__all__ = ["Scalars", "integer"]

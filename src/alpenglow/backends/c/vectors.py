@@ -36,25 +36,24 @@ class Vectors(Scalars):
 
         `given` holds names and element types of its parameters.
         """
-        full = f"{name}_{vector('', self.lanes)[0:]}" if not given else name
         element = formula(*(_lane(n, d) for n, d in given))
         element = f"-{element}" if result == "bool" else element
         kinds = ", ".join(f"{self.kind(d)} {n}" for n, d in given)
         lines = [
-            f"INLINE {self.kind(result)} {full}({kinds}) {{",
+            f"INLINE {self.kind(result)} {name}({kinds}) {{",
             f"  {self.kind(result)} result;",
-            f"  for (int i = 0; i < {self.lanes}; i++) result[i] = {_bare(element)};",
+            f"  for (int i = 0; i < {self.lanes}; i++) result[i] = {bare(element)};",
             "  return result;",
             "}",
         ]
-        self.library.define(full, "\n".join(lines) + "\n")
-        return full
+        self.library.define(name, "\n".join(lines) + "\n")
+        return name
 
     def over(self, op: str, dtype: str, result: str, formula: Formula, *operands: str) -> str:
         """Apply `formula` to lanes of operands that are all of `dtype`."""
         given = tuple(zip("abc", (dtype,) * len(operands), strict=False))
         name = self.lanewise(f"{op}_{vector(dtype, self.lanes)}", result, given, formula)
-        return f"{name}({', '.join(map(_bare, operands))})"
+        return f"{name}({', '.join(map(bare, operands))})"
 
     # ── values ──
 
@@ -69,7 +68,7 @@ class Vectors(Scalars):
         self.library.define(
             name, f"INLINE {kind} {name}({element} x) {{\n  return ({kind}){{{lanes}}};\n}}\n"
         )
-        return f"{name}({_bare(x)})"
+        return f"{name}({bare(x)})"
 
     def iota(self) -> str:
         return f"({self.kind('i64')}){{{', '.join(map(str, range(self.lanes)))}}}"
@@ -77,7 +76,7 @@ class Vectors(Scalars):
     # ── operations ──
 
     def binary(self, op: str, dtype: str, a: str, b: str, index: bool = False) -> str:
-        plain = op in SIGNS and (dtype in ("f32", "f64") and op != "rem" or dtype in INTS)
+        plain = op in SIGNS and ((dtype in ("f32", "f64") and op != "rem") or dtype in INTS)
         if dtype == "bool":
             return self.logic(op, a, b)
         if not plain:
@@ -119,7 +118,7 @@ class Vectors(Scalars):
             f"select_{vector(dtype, self.lanes)}", dtype, (("c", "bool"), ("a", dtype), ("b", dtype)),
             lambda c, a, b: self.scalars.select(dtype, c, a, b),
         )  # fmt: skip
-        return f"{name}({_bare(condition)}, {_bare(x)}, {_bare(y)})"
+        return f"{name}({bare(condition)}, {bare(x)}, {bare(y)})"
 
     def convert(self, x: str, source: str, target: str) -> str:
         if source == target:
@@ -133,7 +132,7 @@ class Vectors(Scalars):
                          lambda a: self.scalars.convert(a, source, target), x)  # fmt: skip
 
     def as_kind(self, x: str, target: str) -> str:
-        return f"__builtin_convertvector({_bare(x)}, {self.kind(target)})"
+        return f"__builtin_convertvector({bare(x)}, {self.kind(target)})"
 
     def bitcast(self, x: str, source: str, target: str) -> str:
         if source == target:
@@ -149,7 +148,7 @@ class Vectors(Scalars):
         given = (("a", dtype), ("b", "i32"), ("c", "i32"))
         full = self.lanewise(f"{name}_x{self.lanes}", dtype, given,
                              lambda *lane: self.scalars.intrinsic(name, *lane))  # fmt: skip
-        return f"{full}({', '.join(map(_bare, operands))})"
+        return f"{full}({', '.join(map(bare, operands))})"
 
     # ── lanes among each other ──
 
@@ -161,15 +160,17 @@ class Vectors(Scalars):
         return f"({self.library.type(dtype, len(order))}){{{lanes}}}"
 
     def reduce(self, op: str, x: str, dtype: str) -> str:
-        return f"{self.reduction(op, dtype)}({_bare(x)})"
+        return f"{self.reduction(op, dtype)}({bare(x)})"
 
     def reduction(self, op: str, dtype: str) -> str:
         """Define the function that combines the halves until one lane is left."""
         half = self.lanes // 2
         name = f"reduce_{op}_{vector(dtype, self.lanes)}"
         if half == 1:
-            combined = self.scalars.binary(op, dtype, _lane("x", dtype, "0"), _lane("x", dtype, "1"))
-            lines = [f"  return {_bare(combined)};"]
+            combined = self.scalars.binary(
+                op, dtype, _lane("x", dtype, "0"), _lane("x", dtype, "1")
+            )
+            lines = [f"  return {bare(combined)};"]
         else:
             below = Vectors(self.scalars, half)
             inner, kind = below.reduction(op, dtype), below.kind(dtype)
@@ -178,7 +179,7 @@ class Vectors(Scalars):
             lines = [
                 f"  const {kind} low = {low};",
                 f"  const {kind} high = {high};",
-                f"  return {inner}({_bare(below.binary(op, dtype, 'low', 'high'))});",
+                f"  return {inner}({bare(below.binary(op, dtype, 'low', 'high'))});",
             ]
         head = f"INLINE {self.library.type(dtype)} {name}({self.kind(dtype)} x) {{"
         self.library.define(name, "\n".join([head, *lines, "}"]) + "\n")
@@ -214,7 +215,7 @@ class Vectors(Scalars):
         for text, kind, label in ((at, "i64", "at"), (mask, "bool", "mask")):
             if text:
                 parameters.append(f"{self.kind(kind)} {label}")
-                operands.append(_bare(text))
+                operands.append(bare(text))
         lines = [
             f"INLINE {self.kind(dtype)} {name}({', '.join(parameters)}) {{",
             f"  {self.kind(dtype)} x;",
@@ -243,7 +244,7 @@ class Vectors(Scalars):
         for text, kind, label in given:
             if text:
                 parameters.append(f"{self.kind(kind)} {label}")
-                operands.append(_bare(text))
+                operands.append(bare(text))
         head = f"INLINE void {name}({', '.join(parameters)}) {{"
         self.library.define(name, f"{head}\n  {body}\n}}\n")
         return f"{name}({', '.join(operands)})"
@@ -265,7 +266,7 @@ def _loaded(dtype: str, element: str) -> str:
     return f"-({element} != 0)" if dtype == "bool" else element
 
 
-def _bare(text: str) -> str:
+def bare(text: str) -> str:
     """Take off parentheses around a whole expression."""
     if not text.startswith("("):
         return text

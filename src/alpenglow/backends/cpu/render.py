@@ -32,6 +32,7 @@ from alpenglow.kernel.expr import (
     Barrier,
     Binary,
     Bitcast,
+    Blend,
     Buffer,
     Compare,
     Const,
@@ -383,6 +384,8 @@ class _Body:
                 if x.lanes == 1:
                     return self.out.splat(self.value(x), x.dtype, len(order))
                 return self.out.shuffle(self.value(x), typed(x), order)
+            case Blend(x, y, order):
+                return self.out.shuffle(self.value(x), typed(x), order, self.value(y))
             case Intrinsic(name, args):
                 return self.intrinsic(name, args)
         raise AssertionError(f"no such expression: {e}")

@@ -11,6 +11,7 @@ from alpenglow.backends.cpu.templates.conv import conv_blocked
 from alpenglow.backends.cpu.templates.depthwise import depthwise_blocked
 from alpenglow.backends.cpu.templates.matmul import fits_scratch, mat_mul, mat_mul_packed
 from alpenglow.backends.cpu.templates.planar import conv_planar, planar_fits
+from alpenglow.backends.cpu.templates.transpose import pack, transposes, unpack
 from alpenglow.backends.cpu.templates.winograd import (
     winograd_input,
     winograd_output,
@@ -22,6 +23,7 @@ from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Kernel, open_extents
 from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked, MatMulPacked
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.movement import Pack, Unpack
 from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduct
 from alpenglow.program import Instr
 
@@ -30,6 +32,8 @@ TEMPLATES: dict[type[Op], Callable[[Frame, Any, Target], None]] = {
     DepthwiseBlocked: depthwise_blocked,
     Conv: conv_planar,
     MatMul: mat_mul,
+    Pack: pack,
+    Unpack: unpack,
     MatMulPacked: mat_mul_packed,
     WinogradInput: winograd_input,
     WinogradOutput: winograd_output,
@@ -73,6 +77,10 @@ def _fits(instr: Instr, op: Op, target: Target) -> bool:
     left = next(r for r in instr.reads())
     if isinstance(op, Conv):
         return planar_fits(op, left, instr.outs[0], target)
+    if isinstance(op, Pack):
+        return transposes(instr.outs[0], left, target)
+    if isinstance(op, Unpack):
+        return transposes(left, instr.outs[0], target)
     if not isinstance(op, MatMul):
         return True
     # What follows the product may make another type of it.

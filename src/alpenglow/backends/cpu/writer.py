@@ -210,9 +210,9 @@ class Writer:
             x, lanes = self.binary(op, dtype, half, low, high), half
         return x
 
-    def shuffle(self, x: str, kind: str, order: tuple[int, ...]) -> str:
-        """Return the lanes of a vector in another order; a scalar if it is one lane."""
-        if len(order) == 1:
+    def shuffle(self, x: str, kind: str, order: tuple[int, ...], y: str = "poison") -> str:
+        """Return lanes of one vector, or of two, in another order; a scalar if it is one lane."""
+        if len(order) == 1 and y == "poison":
             return self.emit(f"extractelement {kind} {x}, i64 {order[0]}")
         lanes = ", ".join(f"i32 {i}" for i in order)
-        return self.emit(f"shufflevector {kind} {x}, {kind} poison, <{len(order)} x i32> <{lanes}>")
+        return self.emit(f"shufflevector {kind} {x}, {kind} {y}, <{len(order)} x i32> <{lanes}>")

@@ -35,6 +35,7 @@ from alpenglow.kernel.expr import (
     Barrier,
     Binary,
     Bitcast,
+    Blend,
     Buffer,
     Compare,
     Const,
@@ -277,6 +278,10 @@ class _Renderer:
                 return self.reduce(op, x)
             case Shuffle(x, order):
                 return self.shuffle(x, order)
+            case Blend(x, y, order):
+                lanes, digits = x.lanes, "0123456789abcdef"
+                parts = [f"{self.name(x if i < lanes else y)}.s{digits[i % lanes]}" for i in order]
+                return f"({kind})({', '.join(parts)})"
             case Intrinsic(name):
                 raise self.lacks(f"intrinsic {name}")
         raise AssertionError(f"no text for {type(e).__name__}")

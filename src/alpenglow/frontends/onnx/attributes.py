@@ -90,7 +90,8 @@ def check_form(node: onnx.NodeProto, domain: str, opset: int) -> None:
     if not onnx.defs.has(node.op_type, opset, domain):
         return
     schema = onnx.defs.get_schema(node.op_type, opset, domain)
-    # That operands are missing is found where they are used.
+    if len(node.input) < schema.min_input:
+        raise ModelError(f"{node.op_type}: input {len(node.input)} is missing")
     if len(node.input) > schema.max_input:
         raise ModelError(
             f"{node.op_type}: got {len(node.input)} inputs, expected at most {schema.max_input}"

@@ -73,6 +73,7 @@ class Importer:
         self.beside: dict[str, None] = {}
         self._missing: set[str] = set()  # what nodes for later will make
         self._variables: set[str] = set()  # what is differentiated by
+        self._kept: set[Node] = set()  # what must not be folded for that
 
     def run(self, nodes: Sequence[onnx.NodeProto]) -> None:
         """Import what can be imported of `nodes`, which stand in topological order."""
@@ -84,7 +85,9 @@ class Importer:
                 if any(name in self._missing for name in reads(node)):
                     self._postpone(node)
                 elif node.op_type == "If" and domain_of(node) == "":
-                    waiting.extendleft(reversed(self._chosen(node)))
+                    chosen = self._chosen(node)
+                    self._variables.update(name for inner in chosen for name in varied(inner))
+                    waiting.extendleft(reversed(chosen))
                 elif self.by_host(node):
                     self._postpone(node)
                 else:
@@ -125,9 +128,10 @@ class Importer:
         """Return v, but no constant if something is differentiated by it: it must not be folded."""
         if name not in self._variables or v.array is None:
             return v
-        made = self.g(Reshape(v.type.shape), v, name=name)
-        self.known[made] = None
-        return made
+        node = self.g.add(Reshape(v.type.shape), [v], name=name)
+        self._kept.add(node)
+        self.known[node.output] = None
+        return node.output
 
     def _given(self, name: str) -> Value:
         t = self.given.types[name]
@@ -188,6 +192,7 @@ class Importer:
         try:
             made = self._convert(node)
             fresh = list(self.g.nodes)[before:] if len(self.g.nodes) > before else []
+            fresh = [n for n in fresh if n not in self._kept]
             folded = self._settle(fresh)
         except AlpenglowError as error:
             raise error.located(node=label(node)) from None

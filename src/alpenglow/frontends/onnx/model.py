@@ -12,6 +12,7 @@ import onnx
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.frontends.onnx.attributes import (
     attribute_value,
+    check_form,
     check_size,
     identifier,
     string_tensor,
@@ -156,6 +157,7 @@ class OnnxModel:
                 return self._scan(node, opset)
             form = find_hosted(domain, node.op_type, opset)
             assert form is not None, "it was found before"
+            check_form(node, domain, opset)
             op: Host = form(host_site(node, opset, self._folder))
         except AlpenglowError as error:
             raise error.located(node=label(node)) from None

@@ -29,7 +29,8 @@ def reads(node: onnx.NodeProto) -> list[str]:
 
 def varied(node: onnx.NodeProto) -> list[str]:
     """Return the names of what a Gradient takes as variables of the function it differentiates."""
-    return [n.decode() for a in named_by(node) for n in a.strings]
+    inner = [n for g in graphs_of(node) for other in g.node for n in varied(other)]
+    return [*inner, *(n.decode() for a in named_by(node) for n in a.strings)]
 
 
 def named_by(node: onnx.NodeProto) -> list[onnx.AttributeProto]:
