@@ -79,7 +79,7 @@ INLINE $float round_$t($float x) {
 }
 
 /* x - n y, n whole and |n| the largest that leaves the sign of x: exact, as each step is. */
-static $float rem_$t($float x, $float y) {
+static inline $float rem_$t($float x, $float y) {
   const $float divisor = abs_$t(y);
   $float rest = abs_$t(x);
   if (!(divisor > 0.0$f) || !(rest < ${t}_of_bits($inf))) return ${t}_of_bits($nan);
@@ -94,7 +94,7 @@ static $float rem_$t($float x, $float y) {
 }
 
 /* The digits of the root one after the other, as on paper, and one more to round by. */
-static $float sqrt_digits_$t($float x) {
+static inline $float sqrt_digits_$t($float x) {
   if (!(x > 0.0$f)) return x == 0.0$f ? x : ${t}_of_bits($nan);
   if (x == ${t}_of_bits($inf)) return x;
   int exponent = (int)(bits_$t(x) >> $mantissa) - $bias;
@@ -210,7 +210,7 @@ INLINE double low_product(double a, double b, double product) {
 }
 
 /* Exact unless a product is beyond 2^960 or below 2^-960. */
-static double fma_digits_f64(double a, double b, double c) {
+static inline double fma_digits_f64(double a, double b, double c) {
   const double product = a * b;
   const double size = abs_f64(product);
   const _Bool split = size < 0x1p960 && size > 0x1p-960 && abs_f64(a) < 0x1p990 &&

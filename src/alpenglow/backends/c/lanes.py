@@ -6,6 +6,8 @@ all lanes, and vectors of which lanes move among each other, are computed before
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from alpenglow.backends.c.registers import is_index, parts
 from alpenglow.backends.c.spelling import identifier
 from alpenglow.backends.c.statements import Statements
@@ -124,7 +126,7 @@ class Lanewise(Statements):
     def lane_in(self, order: tuple[int, ...]) -> str:
         """Return where lanes come from, as a formula if there is one."""
         step = order[1] - order[0]
-        if all(b - a == step for a, b in zip(order, order[1:], strict=False)):
+        if all(b - a == step for a, b in pairwise(order)):
             moved = "lane" if step == 1 else f"{step} * lane"
             return moved if order[0] == 0 else f"{order[0]} + {moved}"
         name = self.fresh()

@@ -24,10 +24,17 @@ _FUSED = """\
 #endif
 """
 _INLINE = {
-    True: "#define INLINE static inline\n",
+    True: """\
+#define INLINE static inline
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wunused-function"
+#endif
+""",
     False: """\
 #define INLINE static inline __attribute__((always_inline))
-#if !defined(__clang__)
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Wunused-function"
+#else
 /* Vectors are passed to functions that are inlined, so no convention of calling matters. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
@@ -102,7 +109,9 @@ def _texts() -> dict[str, str]:
     """Return the functions by name."""
     whole = [Template(FLOATING).substitute(names) for names in BOTH.values()]
     found = {}
-    for text in re.split(r"\n(?=(?:/\*.*\*/\n)?(?:INLINE|static) )", "\n".join([*whole, PLAIN])):
-        if named := re.search(r"^(?:INLINE|static) [\w ]+?\b(\w+)\(", text, re.MULTILINE):
+    for text in re.split(
+        r"\n(?=(?:/\*.*\*/\n)?(?:INLINE|static inline) )", "\n".join([*whole, PLAIN])
+    ):
+        if named := re.search(r"^(?:INLINE|static inline) [\w ]+?\b(\w+)\(", text, re.MULTILINE):
             found[named[1]] = text.strip("\n") + "\n"
     return found

@@ -165,13 +165,11 @@ def study(kernel: Kernel) -> Registers:
 def _collect(body: tuple[Stmt, ...], path: Path, uses: dict[str, list[_Use]]) -> None:
     for i, s in enumerate(body):
         here = (*path, i)
-        for e in operands(s):
-            for x in parts(e):
-                # What a Set reads of itself is told from the value.
-                if isinstance(x, Register) and not (
-                    isinstance(s, Set) and s.register.name == x.name
-                ):
-                    uses[x.name].append(_Use(here, x, None))
+        own = s.register.name if isinstance(s, Set) else None
+        for x in (x for e in operands(s) for x in parts(e) if isinstance(x, Register)):
+            # What a Set reads of itself is told from the value.
+            if x.name != own:
+                uses[x.name].append(_Use(here, x, None))
         if isinstance(s, Set):
             uses[s.register.name].append(_Use(here, s.register, s.value))
         for k, block in enumerate(blocks(s)):

@@ -1,8 +1,7 @@
 """The operations of the kernel language as C expressions on scalars.
 
 Operands are text and bind tightly: names, calls, literals, or what stands in parentheses.  So does
-each result.  Signed integers wrap by way of unsigned ones; indices (`index`) are plain, since they
-do not overflow.
+each result.  Signed integers wrap by way of unsigned ones.
 """
 
 from __future__ import annotations
@@ -27,21 +26,16 @@ class Scalars:
     def lacks(self, what: str) -> UnsupportedError:
         return UnsupportedError(f"C has no {what}", hint="a library of mathematics would be needed")
 
-    def constant(self, c: Const, index: bool = False) -> str:
-        if c.dtype in ("f32", "f64") and not (text := literal(c)):
-            code = Const(c.value, c.dtype)
-            return self.library.call(f"{c.dtype}_of_bits", _bits(code))
-        if index:
-            return negative(str(int(c.value)))
+    def constant(self, c: Const) -> str:
+        if c.dtype in ("f32", "f64") and not literal(c):
+            return self.library.call(f"{c.dtype}_of_bits", _bits(c))
         self.library.type(c.dtype)
         return negative(literal(c))
 
-    def binary(self, op: str, dtype: str, a: str, b: str, index: bool = False) -> str:
-        if index and op in SIGNS:
-            return f"({a} {SIGNS[op]} {b})"
+    def binary(self, op: str, dtype: str, a: str, b: str) -> str:
         if dtype in SHORT:
-            wide = (self.convert(x, dtype, "f32") for x in (a, b))
-            return self.convert(self.binary(op, "f32", *wide), "f32", dtype)
+            a, b = self.convert(a, dtype, "f32"), self.convert(b, dtype, "f32")
+            return self.convert(self.binary(op, "f32", a, b), "f32", dtype)
         if dtype in FLOATS:
             if op in ("min", "max", "rem"):
                 return self.library.call(f"{op}_{dtype}", a, b)

@@ -84,7 +84,10 @@ class Statements:
     def unused(self) -> list[str]:
         """Return lines that say of parameters that they are not used."""
         text = "\n".join(self.lines)
-        names = [identifier(x.name) for x in (*self.kernel.buffers, *self.kernel.extents)]
+        k = self.kernel
+        names = [
+            identifier(n) for n in (*(b.name for b in k.buffers), *(e.name for e in k.extents))
+        ]
         return [f"  (void){n};" for n in names if not mentions(text, n)]
 
     def array(self, a: Buffer) -> None:

@@ -57,7 +57,7 @@ class Vectors(Scalars):
 
     # ── values ──
 
-    def constant(self, c: Const, index: bool = False) -> str:
+    def constant(self, c: Const) -> str:
         return self.splat(self.scalars.constant(Const(c.value, c.dtype)), c.dtype)
 
     def splat(self, x: str, dtype: str) -> str:
@@ -75,11 +75,11 @@ class Vectors(Scalars):
 
     # ── operations ──
 
-    def binary(self, op: str, dtype: str, a: str, b: str, index: bool = False) -> str:
-        plain = op in SIGNS and ((dtype in ("f32", "f64") and op != "rem") or dtype in INTS)
+    def binary(self, op: str, dtype: str, a: str, b: str) -> str:
+        plain = dtype in INTS if op == "rem" else dtype in ("f32", "f64", *INTS)
         if dtype == "bool":
             return self.logic(op, a, b)
-        if not plain:
+        if op not in SIGNS or not plain:
             return self.over(op, dtype, dtype, lambda x, y: self.scalars.binary(op, dtype, x, y),
                              a, b)  # fmt: skip
         if op in ("add", "sub", "mul", "shl") and dtype in INTS and signed(dtype):
@@ -114,10 +114,9 @@ class Vectors(Scalars):
         return self.over(op, dtype, dtype, lambda a: self.scalars.unary(op, dtype, a), x)
 
     def select(self, dtype: str, condition: str, x: str, y: str) -> str:
-        name = self.lanewise(
-            f"select_{vector(dtype, self.lanes)}", dtype, (("c", "bool"), ("a", dtype), ("b", dtype)),
-            lambda c, a, b: self.scalars.select(dtype, c, a, b),
-        )  # fmt: skip
+        given = (("c", "bool"), ("a", dtype), ("b", dtype))
+        name = self.lanewise(f"select_{vector(dtype, self.lanes)}", dtype, given,
+                             lambda c, a, b: self.scalars.select(dtype, c, a, b))  # fmt: skip
         return f"{name}({bare(condition)}, {bare(x)}, {bare(y)})"
 
     def convert(self, x: str, source: str, target: str) -> str:
@@ -167,10 +166,8 @@ class Vectors(Scalars):
         half = self.lanes // 2
         name = f"reduce_{op}_{vector(dtype, self.lanes)}"
         if half == 1:
-            combined = self.scalars.binary(
-                op, dtype, _lane("x", dtype, "0"), _lane("x", dtype, "1")
-            )
-            lines = [f"  return {bare(combined)};"]
+            low, high = (_lane("x", dtype, number) for number in "01")
+            lines = [f"  return {bare(self.scalars.binary(op, dtype, low, high))};"]
         else:
             below = Vectors(self.scalars, half)
             inner, kind = below.reduction(op, dtype), below.kind(dtype)

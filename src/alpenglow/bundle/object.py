@@ -1,0 +1,114 @@
+"""One object file from a layout: all kernels, the entry points, and what they call.
+
+Every kernel is optimised by itself, exactly as it is when the model is compiled to run here, and
+then emitted with the others: that makes a bundle's results those of `ag.compile`, bit by bit.  An
+object refers to nothing but memcpy and memset, and with `freestanding` to nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from alpenglow.backends.cpu.assemble import (
+    assemble,
+    assemble_all,
+    assembly_of_all,
+    optimise,
+)
+from alpenglow.backends.cpu.render import render, render_body
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.bundle import stack
+from alpenglow.bundle.elf_object import ElfObject
+from alpenglow.bundle.entry import Api, constants, entries
+from alpenglow.bundle.plan import Layout
+from alpenglow.bundle.support import ALLOWED, support
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """An object file, and what it needs: bytes of code, of other data, of stack a call."""
+
+    image: bytes
+    code_nbytes: int
+    data_nbytes: int
+    stack_nbytes: int
+
+
+def emit(
+    layout: Layout,
+    *,
+    pic: bool,
+    api: Api = "static",
+    embed: str = "",
+    freestanding: bool = False,
+    progress: Progress = lambda what, done, total: None,
+) -> Emitted:
+    """Return the object of a layout.
+
+    `pic` asks for position-independent code.  `embed` is the name of a bundle whose constants the
+    object is to hold, as `NAME_constants`; without, the caller brings them.
+    """
+    target = layout.target
+    modules = _optimised(layout, progress)
+    allowed = frozenset() if freestanding else ALLOWED
+    needed = _supported(layout, [entries(layout, api), *modules], allowed, pic)
+    modules += needed
+    assembly = assembly_of_all([entries(layout, api), *modules], target, pic=pic)
+    frames = stack.frames(assembly, target)
+    deepest = max(stack.deepest(frames, assembly, r.entry) for r in layout.routines)
+    deepest += frames.get("each", 0)
+    first = entries(layout, api, deepest)
+    if embed:
+        first += constants(layout, embed)
+    image = assemble_all([first, *modules], target, pic=pic)
+    found = ElfObject(image)
+    return Emitted(
+        image, found.nbytes(executable=True), found.nbytes(executable=False), deepest
+    )
+
+
+def _optimised(layout: Layout, progress: Progress) -> list[str]:
+    made = []
+    for done, code in enumerate(layout.kernels.values()):
+        progress("compiling kernels", done, len(layout.kernels))
+        text = render_body(code.kernel, fast=not layout.strict, aliased=code.aliased)
+        made.append(optimise(text, layout.target))
+    progress("compiling kernels", len(layout.kernels), len(layout.kernels))
+    return made
+
+
+def _supported(
+    layout: Layout, modules: list[str], allowed: frozenset[str], pic: bool
+) -> list[str]:
+    """Return modules with all that the others call and nobody provides."""
+    target = layout.target
+    made: dict[str, str] = {}
+    while True:
+        image = assemble_all([*modules, *made.values()], target, pic=pic)
+        missing = sorted(ElfObject(image).undefined() - allowed)
+        if not missing:
+            return list(made.values())
+        for name in missing:
+            text = support(name, target)
+            if text is None:
+                raise _unsupported(layout, missing)
+            made[name] = optimise(text, target)
+
+
+def _unsupported(layout: Layout, missing: list[str]) -> UnsupportedError:
+    """Return the error about functions that bundles do not bring, by the operators that need them."""
+    needs: dict[str, set[str]] = {}
+    for name, code in layout.kernels.items():
+        image = assemble(render(code.kernel, aliased=code.aliased), layout.target)
+        for symbol in ElfObject(image).undefined() - ALLOWED:
+            if support(symbol, layout.target) is None:
+                needs.setdefault(name.rpartition("_")[0], set()).add(symbol)
+    named = ", ".join(f"{k} ({', '.join(sorted(v))})" for k, v in sorted(needs.items()))
+    return UnsupportedError(
+        f"on {layout.target} these operators call functions of a library that bundles do not "
+        f"bring: {named or ', '.join(missing)}",
+        hint="convert their operands to f32, whose functions Alpenglow computes itself",
+    )
