@@ -7,6 +7,7 @@ y = exe(x)
 
 from alpenglow import ops
 from alpenglow.base import errors, extensions
+from alpenglow.bundle import Bundle, bundle
 from alpenglow.compiler import Options, Pass
 from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph
@@ -17,6 +18,7 @@ from alpenglow.runtime import Executable, compile, open
 __version__ = "0.1.0"
 
 __all__ = [
+    "Bundle",
     "Executable",
     "Graph",
     "Options",
@@ -24,6 +26,7 @@ __all__ = [
     "Target",
     "TensorType",
     "__version__",
+    "bundle",
     "compile",
     "errors",
     "load",

@@ -8,7 +8,7 @@ stochastic arithmetic: Vignes, 1993.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,8 +39,9 @@ def noisy(g: Graph, feeds: Mapping[str, Array], rng: np.random.Generator) -> dic
 
     for node in g.nodes:
         whole = not isinstance(node.op, Elementwise)
-        with formulas(rng):
-            results = apply(node.op, [operand(v) for v in node.inputs], node.regions)
+        arrays = [operand(v) for v in node.inputs]
+        with formulas(rng, unit(arrays)):
+            results = apply(node.op, arrays, node.regions)
         env |= {v: moved(y, rng, whole) for v, y in zip(node.results, results, strict=True)}
     return {k: env[v] if v.array is None else v.array for k, v in g.outputs.items()}
 
@@ -48,15 +49,16 @@ def noisy(g: Graph, feeds: Mapping[str, Array], rng: np.random.Generator) -> dic
 class NoisyMath:
     """The vocabulary of formulas, with noise on every result that is rounded."""
 
-    def __init__(self, rng: np.random.Generator, plain: Any) -> None:
+    def __init__(self, rng: np.random.Generator, eps: float, plain: Any) -> None:
         self.rng = rng
+        self.eps = eps
         self.plain = plain
 
     def __getattr__(self, name: str) -> Any:
         exact = getattr(self.plain, name)
         if name in EXACT:
             return exact
-        return lambda *xs: moved(np.asarray(exact(*xs)), self.rng, False, formula=True)
+        return lambda *xs: moved(np.asarray(exact(*xs)), self.rng, False, self.eps)
 
 
 EXACT = frozenset({"neg", "abs", "sign", "minimum", "maximum", "floor", "ceil", "round", "where",
@@ -65,10 +67,10 @@ EXACT = frozenset({"neg", "abs", "sign", "minimum", "maximum", "floor", "ceil", 
 
 
 @contextmanager
-def formulas(rng: np.random.Generator) -> Iterator[None]:
+def formulas(rng: np.random.Generator, eps: float) -> Iterator[None]:
     """Let elementwise operators be computed with noise inside of their formulas."""
     plain = op.NUMPY
-    op.NUMPY = NoisyMath(rng, plain)  # type: ignore[assignment]
+    op.NUMPY = NoisyMath(rng, eps, plain)  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -87,22 +89,26 @@ def makes_nan(g: Graph, feeds: Mapping[str, Array]) -> bool:
     return any(NAMES.get(y.dtype) in FLOATS and bool(np.isnan(y).any()) for y in env.values())
 
 
-def moved(x: Array, rng: np.random.Generator, whole: bool, formula: bool = False) -> Array:
+def unit(arrays: Sequence[Array | None]) -> float:
+    """Return the unit in the last place that formulas are computed with: of f64, or of f32."""
+    wide = any(a is not None and a.dtype == np.float64 for a in arrays)
+    return float(np.finfo(np.float64 if wide else np.float32).eps)
+
+
+def moved(x: Array, rng: np.random.Generator, whole: bool, formula: float = 0.0) -> Array:
     """Return x with noise: relative to each element and, if `whole`, to the largest as well.
 
-    Inside a formula there is less of it.
+    Inside of a formula, it is one unit of the size `formula`.
     """
     if not isinstance(x, np.ndarray) or NAMES.get(x.dtype) not in FLOATS:
         return x
-    eps = float(ml_dtypes.finfo(x.dtype).eps)
+    eps = formula or ULPS * float(ml_dtypes.finfo(x.dtype).eps)
     wide = x.astype(np.float64)
     noise = rng.uniform(-1, 1, x.shape)
     exact = np.abs(wide) if not whole else np.abs(wide) + 0.25 * largest(wide)
     least = float(ml_dtypes.finfo(x.dtype).smallest_subnormal)
     # What is zero stays zero: that is how sparse data, padding and masks are.
-    off = np.where(
-        (wide == 0) & (not whole), 0.0, (1.0 if formula else ULPS) * (eps * exact + least) * noise
-    )
+    off = np.where((wide == 0) & (not whole), 0.0, (eps * exact + least) * noise)
     return np.where(np.isfinite(wide), wide + off, wide).astype(x.dtype)
 
 

@@ -21,6 +21,7 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.bundle import stack
 from alpenglow.bundle.elf_object import ElfObject
 from alpenglow.bundle.entry import Api, constants, entries
+from alpenglow.bundle.job import Needs
 from alpenglow.bundle.plan import Layout
 from alpenglow.bundle.support import ALLOWED, support
 
@@ -29,12 +30,10 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """An object file, and what it needs: bytes of code, of other data, of stack a call."""
+    """An object file, and what it needs besides the three regions."""
 
     image: bytes
-    code_nbytes: int
-    data_nbytes: int
-    stack_nbytes: int
+    needs: Needs
 
 
 def emit(
@@ -65,9 +64,9 @@ def emit(
         first += constants(layout, embed)
     image = assemble_all([first, *modules], target, pic=pic)
     found = ElfObject(image)
-    return Emitted(
-        image, found.nbytes(executable=True), found.nbytes(executable=False), deepest
-    )
+    code, other = found.nbytes(executable=True), found.nbytes(executable=False)
+    data = other - (layout.constants_nbytes if embed else 0)
+    return Emitted(image, Needs(code, data, deepest))
 
 
 def _optimised(layout: Layout, progress: Progress) -> list[str]:

@@ -202,7 +202,7 @@ def divide(f: Format, x: Word, y: Word) -> Word:
         rest = fits.where(rest - b.significand, rest)
         return [rest << 1, quotient << 1 | fits.wide(f.bits)]
 
-    digits = f.precision + 2
+    digits = f.precision + 3
     rest, quotient = x.of.repeat(digits, [a.significand, x.like(0)], step)
     sticky = quotient | (~rest.equals(0)).wide(f.bits)
     exact = Number(a.sign ^ b.sign, a.exponent - b.exponent - (digits - 1), sticky)

@@ -154,10 +154,10 @@ def _riscv(lines: list[str]) -> int:
         elif op in ("lui", "li") and re.fullmatch(r"-?\d+", args[1]):
             known[args[0]] = int(args[1]) << (12 if op == "lui" else 0)
         elif op in _RISCV and args[1] in known:
-            second = known.get(args[2]) if args[2] in known else _number(args[2])
+            first, second = known[args[1]], known.get(args[2], _number(args[2]))
             known.pop(args[0], None)
             if second is not None:
-                known[args[0]] = _RISCV[op](known[args[1]], second)
+                known[args[0]] = _RISCV[op](first, second)
     return frame.nbytes
 
 

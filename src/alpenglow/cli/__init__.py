@@ -22,6 +22,7 @@ from alpenglow.base.errors import AlpenglowError
 COMMANDS: Mapping[str, str] = {
     "run": "Run a model and print what comes out.",
     "compile": "Compile a model into an archive, a .ago file.",
+    "bundle": "Write a model as files that a C program links.",
     "show": "Print a model as text, after any stage of the compiler.",
     "check": "Tell which operators are compiled, interpreted or missing.",
     "verify": "Compare compiled results with the interpreter and ONNX Runtime.",

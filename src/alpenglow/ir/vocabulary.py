@@ -117,9 +117,10 @@ class NumpyMath:
     fmod = staticmethod(np.fmod)
 
     def div(self, x: Any, y: Any) -> Any:
-        x, y = np.asarray(x), np.asarray(y)
+        # Python's numbers are not made arrays before: those would have types of their own.
         if np.result_type(x, y).kind not in "iu":
             return np.divide(x, y)
+        x, y = np.asarray(x), np.asarray(y)
         # Truncation: the remainder with the dividend's sign divides out exactly.  x / 0 is 0.
         quotient = np.floor_divide(x - np.fmod(x, y), y)
         return np.where(y == 0, np.zeros_like(quotient), quotient)

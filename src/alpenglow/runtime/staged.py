@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -173,17 +173,21 @@ def _operands(action: Action) -> tuple[str, ...]:
             return (action.lengths, *action.states, *action.scanned, *action.captured)
 
 
+def _declared(types: dict[str, TensorType]) -> tuple[dict[str, TensorType], Matcher]:
+    return types, Matcher(types)
+
+
 class Runner:
     """Runs one staged model: the whole, or the body of a loop."""
 
-    def __init__(self, model: StagedModel, compile_: Compile) -> None:
+    def __init__(self, model: StagedModel, compile_: Compile, is_body: bool = False) -> None:
         self.model = model
         self._compile = compile_
         self._first: list[Stage] = []
         self._bodies: dict[int, Runner] = {}
         self._lock = threading.RLock()
-        self._types = {n: t for n, t in model.inputs.items() if t is not None}
-        self._declared = Matcher(self._types)
+        self._declared = _declared({n: t for n, t in model.inputs.items() if t is not None})
+        self._is_body = is_body
         self.last: list[Record | Layout] = []
 
     def run(self, inputs: Mapping[str, Any]) -> Env:
@@ -202,23 +206,37 @@ class Runner:
         self.last = records
         return {name: self._output(state, name) for name in self.model.outputs}
 
-    def types(self, inputs: Mapping[str, Any]) -> dict[str, TensorType]:
-        """Return the types that outputs would have, as far as the first part tells them."""
-        state = self._begun(inputs)
-        made = self._stage(self._first, self.model.begin(), state).made
-        return {n: made[n].bind(state.values) for n in self.model.outputs if n in made}
+    def types(self, outputs: Sequence[str], inputs: Mapping[str, Any]) -> list[TensorType | None]:
+        """Return the types that some outputs would have, as far as can be told without a run."""
+        declared = [self.model.outputs[n] for n in outputs]
+        if not outputs:
+            return declared
+        try:
+            state = self._begun(inputs)
+            made = self._stage(self._first, self.model.begin(), state).made
+        except AlpenglowError:  # it could not run, but nobody asks it to
+            return declared
+        return [
+            made[n].bind(state.values) if n in made else t
+            for n, t in zip(outputs, declared, strict=True)
+        ]
 
     def _begun(self, inputs: Mapping[str, Any]) -> State:
         """Return the state in which a run begins."""
         state = State({**self.model.constants, **inputs})
-        unfit = self._declared.match(state.env, state.values)
-        if unfit is not None:
-            found = np.asarray(state.env[unfit])
-            raise FeedError(
-                f"input '{unfit}' is {found.dtype}{list(found.shape)}, expected "
-                f"{self.model.inputs[unfit]}"
-            )
-        state.types |= self._types
+        types, declared = self._declared
+        while (unfit := declared.match(state.env, state.values)) is not None:
+            found, t = state.env[unfit], types[unfit]
+            if not self._is_body or not isinstance(found, np.ndarray) or found.dtype != t.numpy:
+                found = np.asarray(found)
+                raise FeedError(
+                    f"input '{unfit}' is {found.dtype}{list(found.shape)}, expected {t}"
+                )
+            # What a body declares holds in its first turn at most: carried values may grow.
+            types, declared = _declared({n: t for n, t in types.items() if n != unfit})
+            self._declared = types, declared
+            state.values = {}
+        state.types |= types
         return state
 
     def _output(self, state: State, name: str) -> Any:
@@ -310,7 +328,7 @@ class Runner:
         with self._lock:
             # A Runner keeps its model, so no other model can have that id.
             if id(action.body) not in self._bodies:
-                self._bodies[id(action.body)] = Runner(action.body, self._compile)
+                self._bodies[id(action.body)] = Runner(action.body, self._compile, True)
             return self._bodies[id(action.body)]
 
     def artifacts(self) -> Iterator[Artifact]:
@@ -330,11 +348,12 @@ class Runner:
         most = int(_single(env[action.trips], "how often")) if action.trips else None
         going = bool(_single(env[action.condition], "whether")) if action.condition else True
         carried = [env[n] if n else None for n in action.carried]
+        count, turn = list(action.body.inputs.values())[:2]
         kept = list(action.body.outputs)[1 + len(carried) :]
         stacks: list[list[Any]] = [[] for _ in kept]
         i = 0
         while going and (most is None or i < most):
-            given = [np.array(i, np.int64), np.array(True), *carried]
+            given = [_like(count, np.int64(i)), _like(turn, np.bool_(True)), *carried]
             made = list(body.run({**dict(zip(names, given, strict=False)), **captured}).values())
             going = bool(_single(made[0], "whether"))
             carried = made[1 : 1 + len(carried)]
@@ -343,9 +362,9 @@ class Runner:
             i += 1
         if not i:
             body.last = []
-            given = [np.array(0, np.int64), np.array(True), *carried]
-            types = body.types({**dict(zip(names, given, strict=False)), **captured})
-            return (*carried, *(_none_of(types.get(n, action.body.outputs[n]), 0) for n in kept))
+            given = [_like(count, np.int64(0)), _like(turn, np.bool_(True)), *carried]
+            types = body.types(kept, {**dict(zip(names, given, strict=False)), **captured})
+            return (*carried, *(_none_of(t, 0) for t in types))
         return (*carried, *map(np.stack, stacks))
 
     def _scan(self, action: Scan, env: Env) -> tuple[Any, ...]:
@@ -393,9 +412,8 @@ class Runner:
         if not length:
             body.last = []
             given = [*states, *(np.zeros(x.shape[1:], x.dtype) for x in moved)]
-            types = body.types({**dict(zip(names, given, strict=False)), **captured})
-            found = [types.get(n, action.body.outputs[n]) for n in kept]
-            return (*states, *(_none_of(t, a) for t, a in zip(found, axes, strict=True)))
+            types = body.types(kept, {**dict(zip(names, given, strict=False)), **captured})
+            return (*states, *(_none_of(t, a) for t, a in zip(types, axes, strict=True)))
         ordered = [s[::-1] if r else s for s, r in zip(stacks, reverse, strict=True)]
         return (*states, *(np.stack(s, a) for s, a in zip(ordered, axes, strict=True)))
 
@@ -414,6 +432,11 @@ def _single(value: Any, what: str) -> Any:
         shown = value.shape if isinstance(value, np.ndarray) else type(value).__name__
         raise FeedError(f"what tells {what} to go on is {shown}, expected one element")
     return value.reshape(-1)[0]
+
+
+def _like(t: TensorType | None, value: np.generic) -> Array:
+    """Return a number as a body declares it: a scalar, or a vector of one."""
+    return np.full((1,) if t is not None and t.rank == 1 else (), value)
 
 
 def _none_of(t: TensorType | None, axis: int) -> Array:

@@ -14,6 +14,7 @@ from alpenglow.backends.c.statements import Statements
 from alpenglow.backends.c.vectors import bare
 from alpenglow.kernel.expr import (
     Binary,
+    Blend,
     Const,
     Expr,
     Index,
@@ -87,7 +88,8 @@ class Lanewise(Statements):
         element = self.element(e.dtype, self.lane_of(e.buffer.name, e.at))
         if e.mask is None:
             return element
-        return self.scalars.select(e.dtype, self.value(e.mask), element, "0")
+        zero = self.scalars.constant(Const(0, e.dtype))
+        return self.scalars.select(e.dtype, self.value(e.mask), element, zero)
 
     def constant(self, e: Const) -> str:
         return self.scalars.constant(e)
@@ -107,6 +109,8 @@ class Lanewise(Statements):
                 return f"{self.array_of(x)}[{one}]"
             case Shuffle(x, order):
                 return f"{self.array_of(x)}[{self.lane_in(order)}]"
+            case Blend(x, y, order):
+                return self.blend(x, y, order)
             case Reduce(op, x):
                 return self.reduce(op, x)
         return super().wide(e)
@@ -122,6 +126,16 @@ class Lanewise(Statements):
         self.emit(f"{self.library.type(e.dtype)} {name}[{e.lanes}];")
         self.each(e.lanes, f"{name}[lane] = {value};")
         return name
+
+    def blend(self, x: Expr, y: Expr, order: tuple[int, ...]) -> str:
+        name = self.fresh()
+        self.emit(f"{self.library.type(x.dtype)} {name}[{2 * x.lanes}];")
+        for e, first in ((x, ""), (y, f"{x.lanes} + ")):
+            value = bare(self.value(e))
+            self.each(e.lanes, f"{name}[{first}lane] = {value};")
+        if len(order) == 1:
+            return f"{name}[{order[0]}]"
+        return f"{name}[{self.lane_in(order)}]"
 
     def lane_in(self, order: tuple[int, ...]) -> str:
         """Return where lanes come from, as a formula if there is one."""

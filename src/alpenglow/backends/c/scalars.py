@@ -61,6 +61,8 @@ class Scalars:
         wide = "uint32_t" if size < 4 else TYPES[unsigned(dtype)]
         if op in _WRAPPING and (signed(dtype) or size < 4):
             return f"(({TYPES[dtype]})(({wide}){a} {SIGNS[op]} ({wide}){b}))"
+        if op == "shr" and size == 8 and a.isdecimal():
+            a = f"{a}ll"
         text = f"({a} {SIGNS[op]} {b})"
         # Operands of fewer bits were widened to int.
         return f"(({TYPES[dtype]}){text})" if size < 4 else text
@@ -76,7 +78,7 @@ class Scalars:
     def compare(self, op: str, dtype: str, a: str, b: str) -> str:
         if dtype in SHORT:
             a, b = self.convert(a, dtype, "f32"), self.convert(b, dtype, "f32")
-        if dtype in UNSIGNED and b in ("0", "0u") and op in ("lt", "ge"):
+        if dtype in UNSIGNED and b in ("0", "0u", "0ull") and op in ("lt", "ge"):
             # Compilers wonder at what is always so.
             return "0" if op == "lt" else "1"
         return f"({a} {SIGNS[op]} {b})"

@@ -92,7 +92,7 @@ def integer(value: int, dtype: str) -> str:
     bits = DTYPES[dtype].itemsize * 8
     low = value & ((1 << bits) - 1)
     if not signed(dtype):
-        return str(low) + {32: "u", 64: "u" if low < 1 << 32 else "ull"}.get(bits, "")
+        return str(low) + {32: "u", 64: "ull"}.get(bits, "")
     value = low - (1 << bits) if low >> (bits - 1) else low
     if value == -(1 << (bits - 1)) and bits >= 32:
         # C has no negative literals, and the positive one would not fit.

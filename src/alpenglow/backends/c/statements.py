@@ -12,7 +12,6 @@ from alpenglow.backends.c.scalars import Scalars
 from alpenglow.backends.c.spelling import INDEX, SIGNS, identifier, memory
 from alpenglow.backends.c.vectors import bare
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.ir.types import FLOATS
 from alpenglow.kernel.expr import (
     Atomic,
     Barrier,
@@ -61,9 +60,9 @@ class Statements:
 
     def text(self, exported: bool) -> str:
         k = self.kernel
-        for a in k.arrays:
-            self.array(a)
         self.block(k.body, ())
+        text = "\n".join(self.lines)
+        arrays = [self.array(a) for a in k.arrays if mentions(text, identifier(a.name))]
         parameters = [self.parameter(b) for b in k.buffers]
         parameters += [f"{INDEX} {identifier(n.name)}" for n in k.extents]
         if k.parallel is not None:
@@ -72,7 +71,7 @@ class Statements:
         listed = ", ".join(parameters) or "void"
         if len(head) + len(k.name) + len(listed) > 94:
             listed = "\n    " + ",\n    ".join(parameters)
-        return "\n".join([f"{head}{k.name}({listed}) {{", *self.unused(), *self.lines, "}", ""])
+        return "\n".join([f"{head}{k.name}({listed}) {{", *self.unused(text), *arrays, *self.lines, "}", ""])
 
     def parameter(self, b: Buffer) -> str:
         const = "" if b.mutable else "const "
@@ -81,21 +80,20 @@ class Statements:
         self.library.type(b.dtype)
         return f"{const}{memory(b.dtype)} *{restrict}{identifier(b.name)}"
 
-    def unused(self) -> list[str]:
-        """Return lines that say of parameters that they are not used."""
-        text = "\n".join(self.lines)
+    def unused(self, text: str) -> list[str]:
+        """Return lines that say of parameters that `text` does not use them."""
         k = self.kernel
         names = [
             identifier(n) for n in (*(b.name for b in k.buffers), *(e.name for e in k.extents))
         ]
         return [f"  (void){n};" for n in names if not mentions(text, n)]
 
-    def array(self, a: Buffer) -> None:
+    def array(self, a: Buffer) -> str:
         if a.space != "local":
             raise self.lacks(f"{a.space} arrays")
         self.library.type(a.dtype)
         align = f"_Alignas({a.align}) " if a.align else ""
-        self.emit(f"{align}{memory(a.dtype)} {identifier(a.name)}[{max(a.size, 1)}];")
+        return f"  {align}{memory(a.dtype)} {identifier(a.name)}[{max(a.size, 1)}];"
 
     def lacks(self, what: str) -> UnsupportedError:
         return UnsupportedError(f"C has no {what} (kernel {self.kernel.name})")
@@ -286,7 +284,7 @@ class Statements:
         element = self.element(e.dtype, self.cell(e.buffer, e.at))
         if e.mask is None:
             return element
-        zero = self.scalars.constant(Const(0, e.dtype)) if e.dtype in FLOATS else "0"
+        zero = self.scalars.constant(Const(0, e.dtype))
         return self.scalars.select(e.dtype, self.value(e.mask), element, zero)
 
     def element(self, dtype: str, cell: str) -> str:

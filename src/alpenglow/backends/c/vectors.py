@@ -158,6 +158,14 @@ class Vectors(Scalars):
         lanes = ", ".join(f"{x}[{i}]" for i in order)
         return f"({self.library.type(dtype, len(order))}){{{lanes}}}"
 
+    def blend(self, x: str, y: str, dtype: str, order: tuple[int, ...]) -> str:
+        """Return lanes of two vectors that have names."""
+        n = self.lanes
+        lanes = [f"{x}[{i}]" if i < n else f"{y}[{i - n}]" for i in order]
+        if len(order) == 1:
+            return f"({lanes[0]} != 0)" if dtype == "bool" else lanes[0]
+        return f"({self.library.type(dtype, len(order))}){{{', '.join(lanes)}}}"
+
     def reduce(self, op: str, x: str, dtype: str) -> str:
         return f"{self.reduction(op, dtype)}({bare(x)})"
 

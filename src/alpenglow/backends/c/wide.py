@@ -7,6 +7,7 @@ from alpenglow.backends.c.spelling import identifier
 from alpenglow.backends.c.statements import Statements
 from alpenglow.backends.c.vectors import Vectors, bare
 from alpenglow.kernel.expr import (
+    Blend,
     Expr,
     Lanes,
     Load,
@@ -76,6 +77,8 @@ class Wide(Statements):
                 return self.vectors(len(order)).splat(self.value(x), x.dtype)
             case Shuffle(x, order):
                 return self.vectors(x.lanes).shuffle(self.vector(x), x.dtype, order)
+            case Blend(x, y, order):
+                return self.vectors(x.lanes).blend(self.vector(x), self.vector(y), x.dtype, order)
         return super().wide(e)
 
     def vector(self, e: Expr) -> str:

@@ -1,0 +1,213 @@
+"""Bundles: a model as files that a C programmer links, for any machine, with nothing of ours.
+
+`bundle` plans a model for a target as `compile` does, lays out its memory (`plan`), and writes it
+in a format (`formats`).  Kernels are those that `compile` makes for the same target, so the results
+are the same, bit by bit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.bundle.entry import APIS, Api
+from alpenglow.bundle.formats import FORMATS
+from alpenglow.bundle.job import Job, Needs
+from alpenglow.bundle.plan import Layout, Routine, identifiers, layout
+from alpenglow.bundle.write import refuse_existing, write_folder
+from alpenglow.compiler import Options
+from alpenglow.compiler.pipeline import require_closed, run_stages
+from alpenglow.frontends import load
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.program import Program
+from alpenglow.runtime.compile import Model, bound
+
+Weights = Literal["separate", "embedded"]
+Shapes = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle that was written: where, for what, its files with their bytes, what it needs."""
+
+    folder: Path
+    name: str
+    target: Target
+    files: Mapping[str, int]
+    constants_nbytes: int
+    routines: tuple[Routine, ...]
+    needs: Needs
+
+    def __str__(self) -> str:
+        """Return the memory that the bundle needs, for reading."""
+        code = self.needs.code_nbytes + self.needs.data_nbytes
+        lines = [
+            f"{self.folder}: {len(self.files)} files for {self.target}",
+            f"  {'code':10} {code:>12,}",
+            f"  {'constants':10} {self.constants_nbytes:>12,}   the weights, shared by all calls",
+        ]
+        for r in self.routines:
+            lines += [
+                f"entry {r.entry}",
+                f"  {'mutable':10} {r.mutable_nbytes:>12,}   inputs and outputs",
+                f"  {'scratch':10} {r.scratch_nbytes:>12,}   of one call",
+                f"  {'stack':10} {self.needs.stack_nbytes:>12,}   of one call, at most",
+            ]
+            for s in r.symbols:
+                kind = "output" if s.output else "input"
+                lines.append(f"  {kind:10} {s.offset:>12,}   {s.name}: {s.type}")
+        return "\n".join(lines)
+
+
+def bundle(
+    model: Model,
+    out: str | os.PathLike[str],
+    *,
+    target: str | Target = "cpu",
+    api: Api = "static",
+    entry: str | None = None,
+    weights: Weights = "separate",
+    format: str = "object",
+    shapes: Shapes | None = None,
+    variants: Mapping[str, Shapes] | None = None,
+    freestanding: bool = False,
+    options: Options | None = None,
+) -> Bundle:
+    """Write `model` into the new folder `out`, as files that need nothing of ours; tell its needs.
+
+    `entry` names the entry point and the files (by default after the model).  `shapes` binds the
+    open extents of inputs; `variants` does so several times, for one entry point each over shared
+    weights.  `freestanding` code calls not even memcpy.
+
+    Raises UnsupportedError if extents stay open or operators would need the interpreter, OptionError
+    for a folder that is there or a name that is none in C; an error leaves nothing behind.
+    """
+    folder = Path(out)
+    chosen, settings = parsed(target), options or Options()
+    name = entry or _name_of(model)
+    check(folder, name, api, format, tuple(variants or ()))
+    programs = {
+        e: planned(_graph(model, s), chosen, settings)
+        for e, s in (variants or {name: shapes}).items()
+    }
+    return write(
+        programs, folder, name, chosen, api=api, embedded=weights == "embedded", format=format,
+        freestanding=freestanding, options=settings,
+    )  # fmt: skip
+
+
+def parsed(target: str | Target) -> Target:
+    """Return the target; raise OptionError if no machine code is made for it."""
+    chosen = target if isinstance(target, Target) else Target.parse(target)
+    if not chosen.triple:
+        raise OptionError(
+            f"target '{chosen}' has no machine code, and a bundle is nothing else",
+            hint="name a machine: cpu, x86-64-v3, aarch64, cortex-m4 …",
+        )
+    return chosen
+
+
+def check(folder: Path, name: str, api: str, format: str, entries: Sequence[str] = ()) -> None:
+    """Raise OptionError if a bundle cannot be written there or under these names."""
+    refuse_existing(folder)
+    for what, found, known in (("API", api, APIS), ("format", format, tuple(FORMATS))):
+        if found not in known:
+            raise OptionError(f"'{found}' is no {what} of bundles; known are {', '.join(known)}")
+    for each in (name, *entries):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", each) or each in _RESERVED:
+            raise OptionError(
+                f"'{each}' cannot be the name of a function in C",
+                hint=f"--entry {_identifier(each)}",
+            )
+    if len({each.upper() for each in entries}) < len(entries):
+        raise OptionError(f"entry points differ in more than case: {', '.join(entries)}")
+    if len(entries) > 1 and name in entries:
+        raise OptionError(f"'{name}' names the bundle and one of its entry points")
+
+
+def planned(
+    ir: Graph | Program, target: Target, options: Options, resume: str = ""
+) -> Program:
+    """Return the program that `compile` would make of a graph, or of what pass `resume` made.
+
+    Raises UnsupportedError if it cannot be known before it runs.
+    """
+    made: Any = ir
+    if isinstance(ir, Graph):
+        if ir.rest is not None:
+            raise UnsupportedError(
+                "what this model computes depends on its data (loops, branches, or shapes that "
+                "come out of a computation), and a bundle is made before there are any",
+                hint="bind all shapes, and make operands that decide about shapes constant; "
+                "`alpenglow check` shows where the model is cut",
+            )
+        require_closed(ir)
+        made = ir.copy()
+    for _, stage in run_stages(made, target, options, resume):
+        made = stage
+    assert isinstance(made, Program), "the last stage makes a program"
+    return made
+
+
+def write(
+    programs: Mapping[str, Program],
+    folder: Path,
+    name: str,
+    target: Target,
+    *,
+    api: Api,
+    embedded: bool,
+    format: str,
+    freestanding: bool,
+    options: Options,
+) -> Bundle:
+    """Write planned programs, one for each entry point."""
+    found: Layout = layout(programs, target, strict=options.numerics == "strict")
+    made = FORMATS[format](
+        Job(name, found, api, embedded, freestanding, options.progress, version("alpenglow"))
+    )
+    write_folder(folder, made.files)
+    sizes = {file: len(content) for file, content in made.files.items()}
+    return Bundle(
+        folder, name, target, sizes, found.constants_nbytes, found.routines, made.needs
+    )
+
+
+def _graph(model: Model, shapes: Shapes | None) -> Graph:
+    if isinstance(model, Graph):
+        return bound(model, shapes) if shapes else model
+    return load(model, shapes)
+
+
+def _name_of(model: Model) -> str:
+    if isinstance(model, str | Path):
+        return default_name(Path(model))
+    return _identifier(model.name if isinstance(model, Graph) else "model")
+
+
+def default_name(path: Path) -> str:
+    """Return the name of a bundle that is asked for without one."""
+    return _identifier(path.stem)
+
+
+def _identifier(text: str) -> str:
+    (found,) = identifiers([text])
+    return f"model_{found}" if found[0].isdigit() or found in _RESERVED else found
+
+
+_RESERVED = frozenset(
+    "alignas alignof and asm auto bool break case catch char class const constexpr continue "
+    "decltype default delete do double else enum explicit export extern false float for friend "
+    "goto if inline int long main memcpy memmove memset mutable namespace new not nullptr "
+    "operator or private protected public register restrict return short signed sizeof static "
+    "struct switch template this throw true try typedef typeid typename typeof union unsigned "
+    "using virtual void volatile while xor".split()
+)
+"""Words of C and C++, and names that a bundle must leave alone."""

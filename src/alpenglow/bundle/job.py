@@ -1,0 +1,48 @@
+"""What a format is asked for, and what it makes: the shape of `bundle.formats`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from alpenglow.bundle.entry import Api
+from alpenglow.bundle.plan import Layout
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A layout to be written as the bundle `name`.
+
+    With `embedded` the constants are part of the code's file; `freestanding` code calls nothing,
+    not even memcpy and memset.  `version` is this package's.
+    """
+
+    name: str
+    layout: Layout
+    api: Api
+    embedded: bool
+    freestanding: bool
+    progress: Progress
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Bytes of code, of other data beside it (constants do not count), and of stack for a call."""
+
+    code_nbytes: int
+    data_nbytes: int
+    stack_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The files of a bundle by name, and what its code needs."""
+
+    files: Mapping[str, bytes]
+    needs: Needs
+
+
+Format = Callable[[Job], Made]

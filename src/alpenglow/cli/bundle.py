@@ -1,0 +1,104 @@
+"""`alpenglow bundle`: from a model to files that a C programmer links."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from alpenglow.base.errors import OptionError
+from alpenglow.bundle import Bundle, check, default_name, parsed, planned, write
+from alpenglow.bundle.entry import APIS, Api
+from alpenglow.bundle.formats import FORMATS
+from alpenglow.cli.options import Request, Shapes, model_options, parse_shapes
+from alpenglow.cli.output import examples, show
+from alpenglow.cli.progress import progress
+from alpenglow.cli.source import read
+from alpenglow.compiler import Options
+
+
+@click.command(
+    "bundle",
+    epilog=examples("""
+alpenglow bundle model.onnx -o bundle --shapes image=1x3x224x224
+alpenglow bundle model.onnx -o board --target cortex-m4 --freestanding
+alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant large:image=1x3x96x96
+"""),
+)
+@model_options
+@click.option("-o", "output", type=click.Path(path_type=Path), required=True, metavar="DIR",
+              help="The folder to make.")  # fmt: skip
+@click.option("--api", type=click.Choice(APIS), default="static", show_default=True,
+              help="How C calls it: by sizes known when compiling, or by a table found at run "
+              "time, with threads.")  # fmt: skip
+@click.option("--entry", metavar="NAME",
+              help="The entry point, and the name of the files.  [default: after MODEL]")  # fmt: skip
+@click.option("--weights", type=click.Choice(["separate", "embedded"]), default="separate",
+              show_default=True, help="Weights in a file of their own, or within the code's.")  # fmt: skip
+@click.option("--format", "kind", type=click.Choice(list(FORMATS)), default="object",
+              show_default=True, help="What is written.")  # fmt: skip
+@click.option("--variant", "variants", multiple=True, metavar="ENTRY:NAME=1x3x224x224[,…]",
+              help="An entry point for these shapes; several share the weights.")  # fmt: skip
+@click.option("--freestanding", is_flag=True, help="Call nothing, not even memcpy and memset.")
+def command(
+    request: Request, output: Path, api: Api, entry: str | None, weights: str, kind: str,
+    variants: tuple[str, ...], freestanding: bool,
+) -> None:  # fmt: skip
+    """Write MODEL into a new folder as files that need nothing else.
+
+    The code takes all memory from its caller, and how much of it is printed and stands in the
+    header.
+    """
+    name = entry or default_name(request.model)
+    shapes = parse_variants(variants)
+    check(output, name, api, kind, tuple(shapes))
+    target = parsed(request.target)
+    requests = {e: replace(request, shapes=s) for e, s in shapes.items()} or {name: request}
+    with progress() as report:
+        options = Options(numerics=request.numerics, progress=report)
+        programs = {}
+        for each, asked in requests.items():
+            source = read(asked)
+            programs[each] = planned(source.ir, target, options, source.resume)
+        made = write(
+            programs, output, name, target, api=api, embedded=weights == "embedded",
+            format=kind, freestanding=freestanding, options=options,
+        )  # fmt: skip
+    show(_described(made), [str(made)], request.json)
+
+
+def parse_variants(texts: tuple[str, ...]) -> dict[str, Shapes]:
+    """Read ENTRY:NAME=1x3x224x224[,…], once for each entry point."""
+    found: dict[str, Shapes] = {}
+    for text in texts:
+        entry, colon, shapes = text.partition(":")
+        if not colon:
+            raise OptionError(f"--variant {text}: expected ENTRY:NAME=1x3x224x224")
+        if entry in found:
+            raise OptionError(f"--variant names '{entry}' twice")
+        found[entry] = parse_shapes((shapes,))
+    return found
+
+
+def _described(made: Bundle) -> dict[str, object]:
+    return {
+        "folder": str(made.folder),
+        "target": str(made.target),
+        "files": dict(made.files),
+        "code_nbytes": made.needs.code_nbytes + made.needs.data_nbytes,
+        "constants_nbytes": made.constants_nbytes,
+        "entries": [
+            {
+                "name": r.entry,
+                "mutable_nbytes": r.mutable_nbytes,
+                "scratch_nbytes": r.scratch_nbytes,
+                "stack_nbytes": made.needs.stack_nbytes,
+                "symbols": [
+                    {"name": s.name, "type": str(s.type), "output": s.output, "offset": s.offset}
+                    for s in r.symbols
+                ],
+            }
+            for r in made.routines
+        ],
+    }
