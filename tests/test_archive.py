@@ -22,7 +22,7 @@ from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.order import TopK
 from alpenglow.runtime import archive
-from fuzz import hostile
+from fuzz import damage
 
 Array = NDArray[Any]
 FOREIGN = "x86-64" if ag.Target.parse("cpu").architecture == "aarch64" else "aarch64"
@@ -318,7 +318,7 @@ def open_handles() -> int:
 def test_a_header_of_other_kinds_is_damage(path: Path, seed: int) -> None:
     """The digest is made right, so that only what the header says is wrong."""
     elementwise(2.0).save(path)
-    _, content = hostile.damaged_archive(seed, path.read_bytes())
+    _, content = damage.damaged_archive(seed, path.read_bytes())
     path.write_bytes(content)
     with contextlib.suppress(ModelError, IncompatibleError):
         archive.read(path)

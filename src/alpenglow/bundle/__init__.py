@@ -86,17 +86,16 @@ def bundle(
     open extents of inputs; `variants` does so several times, for one entry point each over shared
     weights.  `freestanding` code calls not even memcpy.
 
-    Raises UnsupportedError if extents stay open or operators would need the interpreter, OptionError
-    for a folder that is there or a name that is none in C; an error leaves nothing behind.
+    Raises UnsupportedError if extents stay open or operators would need the interpreter,
+    OptionError for a folder that is there or a name that is none in C; an error leaves nothing
+    behind.
     """
     folder = Path(out)
     chosen, settings = parsed(target), options or Options()
     name = entry or _name_of(model)
     check(folder, name, api, format, tuple(variants or ()))
-    programs = {
-        e: planned(_graph(model, s), chosen, settings)
-        for e, s in (variants or {name: shapes}).items()
-    }
+    asked: Mapping[str, Shapes | None] = variants or {name: shapes}
+    programs = {e: planned(_graph(model, s), chosen, settings) for e, s in asked.items()}
     return write(
         programs, folder, name, chosen, api=api, embedded=weights == "embedded", format=format,
         freestanding=freestanding, options=settings,
@@ -132,9 +131,7 @@ def check(folder: Path, name: str, api: str, format: str, entries: Sequence[str]
         raise OptionError(f"'{name}' names the bundle and one of its entry points")
 
 
-def planned(
-    ir: Graph | Program, target: Target, options: Options, resume: str = ""
-) -> Program:
+def planned(ir: Graph | Program, target: Target, options: Options, resume: str = "") -> Program:
     """Return the program that `compile` would make of a graph, or of what pass `resume` made.
 
     Raises UnsupportedError if it cannot be known before it runs.
@@ -175,9 +172,7 @@ def write(
     )
     write_folder(folder, made.files)
     sizes = {file: len(content) for file, content in made.files.items()}
-    return Bundle(
-        folder, name, target, sizes, found.constants_nbytes, found.routines, made.needs
-    )
+    return Bundle(folder, name, target, sizes, found.constants_nbytes, found.routines, made.needs)
 
 
 def _graph(model: Model, shapes: Shapes | None) -> Graph:
@@ -202,12 +197,13 @@ def _identifier(text: str) -> str:
     return f"model_{found}" if found[0].isdigit() or found in _RESERVED else found
 
 
-_RESERVED = frozenset(
-    "alignas alignof and asm auto bool break case catch char class const constexpr continue "
-    "decltype default delete do double else enum explicit export extern false float for friend "
-    "goto if inline int long main memcpy memmove memset mutable namespace new not nullptr "
-    "operator or private protected public register restrict return short signed sizeof static "
-    "struct switch template this throw true try typedef typeid typename typeof union unsigned "
-    "using virtual void volatile while xor".split()
-)
+_WORDS = """
+    alignas alignof and asm auto bool break case catch char class const constexpr continue
+    decltype default delete do double else enum explicit export extern false float for
+    friend goto if inline int long main memcpy memmove memset mutable namespace new not
+    nullptr operator or private protected public register restrict return short signed
+    sizeof static struct switch template this throw true try typedef typeid typename typeof
+    union unsigned using virtual void volatile while xor
+"""
+_RESERVED = frozenset(_WORDS.split())
 """Words of C and C++, and names that a bundle must leave alone."""

@@ -60,6 +60,4 @@ def _entry(s: Symbol, put: Callable[[bytes, int], int]) -> bytes:
     name = put(s.name.encode() + b"\0", 1)
     type_ = put(s.type.dtype.encode() + b"\0", 1)
     place = put(struct.pack(f"<{len(shape)}Q", *shape), 8)
-    return _SYMBOL.pack(
-        name, type_, place, len(shape), s.offset, s.type.nbytes, int(s.output), 0
-    )
+    return _SYMBOL.pack(name, type_, place, len(shape), s.offset, s.type.nbytes, int(s.output), 0)

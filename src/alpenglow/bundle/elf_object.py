@@ -69,7 +69,8 @@ class ElfObject:
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
-        (start,) = struct.unpack_from("<Q" if self.wide else "<I", self.image, 40 if self.wide else 32)
+        form, at = ("<Q", 40) if self.wide else ("<I", 32)
+        (start,) = struct.unpack_from(form, self.image, at)
         size, count, names = struct.unpack_from("<HHH", self.image, 58 if self.wide else 46)
         line = "<IIQQQQIIQQ" if self.wide else "<IIIIIIIIII"
         rows = [struct.unpack_from(line, self.image, start + i * size) for i in range(count)]
@@ -104,9 +105,7 @@ class ElfObject:
             if table.type == SHT_RELA:
                 line = struct.Struct("<QQq" if self.wide else "<IIi")
                 for offset, info, addend in line.iter_unpack(self.contents(table)):
-                    found.append(
-                        Relocation(table.info, offset, info & mask, info >> shift, addend)
-                    )
+                    found.append(Relocation(table.info, offset, info & mask, info >> shift, addend))
             elif table.type == SHT_REL:
                 line = struct.Struct("<QQ" if self.wide else "<II")
                 for offset, info in line.iter_unpack(self.contents(table)):

@@ -69,9 +69,7 @@ def _dynamic(layout: Layout, routine: Routine, stack_nbytes: int) -> Iterator[st
     for number, call in enumerate(routine.calls):
         task = f'@"{entry}.{number}"'
         if call.extent > 1:
-            yield (
-                f"  call void @each(ptr %parallel, ptr {task}, ptr %regions, i64 {call.extent})"
-            )
+            yield f"  call void @each(ptr %parallel, ptr {task}, ptr %regions, i64 {call.extent})"
         else:
             yield f"  call void {task}(ptr %regions, i64 0, i64 {call.extent})"
     yield from ("  ret i32 0", "}")

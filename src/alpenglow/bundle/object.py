@@ -79,9 +79,7 @@ def _optimised(layout: Layout, progress: Progress) -> list[str]:
     return made
 
 
-def _supported(
-    layout: Layout, modules: list[str], allowed: frozenset[str], pic: bool
-) -> list[str]:
+def _supported(layout: Layout, modules: list[str], allowed: frozenset[str], pic: bool) -> list[str]:
     """Return modules with all that the others call and nobody provides."""
     target = layout.target
     made: dict[str, str] = {}
@@ -98,7 +96,7 @@ def _supported(
 
 
 def _unsupported(layout: Layout, missing: list[str]) -> UnsupportedError:
-    """Return the error about functions that bundles do not bring, by the operators that need them."""
+    """Return the error about functions that bundles do not bring, by operator."""
     needs: dict[str, set[str]] = {}
     for name, code in layout.kernels.items():
         image = assemble(render(code.kernel, aliased=code.aliased), layout.target)

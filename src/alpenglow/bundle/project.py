@@ -9,7 +9,9 @@ def cmake(name: str, api: Api, embedded: bool) -> str:
     """Return the text of CMakeLists.txt: a target to link with, and the example on its own."""
     threads = _THREADS if api == "dynamic" else ""
     weights = "" if embedded else _WEIGHTS
-    return _CMAKE.replace("@THREADS@", threads).replace("@WEIGHTS@", weights).replace("@NAME@", name)
+    return (
+        _CMAKE.replace("@THREADS@", threads).replace("@WEIGHTS@", weights).replace("@NAME@", name)
+    )
 
 
 def pkg_config(name: str, target: str, version: str) -> str:

@@ -46,7 +46,7 @@ def deepest(frames: Mapping[str, int], assembly: str, entry: str) -> int:
 def _functions(assembly: str) -> Iterator[tuple[str, list[str]]]:
     """Yield each function's name and the lines of its code."""
     known = set(re.findall(r'^\s*\.type\s+"?([\w.$]+)"?,\s*[@%]function', assembly, re.MULTILINE))
-    name, lines = "", []
+    name, lines = "", list[str]()
     for line in assembly.splitlines():
         label = _LABEL.match(line)
         if label and label["name"] in known:

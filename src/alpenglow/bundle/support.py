@@ -48,8 +48,9 @@ def _defined(name: str, helper: Helper) -> str:
     ]
     found, result = helper.make(f, words), helper.result
     if isinstance(found, Word):
-        plain = f"i{found.bits}"
-        value = found.name if result == plain else f.emit(f"bitcast {plain} {found.name} to {result}")
+        plain, value = f"i{found.bits}", found.name
+        if result != plain:
+            value = f.emit(f"bitcast {plain} {value} to {result}")
     else:
         value = "poison"
         for slot, word in enumerate(found):

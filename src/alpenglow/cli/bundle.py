@@ -32,12 +32,13 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 @click.option("--api", type=click.Choice(APIS), default="static", show_default=True,
               help="How C calls it: by sizes known when compiling, or by a table found at run "
               "time, with threads.")  # fmt: skip
-@click.option("--entry", metavar="NAME",
-              help="The entry point, and the name of the files.  [default: after MODEL]")  # fmt: skip
+@click.option("--entry", metavar="NAME", help="The entry point and the files.  [default: MODEL]")
 @click.option("--weights", type=click.Choice(["separate", "embedded"]), default="separate",
-              show_default=True, help="Weights in a file of their own, or within the code's.")  # fmt: skip
+              show_default=True, help="Weights in a file of their own, or with the code.",
+)  # fmt: skip
 @click.option("--format", "kind", type=click.Choice(list(FORMATS)), default="object",
-              show_default=True, help="What is written.")  # fmt: skip
+              show_default=True, help="What is written.",
+)  # fmt: skip
 @click.option("--variant", "variants", multiple=True, metavar="ENTRY:NAME=1x3x224x224[,…]",
               help="An entry point for these shapes; several share the weights.")  # fmt: skip
 @click.option("--freestanding", is_flag=True, help="Call nothing, not even memcpy and memset.")

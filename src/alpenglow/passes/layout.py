@@ -28,9 +28,6 @@ from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Broadcast, Concat, Pack, Pad, Reshape, Unpack
 from alpenglow.ops.pooling import AveragePool, MaxPool
 
-DENSE_GROUPS = 8
-"""Up to this many groups too narrow for vectors are computed as one, in bands."""
-
 
 def layout(g: Graph, target: Target) -> Graph:
     """Rewrite convolutions and matrix products for the vectors of `target`."""
@@ -54,7 +51,8 @@ def _conv(g: Graph, node: Node, lanes: int) -> None:
     assert isinstance(op, Conv)
     x, w, *rest = node.inputs
     assert x is not None and w is not None
-    if w.array is None or not x.type.static or 0 in node.output.type.shape:
+    bands = _bands(w)
+    if bands == 0 or not x.type.static or 0 in node.output.type.shape:
         return
     outputs, per_group = w.type.extents[:2]
     channels = per_group * op.group
@@ -68,13 +66,18 @@ def _conv(g: Graph, node: Node, lanes: int) -> None:
     if op.group > 1 and per_group == 1 and outputs == channels:
         y = _depthwise(g, node, x, w, lanes)
     else:
-        group, weights, bands = op.group, w, 1
-        if group > 1 and (per_group % lanes or (outputs // group) % lanes):
-            if group > DENSE_GROUPS:
-                return
-            group, weights, bands = 1, g(Ungroup(op.group), w), op.group
-        y = _direct(g, op, x, weights, lanes, group, bands, node)
+        if op.group > 1 and (per_group % lanes or (outputs // op.group) % lanes):
+            return
+        y = _direct(g, op, x, w, lanes, bands, node)
     g.replace(node.output, unpacked(g, y, rest[0] if rest else None, lanes))
+
+
+def _bands(w: Value) -> int:
+    """Return in how many groups constant weights stand on the diagonal; 0 if they are computed."""
+    match w:
+        case Value(Node(Ungroup(group), [Value() as inner])) if inner.array is not None:
+            return group
+    return 0 if w.array is None else 1
 
 
 def planar_pays(op: Conv, w: tuple[int, ...], lanes: int) -> bool:
@@ -107,18 +110,16 @@ def unpacked(g: Graph, y: Value, bias: Value | None, lanes: int) -> Value:
     return g(Unpack(outputs), y)
 
 
-def _direct(
-    g: Graph, op: Conv, x: Value, w: Value, lanes: int, group: int, bands: int, node: Node
-) -> Value:
+def _direct(g: Graph, op: Conv, x: Value, w: Value, lanes: int, bands: int, node: Node) -> Value:
     pads, strides, dilations = op.window(x.type.rank - 2)
     channels, outputs = x.type.extents[1], w.type.extents[0]
     blocked = channels >= lanes // 2
     source = g(Pack(lanes), x) if blocked else x
     row = estimate(node.output.type.extents[-1])
     # A narrow panel lies in few bands, so that few blocks of input channels are read for it.
-    width = lanes if bands > 1 else panel_width(outputs // group, lanes, row)
+    width = lanes if bands > 1 else panel_width(outputs // op.group, lanes, row)
     packed = g(PackConv(lanes if blocked else 1, width), w)
-    conv = ConvBlocked(channels, outputs, lanes, strides, dilations, group, bands)
+    conv = ConvBlocked(channels, outputs, lanes, strides, dilations, op.group, bands)
     return g(conv, padded(g, source, pads), packed)
 
 

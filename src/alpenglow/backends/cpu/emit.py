@@ -28,6 +28,7 @@ from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Const, Index, Kernel
 from alpenglow.kernel.text import print_kernel
 from alpenglow.passes.layout import layout
+from alpenglow.passes.ungroup import ungroup
 from alpenglow.passes.winograd import winograd
 from alpenglow.program import Instr, Program
 
@@ -41,7 +42,7 @@ class CpuBackend:
         return target.name != "interpreter" and target.architecture in ARCHITECTURES
 
     def algorithms(self, g: Graph, target: Target) -> Graph:
-        return winograd(g, target)
+        return ungroup(winograd(g, target), target)
 
     def layout(self, g: Graph, target: Target) -> Graph:
         return layout(g, target)
