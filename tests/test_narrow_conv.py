@@ -61,6 +61,15 @@ def test_few_outputs(outputs: int, shape: tuple[int, ...], taps: tuple[int, ...]
     assert any(name.startswith("conv_") and "blocked" not in name for name in kernels)
 
 
+def test_weights_and_bias_that_are_computed() -> None:
+    g = ag.Graph("f")
+    x, w, b = g.input("x", "f32[1,6,4]"), g.input("w", "f32[3,6,1]"), g.input("b", "f32[3]")
+    g.output("y", g(Conv(), x, w, b))
+    g.output("z", g(Relu(), g(Conv(), x, w)))
+
+    compiled_and_right(g, (1, 6, 4), (3, 6, 1), (3,))
+
+
 @pytest.mark.parametrize(("group", "channels", "outputs"), [(4, 24, 112), (3, 60, 90), (8, 40, 8)])
 def test_groups_narrower_than_vectors(group: int, channels: int, outputs: int) -> None:
     g = ag.Graph("f")

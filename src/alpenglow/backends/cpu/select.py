@@ -18,6 +18,7 @@ from alpenglow.backends.cpu.templates.winograd import (
     winograd_product,
 )
 from alpenglow.backends.loops.instruction import Frame, heavy_node
+from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Kernel, open_extents
@@ -25,7 +26,7 @@ from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked, MatMulPacked
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Pack, Unpack
 from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduct
-from alpenglow.program import Instr
+from alpenglow.program import Instr, Region
 
 TEMPLATES: dict[type[Op], Callable[[Frame, Any, Target], None]] = {
     ConvBlocked: conv_blocked,
@@ -72,11 +73,21 @@ def _heavy(instr: Instr) -> Op | None:
     return None if node is None else node.op
 
 
+def _operands(instr: Instr) -> list[Region | Value]:
+    """Return the operands of the heavy part of an instruction that are there."""
+    if instr.body is None:
+        return [r for r in instr.ins if r is not None]
+    node = heavy_node(instr.body)
+    assert node is not None, "only heavy parts have templates"
+    return [v for v in node.inputs if v is not None]
+
+
 def _fits(instr: Instr, op: Op, target: Target) -> bool:
     t = instr.outs[0].type
     left = next(r for r in instr.reads())
     if isinstance(op, Conv):
-        return planar_fits(op, left, instr.outs[0], target)
+        plain = len(_operands(instr)) == 2  # a bias that is computed stays with the loops
+        return plain and planar_fits(op, left, instr.outs[0], target)
     if isinstance(op, Pack):
         return transposes(instr.outs[0], left, target)
     if isinstance(op, Unpack):
