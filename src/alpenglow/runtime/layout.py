@@ -28,7 +28,7 @@ from alpenglow.program.interpret import Memory
 from alpenglow.program.offsets import Block, assign_offsets
 from alpenglow.program.plan import lifetimes
 
-KEPT = 64
+KEPT = 1024
 """How many choices of extents a layout remembers."""
 
 

@@ -7,6 +7,7 @@ from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis
+from alpenglow.ir.types import FLOATS
 from alpenglow.ops.gather import (
     Gather,
     GatherElements,
@@ -54,9 +55,9 @@ def scatter_nd(s: Site) -> Made:
 @on("OneHot", since=9)
 def one_hot(s: Site) -> Made:
     indices = s.input(0)
-    depth = s.input(1).array
-    if depth is not None and depth.dtype.kind == "f":
-        found: tuple[Dim, ...] = tuple(int(d) for d in depth.reshape(-1))
+    found: tuple[Dim, ...]
+    if s.input(1).type.dtype in FLOATS:  # ONNX allows any number
+        found = tuple(int(d) for d in s.constant(1).reshape(-1))
     else:
         found = s.dims(1)
     if len(found) != 1:
