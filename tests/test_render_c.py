@@ -6,17 +6,23 @@ Hundreds of kernels are compiled together, as one shared library.
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from alpenglow.backends.c.render import Unit, render
+from alpenglow.backends.cpu.emit import kernels
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.compiler.options import Options
+from alpenglow.compiler.pipeline import run_stages
+from alpenglow.ir.op import Op
+from alpenglow.ir.target import Target
 from alpenglow.ir.types import ALL, DTYPES, FLOATS, INTS, NUMBERS, Array
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.evaluate import evaluate
@@ -40,7 +46,12 @@ from alpenglow.kernel.expr import (
     Splat,
     Unary,
 )
-from alpenglow.kernel.parse import parse_kernel
+from alpenglow.kernel.text import print_kernel
+from alpenglow.program import Instr, Program
+from alpenglow.program.interpret import Memory, step
+from test_operators import OPERATORS, applications, assert_agree, feeds, forest
+
+TARGET = Target.parse("x86-64-v3")
 
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Werror")
 
@@ -300,3 +311,110 @@ def test_memory_loops_and_branches(portable: bool, tmp_path: Path) -> None:
     collatz(batch)
 
     batch.check(tmp_path)
+
+
+def emitted(cls: type[Op]) -> tuple[Program, dict[str, Array]]:
+    """Return the program of all examples of an operator, and contents of its inputs."""
+    cases = list(applications(cls))
+    random = np.random.default_rng(3)
+    contents = [a.draw(random) for a in cases]
+    made: Any = forest(cases)
+    for _, made in run_stages(made, TARGET, Options()):
+        pass
+    return made, feeds(cases, contents)
+
+
+@dataclass
+class Example:
+    """An instruction with the kernel that computes it."""
+
+    instr: Instr
+    kernel: Kernel
+    aliased: frozenset[str]
+
+
+def examples(program: Program, limit: int) -> Iterator[Example]:
+    """Yield instructions whose kernels differ in more than numbers, `limit` at most."""
+    seen: set[str] = set()
+    for instr, kernel in kernels(program, TARGET):
+        shape = re.sub(r"\d+", "", print_kernel(kernel))
+        if shape not in seen and len(seen) < limit:
+            seen.add(shape)
+            written = {r.buffer for r in instr.outs}
+            aliased = (f"x{i}" for i, r in enumerate(instr.ins) if r and r.buffer in written)
+            yield Example(instr, kernel, frozenset(aliased))
+
+
+def check_examples(portable: bool, limit: int, folder: Path, *flags: str) -> tuple[int, set[str]]:
+    """Compare instructions of the examples of all operators with the interpreter.
+
+    Returns how many there were, and what C was said not to have.
+    """
+    unit = Unit(portable=portable)
+    compiled: dict[Instr, tuple[str, Kernel]] = {}
+    refused: set[str] = set()
+    programs = {cls: emitted(cls) for cls in OPERATORS}
+    for program, _ in programs.values():
+        for e in examples(program, limit):
+            name = f"{e.kernel.name}_{len(compiled)}"
+            try:
+                unit.add(replace(e.kernel, name=name), aliased=e.aliased, exported=True)
+            except UnsupportedError as error:
+                refused.add(str(error).splitlines()[0])
+                continue
+            compiled[e.instr] = name, e.kernel
+    library = shared_library(unit.text(), folder, *flags)
+    for program, given in programs.values():
+        with np.errstate(all="ignore"):
+            follow(library, program, given, compiled)
+    return len(compiled), refused
+
+
+def follow(
+    library: ctypes.CDLL,
+    program: Program,
+    given: Mapping[str, Array],
+    compiled: Mapping[Instr, tuple[str, Kernel]],
+) -> None:
+    """Interpret a program; compare each instruction that is compiled as well."""
+    memory = Memory(program)
+    for name in (*program.inputs, *program.outputs):
+        t = program.buffers[name].type
+        assert t is not None
+        array = np.array(given[name]) if name in program.inputs else np.empty(t.extents, t.numpy)
+        memory.bytes[name] = (
+            array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
+        )
+    for instr in program.instrs():
+        if instr not in compiled:
+            step(memory, instr)
+            continue
+        name, kernel = compiled[instr]
+        before = {n: a.copy() for n, a in memory.bytes.items() if a.flags.writeable}
+        run(library, name, kernel, instr, memory)
+        actual = [memory.view(r).copy() for r in instr.outs]
+        for n, a in before.items():
+            memory.bytes[n][...] = a
+        step(memory, instr)
+        for r, found in zip(instr.outs, actual, strict=True):
+            assert_agree(f"{name}: {instr.op}", memory.view(r), found, r.type)
+
+
+def run(library: ctypes.CDLL, name: str, kernel: Kernel, instr: Instr, memory: Memory) -> None:
+    slots = []
+    for r in (*instr.outs, *instr.reads()):
+        start = memory.bytes[r.buffer].ctypes.data + r.offset * r.type.numpy.itemsize
+        slots.append(ctypes.c_void_p(start))
+    loop = kernel.parallel
+    if loop is not None:
+        assert isinstance(loop.extent, Const)
+        slots += [ctypes.c_ssize_t(0), ctypes.c_ssize_t(int(loop.extent.value))]
+    getattr(library, name)(*slots)
+
+
+@MODES
+def test_examples_of_all_operators(portable: bool, tmp_path: Path) -> None:
+    count, refused = check_examples(portable, 3, tmp_path, "-O1")
+
+    assert count > 200
+    assert all(r.endswith("of f64") for r in refused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.resources import files
 
+from alpenglow.bundle.c import source, stack_nbytes
 from alpenglow.bundle.example import example
 from alpenglow.bundle.header import header, weights_header
 from alpenglow.bundle.job import Format, Job, Made, Needs
@@ -51,4 +52,13 @@ def interface(job: Job, needs: Needs) -> dict[str, bytes]:
     return made
 
 
-FORMATS: Mapping[str, Format] = {"object": object_files}
+def c_files(job: Job) -> Made:
+    """Return the source of the kernels and entry points in C, and its header."""
+    text = source(job.layout, job.name, job.api, job.embedded, job.portable)
+    needs = Needs(0, 0, stack_nbytes(job.layout))
+    main = example(job.layout, job.name, job.api, job.embedded)
+    made = {f"{job.name}.c": text.encode(), **interface(job, needs), "main.c": main.encode()}
+    return Made(made, needs)
+
+
+FORMATS: Mapping[str, Format] = {"object": object_files, "c": c_files}

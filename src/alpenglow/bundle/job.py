@@ -16,7 +16,7 @@ class Job:
     """A layout to be written as the bundle `name`.
 
     With `embedded` the constants are part of the code's file; `freestanding` code calls nothing,
-    not even memcpy and memset.  `version` is this package's.
+    not even memcpy and memset.  `version` is this package's.  `portable` C has no extensions in it.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Job:
     freestanding: bool
     progress: Progress
     version: str
+    portable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from alpenglow.base.memory import ALIGNMENT
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.kernel.expr import Kernel
-from alpenglow.program import Buffer, Program, Region
+from alpenglow.program import Buffer, Instr, Program, Region
 
 Memory = Literal["constants", "mutable", "scratch"]
 MEMORIES: tuple[Memory, ...] = ("constants", "mutable", "scratch")
@@ -78,10 +78,11 @@ class Routine:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A kernel, and the operands of it that lie in a buffer that it writes."""
+    """A kernel, the operands of it that lie in a buffer that it writes, and what it computes."""
 
     kernel: Kernel
     aliased: frozenset[str]
+    what: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,7 +163,7 @@ class _Maker:
             found = choose(instr, self.target, self.strict)
             assert found is not None, f"{instr.op.name} has no kernel"
             assert isinstance(found.extent, int), f"the extent of {instr.op.name} is open"
-            self.kernels.setdefault(found.kernel.name, Code(found.kernel, found.aliased))
+            self.kernels.setdefault(found.kernel.name, Code(found.kernel, found.aliased, _said(instr)))
             args = tuple(
                 self._place(r, program.buffers[r.buffer], callers)
                 for r in (*instr.outs, *instr.reads())
@@ -190,6 +191,13 @@ class _Maker:
             self.constants.append(Constant(self.constants_nbytes, b.array))
             self.constants_nbytes += _aligned(b.array.nbytes)
         return self._offsets[digest]
+
+
+def _said(instr: Instr) -> str:
+    """Return the operators of an instruction and the types of its operands and results."""
+    operands = ", ".join(str(r.type) for r in instr.reads())
+    results = ", ".join(str(r.type) for r in instr.outs)
+    return f"{' + '.join(op.name for op in parts(instr))}: {operands} -> {results}"
 
 
 def _symbols(program: Program) -> tuple[Symbol, ...]:

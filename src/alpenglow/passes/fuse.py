@@ -99,7 +99,7 @@ def _replace(g: Graph, members: list[Node]) -> None:
                     operands.append(v)
                     env[v] = body.input(f"x{len(operands) - 1}", v.type)
             given.append(env[v])
-        env[node.output] = body(node.op, *given)
+        env[node.output] = body(node.op, *given, name=node.output.name)
     last = members[-1].output
     body.output("y", env[last])
     fused = g.add(Fused(), operands, [body], last.name)

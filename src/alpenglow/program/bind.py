@@ -33,6 +33,7 @@ def bind(program: Program, values: Mapping[str, int]) -> Program:
             tuple(region(r) for r in i.outs),
             tuple(None if r is None else region(r) for r in i.ins),
             None if i.body is None else i.body.bind(values),
+            i.names,
         )
 
     return replace(

@@ -72,12 +72,17 @@ class Region:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instr:
-    """One operator applied to regions; `body` holds the parts of a fused one."""
+    """One operator applied to regions; `body` holds the parts of a fused one.
+
+    `names` are those of the values in the graph that it makes: what a profile calls it.  Texts
+    leave them out.
+    """
 
     op: Op
     outs: tuple[Region, ...]
     ins: tuple[Region | None, ...]
     body: Graph | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def regions(self) -> tuple[Graph, ...]:

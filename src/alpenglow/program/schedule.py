@@ -51,7 +51,8 @@ def schedule(g: Graph) -> Program:
         ins = tuple(None if v is None else home[v] for v in node.inputs)
         assert len(node.regions) < 2, "an instruction has at most one body"
         inner = node.regions[0] if node.regions else None
-        body.append(Instr(node.op, tuple(home[v] for v in node.results), ins, inner))
+        outs = tuple(home[v] for v in node.results)
+        body.append(Instr(node.op, outs, ins, inner, _names(node)))
     labels = {name: home[v].buffer for v, name in outputs.items()}
     for name, v in late:
         copied = Value(v.type)
@@ -66,6 +67,13 @@ def schedule(g: Graph) -> Program:
         tuple(body),
         names={labels[name]: name for name in g.outputs if labels[name] != name},
     )
+
+
+def _names(node: Node) -> tuple[str, ...]:
+    """Return what the values that a node makes are called, those inside a fused one too."""
+    inside = [v.name for r in node.regions for n in r.nodes for v in n.results]
+    found = (*inside, *(v.name for v in node.results))
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def memory_graph(g: Graph, nodes: list[Node]) -> MemoryGraph:

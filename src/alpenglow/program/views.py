@@ -176,22 +176,25 @@ def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
             homes[instr.outs[0].buffer] = seen
             return []
         if seen is not None:
-            return [Instr(Copy(), outs, (seen,))]
+            return [Instr(Copy(), outs, (seen,), names=instr.names)]
         # No strides read it like this: copy the operand as it is, densely, into the new shape.
         target = Region(
             outs[0].buffer, source.type.with_shape(source.shape), 0, row_major(source.shape)
         )
-        return [Instr(Copy(), (target,), (source,))]
+        return [Instr(Copy(), (target,), (source,), names=instr.names)]
     if _in_place(instr.op):
         assert isinstance(instr.op, Concat | Pad)
         given = [r for r in ins if r is not None]
         places = parts(instr.op, outs[0], tuple(r.type for r in given))
         moves = [
-            Instr(Copy(), (part,), (r,)) for part, r in zip(places, given, strict=True) if part != r
+            Instr(Copy(), (part,), (r,), names=instr.names)
+            for part, r in zip(places, given, strict=True)
+            if part != r
         ]
         if isinstance(instr.op, Concat):
             return moves
         slabs = border(instr.op, outs[0])
         fill = [Fill(s.type.dtype, s.shape, instr.op.value) for s in slabs]
-        return [*(Instr(f, (s,), ()) for f, s in zip(fill, slabs, strict=True)), *moves]
+        fills = (Instr(f, (s,), (), names=instr.names) for f, s in zip(fill, slabs, strict=True))
+        return [*fills, *moves]
     return [replace(instr, ins=ins, outs=outs)]

@@ -253,8 +253,8 @@ def _parsed(text: str, weights: Mapping[str, Array], fields: Mapping[str, Any]) 
         return parse_program(text, weights)
     except AlpenglowError as error:
         raise IncompatibleError(
-            f"the archive was written by Alpenglow {fields.get('alpenglow', '?')}, whose program this "
-            f"version, {version('alpenglow')}, cannot read: {error.message}",
+            f"the archive was written by Alpenglow {fields.get('alpenglow', '?')}, whose program "
+            f"this version, {version('alpenglow')}, cannot read: {error.message}",
             hint="compile the model again, with the same extensions installed",
         ) from None
 

@@ -11,6 +11,7 @@ not know) they are arrays, and every statement on them is a loop over lanes (`la
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from alpenglow.backends.c.lanes import Lanewise
 from alpenglow.backends.c.library import Library
@@ -36,15 +37,16 @@ class Unit:
     def add(
         self,
         kernel: Kernel,
+        name: str = "",
         comment: str = "",
         aliased: frozenset[str] = frozenset(),
         exported: bool = False,
     ) -> None:
-        """Add the function of a kernel, under its name, with a comment before it.
+        """Add the function of a kernel, under its name or another, with a comment before it.
 
         `aliased` names the read-only buffers that may be the same memory as a mutable one.
         """
-        kernel = without_dead(kernel)
+        kernel = without_dead(replace(kernel, name=name or kernel.name))
         plain = self.portable or not _has_vectors(kernel)
         kind: type[Statements] = Lanewise if plain else Wide
         text = kind(kernel, self.library, self.fast, aliased).text(exported)

@@ -71,7 +71,9 @@ class Statements:
         listed = ", ".join(parameters) or "void"
         if len(head) + len(k.name) + len(listed) > 94:
             listed = "\n    " + ",\n    ".join(parameters)
-        return "\n".join([f"{head}{k.name}({listed}) {{", *self.unused(text), *arrays, *self.lines, "}", ""])
+        return "\n".join(
+            [f"{head}{k.name}({listed}) {{", *self.unused(text), *arrays, *self.lines, "}", ""]
+        )
 
     def parameter(self, b: Buffer) -> str:
         const = "" if b.mutable else "const "

@@ -41,7 +41,7 @@ class Vectors(Scalars):
         kinds = ", ".join(f"{self.kind(d)} {n}" for n, d in given)
         lines = [
             f"INLINE {self.kind(result)} {name}({kinds}) {{",
-            f"  {self.kind(result)} result;",
+            f"  {self.kind(result)} result = {{0}};",
             f"  for (int i = 0; i < {self.lanes}; i++) result[i] = {bare(element)};",
             "  return result;",
             "}",
@@ -223,7 +223,7 @@ class Vectors(Scalars):
                 operands.append(bare(text))
         lines = [
             f"INLINE {self.kind(dtype)} {name}({', '.join(parameters)}) {{",
-            f"  {self.kind(dtype)} x;",
+            f"  {self.kind(dtype)} x = {{0}};",
             *(f"  {line}" for line in body),
             "  return x;",
             "}",

@@ -6,11 +6,12 @@ for all outputs, and each weight is broadcast: a register tile of outputs times 
 
 from __future__ import annotations
 
+from alpenglow.backends.cpu.templates.tile import multiply_add
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Const, Expr, Fma, Load, Splat
+from alpenglow.kernel.expr import Const, Expr, Load, Splat
 from alpenglow.ops.contraction import Conv
 from alpenglow.program.instr import Region
 
@@ -44,7 +45,7 @@ def conv_planar(k: Frame, op: Conv, target: Target) -> None:
     vectors = -(-width // lanes)
     tiles = -(-vectors // most)
     high, larger = divmod(vectors, tiles)  # tiles of nearly equal width
-    tile = _Tile(k, op, outputs, lanes)
+    tile = _Tile(k, op, outputs, target)
     with k.loops.parallel([k.out.region.shape[0], *place[:-1], tiles]) as (n, *rows, t):
 
         def run(count: int, first: Expr, last: bool) -> None:
@@ -68,8 +69,9 @@ def conv_planar(k: Frame, op: Conv, target: Target) -> None:
 class _Tile:
     """What all tiles of one convolution share."""
 
-    def __init__(self, k: Frame, op: Conv, outputs: int, lanes: int) -> None:
-        self.k, self.op, self.outputs, self.lanes = k, op, outputs, lanes
+    def __init__(self, k: Frame, op: Conv, outputs: int, target: Target) -> None:
+        self.k, self.op, self.outputs, self.lanes = k, op, outputs, target.lanes
+        self.target = target
         self.x, self.w = k.inputs[:2]
 
     def build(
@@ -101,7 +103,8 @@ class _Tile:
             for o in range(self.outputs):
                 weight = b.let(Splat(Load(self.w.buffer, at_w + o * w.strides[0]), lanes))
                 for v in range(count):
-                    b.set(acc[o][v], Fma(pixels[v], weight, acc[o][v]))
+                    total = multiply_add(pixels[v], weight, acc[o][v], self.target)
+                    b.set(acc[o][v], total)
         k.loops.current = lanes
         for o in range(self.outputs):
             for v in range(count):

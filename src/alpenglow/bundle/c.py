@@ -1,0 +1,156 @@
+"""Bundles as C that people can read and any compiler takes: NAME.c, with the header of all formats.
+
+Kernels are those of the object format, each a function (`backends.c`); the entry points call them
+in order at computed addresses.  Results are those of `compile` to rounding: C compilers contract
+and round in their own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from alpenglow.backends.c.render import Unit
+from alpenglow.backends.c.spelling import memory
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.bundle.config import config
+from alpenglow.bundle.entry import MISALIGNED, Api
+from alpenglow.bundle.header import parameters
+from alpenglow.bundle.plan import Call, Layout, Routine
+from alpenglow.ir.types import DTYPES
+
+_REGIONS = {"constants": "constants", "mutable": "mutable_data", "scratch": "scratch"}
+
+
+def source(layout: Layout, name: str, api: Api, embedded: bool, portable: bool = False) -> str:
+    """Return the text of NAME.c; `portable` has no extensions of compilers in it.
+
+    Raises UnsupportedError if C needs a library for an operator, naming all such operators.
+    """
+    unit = Unit(portable=portable, fast=not layout.strict)
+    names = _names(layout)
+    lacking: dict[str, str] = {}
+    for kernel, code in layout.kernels.items():
+        try:
+            unit.add(code.kernel, names[kernel], code.what, code.aliased)
+        except UnsupportedError as error:
+            lacking.setdefault(_stem(kernel), str(error).splitlines()[0])
+    if lacking:
+        listed = "; ".join(f"{stem} ({why})" for stem, why in sorted(lacking.items()))
+        raise UnsupportedError(
+            f"bundles in C bring no library of mathematics, which these operators need: {listed}",
+            hint="convert their operands to f32, whose functions Alpenglow computes itself",
+        )
+    parts = [_title(layout, name, api, portable), unit.text()]
+    if embedded:
+        parts += [_bytes(f"{name}_constants", layout.weights(), layout.alignment)]
+    if api == "dynamic":
+        parts += [_EACH]
+    for routine in layout.routines:
+        make = _dynamic if api == "dynamic" else _static
+        parts += ["\n".join(make(layout, routine, names)) + "\n"]
+    return "\n".join(parts)
+
+
+def stack_nbytes(layout: Layout) -> int:
+    """Return the bytes of the arrays that the kernel with the largest ones keeps on the stack."""
+    return max(
+        (
+            sum(a.size * DTYPES[a.dtype].itemsize for a in code.kernel.arrays)
+            for code in layout.kernels.values()
+        ),
+        default=0,
+    )
+
+
+def _names(layout: Layout) -> dict[str, str]:
+    """Return short names for kernels, which are named by their content."""
+    return {k: f"{_stem(k)}_{number}" for number, k in enumerate(layout.kernels, 1)}
+
+
+def _stem(kernel: str) -> str:
+    return kernel.rpartition("_")[0]
+
+
+def _title(layout: Layout, name: str, api: Api, portable: bool) -> str:
+    how = (
+        "Plain C11 without extensions of compilers."
+        if portable
+        else "C11 with the vectors of gcc and clang: name the machine when you compile it,\n"
+        " * for example -O3 -march=native; gcc's notes about vectors as parameters mean nothing\n"
+        " * (-Wno-psabi)."
+    )
+    # The configuration has a type of its own in the header.
+    include = "alpenglow_bundle.h" if api == "dynamic" else f"{name}.h"
+    lines = [f"/* {name}, made by Alpenglow for {layout.target}.", " *", f" * {how}", " */"]
+    return "\n".join([*lines, f'#include "{include}"', ""])
+
+
+def _static(layout: Layout, routine: Routine, names: dict[str, str]) -> Iterator[str]:
+    yield f"int {routine.entry}({parameters('static')}) {{"
+    yield _checked(layout.alignment)
+    for call in routine.calls:
+        yield f"  {_call(layout, names, call, '', '0', str(call.extent))}"
+    yield from ("  return 0;", "}")
+
+
+def _dynamic(layout: Layout, routine: Routine, names: dict[str, str]) -> Iterator[str]:
+    entry = routine.entry
+    yield _bytes(f"{entry}_config", config(layout, routine, stack_nbytes(layout)), 8)
+    for number, call in enumerate(routine.calls):
+        yield f"static void {entry}_{number}(void *context, int64_t begin, int64_t end) {{"
+        yield "  const struct regions *at = context;"
+        if layout.kernels[call.kernel].kernel.parallel is None:
+            yield "  (void)begin, (void)end;"
+        yield f"  {_call(layout, names, call, 'at->', '(ptrdiff_t)begin', '(ptrdiff_t)end')}"
+        yield from ("}", "")
+    yield f"int {entry}({parameters('dynamic')}) {{"
+    yield _checked(layout.alignment)
+    yield "  struct regions at = {constants, mutable_data, scratch};"
+    for number, call in enumerate(routine.calls):
+        yield f"  each(parallel, {entry}_{number}, &at, {call.extent});"
+    yield from ("  return 0;", "}")
+
+
+def _checked(alignment: int) -> str:
+    regions = " | ".join(f"(uintptr_t){region}" for region in _REGIONS.values())
+    return f"  if (({regions}) % {alignment} != 0) return {MISALIGNED};"
+
+
+def _call(
+    layout: Layout, names: dict[str, str], call: Call, prefix: str, begin: str, end: str
+) -> str:
+    kernel = layout.kernels[call.kernel].kernel
+    given = []
+    for b, place in zip(kernel.buffers, call.args, strict=True):
+        const = "const " if place.memory == "constants" or not b.mutable else ""
+        region = f"{prefix}{_REGIONS[place.memory]}"
+        at = f"({region} + {place.offset})" if place.offset else region
+        given.append(f"({const}{memory(b.dtype)} *){at}")
+    given += [begin, end] if kernel.parallel is not None else []
+    return f"{names[call.kernel]}({', '.join(given)});"
+
+
+def _bytes(name: str, content: bytes, alignment: int) -> str:
+    numbers = [str(value) for value in range(256)]
+    rows = (content[i : i + 24] for i in range(0, len(content) or 1, 24))
+    listed = ",\n".join(",".join(map(numbers.__getitem__, row)) for row in rows)
+    head = f"extern const uint8_t {name}[];\n_Alignas({alignment}) const uint8_t {name}"
+    return f"{head}[{len(content) or 1}] = {{\n{listed or 0}\n}};\n"
+
+
+_EACH = """\
+struct regions {
+  const uint8_t *constants;
+  uint8_t *mutable_data, *scratch;
+};
+
+/* Runs a task on the caller's threads or, if there are none or nothing to share, on this one. */
+static void each(const struct alpenglow_parallel *parallel, alpenglow_task task,
+                 struct regions *at, int64_t extent) {
+  if (parallel == NULL || extent <= 1) {
+    task(at, 0, extent);
+  } else {
+    parallel->parallel_for(parallel->pool, task, at, extent);
+  }
+}
+"""

@@ -1,0 +1,161 @@
+"""Stages: parts of a staged model in compiled form, and when each is right.
+
+A stage is entered again wherever its conditions hold of what is known in the middle of a run: the
+types of its inputs, the elements that were measured, and the guards of its import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from alpenglow.frontends.staged import Action, Apply, Loop, Part, Scan
+from alpenglow.ir import dims
+from alpenglow.ir.dims import Guards, Sym, symbol
+from alpenglow.ir.graph import HIDDEN
+from alpenglow.ir.types import NAMES, Array, TensorType
+from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.layout import compiled
+
+Env = dict[str, Any]
+"""Values by name: arrays, lists (sequences), dicts (maps), None."""
+
+SMALL = 64
+"""Integer tensors of at most so many elements are measured as extents, others as they are."""
+
+
+class State:
+    """What is known in the middle of a run.
+
+    `values` are those of all symbols so far; `types` those of arrays, as far as they are said in
+    symbols; `elements` what was measured.
+    """
+
+    def __init__(self, env: Env) -> None:
+        self.env = env
+        self.values: dict[str, int] = {}
+        self.types: dict[str, TensorType] = {}
+        self.elements: dict[str, Array] = {}
+
+    def type_of(self, name: str) -> TensorType | None:
+        """Return the type of a value, its extents new symbols where nothing is known of them."""
+        value = self.env[name]
+        if not isinstance(value, np.ndarray) or value.dtype not in NAMES:
+            return None
+        known = self.types.get(name)
+        if known is not None:
+            return known
+        shape = [symbol(f"{_word(name)}__{axis}") for axis in range(value.ndim)]
+        return TensorType(NAMES[value.dtype], tuple(shape))
+
+    def measure(self, name: str) -> None:
+        """Make the elements of a value known to what follows."""
+        array = np.asarray(self.env[name])
+        if array.dtype.kind not in "iu" or array.size > SMALL:
+            self.elements[name] = array.astype(np.int64).astype(object) if (
+                array.dtype == bool and array.size <= SMALL) else array  # fmt: skip
+            return
+        found = np.empty(array.shape, object)
+        for i, value in enumerate(array.reshape(-1).tolist()):
+            word = f"{_word(name)}__e{i}"
+            found.reshape(-1)[i] = symbol(word)
+            self.values[word] = value
+        self.elements[name] = found
+
+
+class Matcher:
+    """Compares arrays with types that share symbols, and reads the symbols' values off them."""
+
+    def __init__(self, types: Mapping[str, TensorType], guards: Guards = ()) -> None:
+        self.names = list(types)
+        self._kinds = [(t.numpy, t.rank) for t in types.values()]
+        self._sources: dict[str, tuple[str, int]] = {}
+        for name, t in types.items():
+            for axis, d in enumerate(t.shape):
+                if isinstance(d, Sym) and str(d).isidentifier():
+                    self._sources.setdefault(str(d), (name, axis))
+        symbols = {n for t in types.values() for n in t.symbols()}
+        self._symbols = sorted(symbols | {n for d, _ in guards for n in dims.names(d)})
+        shapes = ["(" + "".join(f"{d}, " for d in t.shape) + ")" for t in types.values()]
+        self._shapes = compiled(self._symbols, shapes)
+        conditions = [f"({d}) {relation} 0" for d, relation in guards]
+        self._guard = compiled(self._symbols, [" and ".join(conditions) or "True"], "")
+
+    def match(self, env: Env, values: dict[str, int]) -> str | None:
+        """Add to `values`; return the name of an array that does not fit, "" for a guard."""
+        arrays = [env.get(name) for name in self.names]
+        for name, array, (dtype, rank) in zip(self.names, arrays, self._kinds, strict=True):
+            if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != rank:
+                return name
+        for symbol_, (name, axis) in self._sources.items():
+            if symbol_ not in values:
+                values[symbol_] = env[name].shape[axis]
+        try:
+            numbers = [values[s] for s in self._symbols]
+        except KeyError:
+            return ""
+        for name, array, shape in zip(self.names, arrays, self._shapes(*numbers), strict=True):
+            if array is not None and array.shape != shape:
+                return name
+        return None if self._guard(*numbers) else ""
+
+
+class Stage:
+    """A part of a model in compiled form, and the stages that may follow it."""
+
+    def __init__(self, part: Part, run: Executable | None, state: State, guards: Guards) -> None:
+        self.part = part
+        self.run = run
+        types = {n: v.type for n, v in part.graph.inputs.items() if not n.startswith(HIDDEN)}
+        self.inputs = list(types)
+        self.made = {n: v.type for n, v in part.graph.outputs.items()}
+        self._matcher = Matcher(types, guards)
+        self._kinds = {n: state.type_of(n) is None for n in _touched(part)}
+        self._exact = {n: (a, a.dtype != object or not _open(a)) for n, a in state.elements.items()}
+        self.next: list[Stage] = []
+
+    def accepts(self, state: State) -> bool:
+        """Whether this is how a run in this state goes on; it then knows all symbols."""
+        if self._matcher.match(state.env, state.values) is not None:
+            return False
+        for name, plain in self._kinds.items():
+            if (state.type_of(name) is None) != plain:
+                return False
+        for name, (wanted, closed) in self._exact.items():
+            got = state.elements[name]
+            if got.dtype != wanted.dtype or got.shape != wanted.shape:
+                return False
+            if closed and not np.array_equal(got, wanted):
+                return False
+        return True
+
+
+def _open(elements: Array) -> bool:
+    return any(isinstance(d, Sym) for d in elements.flat)
+
+
+def _touched(part: Part) -> list[str]:
+    """Return the names that the actions of a part read."""
+    found: dict[str, None] = {}
+    for action in part.actions:
+        found |= dict.fromkeys(n for n in _operands(action) if n)
+    return [n for n in found if n not in part.graph.outputs]
+
+
+def _operands(action: Action) -> tuple[str, ...]:
+    match action:
+        case Apply():
+            return action.inputs
+        case Loop():
+            return (action.trips, action.condition, *action.carried, *action.captured)
+        case Scan():
+            return (action.lengths, *action.states, *action.scanned, *action.captured)
+
+
+def _word(name: str) -> str:
+    """Return an identifier for a name: different ones for different names."""
+    # No word has "__" in it, so that none is another with a number behind it.
+    plain = [c.isascii() and (c.isalpha() or (c.isdigit() and i > 0)) for i, c in enumerate(name)]
+    return "".join(c if p else f"_{ord(c):x}x" for c, p in zip(name, plain, strict=True))

@@ -1,0 +1,127 @@
+"""Bundles under test: made of models, built by C compilers, run on this machine or an emulator."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import alpenglow as ag
+from alpenglow.bundle import Bundle
+
+Array = NDArray[Any]
+Feeds = Mapping[str, Array]
+
+DRIVER = Path(__file__).resolve().parent / "data" / "bundle_driver.c"
+STRICT = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror")
+
+
+class MissingToolError(Exception):
+    """A tool that cross tests need is not there; .ci/run installs it."""
+
+
+def tool(name: str) -> str:
+    """Return the path of a tool; tests that need one fail without it."""
+    found = shutil.which(name)
+    if found is None:
+        raise MissingToolError(f"'{name}' is missing; .ci/run installs what these tests need")
+    return found
+
+
+def run(*args: str | Path, cwd: Path | None = None, timeout: float = 300) -> str:
+    """Run a program that must succeed; return what it prints."""
+    program, *rest = map(str, args)
+    if "/" not in program:
+        program = tool(program)
+    done = subprocess.run(
+        [program, *rest], cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert done.returncode == 0, f"{program}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def driver(made: Bundle, compiler: Sequence[str], to: Path, flags: Sequence[str] = ()) -> Path:
+    """Build the driver with a bundle."""
+    (routine,) = made.routines
+    dynamic = "alpenglow_bundle.h" in made.files
+    first = routine.outputs[0].offset
+    macros = {
+        "HEADER": f'"{made.name}.h"',
+        "ENTRY": routine.entry,
+        "ALIGNMENT": f"{made.name.upper()}_ALIGNMENT",
+        "CONSTANTS": made.constants_nbytes,
+        "MUTABLE": routine.mutable_nbytes,
+        "SCRATCH": routine.scratch_nbytes,
+        "INPUTS": first,
+    }
+    sources = [DRIVER, *((made.folder / "alpenglow_threads.c",) if dynamic else ())]
+    run(
+        *compiler,
+        *STRICT,
+        *(f"-D{name}={value}" for name, value in macros.items()),
+        *(("-DDYNAMIC", "-pthread") if dynamic else ()),
+        "-I",
+        made.folder,
+        *sources,
+        made.folder / f"{made.name}.o",
+        *flags,
+        "-o",
+        to,
+    )
+    return to
+
+
+def drive(
+    made: Bundle, program: Sequence[str | Path], feeds: Sequence[Feeds], threads: int | None = None
+) -> tuple[list[dict[str, Array]], str]:
+    """Run the driver on inputs; return the outputs for each, and what was printed."""
+    (routine,) = made.routines
+    folder = made.folder.parent
+    first = routine.outputs[0].offset
+    with (folder / "inputs.bin").open("wb") as file:
+        for feed in feeds:
+            region = bytearray(first)
+            for s in routine.inputs:
+                content = np.ascontiguousarray(feed[s.name]).tobytes()
+                region[s.offset : s.offset + len(content)] = content
+            file.write(region)
+    text = run(
+        *program,
+        made.folder / f"{made.name}.weights.bin",
+        folder / "inputs.bin",
+        folder / "outputs.bin",
+        str(len(feeds)),
+        *(() if threads is None else (str(threads),)),
+    )
+    written = (folder / "outputs.bin").read_bytes()
+    size = routine.mutable_nbytes - first
+    found = []
+    for i in range(len(feeds)):
+        region = bytearray(written[i * size : (i + 1) * size])
+        found.append(
+            {
+                s.name: np.frombuffer(
+                    region, s.type.numpy, s.type.size, s.offset - first
+                ).reshape(s.type.extents)
+                for s in routine.outputs
+            }
+        )
+    return found, text
+
+
+def same_bits(found: Mapping[str, Array], expected: Mapping[str, Array]) -> bool:
+    """Whether outputs have the same names, types, shapes and bits."""
+    return found.keys() == expected.keys() and all(
+        (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+        for a, b in ((found[k], expected[k]) for k in found)
+    )
+
+
+def compiled(path: Path, target: str, shapes: Mapping[str, Sequence[int]]) -> ag.Executable:
+    """Return what compiles the same model to run here."""
+    return ag.compile(path, target, 1, shapes)
