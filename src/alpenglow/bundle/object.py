@@ -19,6 +19,7 @@ from alpenglow.backends.cpu.assemble import (
 from alpenglow.backends.cpu.render import render, render_body
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.bundle import stack
+from alpenglow.bundle.arm_attributes import fit_both
 from alpenglow.bundle.elf_object import ElfObject
 from alpenglow.bundle.entry import Api, constants, entries
 from alpenglow.bundle.job import Needs
@@ -57,12 +58,14 @@ def emit(
     modules += needed
     assembly = assembly_of_all([entries(layout, api), *modules], target, pic=pic)
     frames = stack.frames(assembly, target)
-    deepest = max(stack.deepest(frames, assembly, r.entry) for r in layout.routines)
+    deepest = max(stack.deepest(frames, assembly, r.entry, target) for r in layout.routines)
     deepest += frames.get("each", 0)
     first = entries(layout, api, deepest)
     if embed:
         first += constants(layout, embed)
     image = assemble_all([first, *modules], target, pic=pic)
+    if target.architecture == "arm":
+        image = fit_both(image)
     found = ElfObject(image)
     code, other = found.nbytes(executable=True), found.nbytes(executable=False)
     data = other - (layout.constants_nbytes if embed else 0)

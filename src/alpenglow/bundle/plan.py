@@ -163,7 +163,9 @@ class _Maker:
             found = choose(instr, self.target, self.strict)
             assert found is not None, f"{instr.op.name} has no kernel"
             assert isinstance(found.extent, int), f"the extent of {instr.op.name} is open"
-            self.kernels.setdefault(found.kernel.name, Code(found.kernel, found.aliased, _said(instr)))
+            self.kernels.setdefault(
+                found.kernel.name, Code(found.kernel, found.aliased, _said(instr))
+            )
             args = tuple(
                 self._place(r, program.buffers[r.buffer], callers)
                 for r in (*instr.outs, *instr.reads())

@@ -19,6 +19,9 @@ _LABEL = re.compile(r'^"?(?P<name>[\w.$]+)"?:')
 VECTOR_NBYTES = 128
 """The longest vector register of RISC-V for which a bound holds: spilled, it takes stack."""
 
+RED_ZONE = {"x86-64": 128}
+"""What a function may use below the stack pointer without taking it."""
+
 
 def frames(assembly: str, target: Target) -> dict[str, int]:
     """Return the bytes of stack that each function takes for itself."""
@@ -26,7 +29,7 @@ def frames(assembly: str, target: Target) -> dict[str, int]:
     return {name: read(lines) for name, lines in _functions(assembly)}
 
 
-def deepest(frames: Mapping[str, int], assembly: str, entry: str) -> int:
+def deepest(frames: Mapping[str, int], assembly: str, entry: str, target: Target) -> int:
     """Return the most bytes of stack that a call of `entry` takes, functions by address included.
 
     Which function calls which is read off the names in its code; nothing recurses.
@@ -40,7 +43,7 @@ def deepest(frames: Mapping[str, int], assembly: str, entry: str) -> int:
             known[name] = frames[name] + max(map(depth, sorted(calls[name])), default=0)
         return known[name]
 
-    return depth(entry)
+    return depth(entry) + RED_ZONE.get(target.architecture, 0)
 
 
 def _functions(assembly: str) -> Iterator[tuple[str, list[str]]]:

@@ -56,7 +56,7 @@ def _conv(g: Graph, node: Node, lanes: int) -> None:
         return
     outputs, per_group = w.type.extents[:2]
     channels = per_group * op.group
-    if planar_pays(op, w.type.extents, lanes) and not x.type.symbols():
+    if planar_pays(op, w.type.extents, lanes):
         y = _planar(g, op, x, w)
         if rest and rest[0] is not None:
             ones = [1] * (y.type.rank - 2)
@@ -215,7 +215,7 @@ def _blocked(g: Graph, v: Value, blocks: Blocks, shape: tuple[Dim, ...]) -> Valu
     """Return `v` in the given layout if that is free: an unpack, or a constant's broadcast."""
     match v:
         case Value(Node(Unpack(), [Value() as x])) if x.type.shape[-1] == blocks.lanes:
-            return x
+            return _called(x, v)
         case Value(Node(Broadcast(), [Value() as x])) if x.array is not None:
             if x.type.size == 1:
                 flat = g(Reshape(()), x) if x.type.rank else x
@@ -228,6 +228,12 @@ def _blocked(g: Graph, v: Value, blocks: Blocks, shape: tuple[Dim, ...]) -> Valu
     if v.array is not None and v.type.shape[1] == blocks.channels:
         return g(Pack(blocks.lanes), v)
     return None
+
+
+def _called(x: Value, v: Value) -> Value:
+    """Return x, called as its unpacked form v is: that may vanish, and its name with it."""
+    x.name = x.name or v.name
+    return x
 
 
 @SINK.on(Elementwise)
@@ -252,8 +258,8 @@ def sink_elementwise(g: Graph, node: Node) -> Value | None:
 def sink_pool(g: Graph, node: Node) -> Value | None:
     """pool(unpack(x))  =>  unpack(pool(x))"""
     match node.inputs:
-        case [Value(Node(Unpack(channels), [Value() as x]))]:
-            return g(Unpack(channels), g(node.op, x))
+        case [Value(Node(Unpack(channels), [Value() as x])) as v]:
+            return g(Unpack(channels), g(node.op, _called(x, v)))
     return None
 
 
@@ -261,11 +267,11 @@ def sink_pool(g: Graph, node: Node) -> Value | None:
 def sink_pad(g: Graph, node: Node) -> Value | None:
     """pad(unpack(x))  =>  unpack(pad(x)), where the batch and the channels stay as they are"""
     match node:
-        case Node(Pad(before, after), [Value(Node(Unpack(channels), [Value() as x]))]):
+        case Node(Pad(before, after), [Value(Node(Unpack(channels), [Value() as x])) as v]):
             if before[1] or after[1] or before[0] or after[0]:
                 return None
             op = replace(node.op, before=(*before, 0), after=(*after, 0))  # type: ignore[type-var]
-            return g(Unpack(channels), g(op, x))
+            return g(Unpack(channels), g(op, _called(x, v)))
     return None
 
 
@@ -284,7 +290,7 @@ def sink_concat(g: Graph, node: Node) -> Value | None:
                         full = channels == x.type.shape[1] * x.type.shape[-1]
                         if not full and v is not node.inputs[-1]:
                             return None
-                        parts.append(x)
+                        parts.append(_called(x, v))
                     case _:
                         return None
             if len({p.type.shape[-1] for p in parts}) > 1:
@@ -297,6 +303,6 @@ def sink_concat(g: Graph, node: Node) -> Value | None:
 def cancel_pack(g: Graph, node: Node) -> Value | None:
     """pack(unpack(x), lanes)  =>  x, where x has blocks of that many lanes"""
     match node:
-        case Node(Pack(lanes), [Value(Node(Unpack(), [Value() as x]))]):
-            return x if x.type.shape[-1] == lanes else None
+        case Node(Pack(lanes), [Value(Node(Unpack(), [Value() as x])) as v]):
+            return _called(x, v) if x.type.shape[-1] == lanes else None
     return None

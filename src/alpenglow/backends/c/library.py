@@ -6,6 +6,7 @@ import re
 from functools import cache
 from string import Template
 
+from alpenglow.backends.c import machine
 from alpenglow.backends.c.functions import BOTH, FLOATING, PLAIN
 from alpenglow.backends.c.spelling import TYPES, vector
 from alpenglow.ir.types import DTYPES
@@ -66,7 +67,8 @@ class Library:
         """Return everything that stands before the first kernel."""
         functions = "\n".join(self.functions.values())
         fused = _FUSED if "HAS_FMA" in functions else ""
-        parts = [_HEADERS, _KERNEL, _INLINE[self.portable] if functions else "", fused]
+        headers = machine.HEADERS if "_fmadd_" in functions else ""
+        parts = [_HEADERS, headers, _KERNEL, _INLINE[self.portable] if functions else "", fused]
         return "\n".join([p for p in [*parts, "".join(self.types.values()), functions] if p])
 
     def type(self, dtype: str, lanes: int = 1) -> str:

@@ -7,7 +7,9 @@ compilers make the vector instruction of such a loop where there is one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from string import Template
 
+from alpenglow.backends.c import machine
 from alpenglow.backends.c.scalars import Scalars
 from alpenglow.backends.c.spelling import SHORT, SIGNS, memory, unsigned, vector
 from alpenglow.ir.types import DTYPES, FLOATS, INTS
@@ -79,6 +81,8 @@ class Vectors(Scalars):
         plain = dtype in INTS if op == "rem" else dtype in ("f32", "f64", *INTS)
         if dtype == "bool":
             return self.logic(op, a, b)
+        if op in ("min", "max") and dtype in ("f32", "f64"):
+            return self.known(op, dtype, a, b)
         if op not in SIGNS or not plain:
             return self.over(op, dtype, dtype, lambda x, y: self.scalars.binary(op, dtype, x, y),
                              a, b)  # fmt: skip
@@ -99,10 +103,80 @@ class Vectors(Scalars):
     def fma(self, dtype: str, a: str, b: str, c: str, loose: bool = False) -> str:
         if dtype not in FLOATS:
             return super().fma(dtype, a, b, c)
-        op = "accumulate" if loose else "fma"
-        return self.over(
-            op, dtype, dtype, lambda x, y, z: self.scalars.fma(dtype, x, y, z, loose), a, b, c
+        if dtype in SHORT:
+            return self.over(
+                "fma", dtype, dtype, lambda x, y, z: self.scalars.fma(dtype, x, y, z), a, b, c
+            )
+        return f"{self.fused(dtype, loose)}({bare(a)}, {bare(b)}, {bare(c)})"
+
+    def fused(self, dtype: str, loose: bool) -> str:
+        """Define the function of a * b + c; returns its name."""
+        kind, n = self.kind(dtype), self.lanes
+        name = f"{'accumulate' if loose else 'fma'}_{kind}"
+        if (dtype, n // 2) in machine.FUSED and (dtype, n) not in machine.FUSED:
+            below = Vectors(self.scalars, n // 2)
+            half, inner = below.kind(dtype), below.fused(dtype, loose)
+            low, high = (
+                ", ".join(self.shuffle(x, dtype, tuple(part)) for x in "abc")
+                for part in (range(n // 2), range(n // 2, n))
+            )
+            joined = ", ".join(f"{x}[{i}]" for x in ("low", "high") for i in range(n // 2))
+            body = [
+                f"  const {half} low = {inner}({low});",
+                f"  const {half} high = {inner}({high});",
+                f"  return ({kind}){{{joined}}};",
+            ]
+        elif loose:
+            body = machine.fused(dtype, n, kind, ["  return a * b + c;"])
+        else:
+            lane = self.scalars.fma(dtype, "a[i]", "b[i]", "c[i]")
+            loop = [f"  {self.each(f'a[i] = {lane};')}", "  return a;"]
+            body = machine.fused(dtype, n, kind, loop)
+        head = f"INLINE {kind} {name}({kind} a, {kind} b, {kind} c) {{"
+        self.library.define(name, "\n".join([head, *body, "}"]) + "\n")
+        return name
+
+    def known(self, op: str, dtype: str, *operands: str) -> str:
+        """Call a function of floats that is written in operations on vectors."""
+        kind, bits = self.kind(dtype), self.kind(f"i{DTYPES[dtype].itemsize * 8}")
+        words = {"v": kind, "i": bits, "select": self.chosen(dtype), **machine.WHOLE[dtype]}
+        if op in ("floor", "ceil"):
+            self.known("trunc", dtype, "x")
+            words["trunc"] = f"trunc_{kind}"
+        body = Template(machine.BODIES[op]).substitute(words)
+        given = ", ".join(f"{kind} {x}" for x in ("ab" if len(operands) == 2 else "x"))
+        self.library.define(
+            f"{op}_{kind}", f"INLINE {kind} {op}_{kind}({given}) {{\n  {body}\n}}\n"
         )
+        return f"{op}_{kind}({', '.join(map(bare, operands))})"
+
+    def chosen(self, dtype: str) -> str:
+        """Define what chooses by the result of a comparison of `dtype`; returns its name."""
+        kind, bits = self.kind(dtype), self.kind(f"i{DTYPES[dtype].itemsize * 8}")
+        name = f"choose_{kind}"
+        choice = f"({kind})((c & ({bits})a) | (~c & ({bits})b))"
+        self.library.define(
+            name, f"INLINE {kind} {name}({bits} c, {kind} a, {kind} b) {{\n  return {choice};\n}}\n"
+        )
+        return name
+
+    def truncated(self, x: str, source: str, target: str) -> str:
+        """Convert floats to i32 or i64; what does not fit becomes the least integer."""
+        kind, result = self.kind(source), self.kind(target)
+        name = f"{result}_of_{kind}"
+        limit, least = machine.LIMITS[target]
+        suffix = "f" if source == "f32" else ""
+        fits = f"{self.known('abs', source, 'x')} < {limit}{suffix}"
+        wide = f"__builtin_convertvector({fits}, {result})"
+        lines = [
+            f"INLINE {result} {name}({kind} x) {{",
+            f"  const {result} fits = {wide};",
+            f"  const {kind} near = {self.chosen(source)}({fits}, x, ({kind}){{0}});",
+            f"  return (fits & __builtin_convertvector(near, {result})) | (~fits & {least});",
+            "}",
+        ]
+        self.library.define(name, "\n".join(lines) + "\n")
+        return f"{name}({bare(x)})"
 
     def unary(self, op: str, dtype: str, x: str) -> str:
         if op == "neg" and dtype in ("f32", "f64"):
@@ -111,13 +185,18 @@ class Vectors(Scalars):
             return f"(~{x})"
         if op == "neg" and dtype in INTS:
             return self.binary("sub", dtype, f"({self.kind(dtype)}){{0}}", x)
+        if op in machine.BODIES and dtype in ("f32", "f64"):
+            return self.known(op, dtype, x)
         return self.over(op, dtype, dtype, lambda a: self.scalars.unary(op, dtype, a), x)
 
     def select(self, dtype: str, condition: str, x: str, y: str) -> str:
-        given = (("c", "bool"), ("a", dtype), ("b", dtype))
-        name = self.lanewise(f"select_{vector(dtype, self.lanes)}", dtype, given,
-                             lambda c, a, b: self.scalars.select(dtype, c, a, b))  # fmt: skip
-        return f"{name}({bare(condition)}, {bare(x)}, {bare(y)})"
+        size = 4 if dtype == "bool" else DTYPES[dtype].itemsize
+        if size != 4:
+            bits = self.kind(f"i{size * 8}")
+            condition = f"__builtin_convertvector({bare(condition)}, {bits})"
+        if dtype == "bool":
+            return f"(({condition} & {x}) | (~{condition} & {y}))"
+        return f"{self.chosen(dtype)}({bare(condition)}, {bare(x)}, {bare(y)})"
 
     def convert(self, x: str, source: str, target: str) -> str:
         if source == target:
@@ -127,6 +206,11 @@ class Vectors(Scalars):
             return self.as_kind(x, target)
         if "f32" not in (source, target) and (source in SHORT or target in SHORT):
             return self.convert(self.convert(x, source, "f32"), "f32", target)
+        if source in ("f32", "f64") and target in machine.LIMITS:
+            return self.truncated(x, source, target)
+        if source in ("f32", "f64") and target in INTS and target != "u64":
+            through = "i64" if target == "u32" else "i32"
+            return self.as_kind(self.truncated(x, source, through), target)
         return self.over(f"{vector(target, self.lanes)}_of", source, target,
                          lambda a: self.scalars.convert(a, source, target), x)  # fmt: skip
 

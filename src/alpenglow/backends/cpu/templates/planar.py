@@ -7,7 +7,7 @@ for all outputs, and each weight is broadcast: a register tile of outputs times 
 from __future__ import annotations
 
 from alpenglow.backends.cpu.templates.tile import multiply_add
-from alpenglow.backends.loops.coord import Coord, coord
+from alpenglow.backends.loops.coord import Coord, coord, is_number
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.target import Target
@@ -28,10 +28,9 @@ def planar_fits(op: Conv, x: Region, out: Region, target: Target) -> bool:
         and not any(op.window(rank - 2)[0])
         and set(op.window(rank - 2)[1][-1:]) == {1}
         and out.shape[1] <= target.lanes // 2
-        and not any(is_open(d) for d in (*out.shape, *x.shape))
         and 0 not in out.shape
-        and x.strides[-1] == 1
-        and out.strides[-1] == 1
+        and is_number(x.strides[-1], 1)
+        and is_number(out.strides[-1], 1)
     )
 
 
@@ -43,9 +42,20 @@ def conv_planar(k: Frame, op: Conv, target: Target) -> None:
     most = min(MOST_VECTORS, max(registers // outputs, 1))
     width = place[-1]
     vectors = -(-width // lanes)
+    tile = _Tile(k, op, outputs, target)
+    if is_open(width):
+        # Tiles of `most` vectors, then the rest one by one; any of them may be the last.
+        full = vectors // most
+        shape = [k.out.region.shape[0], *place[:-1], full + vectors % most]
+        with k.loops.parallel(shape) as (n, *rows, t):
+            with k.b.when(t.compare("lt", full)):
+                tile.build(n, rows, k.b.let(t.base * (most * lanes)), most, width)
+            with k.b.otherwise():
+                start = k.b.let((t.base + full * (most - 1)) * lanes)
+                tile.build(n, rows, start, 1, width)
+        return
     tiles = -(-vectors // most)
     high, larger = divmod(vectors, tiles)  # tiles of nearly equal width
-    tile = _Tile(k, op, outputs, target)
     with k.loops.parallel([k.out.region.shape[0], *place[:-1], tiles]) as (n, *rows, t):
 
         def run(count: int, first: Expr, last: bool) -> None:
