@@ -11,7 +11,6 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -237,6 +236,8 @@ def in_place(batch: Batch) -> None:
     swapped = b.var(Load(y, Const(0), 8))
     b.set(swapped, Shuffle(swapped, (1, 0, 3, 2, 5, 4, 7, 6)))
     b.store(y, 8, swapped)
+    moved = b.let(Load(y, Const(4), 8))
+    b.store(y, 5, moved)
     batch.add(b.done(), {"y": np.arange(16, dtype=np.int32)})
 
 
@@ -318,10 +319,8 @@ def emitted(cls: type[Op]) -> tuple[Program, dict[str, Array]]:
     cases = list(applications(cls))
     random = np.random.default_rng(3)
     contents = [a.draw(random) for a in cases]
-    made: Any = forest(cases)
-    for _, made in run_stages(made, TARGET, Options()):
-        pass
-    return made, feeds(cases, contents)
+    *_, (_, program) = run_stages(forest(cases), TARGET, Options())
+    return program, feeds(cases, contents)
 
 
 @dataclass

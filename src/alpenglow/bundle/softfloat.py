@@ -180,7 +180,13 @@ def _product(f: Format, found: Word, x: Word, y: Word) -> Word:
 
 
 def multiply(f: Format, x: Word, y: Word) -> Word:
-    return _product(f, pack(f, product(f, x, y)), x, y)
+    a, b = unpack(f, x, f.bits, f.bits - 1), unpack(f, y, f.bits, f.bits - 1)
+    whole = a.significand.wide(2 * f.bits) * b.significand.wide(2 * f.bits)
+    # Half of it is enough if it tells whether there is more: shorter words, less work.
+    more = ~whole.wide(f.bits).equals(0)
+    high = (whole >> f.bits).wide(f.bits) | more.wide(f.bits)
+    exact = Number(a.sign ^ b.sign, a.exponent + b.exponent + f.bits, high)
+    return _product(f, pack(f, exact), x, y)
 
 
 def fma(f: Format, x: Word, y: Word, z: Word) -> Word:

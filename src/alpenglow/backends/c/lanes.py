@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from alpenglow.backends.c.registers import is_index, parts
+from alpenglow.backends.c.library import Library
+from alpenglow.backends.c.registers import Path, is_index, operands, parts
 from alpenglow.backends.c.spelling import identifier
 from alpenglow.backends.c.statements import Statements
 from alpenglow.backends.c.vectors import bare
@@ -18,6 +19,7 @@ from alpenglow.kernel.expr import (
     Const,
     Expr,
     Index,
+    Kernel,
     Lanes,
     Load,
     Reduce,
@@ -25,15 +27,87 @@ from alpenglow.kernel.expr import (
     Set,
     Shuffle,
     Splat,
+    Stmt,
     Store,
 )
 
 
 class Lanewise(Statements):
-    """Statements on vectors are loops over their lanes."""
+    """Statements on vectors are loops over their lanes.
+
+    `local` holds the registers that one such loop alone knows.
+    """
+
+    def __init__(
+        self, kernel: Kernel, library: Library, fast: bool, aliased: frozenset[str]
+    ) -> None:
+        super().__init__(kernel, library, fast, aliased)
+        self.local: set[str] = set()
 
     def each(self, lanes: int, line: str) -> None:
         self.emit(f"for (int lane = 0; lane < {lanes}; lane++) {line}")
+
+    def block(self, body: tuple[Stmt, ...], path: Path) -> None:
+        for register in self.registers.opening.get(path, []):
+            self.declare(register)
+        at = 0
+        while at < len(body):
+            end = self.together(body, at)
+            if end > at + 1:
+                self.run(body[at:end], [(*path, i) for i in range(at, end)])
+            else:
+                self.statement(body[at], (*path, at))
+            at = max(end, at + 1)
+
+    def together(self, body: tuple[Stmt, ...], at: int) -> int:
+        """Return the end of the statements from `at` on that one loop over lanes can hold."""
+        stored = loaded = False
+        lanes, end = 0, at
+        for s in body[at:]:
+            if not isinstance(s, Set | Store) or not self.independent(s):
+                return end
+            reads = any(self.written(x) for e in operands(s) for x in parts(e))
+            # What is stored for one lane must not be what another one reads.
+            clash = reads if stored else loaded and isinstance(s, Store)
+            if clash or (lanes and lanes != s.value.lanes):
+                return end
+            lanes, end = s.value.lanes, end + 1
+            stored, loaded = stored or isinstance(s, Store), loaded or reads
+        return end
+
+    def independent(self, s: Set | Store) -> bool:
+        """Whether each lane of a statement has to do with no other."""
+        if s.value.lanes == 1:
+            return False
+        reads = [x for e in operands(s) for x in parts(e)]
+        if isinstance(s, Store) and any(map(self.written, reads)):
+            return False
+        return not any(isinstance(x, Shuffle | Blend | Reduce) for x in reads)
+
+    def run(self, body: tuple[Stmt, ...], paths: list[Path]) -> None:
+        """Write statements on vectors as one loop; what only they use is a scalar in it."""
+        inside = frozenset(paths)
+        lines, lanes = [], 1
+        for s, path in zip(body, paths, strict=True):
+            assert isinstance(s, Set | Store), "only these go over lanes"
+            lanes = s.value.lanes
+            if isinstance(s, Store):
+                lines.append(self.lane_store(s))
+                continue
+            name, kind = s.register.name, self.library.type(s.register.dtype)
+            value, called = bare(self.assigned(s)), self.name(s.register)
+            if path in self.registers.declaring and self.registers.uses[name] <= inside:
+                self.local.add(name)
+                const = "const " if name in self.registers.constant else ""
+                lines.append(f"{const}{kind} {called} = {value};")
+                continue
+            if path in self.registers.declaring:
+                self.emit(f"{kind} {called}[{lanes}];")
+            lines.append(f"{self.register(s.register)} = {value};")
+        self.emit(f"for (int lane = 0; lane < {lanes}; lane++) {{")
+        for line in lines:
+            self.emit(f"  {line}")
+        self.emit("}")
 
     def declare(self, register: Register) -> None:
         if register.lanes == 1:
@@ -58,15 +132,20 @@ class Lanewise(Statements):
             super().store(s)
             return
         # All lanes are read before one is written.
-        reads = any(isinstance(x, Load) and self.written(x) for x in parts(s.value))
-        value = f"{self.array_of(s.value)}[lane]" if reads else self.value(s.value)
+        reads = any(map(self.written, parts(s.value)))
+        value = f"{self.array_of(s.value)}[lane]" if reads else ""
+        self.each(lanes, self.lane_store(s, value))
+
+    def lane_store(self, s: Store, value: str = "") -> str:
+        """Return the statement that stores a lane."""
         mask = None if s.mask is None else bare(self.value(s.mask))
         guard = "" if mask is None else f"if ({mask}) "
-        self.each(lanes, guard + self.put(s.buffer.dtype, self.lane_of(s.buffer.name, s.at), value))
+        cell = self.lane_of(s.buffer.name, s.at)
+        return guard + self.put(s.buffer.dtype, cell, value or self.value(s.value))
 
-    def written(self, e: Load) -> bool:
-        """Whether a store may change what `e` reads."""
-        return e.buffer.mutable or e.buffer.name in self.aliased
+    def written(self, e: Expr) -> bool:
+        """Whether `e` reads memory that a store may change."""
+        return isinstance(e, Load) and (e.buffer.mutable or e.buffer.name in self.aliased)
 
     def lane_of(self, buffer: str, at: Expr) -> str:
         """Return the place in memory of a lane."""
@@ -95,7 +174,8 @@ class Lanewise(Statements):
         return self.scalars.constant(e)
 
     def register(self, e: Register) -> str:
-        return self.name(e) if e.lanes == 1 else f"{self.name(e)}[lane]"
+        alone = e.lanes == 1 or e.name in self.local
+        return self.name(e) if alone else f"{self.name(e)}[lane]"
 
     def wide(self, e: Expr) -> str:
         match e:

@@ -23,6 +23,7 @@ from alpenglow.kernel.expr import (
     If,
     Index,
     Kernel,
+    Lanes,
     Load,
     Register,
     Set,
@@ -47,6 +48,8 @@ class Registers:
     """The statements that declare what they set."""
     opening: dict[Path, list[Register]]
     """What blocks declare at their beginning."""
+    uses: dict[str, frozenset[Path]]
+    """The statements that read or set each."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,8 @@ def operands(s: Stmt) -> tuple[Expr, ...]:
 
 
 def without_dead(kernel: Kernel) -> Kernel:
-    """Return the kernel without registers that nothing depends on."""
+    """Return the kernel without registers, and local arrays, that nothing depends on."""
+    kernel = replace(kernel, body=_without_unread(kernel))
     feeds: dict[str, set[str]] = defaultdict(set)
     live: set[str] = set()
 
@@ -120,6 +124,44 @@ def without_dead(kernel: Kernel) -> Kernel:
             live.add(name)
             waiting.append(name)
     return replace(kernel, body=_kept(kernel.body, live))
+
+
+def _without_unread(kernel: Kernel) -> tuple[Stmt, ...]:
+    """Return the statements but those that store in local arrays that are never read."""
+    read = {
+        x.buffer.name
+        for s in statements(kernel.body)
+        for e in operands(s)
+        for x in parts(e)
+        if isinstance(x, Load)
+    }
+    unread = {a.name for a in kernel.arrays} - read
+
+    def kept(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        found: list[Stmt] = []
+        for s in body:
+            match s:
+                case Store(buffer=buffer) | Atomic(buffer=buffer) if buffer.name in unread:
+                    continue
+                case For(index, extent, inner, kind):
+                    found.append(For(index, extent, kept(inner), kind))
+                case While(condition, inner):
+                    found.append(While(condition, kept(inner)))
+                case If(condition, then, orelse):
+                    found.append(If(condition, kept(then), kept(orelse)))
+                case _:
+                    found.append(s)
+        return tuple(found)
+
+    return kept(kernel.body) if unread else kernel.body
+
+
+def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Yield all statements, those in others too."""
+    for s in body:
+        yield s
+        for block in blocks(s):
+            yield from statements(block)
 
 
 def _kept(body: tuple[Stmt, ...], live: set[str]) -> tuple[Stmt, ...]:
@@ -159,7 +201,8 @@ def study(kernel: Kernel) -> Registers:
             opening[block].append(first.register)
     indices = _indices(uses)
     names = {name: _named(found, indices) for name, found in uses.items()}
-    return Registers(names, indices, frozenset(constant), frozenset(declaring), opening)
+    paths = {name: frozenset(u.path for u in found) for name, found in uses.items()}
+    return Registers(names, indices, frozenset(constant), frozenset(declaring), opening, paths)
 
 
 def _collect(body: tuple[Stmt, ...], path: Path, uses: dict[str, list[_Use]]) -> None:
@@ -210,10 +253,12 @@ def _indices(uses: dict[str, list[_Use]]) -> frozenset[str]:
 def is_index(e: Expr, registers: frozenset[str] | set[str]) -> bool:
     """Whether `e` is arithmetic on loop indices."""
     match e:
-        case Const(value=value, dtype="i64", lanes=1):
+        case Const(value=value, dtype="i64"):
             return abs(int(value)) < 1 << 31
-        case Index():
+        case Index() | Lanes():
             return True
+        case Splat(x):
+            return is_index(x, registers)
         case Register(name=name):
             return name in registers
         case Binary("add" | "sub" | "mul" | "div" | "rem", x, y):

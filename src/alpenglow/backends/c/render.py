@@ -10,15 +10,14 @@ not know) they are arrays, and every statement on them is a loop over lanes (`la
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from alpenglow.backends.c.lanes import Lanewise
 from alpenglow.backends.c.library import Library
-from alpenglow.backends.c.registers import operands, parts, without_dead
+from alpenglow.backends.c.registers import operands, parts, statements, without_dead
 from alpenglow.backends.c.statements import Statements
 from alpenglow.backends.c.wide import Wide
-from alpenglow.kernel.expr import For, If, Kernel, Stmt, Store, While
+from alpenglow.kernel.expr import Kernel, Store
 
 
 class Unit:
@@ -68,18 +67,8 @@ def render(kernel: Kernel, *, portable: bool = False, fast: bool = True) -> str:
 def _has_vectors(kernel: Kernel) -> bool:
     """Whether the compilers have types for all vectors of a kernel."""
     kinds = {
-        (x.dtype, x.lanes) for s in _statements(kernel.body) for e in operands(s) for x in parts(e)
+        (x.dtype, x.lanes) for s in statements(kernel.body) for e in operands(s) for x in parts(e)
     }
-    kinds |= {(s.value.dtype, s.value.lanes) for s in _statements(kernel.body)
+    kinds |= {(s.value.dtype, s.value.lanes) for s in statements(kernel.body)
               if isinstance(s, Store)}  # fmt: skip
     return all(n.bit_count() == 1 and (n == 1 or dtype != "c128") for dtype, n in kinds)
-
-
-def _statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    for s in body:
-        yield s
-        match s:
-            case For(body=inner) | While(body=inner):
-                yield from _statements(inner)
-            case If(_, then, orelse):
-                yield from _statements((*then, *orelse))

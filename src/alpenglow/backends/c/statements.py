@@ -41,6 +41,8 @@ from alpenglow.kernel.expr import (
     While,
 )
 
+_PLAIN = ("add", "sub", "mul")
+
 
 class Statements:
     """Collects the lines of one kernel."""
@@ -243,10 +245,12 @@ class Statements:
 
     def value(self, e: Expr) -> str:
         """Return an expression that binds tightly."""
-        if e.lanes == 1 and isinstance(e, Binary) and is_index(e, self.registers.indices):
-            return f"({self.address(e)})"
         ops = self.operations(e)
         match e:
+            case Binary() if e.lanes == 1 and is_index(e, self.registers.indices):
+                return f"({self.address(e)})"
+            case Binary(op, x, y) if op in _PLAIN and is_index(e, self.registers.indices):
+                return f"({self.value(x)} {SIGNS[op]} {self.value(y)})"
             case Const():
                 return self.constant(e)
             case Index(name):

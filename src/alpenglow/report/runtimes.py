@@ -1,0 +1,367 @@
+"""The process of one runtime in a contest: it loads a model, runs it when told, and takes the time.
+
+    python runtimes.py NAME THREADS CPUS
+
+This file is run by its path, by whichever Python has the runtime: it needs NumPy beside that and
+nothing of this package.  A request is one line of JSON on standard input, and so is the answer on
+what was standard output; whatever the runtime itself prints goes to standard error.
+
+    {"do": "load", "model": FILE, "feeds": FILE.npz, "scratch": DIR}  =>  {"seconds", "version"}
+    {"do": "burst", "warm": N, "calls": N, "seconds": S}              =>  {"times": [S, …]}
+    {"do": "results", "to": FILE.npz}                                 =>  {"names": […]}
+    {"do": "memory"}                                                  =>  {"peak": BYTES}
+
+What goes wrong in a request is answered by {"error": TEXT}.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
+Call = Callable[[], Arrays]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be run: a model on some arrays, with a folder for what is made of it."""
+
+    model: Path
+    feeds: Mapping[str, Array]
+    threads: int
+    scratch: Path
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """How a runtime is found and used.
+
+    `module` is what is imported and `package` what is installed; `prepare` converts the model,
+    where that is done ahead, and is not counted as loading.  `settings` says what is asked of it.
+    """
+
+    module: str
+    package: str
+    load: Callable[[Task], Call]
+    settings: str
+    prepare: Callable[[Task], None] | None = None
+
+
+# ── the runtimes ──
+
+
+def alpenglow(task: Task) -> Call:
+    ag = import_module("alpenglow")
+    if task.model.suffix == ".ago":
+        exe = ag.open(task.model, task.threads)
+    else:
+        shapes = {name: x.shape for name, x in task.feeds.items()}
+        exe = ag.compile(task.model, threads=task.threads, shapes=shapes)
+    return lambda: dict(exe.run(task.feeds))
+
+
+def onnxruntime(task: Task) -> Call:
+    ort = import_module("onnxruntime")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = task.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = ort.InferenceSession(str(task.model), options, providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    feeds = dict(task.feeds)
+    return lambda: dict(zip(names, session.run(None, feeds), strict=True))
+
+
+def openvino(task: Task) -> Call:
+    ov = import_module("openvino")
+    core = ov.Core()
+    model = core.read_model(str(task.model))
+    model.reshape({name: list(x.shape) for name, x in task.feeds.items()})
+    settings = {
+        "INFERENCE_NUM_THREADS": task.threads,
+        "NUM_STREAMS": 1,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        # The process is pinned already.
+        "ENABLE_CPU_PINNING": False,
+    }
+    request = core.compile_model(model, "CPU", settings).create_infer_request()
+    feeds = dict(task.feeds)
+
+    def call() -> Arrays:
+        found = request.infer(feeds, share_inputs=False, share_outputs=False)
+        return {key.get_any_name(): x for key, x in found.items()}
+
+    return call
+
+
+def convert_for_ncnn(task: Task) -> None:
+    """Write the model as ncnn reads it, by the converter in the package pnnx."""
+    spec = find_spec("pnnx")
+    assert spec is not None and spec.submodule_search_locations, "pnnx is installed beside ncnn"
+    made = {
+        f"{tool}{kind}": task.scratch / f"{tool}.{kind}"
+        for tool in ("pnnx", "ncnn")
+        for kind in ("param", "bin", "py")
+    }
+    made["pnnxonnx"] = task.scratch / "pnnx.onnx"
+    run(
+        [
+            Path(spec.submodule_search_locations[0]) / "pnnx",
+            task.model,
+            "fp16=0",
+            "inputshape=" + ",".join(map(_pnnx_shape, task.feeds.values())),
+            *(f"{key}={path}" for key, path in made.items()),
+        ],
+        made["ncnnparam"],
+    )
+
+
+def _pnnx_shape(x: Array) -> str:
+    kind = {"f": "f", "i": "i", "u": "u", "b": "i"}[x.dtype.kind]
+    return f"[{','.join(map(str, x.shape))}]{kind}{8 * x.dtype.itemsize}"
+
+
+def ncnn(task: Task) -> Call:
+    package = import_module("ncnn")
+    batch = max((x.shape[0] for x in task.feeds.values() if x.ndim > 1), default=1)
+    if batch > 1:
+        raise ValueError("ncnn runs one sample at a time")
+    net = package.Net()
+    net.opt.num_threads = task.threads
+    for narrow in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage"):
+        setattr(net.opt, f"use_{narrow}", False)
+    if net.load_param(str(task.scratch / "ncnn.param")):
+        raise ValueError("ncnn has no such layer")
+    net.load_model(str(task.scratch / "ncnn.bin"))
+    given = [
+        np.ascontiguousarray(_narrowed(x[0] if x.ndim > 1 else x)) for x in task.feeds.values()
+    ]
+    mats = list(zip(net.input_names(), map(package.Mat, given), strict=True))
+    outputs = net.output_names()
+
+    def call() -> Arrays:
+        extractor = net.create_extractor()
+        for name, mat in mats:
+            extractor.input(name, mat)
+        found = {}
+        for name in outputs:
+            status, mat = extractor.extract(name)
+            if status:
+                raise ValueError(f"ncnn cannot compute {name}")
+            found[name] = np.array(mat)
+        return found
+
+    return call
+
+
+def _narrowed(x: Array) -> Array:
+    """Return integers of 64 bits in 32, which these runtimes count in."""
+    return x.astype(np.int32) if x.dtype == np.int64 else x
+
+
+def convert_for_mnn(task: Task) -> None:
+    """Write the model as MNN reads it, by the converter in its package."""
+    made = task.scratch / "model.mnn"
+    tool = Path(sys.executable).with_name("mnnconvert")
+    run([tool, "-f", "ONNX", "--modelFile", task.model, "--MNNModel", made, "--bizCode", "x"], made)
+
+
+def mnn(task: Task) -> Call:
+    package = import_module("MNN")
+    interpreter = package.Interpreter(str(task.scratch / "model.mnn"))
+    session = interpreter.createSession(
+        {"numThread": task.threads, "precision": "high", "memory": "high", "backend": "CPU"}
+    )
+    layout = package.Tensor_DimensionType_Caffe
+    kinds = {"f": package.Halide_Type_Float, "i": package.Halide_Type_Int}
+    given = []
+    for name, x in task.feeds.items():
+        slot = interpreter.getSessionInput(session, name)
+        interpreter.resizeTensor(slot, x.shape)
+        given.append((slot, np.ascontiguousarray(_narrowed(x))))
+    interpreter.resizeSession(session)
+
+    def call() -> Arrays:
+        for slot, x in given:
+            slot.copyFrom(package.Tensor(x.shape, kinds[x.dtype.kind], x, layout))
+        interpreter.runSession(session)
+        found = {}
+        for name, slot in interpreter.getSessionOutputAll(session).items():
+            shape = slot.getShape()
+            y = np.empty(shape, np.float32)
+            slot.copyToHostTensor(package.Tensor(shape, kinds["f"], y, layout))
+            found[name] = y
+        return found
+
+    return call
+
+
+def torch(task: Task) -> Call:
+    package = import_module("torch")
+    package.set_num_threads(task.threads)
+    # onnx2torch wants it for operators on boxes, which none of our nets has.
+    for name in ("torchvision", "torchvision.ops"):
+        stand_in = sys.modules.setdefault(name, ModuleType(name))
+        stand_in.__dict__.setdefault("roi_align", None)
+    config: Any = import_module("torch._inductor.config")
+    config.freezing = True
+    module = import_module("onnx2torch").convert(str(task.model)).eval()
+    given = [package.from_numpy(x) for x in task.feeds.values()]
+    if all(x.ndim == 4 for x in given):
+        module = module.to(memory_format=package.channels_last)
+        given = [x.contiguous(memory_format=package.channels_last) for x in given]
+    fast = package.compile(module)
+
+    def call() -> Arrays:
+        with package.no_grad():
+            found = fast(*given)
+        several = found if isinstance(found, tuple | list) else [found]
+        return {str(i): y.numpy() for i, y in enumerate(several)}
+
+    return call
+
+
+RUNTIMES: Mapping[str, Runtime] = {
+    "alpenglow": Runtime("alpenglow", "alpenglow", alpenglow, "empty kernel cache, no tuning"),
+    "onnxruntime": Runtime(
+        "onnxruntime", "onnxruntime", onnxruntime,
+        "CPUExecutionProvider, all optimisations (its default), intra-op threads as given",
+    ),
+    "openvino": Runtime(
+        "openvino", "openvino", openvino,
+        "CPU, INFERENCE_PRECISION_HINT=f32, PERFORMANCE_HINT=LATENCY, NUM_STREAMS=1, "
+        "static shapes, no pinning of its own",
+    ),
+    "ncnn": Runtime(
+        "ncnn", "ncnn", ncnn,
+        "converted by pnnx with fp16=0; fp16 and bf16 off, Winograd, sgemm and packing on "
+        "(its defaults)", convert_for_ncnn,
+    ),
+    "mnn": Runtime(
+        "MNN", "MNN", mnn, "converted by mnnconvert; CPU, precision high, memory high",
+        convert_for_mnn,
+    ),
+    "torch": Runtime(
+        "torch", "torch", torch,
+        "converted by onnx2torch; torch.compile (Inductor) with freezing, channels last",
+    ),
+}  # fmt: skip
+
+
+def run(command: list[str | Path], made: Path) -> None:
+    """Run a converter; raise ValueError with its last line unless `made` is there afterwards."""
+    # MNN's converter would install a package for logging.
+    offline = {**os.environ, "PIP_NO_INDEX": "1"}
+    done = subprocess.run(command, env=offline, cwd=made.parent, capture_output=True, text=True)
+    if done.returncode or not made.exists():
+        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise ValueError(f"not converted: {said[-1] if said else done.returncode}")
+
+
+# ── the process ──
+
+
+class Server:
+    """Answers requests about one runtime."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.runtime = RUNTIMES[name]
+        self.threads = threads
+        self.call: Call | None = None
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a request asks for."""
+        match request:
+            case {"do": "load", "model": model, "feeds": feeds, "scratch": scratch}:
+                with np.load(feeds) as arrays:
+                    return self.load(Task(Path(model), dict(arrays), self.threads, Path(scratch)))
+            case {"do": "burst", "warm": warm, "calls": calls, "seconds": seconds}:
+                return {"times": times(self.loaded(), warm, calls, seconds)}
+            case {"do": "results", "to": to}:
+                found = self.loaded()()
+                # Names may hold what no name in an archive can.
+                np.savez(to, **{str(i): x for i, x in enumerate(found.values())})  # type: ignore[arg-type]
+                return {"names": list(found)}
+            case {"do": "memory"}:
+                return {"peak": peak_memory()}
+        raise ValueError(f"{request} is no request")
+
+    def load(self, task: Task) -> dict[str, Any]:
+        if self.runtime.prepare is not None:
+            self.runtime.prepare(task)
+        import_module(self.runtime.module)
+        begin = time.perf_counter()
+        self.call = self.runtime.load(task)
+        seconds = time.perf_counter() - begin
+        self.call()
+        return {"seconds": seconds, "version": version(self.runtime.package)}
+
+    def loaded(self) -> Call:
+        if self.call is None:
+            raise ValueError("nothing is loaded")
+        return self.call
+
+
+def times(call: Callable[[], object], warm: int, calls: int, seconds: float = 0.0) -> list[float]:
+    """Return the seconds of each of some calls, after some that do not count.
+
+    There are `calls` of them at least, and more until they have taken `seconds` together.
+    """
+    for _ in range(warm):
+        call()
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(found) < calls or time.perf_counter() < end:
+        begin = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - begin)
+    return found
+
+
+def peak_memory() -> int:
+    """Return the most bytes that this process ever had in memory."""
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"VmHWM:\s*(\d+) kB", status)
+    assert found is not None, "the system tells no high-water mark"
+    return int(found[1]) * 1024
+
+
+def main(name: str, threads: str, cpus: str) -> None:
+    """Answer requests until there are no more."""
+    os.sched_setaffinity(0, {int(c) for c in cpus.split(",")})
+    os.environ["OMP_NUM_THREADS"] = threads
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    server = Server(name, int(threads))
+    gc.disable()
+    for line in sys.stdin:
+        try:
+            answer = server.answer(json.loads(line))
+        # What a runtime may raise has no common root: all of it is the answer.
+        except Exception as error:
+            words = " ".join(str(error).split())
+            answer = {"error": f"{type(error).__name__}: {words}"[:300]}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
