@@ -15,9 +15,11 @@ help:
 	@echo "make test          fetch the models and run the tests"
 	@echo "make test-offline  run the tests that need no models"
 	@echo "make test-all      ruff, mypy, import-linter, then all tests, with every pass checked"
+	@echo "                   (needs cross compilers and emulators: .ci/run installs them)"
 	@echo "make conformance   run the tests that onnx brings and write docs/conformance.md"
+	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
 	@echo "make models        fetch the models and data into .models"
-	@echo "make clean         remove .venv, .models and what the tools leave behind"
+	@echo "make clean         remove .venv, .models, .bench and what the tools leave behind"
 	@echo "PYTHON=python3.13 chooses the interpreter, JOBS=4 the number of test processes."
 
 demo: .venv/demo.stamp
@@ -31,11 +33,12 @@ models: .venv/dev.stamp
 
 test: .venv/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	$(TIMED) tests $(BIN)/python -m pytest -n $(JOBS) -m "not slow"; \
+	$(TIMED) tests $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not cross"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-offline: .venv/dev.stamp
-	@$(TIMED) tests $(BIN)/python -m pytest -n $(JOBS) -m "not models and not slow"; \
+	@$(TIMED) tests $(BIN)/python -m pytest -n $(JOBS) \
+		-m "not models and not slow and not cross"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-all: .venv/dev.stamp
@@ -44,18 +47,25 @@ test-all: .venv/dev.stamp
 	$(TIMED) lint-imports $(BIN)/lint-imports && \
 	$(TIMED) models $(BIN)/python tools/fetch_models.py && \
 	ALPENGLOW_CHECK=1 $(TIMED) checked $(BIN)/python -m pytest -n $(JOBS) \
-		-m "not models and not slow" && \
+		-m "not models and not slow and not cross" && \
 	ALPENGLOW_CHECK=1 $(TIMED) checked-models $(BIN)/python -m pytest -n $(JOBS) \
 		tests/test_models.py -m "not slow" -k "compiled and $(CHECKED)" && \
-	$(TIMED) models-and-slow $(BIN)/python -m pytest -n $(JOBS) -m "models or slow"; \
+	$(TIMED) models-and-slow $(BIN)/python -m pytest -n $(JOBS) \
+		-m "(models or slow) and not cross" && \
+	$(TIMED) cross $(BIN)/python -m pytest -n $(JOBS) -m cross; \
 	status=$$?; $(TIMED); exit $$status
 
 conformance: .venv/dev.stamp
 	@$(TIMED) conformance $(BIN)/python tools/conformance.py --jobs $(JOBS); \
 	status=$$?; $(TIMED); exit $$status
 
+bench: .venv/dev.stamp
+	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
+	$(TIMED) bench $(BIN)/python bench/compare.py $(BENCH); \
+	status=$$?; $(TIMED); exit $$status
+
 clean:
-	rm -rf .venv .models .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .models .bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 .venv/demo.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) demo
@@ -63,4 +73,4 @@ clean:
 .venv/dev.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) dev
 
-.PHONY: help demo models test test-offline test-all conformance clean
+.PHONY: help demo models test test-offline test-all conformance bench clean

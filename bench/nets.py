@@ -49,9 +49,9 @@ class Net:
         self.nodes.append(helper.make_node(kind, inputs, [name], name, **attributes))
         return name
 
-    def weight(self, array: Array) -> str:
+    def weight(self, array: Array | np.float32) -> str:
         name = f"w{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.weights.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def normal(self, *shape: int, scale: float) -> str:
@@ -222,6 +222,7 @@ class Built:
 
     def make(self, size: Size) -> tuple[onnx.ModelProto, dict[str, Array]]:
         rng = np.random.default_rng(1)
+        feeds: Array
         if len(size.extent) == 1:
             feeds = rng.integers(0, VOCABULARY, (size.batch, *size.extent))
             kind = TensorProto.INT64
@@ -258,7 +259,10 @@ class Fetched:
         if self.tokens:
             rng = np.random.default_rng(1)
             shape = (1, self.tokens)
-            drawn = {"input_ids": rng.integers(1000, 20000, shape), "attention_mask": np.ones(shape)}
+            drawn = {
+                "input_ids": rng.integers(1000, 20000, shape),
+                "attention_mask": np.ones(shape),
+            }
             feeds = {n: drawn.get(n, np.zeros(shape)).astype(x.dtype) for n, x in feeds.items()}
         return model, feeds
 

@@ -105,9 +105,9 @@ def drive(
         region = bytearray(written[i * size : (i + 1) * size])
         found.append(
             {
-                s.name: np.frombuffer(
-                    region, s.type.numpy, s.type.size, s.offset - first
-                ).reshape(s.type.extents)
+                s.name: np.frombuffer(region, s.type.numpy, s.type.size, s.offset - first).reshape(
+                    s.type.extents
+                )
                 for s in routine.outputs
             }
         )

@@ -24,11 +24,12 @@ import alpenglow as ag
 from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.bundle import Bundle
+from alpenglow.bundle import Bundle, plan
 from alpenglow.bundle.elf_object import ElfObject
 from alpenglow.bundle.support import ALLOWED
 from alpenglow.cli import cli
 from alpenglow.ir.target import LEVELS, Target
+from alpenglow.ops.transcendental import Exp, Sin, Sqrt
 from bundle_cases import same_bits
 
 Array = NDArray[Any]
@@ -299,22 +300,41 @@ def test_open_extents_are_refused(path: Path, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
 
 
-def test_operators_without_code_are_named_all_at_once(tmp_path: Path) -> None:
+def test_operators_without_code_are_named_all_at_once(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "compiles", lambda op: op.name not in ("sigmoid", "greater"))
+    with pytest.raises(UnsupportedError, match=r"would need: greater \(1\), sigmoid \(1\)\n  try:"):
+        ag.bundle(path, tmp_path / "out", shapes=SHAPES)
+
+    assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
+
+
+def test_functions_of_a_library_are_named_with_the_operators_that_call_them(tmp_path: Path) -> None:
+    g = ag.Graph("wide")
+    x = g.input("x", "f64[8]")
+    g.output("y", g(Exp(), x))
+    g.output("z", g(Sin(), g(Sqrt(), x)))
+    with pytest.raises(UnsupportedError, match=r"bring: exp \(exp\), sqrt \+ sin \(sin\)\n  try:"):
+        ag.bundle(g, tmp_path / "out")
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_whose_shapes_depend_on_its_data_is_refused(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["k"])
     nodes = [
-        helper.make_node("Det", ["x"], ["d"]),
         helper.make_node("NonZero", ["x"], ["n"]),
+        helper.make_node("Shape", ["n"], ["s"]),
+        helper.make_node("ConstantOfShape", ["s"], ["c"]),
+        helper.make_node("ReduceSum", ["c"], ["y"]),
     ]
-    graph = helper.make_graph(
-        nodes, "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 3])],
-        [helper.make_tensor_value_info("d", TensorProto.FLOAT, []),
-         helper.make_tensor_value_info("n", TensorProto.INT64, [2, "k"])],
-    )  # fmt: skip
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 21)]
+    )
     with pytest.raises(UnsupportedError):
-        ag.bundle(
-            onnx.helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]),
-            tmp_path / "out",
-        )
+        ag.bundle(model, tmp_path / "out")
 
     assert not list(tmp_path.iterdir())
 
@@ -382,7 +402,9 @@ def invoke(*args: str | Path) -> Result:
 
 
 def test_the_command_prints_what_memory_is_needed(path: Path, tmp_path: Path) -> None:
-    result = invoke(path, "-o", tmp_path / "out", "--shapes", "image=1x3x16x16", "--target", "aarch64")
+    result = invoke(
+        path, "-o", tmp_path / "out", "--shapes", "image=1x3x16x16", "--target", "aarch64"
+    )
     lines = [line.split() for line in result.stdout.splitlines()]
 
     assert result.exit_code == 0, result.output

@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -122,9 +123,9 @@ def values(dtype: str, size: int = 64) -> Array:
     if dtype == "bool":
         return rng.integers(0, 2, size).astype(np.bool_)
     limits = np.iinfo(DTYPES[dtype])
-    some = np.array([limits.min, limits.max, 0, 1, 2, 3], DTYPES[dtype])
-    rest = rng.integers(limits.min, limits.max, size - some.size, DTYPES[dtype])
-    return np.concatenate([some, rest])
+    edges = np.array([limits.min, limits.max, 0, 1, 2, 3], DTYPES[dtype])
+    rest = rng.integers(limits.min, limits.max, size - edges.size, DTYPES[dtype])
+    return np.concatenate([edges, rest])
 
 
 def mapped(batch: Batch, formula: Callable[..., Expr], *arrays: str, lanes: int) -> None:
@@ -314,6 +315,7 @@ def test_memory_loops_and_branches(portable: bool, tmp_path: Path) -> None:
     batch.check(tmp_path)
 
 
+@cache
 def emitted(cls: type[Op]) -> tuple[Program, dict[str, Array]]:
     """Return the program of all examples of an operator, and contents of its inputs."""
     cases = list(applications(cls))
@@ -400,7 +402,7 @@ def follow(
 
 
 def run(library: ctypes.CDLL, name: str, kernel: Kernel, instr: Instr, memory: Memory) -> None:
-    slots = []
+    slots: list[ctypes.c_void_p | ctypes.c_ssize_t] = []
     for r in (*instr.outs, *instr.reads()):
         start = memory.bytes[r.buffer].ctypes.data + r.offset * r.type.numpy.itemsize
         slots.append(ctypes.c_void_p(start))
@@ -413,7 +415,7 @@ def run(library: ctypes.CDLL, name: str, kernel: Kernel, instr: Instr, memory: M
 
 @MODES
 def test_examples_of_all_operators(portable: bool, tmp_path: Path) -> None:
-    count, refused = check_examples(portable, 3, tmp_path, "-O1")
+    count, refused = check_examples(portable, 2, tmp_path, "-O1")
 
     assert count > 200
     assert all(r.endswith("of f64") for r in refused)

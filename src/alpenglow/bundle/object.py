@@ -101,14 +101,14 @@ def _supported(layout: Layout, modules: list[str], allowed: frozenset[str], pic:
 def _unsupported(layout: Layout, missing: list[str]) -> UnsupportedError:
     """Return the error about functions that bundles do not bring, by operator."""
     needs: dict[str, set[str]] = {}
-    for name, code in layout.kernels.items():
+    for code in layout.kernels.values():
         image = assemble(render(code.kernel, aliased=code.aliased), layout.target)
         for symbol in ElfObject(image).undefined() - ALLOWED:
             if support(symbol, layout.target) is None:
-                needs.setdefault(name.rpartition("_")[0], set()).add(symbol)
+                needs.setdefault(code.what.partition(":")[0], set()).add(symbol)
     named = ", ".join(f"{k} ({', '.join(sorted(v))})" for k, v in sorted(needs.items()))
     return UnsupportedError(
         f"on {layout.target} these operators call functions of a library that bundles do not "
         f"bring: {named or ', '.join(missing)}",
-        hint="convert their operands to f32, whose functions Alpenglow computes itself",
+        hint="convert f64 operands to f32, whose functions Alpenglow computes itself",
     )

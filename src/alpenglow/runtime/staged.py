@@ -233,7 +233,7 @@ class Runner:
             given = [_like(count, np.int64(0)), _like(turn, np.bool_(True)), *carried]
             types = body.types(kept, {**dict(zip(names, given, strict=False)), **captured})
             return (*carried, *(_none_of(t, 0) for t in types))
-        return (*carried, *map(np.stack, stacks))
+        return (*carried, *map(_stacked, stacks))
 
     def _scan(self, action: Scan, env: Env) -> tuple[Any, ...]:
         states = [env[n] for n in action.states]
@@ -252,7 +252,7 @@ class Runner:
         for k, parts in enumerate(zip(*rows, strict=True)):
             if k >= len(states):
                 parts = tuple(_padded(p, longest) for p in parts)
-            results.append(np.stack(parts))
+            results.append(_stacked(parts))
         return tuple(results)
 
     def _scanned(
@@ -283,7 +283,7 @@ class Runner:
             types = body.types(kept, {**dict(zip(names, given, strict=False)), **captured})
             return (*states, *(_none_of(t, a) for t, a in zip(types, axes, strict=True)))
         ordered = [s[::-1] if r else s for s, r in zip(stacks, reverse, strict=True)]
-        return (*states, *(np.stack(s, a) for s, a in zip(ordered, axes, strict=True)))
+        return (*states, *(_stacked(s, a) for s, a in zip(ordered, axes, strict=True)))
 
 
 def _record(layout: Layout) -> Record:
@@ -314,6 +314,14 @@ def _none_of(t: TensorType | None, axis: int) -> Array:
     shape = [d if isinstance(d, int) else 0 for d in t.shape]
     shape.insert(axis % (len(shape) + 1), 0)
     return np.empty(shape, t.numpy)
+
+
+def _stacked(values: Sequence[Any], axis: int = 0) -> Array:
+    """Return what a loop collected as one array; raise FeedError where the shapes differ."""
+    shapes = {np.shape(v) for v in values}
+    if len(shapes) > 1:
+        raise FeedError(f"a loop collects tensors of the shapes {sorted(shapes)}, expected one")
+    return np.stack(list(values), axis)
 
 
 def _padded(array: Array, length: int) -> Array:

@@ -39,7 +39,6 @@ _INLINE = {
 /* Vectors are passed to functions that are inlined, so no convention of calling matters. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
-#define HAS_ROOT
 """,
 }
 _KERNEL = """\
@@ -67,8 +66,16 @@ class Library:
         """Return everything that stands before the first kernel."""
         functions = "\n".join(self.functions.values())
         fused = _FUSED if "HAS_FMA" in functions else ""
-        headers = machine.HEADERS if "_fmadd_" in functions else ""
-        parts = [_HEADERS, headers, _KERNEL, _INLINE[self.portable] if functions else "", fused]
+        root = "#define HAS_ROOT\n" if "HAS_ROOT" in functions else ""
+        headers = machine.HEADERS if "_mm" in functions else ""
+        parts = [
+            _HEADERS,
+            headers,
+            _KERNEL,
+            _INLINE[self.portable] if functions else "",
+            fused,
+            root,
+        ]
         return "\n".join([p for p in [*parts, "".join(self.types.values()), functions] if p])
 
     def type(self, dtype: str, lanes: int = 1) -> str:
@@ -94,6 +101,11 @@ class Library:
         if name in self.functions:
             return
         text = _texts()[name]
+        if self.portable:
+            # An instruction of the machine, before what C can say.
+            text = re.sub(
+                r"#if defined\(HAS_ROOT\).*?#else\n(.*?)#endif\n", r"\1", text, flags=re.DOTALL
+            )
         for other in re.findall(r"\w+", text):
             if other != name and other in _texts():
                 self.need(other)

@@ -1,14 +1,15 @@
 """Functions on vectors that matter for speed, by operations on whole vectors.
 
 A loop over lanes says the same; but compilers take a long time to find the vector in thousands of
-such loops, and some do not.  The one operation that C cannot say of vectors, to multiply and add
-with one rounding, is the machine's by its header; where there is none, the loop remains.
+such loops, and some do not.  What C cannot say of vectors is the machine's, by its header: to
+multiply and add with one rounding, and to load and store some lanes.  Where there is none, the loop
+remains.
 """
 
 from __future__ import annotations
 
 HEADERS = """\
-#if defined(__x86_64__) && defined(__FMA__)
+#if defined(__x86_64__) && defined(__AVX__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -29,6 +30,17 @@ ARM = {
     ("f32", 4): "vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b)",
     ("f64", 2): "vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b)",
 }
+
+_BITS = "_mm512_test_epi32_mask((__m512i)mask, (__m512i)mask)"
+MASKED = {
+    ("load", "f32", 16): ("__AVX512F__", f"x = (f32x16)_mm512_maskz_loadu_ps({_BITS}, place);"),
+    ("load", "f32", 8): ("__AVX__", "x = (f32x8)_mm256_maskload_ps(place, (__m256i)mask);"),
+    ("load", "f32", 4): ("__AVX__", "x = (f32x4)_mm_maskload_ps(place, (__m128i)mask);"),
+    ("store", "f32", 16): ("__AVX512F__", f"_mm512_mask_storeu_ps(place, {_BITS}, (__m512)x);"),
+    ("store", "f32", 8): ("__AVX__", "_mm256_maskstore_ps(place, (__m256i)mask, (__m256)x);"),
+    ("store", "f32", 4): ("__AVX__", "_mm_maskstore_ps(place, (__m128i)mask, (__m128)x);"),
+}
+"""Loads and stores of some lanes on x86-64, as statements."""
 
 WHOLE = {
     "f32": {"whole": "0x4b000000", "magic": "8388608.0f", "one": "1.0f", "zero": "0.0f",
@@ -59,6 +71,14 @@ const $v whole = $trunc(x);
   return $select(whole < x, whole + $one, whole);""",
 }
 """The bodies of functions of x, or of a and b; `$select` takes what a comparison gives."""
+
+
+def masked(verb: str, dtype: str, lanes: int, otherwise: str) -> list[str]:
+    """Return the statement that moves some lanes."""
+    if (verb, dtype, lanes) not in MASKED:
+        return [otherwise]
+    name, statement = MASKED[verb, dtype, lanes]
+    return [f"#if defined({name})", statement, "#else", otherwise, "#endif"]
 
 
 def fused(dtype: str, lanes: int, kind: str, otherwise: list[str]) -> list[str]:

@@ -278,20 +278,21 @@ class Vectors(Scalars):
 
     def load(self, place: str, dtype: str, mask: str = "") -> str:
         """Return the elements at `place`; where `mask` is false, zeros."""
-        cell = _cell(dtype)
+        cell = memory(dtype)
         if not mask and dtype != "bool":
             body = ["__builtin_memcpy(&x, place, sizeof x);"]
         else:
             found = _loaded(dtype, "place[i]" if dtype != "c64" else "load_c64(&place[i])")
             zero = "mask[i] ? {} : 0" if mask else "{}"
-            body = [self.each(f"x[i] = {zero.format(found)};")]
+            loop = self.each(f"x[i] = {zero.format(found)};")
+            body = machine.masked("load", dtype, self.lanes, loop) if mask else [loop]
         return self.access("load", dtype, f"const {cell} *place", place, "", mask, body)
 
     def gather(self, buffer: str, at: str, dtype: str, mask: str = "") -> str:
         found = _loaded(dtype, "base[at[i]]" if dtype != "c64" else "load_c64(&base[at[i]])")
         zero = "mask[i] ? {} : 0" if mask else "{}"
         body = [self.each(f"x[i] = {zero.format(found)};")]
-        given = f"const {_cell(dtype)} *base"
+        given = f"const {memory(dtype)} *base"
         return self.access("gather", dtype, given, buffer, at, mask, body)
 
     def access(
@@ -308,7 +309,7 @@ class Vectors(Scalars):
         lines = [
             f"INLINE {self.kind(dtype)} {name}({', '.join(parameters)}) {{",
             f"  {self.kind(dtype)} x = {{0}};",
-            *(f"  {line}" for line in body),
+            *(line if line.startswith("#") else f"  {line}" for line in body),
             "  return x;",
             "}",
         ]
@@ -317,7 +318,7 @@ class Vectors(Scalars):
 
     def store(self, place: str, value: str, dtype: str, at: str = "", mask: str = "") -> str:
         """Return the call that stores `value`, to `place` or to the places `at` of it."""
-        verb, cell = "scatter" if at else "store", _cell(dtype)
+        verb, cell = "scatter" if at else "store", memory(dtype)
         element = "-x[i]" if dtype == "bool" else "x[i]"
         element = f"({cell}){element}" if dtype == "bool" else element
         target = "place[at[i]]" if at else "place[i]"
@@ -326,7 +327,9 @@ class Vectors(Scalars):
             self.library.need("store_c64")
         guard = "if (mask[i]) " if mask else ""
         simple = not at and not mask and dtype != "bool"
-        body = "__builtin_memcpy(place, &x, sizeof x);" if simple else self.each(guard + put)
+        body = ["__builtin_memcpy(place, &x, sizeof x);" if simple else self.each(guard + put)]
+        if mask and not at:
+            body = machine.masked("store", dtype, self.lanes, body[0])
         name = f"{verb}_{vector(dtype, self.lanes)}" + ("_where" if mask else "")
         parameters, operands = [f"{cell} *place"], [place]
         given = ((at, "i64", "at"), (value, dtype, "x"), (mask, "bool", "mask"))
@@ -335,7 +338,8 @@ class Vectors(Scalars):
                 parameters.append(f"{self.kind(kind)} {label}")
                 operands.append(bare(text))
         head = f"INLINE void {name}({', '.join(parameters)}) {{"
-        self.library.define(name, f"{head}\n  {body}\n}}\n")
+        lines = [line if line.startswith("#") else f"  {line}" for line in body]
+        self.library.define(name, "\n".join([head, *lines, "}"]) + "\n")
         return f"{name}({', '.join(operands)})"
 
     def each(self, line: str) -> str:
@@ -345,10 +349,6 @@ class Vectors(Scalars):
 def _lane(name: str, dtype: str, number: str = "i") -> str:
     """Return a lane as the scalar that it stands for."""
     return f"({name}[{number}] != 0)" if dtype == "bool" else f"{name}[{number}]"
-
-
-def _cell(dtype: str) -> str:
-    return memory(dtype)
 
 
 def _loaded(dtype: str, element: str) -> str:

@@ -194,9 +194,14 @@ class Inliner:
         if len(known) < len(found):
             return None
         version = fitting(schema.context_dependent_function_opset_versions, opset)
-        body = schema.get_context_dependent_function_with_opset_version(
-            version, node.SerializeToString(), known
-        )
+        try:
+            body = schema.get_context_dependent_function_with_opset_version(
+                version, node.SerializeToString(), known
+            )
+        except (ValueError, RuntimeError) as error:
+            raise ModelError(
+                f"{node.op_type} has no such form: {error}", node=called(node)
+            ) from error
         return of_schema(schema, body) if body else None
 
     def _mark(self, node: onnx.NodeProto, scope: Scope) -> None:

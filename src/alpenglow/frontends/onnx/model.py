@@ -151,13 +151,13 @@ class OnnxModel:
         domain, opset = domain_of(node), opset_of(node, self._opsets)
         assert opset is not None, "checked before"
         try:
+            check_form(node, domain, opset)
             if not domain and node.op_type == "Loop":
                 return self._loop(node)
             if not domain and node.op_type == "Scan":
                 return self._scan(node, opset)
             form = find_hosted(domain, node.op_type, opset)
             assert form is not None, "it was found before"
-            check_form(node, domain, opset)
             op: Host = form(host_site(node, opset, self._folder))
         except AlpenglowError as error:
             raise error.located(node=label(node)) from None

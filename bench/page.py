@@ -1,0 +1,176 @@
+"""The page of results: the machine in words, how it was measured, and the tables."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import nets
+import peers
+from alpenglow.report.contest import WARM
+from alpenglow.report.runtimes import RUNTIMES
+
+Row = dict[str, Any]
+
+WRONG = 1e-2
+"""Results that differ by more of the largest element are of another net."""
+
+HOW = f"""
+Each runtime is a process of its own, stopped (SIGSTOP) while another runs.  In each round every
+runtime makes one burst of at least 20 calls, after {WARM} that do not count, in an order drawn
+anew.  A ratio is the median over the rounds of *other's time / ours*, with the range in which 80 %
+of the rounds lie; a time is the median over the rounds.  Above 1 we are faster.  All runtimes are
+pinned to the same CPUs, get the same arrays, whose shapes they know beforehand, and hand back
+arrays of their own.  Elements are f32 throughout.
+
+*Peak* is what a kernel of nothing but multiply-adds reached in the same minute.  The *limit* is
+what the multiply-adds in the model would take at that rate, and the *share* that time by ours; it
+can pass 100 % where Winograd convolutions do with fewer.  `make bench` measures all of it again.
+"""
+
+
+def write(found: Sequence[Row]) -> str:
+    """Return the page about what has been measured."""
+    speed = [row for row in found if "threads" in row]
+    start = sorted((row for row in found if "startup" in row), key=_place)
+    versions = _versions(speed)
+    text = ["# Results", "", f"{machine()}", "", HOW.strip(), "", "## Runtimes", ""]
+    text += ["| runtime | version | settings |", "|---|---|---|"]
+    for name, runtime in RUNTIMES.items():
+        text.append(f"| {name} | {versions.get(name, '')} | {runtime.settings} |")
+    for threads in sorted({row["threads"] for row in speed}):
+        rows = sorted((r for r in speed if r["threads"] == threads), key=_place)
+        text += ["", f"## {threads} thread{'s' * (threads > 1)}", "", *_speed_table(rows)]
+        text += ["", *_remarks(rows)]
+    if start:
+        text += ["", "## Start and memory", "", *_startup_table(start)]
+    return "\n".join(text).rstrip() + "\n"
+
+
+def line(row: Row) -> str:
+    """Return one row of the table of speed."""
+    return _speed_table([row])[-1]
+
+
+def machine() -> str:
+    """Describe this machine from what the system tells of it."""
+    fields: dict[str, str] = {}
+    for entry in Path("/proc/cpuinfo").read_text().splitlines():
+        key, colon, value = entry.partition(":")
+        if colon:
+            fields.setdefault(key.strip(), value.strip())
+    flags = fields.get("flags", "").split()
+    names = {"avx2": "AVX2", "fma": "FMA", "avx512f": "AVX-512", "avx512_vnni": "VNNI",
+             "avx512_bf16": "BF16", "amx_tile": "AMX"}  # fmt: skip
+    words = ", ".join(word for flag, word in names.items() if flag in flags)
+    caches = ", ".join(_caches())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    guest = "virtual machine" if "hypervisor" in flags else "machine"
+    return (
+        f"Measured on a {guest} with {os.cpu_count()} cores of {fields.get('model name', 'a CPU')} "
+        f"(family {fields.get('cpu family', '?')}, model {fields.get('model', '?')}; {words}), "
+        f"{caches}, {memory:.0f} GB of memory, {platform.system()}, "
+        f"Python {platform.python_version()}."
+    )
+
+
+def _caches() -> Iterable[str]:
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        kind, level, size = (
+            (index / name).read_text().strip() for name in ("type", "level", "size")
+        )
+        if kind != "Instruction":
+            yield f"L{level} {size.replace('K', ' KB').replace('M', ' MB')}"
+
+
+def _versions(rows: Sequence[Row]) -> dict[str, str]:
+    found = {name: about["version"] for row in rows for name, about in row["peers"].items()
+             if "version" in about}  # fmt: skip
+    return {"alpenglow": version("alpenglow"), **found}
+
+
+def _place(row: Row) -> tuple[int, str]:
+    known = row["net"] in nets.NETS
+    return nets.NETS.index(row["net"]) if known else len(nets.NETS), row["net"]
+
+
+def _speed_table(rows: Sequence[Row]) -> list[str]:
+    names = list(peers.PEERS)
+    text = [
+        f"| net | ours ms | best other | ratio (10–90 %) | {' | '.join(names)} "
+        "| GFLOP | peak GFLOP/s | limit ms | share |",
+        "|---" * (len(names) + 8) + "|",
+    ]
+    for row in rows:
+        able = {n: a for n, a in row["peers"].items() if _fair(a)}
+        best = min(able, key=lambda n: able[n]["ratio"][0]) if able else ""
+        ratio = "{:.2f} ({:.2f}–{:.2f})".format(*able[best]["ratio"]) if best else ""
+        limit = row["flop"] / row["peak"] * 1e3
+        cells = [_cell(row["peers"].get(name)) for name in names]
+        work = [f"{row['flop'] / 1e9:.3g}", f"{row['peak'] / 1e9:.0f}", f"{limit:.3g}",
+                f"{limit / row['ms']:.0%}"] if row["flop"] else [""] * 4  # fmt: skip
+        text.append(
+            f"| {row['net']} | {row['ms']:.3f} | {best} | {ratio} | {' | '.join(cells)} "
+            f"| {' | '.join(work)} |"
+        )
+    return text
+
+
+def _fair(about: Row) -> bool:
+    """Whether a peer ran the net, to the same results."""
+    return "ratio" in about and about["difference"] < WRONG
+
+
+def _cell(about: Row | None) -> str:
+    if about is None:
+        return ""
+    if "error" in about:
+        return "cannot"
+    if "ms" not in about:
+        return ""
+    return f"{about['ms']:.3f}" + ("" if _fair(about) else " (wrong)")
+
+
+def _remarks(rows: Sequence[Row]) -> list[str]:
+    """Say why peers do not run nets, or are left out."""
+    text = []
+    for row in rows:
+        for name, about in row["peers"].items():
+            if "error" in about:
+                text.append(f"- {row['net']}: {_plain(about['error'])}")
+            elif not _fair(about):
+                far = about["difference"]
+                told = "other shapes" if math.isnan(far) else f"off by {far:.1e}"
+                text.append(f"- {row['net']}: results of {name} are not ours ({told})")
+    return text
+
+
+def _plain(text: str) -> str:
+    """Return a message without the paths of this machine."""
+    words = (w.rsplit("/", 1)[-1] if w.startswith(("/", "'/", '"/')) else w for w in text.split())
+    return " ".join(words)
+
+
+def _startup_table(rows: Sequence[Row]) -> list[str]:
+    text = [
+        "Seconds until a net is ready, on one thread: compiled with an empty cache, with a full "
+        "one, opened from an archive; and as other runtimes load it.  Memory is the most that a "
+        "process had that did so and ran the net: Alpenglow from an archive.",
+        "",
+        "| net | cold s | cached s | archive s | onnxruntime s | openvino s "
+        "| memory MB | onnxruntime MB | openvino MB |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    keys = ("cold", "cached", "open", "onnxruntime load", "openvino load")
+    sizes = ("memory", "onnxruntime memory", "openvino memory")
+    for row in rows:
+        about = row["startup"]
+        seconds = [f"{about[k]:.2f}" if k in about else "" for k in keys]
+        nbytes = [f"{about[k] / 1e6:.0f}" if k in about else "" for k in sizes]
+        text.append(f"| {row['net']} | {' | '.join((*seconds, *nbytes))} |")
+    return text

@@ -1,0 +1,63 @@
+"""The other runtimes, each in an environment of its own, so that none disturbs another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+STAMP = "packages.txt"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What to install for a runtime; `bare` packages come without what they ask for."""
+
+    packages: tuple[str, ...]
+    bare: tuple[str, ...] = ()
+
+
+PEERS: Mapping[str, Peer] = {
+    "onnxruntime": Peer(("onnxruntime",)),
+    "openvino": Peer(("openvino",)),
+    # The converter is a program beside a package; only the package wants PyTorch.
+    "ncnn": Peer(("ncnn", "numpy"), ("pnnx",)),
+    "mnn": Peer(("MNN", "numpy")),
+    # onnx2torch wants torchvision, for operators that none of the nets has.
+    "torch": Peer(("torch==2.13.0", "onnx", "numpy", "setuptools"), ("onnx2torch",)),
+}
+
+
+class PeerError(Exception):
+    """A runtime cannot be installed."""
+
+
+def install(name: str, folder: Path) -> Path:
+    """Return the Python that has a runtime; make its environment if it is not there.
+
+    Raises PeerError if that fails.
+    """
+    peer = PEERS[name]
+    home = folder / name
+    python = home / "bin" / "python"
+    wanted = "\n".join((*peer.packages, *peer.bare))
+    stamp = home / STAMP
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    print(f"installing {', '.join(peer.packages)} into {home}", flush=True)
+    _run([sys.executable, "-m", "venv", "--clear", str(home)])
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*pip, *peer.packages])
+    if peer.bare:
+        _run([*pip, "--no-deps", *peer.bare])
+    stamp.write_text(wanted)
+    return python
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise PeerError(said[-1] if said else f"exit status {done.returncode}")
