@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import tempfile
 from contextlib import ExitStack
+from itertools import zip_longest
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -120,14 +122,17 @@ def flops_of(model: Path, shapes: dict[str, tuple[int, ...]]) -> int:
 
 
 def difference(wanted: list[np.ndarray], made: list[np.ndarray]) -> float:
-    """Return how far results are from ours, relative to the largest element of each; NaN if
-    they are something else."""
-    if len(wanted) != len(made) or any(a.size != b.size for a, b in zip(wanted, made, strict=True)):
-        return float("nan")
+    """Return how far results are from ours, relative to the largest element of each.
+
+    It is infinite if they are something else: of other sizes, or not numbers.
+    """
     found = [0.0]
-    for a, b in zip(wanted, made, strict=True):
+    for a, b in zip_longest(wanted, made, fillvalue=np.zeros(0)):
+        if a.size != b.size:
+            return math.inf
         x, y = a.reshape(-1).astype(np.float64), b.reshape(-1).astype(np.float64)
-        found.append(float(np.abs(x - y).max(initial=0) / max(np.abs(x).max(initial=0), 1e-30)))
+        far = np.abs(x - y).max(initial=0) / max(np.abs(x).max(initial=0), 1e-30)
+        found.append(float(far) if np.isfinite(far) else math.inf)
     return max(found)
 
 

@@ -145,7 +145,7 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
                 text.append(f"- {row['net']}: {_plain(about['error'])}")
             elif not _fair(about):
                 far = about["difference"]
-                told = "other shapes" if math.isnan(far) else f"off by {far:.1e}"
+                told = "not comparable" if math.isinf(far) else f"off by {far:.1e}"
                 text.append(f"- {row['net']}: results of {name} are not ours ({told})")
     return text
 

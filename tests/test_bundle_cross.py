@@ -255,7 +255,8 @@ def test_the_page_can_be_followed(tmp_path: Path) -> None:
         (tmp_path / name).write_text(read_page(name))
     page = (models.ROOT / "docs" / "bundles.md").read_text()
     blocks = re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    script = "\n".join(re.sub(r"^\$ (.*(?:\\\n.*)*)$", r"( \1 )", b, flags=re.M) for b in blocks)
+    commands = [c for b in blocks for c in re.findall(r"^\$ ((?:.*\\\n)*.*)$", b, re.MULTILINE)]
+    script = "\n".join(f"( {command} )" for command in commands)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     said = run("env", f"PATH={path}", "bash", "-e", "-c", script, cwd=tmp_path)
 

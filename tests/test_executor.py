@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
+from alpenglow.evaluate import evaluate
 from alpenglow.ir.types import DTYPES, NUMBERS
 from alpenglow.ops.arithmetic import Add, Mul, Neg
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.movement import Transpose
+from alpenglow.ops.transcendental import Exp, Log
 
 Array = NDArray[Any]
 TARGETS = ("cpu", "interpreter")
@@ -359,3 +361,13 @@ def test_the_callers_arrays_are_not_held_on_to(target: str) -> None:
     del x, y
 
     assert given() is None and result() is None
+
+
+def test_strictly_halves_are_rounded_after_each_operator() -> None:
+    g = ag.Graph("f")
+    g.output("y", g(Log(), g(Exp(), g.input("x", "f16[3]"))))
+    x = np.array([5, 10, 14], np.float16)
+    exe = ag.compile(g, options=ag.Options(numerics="strict"))
+
+    np.testing.assert_array_equal(exe(x), evaluate(g, {"x": x})["y"])
+    assert np.isinf(exe(x)[2])  # exp(14) is no f16

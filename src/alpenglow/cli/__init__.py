@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "verify": "Compare compiled results with the interpreter and ONNX Runtime.",
     "reduce": "Make a model that fails as small as the failure allows.",
     "bench": "Measure time, work per second and share of the machine's peak.",
+    "profile": "Tell which kernels take how long, and what of the model they compute.",
 }
 """Each command is `command` in a module of its own, imported when it is asked for."""
 

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+import math
+import os
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
+import numpy as np
 
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.source import executable, read
 from alpenglow.report import peer
+from alpenglow.report.contest import (
+    Contestant,
+    Here,
+    Length,
+    Process,
+    Ratio,
+    compete,
+    middles,
+    parse_rivals,
+)
 from alpenglow.report.flops import flops
 from alpenglow.report.peak import peak
+from alpenglow.report.runtimes import RUNTIMES
 from alpenglow.runtime.team import default_threads
 
 ROUNDS = 5
-"""Two runtimes take turns so many times, so that neither alone meets a slow spell."""
+"""Runtimes take turns so many times, so that none alone meets a slow spell."""
+
+Bursts = dict[str, list[list[float]]]
 
 
 @click.command(
@@ -27,7 +48,7 @@ ROUNDS = 5
     epilog=examples("""
 alpenglow bench model.onnx
 alpenglow bench model.onnx --threads 1 --calls 200
-alpenglow bench model.onnx --shapes image=1x3x224x224 --against onnxruntime
+alpenglow bench model.onnx --shapes image=1x3x224x224 --vs onnxruntime,openvino
 """),
 )
 @model_options
@@ -40,15 +61,22 @@ alpenglow bench model.onnx --shapes image=1x3x224x224 --against onnxruntime
     help="How many runs to measure.",
 )
 @click.option(
-    "--against", type=click.Choice(["onnxruntime"]), help="Measure another runtime too, in turn."
+    "--vs",
+    default="",
+    metavar="NAME[,…]",
+    help="Measure other runtimes in turn: onnxruntime, openvino, ncnn, mnn, torch.",
 )
-def command(request: Request, calls: int, against: str | None) -> None:  # fmt: skip
+def command(request: Request, calls: int, vs: str) -> None:
     """Measure runs of MODEL: median and best time, and share of the machine's measured peak.
 
     Operations are two for each multiply-add of convolutions, matrix products and recurrent cells.
     They are counted in the model; Winograd convolutions do with fewer, so a share can pass 100 %.
     Where the graph depends on the data, nothing is counted.
+
+    A runtime that is named must be installed beside Alpenglow.  It runs in a process of its own,
+    stopped while another runs; a ratio is the median over rounds of its time by Alpenglow's.
     """
+    rivals = parse_rivals(vs)
     source = read(request)
     begin = time.perf_counter()
     exe = executable(request, source)
@@ -57,13 +85,12 @@ def command(request: Request, calls: int, against: str | None) -> None:  # fmt: 
     if source.staged:
         compile_seconds += _seconds(lambda: exe.run(arrays))  # the first call compiles
     threads = exe.threads or default_threads()
-    runs: dict[str, Callable[[], Any]] = {"alpenglow": lambda: exe.run(arrays)}
-    if against is not None:
-        other = peer.session(request.model, threads)
-        runs[against] = lambda: other.run(arrays)
-    measured = {name: summary(seconds) for name, seconds in times(runs, calls).items()}
+    rounds = min(ROUNDS, calls)
+    length = Length(rounds, math.ceil(calls / rounds), seconds=0.0)
+    bursts = contest(request.model, lambda: exe.run(arrays), arrays, rivals, threads, length)
+    measured = {name: summary(found) for name, found in bursts.items()}
     result: dict[str, Any] = {
-        "seconds": measured, "calls": calls, "threads": threads,
+        "seconds": measured, "calls": rounds * length.calls, "threads": threads,
         "compile_seconds": compile_seconds,
     }  # fmt: skip
     if not source.staged:
@@ -72,25 +99,50 @@ def command(request: Request, calls: int, against: str | None) -> None:  # fmt: 
         rate = work / measured["alpenglow"]["median"]
         result |= {"flop": work, "flop_per_second": rate, "peak_flop_per_second": most,
                    "share_of_peak": rate / most}  # fmt: skip
-    if against is not None:
-        result["speedup"] = measured[against]["median"] / measured["alpenglow"]["median"]
+    if rivals:
+        result["ratios"] = {name: ratio(bursts, name) for name in rivals}
     show(result, _lines(result), request.json)
 
 
-def times(runs: Mapping[str, Callable[[], Any]], calls: int) -> dict[str, list[float]]:
-    """Return the seconds of `calls` calls of each, in turn; each turn is warmed up first."""
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    shares = [len(range(i, calls, ROUNDS)) for i in range(ROUNDS)]
-    for share in filter(None, shares):
-        for name, run in runs.items():
-            run()
-            found[name] += [_seconds(run) for _ in range(share)]
-    return found
+def contest(
+    model: Path,
+    run: Callable[[], Any],
+    arrays: Mapping[str, Any],
+    rivals: Sequence[str],
+    threads: int,
+    length: Length,
+) -> Bursts:
+    """Return the seconds of each call of `run` and of other runtimes on the same arrays, by round.
+
+    Raises UnsupportedError if one of them cannot run the model.
+    """
+    contestants: dict[str, Contestant] = {"alpenglow": Here(run)}
+    if rivals and not peer.reads(model):
+        raise UnsupportedError("other runtimes read ONNX files only", file=str(model))
+    with ExitStack() as stack:
+        if rivals:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            np.savez(scratch / "feeds.npz", **arrays)
+        for name in rivals:
+            if find_spec(RUNTIMES[name].module) is None:
+                package = RUNTIMES[name].package
+                raise UnsupportedError(f"{name} is not installed", hint=f"pip install {package}")
+            one = stack.enter_context(Process(name, threads, os.sched_getaffinity(0)))
+            one.load(model.absolute(), scratch / "feeds.npz", scratch / name)
+            contestants[name] = one
+        return compete(contestants, length)
 
 
-def summary(seconds: list[float]) -> dict[str, float]:
+def summary(bursts: Sequence[Sequence[float]]) -> dict[str, float]:
     """Return the median and the best of some times."""
+    seconds = [s for burst in bursts for s in burst]
     return {"median": median(seconds), "best": min(seconds)}
+
+
+def ratio(bursts: Bursts, name: str) -> dict[str, float]:
+    """Return how many times as long another runtime takes."""
+    found = Ratio.of(middles(bursts[name]), middles(bursts["alpenglow"]))
+    return {"median": found.median, "low": found.low, "high": found.high}
 
 
 def _seconds(run: Callable[[], Any]) -> float:
@@ -106,8 +158,10 @@ def _lines(result: Mapping[str, Any]) -> list[str]:
             f"{name}: median {s['median'] * 1e3:.3f} ms, best {s['best'] * 1e3:.3f} ms "
             f"({result['calls']} calls, {result['threads']} threads)"
         )
-    if "speedup" in result:
-        lines.append(f"alpenglow is {result['speedup']:.2f} times as fast")
+    for name, r in result.get("ratios", {}).items():
+        lines.append(
+            f"{name} takes {r['median']:.2f} times as long ({r['low']:.2f} to {r['high']:.2f})"
+        )
     if "flop" in result:
         lines.append(_rate(result))
     return lines

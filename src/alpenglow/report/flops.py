@@ -19,7 +19,7 @@ from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked, MatMulPacked
 from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.winograd import WinogradProduct
-from alpenglow.program import Program
+from alpenglow.program import Instr, Program
 
 Types = Sequence[TensorType | None]
 
@@ -28,12 +28,15 @@ def flops(ir: Graph | Program) -> int:
     """Return the floating-point operations of one run; all extents must be known."""
     if isinstance(ir, Graph):
         return _of_graph(ir)
-    total = 0
-    for i in ir.instrs():
-        ins = [None if r is None else r.type for r in i.ins]
-        outs = [r.type for r in i.outs]
-        total += _of_graph(i.body) if i.body is not None else _of_op(i.op, ins, outs)
-    return total
+    return sum(map(flops_of, ir.instrs()))
+
+
+def flops_of(i: Instr) -> int:
+    """Return the floating-point operations of one instruction."""
+    if i.body is not None:
+        return _of_graph(i.body)
+    ins = [None if r is None else r.type for r in i.ins]
+    return _of_op(i.op, ins, [r.type for r in i.outs])
 
 
 def _of_graph(g: Graph) -> int:

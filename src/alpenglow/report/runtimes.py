@@ -152,10 +152,10 @@ def ncnn(task: Task) -> Call:
     if net.load_param(str(task.scratch / "ncnn.param")):
         raise ValueError("ncnn has no such layer")
     net.load_model(str(task.scratch / "ncnn.bin"))
-    given = [
-        np.ascontiguousarray(_narrowed(x[0] if x.ndim > 1 else x)) for x in task.feeds.values()
-    ]
-    mats = list(zip(net.input_names(), map(package.Mat, given), strict=True))
+    samples = (_narrowed(x[0] if x.ndim > 1 else x) for x in task.feeds.values())
+    # A Mat of an array does not keep it: it needs a copy.
+    given = [package.Mat(np.ascontiguousarray(x)).clone() for x in samples]
+    mats = list(zip(net.input_names(), given, strict=True))
     outputs = net.output_names()
 
     def call() -> Arrays:
@@ -199,18 +199,18 @@ def mnn(task: Task) -> Call:
         interpreter.resizeTensor(slot, x.shape)
         given.append((slot, np.ascontiguousarray(_narrowed(x))))
     interpreter.resizeSession(session)
+    made = {}
+    for name, slot in interpreter.getSessionOutputAll(session).items():
+        shape, kind = slot.getShape(), slot.getDataType()
+        made[name] = slot, package.Tensor(shape, kind, np.empty(shape, np.float32), layout)
 
     def call() -> Arrays:
         for slot, x in given:
             slot.copyFrom(package.Tensor(x.shape, kinds[x.dtype.kind], x, layout))
         interpreter.runSession(session)
-        found = {}
-        for name, slot in interpreter.getSessionOutputAll(session).items():
-            shape = slot.getShape()
-            y = np.empty(shape, np.float32)
-            slot.copyToHostTensor(package.Tensor(shape, kinds["f"], y, layout))
-            found[name] = y
-        return found
+        for slot, host in made.values():
+            slot.copyToHostTensor(host)
+        return {name: host.getNumpyData().copy() for name, (_, host) in made.items()}
 
     return call
 

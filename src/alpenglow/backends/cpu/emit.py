@@ -94,7 +94,7 @@ def choose(instr: Instr, target: Target, strict: bool) -> Choice | None:
     """Return what runs an instruction on `target`; None if nothing compiled does."""
     if not all(compiles(op) for op in parts(instr)):
         return None
-    kernel = kernel_for(instr, target)
+    kernel = kernel_for(instr, target, strict)
     aliased = _aliased(instr)
     named = replace(kernel, name=_name(kernel, aliased, strict))
     return Choice(named, aliased, _extent(kernel))

@@ -47,24 +47,26 @@ def compiles(op: Op) -> bool:
     return type(op) in TEMPLATES or loops.has_form(op)
 
 
-def kernel_for(instr: Instr, target: Target) -> Kernel:
+def kernel_for(instr: Instr, target: Target, strict: bool = False) -> Kernel:
     """Return the kernel of an instruction, under a name that says what it does.
+
+    Halves are computed in f32; if `strict`, the result of each operator is rounded.
 
     Under an assumption it has the open extents as run-time extents.
     """
     with open_extents() as found:
-        kernel = _kernel_for(instr, target)
+        kernel = _kernel_for(instr, target, strict)
     return replace(kernel, extents=(*kernel.extents, *found.values()))
 
 
-def _kernel_for(instr: Instr, target: Target) -> Kernel:
+def _kernel_for(instr: Instr, target: Target, strict: bool) -> Kernel:
     heavy = instr.op if instr.body is None else _heavy(instr)
     if heavy is not None and type(heavy) in TEMPLATES and _fits(instr, heavy, target):
-        frame = Frame(heavy.name, instr, target.lanes)
+        frame = Frame(heavy.name, instr, target.lanes, strict)
         TEMPLATES[type(heavy)](frame, heavy, target)
         return frame.b.done()
     name = heavy.name if heavy is not None else "elementwise"
-    return loops.build(name, instr, target.lanes).done()
+    return loops.build(name, instr, target.lanes, strict).done()
 
 
 def _heavy(instr: Instr) -> Op | None:

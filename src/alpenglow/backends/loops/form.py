@@ -188,8 +188,11 @@ class Window:
 class Loops:
     """The kernel being built: the builder `b`, the vocabulary `m`, and the lanes of a vector."""
 
-    def __init__(self, b: Builder, lanes: int, serial: bool = False) -> None:
+    def __init__(
+        self, b: Builder, lanes: int, serial: bool = False, strict: bool = False
+    ) -> None:
         self.b = b
+        self.strict = strict
         self.m = KernelMath(b)
         self.lanes = lanes
         self.serial = serial
@@ -303,7 +306,8 @@ class Loops:
             xs = [self.pulled(v, at, leaves) for v in node.inputs if v is not None]
             return self.applied(node.op, xs, node.output.type.dtype)
         form = PULLS[type(node.op)]
-        return form(self, node.op, [self.source(v, leaves) for v in node.inputs], at)
+        value = form(self, node.op, [self.source(v, leaves) for v in node.inputs], at)
+        return self.rounded(value, node.output.type.dtype)
 
     def source(self, v: Value | None, leaves: dict[Value, Source]) -> Source | None:
         """Return a value of a region as an operand."""
@@ -315,7 +319,16 @@ class Loops:
         wanted = "f32" if dtype in HALVES else dtype
         if not isinstance(value, Expr):
             return self.constant(value, dtype)
-        return self.b.let(self.m.cast(value, wanted))
+        return self.rounded(self.b.let(self.m.cast(value, wanted)), dtype)
+
+    def rounded(self, value: Expr, dtype: str) -> Expr:
+        """Return what a result of type `dtype` is for the operators that follow in a kernel.
+
+        Halves are f32 in registers; strictly, each operator's result is rounded.
+        """
+        if not self.strict or dtype not in HALVES or value.dtype != "f32":
+            return value
+        return self.b.let(Convert(Convert(value, dtype), "f32"))
 
     def extent(self, value: Dim, dtype: str) -> Expr:
         """Return an extent as a scalar of the given element type (f32 for halves)."""

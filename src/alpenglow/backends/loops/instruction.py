@@ -23,9 +23,9 @@ class Frame:
     result, written through `sink`, which computes what follows.
     """
 
-    def __init__(self, name: str, instr: Instr, lanes: int) -> None:
+    def __init__(self, name: str, instr: Instr, lanes: int, strict: bool = False) -> None:
         self.b = Builder(name)
-        self.loops = Loops(self.b, lanes, _small(instr))
+        self.loops = Loops(self.b, lanes, _small(instr), strict)
         (result,) = instr.outs
         self.out = Window(self.b.buffer("y0", result.type.dtype, True), result)
         windows = [
@@ -56,13 +56,14 @@ class Frame:
         if self._body is None:
             return value
         leaves = {v: Source(w.region.type, _loader(self.loops, w)) for v, w in self._leaves.items()}
-        leaves[self._heavy] = Source(self.out.region.type, lambda _: value)
+        heavy = self.loops.rounded(value, self._heavy.type.dtype)
+        leaves[self._heavy] = Source(self.out.region.type, lambda _: heavy)
         (result,) = self._body.outputs.values()
         return self.loops.pulled(result, at, leaves)
 
 
-def build(name: str, instr: Instr, lanes: int) -> Builder:
-    """Return the kernel of an instruction, as loops.
+def build(name: str, instr: Instr, lanes: int, strict: bool = False) -> Builder:
+    """Return the kernel of an instruction, as loops; `strict` rounds halves after each operator.
 
     Raises UnsupportedError if an operator in it has no form.
     """
@@ -70,7 +71,7 @@ def build(name: str, instr: Instr, lanes: int) -> Builder:
     outs = [Window(b.buffer(f"y{i}", r.type.dtype, True), r) for i, r in enumerate(instr.outs)]
     ins = [None if r is None else Window(b.buffer(f"x{i}", r.type.dtype), r)
            for i, r in enumerate(instr.ins)]  # fmt: skip
-    k = Loops(b, lanes, _small(instr))
+    k = Loops(b, lanes, _small(instr), strict)
     if _elementwise(instr):
         merge_axes([*outs, *(w for w in ins if w is not None)])
     sources = [None if w is None else Source(w.region.type, _loader(k, w)) for w in ins]
@@ -151,7 +152,8 @@ def _fused(k: Loops, body: Graph, sources: list[Source | None], outs: list[Windo
         raise UnsupportedError(f"{heavy.op.name} has no compiled form")
 
     def finish(value: Expr, at: list[Coord]) -> Expr:
-        given = Source(heavy.output.type, lambda _: value)
+        rounded = k.rounded(value, heavy.output.type.dtype)
+        given = Source(heavy.output.type, lambda _: rounded)
         return k.pulled(results[0], at, {**leaves, heavy.output: given})
 
     operands = [k.source(v, leaves) for v in heavy.inputs]

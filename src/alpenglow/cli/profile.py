@@ -1,0 +1,106 @@
+"""`alpenglow profile`: where the time of a run goes, kernel by kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from alpenglow.cli import files
+from alpenglow.cli.feeds import feeds
+from alpenglow.cli.options import Request, input_option, model_options
+from alpenglow.cli.output import examples, show, table
+from alpenglow.cli.source import executable, read, refuse_staged
+from alpenglow.ir.graph import Graph
+from alpenglow.report.bandwidth import bandwidth
+from alpenglow.report.peak import peak
+from alpenglow.report.profile import ROUNDS, Part, Profile, profile, trace
+from alpenglow.runtime.team import default_threads
+
+WIDTH = 60
+"""Characters of sources that a line of the table shows."""
+
+HEAD = ("ms", "%", "GFLOP/s", "peak", "MB", "memory", "kernel", "computes")
+
+
+@click.command(
+    "profile",
+    epilog=examples("""
+alpenglow profile model.onnx
+alpenglow profile model.onnx --shapes image=1x3x224x224 --threads 1 --top 10
+alpenglow profile model.onnx --shapes image=1x3x224x224 --trace trace.json
+"""),
+)
+@model_options
+@input_option
+@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True,
+              help="How many kernels to show, the slowest first.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True,
+              help="How many runs to take the medians of.")  # fmt: skip
+@click.option("--trace", "trace_file", type=click.Path(path_type=Path, dir_okay=False),
+              metavar="FILE", help="Write a trace for Perfetto or Chrome's viewer.")  # fmt: skip
+def command(request: Request, top: int, rounds: int, trace_file: Path | None) -> None:
+    """Tell which kernels of MODEL take how long, and which of its nodes they compute.
+
+    Each kernel is timed alone, in the order of a run.  Beside its time stand the operations that it
+    does, as a share of the machine's measured peak, and the bytes that it touches, as a share of
+    what memory can deliver: above 100 % they come from caches.
+    """
+    source = read(request)
+    refuse_staged(request, source, "profiled")
+    exe = executable(request, source)
+    arrays = feeds(exe.inputs, request.inputs)
+    graph = source.ir if isinstance(source.ir, Graph) else None
+    found = profile(exe, arrays, graph, rounds)
+    threads = exe.threads or default_threads()
+    most, delivered = peak(threads), bandwidth(threads)
+    result: dict[str, Any] = {
+        "run_seconds": found.run, "seconds": found.seconds, "threads": threads,
+        "peak_flop_per_second": most, "bytes_per_second": delivered,
+        "kernels": [row(p, most, delivered) for p in found.parts],
+    }  # fmt: skip
+    if trace_file is not None:
+        text = json.dumps(trace(found)).encode()
+        files.write(trace_file, lambda file: file.write(text))
+        result["trace"] = str(trace_file)
+    show(result, lines(found, top, most, delivered), request.json)
+
+
+def row(p: Part, most: float, delivered: float) -> dict[str, Any]:
+    """Return what is known of a kernel, fit for JSON."""
+    return {
+        "number": p.number, "kernel": p.kind, "sources": list(p.sources), "compiled": p.compiled,
+        "seconds": p.seconds, "flop": p.flop, "share_of_peak": p.rate / most,
+        "bytes": p.nbytes, "share_of_bandwidth": p.traffic / delivered,
+    }  # fmt: skip
+
+
+def lines(found: Profile, top: int, most: float, delivered: float) -> list[str]:
+    """Return the table of the slowest kernels, and what all take together."""
+    slowest = sorted(found.parts, key=lambda p: -p.seconds)
+    rows = [HEAD, *(_cells(p, found.seconds, most, delivered) for p in slowest[:top])]
+    text = table(rows, right=frozenset(range(6)))
+    if rest := slowest[top:]:
+        seconds = sum(p.seconds for p in rest)
+        text.append(f"{len(rest)} more kernels take {seconds * 1e3:.3f} ms")
+    text.append(
+        f"{len(found.parts)} kernels take {found.seconds * 1e3:.3f} ms, a run "
+        f"{found.run * 1e3:.3f} ms; the peak is {most / 1e9:.0f} GFLOP/s, memory delivers "
+        f"{delivered / 1e9:.0f} GB/s"
+    )
+    return text
+
+
+def _cells(p: Part, total: float, most: float, delivered: float) -> Sequence[str]:
+    work = (f"{p.rate / 1e9:.1f}", f"{p.rate / most:.0%}") if p.flop else ("", "")
+    computes = ", ".join(p.sources)
+    if len(computes) > WIDTH:
+        computes = computes[: WIDTH - 1] + "…"
+    return (
+        f"{p.seconds * 1e3:.3f}", f"{p.seconds / total:.1%}" if total else "", *work,
+        f"{p.nbytes / 1e6:.2f}", f"{p.traffic / delivered:.0%}",
+        p.kind if p.compiled else f"{p.kind} (interpreted)", computes,
+    )  # fmt: skip

@@ -1,0 +1,64 @@
+"""The machine's bandwidth: how many bytes a second it can read from memory at best.
+
+Measured like its peak (see `report.peak`): a kernel that does nothing but add up an array that no
+cache holds, a part of it on each thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+
+import numpy as np
+
+from alpenglow.backends.cpu.assemble import assemble
+from alpenglow.backends.cpu.jit import Code
+from alpenglow.backends.cpu.render import render
+from alpenglow.ir.target import Target
+from alpenglow.kernel.build import Builder
+from alpenglow.kernel.expr import Const, Kernel, Load
+from alpenglow.runtime.team import Team
+
+NBYTES = 128 << 20
+"""What is read: more than caches hold."""
+
+CHAINS = 8
+"""Independent sums, so that adding does not hold up reading."""
+
+ATTEMPTS = 6
+"""The best of these counts; the others met somebody else's work."""
+
+
+@functools.cache
+def bandwidth(threads: int) -> float:
+    """Return the bytes a second that `threads` threads read from memory together at best."""
+    target = Target.parse("cpu")
+    vectors = NBYTES // (4 * target.lanes * CHAINS * threads)
+    code = Code.install([assemble(render(sum_kernel(target.lanes, threads, vectors)), target)])
+    x = np.ones(threads * vectors * CHAINS * target.lanes, np.float32)
+    y = np.zeros(threads * CHAINS * target.lanes, np.float32)
+    args = np.array([y.ctypes.data, x.ctypes.data], np.uint64)
+    table = np.array([code.address("bandwidth"), args.ctypes.data, threads], np.uint64)
+    return x.nbytes / min(_seconds(table.ctypes.data, threads) for _ in range(ATTEMPTS))
+
+
+def sum_kernel(lanes: int, threads: int, vectors: int) -> Kernel:
+    """Build the kernel: each thread adds up `vectors` times CHAINS vectors of its part."""
+    b = Builder("bandwidth")
+    y = b.buffer("y", "f32", mutable=True)
+    x = b.buffer("x", "f32")
+    with b.loop(threads, "parallel") as thread:
+        sums = [b.var(Const(0.0, "f32", lanes)) for _ in range(CHAINS)]
+        with b.loop(vectors) as i:
+            first = (thread * vectors + i) * CHAINS
+            for k, total in enumerate(sums):
+                b.set(total, total + Load(x, (first + k) * lanes, lanes))
+        for k, total in enumerate(sums):
+            b.store(y, (thread * CHAINS + k) * lanes, total)
+    return b.done()
+
+
+def _seconds(table: int, threads: int) -> float:
+    begin = time.perf_counter()
+    Team.shared().run(table, 1, threads)
+    return time.perf_counter() - begin
