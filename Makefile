@@ -15,7 +15,7 @@ help:
 	@echo "make test          fetch the models and run the tests"
 	@echo "make test-offline  run the tests that need no models"
 	@echo "make test-all      ruff, mypy, import-linter, then all tests, with every pass checked"
-	@echo "                   (needs cross compilers and emulators: .ci/run installs them)"
+	@echo "make test-cross    run bundles on other machines' emulators; .ci/run installs these"
 	@echo "make conformance   run the tests that onnx brings and write docs/conformance.md"
 	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
 	@echo "make models        fetch the models and data into .models"
@@ -51,7 +51,11 @@ test-all: .venv/dev.stamp
 	ALPENGLOW_CHECK=1 $(TIMED) checked-models $(BIN)/python -m pytest -n $(JOBS) \
 		tests/test_models.py -m "not slow" -k "compiled and $(CHECKED)" && \
 	$(TIMED) models-and-slow $(BIN)/python -m pytest -n $(JOBS) \
-		-m "(models or slow) and not cross" && \
+		-m "(models or slow) and not cross"; \
+	status=$$?; $(TIMED); exit $$status
+
+test-cross: .venv/dev.stamp
+	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
 	$(TIMED) cross $(BIN)/python -m pytest -n $(JOBS) -m cross; \
 	status=$$?; $(TIMED); exit $$status
 
@@ -73,4 +77,4 @@ clean:
 .venv/dev.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) dev
 
-.PHONY: help demo models test test-offline test-all conformance bench clean
+.PHONY: help demo models test test-offline test-all test-cross conformance bench clean

@@ -1,11 +1,11 @@
 """Alpenglow beside other runtimes: speed, compile time, memory; writes bench/RESULTS.md.
 
-    python bench/compare.py [--nets A,B] [--peers A,B] [--threads 1,2] [--rounds N] [--calls N]
+    python bench/compare.py [--nets A,B] [--peers A,B] [--threads 1,2] [--rounds N] [--more]
 
 Everything goes under .bench: an environment for each runtime, the nets, and what was measured.  A
-run measures what it is asked for and keeps the rest, so the table can be made in pieces; the page
-is written anew from all that is there.  Each piece pins itself to as many of the CPUs that it may
-run on as it has threads.
+run measures what it is asked for and keeps the rest, so the table can be made in pieces, with
+--more even the rounds of one net; the page is written anew from all that is there.  Each piece
+pins itself to as many of the CPUs that it may run on as it has threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import tempfile
 from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ import peers
 import startup
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends import load
-from alpenglow.report.contest import Length, Process, Ratio, compete, middles
+from alpenglow.report.contest import Length, Process, compete, middles
 from alpenglow.report.flops import flops
 from alpenglow.report.peak import peak_now
 
@@ -61,7 +60,7 @@ def main() -> None:
             os.sched_setaffinity(0, cpus[:threads])
             row = measure(model, feeds, threads, pythons, length)
             row["peers"] |= {peer: {"error": why} for peer, why in absent.items()}
-            keep(name, f"t{threads}", {"net": name, "threads": threads, **row})
+            keep(name, f"t{threads}", {"net": name, "threads": threads, **row}, given.more)
             print(page.line(kept(name, f"t{threads}")), flush=True)
             os.sched_setaffinity(0, cpus)
     for name in given.startup:
@@ -82,37 +81,34 @@ def measure(
     with np.load(feeds) as arrays:
         shapes = {name: x.shape for name, x in arrays.items()}
     row: Row = {"flop": flops_of(model, shapes), "peers": {}}
+    made = HOME / "made" / model.stem
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        cache = {"ALPENGLOW_CACHE": str(scratch / "cache")}
+        cache = {"ALPENGLOW_CACHE": str(HOME / "cache"),
+                 "TORCHINDUCTOR_CACHE_DIR": str(HOME / "inductor")}  # fmt: skip
         ours = stack.enter_context(Process("alpenglow", threads, cpus, environment=cache))
-        own = ours.load(model, feeds, scratch)
-        contestants = {"alpenglow": ours}
+        ours.load(model, feeds, made)
         wanted = ours.results(scratch / "ours.npz")
+        contestants = {"alpenglow": ours}
         for name, python in pythons.items():
-            one = stack.enter_context(Process(name, threads, cpus, python))
+            one = stack.enter_context(Process(name, threads, cpus, python, cache))
             try:
-                about = one.load(model, feeds, scratch / name)
-                made = one.results(scratch / f"{name}.npz")
+                about = one.load(model, feeds, made / name)
+                found = one.results(scratch / f"{name}.npz")
             except UnsupportedError as error:
                 row["peers"][name] = {"error": error.message}
                 one.close()
                 continue
             contestants[name] = one
-            row["peers"][name] = {**about, "difference": difference(wanted, made)}
+            row["peers"][name] = {**about, "difference": difference(wanted, found)}
         peaks = [peak_now(threads)]
         bursts = {n: middles(found) for n, found in compete(contestants, length).items()}
         peaks.append(peak_now(threads))
-    ours_took = bursts.pop("alpenglow")
-    row |= {"ms": median(ours_took) * 1e3, "compile": own["seconds"], "peak": median(peaks)}
-    for name, found in bursts.items():
-        ratio = Ratio.of(found, ours_took)
-        row["peers"][name] |= {
-            "ms": median(found) * 1e3,
-            "ratio": [ratio.median, ratio.low, ratio.high],
-            "rounds": length.rounds,
-        }
-    return row
+    took = bursts.pop("alpenglow")
+    for name, others in bursts.items():
+        # Each round: what the other runtime took, and what we took.
+        row["peers"][name]["rounds"] = [[o, t] for o, t in zip(others, took, strict=True)]
+    return row | {"took": took, "peaks": peaks}
 
 
 def flops_of(model: Path, shapes: dict[str, tuple[int, ...]]) -> int:
@@ -136,13 +132,23 @@ def difference(wanted: list[np.ndarray], made: list[np.ndarray]) -> float:
     return max(found)
 
 
-def keep(name: str, what: str, row: Row) -> None:
-    """Add what was measured to what is known of a net; peers that were left out stay."""
+def keep(name: str, what: str, row: Row, more: bool = False) -> None:
+    """Add what was measured to what is known of a net; peers that were left out stay.
+
+    With `more`, so do the rounds before.
+    """
     path = _path(name, what)
     path.parent.mkdir(parents=True, exist_ok=True)
-    before = json.loads(path.read_text()) if path.exists() else {}
+    before: Row = json.loads(path.read_text()) if path.exists() else {}
+    old = before.get("peers", {})
+    for key in ("took", "peaks"):
+        if key in row and (more or old.keys() - row["peers"].keys()):
+            row[key] = before.get(key, []) + row[key]
+    for peer, about in row.get("peers", {}).items():
+        if more and "rounds" in about:
+            about["rounds"] = old.get(peer, {}).get("rounds", []) + about["rounds"]
     if "peers" in row:
-        row["peers"] = before.get("peers", {}) | row["peers"]
+        row["peers"] = old | row["peers"]
     path.write_text(json.dumps(before | row, indent=1))
 
 
@@ -169,6 +175,7 @@ def _arguments() -> argparse.Namespace:
                         help="nets whose start is measured; '' for none")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=Length().rounds)
     parser.add_argument("--calls", type=int, default=Length().calls)
+    parser.add_argument("--more", action="store_true", help="add rounds to those there are")
     parser.add_argument("--models", type=Path, default=ROOT / ".models")
     parser.add_argument("--output", type=Path, default=ROOT / "bench" / "RESULTS.md")
     given = parser.parse_args()

@@ -1,8 +1,9 @@
 """The nets of the benchmark: seeded ones built here, and those that the tests fetch.
 
-A name may end in what it is run on: `resnet50@160` (a side of the picture), `resnet50@333x250`,
-`resnet50*8` (pictures a batch), `bert_base@64` (tokens).  All shapes in a net that is written are
-fixed, so that every runtime knows them.
+Any folder of fetched models is a net, too.  A name of one built here may end in what it is run on:
+`resnet50@160` (a side of the picture), `resnet50@333x250`, `resnet50*8` (pictures a batch),
+`bert_base@64` (tokens).  All shapes in a net that is written are fixed, so that every runtime knows
+them.
 """
 
 from __future__ import annotations
@@ -312,8 +313,8 @@ def make(name: str, folder: Path, models: Path) -> tuple[Path, Path]:
 
 def _made(name: str, models: Path) -> tuple[onnx.ModelProto, dict[str, Array]]:
     found = re.fullmatch(r"(\w+?)(?:@(\d+)(?:x(\d+))?)?(?:\*(\d+))?", name)
-    if found is None or found[1] not in (BUILT.keys() | FETCHED.keys()):
-        raise NetError(f"no net is called '{name}'; there are {', '.join((*BUILT, *FETCHED))}")
+    if found is None:
+        raise NetError(f"'{name}' is no name of a net")
     base, first, second, batch = found.groups()
     if base in BUILT:
         net = BUILT[base]
@@ -323,9 +324,12 @@ def _made(name: str, models: Path) -> tuple[onnx.ModelProto, dict[str, Array]]:
         return net.make(Size(int(batch or 1), extent))
     if first or batch:
         raise NetError(f"'{name}': a fetched net has one size")
-    if not (models / FETCHED[base].folder / "model.onnx").exists():
-        raise NetError(f"'{name}' is not in {models}: run `make models`")
-    return FETCHED[base].load(models)
+    fetched = FETCHED.get(base, Fetched(base))
+    if not (models / fetched.folder / "model.onnx").exists():
+        raise NetError(
+            f"'{name}' is none of {', '.join(BUILT)}, and not in {models}: run `make models`"
+        )
+    return fetched.load(models)
 
 
 def fixed(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> onnx.ModelProto:

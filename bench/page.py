@@ -8,11 +8,12 @@ import platform
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import nets
 import peers
-from alpenglow.report.contest import WARM
+from alpenglow.report.contest import WARM, Ratio
 from alpenglow.report.runtimes import RUNTIMES
 
 Row = dict[str, Any]
@@ -26,7 +27,8 @@ runtime makes one burst of at least 20 calls, after {WARM} that do not count, in
 anew.  A ratio is the median over the rounds of *other's time / ours*, with the range in which 80 %
 of the rounds lie; a time is the median over the rounds.  Above 1 we are faster.  All runtimes are
 pinned to the same CPUs, get the same arrays, whose shapes they know beforehand, and hand back
-arrays of their own.  Elements are f32 throughout.
+arrays of their own.  Elements are f32 throughout.  *Difference* is how far the results of the best
+other are from ours, relative to the largest element.
 
 *Peak* is what a kernel of nothing but multiply-adds reached in the same minute.  The *limit* is
 what the multiply-adds in the model would take at that rate, and the *share* that time by ours; it
@@ -102,28 +104,38 @@ def _place(row: Row) -> tuple[int, str]:
 def _speed_table(rows: Sequence[Row]) -> list[str]:
     names = list(peers.PEERS)
     text = [
-        f"| net | ours ms | best other | ratio (10–90 %) | {' | '.join(names)} "
+        f"| net | ours ms | best other | ratio (10–90 %) | {' | '.join(names)} | difference "
         "| GFLOP | peak GFLOP/s | limit ms | share |",
-        "|---" * (len(names) + 8) + "|",
+        "|---" * (len(names) + 9) + "|",
     ]
     for row in rows:
-        able = {n: a for n, a in row["peers"].items() if _fair(a)}
-        best = min(able, key=lambda n: able[n]["ratio"][0]) if able else ""
-        ratio = "{:.2f} ({:.2f}–{:.2f})".format(*able[best]["ratio"]) if best else ""
-        limit = row["flop"] / row["peak"] * 1e3
-        cells = [_cell(row["peers"].get(name)) for name in names]
-        work = [f"{row['flop'] / 1e9:.3g}", f"{row['peak'] / 1e9:.0f}", f"{limit:.3g}",
-                f"{limit / row['ms']:.0%}"] if row["flop"] else [""] * 4  # fmt: skip
-        text.append(
-            f"| {row['net']} | {row['ms']:.3f} | {best} | {ratio} | {' | '.join(cells)} "
-            f"| {' | '.join(work)} |"
-        )
+        ours, peak = median(row["took"]) * 1e3, median(row["peaks"])
+        ratios = {name: _ratio(about) for name, about in row["peers"].items() if _fair(about)}
+        best, ratio, apart = "", "", ""
+        if ratios:
+            best = min(ratios, key=lambda n: ratios[n].median)
+            found = ratios[best]
+            ratio = f"{found.median:.2f} ({found.low:.2f}–{found.high:.2f})"
+            apart = f"{row['peers'][best]['difference']:.0e}"
+        limit = row["flop"] / peak * 1e3
+        flop, share = f"{row['flop'] / 1e9:.3g}", f"{limit / ours:.0%}"
+        work = [flop, f"{peak / 1e9:.0f}", f"{limit:.3g}", share]
+        if not row["flop"]:
+            work = ["", work[1], "", ""]
+        cells = [row["net"], f"{ours:.3f}", best, ratio]
+        cells += [*(_cell(row["peers"].get(name)) for name in names), apart, *work]
+        text.append(f"| {' | '.join(cells)} |")
     return text
+
+
+def _ratio(about: Row) -> Ratio:
+    others, own = zip(*about["rounds"], strict=True)
+    return Ratio.of(others, own)
 
 
 def _fair(about: Row) -> bool:
     """Whether a peer ran the net, to the same results."""
-    return "ratio" in about and about["difference"] < WRONG
+    return "rounds" in about and about["difference"] < WRONG
 
 
 def _cell(about: Row | None) -> str:
@@ -131,9 +143,8 @@ def _cell(about: Row | None) -> str:
         return ""
     if "error" in about:
         return "cannot"
-    if "ms" not in about:
-        return ""
-    return f"{about['ms']:.3f}" + ("" if _fair(about) else " (wrong)")
+    took = median(other for other, _ in about["rounds"]) * 1e3
+    return f"{took:.3f}" + ("" if _fair(about) else " (wrong)")
 
 
 def _remarks(rows: Sequence[Row]) -> list[str]:

@@ -167,6 +167,23 @@ def test_objects_for_every_target_need_nothing(
     assert 0 < made.needs.stack_nbytes < 4096
 
 
+MAGIC = {"linux": b"\x7fELF", "macos": b"\xcf\xfa\xed\xfe"}
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "aarch64"])
+@pytest.mark.parametrize("system", ["linux", "macos", "windows"])
+@pytest.mark.parametrize("api", ["static", "dynamic"])
+def test_each_system_has_its_format(
+    path: Path, tmp_path: Path, target: str, system: str, api: Any
+) -> None:
+    made = ag.bundle(path, tmp_path / "out", target=target, shapes=SHAPES, system=system, api=api)
+    machine = {"x86-64-v3": b"\x64\x86", "aarch64": b"\x64\xaa"}[target]
+    content = (made.folder / "net.o").read_bytes()
+
+    assert content.startswith(MAGIC.get(system, machine))
+    assert made.needs.code_nbytes > 0 and made.needs.stack_nbytes > 0
+
+
 def test_the_config_says_what_there_is(path: Path, tmp_path: Path) -> None:
     made = ag.bundle(path, tmp_path / "out", shapes=SHAPES, api="dynamic")
     code = Code.install([(made.folder / "net.o").read_bytes()], ["net_config"])
@@ -344,6 +361,8 @@ def test_a_model_whose_shapes_depend_on_its_data_is_refused(tmp_path: Path) -> N
     [
         ({"target": "vax"}, "'vax' is not a known target"),
         ({"target": "interpreter"}, "no machine code"),
+        ({"target": "riscv64", "system": "windows"}, "no machine of target 'riscv64' runs windows"),
+        ({"target": "cortex-m4", "system": "linux"}, "runs linux"),
         ({"entry": "2net"}, "cannot be the name of a function in C\n  try: --entry model_2net"),
         ({"entry": "net-1"}, "--entry net_1"),
         ({"entry": "while"}, "--entry model_while"),

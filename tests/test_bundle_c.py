@@ -26,6 +26,8 @@ from test_bundle import SHAPES, image, network
 
 Array = NDArray[Any]
 
+pytestmark = pytest.mark.cross
+
 TARGET = "x86-64-v3"
 TOLERANCE = 1e-6
 """Relative to the largest element: compilers may round in another order."""

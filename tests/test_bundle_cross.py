@@ -266,3 +266,20 @@ def test_the_page_can_be_followed(tmp_path: Path) -> None:
         assert line.split() in [s.split() for s in said.splitlines()]
     for number in re.findall(r"\b\d{1,2},\d{3}\b", page):
         assert number in said
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "aarch64"])
+@pytest.mark.parametrize(("system", "form"), [("macos", "Mach-O"), ("windows", "COFF")])
+def test_tools_read_the_objects_of_other_systems(
+    tmp_path: Path, target: str, system: str, form: str
+) -> None:
+    made = squeezenet(tmp_path, target, system=system, api="dynamic")
+    text = run("llvm-readobj", "--file-headers", "--sections", "--symbols", "--relocations",
+               made.folder / "squeezenet.o")  # fmt: skip
+    listed = run("llvm-nm", made.folder / "squeezenet.o")
+    undefined = set(re.findall(r"^\s+U (\w+)$", listed, re.MULTILINE))
+
+    assert re.search(rf"^Format: {form}", text, re.MULTILINE)
+    assert {u.lstrip("_") for u in undefined} <= {"memcpy", "memset", "fltused"}
+    assert re.search(r" [TR] _?squeezenet$", listed, re.MULTILINE)
+    assert re.search(r" [SR] _?squeezenet_config$", listed, re.MULTILINE)

@@ -99,7 +99,7 @@ def test_each_command_has_examples_in_its_help(name: str) -> None:
     assert f"alpenglow {name} model.onnx" in alpenglow(f"{name} --help").stdout
 
 
-@pytest.mark.parametrize("name", ["run", "check", "verify", "bench", "compile -o x.ago"])
+@pytest.mark.parametrize("name", ["run", "check", "verify", "bench", "profile", "compile -o x.ago"])
 def test_open_extents_are_an_error_that_says_how_to_bind_them(folder: Path, name: str) -> None:
     found = alpenglow(f"{name} model.onnx", 2).stderr
 
@@ -404,6 +404,40 @@ def test_bench_measures_and_counts(folder: Path) -> None:
     assert found["flop"] == FLOP
     assert 0 < found["seconds"]["alpenglow"]["best"] <= found["seconds"]["alpenglow"]["median"]
     assert 0 < found["share_of_peak"] < 1.5
+
+
+def test_bench_measures_other_runtimes_in_turn(folder: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    found = answer("bench model.onnx --dim batch=1 --calls 4 --threads 1 --vs onnxruntime")
+
+    assert found["seconds"].keys() == {"alpenglow", "onnxruntime"}
+    assert 0 < found["ratios"]["onnxruntime"]["low"] <= found["ratios"]["onnxruntime"]["high"]
+
+
+def test_bench_names_the_runtimes_that_it_knows(folder: Path) -> None:
+    alpenglow("compile model.onnx --dim batch=1 -o model.ago")
+
+    assert (
+        "no runtime is called 'x'" in alpenglow("bench model.onnx --dim batch=1 --vs x", 2).stderr
+    )
+    assert "read ONNX files only" in alpenglow("bench model.ago --vs onnxruntime", 2).stderr
+
+
+def test_profile_tells_of_every_kernel(folder: Path) -> None:
+    found = answer("profile model.onnx --dim batch=1 --rounds 1 --threads 1 --trace trace.json")
+    sources = {s for kernel in found["kernels"] for s in kernel["sources"]}
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+
+    assert {"c", "r", "scores"} <= sources
+    assert sum(kernel["flop"] for kernel in found["kernels"]) == FLOP
+    assert sum(e["ph"] == "X" for e in events) == len(found["kernels"])
+
+
+def test_profile_shows_the_slowest_kernels(folder: Path) -> None:
+    lines = alpenglow("profile model.onnx --dim batch=1 --rounds 1 --top 1").stdout.splitlines()
+
+    assert lines[0].split()[-2:] == ["kernel", "computes"]
+    assert "more kernels take" in lines[2] and "the peak is" in lines[3]
 
 
 def test_flops_of_a_program_are_those_of_its_graph(folder: Path) -> None:

@@ -51,6 +51,8 @@ from alpenglow.program import Instr, Program
 from alpenglow.program.interpret import Memory, step
 from test_operators import OPERATORS, applications, assert_agree, feeds, forest
 
+pytestmark = pytest.mark.cross
+
 TARGET = Target.parse("x86-64-v3")
 
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Werror")

@@ -20,6 +20,7 @@ from alpenglow.bundle.entry import APIS, Api
 from alpenglow.bundle.formats import FORMATS
 from alpenglow.bundle.job import Job, Needs
 from alpenglow.bundle.plan import Layout, Routine, identifiers, layout
+from alpenglow.bundle.system import for_system
 from alpenglow.bundle.write import refuse_existing, write_folder
 from alpenglow.compiler import Options
 from alpenglow.compiler.pipeline import require_closed, run_stages
@@ -78,20 +79,22 @@ def bundle(
     shapes: Shapes | None = None,
     variants: Mapping[str, Shapes] | None = None,
     freestanding: bool = False,
+    system: str | None = None,
     options: Options | None = None,
 ) -> Bundle:
     """Write `model` into the new folder `out`, as files that need nothing of ours; tell its needs.
 
     `entry` names the entry point and the files (by default after the model).  `shapes` binds the
     open extents of inputs; `variants` does so several times, for one entry point each over shared
-    weights.  `freestanding` code calls not even memcpy.
+    weights.  `freestanding` code calls not even memcpy.  `system` is linux, macos or windows (by
+    default this one, where the target is of this machine's architecture, else linux).
 
     Raises UnsupportedError if extents stay open or operators would need the interpreter,
     OptionError for a folder that is there or a name that is none in C; an error leaves nothing
     behind.
     """
     folder = Path(out)
-    chosen, settings = parsed(target), options or Options()
+    chosen, settings = parsed(target, system), options or Options()
     name = entry or _name_of(model)
     check(folder, name, api, format, tuple(variants or ()))
     asked: Mapping[str, Shapes | None] = variants or {name: shapes}
@@ -102,15 +105,15 @@ def bundle(
     )  # fmt: skip
 
 
-def parsed(target: str | Target) -> Target:
-    """Return the target; raise OptionError if no machine code is made for it."""
+def parsed(target: str | Target, system: str | None = None) -> Target:
+    """Return the target on a system; raise OptionError if no machine code is made for it."""
     chosen = target if isinstance(target, Target) else Target.parse(target)
     if not chosen.triple:
         raise OptionError(
             f"target '{chosen}' has no machine code, and a bundle is nothing else",
             hint="name a machine: cpu, x86-64-v3, aarch64, cortex-m4 …",
         )
-    return chosen
+    return chosen if system is None else for_system(chosen, system)
 
 
 def check(folder: Path, name: str, api: str, format: str, entries: Sequence[str] = ()) -> None:

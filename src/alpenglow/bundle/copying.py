@@ -178,4 +178,21 @@ define hidden void @__aeabi_memclr{size}(ptr %to, SIZE %count) ATTRIBUTES {{
     return found
 
 
-_TEXTS = {"memcpy": _MEMCPY, "memset": _MEMSET, "memmove": _MEMMOVE, **_eabi()}
+def _clearing(name: str) -> str:
+    """Return what macOS calls to fill memory with zeros."""
+    return f"""
+declare ptr @memset(ptr, i32, SIZE)
+define hidden void @{name}(ptr %to, SIZE %count) ATTRIBUTES {{
+  call ptr @memset(ptr %to, i32 0, SIZE %count)
+  ret void
+}}
+"""
+
+
+_TEXTS = {
+    "memcpy": _MEMCPY,
+    "memset": _MEMSET,
+    "memmove": _MEMMOVE,
+    **{name: _clearing(name) for name in ("bzero", "__bzero")},
+    **_eabi(),
+}

@@ -25,6 +25,7 @@ from alpenglow.bundle.entry import Api, constants, entries
 from alpenglow.bundle.job import Needs
 from alpenglow.bundle.plan import Layout
 from alpenglow.bundle.support import ALLOWED, support
+from alpenglow.bundle.system import RUNTIME, twin
 
 Progress = Callable[[str, int, int], None]
 
@@ -51,12 +52,12 @@ def emit(
     `pic` asks for position-independent code.  `embed` is the name of a bundle whose constants the
     object is to hold, as `NAME_constants`; without, the caller brings them.
     """
-    target = layout.target
+    target, known = layout.target, twin(layout.target)
     modules = _optimised(layout, progress)
-    allowed = frozenset() if freestanding else ALLOWED
+    allowed = RUNTIME.get(target.os, frozenset()) | (frozenset() if freestanding else ALLOWED)
     needed = _supported(layout, [entries(layout, api), *modules], allowed, pic)
     modules += needed
-    assembly = assembly_of_all([entries(layout, api), *modules], target, pic=pic)
+    assembly = assembly_of_all([entries(layout, api), *modules], known, pic=pic)
     frames = stack.frames(assembly, target)
     deepest = max(stack.deepest(frames, assembly, r.entry, target) for r in layout.routines)
     deepest += frames.get("each", 0)
@@ -66,7 +67,8 @@ def emit(
     image = assemble_all([first, *modules], target, pic=pic)
     if target.architecture == "arm":
         image = fit_both(image)
-    found = ElfObject(image)
+    same = image if known == target else assemble_all([first, *modules], known, pic=pic)
+    found = ElfObject(same)
     code, other = found.nbytes(executable=True), found.nbytes(executable=False)
     data = other - (layout.constants_nbytes if embed else 0)
     return Emitted(image, Needs(code, data, deepest))
@@ -87,7 +89,7 @@ def _supported(layout: Layout, modules: list[str], allowed: frozenset[str], pic:
     target = layout.target
     made: dict[str, str] = {}
     while True:
-        image = assemble_all([*modules, *made.values()], target, pic=pic)
+        image = assemble_all([*modules, *made.values()], twin(target), pic=pic)
         missing = sorted(ElfObject(image).undefined() - allowed)
         if not missing:
             return list(made.values())
@@ -102,7 +104,7 @@ def _unsupported(layout: Layout, missing: list[str]) -> UnsupportedError:
     """Return the error about functions that bundles do not bring, by operator."""
     needs: dict[str, set[str]] = {}
     for code in layout.kernels.values():
-        image = assemble(render(code.kernel, aliased=code.aliased), layout.target)
+        image = assemble(render(code.kernel, aliased=code.aliased), twin(layout.target))
         for symbol in ElfObject(image).undefined() - ALLOWED:
             if support(symbol, layout.target) is None:
                 needs.setdefault(code.what.partition(":")[0], set()).add(symbol)

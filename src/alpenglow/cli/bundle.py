@@ -11,6 +11,7 @@ from alpenglow.base.errors import OptionError
 from alpenglow.bundle import Bundle, check, default_name, parsed, planned, write
 from alpenglow.bundle.entry import APIS, Api
 from alpenglow.bundle.formats import FORMATS
+from alpenglow.bundle.system import SYSTEMS
 from alpenglow.cli.options import Request, Shapes, model_options, parse_shapes
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress
@@ -41,10 +42,11 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 )  # fmt: skip
 @click.option("--variant", "variants", multiple=True, metavar="ENTRY:NAME=1x3x224x224[,…]",
               help="An entry point for these shapes; several share the weights.")  # fmt: skip
+@click.option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: this]")
 @click.option("--freestanding", is_flag=True, help="Call nothing, not even memcpy and memset.")
 def command(
     request: Request, output: Path, api: Api, entry: str | None, weights: str, kind: str,
-    variants: tuple[str, ...], freestanding: bool,
+    variants: tuple[str, ...], freestanding: bool, system: str | None,
 ) -> None:  # fmt: skip
     """Write MODEL into a new folder as files that need nothing else.
 
@@ -54,7 +56,7 @@ def command(
     name = entry or default_name(request.model)
     shapes = parse_variants(variants)
     check(output, name, api, kind, tuple(shapes))
-    target = parsed(request.target)
+    target = parsed(request.target, system)
     requests = {e: replace(request, shapes=s) for e, s in shapes.items()} or {name: request}
     with progress() as report:
         options = Options(numerics=request.numerics, progress=report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -63,10 +63,13 @@ def command(request: Request, top: int, rounds: int, trace_file: Path | None) ->
         "kernels": [row(p, most, delivered) for p in found.parts],
     }  # fmt: skip
     if trace_file is not None:
-        text = json.dumps(trace(found)).encode()
-        files.write(trace_file, lambda file: file.write(text))
+        files.write(trace_file, lambda file: _write_trace(file, found))
         result["trace"] = str(trace_file)
     show(result, lines(found, top, most, delivered), request.json)
+
+
+def _write_trace(file: BinaryIO, found: Profile) -> None:
+    file.write(json.dumps(trace(found)).encode())
 
 
 def row(p: Part, most: float, delivered: float) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
 
-
 FARTHEST = 1 << 31
 """More padding than this is a mistake in the model."""
 

@@ -40,6 +40,10 @@ def layout(g: Graph, target: Target) -> Graph:
                 _mat_mul(g, node, lanes)
     g.prune()
     SINK.apply(g)
+    for node in g.nodes:
+        match node:
+            case Node(Unpack(), [Value() as x]):
+                _called(x, node.output)
     return g
 
 

@@ -131,6 +131,7 @@ def convert_for_ncnn(task: Task) -> None:
             "inputshape=" + ",".join(map(_pnnx_shape, task.feeds.values())),
             *(f"{key}={path}" for key, path in made.items()),
         ],
+        task.model,
         made["ncnnparam"],
     )
 
@@ -182,7 +183,8 @@ def convert_for_mnn(task: Task) -> None:
     """Write the model as MNN reads it, by the converter in its package."""
     made = task.scratch / "model.mnn"
     tool = Path(sys.executable).with_name("mnnconvert")
-    run([tool, "-f", "ONNX", "--modelFile", task.model, "--MNNModel", made, "--bizCode", "x"], made)
+    kinds: list[str | Path] = ["-f", "ONNX", "--bizCode", "x"]
+    run([tool, *kinds, "--modelFile", task.model, "--MNNModel", made], task.model, made)
 
 
 def mnn(task: Task) -> Call:
@@ -267,8 +269,13 @@ RUNTIMES: Mapping[str, Runtime] = {
 }  # fmt: skip
 
 
-def run(command: list[str | Path], made: Path) -> None:
-    """Run a converter; raise ValueError with its last line unless `made` is there afterwards."""
+def run(command: list[str | Path], model: Path, made: Path) -> None:
+    """Run a converter unless `made` is there and newer than the model.
+
+    Raises ValueError with the last line that the converter says if it is not there then.
+    """
+    if made.exists() and made.stat().st_mtime > model.stat().st_mtime:
+        return
     # MNN's converter would install a package for logging.
     offline = {**os.environ, "PIP_NO_INDEX": "1"}
     done = subprocess.run(command, env=offline, cwd=made.parent, capture_output=True, text=True)

@@ -25,7 +25,10 @@ def sources(instrs: Sequence[Instr], graph: Graph | None) -> Origins:
     if graph is None:
         buffers = [tuple(dict.fromkeys(r.buffer for r in i.outs)) for i in instrs]
         return _inherited(instrs, [n or b for n, b in zip(named, buffers, strict=True)])
-    makers = {name: k for k, names in enumerate(named) for name in names}
+    makers: dict[str, int] = {}
+    for k, names in enumerate(named):
+        for name in names:
+            makers.setdefault(name, k)
     found: dict[int, list[str]] = defaultdict(list)
     owners: dict[Node, frozenset[int]] = {}
     at_run_time = _at_run_time(graph)
@@ -36,7 +39,10 @@ def sources(instrs: Sequence[Instr], graph: Graph | None) -> Origins:
         if node in at_run_time and node.results[0].name:
             for k in owners[node]:
                 found[k].append(node.results[0].name)
-    return _inherited(instrs, [tuple(reversed(found[k])) for k in range(len(instrs))])
+    known = {v.name for node in graph.nodes for v in node.results}
+    own_names = [tuple(n for n in names if n in known) for names in named]
+    return _inherited(instrs, [tuple(reversed(found[k])) or own_names[k]
+                               for k in range(len(instrs))])  # fmt: skip
 
 
 def _at_run_time(graph: Graph) -> set[Node]:

@@ -188,9 +188,7 @@ class Window:
 class Loops:
     """The kernel being built: the builder `b`, the vocabulary `m`, and the lanes of a vector."""
 
-    def __init__(
-        self, b: Builder, lanes: int, serial: bool = False, strict: bool = False
-    ) -> None:
+    def __init__(self, b: Builder, lanes: int, serial: bool = False, strict: bool = False) -> None:
         self.b = b
         self.strict = strict
         self.m = KernelMath(b)
