@@ -79,6 +79,7 @@ def bundle(
     shapes: Shapes | None = None,
     variants: Mapping[str, Shapes] | None = None,
     freestanding: bool = False,
+    portable: bool = False,
     system: str | None = None,
     options: Options | None = None,
 ) -> Bundle:
@@ -86,7 +87,8 @@ def bundle(
 
     `entry` names the entry point and the files (by default after the model).  `shapes` binds the
     open extents of inputs; `variants` does so several times, for one entry point each over shared
-    weights.  `freestanding` code calls not even memcpy.  `system` is linux, macos or windows (by
+    weights.  `freestanding` code calls not even memcpy; `portable` C (format "c") is plain C11
+    without vectors.  `system` is linux, macos or windows (by
     default this one, where the target is of this machine's architecture, else linux).
 
     Raises UnsupportedError if extents stay open or operators would need the interpreter,
@@ -101,7 +103,7 @@ def bundle(
     programs = {e: planned(_graph(model, s), chosen, settings) for e, s in asked.items()}
     return write(
         programs, folder, name, chosen, api=api, embedded=weights == "embedded", format=format,
-        freestanding=freestanding, options=settings,
+        freestanding=freestanding, portable=portable, options=settings,
     )  # fmt: skip
 
 
@@ -166,12 +168,16 @@ def write(
     embedded: bool,
     format: str,
     freestanding: bool,
+    portable: bool = False,
     options: Options,
 ) -> Bundle:
     """Write planned programs, one for each entry point."""
     found: Layout = layout(programs, target, strict=options.numerics == "strict")
     made = FORMATS[format](
-        Job(name, found, api, embedded, freestanding, options.progress, version("alpenglow"))
+        Job(
+            name, found, api, embedded, freestanding, options.progress, version("alpenglow"),
+            portable,
+        )  # fmt: skip
     )
     write_folder(folder, made.files)
     sizes = {file: len(content) for file, content in made.files.items()}

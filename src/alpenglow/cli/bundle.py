@@ -24,6 +24,7 @@ from alpenglow.compiler import Options
     epilog=examples("""
 alpenglow bundle model.onnx -o bundle --shapes image=1x3x224x224
 alpenglow bundle model.onnx -o board --target cortex-m4 --freestanding
+alpenglow bundle model.onnx -o source --format c --portable
 alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant large:image=1x3x96x96
 """),
 )
@@ -44,9 +45,11 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
               help="An entry point for these shapes; several share the weights.")  # fmt: skip
 @click.option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: this]")
 @click.option("--freestanding", is_flag=True, help="Call nothing, not even memcpy and memset.")
+@click.option("--portable", is_flag=True, help="With --format c: plain C11, without vectors.")
 def command(
     request: Request, output: Path, api: Api, entry: str | None, weights: str, kind: str,
     variants: tuple[str, ...], freestanding: bool, system: str | None,
+    portable: bool,
 ) -> None:  # fmt: skip
     """Write MODEL into a new folder as files that need nothing else.
 
@@ -66,7 +69,7 @@ def command(
             programs[each] = planned(source.ir, target, options, source.resume)
         made = write(
             programs, output, name, target, api=api, embedded=weights == "embedded",
-            format=kind, freestanding=freestanding, options=options,
+            format=kind, freestanding=freestanding, portable=portable, options=options,
         )  # fmt: skip
     show(_described(made), [str(made)], request.json)
 

@@ -100,6 +100,8 @@ def openvino(task: Task) -> Call:
         "NUM_STREAMS": 1,
         "INFERENCE_PRECISION_HINT": "f32",
         "PERFORMANCE_HINT": "LATENCY",
+        # Products with compressed weights would be of integers otherwise.
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
         # The process is pinned already.
         "ENABLE_CPU_PINNING": False,
     }
@@ -251,6 +253,7 @@ RUNTIMES: Mapping[str, Runtime] = {
     "openvino": Runtime(
         "openvino", "openvino", openvino,
         "CPU, INFERENCE_PRECISION_HINT=f32, PERFORMANCE_HINT=LATENCY, NUM_STREAMS=1, "
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE=0, "
         "static shapes, no pinning of its own",
     ),
     "ncnn": Runtime(
