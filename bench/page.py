@@ -33,6 +33,10 @@ other are from ours, relative to the largest element.
 *Peak* is what a kernel of nothing but multiply-adds reached in the same minute.  The *limit* is
 what the multiply-adds in the model would take at that rate, and the *share* that time by ours; it
 can pass 100 % where Winograd convolutions do with fewer.  `make bench` measures all of it again.
+
+*Rounds* counts those against the best other.  A row with fewer than seven is provisional.  A row
+may have been measured in pieces: a ratio compares what ran in the same rounds, but the times in a
+row need not be of the same minutes.
 """
 
 
@@ -104,25 +108,26 @@ def _place(row: Row) -> tuple[int, str]:
 def _speed_table(rows: Sequence[Row]) -> list[str]:
     names = list(peers.PEERS)
     text = [
-        f"| net | ours ms | best other | ratio (10–90 %) | {' | '.join(names)} | difference "
-        "| GFLOP | peak GFLOP/s | limit ms | share |",
-        "|---" * (len(names) + 9) + "|",
+        f"| net | ours ms | best other | ratio (10–90 %) | rounds | {' | '.join(names)} "
+        "| difference | GFLOP | peak GFLOP/s | limit ms | share |",
+        "|---" * (len(names) + 10) + "|",
     ]
     for row in rows:
         ours, peak = median(row["took"]) * 1e3, median(row["peaks"])
         ratios = {name: _ratio(about) for name, about in row["peers"].items() if _fair(about)}
-        best, ratio, apart = "", "", ""
+        best, ratio, rounds, apart = "", "", "", ""
         if ratios:
             best = min(ratios, key=lambda n: ratios[n].median)
             found = ratios[best]
             ratio = f"{found.median:.2f} ({found.low:.2f}–{found.high:.2f})"
+            rounds = str(len(row["peers"][best]["rounds"]))
             apart = f"{row['peers'][best]['difference']:.0e}"
         limit = row["flop"] / peak * 1e3
         flop, share = f"{row['flop'] / 1e9:.3g}", f"{limit / ours:.0%}"
         work = [flop, f"{peak / 1e9:.0f}", f"{limit:.3g}", share]
         if not row["flop"]:
             work = ["", work[1], "", ""]
-        cells = [row["net"], f"{ours:.3f}", best, ratio]
+        cells = [row["net"], f"{ours:.3f}", best, ratio, rounds]
         cells += [*(_cell(row["peers"].get(name)) for name in names), apart, *work]
         text.append(f"| {' | '.join(cells)} |")
     return text

@@ -138,7 +138,7 @@ def test_a_domain_without_opset_is_named() -> None:
     ("op", "says"),
     [
         ("If", r"If: the condition is f32\[2,3\], expected a bool"),
-        ("Loop", "Loop: the body has 1 inputs and 1 outputs, expected 2 and 2"),
+        ("Loop", "Loop: input 1 is missing"),
         ("Scan", "Scan: 2 operands, 1 of them scanned, do not fit a body of 1 inputs"),
     ],
 )

@@ -175,7 +175,13 @@ def write(
     found: Layout = layout(programs, target, strict=options.numerics == "strict")
     made = FORMATS[format](
         Job(
-            name, found, api, embedded, freestanding, options.progress, version("alpenglow"),
+            name,
+            found,
+            api,
+            embedded,
+            freestanding,
+            options.progress,
+            version("alpenglow"),
             portable,
         )  # fmt: skip
     )

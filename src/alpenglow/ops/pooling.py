@@ -271,15 +271,15 @@ def pooled(
     for what, given, n in attributes:
         if len(given) != n:
             raise TypeRuleError(f"{op.name}: {len(given)} {what} given, expected {n} for {x}")
-    for i, pad in enumerate(pads):
-        span = (kernel[i % spatial] - 1) * dilations[i % spatial] + 1
-        if pad >= max(span, 1):
-            raise TypeRuleError(f"{op.name}: a pad of {pad} holds a whole window of {span}")
     out = [
         conv_extent(op, x.shape[2 + i], kernel[i], strides[i], pads[i], pads[spatial + i],
                     dilations[i], ceil)
         for i in range(spatial)
     ]  # fmt: skip
+    for i, pad in enumerate(pads):
+        span = (kernel[i % spatial] - 1) * dilations[i % spatial] + 1
+        if pad >= span:
+            raise TypeRuleError(f"{op.name}: a pad of {pad} holds a whole window of {span}")
     lanes = x.shape[2 + spatial :]
     return TensorType(x.dtype, (*x.shape[:2], *out, *lanes), x.blocked)
 

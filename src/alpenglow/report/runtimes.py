@@ -245,7 +245,7 @@ def torch(task: Task) -> Call:
 
 
 RUNTIMES: Mapping[str, Runtime] = {
-    "alpenglow": Runtime("alpenglow", "alpenglow", alpenglow, "empty kernel cache, no tuning"),
+    "alpenglow": Runtime("alpenglow", "alpenglow", alpenglow, "fast numerics, no tuning record"),
     "onnxruntime": Runtime(
         "onnxruntime", "onnxruntime", onnxruntime,
         "CPUExecutionProvider, all optimisations (its default), intra-op threads as given",

@@ -24,7 +24,7 @@ from alpenglow.base.store import Store
 from alpenglow.compiler import Options, compile_graph, compile_open
 from alpenglow.frontends import load
 from alpenglow.ir.dims import Dim, Guards, Sym, bind, holds
-from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.graph import Graph, is_closed
 from alpenglow.ir.target import Target
 from alpenglow.ir.text import print_graph
 from alpenglow.runtime import archive
@@ -61,14 +61,14 @@ def compile(
     store = Store(knobs.cache_folder())
 
     def compile_any(g: Graph, guards: Guards = ()) -> Executable:
-        if any(v.type.symbols() for v in _values(g)):
+        if _is_open(g):
             make = _maker(g, chosen, chosen_options, store, guards)
             return Executable(None, threads, graph=g, target=chosen, make=make)
         return Executable(compile_graph(g, chosen, chosen_options, store), threads)
 
     if graph.rest is not None:
         return StagedExecutable(graph.rest, compile_any, threads)
-    if any(v.type.symbols() for v in _values(graph)):
+    if _is_open(graph):
         return compile_any(graph)
     if isinstance(model, str | Path) and store.folder is not None and _is_plain(chosen_options):
         return Executable(_kept(graph, chosen, chosen_options, store), threads)
@@ -76,9 +76,9 @@ def compile(
     return Executable(compile_graph(graph, chosen, chosen_options, store, owned=owned), threads)
 
 
-def _values(g: Graph) -> list[Value]:
-    """Return all values of a graph that have no contents."""
-    return [*g.inputs.values(), *(v for n in g.nodes for v in n.results)]
+def _is_open(g: Graph) -> bool:
+    """Whether an input, a result or an operator of a graph has an open extent."""
+    return any(v.type.symbols() for v in g.inputs.values()) or not all(map(is_closed, g.nodes))
 
 
 def _maker(g: Graph, target: Target, options: Options, store: Store, guards: Guards) -> Make:

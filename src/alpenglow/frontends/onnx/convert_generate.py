@@ -91,7 +91,7 @@ def integer_range(s: Site, dtype: str) -> Made:
     count: Dim = reach if abs(delta) == 1 else ceil_div(reach, abs(delta))
     if known(count):
         count = max(count, 0)
-    if known(first):
+    if isinstance(first, int):  # not only taken to be a number: it becomes part of the code
         return s.g(Range(count, first, delta, dtype))
     steps = s.g(Range(count, 0, delta, dtype))
     return s.g(Add(), steps, stretch(s.g, scalar_operand(s, 0), steps.type.shape))
