@@ -275,7 +275,7 @@ RUNTIMES: Mapping[str, Runtime] = {
 def run(command: list[str | Path], model: Path, made: Path) -> None:
     """Run a converter unless `made` is there and newer than the model.
 
-    Raises ValueError with the last line that the converter says if it is not there then.
+    Raises ValueError with the last lines that the converter says if it is not there then.
     """
     if made.exists() and made.stat().st_mtime > model.stat().st_mtime:
         return
@@ -283,8 +283,9 @@ def run(command: list[str | Path], model: Path, made: Path) -> None:
     offline = {**os.environ, "PIP_NO_INDEX": "1"}
     done = subprocess.run(command, env=offline, cwd=made.parent, capture_output=True, text=True)
     if done.returncode or not made.exists():
-        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        raise ValueError(f"not converted: {said[-1] if said else done.returncode}")
+        said = [x for x in (done.stdout.strip() or done.stderr).splitlines() if x.strip()]
+        why = " ".join(said[-2:]) or f"exit status {done.returncode}"
+        raise ValueError(f"not converted: {why}")
 
 
 # ── the process ──
