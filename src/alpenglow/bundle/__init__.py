@@ -183,7 +183,7 @@ def write(
             options.progress,
             version("alpenglow"),
             portable,
-        )  # fmt: skip
+        )
     )
     write_folder(folder, made.files)
     sizes = {file: len(content) for file, content in made.files.items()}
