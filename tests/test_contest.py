@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +68,9 @@ def test_a_process_runs_its_model(process: Process, doubling: Path) -> None:
 
 
 def test_a_process_is_stopped_when_it_is_not_asked(process: Process) -> None:
-    state = Path(f"/proc/{process._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+    pid = process._process.pid
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)  # signals take a moment to arrive
+    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     assert state == "T"
 

@@ -20,7 +20,7 @@ from alpenglow.backends.cpu.jit import Code
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array
 from alpenglow.kernel.evaluate import evaluate
-from alpenglow.kernel.expr import Kernel
+from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.text import print_kernel
 
 DOC = Path(__file__).parent.parent / "docs" / "kernel.md"

@@ -26,10 +26,8 @@ from alpenglow.kernel.expr import (
     Convert,
     Expr,
     Fma,
-    For,
     Index,
     Intrinsic,
-    Kernel,
     Lanes,
     Load,
     Reduce,
@@ -37,9 +35,9 @@ from alpenglow.kernel.expr import (
     Select,
     Shuffle,
     Splat,
-    Store,
     Unary,
 )
+from alpenglow.kernel.stmt import For, Kernel, Store
 from alpenglow.kernel.text import parse_kernel, print_kernel
 
 EVERYTHING = """\

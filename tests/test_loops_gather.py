@@ -23,7 +23,7 @@ from alpenglow.ir.op import Op, Primitive
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType, type_of
 from alpenglow.kernel.evaluate import evaluate
-from alpenglow.kernel.expr import Kernel
+from alpenglow.kernel.stmt import Kernel
 from alpenglow.ops.activation import LeakyRelu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.fused import Fused

@@ -20,7 +20,7 @@ from alpenglow.ir.graph import Graph, Value, infer
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import NAMES, Array, TensorType
-from alpenglow.kernel.expr import Kernel
+from alpenglow.kernel.stmt import Kernel
 from alpenglow.ops.activation import LeakyRelu
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.contraction import Dilate

@@ -11,7 +11,8 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.evaluate import evaluate as run_kernel
-from alpenglow.kernel.expr import Blend, Kernel, Load, lift
+from alpenglow.kernel.expr import Blend, Load, lift
+from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.text import parse_kernel, print_kernel
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add

@@ -29,8 +29,6 @@ from alpenglow.kernel.expr import (
     Expr,
     Fma,
     Intrinsic,
-    Kernel,
-    Kind,
     Lanes,
     Load,
     Reduce,
@@ -39,6 +37,7 @@ from alpenglow.kernel.expr import (
     Splat,
     Unary,
 )
+from alpenglow.kernel.stmt import Kernel, Kind
 
 HOST = Target.parse("cpu")
 V4 = Target.parse("x86-64-v4")

@@ -37,7 +37,6 @@ from alpenglow.kernel.expr import (
     Expr,
     Fma,
     Intrinsic,
-    Kernel,
     Lanes,
     Load,
     Reduce,
@@ -46,6 +45,7 @@ from alpenglow.kernel.expr import (
     Splat,
     Unary,
 )
+from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.text import print_kernel
 from alpenglow.program import Instr, Program
 from alpenglow.program.interpret import Memory, step

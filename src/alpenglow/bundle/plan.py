@@ -21,7 +21,7 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.memory import ALIGNMENT
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.kernel.expr import Kernel
+from alpenglow.kernel.stmt import Kernel
 from alpenglow.program import Buffer, Instr, Program, Region
 
 Memory = Literal["constants", "mutable", "scratch"]

@@ -10,25 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from alpenglow.kernel.expr import (
-    Atomic,
-    Barrier,
-    Buffer,
-    Const,
-    Expr,
-    For,
-    If,
-    Index,
-    Kernel,
-    Kind,
-    Register,
-    Set,
-    Space,
-    Stmt,
-    Store,
-    While,
-    lift,
-)
+from alpenglow.kernel.expr import Buffer, Const, Expr, Index, Register, Space, lift
+from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Kind, Set, Stmt, Store, While
 
 
 class Builder:

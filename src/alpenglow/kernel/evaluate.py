@@ -20,8 +20,6 @@ import numpy as np
 
 from alpenglow.ir.types import DTYPES, FLOATS, OPAQUE, Array
 from alpenglow.kernel.expr import (
-    Atomic,
-    Barrier,
     Binary,
     Bitcast,
     Blend,
@@ -31,27 +29,21 @@ from alpenglow.kernel.expr import (
     Convert,
     Expr,
     Fma,
-    For,
-    If,
     Index,
     Intrinsic,
-    Kernel,
     Lanes,
     Load,
     Reduce,
     Register,
     Select,
-    Set,
     Shuffle,
     Space,
     Splat,
-    Stmt,
-    Store,
     Unary,
-    While,
 )
 from alpenglow.kernel.intrinsics import INTRINSICS
 from alpenglow.kernel.scalar import BINARY_MEANING, COMPARE_MEANING, UNARY_MEANING, convert, fma
+from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Set, Stmt, Store, While
 
 Scalars = Any
 """A NumPy scalar, or an array of lanes."""

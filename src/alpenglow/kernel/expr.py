@@ -13,13 +13,9 @@ space.  Every renderer (LLVM, OpenCL C) and the NumPy evaluator give it the same
 - `min` and `max` propagate NaN.  `round` goes to even.
 - Elements of a byte or less, and complex ones, are moved, selected, and their bits read or made
   (`Bitcast`), nothing else; `kernel.narrow` converts the former.
-- A register is a mutable local variable; `Set` assigns it.
+- A register is a mutable local variable.
 
-A `parallel` loop may run its iterations in any order and on several threads; at most one stands
-in a kernel, outermost and last, and the caller runs any part of it (see the ABI in
-`backends.cpu`).  `vector` says that iterations are independent, `unrolled` asks for unrolling.
-`group` and `thread` are the grid of a GPU: threads of a group share `shared` buffers and meet at
-a `Barrier`.
+What is done with expressions stands in `stmt`.
 """
 
 from __future__ import annotations
@@ -34,7 +30,6 @@ from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.types import DTYPES, FLOATS, UNSIGNED
 
 Space = Literal["global", "shared", "local"]
-Kind = Literal["serial", "parallel", "vector", "unrolled", "group", "thread"]
 
 BINARY = ("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr", "pow")
 COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -365,88 +360,6 @@ class Intrinsic(Expr):
     @property
     def lanes(self) -> int:
         return self.args[0].lanes
-
-
-# ── statements ──
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Set:
-    register: Register
-    value: Expr
-
-    def __post_init__(self) -> None:
-        alike("set", self.register, self.value)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Store:
-    buffer: Buffer
-    at: Expr
-    value: Expr
-    mask: Expr | None = None
-
-    def __post_init__(self) -> None:
-        assert self.buffer.mutable, f"{self.buffer.name} is read-only"
-        assert self.buffer.dtype == self.value.dtype, f"{self.buffer} := {self.value.dtype}"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Atomic:
-    """buffer[at] = buffer[at] op value, indivisibly; op is add, min or max."""
-
-    op: str
-    buffer: Buffer
-    at: Expr
-    value: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Barrier:
-    """All threads of a group wait for each other."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class For:
-    """index = 0, 1, … extent-1."""
-
-    index: Index
-    extent: Expr
-    body: tuple[Stmt, ...]
-    kind: Kind = "serial"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class If:
-    condition: Expr
-    then: tuple[Stmt, ...]
-    orelse: tuple[Stmt, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class While:
-    condition: Expr
-    body: tuple[Stmt, ...]
-
-
-Stmt = Set | Store | Atomic | Barrier | For | If | While
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Kernel:
-    """A function on `buffers` (its operands, in order) and run-time `extents`."""
-
-    name: str
-    buffers: tuple[Buffer, ...]
-    extents: tuple[Index, ...]
-    arrays: tuple[Buffer, ...]
-    body: tuple[Stmt, ...]
-
-    @property
-    def parallel(self) -> For | None:
-        """The parallel loop that callers may split, if there is one."""
-        last = self.body[-1] if self.body else None
-        return last if isinstance(last, For) and last.kind == "parallel" else None
 
 
 def alike(what: str, x: Expr, y: Expr) -> None:

@@ -17,8 +17,6 @@ from alpenglow.kernel.expr import (
     BINARY,
     REDUCE,
     UNARY,
-    Atomic,
-    Barrier,
     Binary,
     Bitcast,
     Blend,
@@ -28,27 +26,20 @@ from alpenglow.kernel.expr import (
     Convert,
     Expr,
     Fma,
-    For,
-    If,
     Index,
     Intrinsic,
-    Kernel,
-    Kind,
     Lanes,
     Load,
     Reduce,
     Register,
     Select,
-    Set,
     Shuffle,
     Space,
     Splat,
-    Stmt,
-    Store,
     Unary,
-    While,
 )
 from alpenglow.kernel.intrinsics import INTRINSICS
+from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Kind, Set, Stmt, Store, While
 
 T = TypeVar("T")
 

@@ -27,8 +27,6 @@ from collections.abc import Iterable
 
 from alpenglow.ir.types import FLOATS, NARROW_FLOATS
 from alpenglow.kernel.expr import (
-    Atomic,
-    Barrier,
     Binary,
     Bitcast,
     Blend,
@@ -38,25 +36,19 @@ from alpenglow.kernel.expr import (
     Convert,
     Expr,
     Fma,
-    For,
-    If,
     Index,
     Intrinsic,
-    Kernel,
     Lanes,
     Load,
     Reduce,
     Register,
     Select,
-    Set,
     Shuffle,
     Splat,
-    Stmt,
-    Store,
     Unary,
-    While,
 )
 from alpenglow.kernel.parse import INFIX, KINDS, RESERVED, parse_kernel
+from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Set, Stmt, Store, While
 
 __all__ = ["parse_kernel", "print_expr", "print_kernel"]
 

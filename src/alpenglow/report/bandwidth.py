@@ -16,7 +16,8 @@ from alpenglow.backends.cpu.jit import Code
 from alpenglow.backends.cpu.render import render
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
-from alpenglow.kernel.expr import Const, Kernel, Load
+from alpenglow.kernel.expr import Const, Load
+from alpenglow.kernel.stmt import Kernel
 from alpenglow.runtime.team import Team
 
 NBYTES = 128 << 20

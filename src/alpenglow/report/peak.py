@@ -17,7 +17,8 @@ from alpenglow.backends.cpu.jit import Code
 from alpenglow.backends.cpu.render import render
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
-from alpenglow.kernel.expr import Const, Fma, Kernel, Load, Splat
+from alpenglow.kernel.expr import Const, Fma, Load, Splat
+from alpenglow.kernel.stmt import Kernel
 from alpenglow.runtime.team import Team
 
 ACCUMULATORS = 12

@@ -19,17 +19,14 @@ from alpenglow.kernel.expr import (
     Const,
     Expr,
     Index,
-    Kernel,
     Lanes,
     Load,
     Reduce,
     Register,
-    Set,
     Shuffle,
     Splat,
-    Stmt,
-    Store,
 )
+from alpenglow.kernel.stmt import Kernel, Set, Stmt, Store
 
 
 class Lanewise(Statements):

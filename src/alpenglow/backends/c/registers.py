@@ -12,26 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
 from alpenglow.kernel.expr import (
-    Atomic,
     Binary,
     Buffer,
     Compare,
     Const,
     Expr,
     Fma,
-    For,
-    If,
     Index,
-    Kernel,
     Lanes,
     Load,
     Register,
-    Set,
     Splat,
-    Stmt,
-    Store,
-    While,
 )
+from alpenglow.kernel.stmt import Atomic, For, If, Kernel, Set, Stmt, Store, While
 
 Path = tuple[int, ...]
 """Where a statement stands: numbers in its block and, before each, of blocks in statements."""

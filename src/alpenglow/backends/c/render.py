@@ -17,7 +17,7 @@ from alpenglow.backends.c.library import Library
 from alpenglow.backends.c.registers import operands, parts, statements, without_dead
 from alpenglow.backends.c.statements import Statements
 from alpenglow.backends.c.wide import Wide
-from alpenglow.kernel.expr import Kernel, Store
+from alpenglow.kernel.stmt import Kernel, Store
 
 
 class Unit:

@@ -13,8 +13,6 @@ from alpenglow.backends.c.spelling import INDEX, SIGNS, identifier, memory
 from alpenglow.backends.c.vectors import bare
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.kernel.expr import (
-    Atomic,
-    Barrier,
     Binary,
     Bitcast,
     Buffer,
@@ -23,23 +21,17 @@ from alpenglow.kernel.expr import (
     Convert,
     Expr,
     Fma,
-    For,
-    If,
     Index,
     Intrinsic,
-    Kernel,
     Load,
     Reduce,
     Register,
     Select,
-    Set,
     Shuffle,
     Splat,
-    Stmt,
-    Store,
     Unary,
-    While,
 )
+from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Set, Stmt, Store, While
 
 _PLAIN = ("add", "sub", "mul")
 

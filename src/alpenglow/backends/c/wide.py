@@ -6,17 +6,8 @@ from alpenglow.backends.c.scalars import Scalars
 from alpenglow.backends.c.spelling import identifier
 from alpenglow.backends.c.statements import Statements
 from alpenglow.backends.c.vectors import Vectors, bare
-from alpenglow.kernel.expr import (
-    Blend,
-    Expr,
-    Lanes,
-    Load,
-    Reduce,
-    Register,
-    Shuffle,
-    Splat,
-    Store,
-)
+from alpenglow.kernel.expr import Blend, Expr, Lanes, Load, Reduce, Register, Shuffle, Splat
+from alpenglow.kernel.stmt import Store
 
 
 class Wide(Statements):

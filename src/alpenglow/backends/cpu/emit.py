@@ -25,7 +25,8 @@ from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Const, Index, Kernel
+from alpenglow.kernel.expr import Const, Index
+from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.text import print_kernel
 from alpenglow.passes.layout import layout
 from alpenglow.passes.ungroup import ungroup

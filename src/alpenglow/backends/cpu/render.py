@@ -28,8 +28,6 @@ from alpenglow.backends.cpu.writer import Writer
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.types import FLOATS
 from alpenglow.kernel.expr import (
-    Atomic,
-    Barrier,
     Binary,
     Bitcast,
     Blend,
@@ -39,25 +37,19 @@ from alpenglow.kernel.expr import (
     Convert,
     Expr,
     Fma,
-    For,
-    If,
     Index,
     Intrinsic,
-    Kernel,
     Lanes,
     Load,
     Reduce,
     Register,
     Select,
-    Set,
     Shuffle,
     Splat,
-    Stmt,
-    Store,
     Unary,
-    While,
     signed,
 )
+from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Set, Stmt, Store, While
 
 INTERFACE = "(ptr noalias %args, i64 %begin, i64 %end)"
 ATTRIBUTES = 'nounwind "prefer-vector-width"="512"'

@@ -21,7 +21,8 @@ from alpenglow.backends.loops.instruction import Frame, heavy_node
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Kernel, open_extents
+from alpenglow.kernel.expr import open_extents
+from alpenglow.kernel.stmt import Kernel
 from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked, MatMulPacked
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Pack, Unpack

@@ -31,8 +31,6 @@ from alpenglow.backends.opencl.spelling import (
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.types import FLOATS
 from alpenglow.kernel.expr import (
-    Atomic,
-    Barrier,
     Binary,
     Bitcast,
     Blend,
@@ -42,25 +40,19 @@ from alpenglow.kernel.expr import (
     Convert,
     Expr,
     Fma,
-    For,
-    If,
     Index,
     Intrinsic,
-    Kernel,
     Lanes,
     Load,
     Reduce,
     Register,
     Select,
-    Set,
     Shuffle,
     Splat,
-    Stmt,
-    Store,
     Unary,
-    While,
     signed,
 )
+from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Set, Stmt, Store, While
 
 
 def render(kernel: Kernel) -> str:

@@ -1,0 +1,104 @@
+"""Statements of the kernel language, and kernels: what is done with the expressions of `expr`.
+
+A `parallel` loop may run its iterations in any order and on several threads; at most one stands
+in a kernel, outermost and last, and the caller runs any part of it (see the ABI in
+`backends.cpu`).  `vector` says that iterations are independent, `unrolled` asks for unrolling.
+`group` and `thread` are the grid of a GPU: threads of a group share `shared` buffers and meet at
+a `Barrier`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from alpenglow.kernel.expr import Buffer, Expr, Index, Register, alike
+
+Kind = Literal["serial", "parallel", "vector", "unrolled", "group", "thread"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Set:
+    """The register becomes the value."""
+
+    register: Register
+    value: Expr
+
+    def __post_init__(self) -> None:
+        alike("set", self.register, self.value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    """The mirror of a `Load`: lanes of `value` go where the address says, unless masked off."""
+
+    buffer: Buffer
+    at: Expr
+    value: Expr
+    mask: Expr | None = None
+
+    def __post_init__(self) -> None:
+        assert self.buffer.mutable, f"{self.buffer.name} is read-only"
+        assert self.buffer.dtype == self.value.dtype, f"{self.buffer} := {self.value.dtype}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Atomic:
+    """buffer[at] = buffer[at] op value, indivisibly; op is add, min or max."""
+
+    op: str
+    buffer: Buffer
+    at: Expr
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All threads of a group wait for each other."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class For:
+    """index = 0, 1, … extent-1."""
+
+    index: Index
+    extent: Expr
+    body: tuple[Stmt, ...]
+    kind: Kind = "serial"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class If:
+    """`then` where the condition holds, else `orelse`."""
+
+    condition: Expr
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class While:
+    """`body`, as long as the condition holds before it."""
+
+    condition: Expr
+    body: tuple[Stmt, ...]
+
+
+Stmt = Set | Store | Atomic | Barrier | For | If | While
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A function on `buffers` (its operands, in order) and run-time `extents`."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    extents: tuple[Index, ...]
+    arrays: tuple[Buffer, ...]
+    body: tuple[Stmt, ...]
+
+    @property
+    def parallel(self) -> For | None:
+        """The parallel loop that callers may split, if there is one."""
+        last = self.body[-1] if self.body else None
+        return last if isinstance(last, For) and last.kind == "parallel" else None
