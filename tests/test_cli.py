@@ -407,7 +407,6 @@ def test_bench_measures_and_counts(folder: Path) -> None:
 
 
 def test_bench_measures_other_runtimes_in_turn(folder: Path) -> None:
-    pytest.importorskip("onnxruntime")
     found = answer("bench model.onnx --dim batch=1 --calls 4 --threads 1 --vs onnxruntime")
 
     assert found["seconds"].keys() == {"alpenglow", "onnxruntime"}

@@ -68,7 +68,6 @@ def test_a_node_runs_on_each_device(device: str) -> None:
 def test_a_target_stands_in_for_the_device() -> None:
     prepared = onnx_backend.prepare(node_model("Relu", {"x": X}, opset=21), target="interpreter")
 
-    assert prepared.executable is not None
     assert prepared.executable.artifact.target.name == "interpreter"
 
 
@@ -109,7 +108,7 @@ def test_a_model_with_open_extents_runs_at_each_of_them() -> None:
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
     prepared = onnx_backend.prepare(model)
 
-    for n in range(1, onnx_backend.KEPT + 4):
+    for n in range(12):
         x = np.full((n, 3), -1.5, np.float32)
         (y,) = prepared.run([x])
 
@@ -132,7 +131,6 @@ def test_a_model_refuses_another_number_of_inputs() -> None:
 def test_how_a_model_ran(op: str, target: str, ran: tuple[str, tuple[str, ...]]) -> None:
     prepared = onnx_backend.prepare(node_model(op, {"x": X}, opset=21), target=target)
 
-    assert prepared.executable is not None
     assert how(prepared.executable) == ran
 
 

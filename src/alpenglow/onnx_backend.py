@@ -20,35 +20,23 @@ import onnx
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep
 
-from alpenglow.base.errors import FeedError, ModelError, OptionError, UnsupportedError
+from alpenglow.base.errors import FeedError, ModelError, OptionError
 from alpenglow.ir.target import Target
 from alpenglow.runtime import Executable, compile
 
 TARGETS = {"CPU": "cpu", "INTERPRETER": "interpreter"}
 """The target of each device."""
 
-KEPT = 8
-"""For so many shapes of its inputs a model with open extents is kept compiled."""
-
 
 class Prepared(BackendRep):
-    """A model, compiled; one with extents that must be known is compiled when it first runs."""
+    """A model, compiled."""
 
     def __init__(self, model: onnx.ModelProto, target: str | Target) -> None:
         self.model = model
-        self.target = target
         given = {t.name for t in model.graph.initializer}
         given |= {t.values.name for t in model.graph.sparse_initializer}
         self.inputs = [i.name for i in model.graph.input if i.name not in given]
-        self._open = [i.name for i in model.graph.input if i.name in self.inputs and is_open(i)]
-        self._by_shapes: dict[tuple[tuple[int, ...], ...], Executable] = {}
-        self.executable: Executable | None = None
-        """What ran last, or would run."""
-        try:
-            self.executable = compile(model, target)
-        except UnsupportedError:
-            if not self._open:
-                raise
+        self.executable: Executable = compile(model, target)
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         """Return the outputs, in the order of the model's, for inputs in the order of its own.
@@ -60,20 +48,8 @@ class Prepared(BackendRep):
             names = ", ".join(self.inputs) or "none"
             raise FeedError(f"got {len(values)} inputs, expected {len(self.inputs)}: {names}")
         feeds = dict(zip(self.inputs, values, strict=True))
-        made = self._executable(feeds).run(feeds)
+        made = self.executable.run(feeds)
         return tuple(made[o.name] for o in self.model.graph.output)
-
-    def _executable(self, feeds: dict[str, Any]) -> Executable:
-        if self.executable is not None and not self._by_shapes:
-            return self.executable
-        shapes = {name: np.shape(feeds[name]) for name in self._open}
-        key = tuple(shapes.values())
-        if key not in self._by_shapes:
-            if len(self._by_shapes) == KEPT:
-                del self._by_shapes[next(iter(self._by_shapes))]
-            self._by_shapes[key] = compile(self.model, self.target, shapes=shapes)
-        self.executable = self._by_shapes[key]
-        return self.executable
 
 
 class AlpenglowBackend(Backend):
@@ -115,16 +91,6 @@ def target_of(device: str) -> str:
     if name not in TARGETS:
         raise OptionError(f"the device is '{device}', expected one of {', '.join(TARGETS)}")
     return TARGETS[name]
-
-
-def is_open(info: onnx.ValueInfoProto) -> bool:
-    """Whether an input is a tensor some extent of which, or whose rank, the model leaves open."""
-    if not info.type.HasField("tensor_type"):
-        return False
-    tensor = info.type.tensor_type
-    return not tensor.HasField("shape") or any(
-        not d.HasField("dim_value") for d in tensor.shape.dim
-    )
 
 
 def named(node: onnx.NodeProto, values: Sequence[Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import ge
 from typing import Any
 
@@ -213,7 +214,7 @@ class Layout:
             memory = replace(exact, buffers=_placed(exact.buffers, named), arena=arena)
             pairs = zip(self.artifact.table, exact.instrs(), strict=True)
             interpreted = [i for entry, i in pairs if not entry.kernel]
-            make = lambda arena: Memory(memory, arena)  # noqa: E731
+            make = partial(Memory, memory)
         return Bound(args.view(np.uint64), extents, arena, slots, forms, interpreted, make)
 
     def _planned(self, numbers: tuple[int, ...]) -> tuple[Array, int]:

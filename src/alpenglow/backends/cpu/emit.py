@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 
 import llvmlite.binding as llvm
 
@@ -71,8 +70,7 @@ class CpuBackend:
         for done, (name, (kernel, aliased)) in enumerate(sources.items()):
             progress("compiling kernels", done, len(sources))
             objects[name] = store.get_or_make(
-                _key(name, target),
-                lambda k=kernel, a=aliased: _object(k, a, strict, target),  # type: ignore[misc]
+                _key(name, target), partial(_object, kernel, aliased, strict, target)
             )
         progress("compiling kernels", len(sources), len(sources))
         return Artifact(target, program, objects, tuple(table))
@@ -153,15 +151,12 @@ def _key(name: str, target: Target) -> str:
 
 @cache
 def _sources() -> str:
-    """Return a hash of the sources between kernel text and object code."""
+    """Return a hash of this package's sources, among them all between kernel text and code."""
     digest = hashlib.sha256()
-    for name in ("render.py", "spelling.py", "assemble.py"):
-        digest.update(_file("alpenglow.backends.cpu", name).read_bytes())
+    for file in sorted(files("alpenglow.backends.cpu").iterdir(), key=lambda f: f.name):
+        if file.name.endswith(".py"):
+            digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _file(package: str, name: str) -> Traversable:
-    return files(package) / name
 
 
 def kernels(program: Program, target: Target) -> Iterator[tuple[Instr, Kernel]]:

@@ -15,6 +15,7 @@ from alpenglow.ir.dims import Atom, Sym, known
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Primitive
 from alpenglow.ir.types import Array
+from alpenglow.ops.gather import Gather
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 
 LIMIT = 64
@@ -47,12 +48,12 @@ def propagate(node: Node, known: list[Array | None]) -> Array | None:
         if isinstance(node.op, Elementwise):
             result = np.asarray(node.op.scalar(SYMBOLIC, *arrays), object)
             return np.broadcast_to(result, t.extents)
-        if isinstance(node.op, MOVES) or type(node.op).__name__ == "Gather":
-            assert isinstance(node.op, Primitive)
+        if isinstance(node.op, Gather):
             # Indices must be numbers; the data may hold symbols.
-            rest = [np.asarray(a, np.int64) for a in arrays[1:]] if (
-                type(node.op).__name__ == "Gather") else arrays[1:]  # fmt: skip
-            return np.asarray(node.op.reference(arrays[0], *rest), object)
+            indices = np.asarray(arrays[1], np.int64)
+            return np.asarray(node.op.reference(arrays[0], indices), object)
+        if isinstance(node.op, MOVES):
+            return np.asarray(node.op.reference(*arrays), object)
     except (Undecided, TypeError):
         return None
     return None

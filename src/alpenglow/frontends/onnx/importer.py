@@ -26,6 +26,7 @@ from alpenglow.frontends.onnx.attributes import (
     check_form,
     check_size,
 )
+from alpenglow.frontends.onnx.function_body import domain_of
 from alpenglow.frontends.onnx.functions import OPSET, opset_of
 from alpenglow.frontends.onnx.hosted import HostSite, find_hosted, makes_host_value
 from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, reads, varied
@@ -319,10 +320,6 @@ def check_supported(nodes: Sequence[onnx.NodeProto], opsets: Mapping[str, int]) 
     if missing:
         listed = ", ".join(f"{name} ({n} nodes)" for name, n in sorted(missing.items()))
         raise UnsupportedError(f"these operators are not supported: {listed}")
-
-
-def domain_of(node: onnx.NodeProto) -> str:
-    return "" if node.domain == "ai.onnx" else node.domain
 
 
 def label(node: onnx.NodeProto) -> str:

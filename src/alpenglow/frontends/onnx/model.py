@@ -19,13 +19,13 @@ from alpenglow.frontends.onnx.attributes import (
     tensor_array,
     tensor_type,
 )
+from alpenglow.frontends.onnx.function_body import domain_of
 from alpenglow.frontends.onnx.functions import opset_of
 from alpenglow.frontends.onnx.hosted import find_hosted
 from alpenglow.frontends.onnx.importer import (
     Importer,
     bound,
     check_supported,
-    domain_of,
     host_site,
     label,
     ordered,

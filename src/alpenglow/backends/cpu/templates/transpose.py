@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Window
 from alpenglow.backends.loops.instruction import Frame
-from alpenglow.ir.dims import Dim, ceil_div, is_open
+from alpenglow.ir.dims import ceil_div, is_open
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Binary, Blend, Const, Expr, Load, lift
 from alpenglow.ops.movement import Pack, Unpack
 from alpenglow.program.instr import Region
+
+Group = Callable[[Coord, Coord, list[Coord], Expr], None]
+"""Moves the pixels of image, block of channels and row from a first one on."""
 
 
 def transposes(blocked: Region, plain: Region, target: Target) -> bool:
@@ -100,11 +105,10 @@ def _row(x: Window, at: list[Coord], lanes: int, mask: Expr) -> Expr:
     return Load(x.buffer, x.address(at).base, lanes, mask)
 
 
-def _each(k: Frame, shape: tuple[Dim, ...], lanes: int, group: object) -> None:
+def _each(k: Frame, shape: tuple[int, ...], lanes: int, group: Group) -> None:
     """Run `group` for groups of pixels of a blocked shape without its lanes."""
-    assert callable(group)
     *outer, pixels = shape
-    with k.loops.parallel([*outer, ceil_div(pixels, lanes)]) as (n, block, *rows, number):  # type: ignore[list-item]
+    with k.loops.parallel([*outer, ceil_div(pixels, lanes)]) as (n, block, *rows, number):
         group(n, block, rows, k.b.let(number.base * lanes))
 
 
