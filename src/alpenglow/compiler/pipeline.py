@@ -30,7 +30,15 @@ from alpenglow.passes.lower import lower
 from alpenglow.passes.recover import recover
 from alpenglow.passes.simplify import simplify
 from alpenglow.passes.sink import sink
-from alpenglow.program import Program, eliminate_copies, mark_lifetimes, plan, schedule, share
+from alpenglow.program import (
+    Program,
+    eliminate_copies,
+    mark_lifetimes,
+    plan,
+    schedule,
+    share,
+    spread_rows,
+)
 from alpenglow.program.bind import bind
 
 
@@ -70,6 +78,9 @@ STAGES: tuple[Pass, ...] = (
          needs=facts("program")),
     Pass("share", _graph_pass(share), "results take over the memory of dying operands",
          needs=facts("program")),
+    Pass("pitch", _graph_pass(spread_rows),
+         "rows of matrix operands that would fall into one cache set are moved apart",
+         needs=facts("program")),
     Pass("lifetimes", _graph_pass(mark_lifetimes), "alloc and free mark what is alive",
          needs=facts("program"), makes=facts("lifetimes")),
     Pass("plan", _graph_pass(plan), "buffers receive addresses",
@@ -94,6 +105,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("fuse", "schedule", "an instruction is a fused node"),
     ("schedule", "views", "only a Program has memory to view"),
     ("views", "share", "a view must not be mistaken for a buffer of its own"),
+    ("share", "pitch", "only dense buffers are taken over"),
+    ("pitch", "lifetimes", "sizes are final when memory is planned"),
     ("share", "lifetimes", "shared buffers live as long as all that they hold"),
     ("lifetimes", "plan", "what is alive together must not overlap"),
 )
@@ -218,6 +231,7 @@ def compile_open(
     that does not serve `values`.
     """
     assumption = Assumption(like or values)
+    assumption.guards |= dict.fromkeys(g.guards)
     report = options.progress
 
     def progress(what: str, done: int, total: int) -> None:
