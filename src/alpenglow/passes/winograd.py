@@ -50,7 +50,7 @@ def winograd_pays(op: Conv, filters: tuple[int, ...], result: tuple[int, ...], l
     to use them on.
     """
     plain = set(op.strides) <= {1} and set(op.dilations) <= {1} and filters[2:] == (3, 3)
-    if not plain or op.group != 1 or 0 in result or min(filters[:2]) < 2 * lanes:
+    if not plain or op.group != 1 or 0 in result or min(filters[:2]) < lanes:
         return False
     n, outputs, height, width = map(estimate, result)
     channels = filters[1]
