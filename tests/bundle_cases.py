@@ -19,6 +19,8 @@ Feeds = Mapping[str, Array]
 
 DRIVER = Path(__file__).resolve().parent / "data" / "bundle_driver.c"
 STRICT = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror")
+LINKED = (DRIVER.parent / "linked.ll").read_text()
+"""A module that refers to its own functions and constants in every way that our code does."""
 
 
 class MissingToolError(Exception):
@@ -68,7 +70,7 @@ def driver(made: Bundle, compiler: Sequence[str], to: Path, flags: Sequence[str]
         "-I",
         made.folder,
         *sources,
-        made.folder / f"{made.name}.o",
+        *(made.folder / file for file in made.files if file.endswith((".o", ".so"))),
         *flags,
         "-o",
         to,

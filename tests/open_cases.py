@@ -242,9 +242,11 @@ CASES: tuple[Case, ...] = (
     chain("residual",
           [("Conv", "x w", "a", {"pads": [1, 1, 1, 1]}), ("Add", "a x", "b"), ("Relu", "b", "y")],
           {"x": (1, 8, "H", "W")}, {"w": weights(8, 8, 3, 3)}, least={"H": 1, "W": 1}),
-    # Where each element comes from is computed when the extents are known.
     chain("upsample",
           [("Resize", "x empty f", "y", {"mode": "nearest"})],
-          {"x": (1, 2, "H", "W")}, {"f": np.array([1, 1, 2, 2], np.float32), "empty": weights(0)},
-          compilations=6),
+          {"x": (1, 2, "H", "W")}, {"f": np.array([1, 1, 2, 2], np.float32), "empty": weights(0)}),
+    chain("bilinear",
+          [("Resize", "x empty f", "y", {"mode": "linear"})],
+          {"x": (1, 2, "H", "W")}, {"f": np.array([1, 1, 2, 0.5], np.float32),
+                                    "empty": weights(0)}, least={"H": 1, "W": 2}),
 )  # fmt: skip

@@ -25,17 +25,20 @@ from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.memory import aligned_bytes
 from alpenglow.bundle import Bundle, plan
+from alpenglow.bundle import object as object_format
 from alpenglow.bundle.elf_object import ElfObject
 from alpenglow.bundle.support import ALLOWED
 from alpenglow.cli import cli
 from alpenglow.ir.target import LEVELS, Target
-from alpenglow.ops.transcendental import Exp, Sin, Sqrt
+from alpenglow.ops.arithmetic import Floor, Pow
+from alpenglow.ops.transcendental import Exp, Log, Sin, Sqrt
 from bundle_cases import same_bits
 
 Array = NDArray[Any]
 
 SHAPES = {"image": (1, 3, 16, 16)}
-ELF_LEVELS = [name for name in LEVELS if name != "wasm32"]
+EXTENDED = ("x86-64-v4+avx512vnni", "aarch64+dotprod", "armv7-a+vfp4", "riscv64+v")
+ELF_LEVELS = [*(name for name in LEVELS if name != "wasm32"), *EXTENDED]
 HERE = [n for n in ("cpu", *LEVELS) if Target.parse(n).is_host_compatible()]
 
 
@@ -327,15 +330,33 @@ def test_operators_without_code_are_named_all_at_once(
     assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
 
 
-def test_functions_of_a_library_are_named_with_the_operators_that_call_them(tmp_path: Path) -> None:
-    g = ag.Graph("wide")
+def test_functions_of_a_library_are_named_with_the_operators_that_call_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = ag.Graph("lacking")
     x = g.input("x", "f64[8]")
-    g.output("y", g(Exp(), x))
+    g.output("y", g(Floor(), x))
     g.output("z", g(Sin(), g(Sqrt(), x)))
-    with pytest.raises(UnsupportedError, match=r"bring: exp \(exp\), sqrt \+ sin \(sin\)\n  try:"):
-        ag.bundle(g, tmp_path / "out")
+    monkeypatch.setattr(object_format, "support", lambda name, target: None)
+    said = r"cortex-m4-soft these .* bring: floor \(.*floor\), sqrt \+ sin \(.*sqrt.*\)"
+    with pytest.raises(UnsupportedError, match=said):
+        ag.bundle(g, tmp_path / "out", target="cortex-m4-soft")
 
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "cortex-m4", "riscv64", "wasm32"])
+def test_functions_of_f64_need_no_library(tmp_path: Path, target: str) -> None:
+    g = ag.Graph("wide")
+    x = g.input("x", "f64[8]")
+    for op in (Exp(), Log(), Sin()):
+        g.output(op.name, g(op, x))
+    g.output("power", g(Pow(), x, x))
+    made = ag.bundle(g, tmp_path / "out", target=target, entry="wide", freestanding=True)
+    image = object_format.opened((made.folder / "wide.o").read_bytes())
+
+    assert image.defined() == {"wide"}
+    assert not image.undefined()
 
 
 def test_a_model_whose_shapes_depend_on_its_data_is_refused(tmp_path: Path) -> None:
@@ -410,6 +431,32 @@ def test_a_full_disk_leaves_nothing(
         ag.bundle(path, tmp_path / "out", shapes=SHAPES)
 
     assert len(written) == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
+
+
+LIMITED = """
+import resource, signal, sys
+from alpenglow.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits files as Linux does")
+@pytest.mark.parametrize("format", ["object", "c", "wasm"])
+def test_a_file_that_may_not_grow_leaves_nothing(path: Path, tmp_path: Path, format: str) -> None:
+    target = "wasm32" if format == "wasm" else "x86-64-v2"
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, "bundle", path, "-o", tmp_path / "out", "--format", format,
+         "--target", target, "--shapes", "image=1x3x16x16"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert re.search(r"^error: .*File too large \(of [\d,]+ bytes; the folder is not made\)",
+                     done.stderr)  # fmt: skip
+    assert str(tmp_path / "out" / "net") in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
 
 

@@ -15,13 +15,18 @@ import pytest
 from numpy.typing import NDArray
 
 import alpenglow as ag
+from alpenglow.backends.c.render import Unit
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.memory import aligned_bytes
 from alpenglow.bundle import bundle, parsed, planned
 from alpenglow.bundle.c import source
 from alpenglow.bundle.plan import Layout, layout
 from alpenglow.compiler import Options
-from alpenglow.ops.transcendental import Exp
+from alpenglow.kernel.stmt import Kernel
+from alpenglow.ops.activation import Tanh
+from alpenglow.ops.arithmetic import Pow
+from alpenglow.ops.transcendental import Exp, Log, Sin
+from bundle_cases import tool
 from test_bundle import SHAPES, image, network
 
 Array = NDArray[Any]
@@ -164,11 +169,71 @@ def test_parts_may_run_on_several_threads(path: Path) -> None:
     assert extents and min(extents) > 1
 
 
-def test_what_needs_a_library_is_refused_by_name() -> None:
-    g = ag.Graph("wide")
-    g.output("y", g(Exp(), g.input("x", "f64[8]")))
-    target = parsed(TARGET)
-    found = layout({"wide": planned(g, target, Options())}, target)
+def test_what_c_has_no_form_of_is_refused_by_name(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = Unit.add
 
-    with pytest.raises(UnsupportedError, match="exp of f64"):
-        source(found, "wide", "static", False)
+    def lacking(unit: Unit, kernel: Kernel, name: str, *rest: Any) -> None:
+        if name.startswith(("reduce_mean", "unpack")):
+            raise UnsupportedError(f"C has no such thing (kernel {name})")
+        add(unit, kernel, name, *rest)
+
+    monkeypatch.setattr(Unit, "add", lacking)
+    said = r"not written in C: reduce_mean \(C has no .*\); unpack \(C has no .*\)\n  try: --format"
+    with pytest.raises(UnsupportedError, match=said):
+        bundle(path, path.parent / "out", target=TARGET, format="c", shapes=SHAPES)
+
+    assert [p.name for p in path.parent.iterdir()] == ["net.onnx"]
+
+
+@pytest.mark.parametrize("portable", [False, True], ids=["vectors", "portable"])
+def test_functions_of_f64_are_written_in_c(path: Path, portable: bool) -> None:
+    g = ag.Graph("wide")
+    x = g.input("x", "f64[24]")
+    for op in (Exp(), Log(), Sin(), Tanh()):
+        g.output(op.name, g(op, x))
+    g.output("power", g(Pow(), x, x))
+    target = parsed(TARGET)
+    found = layout({"net": planned(g, target, Options())}, target)
+    (path.parent / "net.h").write_text("#include <stdint.h>\n")
+    (path.parent / "net.c").write_text(source(found, "net", "static", False, portable))
+    feeds = {"x": np.linspace(0.01, 30, 24)}
+    expected = ag.compile(g, TARGET, 1).run(feeds)
+    actual = run(built(path.parent, "gcc", "-O2"), found, feeds)
+
+    for name, array in expected.items():
+        assert np.allclose(actual[name], array, rtol=1e-15, atol=1e-15), name
+
+
+def test_stack_that_only_a_compiler_knows_is_not_stated(path: Path) -> None:
+    folder = path.parent / "out"
+    made = bundle(path, folder, target=TARGET, entry="net", format="c", shapes=SHAPES)
+    header = (folder / "net.h").read_text()
+
+    assert not made.needs.compiled
+    assert "STACK_NBYTES" not in header and "CODE_NBYTES" not in header
+    assert "a compiler adds to it" in header
+    assert "code" not in str(made) and "a compiler adds to it" in str(made)
+
+
+@pytest.mark.parametrize("api", ["static", "dynamic"])
+def test_cmake_and_pkg_config_build_the_source(path: Path, api: Any) -> None:
+    folder, build = path.parent / "out", path.parent / "build"
+    bundle(path, folder, target=TARGET, api=api, entry="net", format="c", shapes=SHAPES)
+    strict = "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror"
+    for command in (["-S", folder, "-B", build, strict], ["--build", build]):
+        subprocess.run([tool("cmake"), *command], check=True, capture_output=True)
+    flags = subprocess.run(
+        [tool("pkg-config"), "--cflags", "--libs", folder / "net.pc"],
+        check=True, capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    plain = path.parent / "plain"
+    command = ["gcc", *WARNINGS, "-O1", str(folder / "main.c"), *flags, "-o", str(plain)]
+    subprocess.run(command, check=True)
+    said = [
+        subprocess.run([program], cwd=folder, check=True, capture_output=True, text=True).stdout
+        for program in (build / "net_example", plain)
+    ]
+
+    assert all(text.startswith("scores: ") for text in said)

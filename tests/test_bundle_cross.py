@@ -36,6 +36,7 @@ TOLERANCE = 2e-6
 
 EMULATED = {
     "aarch64": (["aarch64-linux-gnu-gcc"], ["qemu-aarch64"]),
+    "aarch64+dotprod": (["aarch64-linux-gnu-gcc"], ["qemu-aarch64", "-cpu", "max"]),
     "armv7-a": (["arm-linux-gnueabihf-gcc", "-mfpu=neon"], ["qemu-arm"]),
     "riscv64": (["riscv64-linux-gnu-gcc"], ["qemu-riscv64"]),
     "riscv64+v": (["riscv64-linux-gnu-gcc"], ["qemu-riscv64", "-cpu", "rv64,v=true,vlen=128"]),
@@ -46,7 +47,9 @@ BOARDS = {
     "cortex-m4": ("mps2-an386", 0, ["-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"], 100),
     "cortex-m4-soft": ("mps2-an386", 0, ["-mfloat-abi=soft"], 3),
     "cortex-m7": ("mps2-an500", 0, ["-mfloat-abi=softfp", "-mfpu=fpv5-sp-d16"], 100),
+    "cortex-m7-soft": ("mps2-an500", 0, ["-mfloat-abi=soft"], 3),
     "cortex-m33": ("mps2-an505", 0x10000000, ["-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"], 100),
+    "cortex-m33-soft": ("mps2-an505", 0x10000000, ["-mfloat-abi=soft"], 3),
 }
 """Board, where its flash begins, how it is compiled for, and how many digits it reads."""
 
@@ -251,7 +254,7 @@ def test_the_page_can_be_followed(tmp_path: Path) -> None:
     rows, want = digits()
     (tmp_path / "mnist8.onnx").write_bytes(models.model_path("mnist8").read_bytes())
     np.savetxt(tmp_path / "pictures.csv", rows, "%d", ",")
-    for name in ("board.c", "board.ld", "images.py"):
+    for name in ("load.c", "board.c", "board.ld", "images.py"):
         (tmp_path / name).write_text(read_page(name))
     page = (models.ROOT / "docs" / "bundles.md").read_text()
     blocks = re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)

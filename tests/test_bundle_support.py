@@ -77,6 +77,37 @@ def test_arithmetic_is_that_of_the_machine(op: str, letter: str) -> None:
     assert bits(np.array(found, f"u{x.itemsize}").view(x.dtype)) == bits(expected)
 
 
+@pytest.mark.parametrize("name", ["__ashlti3", "__lshrti3", "__multi3"])
+def test_wide_integers_are_those_of_python(name: str) -> None:
+    """Called by way of 64 bits: C has no portable type of 128."""
+    text = support(name, Target.parse("wasm32"))
+    assert text is not None
+    second = "i32" if name != "__multi3" else "i128"
+    caller = f"""
+define void @call(ptr %x, ptr %y, ptr %to) {{
+  %a = load i128, ptr %x, align 8
+  %b = load {second}, ptr %y, align 4
+  %c = call i128 @"{name}"(i128 %a, {second} %b)
+  store i128 %c, ptr %to, align 8
+  ret void
+}}
+"""
+    code = Code.install([assemble(text + caller, Target.parse("cpu"))], ["call"])
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_char_p] * 3)(code.address("call"))
+    rng = np.random.default_rng(0)
+    whole = 1 << 128
+    for _ in range(300):
+        x, y = (int.from_bytes(rng.bytes(16), "little") >> int(rng.integers(128)) for _ in "xy")
+        if second == "i32":
+            y %= 128
+        to = ctypes.create_string_buffer(16)
+        call(x.to_bytes(16, "little"), y.to_bytes(16, "little"), to)
+        expected = {"__ashlti3": x << y if y < 128 else 0, "__lshrti3": x >> (y % 128),
+                    "__multi3": x * y}[name] % whole  # fmt: skip
+
+        assert int.from_bytes(to.raw, "little") == expected
+
+
 def raw(values: Array) -> list[int]:
     return values.view(f"u{values.dtype.itemsize}").tolist()  # type: ignore[no-any-return]
 

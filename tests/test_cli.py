@@ -65,10 +65,12 @@ def convolutional(opset: int = 21) -> onnx.ModelProto:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with `model.onnx` and `image.npy` in it, and a cache of its own."""
+    """A working directory with a cache of its own: `model.onnx`, `image.npy`, `samples.npz`."""
     onnx.save(convolutional(), tmp_path / "model.onnx")
     image = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
     np.save(tmp_path / "image.npy", image)
+    images = np.concatenate([image, -image, 2 * image])
+    np.savez(tmp_path / "samples.npz", image=images, labels=np.arange(3))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALPENGLOW_CACHE", str(tmp_path / "cache"))
     return tmp_path

@@ -16,7 +16,7 @@ import alpenglow as ag
 from alpenglow.base.store import StoreWarning
 
 Array = NDArray[Any]
-MODULE = sys.modules["alpenglow.runtime.compile"]
+COMPILE, KEPT = (sys.modules[f"alpenglow.runtime.{name}"] for name in ("compile", "kept"))
 FOREIGN = "x86-64" if ag.Target.parse("cpu").architecture == "aarch64" else "aarch64"
 
 
@@ -24,13 +24,14 @@ FOREIGN = "x86-64" if ag.Target.parse("cpu").architecture == "aarch64" else "aar
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Use an empty store; return a list of the targets that something is compiled for."""
     made: list[str] = []
-    compile_graph = MODULE.compile_graph
+    compile_graph = KEPT.compile_graph
 
     def watched(graph: ag.Graph, target: ag.Target, *rest: Any, owned: bool = False) -> Any:
         made.append(target.name)
         return compile_graph(graph, target, *rest, owned=owned)
 
-    monkeypatch.setattr(MODULE, "compile_graph", watched)
+    for module in (COMPILE, KEPT):
+        monkeypatch.setattr(module, "compile_graph", watched)
     monkeypatch.setenv("ALPENGLOW_CACHE", str(tmp_path / "store"))
     monkeypatch.delenv("ALPENGLOW_CHECK", raising=False)
     return made
@@ -65,6 +66,30 @@ def test_a_model_is_compiled_once(tmp_path: Path, compiled: list[str], target: s
 
     assert compiled == [target]
     assert all((result == 2).all() for result in results)
+
+
+def test_a_file_met_before_is_not_read_as_a_model(
+    tmp_path: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = model(tmp_path / "a.onnx")
+    run(path)
+    monkeypatch.setattr(COMPILE, "load", None)
+
+    assert (run(path) == 2).all() and len(compiled) == 1
+
+
+def test_weights_in_another_file_are_looked_at_each_time(
+    tmp_path: Path, compiled: list[str]
+) -> None:
+    path, weights = tmp_path / "a.onnx", tmp_path / "a.weights"
+    scale = onnx.load(model(path))
+    (w,) = scale.graph.initializer
+    w.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(w), w.name))
+    onnx.save(scale, path, save_as_external_data=True, location=weights.name, size_threshold=0)
+    assert (run(path) == 2).all() and (run(path) == 2).all() and len(compiled) == 1
+    weights.write_bytes(np.full(40, 3, np.float32).tobytes())
+
+    assert (run(path) == 3).all() and len(compiled) == 2
 
 
 def test_what_is_kept_of_another_target_can_be_saved(tmp_path: Path, compiled: list[str]) -> None:

@@ -19,7 +19,8 @@ from pages import with_outputs
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PROGRAMS = (
-    "tour", "ago", "dynamic", "add-an-operator", "add-a-pass", "add-a-backend", "architecture"
+    "tour", "ago", "dynamic", "quantization", "add-an-operator", "add-a-pass", "add-a-backend",
+    "architecture",
 )  # fmt: skip
 
 

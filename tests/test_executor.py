@@ -159,7 +159,7 @@ def test_every_type_of_number_adds(dtype: str, target: str) -> None:
         (np.ones((4, 6), ">f8"), "float64|>f8"),
         (np.ones((4, 6), ml_dtypes.bfloat16), "bfloat16"),
         ([[1] * 6] * 4, "int64"),
-        (None, "object"),
+        (None, "None"),
         ("word", "<U4"),
         ([[1.0], [1.0, 2.0]], "inhomogeneous"),
     ],

@@ -16,7 +16,7 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.generate import Range
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Transpose
+from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import ReduceSum
 from open_cases import CASES, Case, chain, feeds, symbols, weights
 
@@ -203,17 +203,17 @@ def test_fixed_extents_of_open_inputs_are_checked() -> None:
 
 def test_extents_that_an_operator_does_not_allow_are_refused() -> None:
     case = chain(
-        "crop",
-        [("Slice", "x b e a", "y")],
+        "fold",
+        [("Reshape", "x s", "y")],
         {"x": ("N",)},
-        {"b": np.array([2]), "e": np.array([6]), "a": np.array([0])},
+        {"s": np.array([2, -1])},
     )
     exe = ag.compile(case.make())
-    exe(np.zeros(9, np.float32))
-    with pytest.raises(AlpenglowError, match=r"[Ss]lice"):
-        exe(np.zeros(1, np.float32))
+    exe(np.zeros(8, np.float32))
+    with pytest.raises(AlpenglowError, match=r"[Rr]eshape"):
+        exe(np.zeros(7, np.float32))
 
-    assert exe(np.arange(6, dtype=np.float32)).tolist() == [2, 3, 4, 5]
+    assert exe(np.arange(4, dtype=np.float32)).tolist() == [[0, 1], [2, 3]]
 
 
 def test_outputs_may_be_given_places() -> None:
@@ -239,6 +239,16 @@ def test_results_of_earlier_calls_keep_their_memory() -> None:
         expected = evaluate(g.bind({"N": n}), feeds(g, {"N": n}))["y"]
 
         np.testing.assert_allclose(expected, actual, 1e-4, 1e-5)
+
+
+def test_what_is_left_of_a_constant_may_begin_where_an_extent_says() -> None:
+    """Behind one row, all that remains of [x; w] is w, from 1 - N on."""
+    g = Graph("tail")
+    x, w = g.input("x", "f32[N,4]"), g.constant(weights(1, 4))
+    g.output("y", g(Slice((1, 0), (x.type.shape[0], 4), (1, 1)), g(Concat(0), x, w)))
+    exe = ag.compile(g)
+    for n in (1, 3, 1, 2):
+        assert_agrees(g, exe, {"N": n})
 
 
 def test_an_open_executable_cannot_be_saved(tmp_path: Path) -> None:

@@ -8,11 +8,14 @@ y = exe(x)
 from alpenglow import ops
 from alpenglow.base import errors, extensions
 from alpenglow.bundle import Bundle, bundle
+from alpenglow.calibration import profile_ranges
 from alpenglow.compiler import Options, Pass
 from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import TensorType
+from alpenglow.passes.choices import Record
+from alpenglow.quant import Profile, QuantOptions, quantize
 from alpenglow.runtime import Executable, compile, open
 
 __version__ = "0.1.0"
@@ -23,6 +26,9 @@ __all__ = [
     "Graph",
     "Options",
     "Pass",
+    "Profile",
+    "QuantOptions",
+    "Record",
     "Target",
     "TensorType",
     "__version__",
@@ -32,6 +38,8 @@ __all__ = [
     "load",
     "open",
     "ops",
+    "profile_ranges",
+    "quantize",
 ]
 
 # Last, so that what is imported here finds a whole package.

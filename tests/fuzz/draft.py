@@ -5,7 +5,9 @@ Recipes (`recipes_*.py`) add nodes to a Draft; `models.draft` makes a whole mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +17,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.shape_inference import InferenceError, infer_node_outputs
+
+from alpenglow.report.cut import reads
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -36,7 +40,10 @@ EXTENTS = (0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17, 33)
 LARGEST = 4096
 """The most elements of a value: models stay quick, and loops still have every kind of tail."""
 
-OPSETS = (13, 15, 17, 18, 19, 20, 21, 22, 23, 24, 26)
+OPSETS = (7, 8, 9, 10, 11, 12, 13, 13, 15, 17, 18, 18, 19, 20, 21, 21, 22, 23, 24, 26)
+
+SYMBOLS = {"n": 11, "m": 13}
+"""Open extents, and what they are while a model is drafted: numbers that nothing else is."""
 
 
 class Declined(Exception):
@@ -62,11 +69,23 @@ class Draft:
 
     rng: np.random.Generator
     opset: int
+    is_open: bool = False
+    """Whether inputs may have open extents: those that are a number of SYMBOLS."""
+    is_staged: bool = False
+    """Whether shapes, axes and counts may be inputs, and what is run may depend on data."""
+    prefix: str = ""
+    """What names begin with: bodies and branches have one of their own."""
     vars: list[Var] = field(default_factory=list)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     inputs: dict[str, Array] = field(default_factory=dict)
     weights: dict[str, Array] = field(default_factory=dict)
     made: set[str] = field(default_factory=set)
+    controls: dict[str, list[Array]] = field(default_factory=dict)
+    """Inputs that decide what is run, with what else they may be."""
+    elements: dict[str, Array] = field(default_factory=dict)
+    """What is known of computed values: shapes that are made of open extents."""
+    results: list[str] = field(default_factory=list)
+    """Outputs that are no Var: sequences, and what has no fixed shape."""
 
     # ── chance ──
 
@@ -89,6 +108,8 @@ class Draft:
         for _ in range(rank):
             fitting = [d for d in EXTENTS if d * int(np.prod(out or [1])) <= LARGEST]
             extent = int(self.one_of(fitting or [1]))
+            if self.is_open and self.chance(0.4):
+                extent = int(self.one_of(list(SYMBOLS.values())))
             # Without elements little is computed: rarely.
             out.append(extent if extent or (empty and self.chance(0.3)) else 2)
         return tuple(out)
@@ -107,14 +128,53 @@ class Draft:
     def given(self, array: Array, constant: bool | None = None) -> Var:
         name = next(k for k, d in DTYPES.items() if d == array.dtype)
         stored = self.chance(0.25) if constant is None else constant
-        v = Var(f"{'w' if stored else 'x'}{len(self.vars)}", name, array.shape)
+        if self.is_open and set(array.shape) & set(SYMBOLS.values()):
+            stored = False
+        v = Var(f"{self.prefix}{'w' if stored else 'x'}{len(self.vars)}", name, array.shape)
         (self.weights if stored else self.inputs)[v.name] = array
         self.vars.append(v)
         return v
 
     def ints(self, values: Sequence[int], dtype: str = "int64") -> Var:
-        """Return a weight that holds integers."""
+        """Return a weight that holds integers, or computes those that are of open extents."""
+        if self.is_open and dtype == "int64" and any(_symbol(n) for n in values):
+            return self._computed([int(n) for n in values])
+        if self.is_staged and self.chance(0.25):
+            v = self.control(np.array(values, DTYPES[dtype]))
+            self.elements[v.name] = self.inputs[v.name]
+            return v
         return self.given(np.array(values, DTYPES[dtype]), True)
+
+    def control(self, array: Array, *others: Array) -> Var:
+        """Return an input that decides what is run, and may be `others` in other calls."""
+        v = self.given(array, False)
+        self.controls[v.name] = list(others)
+        return v
+
+    def _computed(self, values: Sequence[int]) -> Var:
+        """Return integers, some of them taken from the shapes of inputs."""
+        whole = Var(f"{self.prefix}s{len(self.vars)}", "int64", (len(values),))
+        pieces = []
+        for i, n in enumerate(values):
+            name = f"{whole.name}_{i}"
+            symbol = _symbol(n)
+            holders = [v for v in self.vars if v.name in self.inputs and symbol in v.shape]
+            if not symbol or not holders:
+                self.weights[name] = np.array([n])
+                pieces.append(name)
+                continue
+            holder = holders[-1]
+            self.weights[f"{name}_at"] = np.array([holder.shape.index(symbol)])
+            self.weights[f"{name}_times"] = np.array([n // symbol])
+            self.nodes += [
+                helper.make_node("Shape", [holder.name], [f"{name}_shape"]),
+                helper.make_node("Gather", [f"{name}_shape", f"{name}_at"], [f"{name}_one"]),
+                helper.make_node("Mul", [f"{name}_one", f"{name}_times"], [name]),
+            ]
+            pieces.append(name)
+        self.nodes.append(helper.make_node("Concat", pieces, [whole.name], axis=0))
+        self.elements[whole.name] = np.array(values)
+        return whole
 
     def contents(self, dtype: str, shape: Shape) -> Array:
         """Return elements of moderate size, some of them equal."""
@@ -175,8 +235,9 @@ class Draft:
         names = ["" if v is None else v.name for v in inputs]
         while names and not names[-1]:
             names.pop()
-        results = [f"v{len(self.nodes)}_{i}" for i in range(outputs)]
+        results = [f"{self.prefix}v{len(self.nodes)}_{i}" for i in range(outputs)]
         node = helper.make_node(op, names, results, domain=domain, **attributes)
+        self._check(node)
         found = types or self._inferred(node, [v for v in inputs if v is not None])
         if any(int(np.prod(shape)) > 4 * LARGEST for _, shape in found):
             raise Declined
@@ -186,15 +247,28 @@ class Draft:
         self.made |= {v.name for v in made}
         return made
 
+    def _check(self, node: onnx.NodeProto) -> None:
+        """Decline a node that this opset does not have, or not with these operands."""
+        if node.domain:
+            return
+        if not onnx.defs.has(node.op_type, self.opset):
+            raise Declined
+        schema = onnx.defs.get_schema(node.op_type, self.opset)
+        if not schema.min_input <= len(node.input) <= schema.max_input:
+            raise Declined
+        if len(node.output) > schema.max_output:
+            raise Declined
+        if any(a.name not in schema.attributes for a in node.attribute):
+            raise Declined
+
     def _inferred(self, node: onnx.NodeProto, given: Sequence[Var]) -> list[tuple[str, Shape]]:
         if not onnx.defs.has(node.op_type, self.opset, node.domain):
             raise Declined
         schema = onnx.defs.get_schema(node.op_type, self.opset, node.domain)
         types = {v.name: type_proto(v) for v in given}
+        held = self.weights | self.elements
         known = {
-            v.name: numpy_helper.from_array(self.weights[v.name], v.name)
-            for v in given
-            if v.name in self.weights
+            v.name: numpy_helper.from_array(held[v.name], v.name) for v in given if v.name in held
         }
         imports = [helper.make_opsetid("", self.opset)]
         try:
@@ -215,29 +289,80 @@ class Draft:
             found.append((kind, shape))
         return found
 
+    def inner(self, prefix: str) -> Draft:
+        """Return a draft for a body or a branch: it sees what is here, and shares the weights."""
+        seen = [v for v in self.vars if v.name not in self.controls]
+        return Draft(
+            self.rng, self.opset, self.is_open, self.is_staged, prefix, seen, [], self.inputs,
+            self.weights, set(self.made), self.controls, dict(self.elements),
+        )  # fmt: skip
+
+    def without(self, number: int) -> Draft:
+        """Return the draft without one node and without all that depends on it."""
+        gone: set[str] = set()
+        kept = []
+        for i, node in enumerate(self.nodes):
+            if i == number or gone & set(reads(node)):
+                gone |= set(node.output)
+            else:
+                kept.append(node)
+        found = dataclasses.replace(self, nodes=kept, rng=np.random.default_rng(0))
+        found.vars = [v for v in self.vars if v.name not in gone]
+        found.made = self.made - gone
+        found.results = [name for name in self.results if name not in gone]
+        return found
+
     def model(self) -> onnx.ModelProto:
         """Return the model: what nobody reads is an output, and so are some others."""
-        read = {name for n in self.nodes for name in n.input}
+        read = {name for n in self.nodes for name in reads(n)}
         made = [v for v in self.vars if v.name in self.made]
         outputs = [v for v in made if v.name not in read or self.chance(0.1)]
-        fed = [v for v in self.vars if v.name in self.inputs and v.name in read]
+        fed = [k for k in self.inputs if k in read]
         graph = helper.make_graph(
             self.nodes,
             "random",
-            [helper.make_tensor_value_info(v.name, code(v.dtype), v.shape) for v in fed],
-            [helper.make_tensor_value_info(v.name, code(v.dtype), v.shape) for v in outputs],
+            [self.info(k, self.inputs[k]) for k in fed],
+            [self._result(v) for v in outputs]
+            + [onnx.ValueInfoProto(name=n) for n in self.results],
             [numpy_helper.from_array(a, k) for k, a in self.weights.items() if k in read],
         )
-        domains = {n.domain for n in self.nodes} - {""}
+        domains = {n.domain for n in every(self.nodes)} - {""}
         imports = [
             helper.make_opsetid("", self.opset),
             *(helper.make_opsetid(d, 1) for d in domains),
         ]
         return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
+    def info(self, name: str, array: Array) -> onnx.ValueInfoProto:
+        """Return what the model says of an input."""
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        called = {n: k for k, n in SYMBOLS.items()} if self.is_open else {}
+        return helper.make_tensor_value_info(name, kind, [called.get(d, d) for d in array.shape])
+
+    def _result(self, v: Var) -> onnx.ValueInfoProto:
+        shape = [None] * v.rank if self.is_open else v.shape
+        return helper.make_tensor_value_info(v.name, code(v.dtype), shape)
+
     def feeds(self) -> dict[str, Array]:
-        read = {name for n in self.nodes for name in n.input}
+        read = {name for n in self.nodes for name in reads(n)}
         return {k: a for k, a in self.inputs.items() if k in read}
+
+
+def every(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes, and those of the graphs that they hold."""
+    for n in nodes:
+        yield n
+        for a in n.attribute:
+            yield from every(a.g.node)
+
+
+def operators(nodes: Iterable[onnx.NodeProto]) -> list[str]:
+    return [n.op_type for n in every(nodes)]
+
+
+def _symbol(n: int) -> int:
+    """Return the number of SYMBOLS that divides n, 0 if none does."""
+    return next((s for s in SYMBOLS.values() if n and n % s == 0 and n < 10 * s), 0)
 
 
 def code(dtype: str) -> int:
@@ -259,14 +384,31 @@ def allowed(op: str, opset: int, position: int = 0, domain: str = "") -> list[st
 
 Recipe = Callable[[Draft, str], None]
 RECIPES: dict[str, Recipe] = {}
+STAGED: dict[str, Recipe] = {}
+"""Recipes for what depends on data; they are for drafts that are staged."""
 
 
-def recipe(*ops: str) -> Callable[[Recipe], Recipe]:
+def recipe(*ops: str, table: dict[str, Recipe] = RECIPES) -> Callable[[Recipe], Recipe]:
     """Register the decorated function as the way to make random nodes of these operators."""
 
     def add(made: Recipe) -> Recipe:
-        assert not RECIPES.keys() & set(ops), ops
-        RECIPES.update(dict.fromkeys(ops, made))
+        assert not table.keys() & set(ops), ops
+        table.update(dict.fromkeys(ops, made))
         return made
 
     return add
+
+
+def grow(d: Draft, wanted: int) -> None:
+    """Add nodes by random recipes until there are `wanted`, or nothing fits."""
+    plain, staged = sorted(RECIPES), sorted(STAGED)
+    end = len(d.nodes) + wanted
+    for _ in range(30 * wanted):
+        if len(d.nodes) >= end:
+            return
+        # One level of nesting is mostly enough.
+        table = STAGED if d.is_staged and d.chance(0.5 if not d.prefix else 0.1) else RECIPES
+        op = str(d.one_of(staged if table is STAGED else plain))
+        # What a recipe made before it gave up stands.
+        with contextlib.suppress(Declined):
+            table[op](d, op)

@@ -8,7 +8,7 @@ stochastic arithmetic: Vignes, 1993.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -123,10 +123,18 @@ def slack(
 ) -> dict[str, Array]:
     """Return by how much each element of each output may move; inf where it may be anything."""
     rng = np.random.default_rng(0)
+    return spread(expected, (noisy(g, feeds, rng) for _ in range(runs)))
+
+
+def spread(
+    expected: Mapping[str, Array], results: Iterable[Mapping[str, Array]]
+) -> dict[str, Array]:
+    """Return by how much each element of each output is off in any of `results`."""
     found = {k: np.zeros(y.shape) for k, y in expected.items()}
-    for _ in range(runs):
-        for k, y in noisy(g, feeds, rng).items():
-            if y.shape != expected[k].shape:
+    for result in results:
+        for k in expected:
+            y = result.get(k)
+            if y is None or y.shape != expected[k].shape:
                 found[k] = np.full(expected[k].shape, np.inf)
                 continue
             a, b = expected[k].astype(np.float64), y.astype(np.float64)
@@ -136,16 +144,19 @@ def slack(
     return found
 
 
-def wrong(expected: Array, actual: Array, allowed: Array, times: float, least: float = 0.0) -> str:
+def wrong(
+    expected: Array, actual: Array, allowed: Array, times: float, least: float = 0.0,
+    overflows: bool = True,
+) -> str:  # fmt: skip
     """Return what is wrong with a result, "" if nothing is.
 
     It may be off by `times` the slack and as many units in the last place, or by `least` relative
-    to its own size.
+    to the largest, or to 1.  What overflows need not, unless `overflows`.
     """
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         return f"{actual.dtype}{actual.shape} instead of {expected.dtype}{expected.shape}"
     a, b = expected.astype(np.float64), actual.astype(np.float64)
-    limit = times * allowed + least * np.where(np.isfinite(a), np.abs(a), 0.0)
+    limit = times * allowed + least * max(largest(a), 1.0)
     if NAMES.get(expected.dtype) in FLOATS:
         kind = ml_dtypes.finfo(expected.dtype)
         size = np.where(np.isfinite(a), np.abs(a), 0.0)
@@ -155,6 +166,8 @@ def wrong(expected: Array, actual: Array, allowed: Array, times: float, least: f
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     close = np.isfinite(a) & np.isfinite(b) & (np.abs(a - b) <= limit)
     bad = ~(same | close | np.isinf(allowed))
+    if not overflows:
+        bad &= np.isfinite(a)
     if not bad.any():
         return ""
     first = tuple(int(i) for i in np.argwhere(bad)[0])

@@ -121,39 +121,8 @@ def target(d: Draft, x: Var) -> str:
 
 @recipe("Dropout")
 def dropout(d: Draft, op: str) -> None:
-    d.node(op, [d.pick(allowed(op, d.opset))], outputs=d.number(1, 2))
-
-
-@recipe("QuantizeLinear")
-def quantize(d: Draft, op: str) -> None:
-    x = d.pick([t for t in allowed(op, d.opset) if t in ("float", "float16")], 1)
-    axis, scale, zero = scales(d, x, d.one_of(("int8", "uint8")))
-    if d.opset >= 19:
-        scale = d.given(d.weights[scale.name].astype(DTYPES[x.dtype]), True)
-    elif x.dtype != "float":
-        raise Declined
-    d.node(op, [x, scale, zero], **axis)
-
-
-@recipe("DequantizeLinear")
-def dequantize(d: Draft, op: str) -> None:
-    x = d.pick(["int8", "uint8", "int32"], 1)
-    axis, scale, zero = scales(d, x, x.dtype)
-    d.node(op, [x, scale, None if x.dtype == "int32" else zero], **axis)
-
-
-def scales(d: Draft, x: Var, dtype: str) -> tuple[dict[str, int], Var, Var]:
-    """Return the axis, scale and zero point to quantize x by: one for all, or one a slice."""
-    axis = d.number(-x.rank, x.rank - 1)
-    shape = (x.shape[axis],) if d.chance(0.4) else ()
-    scale = d.given(np.asarray(2.0 ** d.rng.integers(-4, 1, shape), np.float32), True)
-    zero = d.given(d.contents(dtype, shape), True)
-    return ({"axis": axis} if shape else {}), scale, zero
-
-
-@recipe("DynamicQuantizeLinear")
-def dynamic(d: Draft, op: str) -> None:
-    d.node(op, [d.pick(["float"], empty=False)], outputs=3)
+    # What the mask of old forms holds where nothing is dropped is not said.
+    d.node(op, [d.pick(allowed(op, d.opset))], outputs=d.number(1, 2) if d.opset >= 12 else 1)
 
 
 @recipe("com.microsoft:Gelu", "com.microsoft:QuickGelu")
@@ -167,22 +136,3 @@ def bias_gelu(d: Draft, op: str) -> None:
     x = d.pick(["float"], 1, empty=False)
     bias = d.fresh(x.dtype, x.shape[-1:])
     d.node(op.partition(":")[2], [x, bias], domain="com.microsoft", types=[(x.dtype, x.shape)])
-
-
-@recipe("com.microsoft:QLinearAdd", "com.microsoft:QLinearMul")
-def quantized_binary(d: Draft, op: str) -> None:
-    x = d.pick(["int8", "uint8"], 1, 4, empty=False)
-    y = d.fresh(x.dtype, x.shape)
-    steps = [d.given(np.float32(2.0 ** -d.number(0, 4)), True) for _ in range(3)]
-    zeros = [d.given(d.contents(x.dtype, ()), True) for _ in range(3)]
-    given = [x, steps[0], zeros[0], y, steps[1], zeros[1], steps[2], zeros[2]]
-    d.node(op.partition(":")[2], given, domain="com.microsoft", types=[(x.dtype, x.shape)])
-
-
-@recipe("com.microsoft:QLinearSigmoid", "com.microsoft:QLinearLeakyRelu")
-def quantized_unary(d: Draft, op: str) -> None:
-    x = d.pick(["int8", "uint8"], 1, 4, empty=False)
-    scale, zero = d.given(np.float32(0.25), True), d.given(d.contents(x.dtype, ()), True)
-    result = d.given(np.float32(2.0**-7), True)
-    d.node(op.partition(":")[2], [x, scale, zero, result, zero], domain="com.microsoft",
-           types=[(x.dtype, x.shape)])  # fmt: skip

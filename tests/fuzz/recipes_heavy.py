@@ -77,14 +77,6 @@ def gemm(d: Draft, op: str) -> None:
     d.node(op, [x, w, bias], transA=flip, transB=turn, **scaled)
 
 
-@recipe("MatMulInteger")
-def matmul_integer(d: Draft, op: str) -> None:
-    x = d.pick(["uint8", "int8"], 2, 4, empty=False)  # ONNX Runtime adds up what is not there
-    w = d.fresh(d.one_of(("uint8", "int8")), (x.shape[-1], d.number(1, 20)), True)
-    zeros = [d.fresh(v.dtype, (), True) if d.chance(0.6) else None for v in (x, w)]
-    d.node(op, [x, w, *zeros])
-
-
 def windowed(d: Draft, spatial: int, given: bool) -> dict[str, object]:
     """Return the attributes of a window of so many axes."""
     kernel = [d.one_of((1, 2, 3, 3, 4)) for _ in range(spatial)]
@@ -119,10 +111,9 @@ def image(d: Draft, dtypes: list[str], spatial: int) -> Var:
     return x
 
 
-@recipe("Conv", "ConvTranspose", "ConvInteger")
+@recipe("Conv", "ConvTranspose")
 def conv(d: Draft, op: str) -> None:
-    kinds = ["uint8", "int8"] if op == "ConvInteger" else allowed(op, d.opset)
-    x = image(d, kinds, d.one_of((1, 2, 2, 2, 3)))
+    x = image(d, allowed(op, d.opset), d.one_of((1, 2, 2, 2, 3)))
     window = windowed(d, x.rank - 2, False)
     kernel = window.pop("kernel")
     assert isinstance(kernel, list)
@@ -142,26 +133,10 @@ def conv(d: Draft, op: str) -> None:
             window["output_padding"] = [d.number(0, max(s - 1, 0)) for s in steps]
     else:
         shape = (each * group, channels // group, *kernel)
-    w = d.fresh(x.dtype if op != "ConvInteger" else d.one_of(kinds), shape, d.chance(0.7))
-    if op == "ConvInteger":
-        d.node(op, [x, w, d.fresh(x.dtype, ()) if d.chance(0.5) else None], group=group, **window)
-        return
+    w = d.fresh(x.dtype, shape, d.chance(0.7))
     features = each * group
     bias = d.fresh(x.dtype, (features,)) if d.chance(0.6) else None
     d.node(op, [x, w, bias], group=group, **window)
-
-
-@recipe("QLinearConv", "QLinearMatMul")
-def quantized(d: Draft, op: str) -> None:
-    x = d.pick(["uint8", "int8"], 4, 4, empty=False)
-    steps = [d.given(np.float32(2.0 ** -d.number(1, 5)), True) for _ in range(3)]
-    zeros = [d.given(d.contents(x.dtype, ()), True) for _ in range(3)]
-    if op == "QLinearConv":
-        w = d.fresh(x.dtype, (d.number(1, 5), x.shape[1], 1, 1), True)
-        bias = d.given(d.rng.integers(-9, 9, w.shape[0]).astype(np.int32), True)
-    else:
-        w, bias = d.fresh(x.dtype, (x.shape[-1], d.number(1, 9)), True), None
-    d.node(op, [x, steps[0], zeros[0], w, steps[1], zeros[1], steps[2], zeros[2], bias])
 
 
 @recipe("AveragePool", "MaxPool", "LpPool")

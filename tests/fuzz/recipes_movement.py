@@ -31,8 +31,10 @@ def reshape(d: Draft, op: str) -> None:
     shape = factors(d, prod(x.shape))
     if shape and d.chance(0.4) and 0 not in shape:
         shape[d.number(0, len(shape) - 1)] = -1
-    zeros = {"allowzero": 1} if d.opset >= 14 and 0 in shape else {}
-    if 0 in shape and not zeros:
+    # An open extent may turn out as 0, too, and then not mean what stands there in the operand.
+    wanted = 0 in shape or d.is_open
+    zeros = {"allowzero": 1} if d.opset >= 14 and wanted else {}
+    if wanted and (not zeros or -1 in shape):
         raise Declined
     d.node(op, [x, d.ints(shape)], **zeros)
 

@@ -15,6 +15,20 @@ def check() -> bool:
     return os.environ.get("ALPENGLOW_CHECK", "") not in ("", "0")
 
 
+def tuning_file() -> Path | None:
+    """Return the file of what `alpenglow tune` measured; None if `ALPENGLOW_TUNING=off`.
+
+    `ALPENGLOW_TUNING=FILE` names it; otherwise it is `tuning.txt` in the cache folder.
+    """
+    named = os.environ.get("ALPENGLOW_TUNING", "")
+    if named.lower() in ("off", "0"):
+        return None
+    if named:
+        return Path(named)
+    folder = cache_folder()
+    return None if folder is None else folder / "tuning.txt"
+
+
 def cache_folder() -> Path | None:
     """Return the folder for compiled kernels; None if `ALPENGLOW_CACHE=off`.
 

@@ -17,9 +17,10 @@ from typing import Any, Literal
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.bundle.entry import APIS, Api
+from alpenglow.bundle.fat import require_fat
 from alpenglow.bundle.formats import FORMATS
 from alpenglow.bundle.job import Job, Needs
-from alpenglow.bundle.plan import Layout, Routine, identifiers, layout
+from alpenglow.bundle.plan import Layout, Routine, fat_layout, identifiers
 from alpenglow.bundle.system import for_system
 from alpenglow.bundle.write import refuse_existing, write_folder
 from alpenglow.compiler import Options
@@ -49,9 +50,13 @@ class Bundle:
     def __str__(self) -> str:
         """Return the memory that the bundle needs, for reading."""
         code = self.needs.code_nbytes + self.needs.data_nbytes
-        lines = [
-            f"{self.folder}: {len(self.files)} files for {self.target}",
-            f"  {'code':10} {code:>12,}",
+        lines = [f"{self.folder}: {len(self.files)} files for {self.target}"]
+        bound = "of one call, at most"
+        if self.needs.compiled:
+            lines.append(f"  {'code':10} {code:>12,}")
+        else:
+            bound = "arrays of one call; a compiler adds to it"
+        lines += [
             f"  {'constants':10} {self.constants_nbytes:>12,}   the weights, shared by all calls",
         ]
         for r in self.routines:
@@ -59,7 +64,7 @@ class Bundle:
                 f"entry {r.entry}",
                 f"  {'mutable':10} {r.mutable_nbytes:>12,}   inputs and outputs",
                 f"  {'scratch':10} {r.scratch_nbytes:>12,}   of one call",
-                f"  {'stack':10} {self.needs.stack_nbytes:>12,}   of one call, at most",
+                f"  {'stack':10} {self.needs.stack_nbytes:>12,}   {bound}",
             ]
             for s in r.symbols:
                 kind = "output" if s.output else "input"
@@ -80,6 +85,7 @@ def bundle(
     variants: Mapping[str, Shapes] | None = None,
     freestanding: bool = False,
     portable: bool = False,
+    release: str = "1.0",
     system: str | None = None,
     options: Options | None = None,
 ) -> Bundle:
@@ -87,24 +93,38 @@ def bundle(
 
     `entry` names the entry point and the files (by default after the model).  `shapes` binds the
     open extents of inputs; `variants` does so several times, for one entry point each over shared
-    weights.  `freestanding` code calls not even memcpy; `portable` C (format "c") is plain C11
-    without vectors.  `system` is linux, macos or windows (by
-    default this one, where the target is of this machine's architecture, else linux).
+    weights.  Of several levels of x86-64, "x86-64-v2,x86-64-v3", the code chooses as it runs.
+    `freestanding` code calls not even memcpy; `portable` C (format "c") is plain C11 without
+    vectors.  `release` is the version of a wheel.  `system` is linux, macos or windows (by default
+    this one, where the target is of this machine's architecture, else linux).
 
     Raises UnsupportedError if extents stay open or operators would need the interpreter,
     OptionError for a folder that is there or a name that is none in C; an error leaves nothing
     behind.
     """
     folder = Path(out)
-    chosen, settings = parsed(target, system), options or Options()
+    targets, settings = machines(target, system), options or Options()
     name = entry or _name_of(model)
     check(folder, name, api, format, tuple(variants or ()))
     asked: Mapping[str, Shapes | None] = variants or {name: shapes}
-    programs = {e: planned(_graph(model, s), chosen, settings) for e, s in asked.items()}
+    graphs = {e: _graph(model, s) for e, s in asked.items()}
+    programs = {t: {e: planned(g, t, settings) for e, g in graphs.items()} for t in targets}
     return write(
-        programs, folder, name, chosen, api=api, embedded=weights == "embedded", format=format,
-        freestanding=freestanding, portable=portable, options=settings,
+        programs, folder, name, api=api, embedded=weights == "embedded", format=format,
+        freestanding=freestanding, portable=portable, release=release, options=settings,
     )  # fmt: skip
+
+
+def machines(target: str | Target, system: str | None = None) -> tuple[Target, ...]:
+    """Return the targets that a text with commas names, or the one that it names without.
+
+    Raises OptionError if no code can choose among them as it runs.
+    """
+    if isinstance(target, Target) or "," not in target:
+        return (parsed(target, system),)
+    targets = tuple(parsed(each, system) for each in target.split(","))
+    require_fat(targets)
+    return targets
 
 
 def parsed(target: str | Target, system: str | None = None) -> Target:
@@ -159,20 +179,20 @@ def planned(ir: Graph | Program, target: Target, options: Options, resume: str =
 
 
 def write(
-    programs: Mapping[str, Program],
+    programs: Mapping[Target, Mapping[str, Program]],
     folder: Path,
     name: str,
-    target: Target,
     *,
     api: Api,
     embedded: bool,
     format: str,
     freestanding: bool,
     portable: bool = False,
+    release: str = "1.0",
     options: Options,
 ) -> Bundle:
-    """Write planned programs, one for each entry point."""
-    found: Layout = layout(programs, target, strict=options.numerics == "strict")
+    """Write planned programs, one for each target and entry point."""
+    found: Layout = fat_layout(programs, strict=options.numerics == "strict")
     made = FORMATS[format](
         Job(
             name,
@@ -183,11 +203,14 @@ def write(
             options.progress,
             version("alpenglow"),
             portable,
+            release,
         )
     )
     write_folder(folder, made.files)
     sizes = {file: len(content) for file, content in made.files.items()}
-    return Bundle(folder, name, target, sizes, found.constants_nbytes, found.routines, made.needs)
+    return Bundle(
+        folder, name, found.target, sizes, found.constants_nbytes, found.routines, made.needs
+    )
 
 
 def _graph(model: Model, shapes: Shapes | None) -> Graph:

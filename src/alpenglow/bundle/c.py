@@ -24,7 +24,7 @@ _REGIONS = {"constants": "constants", "mutable": "mutable_data", "scratch": "scr
 def source(layout: Layout, name: str, api: Api, embedded: bool, portable: bool = False) -> str:
     """Return the text of NAME.c; `portable` has no extensions of compilers in it.
 
-    Raises UnsupportedError if C needs a library for an operator, naming all such operators.
+    Raises UnsupportedError if C has no form of an operator, naming all such operators.
     """
     unit = Unit(portable=portable, fast=not layout.strict)
     names = _names(layout)
@@ -37,8 +37,8 @@ def source(layout: Layout, name: str, api: Api, embedded: bool, portable: bool =
     if lacking:
         listed = "; ".join(f"{stem} ({why})" for stem, why in sorted(lacking.items()))
         raise UnsupportedError(
-            f"bundles in C bring no library of mathematics, which these operators need: {listed}",
-            hint="convert their operands to f32, whose functions Alpenglow computes itself",
+            f"these operators are not written in C: {listed}",
+            hint="--format object has them all",
         )
     parts = [_title(layout, name, api, portable), unit.text()]
     if embedded:
@@ -95,7 +95,7 @@ def _static(layout: Layout, routine: Routine, names: dict[str, str]) -> Iterator
 
 def _dynamic(layout: Layout, routine: Routine, names: dict[str, str]) -> Iterator[str]:
     entry = routine.entry
-    yield _bytes(f"{entry}_config", config(layout, routine, stack_nbytes(layout)), 8)
+    yield _bytes(f"{entry}_config", config(layout, routine, 0), 8)
     for number, call in enumerate(routine.calls):
         yield f"static void {entry}_{number}(void *context, int64_t begin, int64_t end) {{"
         yield "  const struct regions *at = context;"

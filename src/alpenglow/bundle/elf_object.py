@@ -60,6 +60,7 @@ class ElfObject:
         self.image = image
         self.wide = image[4] == 2
         self.machine = struct.unpack_from("<H", image, 18)[0]
+        self.flags = struct.unpack_from("<I", image, 48 if self.wide else 36)[0]
 
     def contents(self, section: Section) -> bytes:
         """Return the bytes of a section; of one without contents, zeros."""

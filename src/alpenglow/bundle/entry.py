@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from alpenglow.bundle.config import config
+from alpenglow.bundle.fat import alternatives, dispatch, level
 from alpenglow.bundle.plan import MEMORIES, Call, Layout, Routine
 
 Api = Literal["static", "dynamic"]
@@ -27,11 +28,17 @@ BODY = ".body"
 def entries(layout: Layout, api: Api, stack_nbytes: int = 0) -> str:
     """Return a module that defines the entry points, and with the dynamic API what they share."""
     lines = [f"declare hidden void {_body(k)}({_types(k, layout)})" for k in layout.kernels]
+    make = _static if api == "static" else _dynamic
     for routine in layout.routines:
-        if api == "static":
-            lines += _static(layout, routine)
-        else:
-            lines += _dynamic(layout, routine, stack_nbytes)
+        for each in alternatives(routine):
+            lines += make(layout, each)
+        if routine.choices:
+            lines += dispatch(routine, api)
+        if api == "dynamic":
+            content = config(layout, routine, stack_nbytes)
+            lines.append(data(f"{routine.entry}_config", content, 8))
+    if any(r.choices for r in layout.routines):
+        lines += level(layout.routines[0].choices)
     return "\n".join([*lines, *(_EACH if api == "dynamic" else ())]) + "\n"
 
 
@@ -50,18 +57,18 @@ _ESCAPED = [f"\\{value:02X}" for value in range(256)]
 
 
 def _static(layout: Layout, routine: Routine) -> Iterator[str]:
-    yield f'define i32 @"{routine.entry}"(ptr %constants, ptr %mutable, ptr %scratch) nounwind {{'
+    parameters = "ptr %constants, ptr %mutable, ptr %scratch"
+    yield f'define {_linkage(routine)}i32 @"{routine.entry}"({parameters}) nounwind {{'
     yield from _checked(layout.alignment)
     for number, call in enumerate(routine.calls):
         yield from _call(call, f"c{number}", "0", str(call.extent))
     yield from ("  ret i32 0", "}")
 
 
-def _dynamic(layout: Layout, routine: Routine, stack_nbytes: int) -> Iterator[str]:
+def _dynamic(layout: Layout, routine: Routine) -> Iterator[str]:
     entry = routine.entry
     parameters = "ptr %constants, ptr %mutable, ptr %scratch, ptr %parallel"
-    yield data(f"{entry}_config", config(layout, routine, stack_nbytes), 8)
-    yield f'define i32 @"{entry}"({parameters}) nounwind {{'
+    yield f'define {_linkage(routine)}i32 @"{entry}"({parameters}) nounwind {{'
     yield from _checked(layout.alignment, "  %regions = alloca [3 x ptr], align 8")
     for slot, memory in enumerate(MEMORIES):
         yield f"  %at{slot} = getelementptr [3 x ptr], ptr %regions, i64 0, i64 {slot}"
@@ -96,6 +103,11 @@ def _call(call: Call, prefix: str, begin: str, end: str) -> Iterator[str]:
         given.append(f"ptr %{prefix}.{k}")
     arguments = ", ".join([*given, f"i64 {begin}", f"i64 {end}"])
     yield f"  call void {_body(call.kernel)}({arguments})"
+
+
+def _linkage(routine: Routine) -> str:
+    """Return what makes one of several alternatives local to the object."""
+    return "internal " if "." in routine.entry else ""
 
 
 def _checked(alignment: int, *first: str) -> Iterator[str]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.resources import files
 
+from alpenglow.base.errors import OptionError
 from alpenglow.bundle.c import source, stack_nbytes
 from alpenglow.bundle.example import example
 from alpenglow.bundle.header import header, weights_header
 from alpenglow.bundle.job import Format, Job, Made, Needs
 from alpenglow.bundle.object import emit
 from alpenglow.bundle.project import cmake, pkg_config
+from alpenglow.bundle.shared import file_name, library
+from alpenglow.bundle.wasm import wasm_files
+from alpenglow.bundle.wheel import wheel_files
 
 ARRAY_NBYTES = 64 << 20
 """Weights larger than this are not written as a C array as well: no compiler would like it."""
@@ -30,11 +34,27 @@ def object_files(job: Job) -> Made:
     made = {
         f"{name}.o": emitted.image,
         **interface(job, emitted.needs),
-        "CMakeLists.txt": cmake(name, job.api, job.embedded).encode(),
-        f"{name}.pc": pkg_config(name, str(layout.target), job.version).encode(),
-        "main.c": example(layout, name, job.api, job.embedded).encode(),
+        **_project(job, f"{name}.o", f"${{prefix}}/{name}.o"),
     }
     return Made(made, emitted.needs)
+
+
+def shared_files(job: Job) -> Made:
+    """Return a shared library, its header, and what a build needs to find both."""
+    image, needs = library(job)
+    file = file_name(job.name)
+    flags = f"-L${{prefix}} -l{job.name} -Wl,-rpath,${{prefix}}"
+    return Made({file: image, **interface(job, needs), **_project(job, file, flags)}, needs)
+
+
+def _project(job: Job, file: str, libraries: str) -> dict[str, bytes]:
+    """Return what builds need to find what is linked, and an example."""
+    name, target = job.name, str(job.layout.target)
+    return {
+        "CMakeLists.txt": cmake(name, job.api, job.embedded, file).encode(),
+        f"{name}.pc": pkg_config(name, target, job.version, libraries).encode(),
+        "main.c": example(job.layout, name, job.api, job.embedded).encode(),
+    }
 
 
 def interface(job: Job, needs: Needs) -> dict[str, bytes]:
@@ -54,11 +74,19 @@ def interface(job: Job, needs: Needs) -> dict[str, bytes]:
 
 def c_files(job: Job) -> Made:
     """Return the source of the kernels and entry points in C, and its header."""
+    if any(r.choices for r in job.layout.routines):
+        raise OptionError(
+            f"C is compiled for one machine, not for {job.layout.target}",
+            hint="name one target; --format object can choose among them",
+        )
     text = source(job.layout, job.name, job.api, job.embedded, job.portable)
-    needs = Needs(0, 0, stack_nbytes(job.layout))
-    main = example(job.layout, job.name, job.api, job.embedded)
-    made = {f"{job.name}.c": text.encode(), **interface(job, needs), "main.c": main.encode()}
-    return Made(made, needs)
+    needs = Needs(0, 0, stack_nbytes(job.layout), compiled=False)
+    file = f"{job.name}.c"
+    project = _project(job, file, f"${{prefix}}/{file}")
+    return Made({file: text.encode(), **interface(job, needs), **project}, needs)
 
 
-FORMATS: Mapping[str, Format] = {"object": object_files, "c": c_files}
+FORMATS: Mapping[str, Format] = {
+    "object": object_files, "c": c_files, "wasm": wasm_files,
+    "shared": shared_files, "wheel": wheel_files,
+}  # fmt: skip

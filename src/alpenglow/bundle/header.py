@@ -42,12 +42,13 @@ def header(layout: Layout, name: str, api: Api, embedded: bool, needs: Needs, ve
         "",
         f"#define {upper}_ALIGNMENT {layout.alignment}",
         f"#define {upper}_CONSTANTS_NBYTES {layout.constants_nbytes}",
-        f"#define {upper}_CODE_NBYTES {needs.code_nbytes + needs.data_nbytes}",
     ]
+    if needs.compiled:
+        lines.append(f"#define {upper}_CODE_NBYTES {needs.code_nbytes + needs.data_nbytes}")
     if embedded:
         lines += [
             "",
-            "/* The weights, within the object. */",
+            "/* The weights, beside the code. */",
             f"extern const uint8_t {name}_constants[];",
         ]
     for routine in layout.routines:
@@ -59,18 +60,20 @@ def header(layout: Layout, name: str, api: Api, embedded: bool, needs: Needs, ve
 def _comment(
     layout: Layout, name: str, embedded: bool, needs: Needs, version: str
 ) -> Iterator[str]:
-    where = f"in the object, {name}_constants" if embedded else f"{name}.weights.bin"
+    where = f"beside the code, {name}_constants" if embedded else f"{name}.weights.bin"
     alignment = layout.alignment
     yield f"/* {name}: made by Alpenglow {version} for {layout.target}."
     yield " *"
     yield " * Bytes of memory:"
-    yield f" *   code       {needs.code_nbytes + needs.data_nbytes:>11}"
+    if needs.compiled:
+        yield f" *   code       {needs.code_nbytes + needs.data_nbytes:>11}"
     yield f" *   constants  {layout.constants_nbytes:>11}  the weights, only read: {where}"
     for r in layout.routines:
         of = f"of {r.entry}: " if len(layout.routines) > 1 else ""
         yield f" *   mutable    {r.mutable_nbytes:>11}  {of}inputs and outputs"
         yield f" *   scratch    {r.scratch_nbytes:>11}  {of}anything before and after a call"
-        yield f" *   stack      {needs.stack_nbytes:>11}  {of}of one call, at most"
+        bound = "of one call, at most" if needs.compiled else "arrays; a compiler adds to it"
+        yield f" *   stack      {needs.stack_nbytes:>11}  {of}{bound}"
     yield " *"
     yield f" * constants, mutable and scratch begin at multiples of {alignment}.  Calls that share"
     yield " * neither mutable nor scratch memory may run at the same time.  Inputs are left as they"
@@ -82,12 +85,22 @@ def _routine(routine: Routine, api: Api, needs: Needs) -> Iterator[str]:
     entry, upper = routine.entry, routine.entry.upper()
     yield f"#define {upper}_MUTABLE_NBYTES {routine.mutable_nbytes}"
     yield f"#define {upper}_SCRATCH_NBYTES {routine.scratch_nbytes}"
-    yield f"#define {upper}_STACK_NBYTES {needs.stack_nbytes}"
+    if needs.compiled:
+        yield f"#define {upper}_STACK_NBYTES {needs.stack_nbytes}"
     for s in routine.symbols:
         yield from ("", *_symbol(upper, s))
     yield ""
-    yield "/* Returns 0, or 1 without doing anything if a region is not aligned. */"
+    if routine.choices:
+        yield "/* Returns 0; without doing anything, 1 if a region is not aligned, or 2 if this"
+        yield " * processor has none of the levels that there is code for. */"
+    else:
+        yield "/* Returns 0, or 1 without doing anything if a region is not aligned. */"
     yield f"int {entry}({parameters(api)});"
+    if routine.choices:
+        yield ""
+        yield f"/* What {entry} calls on this processor, or null: for programs that ask once. */"
+        yield f"typedef int (*{entry}_function)({parameters(api)});"
+        yield f"{entry}_function {entry}_choose(void);"
     if api == "dynamic":
         yield ""
         yield "/* Sizes, and the inputs and outputs by name. */"

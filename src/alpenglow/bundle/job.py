@@ -16,7 +16,8 @@ class Job:
     """A layout to be written as the bundle `name`.
 
     With `embedded` the constants are part of the code's file; `freestanding` code calls nothing,
-    not even memcpy and memset.  `version` is this package's.  `portable` C has no extensions in it.
+    not even memcpy and memset.  `version` is this package's.  `portable` C has no extensions in it;
+    `release` is the version of a wheel.
     """
 
     name: str
@@ -27,15 +28,21 @@ class Job:
     progress: Progress
     version: str
     portable: bool = False
+    release: str = "1.0"
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Bytes of code, of other data beside it (constants do not count), and of stack for a call."""
+    """Bytes of code, of other data beside it (constants do not count), and of stack for a call.
+
+    Of source that is not `compiled` yet, `stack_nbytes` counts the largest arrays that it keeps
+    there; how much a compiler adds, and how long code becomes, it alone knows.
+    """
 
     code_nbytes: int
     data_nbytes: int
     stack_nbytes: int
+    compiled: bool = True
 
 
 @dataclass(frozen=True, slots=True)

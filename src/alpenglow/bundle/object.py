@@ -16,7 +16,7 @@ from alpenglow.backends.cpu.assemble import (
     assembly_of_all,
     optimise,
 )
-from alpenglow.backends.cpu.render import render, render_body
+from alpenglow.backends.cpu.render import ATTRIBUTES, render, render_body
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.bundle import stack
 from alpenglow.bundle.arm_attributes import fit_both
@@ -26,6 +26,8 @@ from alpenglow.bundle.job import Needs
 from alpenglow.bundle.plan import Layout
 from alpenglow.bundle.support import ALLOWED, support
 from alpenglow.bundle.system import RUNTIME, twin
+from alpenglow.bundle.wasm_object import MAGIC, WasmObject
+from alpenglow.ir.target import Target
 
 Progress = Callable[[str, int, int], None]
 
@@ -68,20 +70,32 @@ def emit(
     if target.architecture == "arm":
         image = fit_both(image)
     same = image if known == target else assemble_all([first, *modules], known, pic=pic)
-    found = ElfObject(same)
+    found = opened(same)
     code, other = found.nbytes(executable=True), found.nbytes(executable=False)
     data = other - (layout.constants_nbytes if embed else 0)
     return Emitted(image, Needs(code, data, deepest))
+
+
+def opened(image: bytes) -> ElfObject | WasmObject:
+    """Return what tells of an object what it defines, what it lacks, and how large it is."""
+    return WasmObject(image) if image.startswith(MAGIC) else ElfObject(image)
 
 
 def _optimised(layout: Layout, progress: Progress) -> list[str]:
     made = []
     for done, code in enumerate(layout.kernels.values()):
         progress("compiling kernels", done, len(layout.kernels))
-        text = render_body(code.kernel, fast=not layout.strict, aliased=code.aliased)
-        made.append(optimise(text, layout.target))
+        text = render_body(code.kernel, fast=not code.exact, aliased=code.aliased)
+        if code.target != layout.target:
+            text = text.replace(ATTRIBUTES, f"{ATTRIBUTES} {_machine(code.target)}")
+        made.append(optimise(text, code.target))
     progress("compiling kernels", len(layout.kernels), len(layout.kernels))
     return made
+
+
+def _machine(target: Target) -> str:
+    """Return the attributes of a function whose machine is not that of its object."""
+    return f'"target-cpu"="{target.cpu}" "target-features"="{",".join(target.features)}"'
 
 
 def _supported(layout: Layout, modules: list[str], allowed: frozenset[str], pic: bool) -> list[str]:
@@ -90,7 +104,7 @@ def _supported(layout: Layout, modules: list[str], allowed: frozenset[str], pic:
     made: dict[str, str] = {}
     while True:
         image = assemble_all([*modules, *made.values()], twin(target), pic=pic)
-        missing = sorted(ElfObject(image).undefined() - allowed)
+        missing = sorted(opened(image).undefined() - allowed)
         if not missing:
             return list(made.values())
         for name in missing:
@@ -104,13 +118,13 @@ def _unsupported(layout: Layout, missing: list[str]) -> UnsupportedError:
     """Return the error about functions that bundles do not bring, by operator."""
     needs: dict[str, set[str]] = {}
     for code in layout.kernels.values():
-        image = assemble(render(code.kernel, aliased=code.aliased), twin(layout.target))
-        for symbol in ElfObject(image).undefined() - ALLOWED:
+        image = assemble(render(code.kernel, aliased=code.aliased), twin(code.target))
+        for symbol in opened(image).undefined() - ALLOWED:
             if support(symbol, layout.target) is None:
                 needs.setdefault(code.what.partition(":")[0], set()).add(symbol)
     named = ", ".join(f"{k} ({', '.join(sorted(v))})" for k, v in sorted(needs.items()))
     return UnsupportedError(
         f"on {layout.target} these operators call functions of a library that bundles do not "
         f"bring: {named or ', '.join(missing)}",
-        hint="convert f64 operands to f32, whose functions Alpenglow computes itself",
+        hint="operands of f32, or another target, need fewer of them",
     )

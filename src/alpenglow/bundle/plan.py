@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from alpenglow.backends.cpu.emit import choose, parts
@@ -58,14 +58,27 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """What an entry point does on machines of a target: one of several, of which it chooses."""
+
+    target: Target
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Routine:
-    """What one entry point does: calls in order, and the memory that they need."""
+    """What one entry point does: calls in order, and the memory that they need.
+
+    One that runs on machines of several targets has `choices`, from the least to the best, of which
+    `calls` are the first; `scratch` is what the one needs that needs most.
+    """
 
     entry: str
     symbols: tuple[Symbol, ...]
     calls: tuple[Call, ...]
     mutable_nbytes: int
     scratch_nbytes: int
+    choices: tuple[Choice, ...] = ()
 
     @property
     def inputs(self) -> tuple[Symbol, ...]:
@@ -78,11 +91,16 @@ class Routine:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A kernel, the operands of it that lie in a buffer that it writes, and what it computes."""
+    """A kernel, the operands of it that lie in a buffer that it writes, and what it computes.
+
+    `target` is the machine that it is for.  If `exact`, floats are added and multiplied as written.
+    """
 
     kernel: Kernel
     aliased: frozenset[str]
-    what: str = ""
+    what: str
+    target: Target
+    exact: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,12 +139,39 @@ def layout(programs: Mapping[str, Program], target: Target, *, strict: bool = Fa
 
     Raises UnsupportedError if an instruction of any has no compiled kernel, naming them all.
     """
-    refuse_interpreted(programs.values())
-    maker = _Maker(target, strict)
-    routines = tuple(maker.routine(entry, program) for entry, program in programs.items())
+    return fat_layout({target: programs}, strict=strict)
+
+
+def fat_layout(programs: Mapping[Target, Mapping[str, Program]], *, strict: bool = False) -> Layout:
+    """Lay out the same entry points for several targets, from the least to the best.
+
+    Constants that are the same for several of them, weights in the same order, are kept once.
+    """
+    refuse_interpreted(p for by_entry in programs.values() for p in by_entry.values())
+    maker = _Maker(strict, single=len(programs) == 1)
+    made = [
+        [maker.routine(entry, program, target) for entry, program in by_entry.items()]
+        for target, by_entry in programs.items()
+    ]
+    targets = tuple(programs)
+    first = targets[0]
+    if len(targets) > 1:
+        first = replace(first, name=",".join(map(str, targets)))
+    routines = (_chosen(alike, targets) for alike in zip(*made, strict=True))
     return Layout(
-        target, strict, routines, maker.kernels, tuple(maker.constants), maker.constants_nbytes
-    )
+        first, strict, tuple(routines), maker.kernels, tuple(maker.constants),
+        maker.constants_nbytes,
+    )  # fmt: skip
+
+
+def _chosen(alike: Sequence[Routine], targets: Sequence[Target]) -> Routine:
+    """Return an entry point of those that are made of it for each target."""
+    first = alike[0]
+    assert all(r.symbols == first.symbols for r in alike), "targets differ in what callers see"
+    if len(alike) == 1:
+        return first
+    choices = tuple(Choice(t, r.calls) for t, r in zip(targets, alike, strict=True))
+    return replace(first, scratch_nbytes=max(r.scratch_nbytes for r in alike), choices=choices)
 
 
 def refuse_interpreted(programs: Iterable[Program]) -> None:
@@ -148,30 +193,35 @@ def refuse_interpreted(programs: Iterable[Program]) -> None:
 class _Maker:
     """Collects what the routines of a layout share."""
 
-    def __init__(self, target: Target, strict: bool) -> None:
-        self.target, self.strict = target, strict
+    def __init__(self, strict: bool, single: bool) -> None:
+        self.strict, self.single = strict, single
         self.kernels: dict[str, Code] = {}
         self.constants: list[Constant] = []
         self.constants_nbytes = 0
         self._offsets: dict[str, int] = {}
 
-    def routine(self, entry: str, program: Program) -> Routine:
+    def routine(self, entry: str, program: Program, target: Target) -> Routine:
         symbols = _symbols(program)
         callers = dict(zip((*program.inputs, *program.outputs), symbols, strict=True))
         calls = []
         for instr in program.instrs():
-            found = choose(instr, self.target, self.strict)
+            found = choose(instr, target, self.strict)
             assert found is not None, f"{instr.op.name} has no kernel"
             assert isinstance(found.extent, int), f"the extent of {instr.op.name} is open"
+            kernel = found.kernel
+            if not self.single:
+                # The same kernel is other code for each machine.
+                machine = re.sub(r"\W", "_", str(target))
+                kernel = replace(kernel, name=f"{kernel.name}.{machine}")
             self.kernels.setdefault(
-                found.kernel.name, Code(found.kernel, found.aliased, _said(instr))
+                kernel.name, Code(kernel, found.aliased, _said(instr), target, found.exact)
             )
             args = tuple(
                 self._place(r, program.buffers[r.buffer], callers)
                 for r in (*instr.outs, *instr.reads())
             )
             if found.extent > 0:
-                calls.append(Call(found.kernel.name, args, found.extent))
+                calls.append(Call(kernel.name, args, found.extent))
         end = max((s.offset + s.type.nbytes for s in symbols), default=0)
         return Routine(entry, symbols, tuple(calls), _aligned(end), _aligned(program.arena))
 

@@ -8,6 +8,7 @@ here, not guessed.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 
@@ -49,12 +50,14 @@ def deepest(frames: Mapping[str, int], assembly: str, entry: str, target: Target
 def _functions(assembly: str) -> Iterator[tuple[str, list[str]]]:
     """Yield each function's name and the lines of its code."""
     known = set(re.findall(r'^\s*\.type\s+"?([\w.$]+)"?,\s*[@%]function', assembly, re.MULTILINE))
+    marked = len(re.findall(r"^\s*\.type\s.*,\s*[@%]function", assembly, re.MULTILINE))
+    assert len(known) == marked, "a function has a name that is not read"
     name, lines = "", list[str]()
     for line in assembly.splitlines():
         label = _LABEL.match(line)
         if label and label["name"] in known:
             name, lines = label["name"], []
-        elif name and re.match(r'\s*\.size\s+"?' + re.escape(name) + '"?,', line):
+        elif name and re.match(rf'\s*(\.size\s+"?{re.escape(name)}"?,|end_function$)', line):
             yield name, lines
             name = ""
         elif name:
@@ -183,9 +186,14 @@ def _wasm(lines: list[str]) -> int:
     frame = _Frame()
     for number, line in enumerate(lines):
         if _split(line) == ("global.get", ["__stack_pointer"]):
-            op, args = _split(lines[number + 1])
-            if op == "i32.const":
-                frame.take(args[0])
+            following = [_split(text) for text in lines[number + 1 : number + 8]]
+            for (op, args), (what, _) in itertools.pairwise(following):
+                if op == "global.set":
+                    break
+                if (op, what) == ("i32.const", "i32.sub"):
+                    frame.take(args[0])
+                elif (op, what) == ("i32.const", "i32.and"):
+                    frame.align()
     return frame.nbytes
 
 

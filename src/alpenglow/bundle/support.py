@@ -134,14 +134,47 @@ def _integer(format_: Format, bits: int, signed: bool) -> Make:
 
 
 def _compiler() -> dict[str, Helper]:
-    """Return what LLVM calls for short floats on machines that know f32 and f64."""
+    """Return what LLVM calls for short floats on machines that know f32 and f64, and for i128."""
     return {
+        "__ashlti3": Helper("i128", ("i128", "i32"), _shifted(True)),
+        "__lshrti3": Helper("i128", ("i128", "i32"), _shifted(False)),
+        "__multi3": Helper("i128", ("i128", "i128"), lambda f, w: _multiplied(*w)),
         "__extendhfsf2": Helper("float", ("half",), _between(F16, F32)),
         "__truncsfhf2": Helper("half", ("float",), _between(F32, F16)),
         "__truncdfhf2": Helper("half", ("double",), _between(F64, F16)),
         "__truncsfbf2": Helper("bfloat", ("float",), _between(F32, BF16)),
         "__truncdfbf2": Helper("bfloat", ("double",), _between(F64, BF16)),
     }
+
+
+def _shifted(left: bool) -> Make:
+    """Shift 128 bits by way of 64."""
+
+    def make(f: Function, w: list[Word]) -> Word:
+        low, high = w[0].wide(64), (w[0] >> 64).wide(64)
+        by, far = (w[1] & 63).wide(64), w[1] >= 64
+        if left:
+            middle = high << by | low >> 1 >> (63 - by)
+            low = low << by
+            low, high = far.where(0, low), far.where(low, middle)
+        else:
+            middle = low >> by | high << 1 << (63 - by)
+            high = high >> by
+            low, high = far.where(high, middle), far.where(0, high)
+        return high.wide(128) << 64 | low.wide(128)
+
+    return make
+
+
+def _multiplied(x: Word, y: Word) -> Word:
+    """Return a product of 128 bits by way of 64."""
+    (a, b), (c, d) = ((v.wide(64), (v >> 64).wide(64)) for v in (x, y))
+    (a0, a1), (c0, c1) = ((v & 0xFFFFFFFF, v >> 32) for v in (a, c))
+    low, first, second = a0 * c0, a0 * c1, a1 * c0
+    middle = (low >> 32) + (first & 0xFFFFFFFF) + (second & 0xFFFFFFFF)
+    high = a1 * c1 + (first >> 32) + (second >> 32) + (middle >> 32) + a * d + b * c
+    low = low & 0xFFFFFFFF | middle << 32
+    return high.wide(128) << 64 | low.wide(128)
 
 
 def _eabi() -> dict[str, Helper]:

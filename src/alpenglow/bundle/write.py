@@ -27,9 +27,18 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     aside.mkdir()
     try:
         for name, content in files.items():
-            (aside / name).write_bytes(content)
+            _write(aside / name, content, folder / name)
         refuse_existing(folder)
         aside.rename(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
+
+
+def _write(path: Path, content: bytes, meant: Path) -> None:
+    """Write a file aside; an error names the file that it was to become."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        said = f"{error.strerror} (of {len(content):,} bytes; the folder is not made)"
+        raise OSError(error.errno, said, str(meant)) from None

@@ -29,6 +29,9 @@ COMMANDS: Mapping[str, str] = {
     "reduce": "Make a model that fails as small as the failure allows.",
     "bench": "Measure time, work per second and share of the machine's peak.",
     "profile": "Tell which kernels take how long, and what of the model they compute.",
+    "tune": "Measure ways to compute a model and remember the fastest.",
+    "profile-ranges": "Run a model on samples and write the ranges of its values.",
+    "quantize": "Store a model in few bits, within an allowed loss of accuracy.",
 }
 """Each command is `command` in a module of its own, imported when it is asked for."""
 
@@ -45,7 +48,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        found = import_module(f"alpenglow.cli.{name}").command
+        found = import_module(f"alpenglow.cli.{name.replace('-', '_')}").command
         assert isinstance(found, click.Command), name
         return found
 

@@ -67,11 +67,12 @@ alpenglow bench model.onnx --shapes image=1x3x224x224 --vs onnxruntime,openvino
     help="Measure other runtimes in turn: onnxruntime, openvino, ncnn, mnn, torch.",
 )
 def command(request: Request, calls: int, vs: str) -> None:
-    """Measure runs of MODEL: median and best time, and share of the machine's measured peak.
+    """Measure runs of MODEL: median and best time, and share of the measured peak.
 
-    Operations are two for each multiply-add of convolutions, matrix products and recurrent cells.
-    They are counted in the model; Winograd convolutions do with fewer, so a share can pass 100 %.
-    Where the graph depends on the data, nothing is counted.
+    The peak is what this machine reaches with the instructions of the target.  Operations are two
+    for each multiply-add of convolutions, matrix products and recurrent cells.  They are counted in
+    the model; Winograd convolutions do with fewer, so a share can pass 100 %.  Where the graph
+    depends on the data, nothing is counted.
 
     A runtime that is named must be installed beside Alpenglow.  It runs in a process of its own,
     stopped while another runs; a ratio is the median over rounds of its time by Alpenglow's.
@@ -95,7 +96,7 @@ def command(request: Request, calls: int, vs: str) -> None:
     }  # fmt: skip
     if not source.staged:
         work = flops(source.ir)
-        most = peak(threads)
+        most = peak(threads, exe.artifact.target)
         rate = work / measured["alpenglow"]["median"]
         result |= {"flop": work, "flop_per_second": rate, "peak_flop_per_second": most,
                    "share_of_peak": rate / most}  # fmt: skip

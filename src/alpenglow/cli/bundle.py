@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle import Bundle, check, default_name, parsed, planned, write
+from alpenglow.bundle import Bundle, check, default_name, machines, planned, write
 from alpenglow.bundle.entry import APIS, Api
 from alpenglow.bundle.formats import FORMATS
 from alpenglow.bundle.system import SYSTEMS
@@ -17,6 +17,8 @@ from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress
 from alpenglow.cli.source import read
 from alpenglow.compiler import Options
+from alpenglow.ir.target import Target
+from alpenglow.program import Program
 
 
 @click.command(
@@ -25,6 +27,7 @@ from alpenglow.compiler import Options
 alpenglow bundle model.onnx -o bundle --shapes image=1x3x224x224
 alpenglow bundle model.onnx -o board --target cortex-m4 --freestanding
 alpenglow bundle model.onnx -o source --format c --portable
+alpenglow bundle model.onnx -o packages --format wheel --release 1.1
 alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant large:image=1x3x96x96
 """),
 )
@@ -46,10 +49,12 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 @click.option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: this]")
 @click.option("--freestanding", is_flag=True, help="Call nothing, not even memcpy and memset.")
 @click.option("--portable", is_flag=True, help="With --format c: plain C11, without vectors.")
+@click.option("--release", default="1.0", show_default=True, metavar="VERSION",
+              help="With --format wheel: the version of the package.")  # fmt: skip
 def command(
     request: Request, output: Path, api: Api, entry: str | None, weights: str, kind: str,
     variants: tuple[str, ...], freestanding: bool, system: str | None,
-    portable: bool,
+    portable: bool, release: str,
 ) -> None:  # fmt: skip
     """Write MODEL into a new folder as files that need nothing else.
 
@@ -59,17 +64,20 @@ def command(
     name = entry or default_name(request.model)
     shapes = parse_variants(variants)
     check(output, name, api, kind, tuple(shapes))
-    target = parsed(request.target, system)
+    targets = machines(request.target, system)
     requests = {e: replace(request, shapes=s) for e, s in shapes.items()} or {name: request}
     with progress() as report:
         options = Options(numerics=request.numerics, progress=report)
-        programs = {}
+        programs: dict[Target, dict[str, Program]] = {target: {} for target in targets}
         for each, asked in requests.items():
-            source = read(asked)
-            programs[each] = planned(source.ir, target, options, source.resume)
+            for target in targets:
+                # An archive's program is not planned twice, so each target has its own.
+                source = read(asked)
+                programs[target][each] = planned(source.ir, target, options, source.resume)
         made = write(
-            programs, output, name, target, api=api, embedded=weights == "embedded",
-            format=kind, freestanding=freestanding, portable=portable, options=options,
+            programs, output, name, api=api, embedded=weights == "embedded",
+            format=kind, freestanding=freestanding, portable=portable, release=release,
+            options=options,
         )  # fmt: skip
     show(_described(made), [str(made)], request.json)
 
@@ -88,18 +96,19 @@ def parse_variants(texts: tuple[str, ...]) -> dict[str, Shapes]:
 
 
 def _described(made: Bundle) -> dict[str, object]:
+    compiled = made.needs.compiled
     return {
         "folder": str(made.folder),
         "target": str(made.target),
         "files": dict(made.files),
-        "code_nbytes": made.needs.code_nbytes + made.needs.data_nbytes,
+        "code_nbytes": made.needs.code_nbytes + made.needs.data_nbytes if compiled else None,
         "constants_nbytes": made.constants_nbytes,
         "entries": [
             {
                 "name": r.entry,
                 "mutable_nbytes": r.mutable_nbytes,
                 "scratch_nbytes": r.scratch_nbytes,
-                "stack_nbytes": made.needs.stack_nbytes,
+                "stack_nbytes": made.needs.stack_nbytes if compiled else None,
                 "symbols": [
                     {"name": s.name, "type": str(s.type), "output": s.output, "offset": s.offset}
                     for s in r.symbols

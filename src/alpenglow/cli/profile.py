@@ -56,7 +56,7 @@ def command(request: Request, top: int, rounds: int, trace_file: Path | None) ->
     graph = source.ir if isinstance(source.ir, Graph) else None
     found = profile(exe, arrays, graph, rounds)
     threads = exe.threads or default_threads()
-    most, delivered = peak(threads), bandwidth(threads)
+    most, delivered = peak(threads, exe.artifact.target), bandwidth(threads)
     result: dict[str, Any] = {
         "run_seconds": found.run, "seconds": found.seconds, "threads": threads,
         "peak_flop_per_second": most, "bytes_per_second": delivered,

@@ -17,6 +17,7 @@ from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.source import header, is_archive, is_text
 from alpenglow.frontends.onnx.attributes import tensor_type
+from alpenglow.frontends.onnx.extents import symbols_of
 from alpenglow.frontends.onnx.reader import read
 from alpenglow.ir.types import TensorType
 from alpenglow.report import peer
@@ -100,7 +101,9 @@ def _fill(file: BinaryIO, content: bytes) -> None:
 def _types(model: onnx.ModelProto, request: Request) -> dict[str, TensorType]:
     """Return the types of the inputs, with extents bound as asked."""
     stored = {t.name for t in model.graph.initializer}
-    found = {i.name: tensor_type(i) for i in model.graph.input if i.name not in stored}
+    infos = [i for i in model.graph.input if i.name not in stored]
+    labels = symbols_of(infos)
+    found = {i.name: tensor_type(i, labels) for i in infos}
     if unknown := request.shapes.keys() - found.keys():
         raise OptionError(f"--shapes names {', '.join(sorted(unknown))}, which is no input")
     given = {name: header(name, file) for name, file in request.inputs.items() if file != "random"}

@@ -15,8 +15,9 @@ class Pass:
 
     `needs` lists the facts that must hold before it, `makes` those that hold after it, and
     `breaks` those that may hold no longer; all others are kept.  A pass that is `fast` changes how
-    results are rounded and runs under numerics="fast" only.  A pass of a user names the pass
-    `after` which it runs.
+    results are rounded and runs under numerics="fast" only; one that `steps` may round quantised
+    tensors the other way, which is a step each time.  A pass of a user names the pass `after` which
+    it runs.
     """
 
     name: str
@@ -27,3 +28,4 @@ class Pass:
     breaks: Facts = frozenset()
     after: str = ""
     fast: bool = False
+    steps: bool = False

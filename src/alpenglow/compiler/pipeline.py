@@ -22,11 +22,15 @@ from alpenglow.ir import dims
 from alpenglow.ir.dims import Assumption, assuming
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
+from alpenglow.ops.quantize import Dequantize
 from alpenglow.passes.absorb import absorb
+from alpenglow.passes.batch import split_batches
+from alpenglow.passes.choices import tuned
 from alpenglow.passes.cse import cse
 from alpenglow.passes.fold import fold
 from alpenglow.passes.fuse import fuse
 from alpenglow.passes.lower import lower
+from alpenglow.passes.quantized import integers
 from alpenglow.passes.recover import recover
 from alpenglow.passes.simplify import simplify
 from alpenglow.passes.sink import sink
@@ -51,8 +55,12 @@ def facts(*names: str) -> Facts:
 
 
 STAGES: tuple[Pass, ...] = (
-    Pass("fold", _graph_pass(fold), "what is constant is computed now"),
+    Pass("fold", lambda g, t: fold(g, but=(Dequantize,)),
+         "what is constant is computed now, but quantised weights stay"),
     Pass("simplify", _graph_pass(simplify), "algebra on the model as written"),
+    Pass("quantized", _graph_pass(integers), "quantised models are computed in integers",
+         fast=True, steps=True),
+    Pass("widen", _graph_pass(fold), "quantised weights of what is left in floats become floats"),
     Pass("recover", _graph_pass(recover), "LayerNorm, GELU and softmax written out become one"),
     Pass("absorb", _graph_pass(absorb), "scales, shifts and pads join convolution and matmul"),
     Pass("sink", _graph_pass(sink), "transposes move down until they meet and cancel"),
@@ -69,6 +77,8 @@ STAGES: tuple[Pass, ...] = (
     Pass("layout", lambda g, t: backend_for(t).layout(g, t), "blocked tensors, packed weights",
          needs=facts("primitive")),
     Pass("prepare", _graph_pass(fold), "weights are packed: folding again"),
+    Pass("batch", _graph_pass(split_batches), "samples that do not fit the cache run in parts",
+         needs=facts("primitive")),
     Pass("fuse", lambda g, t: fuse(g, backend_for(t).takes_epilogue),
          "elementwise operators join what makes their operands",
          needs=facts("primitive"), makes=facts("fused")),
@@ -89,6 +99,11 @@ STAGES: tuple[Pass, ...] = (
 
 ORDER: tuple[tuple[str, str, str], ...] = (
     ("fold", "simplify", "rules look for constants"),
+    ("simplify", "quantized", "scales stand where rules look for them"),
+    ("quantized", "widen", "the integers of weights are gone once they are floats"),
+    ("widen", "recover", "patterns hold numbers that models may have quantised"),
+    ("quantized", "absorb", "scales worked into quantised weights are no longer theirs"),
+    ("quantized", "lower", "integer products are composites"),
     ("simplify", "recover", "a pattern stands in its simplest form"),
     ("recover", "absorb", "a scale inside a pattern belongs to the pattern"),
     ("absorb", "sink", "a bias that has joined its convolution stops no transpose"),
@@ -101,6 +116,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("merge", "algorithms", "algorithms and layouts are chosen once for each value"),
     ("algorithms", "layout", "what stays a plain convolution is computed directly"),
     ("layout", "prepare", "packing weights is work on constants"),
+    ("prepare", "batch", "packed weights tell what reading them again costs"),
+    ("batch", "fuse", "what is fused treats samples alike"),
     ("prepare", "fuse", "packed weights are operands, not producers"),
     ("fuse", "schedule", "an instruction is a fused node"),
     ("schedule", "views", "only a Program has memory to view"),
@@ -163,13 +180,15 @@ def run_stages(
         if resume not in names:
             raise OptionError(f"no pass is called '{resume}'; there are {', '.join(names)}")
         stages = stages[names.index(resume) + 1 :]
+    record = options.record
     validator = Validator() if (knobs.check() if options.check is None else options.check) else None
     if validator is not None:
         validator.begin(_as_assumed(ir))
     for p in stages:
         if p.fast and options.numerics == "strict":
             continue
-        ir = p.run(ir, target)
+        with tuned(record):
+            ir = p.run(ir, target)
         if validator is not None:
             validator.after(p, _as_assumed(ir))
         if options.after is not None:

@@ -46,8 +46,15 @@ def load(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph
             return frontend.load(model, shapes)
     known = ", ".join(f.name for f in frontends()) or "none"
     if not isinstance(model, str | Path):
-        what = f"{len(model)} bytes" if isinstance(model, bytes) else f"of {type(model)}"
-        raise ModelError(f"the model, {what}, is of no known format; formats known: {known}")
+        if isinstance(model, bytes):
+            what = f"the model, {len(model)} bytes, is of no known format"
+            raise ModelError(f"{what}; formats known: {known}")
+        raise ModelError(
+            f"a {type(model).__name__} is of no known format; expected a path, the bytes of a "
+            f"file, or what a front end knows; formats known: {known}"
+        )
+    if Path(model).is_dir():
+        raise ModelError("cannot read the model: this is a folder", file=str(model))
     if not Path(model).is_file():
         raise ModelError("cannot read the model: there is no such file", file=str(model))
     raise ModelError(f"the model is of no known format; formats known: {known}", file=str(model))

@@ -18,6 +18,27 @@ from alpenglow.ir.types import Array, TensorType
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """What an input is whose type is no `TensorType`: of no known rank, of strings, no tensor.
+
+    `what` is tensor, sequence, optional or map; `dtype` may be ``string``, and an extent that is
+    open is None.  Of maps the keys and values are not said.
+    """
+
+    what: str
+    dtype: str = ""
+    shape: tuple[int | None, ...] | None = None
+    of: Kind | None = None
+
+    def __str__(self) -> str:
+        if self.what != "tensor":
+            return self.what if self.of is None else f"{self.what} of {self.of}"
+        if self.shape is None:
+            return f"{self.dtype}[…]"
+        return f"{self.dtype}[{','.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
     """What is known where the import of a part begins.
 
@@ -45,6 +66,8 @@ class Apply:
 class Loop:
     """ONNX's Loop: `body` maps (number, condition, carried …, captured …) to (condition,
     carried …, scanned …).  `trips` and `condition` are "" where they are absent.
+
+    The last of what is scanned is not stacked, but appended to the sequences `appended`, as many.
     """
 
     label: str
@@ -54,6 +77,7 @@ class Loop:
     carried: tuple[str, ...]
     captured: tuple[str, ...]
     outputs: tuple[str, ...]
+    appended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +133,11 @@ class StagedModel(Protocol):
     @property
     def inputs(self) -> Mapping[str, TensorType | None]:
         """The types of the inputs, None where a type is not known or no tensor's."""
+        ...
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """What is known of the inputs whose types are None."""
         ...
 
     @property

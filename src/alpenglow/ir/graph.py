@@ -17,7 +17,7 @@ import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, TypeRuleError
 from alpenglow.ir import dims
-from alpenglow.ir.dims import Sym
+from alpenglow.ir.dims import Guards, Sym
 from alpenglow.ir.op import Elementwise, Op, check_arity
 from alpenglow.ir.types import Array, TensorType, type_of
 
@@ -138,6 +138,10 @@ class Graph:
         self.nodes: dict[Node, None] = {}
         # The whole model, where this is only what comes before its data decide how it goes on.
         self.rest: Any = None
+        # What the graph takes for granted of its open extents, and the whole model, to be imported
+        # for extents of which that is not true.
+        self.guards: Guards = ()
+        self.whole: Any = None
 
     def input(self, name: str, type_: TensorType | str) -> Value:
         """Add an input and return its value."""
@@ -247,9 +251,14 @@ class Graph:
         return self.bind({})
 
     def bind(self, extents: Mapping[str, int]) -> Graph:
-        """Return a copy in which named extents are numbers, with every type inferred anew."""
+        """Return a copy in which named extents are numbers, with every type inferred anew.
+
+        Raises TypeRuleError where the graph takes something else for granted.
+        """
         new = Graph(self.name)
         new.rest = self.rest
+        new.whole = self.whole
+        new.guards = self._left(extents)
         env: dict[Value, Value] = {
             v: new.input(k, v.type.bind(extents)) for k, v in self.inputs.items()
         }
@@ -269,6 +278,22 @@ class Graph:
         for name, v in self.outputs.items():
             new.output(name, env[v])
         return new
+
+    def _left(self, extents: Mapping[str, int]) -> Guards:
+        """Return the guards that are still open where some extents are numbers."""
+        left: list[tuple[Sym, str]] = []
+        for x, relation in self.guards:
+            value = dims.bind(x, extents)
+            if isinstance(value, Sym):
+                left.append((value, relation))
+            elif not dims.RELATIONS[relation](value):
+                given = ", ".join(f"{n} = {extents[n]}" for n in sorted(dims.names(x)))
+                raise TypeRuleError(
+                    f"graph {self.name} was imported for {x} {relation} 0, which is not so "
+                    f"with {given}",
+                    hint="bind extents as the model is loaded: load(…, shapes={'NAME': (…)})",
+                )
+        return tuple(left)
 
 
 def bind_op(op: Op, extents: Mapping[str, int]) -> Op:

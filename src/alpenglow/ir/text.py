@@ -2,6 +2,7 @@
 
     graph @mnist8 {
       input %x : f32[1,1,28,28]
+      given N-3 >= 0                                 what holds of open extents
       const @w : f32[8,1,5,5] sha256:3f…            contents in a side file, found by hash
       const @k : i64[2] = [1, -1]                    up to 16 elements stand inline
       %y : f32[1,8,28,28] = conv(%x, @w, pads=(2, 2, 2, 2))
@@ -119,6 +120,8 @@ def _lines(g: Graph, name: Namer) -> Iterator[str]:
     for key, v in g.inputs.items():
         v.name = key
         yield f"  input {name(v)} : {v.type}"
+    for x, relation in g.guards:
+        yield f"  given {x} {relation} 0"
     for v in g.constants():
         yield f"  const {name(v)} : {constant_text(v)}"
     for n in g.nodes:
@@ -176,7 +179,9 @@ def literal(value: Any) -> str:
 class Lines:
     """The lines of a text and where we are in it."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, trusted: bool = False) -> None:
+        self.trusted = trusted
+        """Whether constants are known to be what their hashes say."""
         self.lines = [line.split("  #")[0].strip() for line in text.splitlines()]
         self.at = 0
 
@@ -229,6 +234,9 @@ def parse_body(source: Lines, name: str, weights: Mapping[str, Array]) -> Graph:
         if keyword == "input":
             m = source.match(rf"input %({WORD}) : (.*)", "input %NAME : TYPE")
             _define(values, "%" + m[1], _input(g, unquote(m[1]), m[2], source), source)
+        elif keyword == "given":
+            m = source.match(rf"given (.*) ({'|'.join(dims.RELATIONS)}) 0", "given EXTENT >= 0")
+            g.guards = (*g.guards, *_guard(m[1], m[2], source))
         elif keyword == "const":
             m = source.match(rf"const @({WORD}) : (.*)", "const @NAME : TYPE = … or sha256:…")
             v = parse_constant(g, unquote(m[1]), m[2], weights, source)
@@ -251,6 +259,16 @@ def _input(g: Graph, name: str, text: str, source: Lines) -> Value:
         raise source.error(error.message, f"input %{quote(name)}") from error
 
 
+def _guard(text: str, relation: str, source: Lines) -> dims.Guards:
+    try:
+        x = dims.parse(text)
+    except ParseError as error:
+        raise source.error(error.message, text) from error
+    if not isinstance(x, dims.Sym):
+        raise source.error("a number needs no guard", text)
+    return ((x, relation),)
+
+
 def parse_constant(
     g: Graph, name: str, text: str, weights: Mapping[str, Array], source: Lines
 ) -> Value:
@@ -264,7 +282,10 @@ def parse_constant(
             array = array.view(t.numpy)
         if not t.static or array.size != t.size:
             raise source.error(f"these contents have {array.size} elements", text)
-        return g.constant(array.reshape(t.extents), name, t)
+        v = g.constant(array.reshape(t.extents), name, t)
+        if source.trusted:
+            v._digest = m[2]
+        return v
     m = re.fullmatch(r"(\S+) = (.*)", text)
     if m is None:
         raise source.error("expected TYPE = CONTENTS or TYPE sha256:HASH", text)

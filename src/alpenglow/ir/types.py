@@ -154,8 +154,8 @@ class TensorType:
         """Return the plain (not blocked) type of this element type and the given shape."""
         return TensorType(self.dtype, tuple(shape))
 
-    def bind(self, values: Mapping[str, int]) -> TensorType:
-        """Put numbers in place of named extents."""
+    def bind(self, values: Mapping[str, Dim]) -> TensorType:
+        """Put numbers, or other extents, in place of named extents."""
         blocked = None if self.blocked is None else dims.bind(self.blocked, values)
         return TensorType(self.dtype, tuple(dims.bind(d, values) for d in self.shape), blocked)
 

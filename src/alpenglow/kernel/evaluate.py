@@ -315,7 +315,8 @@ def _expr(e: Expr) -> Callable[[Frame], Scalars]:
         case Convert(x, dtype):
             return _apply(lambda v: convert(v, DTYPES[dtype]), x)
         case Bitcast(x, dtype):
-            return _apply(lambda v: np.asarray(v).view(DTYPES[dtype])[()], x)
+            one: int | tuple[()] = () if e.lanes > 1 else 0
+            return _apply(lambda v: np.atleast_1d(v).view(DTYPES[dtype])[one], x)
         case Splat(x, lanes):
             return _apply(lambda v: np.full(lanes, v), x)
         case Select(condition, x, y) if e.lanes == 1:

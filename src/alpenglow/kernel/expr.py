@@ -251,17 +251,21 @@ class Convert(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bitcast(Expr):
-    """The bits of x read as another element type of the same width."""
+    """The bits of x read as another element type.
+
+    Of another width there are fewer or more lanes: i32 of a u8x4 is one number, lowest byte first.
+    """
 
     x: Expr
     dtype: str
 
     def __post_init__(self) -> None:
-        assert DTYPES[self.dtype].itemsize == DTYPES[self.x.dtype].itemsize
+        bits = DTYPES[self.x.dtype].itemsize * self.x.lanes
+        assert bits % DTYPES[self.dtype].itemsize == 0, f"{self.x.dtype}x{self.x.lanes}"
 
     @property
     def lanes(self) -> int:
-        return self.x.lanes
+        return DTYPES[self.x.dtype].itemsize * self.x.lanes // DTYPES[self.dtype].itemsize
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,6 +26,17 @@ def vpdpbusd(acc: Array, a: Array, b: Array) -> Array:
     return total.reshape(np.shape(acc))
 
 
+def vpmaddwd(acc: Array, a: Array, b: Array) -> Array:
+    """acc + the sum of 2 products of i16; i32 wraps.
+
+    acc: i32xN, a: i32xN, b: i32xN, each holding 2 i16 a lane.  SSE2, AVX2, AVX-512BW; then an add.
+    """
+    x = np.atleast_1d(a).view(np.int16).astype(np.int32)
+    y = np.atleast_1d(b).view(np.int16).astype(np.int32)
+    total: Array = acc + (x * y).reshape(-1, 2).sum(1, dtype=np.int32)
+    return total.reshape(np.shape(acc))
+
+
 def vdpbf16ps(acc: Array, a: Array, b: Array) -> Array:
     """acc + 2 products of bf16; the upper halves first, each sum rounded to f32.
 
@@ -39,4 +50,6 @@ def vdpbf16ps(acc: Array, a: Array, b: Array) -> Array:
     return total.reshape(np.shape(acc))
 
 
-INTRINSICS: dict[str, Callable[..., Array]] = {f.__name__: f for f in (vpdpbusd, vdpbf16ps)}
+INTRINSICS: dict[str, Callable[..., Array]] = {
+    f.__name__: f for f in (vpdpbusd, vpmaddwd, vdpbf16ps)
+}

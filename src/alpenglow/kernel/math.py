@@ -1,8 +1,8 @@
 """The scalar vocabulary on kernel expressions: what formulas of operators are called with.
 
-f32 has functions of its own (`kernel.transcendental`), f64 those of the platform's library where
-it has them, integers are exact and wrap.  The short floats never come here: kernels load them as
-f32.
+Floats have functions of our own (`kernel.transcendental` of f32, `kernel.transcendental_f64`),
+which no library has to bring; integers are exact and wrap.  The short floats never come here:
+kernels load them as f32.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from alpenglow.ir.types import FLOATS, NARROW
-from alpenglow.kernel import narrow, transcendental
+from alpenglow.kernel import narrow, transcendental, transcendental_f64
 from alpenglow.kernel.arithmetic import Arithmetic
 from alpenglow.kernel.expr import Const, Expr
 from alpenglow.kernel.transcendental import Function
@@ -28,37 +28,37 @@ class KernelMath(Arithmetic):
         return super().cast(x, dtype)
 
     def exp(self, x: Any) -> Expr:
-        return self._function(x, "exp", transcendental.exp)
+        return _for(x, transcendental.exp, transcendental_f64.exp)(self, x)
 
     def log(self, x: Any) -> Expr:
-        return self._function(x, "log", transcendental.log)
+        return _for(x, transcendental.log, transcendental_f64.log)(self, x)
 
     def sin(self, x: Any) -> Expr:
-        return self._function(x, "sin", transcendental.sin)
+        return _for(x, transcendental.sin, transcendental_f64.sin)(self, x)
 
     def cos(self, x: Any) -> Expr:
-        return self._function(x, "cos", transcendental.cos)
+        return _for(x, transcendental.cos, transcendental_f64.cos)(self, x)
 
     def tan(self, x: Any) -> Expr:
-        return self._function(x, "tan", transcendental.tan)
+        return _for(x, transcendental.tan, transcendental_f64.tan)(self, x)
 
     def asin(self, x: Any) -> Expr:
-        return self._function(x, "asin", transcendental.asin)
+        return _for(x, transcendental.asin, transcendental_f64.asin)(self, x)
 
     def acos(self, x: Any) -> Expr:
-        return self._function(x, "acos", transcendental.acos)
+        return _for(x, transcendental.acos, transcendental_f64.acos)(self, x)
 
     def atan(self, x: Any) -> Expr:
-        return self._function(x, "atan", transcendental.atan)
+        return _for(x, transcendental.atan, transcendental_f64.atan)(self, x)
 
     def sinh(self, x: Any) -> Expr:
-        return self._function(x, "sinh", transcendental.sinh)
+        return _for(x, transcendental.sinh, transcendental_f64.sinh)(self, x)
 
     def cosh(self, x: Any) -> Expr:
-        return self._function(x, "cosh", transcendental.cosh)
+        return _for(x, transcendental.cosh, transcendental_f64.cosh)(self, x)
 
     def tanh(self, x: Any) -> Expr:
-        return self._function(x, "tanh", transcendental.tanh)
+        return _for(x, transcendental.tanh, transcendental_f64.tanh)(self, x)
 
     def asinh(self, x: Any) -> Expr:
         return transcendental.widely(self, x, transcendental.asinh)
@@ -86,10 +86,13 @@ class KernelMath(Arithmetic):
                 square = self.mul(base, base) if value > 1 else base
                 return self.mul(square, base) if value > 2 else square
         x, y = self.alike(base, self.cast(y, base.dtype))
-        return transcendental.pow(self, x, y) if _short(x) else self.binary("pow", x, y)
+        power = transcendental.pow if _short(x) else transcendental_f64.pow
+        return power(self, x, y)
 
-    def _function(self, x: Expr, op: str, function: Function) -> Expr:
-        return function(self, x) if _short(x) else self.unary(op, x)
+
+def _for(x: Expr, short: Function, wide: Function) -> Function:
+    """Return what computes a function of x, by its element type."""
+    return short if _short(x) else wide
 
 
 def _short(x: Expr) -> bool:

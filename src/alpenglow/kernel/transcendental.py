@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from alpenglow.kernel import transcendental_f64
 from alpenglow.kernel.arithmetic import Arithmetic
 from alpenglow.kernel.expr import Expr
 
@@ -293,7 +294,7 @@ def widely(m: Arithmetic, x: Expr, function: Callable[[Arithmetic, Expr, Functio
     """Call a function of f64 that takes a logarithm, for an f32 with our own."""
     if x.dtype == "f32":
         return m.cast(function(m, m.cast(x, "f64"), log_wide), "f32")
-    return function(m, x, lambda m, x: m.unary("log", x))
+    return function(m, x, transcendental_f64.log)
 
 
 def asinh(m: Arithmetic, x: Expr, ln: Function) -> Expr:
@@ -346,6 +347,6 @@ def erf_wide(m: Arithmetic, x: Expr) -> Expr:
     near = m.fma(m.polynomial(m.mul(x, x), ERF_NEAR_F64), x, x)
     y = m.minimum(size, 6.0)
     t = m.div(m.sub(y, 2.5), m.add(y, 2.5))
-    power = m.unary("exp", m.neg(m.mul(y, y)))
+    power = transcendental_f64.exp(m, m.neg(m.mul(y, y)))
     far = m.sub(1.0, m.mul(power, m.polynomial(t, ERF_FAR_F64)))
     return m.where(m.lt(size, 1.0), near, m.copysign(far, x))

@@ -2,32 +2,62 @@
 
 The layout pass rewrites Conv and MatMul into these.  Weights are packed by ordinary operators on
 constants, which constant folding evaluates at compile time.
+
+Narrow types are multiplied a few neighbours at once, `dots` of them (`DOTS`): so many weights of
+one output stand side by side in what is packed, with zeros where there are no more.  x is u8 and
+weights i8, summed in i32; or both are bf16, summed in f32.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, ceil_div, known
-from alpenglow.ir.op import Examples, Primitive, check_rank
+from alpenglow.ir.op import Examples, Op, Primitive, check_rank
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Pack, Unpack
 from alpenglow.ops.window import conv_extent
 
+DOTS = {"u8": 4, "bf16": 2}
+"""How many neighbours of x a multiply-add takes in, where it is not one."""
+
+SUMS = {"u8": ("i8", "i32"), "bf16": ("bf16", "f32")}
+"""The weights that go with such an x, and what the sums are."""
+
+PACKED = frozenset({("f32", "f32"), *((x, w) for x, (w, _) in SUMS.items())})
+"""The operands, x and weights, that there are packed forms for."""
+
+
+def _summed(op: Op, x: TensorType, w: TensorType) -> str:
+    """Return the element type of sums of products."""
+    weights, sums = SUMS.get(x.dtype, (x.dtype, x.dtype))
+    if w.dtype != weights:
+        raise TypeRuleError(f"{op.name}: {x} does not go with weights {w}")
+    return sums
+
 
 class PackConv(Primitive):
-    """w[O, I, …] as [O/width, I/lanes, …, lanes, width], zeros where a block is not full."""
+    """w[O, I, …] as [O/width, I/lanes, …, lanes, width], zeros where a block is not full.
+
+    With several `dots` as [O/width, I/lanes, …, lanes/dots, width, dots].
+    """
 
     lanes: int
     width: int
+    dots: int = 1
 
     def infer(self, w: TensorType) -> TensorType:
         check_rank(self, "w", w, 3)
         o, i, *taps = w.shape
         blocks = (ceil_div(o, self.width), ceil_div(i, self.lanes))
-        return w.with_shape((*blocks, *taps, self.lanes, self.width))
+        if self.lanes % self.dots:
+            raise TypeRuleError(f"pack_conv: {self.lanes} lanes do not divide by {self.dots}")
+        inner = (self.width,) if self.dots == 1 else (self.width, self.dots)
+        return w.with_shape((*blocks, *taps, self.lanes // self.dots, *inner))
 
     def reference(self, w: Array) -> Array:
         o, i, *taps = w.shape
@@ -36,32 +66,49 @@ class PackConv(Primitive):
         full[:o, :i] = w
         split = full.reshape(ob, self.width, ib, self.lanes, *taps)
         order = (0, 2, *range(4, 4 + len(taps)), 3, 1)
-        return np.ascontiguousarray(split.transpose(order))
+        packed = np.ascontiguousarray(split.transpose(order))
+        if self.dots == 1:
+            return packed
+        *outer, lanes, width = packed.shape
+        grouped = packed.reshape(*outer, lanes // self.dots, self.dots, width)
+        return np.ascontiguousarray(grouped.swapaxes(-1, -2))
 
     @classmethod
     def examples(cls) -> Examples:
+        yield cls(16, 32, 4), "i8[40,20,3,3]"
+        yield cls(4, 16, 4), "i8[7,3,5]"
+        yield cls(16, 16, 2), "bf16[16,20,1,1]"
         yield cls(16, 32), "f32[40,20,3,3]"
         yield cls(1, 16), "f32[7,3,5]"
 
 
 class PackMatrix(Primitive):
-    """w[K, N] as [N/width, K, width], zeros where the last panel is not full."""
+    """w[K, N] as [N/width, K, width], zeros where the last panel is not full.
+
+    With several `dots` as [N/width, K/dots, width, dots].
+    """
 
     width: int
+    dots: int = 1
 
     def infer(self, w: TensorType) -> TensorType:
         check_rank(self, "w", w, 2, 2)
-        return w.with_shape((ceil_div(w.shape[1], self.width), w.shape[0], self.width))
+        inner = (self.width,) if self.dots == 1 else (self.width, self.dots)
+        panels, steps = ceil_div(w.shape[1], self.width), ceil_div(w.shape[0], self.dots)
+        return w.with_shape((panels, steps, *inner))
 
     def reference(self, w: Array) -> Array:
         k, n = w.shape
-        panels = -(-n // self.width)
-        full = np.zeros((k, panels * self.width), w.dtype)
-        full[:, :n] = w
-        return np.ascontiguousarray(full.reshape(k, panels, self.width).transpose(1, 0, 2))
+        panels, steps = -(-n // self.width), -(-k // self.dots)
+        full = np.zeros((steps * self.dots, panels * self.width), w.dtype)
+        full[:k, :n] = w
+        split = full.reshape(steps, self.dots, panels, self.width).transpose(2, 0, 3, 1)
+        return np.ascontiguousarray(split if self.dots > 1 else split[..., 0])
 
     @classmethod
     def examples(cls) -> Examples:
+        yield cls(32, 4), "i8[7,40]"
+        yield cls(16, 2), "bf16[8,16]"
         yield cls(32), "f32[7,40]"
 
 
@@ -110,14 +157,17 @@ class ConvBlocked(Primitive):
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         spatial = len(self.strides)
         plain = x.blocked is None
-        if x.rank != spatial + 3 - plain or w.rank != spatial + 4 or x.dtype != w.dtype:
+        dtype, dots = _summed(self, x, w), DOTS.get(x.dtype, 1)
+        fits = w.rank == spatial + 4 + (dots > 1) and not (plain and dots > 1)
+        if x.rank != spatial + 3 - plain or not fits:
             raise TypeRuleError(f"conv_blocked: {x} does not go with weights {w}")
         lanes = 1 if plain else x.shape[-1]
+        *_, steps, width = w.shape[: spatial + 4]
         if self.channels != (x.shape[1] if plain else x.blocked):
             raise TypeRuleError(f"conv_blocked: {x} does not have {self.channels} channels")
-        if w.shape[-2] != lanes or ceil_div(self.channels // self.group, lanes) != w.shape[1]:
+        if steps * dots != lanes or ceil_div(self.channels // self.group, lanes) != w.shape[1]:
             raise TypeRuleError(f"conv_blocked: {x} in {self.group} groups, weights {w}")
-        if ceil_div(self.outputs, w.shape[-1]) != w.shape[0]:
+        if ceil_div(self.outputs, width) != w.shape[0] or (dots > 1 and w.shape[-1] != dots):
             raise TypeRuleError(f"conv_blocked: {self.outputs} outputs do not fill {w}")
         out = [
             conv_extent(self, x.shape[2 + i], w.shape[2 + i], self.strides[i], 0, 0,
@@ -125,10 +175,14 @@ class ConvBlocked(Primitive):
             for i in range(spatial)
         ]  # fmt: skip
         blocks = ceil_div(self.outputs, self.lanes)
-        return TensorType(x.dtype, (x.shape[0], blocks, *out, self.lanes), self.outputs)
+        return TensorType(dtype, (x.shape[0], blocks, *out, self.lanes), self.outputs)
 
     def reference(self, x: Array, w: Array) -> Array:
         spatial = len(self.strides)
+        if x.dtype.name == "bfloat16":
+            x, w = x.astype(np.float32), w.astype(np.float32)
+        if w.ndim == spatial + 5:
+            w = w.swapaxes(-1, -2).reshape(*w.shape[:-3], -1, w.shape[-2])
         ob, ib, *taps, lanes, width = w.shape
         order = (0, w.ndim - 1, 1, w.ndim - 2, *range(2, 2 + spatial))
         plain_w = w.transpose(order).reshape(ob * width, ib * lanes, *taps)
@@ -147,6 +201,13 @@ class ConvBlocked(Primitive):
         yield cls(3, 20, 16, (2, 2), (1, 1)), "f32[2,3,9,11]", "f32[1,3,3,3,1,32]"
         yield cls(64, 64, 16, (1, 1), (2, 2), 2), "f32[1,64/16,7,7,16]", "f32[2,2,3,3,16,32]"
         yield cls(16, 16, 8, (1,), (1,)), "f32[1,16/8,30,8]", "f32[1,2,1,8,16]"
+        yield cls(32, 40, 16, (1, 1), (1, 1)), "u8[1,32/16,9,20,16]", "i8[2,2,3,3,4,32,4]"
+        w = PackConv(16, 16, 4).reference(_bytes(16, 22, 2, 1))
+        yield cls(22, 16, 16, (1, 2), (1, 1)), "u8[2,22/16,3,7,16]", w
+        w = PackConv(4, 32, 4).reference(_bytes(20, 3, 3, 3))
+        yield cls(3, 20, 16, (2, 2), (1, 1)), "u8[2,3/4,9,11,4]", w
+        yield cls(32, 32, 8, (1,), (2,), 2), "u8[1,32/8,9,8]", "i8[4,2,3,2,8,4]"
+        yield cls(20, 16, 16, (1, 1), (1, 1)), "bf16[1,20/16,5,9,16]", "bf16[1,2,3,3,8,16,2]"
         for bands, width in ((4, 32), (3, 16)):
             w = np.arange(120 * (60 // bands), dtype=np.float32).reshape(120, 60 // bands, 1, 1)
             packed = PackConv(16, width).reference(Ungroup(bands).reference(np.sin(w)))
@@ -154,26 +215,80 @@ class ConvBlocked(Primitive):
             yield op, "f32[1,60/16,5,9,16]", packed
 
 
-class DepthwiseBlocked(Primitive):
-    """Each channel of x[N, C/lanes, …, lanes] convolved with its own w[C/lanes, …, lanes]."""
+class ConvPlanar(Primitive):
+    """Convolution without padding of bytes by fours, x[N, C/4, …, 4], into plain images, i32.
+
+    w is [O, C/4, …, 4], zeros where the last four are not full.  It pays for few outputs.
+    """
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         spatial = len(self.strides)
-        fits = x.rank == spatial + 3 and w.rank == spatial + 2 and x.blocked is not None
-        if not fits or x.shape[1] != w.shape[0] or x.shape[-1] != w.shape[-1]:
-            raise TypeRuleError(f"depthwise_blocked: {x} does not go with weights {w}")
+        dtype = _summed(self, x, w)
+        fits = x.dtype == "u8" and x.rank == w.rank == spatial + 3 and x.blocked is not None
+        if not fits or x.shape[-1] != 4 or (x.shape[1], 4) != (w.shape[1], w.shape[-1]):
+            raise TypeRuleError(f"conv_planar: {x} does not go with weights {w}")
         out = [
-            conv_extent(self, x.shape[2 + i], w.shape[1 + i], self.strides[i], 0, 0,
+            conv_extent(self, x.shape[2 + i], w.shape[2 + i], self.strides[i], 0, 0,
                         self.dilations[i])
             for i in range(spatial)
         ]  # fmt: skip
-        return TensorType(x.dtype, (*x.shape[:2], *out, x.shape[-1]), x.blocked)
+        return TensorType(dtype, (x.shape[0], w.shape[0], *out))
+
+    def reference(self, x: Array, w: Array) -> Array:
+        channels = 4 * x.shape[1]
+        plain, taps = (Unpack(channels).reference(v) for v in (x, w))
+        return Conv(self.strides, (), self.dilations).reference(plain, taps)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        for channels, outputs, shape, taps in (
+            (8, 3, "9,50", (3, 5)), (5, 8, "6,20", (1, 3)), (3, 1, "4,16", (2, 1)),
+        ):  # fmt: skip
+            w = Pack(4).reference(_bytes(outputs, channels, *taps))
+            yield cls((1, 1), (1, 1)), f"u8[2,{channels}/4,{shape},4]", w
+        w = Pack(4).reference(_bytes(2, 4, 3))
+        yield cls((1,), (2,)), "u8[1,4/4,21,4]", w
+
+
+class DepthwiseBlocked(Primitive):
+    """Each channel of x[N, C/lanes, …, lanes] convolved with its own w[C/lanes, …, lanes].
+
+    Weights of bytes may have taps of the last axis side by side: w[C/lanes, …, taps/4, lanes, 4],
+    zeros past the `taps` that there are.
+    """
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    taps: int = 0
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        spatial = len(self.strides)
+        dtype, grouped = _summed(self, x, w), self.taps > 0
+        fits = x.rank == spatial + 3 and x.blocked is not None
+        fits = fits and w.rank == spatial + 2 + grouped and (x.dtype == "u8" or not grouped)
+        if not fits or (x.shape[1], x.shape[-1]) != (w.shape[0], w.shape[spatial + 1]):
+            raise TypeRuleError(f"depthwise_blocked: {x} does not go with weights {w}")
+        taps = list(w.shape[1 : 1 + spatial])
+        if grouped:
+            if taps[-1] != ceil_div(self.taps, 4) or w.shape[-1] != 4:
+                raise TypeRuleError(f"depthwise_blocked: {self.taps} taps do not fill {w}")
+            taps[-1] = self.taps
+        out = [
+            conv_extent(self, x.shape[2 + i], taps[i], self.strides[i], 0, 0, self.dilations[i])
+            for i in range(spatial)
+        ]
+        return TensorType(dtype, (*x.shape[:2], *out, x.shape[-1]), x.blocked)
 
     def reference(self, x: Array, w: Array) -> Array:
         n, blocks, *_, lanes = x.shape
+        if x.dtype.name == "bfloat16":
+            x, w = x.astype(np.float32), w.astype(np.float32)
+        if self.taps:
+            flat = w.swapaxes(-1, -2).reshape(*w.shape[:-3], -1, lanes)
+            w = flat[..., : self.taps, :]
         plain = np.moveaxis(x, -1, 2).reshape(n, blocks * lanes, *x.shape[2:-1])
         taps = np.moveaxis(w, -1, 1).reshape(blocks * lanes, 1, *w.shape[1:-1])
         y = Conv(self.strides, (), self.dilations, blocks * lanes).reference(plain, taps)
@@ -183,24 +298,48 @@ class DepthwiseBlocked(Primitive):
     def examples(cls) -> Examples:
         yield cls((1, 1), (1, 1)), "f32[1,20/16,9,8,16]", "f32[2,3,3,16]"
         yield cls((2, 2), (1, 2)), "f32[2,16/16,9,9,16]", "f32[1,3,3,16]"
+        yield cls((2, 2), (1, 2)), "u8[2,16/16,9,9,16]", "i8[1,3,3,16]"
+        yield cls((1, 1), (1, 1)), "bf16[1,20/16,9,8,16]", "bf16[2,3,3,16]"
+        for taps in (1, 3, 4, 5, 7, 9):
+            w = np.zeros((2, 2, 16, -(-taps // 4) * 4), np.int8)
+            w[..., :taps] = _bytes(*w.shape)[..., :taps]
+            w = w.reshape(2, 2, 16, -1, 4).swapaxes(2, 3)
+            for stride in (1, 2, 3):
+                op = cls((1, stride), (2, 1), taps)
+                yield op, "u8[1,20/16,6,13,16]", w
+        for stride in (1, 2):
+            yield cls((stride,), (1,), 4), "u8[1,8/8,9,8]", "i8[1,1,8,4]"
+
+
+def _bytes(*shape: int) -> Array:
+    """Return some i8, for examples."""
+    return (np.arange(math.prod(shape)).reshape(shape) * 37 % 256 - 128).astype(np.int8)
 
 
 class MatMulPacked(Primitive):
-    """x[…, M, K] times a matrix of `columns` columns from PackMatrix: [N/width, K, width]."""
+    """x[…, M, K] times a matrix of `columns` columns from PackMatrix: [N/width, K, width].
+
+    With several `dots` the matrix is [N/width, K/dots, width, dots].
+    """
 
     columns: Dim
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         check_rank(self, "x", x, 2)
-        check_rank(self, "w", w, 3, 3)
-        if x.dtype != w.dtype or x.shape[-1] != w.shape[1]:
+        dtype, dots = _summed(self, x, w), DOTS.get(x.dtype, 1)
+        check_rank(self, "w", w, 3 + (dots > 1), 3 + (dots > 1))
+        if ceil_div(x.shape[-1], dots) != w.shape[1] or (dots > 1 and w.shape[3] != dots):
             raise TypeRuleError(f"mat_mul_packed: {x} does not go with weights {w}")
         if ceil_div(self.columns, w.shape[2]) != w.shape[0]:
             raise TypeRuleError(f"mat_mul_packed: {self.columns} columns do not fill {w}")
-        return x.with_shape((*x.shape[:-1], self.columns))
+        return TensorType(dtype, (*x.shape[:-1], self.columns))
 
     def reference(self, x: Array, w: Array) -> Array:
         assert known(self.columns)
+        if x.dtype.name == "bfloat16":
+            x, w = x.astype(np.float32), w.astype(np.float32)
+        if w.ndim == 4:
+            w = w.swapaxes(2, 3).reshape(w.shape[0], -1, w.shape[2])[:, : x.shape[-1]]
         matrix = w.transpose(1, 0, 2).reshape(w.shape[1], -1)[:, : self.columns]
         return MatMul().reference(x, np.broadcast_to(matrix, (*x.shape[:-2], *matrix.shape)))
 
@@ -209,3 +348,9 @@ class MatMulPacked(Primitive):
         yield cls(40), "f32[3,7]", "f32[2,7,32]"
         yield cls(33), "f32[2,17,20]", "f32[3,20,16]"
         yield cls(16), "f32[1,100]", "f32[1,100,16]"
+        for rows, inner, columns, width in ((3, 7, 40, 32), (1, 99, 16, 16), (5, 2, 20, 16)):
+            w = PackMatrix(width, 4).reference(_bytes(inner, columns))
+            yield cls(columns), f"u8[{rows},{inner}]", w
+        yield cls(33), "u8[2,17,20]", "i8[3,5,16,4]"
+        yield cls(40), "bf16[3,8]", "bf16[2,4,32,2]"
+        yield cls(33), "bf16[2,17,20]", "bf16[3,10,16,2]"

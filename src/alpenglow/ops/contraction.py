@@ -1,4 +1,7 @@
-"""Contractions: matrix product and convolution, as models write them."""
+"""Contractions: matrix product and convolution, as models write them.
+
+Of bytes, i8 and u8 in any mix, they are sums of the products as they stand, in i32, which wraps.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,45 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
+from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
 from alpenglow.ops.movement import Pad, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import ReduceSum
 from alpenglow.ops.window import conv_extent, windows
 
+BYTES = frozenset({"i8", "u8"})
+"""What is multiplied to i32, whatever the signs."""
+
+
+def summed(op: Op, x: TensorType, y: TensorType) -> str:
+    """Return the element type of the sums of products of two operands."""
+    if {x.dtype, y.dtype} <= BYTES:
+        return "i32"
+    if x.dtype != y.dtype:
+        raise TypeRuleError(f"{op.name}: element types differ: {x} and {y}")
+    return x.dtype
+
 
 class MatMul(Primitive):
     """x[…, M, K] times y[…, K, N], the leading axes equal.  ONNX MatMul, broadcast explicitly.
 
-    Integers accumulate in, and half precision is summed in f32 and rounded once.
+    Bytes are summed in i32, other integers in their own type; half precision is summed in f32
+    and rounded once.
     """
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
         check_dtype(self, "x", x, NUMBERS)
         check_rank(self, "x", x, 2)
-        if x.dtype != y.dtype or x.shape[:-2] != y.shape[:-2] or x.shape[-1] != y.shape[-2]:
+        if x.shape[:-2] != y.shape[:-2] or x.shape[-1] != y.shape[-2]:
             raise TypeRuleError(
                 f"mat_mul: cannot multiply {x} by {y}; expected […,M,K] and […,K,N] of one type"
             )
-        return x.with_shape((*x.shape[:-1], y.shape[-1]))
+        return TensorType(summed(self, x, y), (*x.shape[:-1], y.shape[-1]))
 
     def reference(self, x: Array, y: Array) -> Array:
+        if x.dtype.itemsize == 1:
+            # f64 holds the sums exactly and has the faster product.
+            return _wrapped(np.matmul(x.astype(np.float64), y.astype(np.float64)))
         if x.dtype.itemsize == 2 and x.dtype.kind not in "iu":
             wide: Array = np.matmul(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
             return wide
@@ -46,15 +65,20 @@ class MatMul(Primitive):
         yield cls(), "f32[2,3,17,9]", "f32[2,3,9,33]"
         yield cls(), "f32[0,4]", "f32[4,5]"
         yield cls(), "f32[3,0]", "f32[0,5]"
-        for dtype in sorted(NUMBERS - {"f32"}):
+        for dtype in sorted(NUMBERS - BYTES - {"f32"}):
             yield cls(), f"{dtype}[3,4]", f"{dtype}[4,5]"
+        for a in sorted(BYTES):
+            for c in sorted(BYTES):
+                yield cls(), f"{a}[3,4]", f"{c}[4,5]"
+                yield cls(), f"{a}[2,5,37]", f"{c}[2,37,19]"
+        yield cls(), "u8[3,0]", "i8[0,5]"
 
 
 class Conv(Primitive):
     """Cross-correlation of x[N, C, …] with w[O, C/group, …], plus bias[O] where given.
 
     `pads` holds the zeros before each spatial axis, then those after; strides and dilations
-    default to 1.  ONNX Conv, 1-D to 3-D and beyond.
+    default to 1.  ONNX Conv, 1-D to 3-D and beyond.  Bytes are summed in i32, the bias with them.
     """
 
     strides: tuple[int, ...] = ()
@@ -63,11 +87,12 @@ class Conv(Primitive):
     group: int = 1
 
     def infer(self, x: TensorType, w: TensorType, bias: TensorType | None = None) -> TensorType:
-        check_dtype(self, "x", x, FLOATS)
+        check_dtype(self, "x", x, FLOATS | BYTES)
         check_rank(self, "x", x, 3)
         check_rank(self, "w", w, x.rank, x.rank)
-        if w.dtype != x.dtype or (bias is not None and bias.dtype != x.dtype):
-            raise TypeRuleError(f"conv: element types differ: {x}, {w}, {bias}")
+        dtype = summed(self, x, w)
+        if bias is not None and bias.dtype != dtype:
+            raise TypeRuleError(f"conv: bias is {bias}, expected {dtype} with {x} and {w}")
         spatial = x.rank - 2
         for what, given, n in (("strides", self.strides, spatial), ("pads", self.pads, 2 * spatial),
                                ("dilations", self.dilations, spatial)):  # fmt: skip
@@ -92,7 +117,7 @@ class Conv(Primitive):
                 conv_extent(self, x.shape[2 + i], w.shape[2 + i], steps[i], pads[i],
                             pads[spatial + i], spread[i])
             )  # fmt: skip
-        return x.with_shape((x.shape[0], outputs, *out))
+        return TensorType(dtype, (x.shape[0], outputs, *out))
 
     def window(self, spatial: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """Return pads, strides and dilations with their defaults filled in."""
@@ -105,7 +130,9 @@ class Conv(Primitive):
     def reference(self, x: Array, w: Array, bias: Array | None = None) -> Array:
         spatial = x.ndim - 2
         pads, strides, dilations = self.window(spatial)
-        wide = np.result_type(x.dtype, np.float32)
+        wide = (
+            np.dtype(np.float64) if x.dtype.itemsize == 1 else np.result_type(x.dtype, np.float32)
+        )
         xs, ws = x.astype(wide), w.astype(wide)
         edges = [(0, 0), (0, 0), *zip(pads[:spatial], pads[spatial:], strict=True)]
         patches = windows(np.pad(xs, edges), w.shape[2:], strides, dilations)
@@ -120,7 +147,7 @@ class Conv(Primitive):
         out = np.concatenate(groups, axis=1)
         if bias is not None:
             out = out + bias.astype(wide).reshape(-1, *[1] * spatial)
-        return out.astype(x.dtype)
+        return _wrapped(out) if x.dtype.itemsize == 1 else out.astype(x.dtype)
 
     def gradient(
         self, b: Graph, dy: Value, x: Value, w: Value, bias: Value | None = None
@@ -172,6 +199,12 @@ class Conv(Primitive):
         yield cls(), "f32[0,3,5,5]", "f32[4,3,3,3]"
         for dtype in sorted(FLOATS - {"f32"}):
             yield cls(pads=(1, 1, 1, 1)), f"{dtype}[1,5,4,4]", f"{dtype}[6,5,3,3]", f"{dtype}[6]"
+        for a in sorted(BYTES):
+            for c in sorted(BYTES):
+                yield cls(pads=(1, 1, 1, 1)), f"{a}[1,5,4,4]", f"{c}[6,5,3,3]", "i32[6]"
+                yield cls((2, 2), group=3), f"{a}[2,6,5,6]", f"{c}[9,2,3,3]"
+        yield cls(pads=(1, 1, 1, 1), group=20), "u8[1,20,6,5]", "i8[20,1,3,3]", "i32[20]"
+        yield cls(), "u8[2,33,9]", "i8[18,33,1]"
 
 
 class Dilate(Primitive):
@@ -298,6 +331,11 @@ class ConvTranspose(Composite):
         yield cls(one, (0,) * 4, one, none), "f32[0,3,5,4]", "f32[3,4,3,3]"
         for dtype in sorted(FLOATS - {"f32"}):
             yield cls((2, 2), (0,) * 4, one, none), f"{dtype}[1,3,3,3]", f"{dtype}[3,2,2,2]"
+
+
+def _wrapped(sums: Array) -> Array:
+    """Return sums, whole numbers in f64, as i32."""
+    return sums.astype(np.int64).astype(np.int32)
 
 
 def turned(b: Graph, x: Value) -> Value:

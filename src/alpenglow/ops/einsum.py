@@ -12,7 +12,7 @@ from alpenglow.ir.types import NUMBERS, TensorType
 from alpenglow.ops.arithmetic import Mul
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.movement import Broadcast, Reshape, Slice, Transpose
-from alpenglow.ops.reduction import ReduceSum
+from alpenglow.ops.reduction import ReduceSum, as_type
 
 Labelled = tuple[Value, str]
 """A tensor and a letter for each of its axes."""
@@ -145,7 +145,8 @@ def contracted(b: Graph, first: Labelled, second: Labelled, keep: set[str]) -> L
         b(Reshape((*outer, product(rows), depth)), x),
         b(Reshape((*outer, depth, product(columns))), y),
     )
-    return b(Reshape(shape), z), batch + left + right
+    # Bytes are summed in i32, of which only the last bits count here.
+    return b(Reshape(shape), as_type(b, z, x.type.dtype)), batch + left + right
 
 
 def summed(b: Graph, part: Labelled, keep: set[str]) -> Labelled:

@@ -6,7 +6,7 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank, is_half
-from alpenglow.ir.types import NUMBERS, Array, TensorType
+from alpenglow.ir.types import DTYPES, NUMBERS, Array, TensorType
 
 
 class Find(Primitive):
@@ -43,3 +43,31 @@ class Find(Primitive):
             x = np.array([1.5, np.nan, -np.inf, 0, -0.0, 7], dtype)
             yield cls(), x, np.array([-np.inf, -1, 0, 1.5, 2, np.nan], dtype)
             yield cls(), x, np.array([-1, 0, np.inf], dtype)
+
+
+class Lookup(Primitive):
+    """table[x] for each byte x, by its bits: a negative i8 finds the upper half of the table.
+
+    A blocked x stays blocked.
+    """
+
+    def infer(self, x: TensorType, table: TensorType) -> TensorType:
+        check_dtype(self, "x", x, {"i8", "u8"})
+        check_dtype(self, "table", table, NUMBERS)
+        if table.shape != (256,):
+            raise TypeRuleError(f"lookup: table is {table}, expected 256 elements")
+        return x.with_dtype(table.dtype)
+
+    def reference(self, x: Array, table: Array) -> Array:
+        return np.asarray(table[x.view(np.uint8)])
+
+    @classmethod
+    def examples(cls) -> Examples:
+        table = np.arange(256, dtype=np.int32)[::-1].copy()
+        for dtype in ("i8", "u8"):
+            yield cls(), np.arange(256, dtype=np.uint8).view(DTYPES[dtype]), table
+            yield cls(), f"{dtype}[3,37]", table
+        yield cls(), "u8[2,20/16,3,16]", "i32[256]"
+        yield cls(), "u8[]", "f32[256]"
+        for dtype in sorted(NUMBERS - {"i32", "f32"}):
+            yield cls(), "u8[5]", f"{dtype}[256]"

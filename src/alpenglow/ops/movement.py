@@ -101,7 +101,10 @@ class Broadcast(Primitive):
 
 
 class Slice(Primitive):
-    """`sizes[i]` elements of axis i from `starts[i]` on, `steps[i]` (maybe negative) apart."""
+    """`sizes[i]` elements of axis i from `starts[i]` on, `steps[i]` (maybe negative) apart.
+
+    The result is blocked if x is and blocks stay whole.
+    """
 
     starts: tuple[Dim, ...]
     sizes: tuple[Dim, ...]
@@ -120,7 +123,10 @@ class Slice(Primitive):
             )
             if size != 0 and not inside:
                 raise TypeRuleError(f"slice: {start}:{size}:{step} leaves an axis of {extent}")
-        return x.with_shape(self.sizes)
+        whole = x.blocked is not None and all(
+            self.sizes[axis] == x.shape[axis] and self.steps[axis] == 1 for axis in (1, -1)
+        )
+        return TensorType(x.dtype, self.sizes, x.blocked if whole else None)
 
     def reference(self, x: Array) -> Array:
         return x[tuple(_indices(a, n, s) for a, n, s in

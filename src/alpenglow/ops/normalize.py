@@ -208,6 +208,7 @@ class InstanceNorm(Composite):
         yield cls(), "f32[2,3,4,5]", "f32[3]", "f32[3]"
         yield cls(0.1), "f32[1,5,17]", "f32[5]", "f32[5]"
         yield cls(), "f32[0,3,4]", "f32[3]", "f32[3]"
+        yield cls(), "f32[2,0,4]", "f32[0]", "f32[0]"
         for dtype in sorted(FLOATS - {"f32"}):
             yield cls(), f"{dtype}[1,3,4,3]", f"{dtype}[3]", f"{dtype}[3]"
 
@@ -346,7 +347,9 @@ def grouped(b: Graph, x: Value, scale: Value, bias: Value, groups: Dim, epsilon:
     """Return x[N, C, …] normalised in `groups` of channels, then scaled and shifted by channel."""
     wide = in_floats(b, x)
     n, c, *spatial = x.type.shape
-    rows = b(Reshape((n, groups, c // groups * product(spatial))), wide)
+    # A group of each channel for itself has one channel, even where there are none.
+    each = 1 if groups is c else c // groups
+    rows = b(Reshape((n, groups, each * product(spatial))), wide)
     y = b(Reshape(x.type.shape), b(LayerNorm(2, epsilon), rows))
     return as_type(b, scaled(b, y, in_floats(b, scale), in_floats(b, bias)), x.type.dtype)
 

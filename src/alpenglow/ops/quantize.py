@@ -16,19 +16,22 @@ from alpenglow.ir.op import Composite, Elementwise, Examples, Op, check_arity, c
 from alpenglow.ir.types import DTYPES, NAMES, NARROW_FLOATS, NARROW_INTS, TensorType, width
 from alpenglow.ops.arithmetic import Clip, Div, Neg, Sub
 from alpenglow.ops.comparison import Equal
-from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.reduction import ReduceMax, ReduceMin
 from alpenglow.ops.sample import SHAPES
-from alpenglow.ops.select import Cast, Where, limited
+from alpenglow.ops.select import Where, limited
 
 REALS = frozenset({"f32", "f16", "bf16"})
 SCALES = REALS | {"i32", "f8e8m0"}
-BYTES = frozenset({"i8", "u8"})
-QUANTIZED_INTS = BYTES | {"i16", "u16"} | NARROW_INTS
+QUANTIZED_INTS = frozenset({"i8", "u8", "i16", "u16"}) | NARROW_INTS
 QUANTIZED_FLOATS = NARROW_FLOATS - {"f8e8m0"}
 QUANTIZED = QUANTIZED_INTS | QUANTIZED_FLOATS
 PRECISIONS = REALS | {"f64"}
+STEPS = frozenset({"i8", "u8", "i16", "u16"})
+
+ROUNDER = 1.5 * 2**23
+ROUNDER_BITS = 0x4B400000
+"""A float whose last bit is worth 1, and its bits: plus n, they are those of the float plus n."""
 
 
 class Quantize(Elementwise):
@@ -129,6 +132,69 @@ class Dequantize(Elementwise):
         yield cls("f16"), "i8[5]", "f32[5]", "i8[5]"
 
 
+class Requantize(Elementwise):
+    """round(x * multiplier) + zero_point, limited to [low, high]: integers of another scale.
+
+    x holds sums of products, in i32, or reals, whose multiplier is the reciprocal of a scale.  The
+    product is taken in f32, halves go to even, and what is no number becomes `low`.  The bounds
+    are those of `dtype`, or of an activation, in steps.
+    """
+
+    dtype: str
+    low: int
+    high: int
+
+    def infer(self, *xs: TensorType) -> TensorType:
+        check_arity(self, len(xs))
+        x, multiplier, zero_point = xs
+        if self.dtype not in STEPS:
+            raise TypeRuleError(f"requantize: '{self.dtype}' is none of {' '.join(sorted(STEPS))}")
+        least, most = _limits(self.dtype)
+        if not least <= self.low <= self.high <= most:
+            raise TypeRuleError(
+                f"requantize: bounds {self.low} and {self.high} are not ordered within {self.dtype}"
+            )
+        check_dtype(self, "x", x, {"i32", "f32"})
+        if multiplier != x.with_dtype("f32") or zero_point != x.with_dtype(self.dtype):
+            raise TypeRuleError(
+                f"requantize: multiplier is {multiplier} and zero_point {zero_point}, expected "
+                f"{x.with_dtype('f32')} and {x.with_dtype(self.dtype)} with {x}"
+            )
+        return zero_point
+
+    def scalar(self, m: Any, x: Any, multiplier: Any, zero_point: Any) -> Any:
+        zero = m.cast(zero_point, "f32")
+        steps = m.mul(m.cast(x, "f32"), multiplier)
+        low, high = m.sub(float(self.low), zero), m.sub(float(self.high), zero)
+        # These comparisons are false for NaN, and each choice is one instruction.
+        above = m.where(m.gt(steps, low), steps, low)
+        near = m.where(m.lt(above, high), above, high)
+        # There is nothing below the unit in a float of this size: adding rounds to it.
+        moved = m.bits(m.add(near, ROUNDER), "i32")
+        whole = m.add(m.sub(moved, ROUNDER_BITS), m.cast(zero_point, "i32"))
+        return m.cast(whole, self.dtype)
+
+    def gradient(
+        self, b: Graph, dy: Value, x: Value, multiplier: Value, zero_point: Value
+    ) -> tuple[None, None, None]:
+        return None, None, None
+
+    @classmethod
+    def examples(cls) -> Examples:
+        sums = np.array([0, 1, 3, -5, 2**31 - 1, -(2**31), 255, 1000003], np.int32)
+        halves = np.array([0.5, 1.5, -2.5, np.nan, np.inf, -np.inf, 3e9, 0.49999997], np.float32)
+        for dtype in sorted(STEPS):
+            least, most = map(int, _limits(dtype))
+            half = np.full(8, 0.5, np.float32)
+            zero = np.arange(8).astype(DTYPES[dtype])
+            yield cls(dtype, least, most), sums, half, zero
+            yield cls(dtype, least, most), halves, half * 2, zero
+            yield cls(dtype, 3, 100), "i32[2,17]", "f32[2,17]", f"{dtype}[2,17]"
+            yield cls(dtype, 0, most), "f32[3,7]", "f32[3,7]", f"{dtype}[3,7]"
+        for shape in SHAPES:
+            yield cls("u8", 0, 255), f"i32[{shape}]", f"f32[{shape}]", f"u8[{shape}]"
+
+
 class DynamicQuantize(Composite):
     """x as u8 with the scale that its own range asks for: quantised x, scale, zero point.
 
@@ -141,13 +207,7 @@ class DynamicQuantize(Composite):
         return x.with_dtype("u8"), TensorType("f32", ()), TensorType("u8", ())
 
     def lower(self, b: Graph, x: Value) -> tuple[Value, Value, Value]:
-        axes = tuple(range(x.type.rank))
-        low = b(Clip(high=0.0), b(ReduceMin(axes, False), x))
-        high = b(Clip(low=0.0), b(ReduceMax(axes, False), x))
-        width, one, none = (b.constant(np.float32(v)) for v in (255, 1, 0))
-        exact = b(Div(), b(Sub(), high, low), width)
-        scale = b(Where(), b(Equal(), exact, none), one, exact)
-        zero = b(Quantize("u8"), b(Neg(), low), scale, b.constant(np.uint8(0)))
+        scale, zero = measured(b, x)
         spread = [b(Broadcast(x.type.shape), v) for v in (scale, zero)]
         return b(Quantize("u8"), x, *spread), scale, zero
 
@@ -159,63 +219,15 @@ class DynamicQuantize(Composite):
         yield cls(), np.zeros(3, np.float32)
 
 
-class MatMulInteger(Composite):
-    """(x - x_zero) times (y - y_zero), summed in i32.  ONNX MatMulInteger.
-
-    Zero points have the types of x[…, M, K] and y[…, K, N]; the leading axes are equal.
-    """
-
-    def infer(
-        self, x: TensorType, y: TensorType, x_zero: TensorType, y_zero: TensorType
-    ) -> TensorType:
-        _check_bytes(self, x, y, x_zero, y_zero)
-        return MatMul().infer(x.with_dtype("i32"), y.with_dtype("i32"))
-
-    def lower(self, b: Graph, x: Value, y: Value, x_zero: Value, y_zero: Value) -> Value:
-        return b(MatMul(), _centred(b, x, x_zero), _centred(b, y, y_zero))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        for a in sorted(BYTES):
-            for c in sorted(BYTES):
-                yield cls(), f"{a}[3,4]", f"{c}[4,5]", f"{a}[3,4]", f"{c}[4,5]"
-        yield cls(), "u8[2,5,17]", "i8[2,17,9]", "u8[2,5,17]", "i8[2,17,9]"
-        yield cls(), "u8[3,0]", "i8[0,5]", "u8[3,0]", "i8[0,5]"
-
-
-class ConvInteger(Composite):
-    """x - x_zero convolved with w - w_zero, summed exactly, as i32.  ONNX ConvInteger.
-
-    Attributes are those of Conv; the padding is zeros after the subtraction.  Sums are taken in
-    f64, which holds every sum of fewer than 2^37 products exactly.
-    """
-
-    strides: tuple[int, ...] = ()
-    pads: tuple[int, ...] = ()
-    dilations: tuple[int, ...] = ()
-    group: int = 1
-
-    @property
-    def conv(self) -> Conv:
-        return Conv(self.strides, self.pads, self.dilations, self.group)
-
-    def infer(
-        self, x: TensorType, w: TensorType, x_zero: TensorType, w_zero: TensorType
-    ) -> TensorType:
-        _check_bytes(self, x, w, x_zero, w_zero)
-        return self.conv.infer(x.with_dtype("f64"), w.with_dtype("f64")).with_dtype("i32")
-
-    def lower(self, b: Graph, x: Value, w: Value, x_zero: Value, w_zero: Value) -> Value:
-        wide = [b(Cast("f64"), _centred(b, v, z)) for v, z in ((x, x_zero), (w, w_zero))]
-        return b(Cast("i32"), b(self.conv, *wide))
-
-    @classmethod
-    def examples(cls) -> Examples:
-        for a, c in (("u8", "i8"), ("i8", "i8"), ("u8", "u8")):
-            x, w = f"{a}[1,5,6,7]", f"{c}[4,5,3,3]"
-            yield cls(pads=(1, 0, 1, 1)), x, w, x, w
-        grouped, w = "u8[2,4,9]", "i8[6,2,3]"
-        yield cls((2,), group=2), grouped, w, grouped, w
+def measured(b: Graph, x: Value) -> tuple[Value, Value]:
+    """Return the scale that the range of x and 0 asks for, and the zero point as u8."""
+    axes = tuple(range(x.type.rank))
+    low = b(Clip(high=0.0), b(ReduceMin(axes, False), x))
+    high = b(Clip(low=0.0), b(ReduceMax(axes, False), x))
+    width, one, none = (b.constant(np.float32(v)) for v in (255, 1, 0))
+    exact = b(Div(), b(Sub(), high, low), width)
+    scale = b(Where(), b(Equal(), exact, none), one, exact)
+    return scale, b(Quantize("u8"), b(Neg(), low), scale, b.constant(np.uint8(0)))
 
 
 def _limits(dtype: str) -> tuple[float, float]:
@@ -230,17 +242,3 @@ def _check_scale(op: Op, x: TensorType, scale: TensorType) -> None:
         raise TypeRuleError(
             f"{op.name}: scale is {scale}, expected {x.with_dtype(scale.dtype)} with {x}"
         )
-
-
-def _check_bytes(
-    op: Op, x: TensorType, y: TensorType, x_zero: TensorType, y_zero: TensorType
-) -> None:
-    for what, v, zero in (("first", x, x_zero), ("second", y, y_zero)):
-        check_dtype(op, f"{what} operand", v, BYTES)
-        if zero != v:
-            raise TypeRuleError(f"{op.name}: {what} zero point is {zero}, expected {v}")
-
-
-def _centred(b: Graph, x: Value, zero: Value) -> Value:
-    """Return x - zero as i32."""
-    return b(Sub(), b(Cast("i32"), x), b(Cast("i32"), zero))

@@ -62,6 +62,27 @@ class ReduceSum(Reduction):
         return self.stretched(b, dy, x)
 
 
+class SumBytes(Reduction):
+    """The sum of bytes in i32, 0 of none: what means of quantised tensors are made of."""
+
+    dtypes = frozenset({"i8", "u8"})
+
+    def infer(self, x: TensorType) -> TensorType:
+        return super().infer(x).with_dtype("i32")
+
+    def reference(self, x: Array) -> Array:
+        return np.asarray(x.sum(axis=self.axes, keepdims=self.keepdims, dtype=np.int32))
+
+    @classmethod
+    def examples(cls) -> Examples:
+        for dtype in sorted(cls.dtypes):
+            yield cls((1,)), f"{dtype}[3,37]"
+            yield cls((0, 2), False), f"{dtype}[3,5,17]"
+        yield cls((2, 3)), "u8[2,20/16,5,3,16]"
+        yield cls((0,)), "i8[0,3]"
+        yield cls((0,), False), np.full(300, 255, np.uint8)
+
+
 class ReduceMean(Reduction):
     """The mean of the elements, NaN of none.  ONNX ReduceMean.
 

@@ -254,6 +254,7 @@ class DeformConv(Composite):
         self, x: TensorType, w: TensorType, offset: TensorType,
         bias: TensorType | None = None, mask: TensorType | None = None,
     ) -> TensorType:  # fmt: skip
+        check_dtype(self, "x", x, FLOATS)
         conv = Conv(self.strides, self.pads, self.dilations, self.group)
         y = conv.infer(x, w, bias)
         rank, taps = x.rank - 2, product(w.shape[2:])

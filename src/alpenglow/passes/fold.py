@@ -9,6 +9,7 @@ from __future__ import annotations
 from alpenglow.base.memory import aligned
 from alpenglow.evaluate import apply
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
+from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
 from alpenglow.ops.movement import Broadcast
 
@@ -16,15 +17,16 @@ GROWTH = 1 << 20
 """Results of at most this many bytes are folded however small their operands are."""
 
 
-def fold(g: Graph) -> Graph:
+def fold(g: Graph, but: tuple[type[Op], ...] = ()) -> Graph:
     """Replace nodes on constants by their results, unless that makes them much larger.
 
-    Operands are let go at once: large weights should not be alive before and after.
+    Operators `but` these are folded: those stay as they are.  Operands are let go at once: large
+    weights should not be alive before and after.
     """
     waiting = list(reversed(g.nodes))
     while waiting:
         node = waiting.pop()
-        if not _foldable(node):
+        if isinstance(node.op, but) or not _foldable(node):
             continue
         if any(v.users or g.users(v) for v in node.results):
             _replace(g, node)

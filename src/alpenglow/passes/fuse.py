@@ -25,6 +25,7 @@ def fuse(g: Graph, takes_epilogue: Callable[[Op], bool]) -> Graph:
     `takes_epilogue` is the backend's word on which operators, other than elementwise ones, can
     compute what follows them on the way out.
     """
+    _read_bytes(g)
     group: dict[Node, list[Node]] = {}
     for node in g.nodes:
         if not _fusible(node, takes_epilogue):
@@ -40,6 +41,31 @@ def fuse(g: Graph, takes_epilogue: Callable[[Op], bool]) -> Graph:
             _replace(g, members)
     g.prune()
     return g
+
+
+def _read_bytes(g: Graph) -> None:
+    """Compute what is made of bytes alone anew for each reader: bytes are fewer to read twice."""
+    results = set(g.outputs.values())
+    for node in reversed(list(g.nodes)):
+        if not isinstance(node.op, Elementwise) or node.output in results or not _widens(node):
+            continue
+        for reader in node.users[1:]:
+            _read_instead(reader, node.output, g(node.op, *node.inputs))
+    g.prune()
+
+
+def _widens(node: Node) -> bool:
+    """Whether an elementwise node makes wider elements of bytes and numbers."""
+    sizes = [v.type.numpy.itemsize for v in node.inputs
+             if v is not None and _scalar_constant(v) is None]  # fmt: skip
+    return sizes == [1] and node.output.type.numpy.itemsize > 1
+
+
+def _read_instead(reader: Node, old: Value, new: Value) -> None:
+    """Make one reader of `old` read `new`."""
+    reader.inputs = tuple(new if v is old else v for v in reader.inputs)
+    del old.users[reader]
+    new.users[reader] = None
 
 
 def _fusible(node: Node, takes_epilogue: Callable[[Op], bool]) -> bool:
@@ -76,8 +102,8 @@ def _may_join(g: Graph, producers: list[Node], consumers: list[Node], maker: Nod
     heavy = [n for n in (*producers, *consumers) if not isinstance(n.op, Elementwise)]
     if len(heavy) > 1:
         return False
-    # A heavy part must come first: what it reads is not computed on the way.
-    return not (heavy and heavy[0] in consumers)
+    # What a heavy part reads is not computed on the way; what only those after it read may be.
+    return not (heavy and heavy[0] in consumers and result in heavy[0].inputs)
 
 
 def _replace(g: Graph, members: list[Node]) -> None:

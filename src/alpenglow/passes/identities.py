@@ -32,7 +32,7 @@ from alpenglow.ops.arithmetic import (
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr
 from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.select import Cast, Where
-from alpenglow.passes.constants import uniform
+from alpenglow.passes.constants import read_once, uniform, with_constant
 
 rules = Rules()
 
@@ -134,6 +134,19 @@ def add_neg(g: Graph, node: Node) -> Rewritten:
     match node.inputs:
         case [x, Value(Node(Neg(), [y]))] | [Value(Node(Neg(), [y])), x]:
             return g(Sub(), x, y)
+    return None
+
+
+@rules.on(Add)
+def add_constants(g: Graph, node: Node) -> Rewritten:
+    """add(add(x, c), d) => add(x, add(c, d))   for integers, with c and d constant"""
+    if node.output.type.dtype in FLOATS:
+        return None
+    for y, d in with_constant(node):
+        match y:
+            case Value(Node(Add()) as inner) if read_once(g, y):
+                for x, c in with_constant(inner):
+                    return g(Add(), x, g(Add(), c, d))
     return None
 
 

@@ -25,6 +25,7 @@ from alpenglow.ops.movement import (
     Unpack,
 )
 from alpenglow.ops.reduction import Reduction
+from alpenglow.ops.select import Cast
 from alpenglow.passes.constants import read_once
 
 rules = Rules()
@@ -241,11 +242,12 @@ def pad_pad(g: Graph, node: Node) -> Rewritten:
 
 @rules.on(Reduction)
 def reduce_of_ones(g: Graph, node: Node) -> Rewritten:
-    """reduce(x, axes) => reshape(x)   where the axes have extent 1"""
+    """reduce(x, axes) => reshape(x)   where the axes have extent 1, cast if sums are wider"""
     match node:
         case Node(Reduction(axes=axes), [Value() as x]) if all(x.type.shape[a] == 1 for a in axes):
-            same = x.type == node.output.type
-            return x if same else g(Reshape(node.output.type.shape), x)
+            y = node.output.type
+            x = x if x.type.dtype == y.dtype else g(Cast(y.dtype), x)
+            return x if x.type == y else g(Reshape(y.shape), x)
     return None
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.target import Target
-from alpenglow.ops.blocked import Ungroup
+from alpenglow.ops.blocked import PACKED, Ungroup
 from alpenglow.ops.contraction import Conv
 
 MOST_GROUPS = 8
@@ -27,7 +27,8 @@ def ungroup(g: Graph, target: Target) -> Graph:
                 outputs, per_group = w.type.extents[:2]
                 narrow = per_group % target.lanes or (outputs // group) % target.lanes
                 depthwise = per_group == 1 and outputs == group
-                if narrow and not depthwise and w.type.dtype == "f32" and outputs:
+                fits = (x.type.dtype, w.type.dtype) in PACKED
+                if narrow and not depthwise and fits and outputs:
                     full = g(Ungroup(group), w)
                     g.replace(node.output, g(replace(op, group=1), x, full, *rest))
     g.prune()

@@ -18,6 +18,7 @@ from alpenglow.ops.winograd import (
     WinogradOutput,
     WinogradProduct,
 )
+from alpenglow.passes.choices import Problem
 from alpenglow.passes.layout import padded, panel_width, unpacked
 
 READS = 8
@@ -34,24 +35,32 @@ def winograd(g: Graph, target: Target) -> Graph:
             case Node(Conv() as op, [x, w, *rest]) if x is not None and w is not None:
                 if not x.type.static or w.array is None or node.output.type.dtype != "f32":
                     continue
-                if winograd_pays(op, w.type.extents, node.output.type.extents, target.lanes):
-                    y = _blocks(g, op, x, w, target.lanes, node.output.type.extents)
+                result = node.output.type.extents
+                if not winograd_fits(op, w.type.extents, result, target.lanes):
+                    continue
+                problem = Problem(op, x.type, w.type, target)
+                pays = winograd_pays(w.type.extents, result)
+                if problem.choose("winograd", int(pays), int(not pays)):
+                    y = _blocks(g, problem, x, w, result)
                     bias = rest[0] if rest else None
                     g.replace(node.output, unpacked(g, y, bias, target.lanes))
     g.prune()
     return g
 
 
-def winograd_pays(op: Conv, filters: tuple[int, ...], result: tuple[int, ...], lanes: int) -> bool:
+def winograd_fits(op: Conv, filters: tuple[int, ...], result: tuple[int, ...], lanes: int) -> bool:
+    """Whether a convolution can be computed by F(4×4, 3×3), with enough channels for vectors."""
+    plain = set(op.strides) <= {1} and set(op.dilations) <= {1} and filters[2:] == (3, 3)
+    return plain and op.group == 1 and 0 not in result and min(filters[:2]) >= lanes
+
+
+def winograd_pays(filters: tuple[int, ...], result: tuple[int, ...]) -> bool:
     """Whether F(4×4, 3×3) beats direct convolution, by an estimate in multiply-adds.
 
     The transforms touch every channel of a patch; what they cost must be small beside what the
     products save.  Filters grow fourfold and are read once a run, so there must be enough tiles
     to use them on.
     """
-    plain = set(op.strides) <= {1} and set(op.dilations) <= {1} and filters[2:] == (3, 3)
-    if not plain or op.group != 1 or 0 in result or min(filters[:2]) < lanes:
-        return False
     n, outputs, height, width = map(estimate, result)
     channels = filters[1]
     tiles = n * _ceil(height, BLOCK) * _ceil(width, BLOCK)
@@ -61,16 +70,18 @@ def winograd_pays(op: Conv, filters: tuple[int, ...], result: tuple[int, ...], l
     return products + transforms < 0.8 * direct
 
 
-def _blocks(g: Graph, op: Conv, x: Value, w: Value, lanes: int, result: tuple[int, ...]) -> Value:
+def _blocks(g: Graph, problem: Problem, x: Value, w: Value, result: tuple[int, ...]) -> Value:
     """Return the blocked result of the convolution, without its bias."""
     _, outputs, height, width = result
+    op, lanes = problem.op, problem.target.lanes
+    assert isinstance(op, Conv)
     pads, _, _ = op.window(2)
     tall, wide = ceil_div(height, BLOCK), ceil_div(width, BLOCK)
     tiles = tall * wide
     # Patches need whole blocks and a border: the pad grows by what the last ones lack.
     grown = (*pads[:2], pads[2] + tall * BLOCK - height, pads[3] + wide * BLOCK - width)
     patches = g(WinogradInput(), padded(g, g(Pack(lanes), x), grown))
-    filters = g(WinogradFilter(lanes, panel_width(outputs, lanes, estimate(tiles))), w)
+    filters = g(WinogradFilter(lanes, panel_width(problem, outputs, estimate(tiles))), w)
     products = g(WinogradProduct(w.type.extents[1], outputs), patches, filters)
     return g(WinogradOutput(outputs, height, width), products)
 

@@ -54,7 +54,7 @@ def view(op: Op, x: Region) -> Region | None:
             strides = (0,) * lead + tuple(0 if n > d else s for s, d, n in own)
             return Region(x.buffer, t, x.offset, strides)
         case Slice(starts, sizes, steps):
-            t = x.type.with_shape(sizes)
+            t = op.infer(x.type)
             if 0 in t.shape:
                 return Region(x.buffer, t, x.offset, row_major(t.extents))
             first = cast("tuple[int, ...]", starts)  # numbers, or what passes for them

@@ -15,7 +15,7 @@ from alpenglow.evaluate.run import expand
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Composite, Op
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked, MatMulPacked
+from alpenglow.ops.blocked import ConvBlocked, ConvPlanar, DepthwiseBlocked, MatMulPacked
 from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.winograd import WinogradProduct
@@ -60,11 +60,16 @@ def _of_op(op: Op, ins: Types, outs: Sequence[TensorType]) -> int:
             return 2 * x.size * math.prod(w.extents[1:])
         case MatMulPacked(), [x, *_]:
             return 2 * outs[0].size * x.extents[-1]
-        case ConvBlocked(group=group), [x, w, *_]:
-            taps = math.prod(w.extents[2:-2])
+        case ConvBlocked(group=group, strides=strides), [x, w, *_]:
+            taps = math.prod(w.extents[2 : 2 + len(strides)])
             return 2 * _logical(outs[0]) * (_channels(x) // group) * taps
-        case DepthwiseBlocked(), [_, w, *_]:
-            return 2 * _logical(outs[0]) * math.prod(w.extents[1:-1])
+        case ConvPlanar(), [x, w, *_]:
+            return 2 * outs[0].size * _channels(x) * math.prod(w.extents[2:-1])
+        case DepthwiseBlocked(strides=strides, taps=along), [_, w, *_]:
+            taps = math.prod(w.extents[1 : 1 + len(strides)])
+            if along:
+                taps = taps // w.extents[len(strides)] * along
+            return 2 * _logical(outs[0]) * taps
         case WinogradProduct(channels=int(channels), outputs=int(outputs)), [v, *_]:
             patches = v.extents[0] * v.extents[1] * v.extents[3]
             return 2 * patches * channels * outputs

@@ -33,14 +33,18 @@ ATTEMPTS = 40
 
 
 @functools.cache
-def peak(threads: int) -> float:
-    """Return the f32 operations a second that `threads` threads reach together at best."""
-    return peak_now(threads)
+def peak(threads: int, target: Target | None = None) -> float:
+    """Return the f32 operations a second that `threads` threads reach together at best.
+
+    They use the instructions of `target`, by default all that this machine has.
+    """
+    return peak_now(threads, target)
 
 
-def peak_now(threads: int) -> float:
+def peak_now(threads: int, target: Target | None = None) -> float:
     """Measure the peak once more: clocks wander."""
-    target = Target.parse("cpu")
+    if target is None or target.name == "interpreter":
+        target = Target.parse("cpu")
     kernel = fma_kernel(target.lanes, threads)
     code = Code.install([assemble(render(kernel, fast=False), target)])
     y = np.zeros(threads * ACCUMULATORS * target.lanes, np.float32)

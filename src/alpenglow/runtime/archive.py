@@ -103,7 +103,7 @@ def read(path: str | os.PathLike[str]) -> Artifact:
     except OSError as error:
         raise ModelError(f"cannot read the archive: {error.strerror}", file=file) from error
     try:
-        return unpack(memoryview(mapped), to_run=True)
+        return unpack(memoryview(mapped))
     except AlpenglowError as error:
         raise error.located(file=file) from None
 
@@ -161,16 +161,18 @@ def _header(
     return json.dumps(fields, indent=1).encode()
 
 
-def unpack(view: memoryview, *, to_run: bool) -> Artifact:
+def unpack(view: memoryview, *, ours: bool = False) -> Artifact:
     """Return the artifact in the bytes of an archive, of which its weights are views.
 
-    What is `to_run` is refused if this machine cannot.
+    What this process or one like it wrote is `ours`: its bytes have been checked, and were made for
+    this machine or to be looked at.  Others' are checked, and refused if this machine cannot run
+    them.
     """
     header, body = _split(view)
     try:
         fields = json.loads(bytes(header))
         target = Target(**{**fields["target"], "features": tuple(fields["target"]["features"])})
-        if to_run:
+        if not ours:
             _check_host(target, fields)
         if len(body) != fields["nbytes"]:
             raise ValueError(f"it has {len(body)} bytes behind the header, not {fields['nbytes']}")
@@ -186,7 +188,7 @@ def unpack(view: memoryview, *, to_run: bool) -> Artifact:
         text = str(program, "utf-8")
     except NONSENSE as error:
         raise ModelError(f"the archive is damaged: {error}") from None
-    artifact = Artifact(target, _parsed(text, weights, fields), objects, entries)
+    artifact = Artifact(target, _parsed(text, weights, fields, ours), objects, entries)
     _check_whole(artifact, weights)
     return artifact
 
@@ -194,7 +196,10 @@ def unpack(view: memoryview, *, to_run: bool) -> Artifact:
 def _split(view: memoryview) -> tuple[memoryview, memoryview]:
     """Return the header, checked, and what follows it."""
     if len(view) < PREFIX.size or bytes(view[: len(MAGIC)]) != MAGIC:
-        raise ModelError("this is no Alpenglow archive")
+        raise ModelError(
+            "this is no Alpenglow archive",
+            hint="compile(…) takes models; open(…) takes what Executable.save wrote",
+        )
     _, form, convention, nbytes, digest = PREFIX.unpack(view[: PREFIX.size])
     for what, found, expected in (
         ("format version", form, FORMAT),
@@ -247,10 +252,12 @@ def _constant(body: memoryview, place: Mapping[str, Any]) -> Array:
     return np.frombuffer(found, DTYPES[place["dtype"]])
 
 
-def _parsed(text: str, weights: Mapping[str, Array], fields: Mapping[str, Any]) -> Program:
+def _parsed(
+    text: str, weights: Mapping[str, Array], fields: Mapping[str, Any], ours: bool
+) -> Program:
     """Return the program; its text is as it was written, so what is not understood is newer."""
     try:
-        return parse_program(text, weights)
+        return parse_program(text, weights, trusted=ours)
     except AlpenglowError as error:
         raise IncompatibleError(
             f"the archive was written by Alpenglow {fields.get('alpenglow', '?')}, whose program "

@@ -1,40 +1,32 @@
-"""`compile`: from a model to an Executable in one call.
-
-What was made of a model file is kept, whole, in the store of compiled kernels, under the text of
-the model's graph and everything else that the result depends on.  A second process that compiles
-the same model maps the weights of the first and skips every pass.
-"""
+"""`compile`: from a model to an Executable in one call."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import llvmlite.binding as llvm
-import numpy as np
 import onnx
 
 from alpenglow.backends.api import Artifact
-from alpenglow.base import extensions, knobs
-from alpenglow.base.errors import ModelError
+from alpenglow.base import knobs
+from alpenglow.base.errors import ModelError, OptionError
 from alpenglow.base.store import Store
 from alpenglow.compiler import Options, compile_graph, compile_open
 from alpenglow.frontends import load
-from alpenglow.ir.dims import Dim, Guards, Sym, bind, holds
-from alpenglow.ir.graph import Graph, is_closed
+from alpenglow.ir.dims import Dim, Guards, holds
+from alpenglow.ir.graph import HIDDEN, Graph, is_closed
+from alpenglow.ir.solve import sources, values_of
 from alpenglow.ir.target import Target
-from alpenglow.ir.text import print_graph
-from alpenglow.runtime import archive
 from alpenglow.runtime.executor import Executable, Make, check_threads
+from alpenglow.runtime.extents import Reader
+from alpenglow.runtime.kept import Shelf
 from alpenglow.runtime.staged import StagedExecutable
 
 Model = Graph | str | Path | bytes | onnx.ModelProto
 
-KEPT_NBYTES = 256 << 20
-"""Larger artifacts are not kept: they would push everything else out of the store."""
+FAR = 1 << 24
+"""What is not less is taken as it is: an index from data, perhaps, whose next prime takes long."""
 
 
 def compile(
@@ -52,13 +44,18 @@ def compile(
     this process may run on).
     """
     check_threads(threads)
+    chosen = target if isinstance(target, Target) else Target.parse(target)
+    if options is not None and not isinstance(options, Options):
+        raise OptionError(f"options is {options!r}, expected Options(…)")
+    chosen_options = options or Options()
+    store = Store(knobs.cache_folder())
+    shelf = Shelf.of(model, shapes or {}, chosen, chosen_options, store)
+    if shelf is not None and (artifact := shelf.artifact()) is not None:
+        return Executable(artifact, threads)
     if isinstance(model, Graph):
         graph = bound(model, shapes or {}) if shapes else model
     else:
         graph = load(model, shapes)
-    chosen = target if isinstance(target, Target) else Target.parse(target)
-    chosen_options = options or Options()
-    store = Store(knobs.cache_folder())
 
     def compile_any(g: Graph, guards: Guards = ()) -> Executable:
         if _is_open(g):
@@ -69,9 +66,15 @@ def compile(
     if graph.rest is not None:
         return StagedExecutable(graph.rest, compile_any, threads)
     if _is_open(graph):
-        return compile_any(graph)
-    if isinstance(model, str | Path) and store.folder is not None and _is_plain(chosen_options):
-        return Executable(_kept(graph, chosen, chosen_options, store), threads)
+        make = _maker(graph, chosen, chosen_options, store, graph.guards)
+        types = {n: v.type for n, v in graph.inputs.items() if not n.startswith(HIDDEN)}
+        whole = None if graph.whole is None else StagedExecutable(graph.whole, compile_any, threads)
+        return Executable(
+            None, threads, graph=graph, target=chosen, make=make,
+            reader=Reader(types), otherwise=whole,
+        )  # fmt: skip
+    if shelf is not None:
+        return Executable(shelf.make(graph), threads)
     owned = not isinstance(model, Graph)
     return Executable(compile_graph(graph, chosen, chosen_options, store, owned=owned), threads)
 
@@ -114,7 +117,7 @@ def _unlike(values: Mapping[str, int], alike: bool = False) -> dict[str, int]:
     for name, value in sorted(values.items(), key=lambda item: item[1]):
         if alike and value == before and value > 1:
             found[name] = last
-        elif value > 1:
+        elif 1 < value < FAR:
             before = value
             last = max(value, last) + 1
             while any(last % d == 0 for d in range(2, math.isqrt(last) + 1)):
@@ -123,54 +126,17 @@ def _unlike(values: Mapping[str, int], alike: bool = False) -> dict[str, int]:
     return found
 
 
-def _is_plain(options: Options) -> bool:
-    """Whether what is compiled depends on this package's sources and the model alone."""
-    check = knobs.check() if options.check is None else options.check
-    if check or options.passes or options.after is not None:
-        return False
-    groups = ("extensions", "frontends", "targets", "backends")
-    brought = [e for g in groups for e in extensions.entries(f"alpenglow.{g}").values()]
-    return all(e.value.startswith("alpenglow.") for e in brought)
-
-
-def _kept(g: Graph, target: Target, options: Options, store: Store) -> Artifact:
-    """Return what the store has of this compilation; else compile `g`, using it up, and keep it."""
-    key = _key(g, target, options)
-    found = store.open_map(key)
-    if found is not None:
-        return archive.unpack(found, to_run=False)
-    artifact = compile_graph(g, target, options, store, owned=True)
-    if archive.nbytes(artifact) <= KEPT_NBYTES:
-        store.put(key, list(archive.parts(artifact)))
-    return artifact
-
-
-def _key(g: Graph, target: Target, options: Options) -> str:
-    text = hashlib.sha256(print_graph(g).encode()).hexdigest()
-    versions = f"llvm{llvm.llvm_version_info} numpy{np.__version__}"
-    return f"artifact {text} {target!r} {options.numerics} {versions} {_sources()}"
-
-
-@functools.cache
-def _sources() -> str:
-    """Return a hash of all sources of this package."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
 def bound(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
     """Return `g` with open extents taken from `shapes`; raise ModelError where they do not fit."""
-    extents: dict[str, int] = {}
+    types: dict[str, tuple[Dim, ...]] = {}
     for name, shape in shapes.items():
         if name not in g.inputs:
             raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(g.inputs)}")
         t = g.inputs[name].type
         if len(shape) != t.rank:
             raise ModelError(f"input '{name}' is {t}; shape {tuple(shape)} has another rank")
-        for want, got in zip(t.shape, shape, strict=True):
-            extents |= _named(want, got)
+        types[name] = t.shape
+    extents, _ = values_of(sources(types), shapes)
     new = g.bind(extents)
     for name, shape in shapes.items():
         if new.inputs[name].type.shape != tuple(shape):
@@ -178,12 +144,3 @@ def bound(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
                 f"input '{name}' is {g.inputs[name].type}; {tuple(shape)} does not fit"
             )
     return new
-
-
-def _named(want: Dim, got: int) -> dict[str, int]:
-    """Return what an extent that is a plain name must be."""
-    if isinstance(want, Sym) and len(want.terms) == 1:
-        name = str(want)
-        if name.isidentifier() and bind(want, {name: got}) == got:
-            return {name: int(got)}
-    return {}

@@ -17,12 +17,13 @@ import numpy as np
 
 from alpenglow.backends.api import Artifact
 from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
-from alpenglow.ir.dims import Sym
+from alpenglow.ir.dims import Guards, holds
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
 from alpenglow.program.interpret import step
 from alpenglow.runtime import archive
+from alpenglow.runtime.extents import Reader
 from alpenglow.runtime.layout import Bound, Context, Layout
 from alpenglow.runtime.team import Team, default_threads
 
@@ -41,8 +42,8 @@ def open(path: str | os.PathLike[str], threads: int | None = None) -> Executable
 
 def check_threads(threads: int | None) -> None:
     """Raise OptionError if `threads` is no number of threads to run on."""
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads is {threads}, expected at least 1")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise OptionError(f"threads is {threads!r}, expected a number, at least 1")
 
 
 Make = Callable[[Mapping[str, int]], Artifact]
@@ -66,10 +67,19 @@ class Executable:
         graph: Graph | None = None,
         target: Target | None = None,
         make: Make | None = None,
+        reader: Reader | None = None,
+        otherwise: Executable | None = None,
     ) -> None:
-        """Install an artifact; where extents are open, what `make` makes of `graph` for them."""
+        """Install an artifact; where extents are open, what `make` makes of `graph` for them.
+
+        `reader` tells what they are in a call; where there is none, `execute` is told by its
+        caller.  `otherwise` runs calls of which the guards of the graph do not hold.
+        """
         self.threads = threads
         self._make = make
+        self._reader = reader
+        self._otherwise = otherwise
+        self._guards: Guards = () if graph is None else graph.guards
         self._layouts: list[Layout] = []
         self._compiling = threading.Lock()
         if artifact is not None:
@@ -106,7 +116,10 @@ class Executable:
     @property
     def artifacts(self) -> list[Artifact]:
         """What has been compiled so far: one, or one for each kind of extents met."""
-        return [self.artifact] if self._make is None else [x.artifact for x in self._layouts]
+        if self._make is None:
+            return [self.artifact]
+        others = [] if self._otherwise is None else self._otherwise.artifacts
+        return [*(x.artifact for x in self._layouts), *others]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this Executable to `path` (by custom, `.ago`) for `open` to read.
@@ -128,6 +141,10 @@ class Executable:
         Returns the outputs by name, and the layout whose code ran.
         """
         layout, bound = self._ready or self._bound(values)
+        if self._plain:
+            plain = self._run_plain(given, layout, bound)
+            if plain is not None:
+                return plain, layout
         dense = {n: a if a.flags.c_contiguous and a.flags.aligned else np.array(a, order="C")
                  for n, a in given.items()}  # fmt: skip
         for name in self._hidden:
@@ -141,6 +158,12 @@ class Executable:
             layout.give_back(bound, context)
         called = layout.artifact.program.names
         return {called.get(name, name): array for name, array in made.items()}, layout
+
+    def layout(self, values: Mapping[str, int]) -> Layout | None:
+        """Return the layout whose code serves these extents; None where none is compiled yet."""
+        if self._ready is not None:
+            return self._ready[0]
+        return next((x for x in self._layouts if x.serves(values)), None)
 
     def _bound(self, values: Mapping[str, int]) -> tuple[Layout, Bound]:
         """Return the layout that serves these extents; compile one if need be."""
@@ -156,20 +179,39 @@ class Executable:
             self._layouts = [layout, *self._layouts[: MOST_LAYOUTS - 1]]
         return layout, layout.bound(values)
 
-    def _values(self, given: Mapping[str, Array]) -> dict[str, int]:
-        """Return what the open extents are in a call; raise FeedError where inputs disagree."""
-        values: dict[str, int] = {}
-        for name, t in self.inputs.items():
-            for want, got in zip(t.shape, given[name].shape, strict=True):
-                if isinstance(want, Sym) and str(want).isidentifier():
-                    values.setdefault(str(want), got)
-        for name, t in self.inputs.items():
-            if self._forms[name][1] is None and t.bind(values).shape != given[name].shape:
-                raise FeedError(
-                    f"input '{name}' has shape {given[name].shape}, expected {t}, where the other "
-                    f"inputs make it {t.bind(values)}"
-                )
-        return values
+    def _is_other(self, values: Mapping[str, int]) -> bool:
+        """Whether the graph was not imported for these extents."""
+        if not self._guards or any(layout.serves(values) for layout in self._layouts):
+            return False
+        return not holds(self._guards, values)
+
+    def _run_otherwise(
+        self,
+        values: Mapping[str, int],
+        unfit: str,
+        given: Mapping[str, Array],
+        out: Mapping[str, Array],
+    ) -> dict[str, Array]:
+        """Run on extents that break a guard of the graph, or of which input `unfit` is not true.
+
+        Raises FeedError if there is no other way to run the model.
+        """
+        if self._otherwise is None and unfit:
+            t, shape = self.inputs[unfit], given[unfit].shape
+            pairs = zip(t.shape, shape, strict=True)
+            fixed = any(isinstance(want, int) and want != got for want, got in pairs)
+            bound = t.bind(values)
+            more = "" if fixed or bound == t else f", where the other inputs make it {bound}"
+            raise FeedError(f"input '{unfit}' has shape {shape}, expected {t}{more}")
+        if self._otherwise is None:
+            broken = next(g for g in self._guards if not holds([g], values))
+            raise FeedError(f"the graph holds for {broken[0]} {broken[1]} 0, not for {values}")
+        made = self._otherwise.run(given)
+        self._check_names(out)
+        for name, array in out.items():
+            found = made[name]
+            _writeable(name, array, found.dtype, found.shape)[...] = found
+        return made | dict(out)
 
     def __call__(self, *arrays: Any) -> Any:
         """Return the output for arrays in input order; a tuple if there are several outputs."""
@@ -193,12 +235,19 @@ class Executable:
                 f"code for target '{self.target}' does not run on this machine",
                 hint="save it and open it there, or compile with target='cpu' to run here",
             )
-        if self._ready is not None and out is None and self._plain:
+        if self._ready is not None and out is None and self._plain and type(feeds) is dict:
             made = self._run_plain(feeds, *self._ready)
             if made is not None:
                 return made
         given = self._feeds(feeds)
-        layout, bound = self._ready or self._bound(self._values(given))
+        if self._ready is not None:
+            layout, bound = self._ready
+        else:
+            assert self._reader is not None, "a part is run by what knows its extents"
+            values, unfit = self._reader.values(given)
+            if unfit or self._is_other(values):
+                return self._run_otherwise(values, unfit, given, out or {})
+            layout, bound = self._bound(values)
         for name in self._hidden:
             given[name] = random_key()
         results, direct = self._results(layout, bound, out or {}, given)
@@ -283,10 +332,19 @@ class Executable:
 
     def _named(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the feeds; raise FeedError unless they are for the inputs, by name."""
+        if not isinstance(feeds, Mapping):
+            raise FeedError(
+                f"feeds are a {type(feeds).__name__}, expected a dict from the names of inputs to "
+                f"arrays: {', '.join(self.inputs)}",
+                hint="run({'NAME': array}), or call the Executable itself with arrays in order",
+            )
         if feeds.keys() != self.inputs.keys():
             missing = ", ".join(sorted(self.inputs.keys() - feeds.keys())) or "nothing"
             extra = ", ".join(sorted(map(str, feeds.keys() - self.inputs.keys()))) or "nothing"
-            raise FeedError(f"feeds lack {missing} and hold {extra} that is no input")
+            raise FeedError(
+                f"feeds lack {missing} and hold {extra} that is no input; the inputs are "
+                f"{', '.join(f'{n} : {t}' for n, t in self.inputs.items()) or 'none'}"
+            )
         return feeds
 
     def _feed(self, name: str, value: Any, t: TensorType) -> Array:
@@ -302,9 +360,7 @@ class Executable:
                 dtype, shape = bound.forms[name]
                 made[name] = np.empty(shape, dtype)
             return made, made
-        if unknown := out.keys() - self.outputs.keys():
-            names = ", ".join(sorted(map(str, unknown)))
-            raise FeedError(f"out names {names}; outputs are {', '.join(self.outputs)}")
+        self._check_names(out)
         results, direct = {}, {}
         called_by = layout.artifact.program.names
         for name in layout.artifact.program.outputs:
@@ -323,6 +379,11 @@ class Executable:
                 raise FeedError(f"out['{a}'] and out['{b}'] are the same memory")
         return results, direct
 
+    def _check_names(self, out: Mapping[str, Array]) -> None:
+        if unknown := out.keys() - self.outputs.keys():
+            names = ", ".join(sorted(map(str, unknown)))
+            raise FeedError(f"out names {names}; outputs are {', '.join(self.outputs)}")
+
 
 def random_key() -> Array:
     """Return what a hidden input is filled with."""
@@ -336,7 +397,7 @@ def fitting(
 
     `shape` is None where some extents are open.
     """
-    array = _as_array(name, value, t)
+    array = as_array(name, value, t)
     if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
         raise FeedError(f"input '{name}' is {array.dtype}, expected {dtype} ({t})")
     if shape is None:
@@ -374,10 +435,16 @@ def _writeable(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, ..
     return array
 
 
-def _as_array(name: str, value: Any, t: TensorType) -> Array:
+def as_array(name: str, value: Any, t: TensorType) -> Array:
     """Return anything array-like as an array, without a copy where there is a protocol for it."""
     if isinstance(value, np.ndarray):
         return value
+    if value is None or isinstance(value, Mapping):
+        what = "None" if value is None else f"a {type(value).__name__}"
+        raise FeedError(
+            f"input '{name}' is {what}, expected an array of {t.numpy} ({t})",
+            hint="" if value is None else "arrays by name go to run(…)",
+        )
     try:
         if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
             return np.asarray(value)

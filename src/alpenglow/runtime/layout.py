@@ -61,17 +61,30 @@ class Bound:
     pool: list[Context] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Argument tables of many calls in one arena, a row each.
+
+    They lack what is added to the slots of the arena and of inputs and outputs: where these are.
+    """
+
+    args: Array
+    extents: Array
+    arena_nbytes: int
+    slots: dict[str, Array]
+
+
 class Context:
     """The memory of one running call: an arena, the argument table, and the table to walk."""
 
     def __init__(self, layout: Layout, bound: Bound) -> None:
         self.arena = layout.arena(bound.arena_nbytes)
         self.args = bound.args.copy()
-        self.args[layout.arena_slots] += np.uint64(_address(self.arena))
+        self.args[layout.arena_slots] += np.uint64(address_of(self.arena))
         self.table = layout.table.copy()
-        self.table[:, 1] += np.uint64(_address(self.args))
+        self.table[:, 1] += np.uint64(address_of(self.args))
         self.table[:, 2] = bound.extents
-        self.base = _address(self.table)
+        self.base = address_of(self.table)
         self.memory = None if bound.make_memory is None else bound.make_memory(self.arena)
 
 
@@ -85,6 +98,7 @@ class Layout:
         self._args: list[int] = []
         self._computed: list[tuple[int, int]] = []  # slot of an extent, its number
         self._offsets: list[tuple[int, str, int, int]] = []  # slot, buffer, offset, number or -1
+        self._shifted: list[tuple[int, int]] = []  # slot in a constant, number that is added
         self._callers: dict[str, list[tuple[int, Dim]]] = {}
         self.spans: list[Span] = []
         program = self.artifact.program
@@ -124,6 +138,8 @@ class Layout:
         self._arena_numbers = np.array([n for *_, n in self._offsets], np.intp)
         self._extent_slots = np.array([slot for slot, _ in self._computed], np.intp)
         self._extent_numbers = np.array([n for _, n in self._computed], np.intp)
+        self._shifted_slots = np.array([slot for slot, _ in self._shifted], np.intp)
+        self._shifted_numbers = np.array([n for _, n in self._shifted], np.intp)
         self.symbols = sorted(self._symbols())
         sizes = [program.buffers[name].nbytes for name in self._lives]
         shapes = ["(" + "".join(f"{d}, " for d in t.shape) + ")" for t in self._outer.values()]
@@ -155,7 +171,11 @@ class Layout:
         offset: Dim = r.offset * r.type.numpy.itemsize
         if b.space == "const":
             assert b.array is not None, f"{b.name} is a constant without contents"
-            return int(b.array.ctypes.data) + int(offset)
+            base = int(b.array.ctypes.data)
+            if not isinstance(offset, Sym):
+                return base + offset
+            self._shifted.append((slot, self._number(offset)))
+            return base
         if b.space == "arena":
             open_ = isinstance(offset, Sym)
             number = self._number(offset) if isinstance(offset, Sym) else -1
@@ -194,6 +214,8 @@ class Layout:
             places[self._arena_buffers] + self._arena_fixed + computed[self._arena_numbers]
         )
         args[self._extent_slots] = computed[self._extent_numbers]
+        if self._shifted:
+            args[self._shifted_slots] += computed[self._shifted_numbers]
         extents = self._fixed_extents
         if self._extents:
             extents = extents.copy()
@@ -217,6 +239,35 @@ class Layout:
             make = partial(Memory, memory)
         return Bound(args.view(np.uint64), extents, arena, slots, forms, interpreted, make)
 
+    @property
+    def arguments(self) -> int:
+        """How many arguments a call hands to compiled code."""
+        return len(self._args)
+
+    def spread(self, values: Mapping[str, int | Array], count: int) -> Spread:
+        """Return the tables of `count` calls whose extents are known: arrays where they differ."""
+        columns = [values[s] for s in self.symbols]
+        computed = np.zeros((count, len(self._numbers) + 1), np.int64)
+        for i, found in enumerate(self._compute(*columns)):
+            computed[:, i] = found
+        sizes = tuple(int(np.max(size)) for size in self._sizes(*columns))
+        places, arena = self._placed(sizes) if columns else self._planned(())
+        args = np.tile(self._template, (count, 1))
+        fixed = places[self._arena_buffers] + self._arena_fixed
+        args[:, self.arena_slots] = fixed + computed[:, self._arena_numbers]
+        args[:, self._extent_slots] = computed[:, self._extent_numbers]
+        args[:, self._shifted_slots] += computed[:, self._shifted_numbers]
+        extents = np.tile(self._fixed_extents.astype(np.int64), (count, 1))
+        for i, number in self._extents:
+            extents[:, i] = computed[:, number]
+        shift = iter(self._shifts(*columns))
+        for found in self._callers.values():
+            for slot, _ in found:
+                args[:, slot] = next(shift)
+        slots = {n: np.array([slot for slot, _ in found], np.intp)
+                 for n, found in self._callers.items()}  # fmt: skip
+        return Spread(args, extents, arena, slots)
+
     def _planned(self, numbers: tuple[int, ...]) -> tuple[Array, int]:
         """Return the place of every buffer in the arena, and how long that is.
 
@@ -228,8 +279,10 @@ class Layout:
             places = [program.buffers[n].offset for n in self._lives]
             return np.array(places, np.int64), program.arena
         generous = self._sizes(*map(_rounded, numbers))
-        if all(map(ge, generous, sizes)):
-            sizes = generous
+        return self._placed(generous if all(map(ge, generous, sizes)) else sizes)
+
+    def _placed(self, sizes: tuple[int, ...]) -> tuple[Array, int]:
+        """Return the same for buffers of these sizes."""
         if sizes not in self._plans:
             lives = self._lives.values()
             blocks = [Block(n, a, b + 1) for n, (a, b) in zip(sizes, lives, strict=True)]
@@ -267,10 +320,16 @@ class Layout:
             self._arenas.append(context.arena)
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
     """Return where an array lies; cheaper than `array.ctypes.data`."""
     address: int = array.__array_interface__["data"][0]
     return address
+
+
+def dense(array: Array) -> Array:
+    """Return an array as compiled code takes it, itself if it is so."""
+    flags = array.flags
+    return array if flags.c_contiguous and flags.aligned else np.array(array, order="C")
 
 
 def _placed(buffers: Mapping[str, Buffer], places: Mapping[str, int]) -> dict[str, Buffer]:

@@ -21,14 +21,22 @@ from alpenglow.frontends.staged import Action, Apply, Given, Loop, Scan, StagedM
 from alpenglow.ir.dims import Assumption, Guards, assuming
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.runtime import loops
 from alpenglow.runtime.executor import Executable, fitting
 from alpenglow.runtime.layout import Layout
+from alpenglow.runtime.row import Ran
 from alpenglow.runtime.stages import Env, Matcher, Stage, State
+from alpenglow.runtime.team import default_threads
+from alpenglow.runtime.turns import Roles
+from alpenglow.runtime.values import value_of
 
 Compile = Callable[[Graph, Guards], Executable]
 
 MOST_STAGES = 16
 """How many ways to go on are kept at each place."""
+
+MOST_STARTS = 256
+"""For how many shapes of inputs it is remembered how a run begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,46 +49,76 @@ class Record:
     host: str = ""
 
 
-def _declared(types: dict[str, TensorType]) -> tuple[dict[str, TensorType], Matcher]:
-    return types, Matcher(types)
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a run begins whose inputs have certain shapes: with which stage and values of symbols.
+
+    `declared` are the types of inputs that hold, of those that the model declares.
+    """
+
+    declared: dict[str, TensorType]
+    values: dict[str, int]
+    stage: Stage
 
 
 class Runner:
-    """Runs one staged model: the whole, or the body of a loop."""
+    """Runs one staged model: the whole, or the body of a loop, which then has `roles`."""
 
-    def __init__(self, model: StagedModel, compile_: Compile, is_body: bool = False) -> None:
+    def __init__(self, model: StagedModel, compile_: Compile, roles: Roles | None = None) -> None:
         self.model = model
+        self.roles = roles
         self._compile = compile_
         self._first: list[Stage] = []
         self._bodies: dict[int, Runner] = {}
         self._lock = threading.RLock()
-        self._declared = _declared({n: t for n, t in model.inputs.items() if t is not None})
-        self._is_body = is_body
+        types = {n: t for n, t in model.inputs.items() if t is not None}
+        self._declared = types, Matcher(types)
+        self._starts: dict[tuple[object, ...], Start] = {}
         self.last: list[Record | Layout] = []
 
     def run(self, inputs: Mapping[str, Any]) -> Env:
         """Return the outputs by name for values of the inputs by name."""
-        state = self._begun(inputs)
+        state = State({**self.model.constants, **inputs})
+        start = self._start(inputs, state, imports=True)
+        assert start is not None, "a stage was imported where there was none"
+        stage = start.stage
         records: list[Record | Layout] = []
-        stages, rest = self._first, self.model.begin()
-        while True:
-            stage = self._stage(stages, rest, state)
-            self._enter(stage, state, records)
-            if stage.part.rest is None:
-                break
+        self._enter(stage, state, records)
+        while stage.part.rest is not None:
             for name in stage.part.needs:
                 state.measure(name)
-            stages, rest = stage.next, stage.part.rest
+            stage = self._stage(stage.next, stage.part.rest, state)
+            self._enter(stage, state, records)
         self.last = records
         return {name: self._output(state, name) for name in self.model.outputs}
+
+    def run_row(
+        self, inputs: Mapping[str, Any], sliced: Callable[[], list[Array]], first: int, most: int,
+        chunk: int,
+    ) -> Ran | None:  # fmt: skip
+        """Run turns of a loop in a row (see `runtime.turns`); None where they cannot be."""
+        state = State({**self.model.constants, **inputs})
+        start = self._start(inputs, state, imports=False)
+        if start is None or start.stage.run is None or self.roles is None:
+            return None
+        turns = start.stage.turns(state, start.declared, self.roles)
+        if turns is None:
+            return None
+        threads = start.stage.run.threads or default_threads()
+        limit = chunk if turns.may_stop else most
+        ran = turns.run(state.env, state.values, sliced(), first, limit, threads)
+        if ran is not None:
+            self.last = [turns.layout]
+        return ran
 
     def types(self, outputs: Sequence[str], inputs: Mapping[str, Any]) -> list[TensorType | None]:
         """Return the types that some outputs would have, as far as can be told without a run."""
         declared = [self.model.outputs[n] for n in outputs]
         if not outputs:
             return declared
+        state = State({**self.model.constants, **inputs})
         try:
-            state = self._begun(inputs)
+            self._begin(state)
             made = self._stage(self._first, self.model.begin(), state).made
         except AlpenglowError:  # it could not run, but nobody asks it to
             return declared
@@ -89,23 +127,46 @@ class Runner:
             for n, t in zip(outputs, declared, strict=True)
         ]
 
-    def _begun(self, inputs: Mapping[str, Any]) -> State:
-        """Return the state in which a run begins."""
-        state = State({**self.model.constants, **inputs})
+    def _start(self, inputs: Mapping[str, Any], state: State, imports: bool) -> Start | None:
+        """Return how a run begins; all symbols are known then.
+
+        Where no stage goes on from such inputs, one is imported, or None is returned.
+        """
+        signature = _signature(inputs)
+        start = self._starts.get(signature)
+        if start is not None:
+            state.values = dict(start.values)
+            state.types |= start.declared
+            return start
+        declared = self._begin(state)
+        stage = self._accepting(list(self._first), state)
+        if stage is None and not imports:
+            return None
+        stage = stage or self._stage(self._first, self.model.begin(), state)
+        start = Start(declared, dict(state.values), stage)
+        if signature:
+            if len(self._starts) >= MOST_STARTS:
+                self._starts.clear()
+            self._starts[signature] = start
+        return start
+
+    def _begin(self, state: State) -> dict[str, TensorType]:
+        """Match inputs with their declared types; return those that hold."""
         types, declared = self._declared
         while (unfit := declared.match(state.env, state.values)) is not None:
             found, t = state.env[unfit], types[unfit]
-            if not self._is_body or not isinstance(found, np.ndarray) or found.dtype != t.numpy:
+            if self.roles is None or not isinstance(found, np.ndarray) or found.dtype != t.numpy:
                 found = np.asarray(found)
                 raise FeedError(
                     f"input '{unfit}' is {found.dtype}{list(found.shape)}, expected {t}"
                 )
             # What a body declares holds in its first turn at most: carried values may grow.
-            types, declared = _declared({n: t for n, t in types.items() if n != unfit})
+            types = {n: t for n, t in types.items() if n != unfit}
+            declared = Matcher(types)
             self._declared = types, declared
             state.values = {}
         state.types |= types
-        return state
+        return types
 
     def _output(self, state: State, name: str) -> Any:
         if name not in state.env:
@@ -184,19 +245,23 @@ class Runner:
                     env.update({n: r for n, r in zip(action.outputs, results, strict=False) if n})
                     return [Record(action.label, host=action.op.name)]
                 case Loop():
-                    results = self._loop(action, env)
+                    results = loops.loop(action, self._body(action), env)
                 case Scan():
-                    results = self._scan(action, env)
+                    results = loops.scan(action, self._body(action), env)
         except AlpenglowError as error:
             raise error.located(node=action.label, file=self.model.file) from None
         env.update({n: r for n, r in zip(action.outputs, results, strict=True) if n})
         return self._body(action).last
 
     def _body(self, action: Loop | Scan) -> Runner:
+        # A Runner keeps its model, so no other model can have that id.
+        found = self._bodies.get(id(action.body))
+        if found is not None:
+            return found
         with self._lock:
-            # A Runner keeps its model, so no other model can have that id.
             if id(action.body) not in self._bodies:
-                self._bodies[id(action.body)] = Runner(action.body, self._compile, True)
+                roles = loops.roles_of(action)
+                self._bodies[id(action.body)] = Runner(action.body, self._compile, roles)
             return self._bodies[id(action.body)]
 
     def artifacts(self) -> Iterator[Artifact]:
@@ -207,83 +272,18 @@ class Runner:
         for body in list(self._bodies.values()):
             yield from body.artifacts()
 
-    # ── loops ──
 
-    def _loop(self, action: Loop, env: Env) -> tuple[Any, ...]:
-        body = self._body(action)
-        names = list(action.body.inputs)
-        captured = {n: env[n] for n in action.captured}
-        most = int(_single(env[action.trips], "how often")) if action.trips else None
-        going = bool(_single(env[action.condition], "whether")) if action.condition else True
-        carried = [env[n] if n else None for n in action.carried]
-        count, turn = list(action.body.inputs.values())[:2]
-        kept = list(action.body.outputs)[1 + len(carried) :]
-        stacks: list[list[Any]] = [[] for _ in kept]
-        i = 0
-        while going and (most is None or i < most):
-            given = [_like(count, np.int64(i)), _like(turn, np.bool_(True)), *carried]
-            made = list(body.run({**dict(zip(names, given, strict=False)), **captured}).values())
-            going = bool(_single(made[0], "whether"))
-            carried = made[1 : 1 + len(carried)]
-            for stack, value in zip(stacks, made[1 + len(carried) :], strict=True):
-                stack.append(value)
-            i += 1
-        if not i:
-            body.last = []
-            given = [_like(count, np.int64(0)), _like(turn, np.bool_(True)), *carried]
-            types = body.types(kept, {**dict(zip(names, given, strict=False)), **captured})
-            return (*carried, *(_none_of(t, 0) for t in types))
-        return (*carried, *map(_stacked, stacks))
+def _signature(inputs: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return all that decides how a run begins; () where inputs are not all arrays of numbers."""
+    found: list[object] = []
+    for value in inputs.values():
+        if type(value) is not np.ndarray or value.dtype is _OBJECT:
+            return ()
+        found += (value.dtype, value.shape)
+    return tuple(found)
 
-    def _scan(self, action: Scan, env: Env) -> tuple[Any, ...]:
-        states = [env[n] for n in action.states]
-        scanned = [np.asarray(env[n]) for n in action.scanned]
-        if not action.batched:
-            return self._scanned(action, env, states, scanned)
-        # Before opset 9 there are several sequences, some shorter than others.
-        count = scanned[0].shape[0]
-        longest = scanned[0].shape[1]
-        lengths = env[action.lengths].tolist() if action.lengths else [longest] * count
-        rows = []
-        for b in range(count):
-            cut = [x[b, : lengths[b]] for x in scanned]
-            rows.append(self._scanned(action, env, [s[b] for s in states], cut))
-        results = []
-        for k, parts in enumerate(zip(*rows, strict=True)):
-            if k >= len(states):
-                parts = tuple(_padded(p, longest) for p in parts)
-            results.append(_stacked(parts))
-        return tuple(results)
 
-    def _scanned(
-        self, action: Scan, env: Env, states: list[Any], scanned: list[Array]
-    ) -> tuple[Any, ...]:
-        body = self._body(action)
-        names = list(action.body.inputs)
-        captured = {n: env[n] for n in action.captured}
-        axes, reverse = action.axes[: len(scanned)], action.reverse[: len(scanned)]
-        lengths = {x.shape[a] for x, a in zip(scanned, axes, strict=True)}
-        if len(lengths) != 1:
-            raise FeedError(f"the scanned operands have {sorted(lengths)} slices, expected as many")
-        (length,) = lengths
-        moved = [np.moveaxis(x, a, 0)[:: -1 if r else 1]
-                 for x, a, r in zip(scanned, axes, reverse, strict=True)]  # fmt: skip
-        kept = list(action.body.outputs)[len(states) :]
-        stacks: list[list[Any]] = [[] for _ in kept]
-        for i in range(length):
-            given = [*states, *(np.array(x[i]) for x in moved)]
-            made = list(body.run({**dict(zip(names, given, strict=False)), **captured}).values())
-            states = made[: len(states)]
-            for stack, value in zip(stacks, made[len(states) :], strict=True):
-                stack.append(value)
-        axes, reverse = action.axes[len(scanned) :], action.reverse[len(scanned) :]
-        if not length:
-            body.last = []
-            given = [*states, *(np.zeros(x.shape[1:], x.dtype) for x in moved)]
-            types = body.types(kept, {**dict(zip(names, given, strict=False)), **captured})
-            return (*states, *(_none_of(t, a) for t, a in zip(types, axes, strict=True)))
-        ordered = [s[::-1] if r else s for s, r in zip(stacks, reverse, strict=True)]
-        return (*states, *(_stacked(s, a) for s, a in zip(ordered, axes, strict=True)))
+_OBJECT = np.dtype(object)
 
 
 def _record(layout: Layout) -> Record:
@@ -292,41 +292,6 @@ def _record(layout: Layout) -> Record:
     pairs = list(zip(artifact.table, artifact.program.instrs(), strict=True))
     interpreted = tuple(i.op.name for e, i in pairs if not e.kernel)
     return Record(artifact.program.name, len(pairs) - len(interpreted), interpreted)
-
-
-def _single(value: Any, what: str) -> Any:
-    """Return the element of what tells a loop when to end."""
-    if not isinstance(value, np.ndarray) or value.size != 1:
-        shown = value.shape if isinstance(value, np.ndarray) else type(value).__name__
-        raise FeedError(f"what tells {what} to go on is {shown}, expected one element")
-    return value.reshape(-1)[0]
-
-
-def _like(t: TensorType | None, value: np.generic) -> Array:
-    """Return a number as a body declares it: a scalar, or a vector of one."""
-    return np.full((1,) if t is not None and t.rank == 1 else (), value)
-
-
-def _none_of(t: TensorType | None, axis: int) -> Array:
-    """Return what a loop that ran no time collected of such tensors."""
-    if t is None:
-        raise UnsupportedError("a loop that ran no time collects tensors of unknown rank")
-    shape = [d if isinstance(d, int) else 0 for d in t.shape]
-    shape.insert(axis % (len(shape) + 1), 0)
-    return np.empty(shape, t.numpy)
-
-
-def _stacked(values: Sequence[Any], axis: int = 0) -> Array:
-    """Return what a loop collected as one array; raise FeedError where the shapes differ."""
-    shapes = {np.shape(v) for v in values}
-    if len(shapes) > 1:
-        raise FeedError(f"a loop collects tensors of the shapes {sorted(shapes)}, expected one")
-    return np.stack(list(values), axis)
-
-
-def _padded(array: Array, length: int) -> Array:
-    missing = np.zeros((length - array.shape[0], *array.shape[1:]), array.dtype)
-    return np.concatenate([array, missing])
 
 
 def _with_values(text: str, values: Mapping[str, int]) -> str:
@@ -348,6 +313,7 @@ class StagedExecutable(Executable):
         self.threads = threads
         self.inputs = cast("dict[str, TensorType]", dict(model.inputs))
         self.outputs = cast("dict[str, TensorType]", dict(model.outputs))
+        self._kinds = model.kinds
         self._runner = Runner(model, compile_)
 
     def run(
@@ -362,7 +328,9 @@ class StagedExecutable(Executable):
             raise UnsupportedError("out= needs outputs of known shape; this model has none")
         given = self._named(feeds)
         arrays = {
-            n: fitting(n, given[n], t, t.numpy, None) if t is not None else _as_value(given[n])
+            n: value_of(n, given[n], self._kinds.get(n))
+            if t is None
+            else fitting(n, given[n], t, t.numpy, None)
             for n, t in self.inputs.items()
         }
         return self._runner.run(arrays)
@@ -384,13 +352,3 @@ def _all(stages: list[Stage]) -> Iterator[Stage]:
     for stage in stages:
         yield stage
         yield from _all(stage.next)
-
-
-def _as_value(value: Any) -> Any:
-    """Return what a caller gives for an input without a type: an array, a list, None."""
-    if value is None or isinstance(value, dict):
-        return value
-    if isinstance(value, list | tuple):
-        return [_as_value(v) for v in value]
-    array = np.asarray(value)
-    return array.astype(object) if array.dtype.kind in "US" else array

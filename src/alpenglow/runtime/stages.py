@@ -17,10 +17,14 @@ from alpenglow.ir.dims import Guards, Sym, symbol
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import NAMES, Array, TensorType
 from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.layout import compiled
+from alpenglow.runtime.layout import Layout, compiled
+from alpenglow.runtime.turns import Roles, Turns
 
 Env = dict[str, Any]
 """Values by name: arrays, lists (sequences), dicts (maps), None."""
+
+MOST_TURNS = 16
+"""For how many layouts a stage keeps how turns of a loop follow each other in them."""
 
 SMALL = 64
 """Integer tensors of at most so many elements are measured as extents, others as they are."""
@@ -111,10 +115,32 @@ class Stage:
         types = {n: v.type for n, v in part.graph.inputs.items() if not n.startswith(HIDDEN)}
         self.inputs = list(types)
         self.made = {n: v.type for n, v in part.graph.outputs.items()}
+        self._types, self._guards = types, guards
         self._matcher = Matcher(types, guards)
         self._kinds = {n: state.type_of(n) is None for n in _touched(part)}
         self._exact = {n: (a, a.dtype != object or not _open(a)) for n, a in state.elements.items()}
         self.next: list[Stage] = []
+        self._turns: dict[Layout, tuple[Mapping[str, TensorType], Turns | None]] = {}
+
+    def turns(self, state: State, declared: Mapping[str, TensorType], roles: Roles) -> Turns | None:
+        """Return how turns of a loop follow each other, whose body this is, from this state on.
+
+        None where turns are more than compiled code, or that is not there yet.
+        """
+        if self.run is None or self.part.actions or self.part.rest is not None:
+            return None
+        layout = self.run.layout(state.values)
+        if layout is None:
+            return None
+        types, turns = self._turns.get(layout, (None, None))
+        if types is not declared:
+            types = declared
+            if len(self._turns) >= MOST_TURNS:
+                self._turns.clear()
+            if Turns.serve(layout, roles):
+                turns = Turns(layout, {**declared, **self._types}, self._guards, roles)
+            self._turns[layout] = types, turns
+        return turns
 
     def accepts(self, state: State) -> bool:
         """Whether this is how a run in this state goes on; it then knows all symbols."""
@@ -149,7 +175,8 @@ def _operands(action: Action) -> tuple[str, ...]:
         case Apply():
             return action.inputs
         case Loop():
-            return (action.trips, action.condition, *action.carried, *action.captured)
+            values = (*action.carried, *action.captured, *action.appended)
+            return (action.trips, action.condition, *values)
         case Scan():
             return (action.lengths, *action.states, *action.scanned, *action.captured)
 

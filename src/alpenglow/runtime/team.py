@@ -64,6 +64,14 @@ class Team:
             if self._waking.value == 0:
                 self._busy.release()
 
+    def run_until(self, table_address: int, count: int, turns: int, flags_address: int) -> int:
+        """Run tables of `count` entries that follow each other, in this thread.
+
+        None is run after that whose byte of the flags is zero once it has run.  Returns how many
+        have run.
+        """
+        return _walker().until(table_address, count, turns, flags_address)
+
     def stop(self) -> None:
         """End the threads; a later run starts them anew.
 
@@ -145,6 +153,7 @@ class Walker:
 
     code: Code
     alone: Callable[[int, int], None]
+    until: Callable[[int, int, int, int], int]
     lead: Callable[[int, int, int, int], None]
     finish: Callable[[int], None]
     serve: Callable[[int, int], int]
@@ -155,13 +164,14 @@ class Walker:
 def _walker() -> Walker:
     """Return the walker for this machine, compiled on first use."""
     host = Target.parse("cpu")
-    names = ("alone", "lead", "finish", "serve")
+    names = ("alone", "until", "lead", "finish", "serve")
     code = Code.install([assemble(walk_ir(host), host)], names)
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     serve = ctypes.CFUNCTYPE(number, pointer, number)(code.address("serve"))
     return Walker(
         code=code,
         alone=ctypes.CFUNCTYPE(None, pointer, number)(code.address("alone")),
+        until=ctypes.CFUNCTYPE(number, pointer, number, number, pointer)(code.address("until")),
         lead=ctypes.CFUNCTYPE(None, pointer, pointer, number, number)(code.address("lead")),
         finish=ctypes.CFUNCTYPE(None, pointer)(code.address("finish")),
         serve=serve,

@@ -279,6 +279,16 @@ INLINE int32_t vpdpbusd(int32_t acc, int32_t a, int32_t b) {
   return (int32_t)sum;
 }
 
+/* acc plus 2 products of i16. */
+INLINE int32_t vpmaddwd(int32_t acc, int32_t a, int32_t b) {
+  uint32_t sum = (uint32_t)acc;
+  for (int i = 0; i < 32; i += 16) {
+    const int32_t x = (int16_t)((uint32_t)a >> i & 65535), y = (int16_t)((uint32_t)b >> i & 65535);
+    sum += (uint32_t)(x * y);
+  }
+  return (int32_t)sum;
+}
+
 /* acc plus 2 products of bf16, the upper halves first. */
 INLINE float vdpbf16ps(float acc, int32_t a, int32_t b) {
   const uint32_t mask = 0xffff0000u;

@@ -10,11 +10,13 @@ from itertools import pairwise
 
 from alpenglow.backends.c.library import Library
 from alpenglow.backends.c.registers import Path, is_index, operands, parts
-from alpenglow.backends.c.spelling import identifier
+from alpenglow.backends.c.spelling import TYPES, identifier, unsigned
 from alpenglow.backends.c.statements import Statements
 from alpenglow.backends.c.vectors import bare
+from alpenglow.ir.types import DTYPES, INTS
 from alpenglow.kernel.expr import (
     Binary,
+    Bitcast,
     Blend,
     Const,
     Expr,
@@ -79,7 +81,8 @@ class Lanewise(Statements):
         reads = [x for e in operands(s) for x in parts(e)]
         if isinstance(s, Store) and any(map(self.written, reads)):
             return False
-        return not any(isinstance(x, Shuffle | Blend | Reduce) for x in reads)
+        regroups = any(isinstance(x, Bitcast) and x.lanes != x.x.lanes for x in reads)
+        return not regroups and not any(isinstance(x, Shuffle | Blend | Reduce) for x in reads)
 
     def run(self, body: tuple[Stmt, ...], paths: list[Path]) -> None:
         """Write statements on vectors as one loop; what only they use is a scalar in it."""
@@ -191,6 +194,23 @@ class Lanewise(Statements):
             case Reduce(op, x):
                 return self.reduce(op, x)
         return super().wide(e)
+
+    def regrouped(self, x: Expr, e: Expr) -> str:
+        if x.dtype not in INTS or e.dtype not in INTS:
+            raise self.scalars.lacks(f"{x.dtype}x{x.lanes} as {e.dtype}x{e.lanes}")
+        kind, bits = TYPES[e.dtype], 8 * DTYPES[x.dtype].itemsize
+        one = self.value(x) if x.lanes == 1 else self.array_of(x)
+        lane = "lane" if e.lanes > 1 else "0"
+        if x.lanes < e.lanes:
+            count = e.lanes // x.lanes
+            source = one if x.lanes == 1 else f"{one}[{lane} / {count}]"
+            wide = f"({TYPES[unsigned(x.dtype)]}){source}"
+            return f"(({kind})({wide} >> {lane} % {count} * {bits // count}))"
+        count = x.lanes // e.lanes
+        first = f"{count} * {lane} + " if e.lanes > 1 else ""
+        wide, narrow = TYPES[unsigned(e.dtype)], TYPES[unsigned(x.dtype)]
+        parts = [f"({wide})({narrow}){one}[{first}{i}] << {i * bits}" for i in range(count)]
+        return f"(({kind})({' | '.join(parts)}))"
 
     def array_of(self, e: Expr) -> str:
         """Return an array with the lanes of `e`."""

@@ -261,6 +261,8 @@ class Statements:
                 return ops.select(e.dtype, self.value(condition), self.value(x), self.value(y))
             case Convert(x, dtype):
                 return ops.convert(self.value(x), x.dtype, dtype)
+            case Bitcast(x) if x.lanes != e.lanes:
+                return self.regrouped(x, e)
             case Bitcast(x, dtype):
                 return ops.bitcast(self.value(x), x.dtype, dtype)
             case Intrinsic(name, args):
@@ -289,6 +291,10 @@ class Statements:
         if dtype == "c64":
             return self.library.call("load_c64", f"&{cell}")
         return f"({cell} != 0)" if dtype == "bool" else cell
+
+    def regrouped(self, x: Expr, e: Expr) -> str:
+        """Return the bits of x in fewer or more lanes: those of `e`."""
+        raise AssertionError(f"no text for {x.dtype}x{x.lanes} as {e.dtype}x{e.lanes}")
 
     def wide(self, e: Expr) -> str:
         """Return an expression that has to do with vectors."""

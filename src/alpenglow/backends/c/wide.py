@@ -72,6 +72,19 @@ class Wide(Statements):
                 return self.vectors(x.lanes).blend(self.vector(x), self.vector(y), x.dtype, order)
         return super().wide(e)
 
+    def regrouped(self, x: Expr, e: Expr) -> str:
+        kinds = [self.library.type(v.dtype, v.lanes) for v in (x, e)]
+        name = f"{kinds[1]}_of_bits_{kinds[0]}"
+        lines = [
+            f"INLINE {kinds[1]} {name}({kinds[0]} x) {{",
+            f"  {kinds[1]} y;",
+            "  __builtin_memcpy(&y, &x, sizeof y);",
+            "  return y;",
+            "}",
+        ]
+        self.library.define(name, "\n".join(lines) + "\n")
+        return f"{name}({bare(self.value(x))})"
+
     def vector(self, e: Expr) -> str:
         """Return a name for the value of a vector."""
         if isinstance(e, Register):

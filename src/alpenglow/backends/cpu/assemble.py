@@ -16,6 +16,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from alpenglow.backends.cpu.onelane import has_masked_stores, plain_stores
+from alpenglow.backends.cpu.short_floats import as_integers, lacking
 from alpenglow.ir.target import Target
 
 
@@ -95,6 +96,7 @@ def _optimised(ir_text: str, target: Target, opt: int) -> Iterator[Any]:
     exception would leave them, it might take the context from under the module.
     """
     machine = _machine(target, opt)
+    ir_text = as_integers(ir_text, lacking(target))
     with llvm.create_context() as context:
         with _parsed(ir_text, machine, context) as module:
             _run_passes(module, machine, opt)

@@ -27,7 +27,11 @@ from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Const, Index
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.text import print_kernel
+from alpenglow.ops.quantize import Quantize, Requantize
+from alpenglow.passes.borders import borders
+from alpenglow.passes.halves import halves
 from alpenglow.passes.layout import layout
+from alpenglow.passes.signs import signs
 from alpenglow.passes.ungroup import ungroup
 from alpenglow.passes.winograd import winograd
 from alpenglow.program import Instr, Program
@@ -42,10 +46,10 @@ class CpuBackend:
         return target.name != "interpreter" and target.architecture in ARCHITECTURES
 
     def algorithms(self, g: Graph, target: Target) -> Graph:
-        return ungroup(winograd(g, target), target)
+        return ungroup(winograd(halves(signs(g)), target), target)
 
     def layout(self, g: Graph, target: Target) -> Graph:
-        return layout(g, target)
+        return borders(layout(g, target))
 
     def takes_epilogue(self, op: Op) -> bool:
         return type(op) in PULLS or type(op) in TEMPLATES
@@ -58,19 +62,19 @@ class CpuBackend:
     ) -> Artifact:
         """Compile every instruction that has a compiled form; the others are interpreted."""
         table: list[Entry] = []
-        sources: dict[str, tuple[Kernel, frozenset[str]]] = {}
+        sources: dict[str, tuple[Kernel, frozenset[str], bool]] = {}
         for instr in program.instrs():
             found = choose(instr, target, strict)
             if found is None:
                 table.append(Entry("", 1))
                 continue
-            sources.setdefault(found.kernel.name, (found.kernel, found.aliased))
+            sources.setdefault(found.kernel.name, (found.kernel, found.aliased, found.exact))
             table.append(Entry(found.kernel.name, found.extent, _dims(found.kernel)))
         objects: dict[str, bytes] = {}
-        for done, (name, (kernel, aliased)) in enumerate(sources.items()):
+        for done, (name, (kernel, aliased, exact)) in enumerate(sources.items()):
             progress("compiling kernels", done, len(sources))
             objects[name] = store.get_or_make(
-                _key(name, target), partial(_object, kernel, aliased, strict, target)
+                _key(name, target), partial(_object, kernel, aliased, exact, target)
             )
         progress("compiling kernels", len(sources), len(sources))
         return Artifact(target, program, objects, tuple(table))
@@ -81,12 +85,13 @@ class Choice:
     """The kernel of an instruction, named by its content.
 
     `aliased` names the operands that lie in a buffer that it writes; `extent` is that of its
-    parallel loop, 1 without one.
+    parallel loop, 1 without one.  If `exact`, floats are added and multiplied as written.
     """
 
     kernel: Kernel
     aliased: frozenset[str]
     extent: Dim
+    exact: bool
 
 
 def choose(instr: Instr, target: Target, strict: bool) -> Choice | None:
@@ -95,8 +100,9 @@ def choose(instr: Instr, target: Target, strict: bool) -> Choice | None:
         return None
     kernel = kernel_for(instr, target, strict)
     aliased = _aliased(instr)
-    named = replace(kernel, name=_name(kernel, aliased, strict))
-    return Choice(named, aliased, _extent(kernel))
+    exact = strict or _quantizes(instr)
+    named = replace(kernel, name=_name(kernel, aliased, exact))
+    return Choice(named, aliased, _extent(kernel), exact)
 
 
 def parts(instr: Instr) -> list[Op]:
@@ -108,8 +114,13 @@ def parts(instr: Instr) -> list[Op]:
     ]
 
 
-def _object(kernel: Kernel, aliased: frozenset[str], strict: bool, target: Target) -> bytes:
-    return assemble(render(kernel, fast=not strict, aliased=aliased), target)
+def _quantizes(instr: Instr) -> bool:
+    """Whether an instruction rounds floats to integers, which the last bit may decide."""
+    return any(isinstance(op, Quantize | Requantize) for op in parts(instr))
+
+
+def _object(kernel: Kernel, aliased: frozenset[str], exact: bool, target: Target) -> bytes:
+    return assemble(render(kernel, fast=not exact, aliased=aliased), target)
 
 
 def _aliased(instr: Instr) -> frozenset[str]:
@@ -138,8 +149,8 @@ def _dims(kernel: Kernel) -> tuple[Sym, ...]:
     return dims
 
 
-def _name(kernel: Kernel, aliased: frozenset[str], strict: bool) -> str:
-    text = f"{print_kernel(kernel)}\n{sorted(aliased)}\n{strict}"
+def _name(kernel: Kernel, aliased: frozenset[str], exact: bool) -> str:
+    text = f"{print_kernel(kernel)}\n{sorted(aliased)}\n{exact}"
     return f"{kernel.name}_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 

@@ -17,6 +17,7 @@ from alpenglow.backends.cpu.spelling import (
     INTRINSICS,
     alignment,
     constant,
+    machine_name,
     memory,
     natural,
     places,
@@ -366,6 +367,8 @@ class _Body:
                 return self.out.unary(op, e.dtype, e.lanes, self.value(x))
             case Convert(x, dtype):
                 return self.out.convert(self.value(x), x.dtype, dtype, e.lanes)
+            case Bitcast(x, dtype) if x.lanes != e.lanes:
+                return self.emit(f"bitcast {typed(x)} {self.value(x)} to {typed(e)}")
             case Bitcast(x, dtype):
                 return self.out.bitcast(self.value(x), x.dtype, dtype, e.lanes)
             case Lanes(lanes):
@@ -385,12 +388,17 @@ class _Body:
     def intrinsic(self, name: str, args: tuple[Expr, ...]) -> str:
         if name not in INTRINSICS:
             raise UnsupportedError(f"the CPU has no {name} (kernel {self.kernel.name})")
-        function, element, part = INTRINSICS[name]
+        element, part = INTRINSICS[name]
         acc, bits = args[0], args[0].lanes * 32
         assert bits in (128, 256, 512), f"{name} of {acc.lanes} lanes"
         parts = f"<{bits // part} x {element}>"
-        given = [f"{typed(acc)} {self.value(acc)}"]
+        total = self.value(acc)
+        given = []
         for e in args[1:]:
             x = self.value(e)
             given.append(f"{parts} " + self.emit(f"bitcast {typed(e)} {x} to {parts}"))
-        return self.emit(f"call {typed(acc)} @{function}.{bits}({', '.join(given)})")
+        call = f"call {typed(acc)} @{machine_name(name, bits)}"
+        if name == "vpmaddwd":
+            sums = self.emit(f"{call}({', '.join(given)})")
+            return self.out.binary("add", acc.dtype, acc.lanes, total, sums)
+        return self.emit(f"{call}({', '.join([f'{typed(acc)} {total}', *given])})")

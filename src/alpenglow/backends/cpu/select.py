@@ -10,30 +10,38 @@ from alpenglow.backends import loops
 from alpenglow.backends.cpu.templates.conv import conv_blocked
 from alpenglow.backends.cpu.templates.depthwise import depthwise_blocked
 from alpenglow.backends.cpu.templates.matmul import fits_scratch, mat_mul, mat_mul_packed
-from alpenglow.backends.cpu.templates.planar import conv_planar, planar_fits
-from alpenglow.backends.cpu.templates.transpose import pack, transposes, unpack
+from alpenglow.backends.cpu.templates.planar import conv_planar, planar_fits, words_fit
+from alpenglow.backends.cpu.templates.transpose import interleaves, pack, transposes, unpack
 from alpenglow.backends.cpu.templates.winograd import (
     winograd_input,
     winograd_output,
     winograd_product,
 )
+from alpenglow.backends.cpu.templates.words import mat_mul_words, multiplies_words
 from alpenglow.backends.loops.instruction import Frame, heavy_node
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import open_extents
 from alpenglow.kernel.stmt import Kernel
-from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked, MatMulPacked
+from alpenglow.ops.blocked import ConvBlocked, ConvPlanar, DepthwiseBlocked, MatMulPacked
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Pack, Unpack
 from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduct
 from alpenglow.program import Instr, Region
 
+
+def _mat_mul(k: Frame, op: MatMul, target: Target) -> None:
+    """Build a product of computed matrices, of f32 or of narrow types."""
+    (mat_mul if k.inputs[0].buffer.dtype == "f32" else mat_mul_words)(k, op, target)
+
+
 TEMPLATES: dict[type[Op], Callable[[Frame, Any, Target], None]] = {
     ConvBlocked: conv_blocked,
     DepthwiseBlocked: depthwise_blocked,
     Conv: conv_planar,
-    MatMul: mat_mul,
+    ConvPlanar: conv_planar,
+    MatMul: _mat_mul,
     Pack: pack,
     Unpack: unpack,
     MatMulPacked: mat_mul_packed,
@@ -85,17 +93,39 @@ def _operands(instr: Instr) -> list[Region | Value]:
     return [v for v in node.inputs if v is not None]
 
 
+def _left(instr: Instr) -> Region:
+    """Return the first operand of the heavy part of an instruction."""
+    if instr.body is None:
+        return next(instr.reads())
+    node = heavy_node(instr.body)
+    assert node is not None, "only heavy parts have templates"
+    own = zip(instr.body.inputs.values(), instr.ins, strict=True)
+    return next(r for v, r in own if v is node.inputs[0] and r is not None)
+
+
+def _alone(instr: Instr) -> bool:
+    """Whether nothing is computed of halves that are moved, which are f32 to what computes."""
+    return instr.body is None or instr.outs[0].type.dtype not in ("f16", "bf16")
+
+
 def _fits(instr: Instr, op: Op, target: Target) -> bool:
     t = instr.outs[0].type
-    left = next(r for r in instr.reads())
+    if isinstance(op, MatMul):
+        # What follows the product may make another type of it.
+        x, y = (v.type for v in _operands(instr)[:2])
+        if x.dtype == "f32":
+            return 0 not in t.shape and fits_scratch(x.extents[-1], target)
+        return 0 not in t.shape and multiplies_words(x, y, target)
+    left = _left(instr)
     if isinstance(op, Conv):
         plain = len(_operands(instr)) == 2  # a bias that is computed stays with the loops
         return plain and planar_fits(op, left, instr.outs[0], target)
+    if isinstance(op, ConvPlanar):
+        return words_fit(op, left, instr.outs[0], target)
     if isinstance(op, Pack):
-        return transposes(instr.outs[0], left, target)
+        if op.lanes != target.lanes:
+            return instr.body is None and interleaves(instr.outs[0], left, target)
+        return _alone(instr) and transposes(instr.outs[0], left, target)
     if isinstance(op, Unpack):
-        return transposes(left, instr.outs[0], target)
-    if not isinstance(op, MatMul):
-        return True
-    # What follows the product may make another type of it.
-    return left.type.dtype == "f32" and 0 not in t.shape and fits_scratch(left.shape[-1], target)
+        return _alone(instr) and transposes(left, instr.outs[0], target)
+    return True

@@ -40,10 +40,22 @@ COMPARE = {
     "unsigned": _EQUAL | {op: f"icmp u{op}" for op in _ORDER},
 }
 INTRINSICS = {
-    "vpdpbusd": ("llvm.x86.avx512.vpdpbusd", "i8", 8),
-    "vdpbf16ps": ("llvm.x86.avx512bf16.dpbf16ps", "bfloat", 16),
+    "vpdpbusd": ("i8", 8),
+    "vpmaddwd": ("i16", 16),
+    "vdpbf16ps": ("bfloat", 16),
 }
-"""LLVM's name without the width, and the element that it multiplies, with its bits."""
+"""The element that a machine operation multiplies, with its bits."""
+
+
+def machine_name(name: str, bits: int) -> str:
+    """Return what LLVM calls a machine operation on vectors of so many bits."""
+    match name:
+        case "vpdpbusd":
+            return f"llvm.x86.avx512.vpdpbusd.{bits}"
+        case "vdpbf16ps":
+            return f"llvm.x86.avx512bf16.dpbf16ps.{bits}"
+    pairs = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
+    return f"llvm.x86.{pairs[bits]}"
 
 
 def family(dtype: str) -> str:

@@ -36,6 +36,9 @@ def walk_ir(target: Target) -> str:
     """Return the walker as LLVM IR.
 
     - `void alone(ptr table, i64 count)` runs a table in the calling thread.
+    - `i64 until(ptr table, i64 count, i64 turns, ptr flags)` runs `turns` tables of `count` entries
+      that follow each other, but none after that whose byte of `flags` is then zero; it returns
+      how many have run.
     - `void walk(ptr table, i64 count, i64 worker, i64 workers, ptr barrier)` runs one worker's
       part; `barrier` points to an i64 that is zero when the first worker comes.  It returns
       without meeting the others after the last entry: the join does that.
@@ -48,7 +51,7 @@ def walk_ir(target: Target) -> str:
     """
     pause, yielding = _pause(target), _yield(target)
     declarations = sorted({line for line, _ in (pause, yielding) if line})
-    text = "\n".join([*declarations, _ALONE, _WAIT, _WALK, _lead(), _serve()])
+    text = "\n".join([*declarations, _ALONE, _UNTIL, _WAIT, _WALK, _lead(), _serve()])
     return text.replace("PAUSE", pause[1]).replace("YIELD", yielding[1])
 
 
@@ -101,6 +104,29 @@ next:
   br i1 %more, label %each, label %end
 end:
   ret void
+}"""
+
+_UNTIL = """
+define i64 @until(ptr %table, i64 %count, i64 %turns, ptr %flags) nounwind {
+entry:
+  %some = icmp sgt i64 %turns, 0
+  br i1 %some, label %each, label %end
+each:
+  %turn = phi i64 [0, %entry], [%turn.next, %next]
+  %from = mul i64 %turn, %count
+  %at = getelementptr [3 x i64], ptr %table, i64 %from
+  call void @alone(ptr %at, i64 %count)
+  %turn.next = add nuw nsw i64 %turn, 1
+  %flag.at = getelementptr i8, ptr %flags, i64 %turn
+  %flag = load i8, ptr %flag.at, align 1
+  %stop = icmp eq i8 %flag, 0
+  br i1 %stop, label %end, label %next
+next:
+  %more = icmp slt i64 %turn.next, %turns
+  br i1 %more, label %each, label %end
+end:
+  %done = phi i64 [0, %entry], [%turn.next, %each], [%turn.next, %next]
+  ret i64 %done
 }"""
 
 # Every few microseconds whoever waits here, or in `serve`, yields: where threads outnumber cores,

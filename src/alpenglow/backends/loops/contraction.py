@@ -5,7 +5,8 @@ from __future__ import annotations
 from alpenglow.backends.loops.coord import Coord
 from alpenglow.backends.loops.form import Loops, Source, pull
 from alpenglow.kernel.expr import Expr
-from alpenglow.ops.contraction import Conv, Dilate, MatMul
+from alpenglow.ops.blocked import ConvPlanar
+from alpenglow.ops.contraction import Conv, Dilate, MatMul, summed
 
 
 @pull(MatMul)
@@ -13,9 +14,11 @@ def mat_mul(k: Loops, op: MatMul, ins: list[Source | None], at: list[Coord]) -> 
     x, y = ins
     assert x is not None and y is not None
     *batch, row, column = at
-    total = k.accumulator(0, x.type.dtype)
+    dtype = summed(op, x.type, y.type)
+    total = k.accumulator(0, dtype)
     with k.loop(x.shape[-1]) as i:
-        k.set(total, k.m.add(total, k.m.mul(x([*batch, row, i]), y([*batch, i, column]))))
+        a, c = _operand(k, x([*batch, row, i]), dtype), _operand(k, y([*batch, i, column]), dtype)
+        k.set(total, k.m.add(total, k.m.mul(a, c)))
     return total
 
 
@@ -28,7 +31,8 @@ def conv(k: Loops, op: Conv, ins: list[Source | None], at: list[Coord]) -> Expr:
     n, o, *place = at
     per_in, per_out = w.shape[1], w.shape[0] // op.group
     first = (o // per_out) * per_in if op.group > 1 else None
-    total = k.accumulator(0, x.type.dtype)
+    dtype = summed(op, x.type, w.type)
+    total = k.accumulator(0, dtype)
     with k.loops([per_in, *w.shape[2:]]) as (c, *taps):
         where = [p * s + t * d - a for p, s, t, d, a in
                  zip(place, strides, taps, dilations, pads, strict=False)]  # fmt: skip
@@ -39,10 +43,31 @@ def conv(k: Loops, op: Conv, ins: list[Source | None], at: list[Coord]) -> Expr:
 
         inside = within(k, where, x.shape[2:], [bool(a) for a in _either(pads)])
         value = tap() if inside is None else k.when(inside, tap, k.constant(0, x.type.dtype))
-        k.set(total, k.m.add(total, k.m.mul(value, w([o, c, *taps]))))
+        weight = _operand(k, w([o, c, *taps]), dtype)
+        k.set(total, k.m.add(total, k.m.mul(_operand(k, value, dtype), weight)))
     if len(ins) > 2 and ins[2] is not None:
         return k.m.add(total, ins[2]([o]))
     return total
+
+
+@pull(ConvPlanar)
+def conv_planar(k: Loops, op: ConvPlanar, ins: list[Source | None], at: list[Coord]) -> Expr:
+    x, w = ins
+    assert x is not None and w is not None
+    n, o, *place = at
+    total = k.accumulator(0, "i32")
+    with k.loops(w.shape[1:]) as (c, *taps, lane):
+        steps = zip(place, op.strides, taps, op.dilations, strict=True)
+        where = [p * s + t * d for p, s, t, d in steps]
+        value = k.m.cast(x([n, c, *where, lane]), "i32")
+        weight = k.m.cast(w([o, c, *taps, lane]), "i32")
+        k.set(total, k.m.add(total, k.m.mul(value, weight)))
+    return total
+
+
+def _operand(k: Loops, x: Expr, dtype: str) -> Expr:
+    """Return a factor in the type that products are summed in; halves are f32 already."""
+    return k.m.cast(x, "i32") if dtype == "i32" else x
 
 
 @pull(Dilate)

@@ -1,4 +1,4 @@
-"""The loop form of looking up: a binary search without branches, in vectors."""
+"""The loop forms of looking up: a binary search without branches, and a table, in vectors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Loops, Source, pull
 from alpenglow.ir.types import FLOATS
 from alpenglow.kernel.expr import Const, Expr
-from alpenglow.ops.lookup import Find
+from alpenglow.ops.lookup import Find, Lookup
 
 
 @pull(Find)
@@ -36,3 +36,11 @@ def reached(k: Loops, key: Expr, value: Expr) -> Expr:
     """Return whether the key is not behind the value; NaN is behind all numbers."""
     below = k.m.le(key, value)
     return k.m.bit_or(below, k.m.isnan(value)) if value.dtype in FLOATS else below
+
+
+@pull(Lookup)
+def lookup(k: Loops, op: Lookup, ins: list[Source | None], at: list[Coord]) -> Expr:
+    x, table = ins
+    assert x is not None and table is not None
+    value = k.m.bits(x(at), "u8")
+    return table([coord(k.b.let(k.m.cast(value, "i64")))])

@@ -156,7 +156,7 @@ def _counted(layer: Layer, lengths: Source | None, b: Coord, t: Coord, y: Sink, 
 def lstm(k: Loops, op: Lstm, ins: list[Source | None], outs: list[Sink]) -> None:
     xw, r, h0, c0, peepholes, lengths = _operands(ins, 6)
     assert xw is not None and r is not None and h0 is not None and c0 is not None
-    layer = Layer(k, xw, r, h0.shape[1])
+    layer = Layer(k, xw, r, int(r.shape[0]))
     h, c, sums = layer.array(), layer.array(), layer.array(4)
     f, g = (_function(k, a, op.clip) for a in op.activations[:2])
     last = _function(k, op.activations[2], 0.0)
@@ -187,7 +187,7 @@ def lstm(k: Loops, op: Lstm, ins: list[Source | None], outs: list[Sink]) -> None
 def gru(k: Loops, op: Gru, ins: list[Source | None], outs: list[Sink]) -> None:
     xw, r, h0, bias, lengths = _operands(ins, 5)
     assert xw is not None and r is not None and h0 is not None
-    layer = Layer(k, xw, r, h0.shape[1])
+    layer = Layer(k, xw, r, int(r.shape[0]))
     h, sums, scaled = layer.array(), layer.array(3), layer.array()
     f, g = (_function(k, a, op.clip) for a in op.activations)
 
@@ -224,7 +224,7 @@ def gru(k: Loops, op: Gru, ins: list[Source | None], outs: list[Sink]) -> None:
 def rnn(k: Loops, op: Rnn, ins: list[Source | None], outs: list[Sink]) -> None:
     xw, r, h0, lengths = _operands(ins, 4)
     assert xw is not None and r is not None and h0 is not None
-    layer = Layer(k, xw, r, h0.shape[1])
+    layer = Layer(k, xw, r, int(r.shape[0]))
     h, sums = layer.array(), layer.array()
     f = _function(k, op.activations[0], op.clip)
 

@@ -28,6 +28,7 @@ from alpenglow.ops.reduction import (
     ReduceProd,
     ReduceSum,
     Reduction,
+    SumBytes,
     highest,
     lowest,
 )
@@ -37,7 +38,7 @@ SLOTS = 4
 """Accumulators of a row: enough to keep the adders busy."""
 
 
-@push(ReduceSum, ReduceMean, ReduceProd, ReduceMax, ReduceMin)
+@push(ReduceSum, SumBytes, ReduceMean, ReduceProd, ReduceMax, ReduceMin)
 def reduction(k: Loops, op: Reduction, ins: list[Source | None], outs: list[Sink]) -> None:
     (x,) = ins
     assert x is not None
@@ -103,6 +104,8 @@ def _fold(op: Reduction, x: TensorType) -> tuple[str, str, float]:
             return "min", dtype, highest(x.numpy)
         case ReduceProd():
             return "mul", dtype, 1
+        case SumBytes():
+            return "add", "i32", 0
         case ReduceMean() if dtype not in FLOATS:
             return "add", "i64" if dtype in SIGNED else "u64", 0
     return "add", dtype, 0

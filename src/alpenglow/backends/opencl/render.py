@@ -262,6 +262,8 @@ class _Renderer:
                 return self.select(e)
             case Convert(x):
                 return self.convert(x, self.value(x), e.dtype)
+            case Bitcast(x) if x.lanes != e.lanes:
+                raise self.lacks("lanes of another width")
             case Bitcast(x):
                 if "bool" in (x.dtype, e.dtype):
                     return self.convert(x, self.value(x), e.dtype)

@@ -28,7 +28,7 @@ struct alpenglow_config {
     uint64_t constants_nbytes;
     uint64_t mutable_nbytes;
     uint64_t scratch_nbytes;
-    uint64_t stack_nbytes; /* of one call, without what `parallel_for` takes */
+    uint64_t stack_nbytes; /* of one call, without what `parallel_for` takes; of C, 0: not known */
     uint32_t alignment;    /* of all three regions */
     uint32_t symbol_count;
 };

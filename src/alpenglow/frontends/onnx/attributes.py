@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,9 @@ import onnx
 from onnx import numpy_helper
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.ir.dims import Dim, known, symbol
+from alpenglow.frontends.onnx.extents import Labels, label_of
+from alpenglow.frontends.staged import Kind
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.types import NAMES, Array, TensorType, width
 
 _NAMES = {
@@ -213,8 +214,8 @@ def unpacked(packed: Array, t: TensorType) -> Array:
     return codes[: t.size].view(t.numpy).reshape(t.extents)
 
 
-def tensor_type(info: onnx.ValueInfoProto) -> TensorType:
-    """Return the type of a graph input; extents without a number become symbols."""
+def tensor_type(info: onnx.ValueInfoProto, labels: Labels) -> TensorType:
+    """Return the type of a graph input; extents without a number are what `labels` has."""
     what = f"input '{info.name}'"
     kind = info.type.WhichOneof("value")
     if kind is None:
@@ -231,12 +232,23 @@ def tensor_type(info: onnx.ValueInfoProto) -> TensorType:
                 raise ModelError(f"{what} has extent {d.dim_value} on axis {i}")
             shape.append(d.dim_value)
         else:
-            name = identifier(d.dim_param) or f"{identifier(info.name)}_{i}"
-            shape.append(symbol(name))
+            shape.append(labels[label_of(info, i)])
     return TensorType(dtype, tuple(shape))
 
 
-def identifier(text: str) -> str:
-    """Return `text` as a Python identifier: the name of a graph or of an open extent."""
-    word = "".join(c if f"_{c}".isidentifier() else "_" for c in text)
-    return f"_{word}" if word and (iskeyword(word) or not word.isidentifier()) else word
+def kind_of(t: onnx.TypeProto, name: str) -> Kind | None:
+    """Return what a type says of values that no `TensorType` describes; None for nothing."""
+    match t.WhichOneof("value"):
+        case "tensor_type":
+            tensor = t.tensor_type
+            strings = tensor.elem_type == onnx.TensorProto.STRING
+            dtype = "string" if strings else element_type(tensor.elem_type, f"input '{name}'")
+            dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+            return Kind("tensor", dtype, tuple(dims) if tensor.HasField("shape") else None)
+        case "sequence_type":
+            return Kind("sequence", of=kind_of(t.sequence_type.elem_type, name))
+        case "optional_type":
+            return Kind("optional", of=kind_of(t.optional_type.elem_type, name))
+        case "map_type":
+            return Kind("map")
+    return None

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.ir.dims import Atom, Sym, known
+from alpenglow.frontends.onnx.presume import Undecided, at_least_0, is_0, presume
+from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Primitive
 from alpenglow.ir.types import Array
@@ -22,10 +23,6 @@ LIMIT = 64
 """Tensors of more elements than this are data, not shapes."""
 
 MOVES: tuple[type[Primitive], ...] = (Broadcast, Concat, Reshape, Slice, Transpose)
-
-
-class Undecided(Exception):
-    """The answer depends on the value of a symbol."""
 
 
 def may_be_shape(node: Node) -> bool:
@@ -71,30 +68,18 @@ def of_constant(v: Value) -> Array | None:
     return v.array.astype(object)  # Python's own numbers
 
 
-def _decide(x: Any, y: Any) -> int:
-    """Return the sign of x - y; extents are taken to be positive."""
-    difference = x - y
-    if known(difference):
-        return (difference > 0) - (difference < 0)
-    if _positive(difference):
-        return 1
-    if _positive(-difference):
-        return -1
-    raise Undecided(str(difference))
+def _quotient(a: Dim, b: Dim) -> Dim:
+    """Return a / b, rounded towards 0; 0 where b is 0."""
+    if not presume(b, "!="):
+        return 0
+    below = not presume(a, ">=")
+    size = (-a if below else a) // (b if presume(b, ">=") else -b)
+    return -size if below == presume(b, ">=") else size
 
 
-def _positive(x: Sym) -> bool:
-    """Whether x > 0 wherever all symbols are: a quotient of positive numbers may still be 0."""
-    certain = [all(isinstance(a, str) for a in monomial) for monomial, _ in x.terms]
-    return any(certain) and _no_less_than_0(x)
-
-
-def _no_less_than_0(x: Sym) -> bool:
-    return all(c > 0 and all(_is_natural(a) for a in monomial) for monomial, c in x.terms)
-
-
-def _is_natural(atom: Atom) -> bool:
-    return isinstance(atom, str) or (_no_less_than_0(atom.left) and _no_less_than_0(atom.right))
+def _remainder(a: Dim, b: Dim) -> Dim:
+    """Return what a leaves by b, with the sign of b; 0 where b is 0."""
+    return a % b if presume(b, "!=") else 0
 
 
 class SymbolicMath:
@@ -113,40 +98,40 @@ class SymbolicMath:
         return x * y
 
     def div(self, x: Any, y: Any) -> Any:
-        return _each(lambda a, b: a // b if b != 0 else 0)(x, y)
+        return _each(_quotient)(x, y)
 
     def mod(self, x: Any, y: Any) -> Any:
-        return _each(lambda a, b: a % b if b != 0 else 0)(x, y)
+        return _each(_remainder)(x, y)
 
     def neg(self, x: Any) -> Any:
         return x * -1
 
     def abs(self, x: Any) -> Any:
-        return _each(lambda a: a if _decide(a, 0) >= 0 else -a)(x)
+        return _each(lambda a: a if at_least_0(a) else -a)(x)
 
     def minimum(self, x: Any, y: Any) -> Any:
-        return _each(lambda a, b: a if _decide(a, b) <= 0 else b)(x, y)
+        return _each(lambda a, b: a if at_least_0(b - a) else b)(x, y)
 
     def maximum(self, x: Any, y: Any) -> Any:
-        return _each(lambda a, b: a if _decide(a, b) >= 0 else b)(x, y)
+        return _each(lambda a, b: a if at_least_0(a - b) else b)(x, y)
 
     def eq(self, x: Any, y: Any) -> Any:
-        return _each(lambda a, b: _decide(a, b) == 0)(x, y)
+        return _each(lambda a, b: is_0(a - b))(x, y)
 
     def ne(self, x: Any, y: Any) -> Any:
-        return _each(lambda a, b: _decide(a, b) != 0)(x, y)
+        return _each(lambda a, b: not is_0(a - b))(x, y)
 
     def lt(self, x: Any, y: Any) -> Any:
-        return _each(lambda a, b: _decide(a, b) < 0)(x, y)
+        return _each(lambda a, b: not at_least_0(a - b))(x, y)
 
     def le(self, x: Any, y: Any) -> Any:
-        return _each(lambda a, b: _decide(a, b) <= 0)(x, y)
+        return _each(lambda a, b: at_least_0(b - a))(x, y)
 
     def gt(self, x: Any, y: Any) -> Any:
-        return _each(lambda a, b: _decide(a, b) > 0)(x, y)
+        return _each(lambda a, b: not at_least_0(b - a))(x, y)
 
     def ge(self, x: Any, y: Any) -> Any:
-        return _each(lambda a, b: _decide(a, b) >= 0)(x, y)
+        return _each(lambda a, b: at_least_0(a - b))(x, y)
 
     def bit_not(self, x: Any) -> Any:
         return _each(lambda a: not a if isinstance(a, bool) else ~a)(x)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.attributes import element_type
-from alpenglow.frontends.onnx.table import Made, Site, on, stretch
+from alpenglow.frontends.onnx.presume import presume
+from alpenglow.frontends.onnx.table import Made, Needed, Site, on, stretch
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.activation import Swish
@@ -78,7 +79,7 @@ def scale_of(s: Site, q: Value) -> float:
     if scale is not None:
         return float(scale)
     if not known(size):
-        raise UnsupportedError(f"{s.op_type}: the head size {size} is open")
+        raise Needed("")
     return float(size) ** -0.5 if size else 1.0
 
 
@@ -88,11 +89,14 @@ def mask_of(s: Site, keys: Dim) -> Value | None:
     if mask is None or mask.type.rank == 0:
         return mask
     given = mask.type.shape[-1]
-    if not known(given) or not known(keys) or given >= keys:
+    if presume(given - keys, ">="):
         return mask
+    missing = keys - given
+    if not known(missing):
+        raise Needed("")
     rank = mask.type.rank
     value = 0.0 if mask.type.dtype == "bool" else float("-inf")
-    after = (*[0] * (rank - 1), keys - given)
+    after = (*[0] * (rank - 1), missing)
     return s.g(Pad((0,) * rank, after, "constant", value), mask)
 
 
@@ -190,7 +194,7 @@ def causal_conv_with_state(s: Site) -> Made:
         raise ModelError(f"CausalConvWithState: x is {x.type} and weight is {w.type}")
     batch, channels, steps = x.type.shape
     if not known(channels):
-        raise UnsupportedError(f"CausalConvWithState: the number of channels {channels} is open")
+        raise Needed("")
     before = w.type.shape[2] - 1
     if past is None:
         past = stretch(s.g, s.g.constant(np.zeros((), x.type.numpy)), (batch, channels, before))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scalar, stretch
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
@@ -78,9 +78,9 @@ def fitted(
     given = zip(extents, kernel, wants, strides, dilations, extra, strict=True)
     for d, k, want, stride, dilation, q in given:
         if not known(d) or not known(k):
-            raise UnsupportedError(f"ConvTranspose: the output shape is open, as is extent {d}")
-        full = (d - 1) * stride + (k - 1) * dilation + 1 + q
-        total = full - (d * stride if want is None else want)
+            raise Needed("")
+        full = (int(d) - 1) * stride + (int(k) - 1) * dilation + 1 + q
+        total = full - (int(d) * stride if want is None else want)
         cut = max(total, 0)
         before.append(cut // 2 if upper else cut - cut // 2)
         after.append(cut - before[-1])

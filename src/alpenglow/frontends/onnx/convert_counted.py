@@ -44,7 +44,7 @@ def compress(s: Site) -> Made:
 
 
 @on("Unique", since=11)
-def unique(s: Site) -> Made:
+def unique(s: Site) -> tuple[Value, ...]:
     x = s.input(0)
     given = s.attribute("axis")
     if given is None:

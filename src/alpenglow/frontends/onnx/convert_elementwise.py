@@ -99,7 +99,6 @@ same("Cosh", transcendental.Cosh())
 same("Asinh", transcendental.Asinh())
 same("Acosh", transcendental.Acosh())
 same("Atanh", transcendental.Atanh())
-same("Erf", transcendental.Erf())
 same("Relu", activation.Relu())
 same("Sigmoid", activation.Sigmoid())
 same("Tanh", activation.Tanh())
@@ -107,6 +106,15 @@ same("HardSwish", activation.HardSwish())
 same("Softplus", activation.Softplus())
 same("Softsign", activation.Softsign())
 same("Mish", activation.Mish())
+
+
+@on("Erf")
+def erf(s: Site) -> Made:
+    """ONNX has it for integers, too: cut off, which leaves 0 up to 5."""
+    x = s.input(0)
+    if x.type.dtype in FLOATS:
+        return s.g(transcendental.Erf(), x)
+    return cast(s, s.g(transcendental.Erf(), cast(s, x, "f64")), x.type.dtype)
 
 
 # ── activations with numbers as attributes ──

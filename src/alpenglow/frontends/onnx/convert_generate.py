@@ -8,6 +8,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.attributes import element_type
+from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Site, on, stretch
 from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.graph import Value
@@ -89,8 +90,8 @@ def integer_range(s: Site, dtype: str) -> Made:
         raise ModelError("Range: delta is 0")
     reach = last - first if delta > 0 else first - last
     count: Dim = reach if abs(delta) == 1 else ceil_div(reach, abs(delta))
-    if known(count):
-        count = max(count, 0)
+    if not presume(reach, ">="):
+        count = 0
     if isinstance(first, int):  # not only taken to be a number: it becomes part of the code
         return s.g(Range(count, first, delta, dtype))
     steps = s.g(Range(count, 0, delta, dtype))

@@ -19,7 +19,7 @@ from alpenglow.frontends.onnx.convert_generate import number_range
 from alpenglow.frontends.onnx.convert_movement import normal_axes, padded, trilu
 from alpenglow.frontends.onnx.convert_vision import grid_sample
 from alpenglow.frontends.onnx.convert_window import conv, max_pool, padding, product
-from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scalar, stretch
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.activation import HardSigmoid, LeakyRelu, Relu, Sigmoid, Tanh
@@ -230,7 +230,7 @@ def crop_and_resize(s: Site) -> Made:
     for axis, size in enumerate(sizes):
         extent = x.type.shape[2 + axis]
         if not known(extent):
-            raise UnsupportedError(f"CropAndResize: extent {extent} of X is open")
+            raise Needed("")
         start, end = (s.g(Slice((0, i), (count, 1), (1, 1)), rois) for i in (axis, axis + 2))
         steps = np.arange(size) / (size - 1) if size > 1 else np.array([0.5])
         shares = (s.g.constant(v.astype(x.type.numpy)) for v in (1 - steps, steps))

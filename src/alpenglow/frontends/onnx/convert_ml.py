@@ -14,7 +14,8 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.convert_elementwise import cast
 from alpenglow.frontends.onnx.convert_scores import posted
-from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.frontends.onnx.presume import presume
+from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scalar, stretch
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import NAMES, Array
@@ -131,9 +132,12 @@ def fitted(s: Site, x: Value, size: int | None) -> Value:
     rows, have = x.type.shape
     if size is None or have == size:
         return x
-    if not known(have) or size < have:
+    if presume(have - size, ">="):
         return s.g(Slice((0, 0), (rows, size), (1, 1)), x)
-    return s.g(Pad((0, 0), (0, size - have)), x)
+    missing = size - have
+    if not known(missing):
+        raise Needed("")
+    return s.g(Pad((0, 0), (0, missing)), x)
 
 
 @on("OneHotEncoder", domain=ML)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, stretch
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.onnx.presume import presume
+from alpenglow.frontends.onnx.table import Made, Needed, Site, common_shape, on, stretch
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, Trilu
@@ -36,6 +37,9 @@ def reshaped(s: Site, wanted: tuple[Dim, ...]) -> Value:
     if -1 in shape:
         rest = product([d for d in shape if d != -1])
         total = product(x.type.shape)
+        for i, d in enumerate(wanted):
+            if d != -1 and not keep_zero and i < x.type.rank and d != x.type.shape[i]:
+                presume(d, "!=")  # 0 would stand for another extent
         if rest == 0 or (known(rest) and known(total) and total % rest):
             raise ModelError(f"Reshape: {x.type} does not fill shape {wanted}")
         shape[shape.index(-1)] = total // rest
@@ -67,7 +71,7 @@ def squeezed(s: Site, axes: tuple[int, ...] | None) -> Value:
     x = s.input(0)
     shape = x.type.shape
     if axes is None:
-        gone = {i for i, d in enumerate(shape) if d == 1}
+        gone = {i for i, d in enumerate(shape) if not presume(d - 1, "!=")}
     else:
         gone = set(normal_axes(s, axes, len(shape)))
     for i in gone:
@@ -201,7 +205,7 @@ def center_crop_pad(s: Site) -> Made:
     for axis, size in zip(axes, wanted, strict=True):
         extent = x.type.shape[axis]
         if not known(extent):
-            raise UnsupportedError(f"CenterCropPad: extent {extent} of axis {axis} is open")
+            raise Needed("")
         more = size - extent
         before[axis] = more // 2 if more > 0 else -(-more // 2)
         after[axis] = more - before[axis]

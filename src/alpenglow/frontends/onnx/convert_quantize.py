@@ -9,23 +9,23 @@ import numpy as np
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.attributes import element_type
 from alpenglow.frontends.onnx.convert_window import padding
-from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, stretch
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType
 from alpenglow.ops.activation import LeakyRelu, Sigmoid
 from alpenglow.ops.arithmetic import Add, Div, Mul
+from alpenglow.ops.integer import ConvInteger, MatMulInteger
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice
 from alpenglow.ops.quantize import (
     PRECISIONS,
     QUANTIZED_FLOATS,
     REALS,
-    ConvInteger,
     Dequantize,
     DynamicQuantize,
-    MatMulInteger,
     Quantize,
+    Requantize,
 )
 from alpenglow.ops.reduction import ReduceMean
 from alpenglow.ops.select import Cast
@@ -216,9 +216,9 @@ def requantized(
     both = s.g(Mul(), *s.broadcast(*given[:2]))
     factor = s.g(Div(), *s.broadcast(both, given[2]))
     shape = total.type.shape
-    steps = s.g(Mul(), s.g(Cast("f32"), total), stretch(s.g, factor, shape))
-    one = scalar(s.g, 1, steps)
-    return s.g(Quantize(zero.type.dtype), steps, one, stretch(s.g, zero, shape))
+    limits = np.iinfo(zero.type.numpy)
+    op = Requantize(zero.type.dtype, int(limits.min), int(limits.max))
+    return s.g(op, total, stretch(s.g, factor, shape), stretch(s.g, zero, shape))
 
 
 # ── ONNX Runtime's operators on quantised tensors ──

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert_movement import normal_axes
-from alpenglow.frontends.onnx.table import Made, Site, on
+from alpenglow.frontends.onnx.table import Made, Needed, Site, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.resize import Resize
@@ -107,11 +107,10 @@ def same_ratio(
     ratios = []
     for axis in axes:
         d, size = shape[axis], sizes[axis]
-        if not known(d) or not known(size) or d == 0:
-            raise UnsupportedError(
-                f"Resize: keep_aspect_ratio_policy {policy} needs numbers, not {d} to {size}",
-                hint="give the input shapes: shapes={'NAME': (…)}, --shapes NAME=1x3x…",
-            )
+        if not known(d) or not known(size):
+            raise Needed("")
+        if d == 0:
+            raise ModelError(f"Resize: an empty axis cannot get extent {size} in proportion")
         ratios.append(size / d)
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     kept = list(sizes)
@@ -134,6 +133,8 @@ def scaled(s: Site, shape: tuple[Dim, ...], scales: tuple[float, ...]) -> tuple[
             sizes.append(int(np.floor(np.float32(d) * np.float32(f))))
             continue
         exact = Fraction(f).limit_denominator(1024)
+        if np.float32(float(exact)) != np.float32(f):  # no small fraction was meant
+            exact = Fraction(f)
         sizes.append(d * exact.numerator // exact.denominator)
     return tuple(sizes)
 
@@ -149,7 +150,7 @@ def cropped(
         if share == 1.0:
             continue
         if not known(d):
-            raise UnsupportedError(f"Resize: a region of the open extent {d} cannot be scaled")
+            raise Needed("")
         sizes[axis] = int(np.floor(d * share * scales[axis]))
     return tuple(sizes)
 

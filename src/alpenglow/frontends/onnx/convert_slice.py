@@ -1,14 +1,14 @@
 """Converters that cut tensors into parts: Slice and Split.
 
-Where an extent is open, a start or end that is a number is taken to lie within it, so that
-``x[:, 1:-1]`` has extent d - 2.  A run with a smaller extent than that needs raises TypeRuleError
-when it is bound; it is never computed wrongly.
+Where an extent is open, starts and ends are presumed to lie within it, so that ``x[:, 1:-1]`` has
+extent d - 2.  For smaller extents, where ONNX clamps them, the model is imported anew.
 """
 
 from __future__ import annotations
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert_movement import normal_axes
+from alpenglow.frontends.onnx.presume import natural, presume
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, Sym, ceil_div, known
 from alpenglow.ir.graph import Value
@@ -63,36 +63,42 @@ def limits(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     """Return the first element and the number of elements of ``[start:end:step]`` on an axis."""
     if step > 0:
         first, last = offset(start, extent, 0, extent), offset(end, extent, 0, extent)
-        size = ceil_div(last - first, step)
+        reach = last - first
     else:
         first = offset(start, extent, -1, extent - 1)
         last = offset(end, extent, -1, extent - 1)
-        size = ceil_div(first - last, -step)
+        reach = first - last
+    if not known(reach) and natural(-reach):
+        return 0, 0
+    if not presume(reach, ">="):
+        return 0, 0
+    size = ceil_div(reach, abs(step))
     if known(size) and size <= 0:
         return 0, 0
     return first, size
 
 
 def offset(at: Dim, extent: Dim, low: Dim, high: Dim) -> Dim:
-    """Return `at` counted from the front and limited to [low, high], as far as can be told."""
+    """Return `at` counted from the front and limited to [low, high]."""
     if known(at) and at >= FAR:
         return high
     if known(at) and at <= -FAR:
         return low
     found = at + extent if negative(at) else at
-    if known(found) and known(low) and found < low:
-        return low
-    if known(found) and known(high) and found > high:
+    # The high limit counts last: on an empty axis it is -1 where one goes backwards.
+    if not presume(high - found, ">="):
         return high
-    return found
+    return found if presume(found - low, ">=") else low
 
 
 def negative(at: Dim) -> bool:
-    """Whether an offset counts from the end; extents are positive, so -N does."""
+    """Whether an offset counts from the end; ``-N`` does, where N is not 0."""
     if known(at):
         return at < 0
     assert isinstance(at, Sym), f"{at} is neither known nor open"
-    return all(c <= 0 for _, c in at.terms)
+    if all(c < 0 for _, c in at.terms):
+        return presume(-at - 1, ">=")
+    return not presume(at, ">=")
 
 
 @on("Split")
@@ -120,7 +126,7 @@ def parts(s: Site, sizes: tuple[Dim, ...] | None) -> list[Value]:
         shape = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
         found.append(s.g(Slice(starts, shape, (1,) * x.type.rank), x))
         total = total + size
-    if known(total) and known(extent) and total != extent:
+    if not presume(total - extent, "=="):
         raise ModelError(f"Split: sizes {sizes} do not add up to {extent}, axis {axis} of {x.type}")
     if len(sizes) != len(s.outputs):
         raise ModelError(f"Split: {len(sizes)} parts for {len(s.outputs)} outputs")
@@ -134,6 +140,8 @@ def equal_sizes(s: Site, extent: Dim, count: int) -> tuple[Dim, ...]:
     if known(extent) and extent % count and s.opset < 18:
         raise ModelError(f"Split: {extent} elements do not divide into {count} equal parts")
     if not known(extent):
+        # Whatever is left over goes another way: see `presume`.
+        presume(extent % count, "==")
         return (extent // count,) * count
     size = ceil_div(extent, count)
     return (*[size] * (count - 1), extent - size * (count - 1))

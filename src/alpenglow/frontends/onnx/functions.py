@@ -183,6 +183,9 @@ class Inliner:
         if self.types is None:
             self.undecided = True
             return None
+        # Its body is made of the graphs that it is given.
+        for graph in graphs_in(node):
+            self._mark_all(graph, scope)
         return self._dependent(node, schema, opset, self.types)
 
     def _dependent(

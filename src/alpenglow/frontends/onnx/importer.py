@@ -29,8 +29,10 @@ from alpenglow.frontends.onnx.attributes import (
 from alpenglow.frontends.onnx.function_body import domain_of
 from alpenglow.frontends.onnx.functions import OPSET, opset_of
 from alpenglow.frontends.onnx.hosted import HostSite, find_hosted, makes_host_value
-from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, reads, varied
+from alpenglow.frontends.onnx.presume import Undecided
+from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, label, reads, varied
 from alpenglow.frontends.onnx.table import Made, Needed, Site
+from alpenglow.frontends.onnx.unroll import Known, unrolled
 from alpenglow.frontends.staged import Given
 from alpenglow.ir.dims import Sym
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
@@ -89,10 +91,14 @@ class Importer:
                     chosen = self._chosen(node)
                     self._variables.update(name for inner in chosen for name in varied(inner))
                     waiting.extendleft(reversed(chosen))
+                elif self._unrolled(node):
+                    pass
                 elif self.by_host(node):
                     self._postpone(node)
                 else:
                     self._node(node)
+            except Undecided:
+                self._postpone(node)
             except Needed as missed:
                 if missed.value is not None:
                     self.values[missed.name] = missed.value
@@ -101,6 +107,42 @@ class Importer:
                 if missed.name:
                     self.needs[missed.name] = None
                 self._postpone(node)
+
+    def _unrolled(self, node: onnx.NodeProto) -> bool:
+        """Import a loop that turns a few times as the nodes of its turns; False where it is none.
+
+        A loop that would have to be cut in its first turn is better left whole; one that cannot be
+        imported so may yet run, where extents happen to fit.
+        """
+        if node.op_type not in LOOPS or domain_of(node) != "":
+            return False
+        opset = opset_of(node, self.opsets)
+        assert opset is not None, "checked before"
+        if any(name in self.given.others for name in reads(node)):
+            return False
+        known = Known(self._elements, lambda name: self.find(name).type)
+        turns = unrolled(node, opset, known, (OPSET,))
+        if turns is None:
+            return False
+        later, missing = len(self.later), set(self._missing)
+        needs, beside, made = dict(self.needs), dict(self.beside), dict(self.values)
+        first, *others = turns.turns
+        try:
+            self.run([*turns.before, *first])
+            if len(self.later) == later:
+                for nodes in (*others, turns.after):
+                    self.run(nodes)
+                return True
+        except AlpenglowError:
+            pass  # the loop will complain of it
+        del self.later[later:]
+        self._missing, self.needs, self.beside, self.values = missing, needs, beside, made
+        return False
+
+    def _elements(self, name: str) -> Array | None:
+        """Return the elements of a value, as far as they are known."""
+        v = self.find(name)
+        return self.contents(v) if v.array is None else v.array
 
     def hold_back(self, names: Iterable[str]) -> None:
         """Leave for later what reads these names."""
@@ -320,48 +362,3 @@ def check_supported(nodes: Sequence[onnx.NodeProto], opsets: Mapping[str, int]) 
     if missing:
         listed = ", ".join(f"{name} ({n} nodes)" for name, n in sorted(missing.items()))
         raise UnsupportedError(f"these operators are not supported: {listed}")
-
-
-def label(node: onnx.NodeProto) -> str:
-    """Return what to call a node in messages."""
-    first = next((o for o in node.output if o), "")
-    return f"{node.op_type} '{node.name or first}'"
-
-
-def ordered(source: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> list[onnx.NodeProto]:
-    """Return the nodes in topological order; raise ModelError for what breaks single assignment.
-
-    `outer` are the names that the graph may read from around it.
-    """
-    ready = {i.name for i in source.input} | {t.name for t in source.initializer}
-    ready |= {t.values.name for t in source.sparse_initializer}
-    makers: dict[str, onnx.NodeProto] = {}
-    for node in source.node:
-        for out in node.output:
-            if out and (out in makers or out in ready):
-                raise ModelError(f"'{out}' is made twice", node=label(node))
-            if out:
-                makers[out] = node
-    ready |= outer - makers.keys()
-    needs = [reads(node) for node in source.node]
-    for node, names in zip(source.node, needs, strict=True):
-        for name in names:
-            if name not in ready and name not in makers:
-                raise ModelError(
-                    f"input '{name}' is no graph input, no initializer and no node's output",
-                    node=label(node),
-                )
-    order: list[onnx.NodeProto] = []
-    waiting = list(zip(source.node, needs, strict=True))
-    while waiting:
-        later = []
-        for node, names in waiting:
-            if all(i in ready for i in names):
-                order.append(node)
-                ready.update(node.output)
-            else:
-                later.append((node, names))
-        if len(later) == len(waiting):
-            raise ModelError(f"{len(later)} nodes form a cycle", node=label(later[0][0]))
-        waiting = later
-    return order

@@ -9,15 +9,23 @@ from typing import Any
 
 import onnx
 
-from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
+from alpenglow.base.errors import AlpenglowError, ModelError, OptionError, UnsupportedError
+from alpenglow.frontends.onnx.appends import appends, collecting
 from alpenglow.frontends.onnx.attributes import (
     attribute_value,
     check_form,
     check_size,
-    identifier,
+    kind_of,
     string_tensor,
     tensor_array,
     tensor_type,
+)
+from alpenglow.frontends.onnx.extents import (
+    Labels,
+    identifier,
+    open_labels,
+    read_labels,
+    symbols_of,
 )
 from alpenglow.frontends.onnx.function_body import domain_of
 from alpenglow.frontends.onnx.functions import opset_of
@@ -27,12 +35,18 @@ from alpenglow.frontends.onnx.importer import (
     bound,
     check_supported,
     host_site,
+)
+from alpenglow.frontends.onnx.presume import presuming
+from alpenglow.frontends.onnx.reader import read
+from alpenglow.frontends.onnx.subgraphs import (
+    captured,
     label,
     ordered,
+    reads,
+    with_own_outputs,
 )
-from alpenglow.frontends.onnx.reader import read
-from alpenglow.frontends.onnx.subgraphs import captured, reads, with_own_outputs
 from alpenglow.frontends.staged import Action, Apply, Given, Loop, Part, Scan
+from alpenglow.ir.dims import Dim, bind, is_open
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.op import Host
 from alpenglow.ir.types import Array, TensorType
@@ -52,11 +66,12 @@ def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Gra
     proto, file, folder = read(model)
     try:
         whole = OnnxModel.of_file(proto, file, folder, shapes or {})
-        given = Given({n: t for n, t in whole.inputs.items() if t is not None})
-        part = whole.part(whole.begin(), given)
+        known = read_types(proto.graph, whole.inputs)
+        given = Given(known)
+        with presuming() as presumptions:
+            part = whole.part(whole.begin(), given)
     except AlpenglowError as error:
         raise error.located(file=file) from None
-    known = {n: t for n, t in whole.inputs.items() if t is not None}
     for name, t in known.items():
         if name not in part.graph.inputs:
             part.graph.input(name, t)
@@ -64,6 +79,8 @@ def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Gra
     part.graph.inputs = {n: part.graph.inputs[n] for n in (*known, *hidden)}
     if part.rest is not None or part.actions or len(known) < len(whole.inputs):
         part.graph.rest = whole
+    elif presumptions or any(t != whole.inputs[n] for n, t in known.items()):
+        part.graph.guards, part.graph.whole = tuple(presumptions), whole
     return part.graph
 
 
@@ -81,7 +98,12 @@ class OnnxModel:
         self.name = identifier(source.name) or "main"
         self.file = file
         self.inputs = inputs
-        self.outputs = {o.name: declared(o) for o in source.output}
+        self.kinds = {
+            i.name: kind for i in source.input
+            if inputs.get(i.name) is None and (kind := kind_of(i.type, i.name)) is not None
+        }  # fmt: skip
+        labels = labels_of(source)
+        self.outputs = {o.name: declared(o, labels) for o in source.output}
         if len(self.outputs) < len(source.output):
             twice = [n for n, c in Counter(o.name for o in source.output).items() if c > 1]
             raise ModelError(f"{len(source.output)} outputs, of which '{twice[0]}' is given twice")
@@ -111,6 +133,12 @@ class OnnxModel:
         opsets = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
         check_supported(proto.graph.node, opsets)
         return OnnxModel(proto.graph, opsets, folder, file, typed_inputs(proto.graph, shapes))
+
+    def adopt(self, constants: Mapping[str, Array]) -> None:
+        """Make constants of inputs that are constants wherever this body is used."""
+        self.inputs = {n: t for n, t in self.inputs.items() if n not in constants}
+        self.constants |= constants
+        self._numbers |= constants
 
     def begin(self) -> Nodes:
         return self._nodes
@@ -171,9 +199,22 @@ class OnnxModel:
                 f"Loop: the body has {len(body.input)} inputs and {len(body.output)} outputs, "
                 f"expected {len(carried) + 2} and {len(node.output) + 1}"
             )
+        results = list(node.output)
+        joined = appends(body)
+        appended = [carried[a.number] for a in joined]
+        if joined:
+            body = collecting(body, joined)
+            numbers = [a.number for a in joined]
+            carried = [n for k, n in enumerate(carried) if k not in numbers]
+            results = [n for k, n in enumerate(results) if k not in numbers]
+            results += [node.output[k] for k in numbers]
         outer = tuple(captured(body))
         model = self._inner(node, body, outer)
-        return Loop(label(node), model, trips, condition, tuple(carried), outer, tuple(node.output))
+        read = tuple(n for n in outer if n in model.inputs)
+        return Loop(
+            label(node), model, trips, condition, tuple(carried), read, tuple(results),
+            tuple(appended),
+        )  # fmt: skip
 
     def _scan(self, node: onnx.NodeProto, opset: int) -> Scan:
         body = self._body(node, "body")
@@ -208,10 +249,11 @@ class OnnxModel:
         if len(axes) != len(zeros) or len(reverse) != len(zeros):
             raise ModelError(f"Scan: axes {axes} or directions {reverse} are not {len(zeros)}")
         outer = tuple(captured(body))
+        model = self._inner(node, body, outer)
+        read = tuple(n for n in outer if n in model.inputs)
         return Scan(
-            label(node), self._inner(node, body, outer), tuple(inputs[:states]),
-            tuple(inputs[states:]), outer, tuple(node.output), axes, tuple(map(bool, reverse)),
-            batched, lengths,
+            label(node), model, tuple(inputs[:states]), tuple(inputs[states:]), read,
+            tuple(node.output), axes, tuple(map(bool, reverse)), batched, lengths,
         )  # fmt: skip
 
     def _body(self, node: onnx.NodeProto, name: str) -> onnx.GraphProto:
@@ -230,10 +272,11 @@ class OnnxModel:
         """
         name = next(filter(None, node.output), node.name)
         if name not in self._bodies or self._bodies[name][0] != body:
-            inputs: dict[str, TensorType | None] = {i.name: declared(i) for i in body.input}
-            inputs |= dict.fromkeys(outer)
+            labels = labels_of(body)
+            inputs = {i.name: declared(i, labels) for i in body.input} | dict.fromkeys(outer)
             own = with_own_outputs(body)
             model = OnnxModel(own, self._opsets, self._folder, self.file, inputs)
+            model.adopt({n: a for n, a in self._numbers.items() if n in outer})
             self._bodies[name] = body, model
         return self._bodies[name][1]
 
@@ -241,7 +284,10 @@ class OnnxModel:
 def typed_inputs(
     source: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, TensorType | None]:
-    """Return the types of the inputs of a model, None for what is known only when it runs."""
+    """Return the types of the inputs of a model, None for what is known only when it runs.
+
+    Extents that `shapes` binds in one input are bound in the others, too.
+    """
     # Up to IR version 3 every initializer is also listed among the inputs.
     initial = {t.name for t in source.initializer}
     wanted = [i for i in source.input if i.name not in initial]
@@ -249,26 +295,57 @@ def typed_inputs(
         if count > 1:
             raise ModelError(f"{count} inputs are called '{name}'")
     names = [i.name for i in wanted]
+    if not isinstance(shapes, Mapping):
+        raise OptionError(
+            f"shapes is {shapes!r}, expected a dict from names of inputs to shapes, as "
+            f"{{'{names[0] if names else 'NAME'}': (…)}}"
+        )
     for name in shapes:
         if name not in names:
             raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(names)}")
+    labels = labels_of(source)
     found: dict[str, TensorType | None] = {}
+    extents: dict[str, int] = {}
     for info in wanted:
         if info.type.WhichOneof("value") is None:
             raise ModelError(f"input '{info.name}' has no type")
-        t = declared(info)
+        t = declared(info, labels)
         if t is not None and info.name in shapes:
-            t = bound(info.name, t, shapes[info.name])
+            fixed = bound(info.name, t, shapes[info.name])
+            pairs = zip(t.shape, fixed.extents, strict=True)
+            extents |= {str(d): n for d, n in pairs if is_open(d)}
+            t = fixed
         if t is not None:
             check_size(f"input '{info.name}'", t)
         found[info.name] = t
-    return found
+    return {n: None if t is None else t.bind(extents) for n, t in found.items()}
 
 
-def declared(info: onnx.ValueInfoProto) -> TensorType | None:
+def read_types(
+    source: onnx.GraphProto, inputs: Mapping[str, TensorType | None]
+) -> dict[str, TensorType]:
+    """Return the types of inputs with what labels like ``2*N`` say in place of symbols."""
+    labels = labels_of(source)
+    infos = {i.name: i for i in source.input}
+    values: dict[str, Dim] = {}
+    for name, t in inputs.items():
+        free = None if t is None else declared(infos[name], labels)
+        if t is not None and free is not None:
+            values |= {str(d): n for d, n in zip(free.shape, t.shape, strict=True) if is_open(d)}
+    said = read_labels({text: labels[text] for text in open_labels(source.input)})
+    names = {str(labels[text]): bind(x, values) for text, x in said.items()}
+    return {n: t.bind(names) for n, t in inputs.items() if t is not None}
+
+
+def labels_of(source: onnx.GraphProto) -> Labels:
+    """Return the symbols of the open extents of inputs and outputs."""
+    return symbols_of((*source.input, *source.output))
+
+
+def declared(info: onnx.ValueInfoProto, labels: Labels) -> TensorType | None:
     """Return the type that a model declares; None where it has no rank or is no tensor's."""
     tensor = info.type.tensor_type
     plain = info.type.WhichOneof("value") == "tensor_type" and tensor.HasField("shape")
     if not plain or tensor.elem_type == onnx.TensorProto.STRING:
         return None
-    return tensor_type(info)
+    return tensor_type(info, labels)

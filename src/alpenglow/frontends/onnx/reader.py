@@ -35,6 +35,8 @@ def read(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, 
 
 def parse(data: bytes, file: str) -> onnx.ModelProto:
     """Parse serialised bytes; raise ModelError if they are no protocol buffer of ONNX."""
+    if not data:
+        raise ModelError("this is no ONNX model: it is empty", file=file)
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)

@@ -1,10 +1,12 @@
-"""What nodes read besides their operands, and taking the branch of an If into the open."""
+"""Graphs of ONNX: what nodes read besides their operands, order, and branches in the open."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
+
+from alpenglow.base.errors import ModelError
 
 PREVIEW = "ai.onnx.preview.training"
 
@@ -55,6 +57,45 @@ def defined(g: onnx.GraphProto) -> set[str]:
     own = {i.name for i in g.input} | {t.name for t in g.initializer}
     own |= {t.values.name for t in g.sparse_initializer}
     return own | {o for node in g.node for o in node.output if o}
+
+
+def ordered(source: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> list[onnx.NodeProto]:
+    """Return the nodes in topological order; raise ModelError for what breaks single assignment.
+
+    `outer` are the names that the graph may read from around it.
+    """
+    ready = {i.name for i in source.input} | {t.name for t in source.initializer}
+    ready |= {t.values.name for t in source.sparse_initializer}
+    makers: dict[str, onnx.NodeProto] = {}
+    for node in source.node:
+        for out in node.output:
+            if out and (out in makers or out in ready):
+                raise ModelError(f"'{out}' is made twice", node=label(node))
+            if out:
+                makers[out] = node
+    ready |= outer - makers.keys()
+    needs = [reads(node) for node in source.node]
+    for node, names in zip(source.node, needs, strict=True):
+        for name in names:
+            if name not in ready and name not in makers:
+                raise ModelError(
+                    f"input '{name}' is no graph input, no initializer and no node's output",
+                    node=label(node),
+                )
+    order: list[onnx.NodeProto] = []
+    waiting = list(zip(source.node, needs, strict=True))
+    while waiting:
+        later = []
+        for node, names in waiting:
+            if all(i in ready for i in names):
+                order.append(node)
+                ready.update(node.output)
+            else:
+                later.append((node, names))
+        if len(later) == len(waiting):
+            raise ModelError(f"{len(later)} nodes form a cycle", node=label(later[0][0]))
+        waiting = later
+    return order
 
 
 def with_own_outputs(g: onnx.GraphProto) -> onnx.GraphProto:
@@ -114,18 +155,18 @@ def branch(
     made: list[onnx.NodeProto] = []
     for t in g.initializer:
         constant = onnx.helper.make_node("Constant", [], [names[t.name]], value=t)
-        made.append(_as_outside(constant, node, opset_keys))
+        made.append(as_outside(constant, node, opset_keys))
     for inner in g.node:
         made.append(renamed(inner, names))
     for out, name in zip(g.output, node.output, strict=True):
         if name:
             source = names.get(out.name, out.name)
             copied = onnx.helper.make_node("Identity", [source], [name])
-            made.append(_as_outside(copied, node, opset_keys))
+            made.append(as_outside(copied, node, opset_keys))
     return made
 
 
-def _as_outside(
+def as_outside(
     made: onnx.NodeProto, node: onnx.NodeProto, opset_keys: Iterable[str]
 ) -> onnx.NodeProto:
     """Let a node that stands for a part of `node` keep to the same opset."""
@@ -134,3 +175,9 @@ def _as_outside(
             kept = made.metadata_props.add()
             kept.key, kept.value = entry.key, entry.value
     return made
+
+
+def label(node: onnx.NodeProto) -> str:
+    """Return what to call a node in messages."""
+    first = next((o for o in node.output if o), "")
+    return f"{node.op_type} '{node.name or first}'"

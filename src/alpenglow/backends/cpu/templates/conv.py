@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from alpenglow.backends.cpu.templates.products import Products, products
 from alpenglow.backends.cpu.templates.tile import (
     UNROLL,
     Tile,
@@ -16,7 +17,7 @@ from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import known
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Load
+from alpenglow.kernel.expr import Binary, Compare, Const, Expr
 from alpenglow.ops.blocked import ConvBlocked
 
 
@@ -25,13 +26,13 @@ def conv_blocked(k: Frame, op: ConvBlocked, target: Target) -> None:
     w = k.inputs[1]
     if _pointwise(op, w.region.shape):
         _merge_rows(k)
-    panels, in_blocks, *taps, in_lanes, width = w.region.shape
+    panels, in_blocks, *taps, steps, width = w.region.shape[: len(op.strides) + 4]
     lanes = op.lanes
     cols = width // lanes
     batch, out_blocks, *place, _ = k.out.region.shape
-    tiles = split_rows(place[-1], cols, target)
-    group_panels = panels // op.group
-    conv = _Geometry(op, k, taps, in_blocks, in_lanes, cols, out_blocks, group_panels, target)
+    kind = products(k.inputs[0].region.type.dtype, lanes, target)
+    tiles = split_rows(place[-1], cols, target, parts=kind.count)
+    conv = _Geometry(op, k, taps, in_blocks, steps, cols, out_blocks, kind, target)
     rows = place[:-1]
     with k.loops.parallel([batch, panels, *rows, tiles_in_parallel(tiles)]) as (
         n,
@@ -46,13 +47,14 @@ class _Geometry:
     """What the loops of one convolution share."""
 
     def __init__(
-        self, op: ConvBlocked, k: Frame, taps: list[int], in_blocks: int, in_lanes: int,
-        cols: int, out_blocks: int, group_panels: int, target: Target,
+        self, op: ConvBlocked, k: Frame, taps: list[int], in_blocks: int, steps: int,
+        cols: int, out_blocks: int, kind: Products, target: Target,
     ) -> None:  # fmt: skip
-        self.op, self.k, self.taps, self.target = op, k, taps, target
-        self.in_blocks, self.in_lanes = in_blocks, in_lanes
-        self.cols, self.out_blocks, self.group_panels = cols, out_blocks, group_panels
+        self.op, self.k, self.taps, self.kind, self.target = op, k, taps, kind, target
+        self.in_blocks, self.in_lanes = in_blocks, steps * kind.dots
+        self.cols, self.out_blocks = cols, out_blocks
         self.x, self.w = k.inputs[:2]
+        self.group_panels = self.w.region.shape[0] // op.group
 
     def tile(self, height: int, n: Coord, panel: Coord, outer: list[Coord], start: Expr) -> None:
         """Compute `height` neighbours from `start` on, for one panel of output channels."""
@@ -67,7 +69,7 @@ class _Geometry:
         origin = b.let(origin)
         inner = math.prod(self.taps) * self.in_lanes * self.cols * op.lanes
         weights = b.let(panel.base * (self.in_blocks * inner))
-        tile = Tile(b, height, self.cols, op.lanes, self.target)
+        tile = Tile(b, height, self.cols, op.lanes, self.target, self.kind)
         pitch = op.strides[-1] * strides[1 + spatial]
 
         def block(cb: Expr, used: int) -> None:
@@ -111,17 +113,26 @@ class _Geometry:
 
     def _lanes(self, tile: Tile, at_x: Expr, at_w: Expr, used: int, pitch: int) -> None:
         """Run through the `used` lanes of one block, a few at a time."""
-        b = self.k.b
-        step = self.cols * self.op.lanes
-        unroll = UNROLL if used % UNROLL == 0 else 1
-        with b.loop(used // unroll) as u:
+        b, kind = self.k.b, self.kind
+        step = self.cols * self.op.lanes * kind.dots
+        # What is not used of the last neighbours meets zeros, which only floats may not survive.
+        known = used if kind.dtype == "f32" else -(-used // kind.dots) * kind.dots
+        full, rest = divmod(known, kind.dots)
+        unroll = UNROLL if full % UNROLL == 0 else full if full < UNROLL else 1
+        with b.loop(full // max(unroll, 1)) as u:
             for i in range(unroll):
-                lane = u * unroll + i
+                at = u * unroll + i
+                self._step(tile, at_x + at * kind.dots, at_w + at * step, kind.dots, pitch)
+        if rest:
+            self._step(tile, at_x + full * kind.dots, at_w + full * step, rest, pitch)
 
-                def element(r: int, lane: Expr = lane) -> Expr:
-                    return Load(self.x.buffer, at_x + lane + r * pitch)
+    def _step(self, tile: Tile, at_x: Expr, at_w: Expr, used: int, pitch: int) -> None:
+        """Add the products of one lane of neighbours, of which `used` are there."""
 
-                tile.step(self.w.buffer, at_w + lane * step, element)
+        def element(r: int) -> Expr:
+            return self.kind.word(self.k.b, self.x.buffer, at_x + r * pitch, 1, used)
+
+        tile.step(self.w.buffer, at_w, element)
 
     def _store(self, tile: Tile, n: Coord, panel: Coord, outer: list[Coord], start: Expr) -> None:
         k = self.k
@@ -151,7 +162,11 @@ def _channels(op: ConvBlocked) -> int:
 
 def _pointwise(op: ConvBlocked, w: tuple[int, ...]) -> bool:
     """Whether the convolution has one tap, no stride, and more than one spatial axis."""
-    return all(t == 1 for t in w[2:-2]) and all(s == 1 for s in op.strides) and len(op.strides) > 1
+    return (
+        all(t == 1 for t in w[2 : 2 + len(op.strides)])
+        and all(s == 1 for s in op.strides)
+        and len(op.strides) > 1
+    )
 
 
 def _merge_rows(k: Frame) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from alpenglow.backends.cpu.templates.products import Products, products
 from alpenglow.backends.cpu.templates.tile import (
     UNROLL,
     Tile,
@@ -28,12 +29,14 @@ def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
     x, w = k.inputs[:2]
     _merge_batch(k)
     *batch, rows, columns = k.out.region.shape
-    panels, inner, width = w.region.shape
+    panels, steps, width = w.region.shape[:3]
     cols = width // target.lanes
-    tiles = split_rows(rows, cols, target)
-    product = _Product(k, x, w.buffer, inner, columns, cols, target)
+    kind = products(x.region.type.dtype, target.lanes, target)
+    inner = steps if kind.dots == 1 else x.region.shape[-1]
+    tiles = split_rows(rows, cols, target, parts=kind.count)
+    product = _Product(k, x, w.buffer, inner, columns, cols, kind, target)
     with k.loops.parallel([*batch, panels, tiles_in_parallel(tiles)]) as (*lead, panel, t):
-        at_w = k.b.let(panel.base * (inner * width))
+        at_w = k.b.let(panel.base * (steps * width * kind.dots))
         dispatch(
             k.b,
             tiles,
@@ -58,7 +61,8 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
     panels = ceil_div(columns, width)
     scratch = k.b.array("f32", SCRATCH // 4 if is_open(inner) else max(inner, 1) * width)
     tiles = split_rows(rows, cols, target)
-    product = _Product(k, x, scratch, inner, columns, cols, target)
+    kind = products("f32", lanes, target)
+    product = _Product(k, x, scratch, inner, columns, cols, kind, target)
     with k.loops.parallel([*batch, panels]) as (*lead, panel):
         first = k.b.let(panel.base * width)
         _pack(k, y, scratch, lead, first, inner, columns, width, lanes)
@@ -83,12 +87,12 @@ def _pack(
     """Copy columns `first` … of y into the scratch panel; columns past the end hold zero."""
     down, across = y.region.strides[-2:]
     base = k.b.let(y.address([*lead, coord(0), coord(0)]).base + first * across)
-    ragged = _ragged(columns, width)
+    partly = ragged(columns, width)
     if is_number(across, 1) or not is_number(down, 1):
         with k.b.loop(lift(inner)) as i:
             for column in range(0, width, lanes):
                 ramp = Coord(first + column, 1, lanes)
-                mask = k.b.let(ramp.compare("lt", columns)) if ragged else None
+                mask = k.b.let(ramp.compare("lt", columns)) if partly else None
                 at = Coord(base + i * down + column * across, across, lanes)
                 address = at.base if is_number(across, 1) else at.expr()
                 k.b.store(scratch, i * width + column, Load(y.buffer, address, lanes, mask))
@@ -96,7 +100,7 @@ def _pack(
     # y is transposed in memory: read along its columns, write across the panel.
     with k.b.loop(width) as j:
         inside = Coord(first + j).compare("lt", columns)
-        if ragged:
+        if partly:
             with k.b.when(inside), k.b.loop(lift(inner)) as i:
                 k.b.store(scratch, i * width + j, Load(y.buffer, base + j * across + i))
             with k.b.otherwise(), k.b.loop(lift(inner)) as i:
@@ -106,7 +110,7 @@ def _pack(
                 k.b.store(scratch, i * width + j, Load(y.buffer, base + j * across + i))
 
 
-def _ragged(columns: Dim, width: int) -> bool:
+def ragged(columns: Dim, width: int) -> bool:
     """Whether the last panel may be partly empty."""
     return is_open(columns) or columns % width != 0
 
@@ -115,26 +119,29 @@ class _Product:
     """What the tiles of one product share."""
 
     def __init__(
-        self, k: Frame, x: Window, w: Buffer, inner: int, columns: int, cols: int, target: Target
-    ) -> None:
-        self.k, self.x, self.w, self.target = k, x, w, target
+        self, k: Frame, x: Window, w: Buffer, inner: int, columns: int, cols: int,
+        kind: Products, target: Target,
+    ) -> None:  # fmt: skip
+        self.k, self.x, self.w, self.kind, self.target = k, x, w, kind, target
         self.inner, self.columns, self.cols, self.lanes = inner, columns, cols, target.lanes
 
     def tile(self, height: int, lead: list[Coord], start: Expr, column: Expr, at_w: Expr) -> None:
         """Compute `height` rows from `start` on, for the panel of columns from `column` on."""
-        b = self.k.b
+        b, kind = self.k.b, self.kind
         down, across = self.x.region.strides[-2:]
         origin = b.let(self.x.address([*lead, coord(start), coord(0)]).base)
-        tile = Tile(b, height, self.cols, self.lanes, self.target)
-        width = self.cols * self.lanes
+        tile = Tile(b, height, self.cols, self.lanes, self.target, kind)
+        width = self.cols * self.lanes * kind.dots
 
-        def step(i: Expr) -> None:
+        def step(i: Expr, used: int = kind.dots) -> None:
             def element(r: int) -> Expr:
-                return Load(self.x.buffer, origin + i * across + r * down)
+                at = origin + i * (across * kind.dots) + r * down
+                return kind.word(b, self.x.buffer, at, across, used)
 
             tile.step(self.w, at_w + i * width, element)
 
-        full, rest = divmod(self.inner, UNROLL)
+        steps, part = divmod(self.inner, kind.dots) if kind.dots > 1 else (self.inner, 0)
+        full, rest = divmod(steps, UNROLL)
         if is_open(full) or full:
             with b.loop(lift(full)) as i:
                 for u in range(UNROLL):
@@ -145,18 +152,24 @@ class _Product:
             rest = 0
         for u in range(rest):
             step(Const(full * UNROLL + u))
-        self._store(tile, lead, start, column)
+        if part:
+            step(Const(steps), part)
+        store_tile(self.k, tile, lead, start, column, self.columns)
 
-    def _store(self, tile: Tile, lead: list[Coord], start: Expr, column: Expr) -> None:
-        k = self.k
-        k.loops.current = self.lanes
-        for j in range(self.cols):
-            ramp = Coord(k.b.let(column + j * self.lanes), 1, self.lanes)
-            ragged = _ragged(self.columns, self.cols * self.lanes)
-            k.loops.mask = k.b.let(ramp.compare("lt", self.columns)) if ragged else None
-            for r in range(tile.rows):
-                k.sink.store([*lead, coord(start) + r, ramp], tile.acc[r][j])
-        k.loops.mask, k.loops.current = None, 1
+
+def store_tile(
+    k: Frame, tile: Tile, lead: list[Coord], start: Expr, column: Expr, columns: Dim
+) -> None:
+    """Store a tile at rows from `start` and columns from `column` on, of which `columns` are."""
+    lanes = tile.lanes
+    k.loops.current = lanes
+    for j in range(tile.cols):
+        ramp = Coord(k.b.let(column + j * lanes), 1, lanes)
+        partly = ragged(columns, tile.cols * lanes)
+        k.loops.mask = k.b.let(ramp.compare("lt", columns)) if partly else None
+        for r in range(tile.rows):
+            k.sink.store([*lead, coord(start) + r, ramp], tile.acc[r][j])
+    k.loops.mask, k.loops.current = None, 1
 
 
 def _merge_batch(k: Frame) -> None:

@@ -1,17 +1,19 @@
 """Convolution with few output channels: vectors lie along the last axis of plain images.
 
 Blocks of channels would be mostly padding.  Here each vector of neighbouring pixels is loaded once
-for all outputs, and each weight is broadcast: a register tile of outputs times vectors.
+for all outputs, and each weight is broadcast: a register tile of outputs times vectors.  Of bytes a
+pixel is a word of four channels.
 """
 
 from __future__ import annotations
 
-from alpenglow.backends.cpu.templates.tile import multiply_add
+from alpenglow.backends.cpu.templates.products import products
 from alpenglow.backends.loops.coord import Coord, coord, is_number
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Const, Expr, Load, Splat
+from alpenglow.kernel.expr import Bitcast, Const, Expr, Load, Splat
+from alpenglow.ops.blocked import ConvPlanar
 from alpenglow.ops.contraction import Conv
 from alpenglow.program.instr import Region
 
@@ -34,7 +36,21 @@ def planar_fits(op: Conv, x: Region, out: Region, target: Target) -> bool:
     )
 
 
-def conv_planar(k: Frame, op: Conv, target: Target) -> None:
+def words_fit(op: ConvPlanar, x: Region, out: Region, target: Target) -> bool:
+    """Whether `conv_planar` implements this convolution of bytes."""
+    masks = target.has("avx512bw") or target.lanes < 16
+    return (
+        masks
+        and target.lanes > 1
+        and op.strides[-1] == 1
+        and out.shape[1] <= target.lanes // 2
+        and 0 not in out.shape
+        and x.strides[-2:] == (4, 1)
+        and is_number(out.strides[-1], 1)
+    )
+
+
+def conv_planar(k: Frame, op: Conv | ConvPlanar, target: Target) -> None:
     """Build the loops: parallel over images, rows, and tiles of a row."""
     _, outputs, *place = k.out.region.shape
     lanes = target.lanes
@@ -79,42 +95,60 @@ def conv_planar(k: Frame, op: Conv, target: Target) -> None:
 class _Tile:
     """What all tiles of one convolution share."""
 
-    def __init__(self, k: Frame, op: Conv, outputs: int, target: Target) -> None:
-        self.k, self.op, self.outputs, self.lanes = k, op, outputs, target.lanes
-        self.target = target
+    def __init__(self, k: Frame, op: Conv | ConvPlanar, outputs: int, target: Target) -> None:
+        self.k, self.outputs, self.lanes = k, outputs, target.lanes
         self.x, self.w = k.inputs[:2]
+        spatial = len(k.out.region.shape) - 2
+        if isinstance(op, ConvPlanar):
+            self.strides, self.dilations = op.strides, op.dilations
+        else:
+            _, self.strides, self.dilations = op.window(spatial)
+        self.kind = products(self.x.buffer.dtype, target.lanes, target)
+
+    def pixels(self, at: Expr, mask: Expr | None) -> list[Expr]:
+        """Return the parts of a vector of pixels."""
+        b, dots = self.k.b, self.kind.dots
+        loaded = Load(self.x.buffer, at, self.lanes * dots, mask)
+        return [b.let(p) for p in self.kind.factors(loaded if dots == 1 else self.word(loaded))]
+
+    def word(self, loaded: Expr) -> Expr:
+        return self.k.b.let(Bitcast(loaded, "i32"))
 
     def build(
         self, n: Coord, rows: list[Coord], first: Expr, count: int, limit: int | None
     ) -> None:
         """Compute `count` vectors of pixels from `first` on, of all outputs."""
-        k, b, lanes = self.k, self.k.b, self.lanes
-        _, strides, dilations = self.op.window(len(rows) + 1)
+        k, b, lanes, kind = self.k, self.k.b, self.lanes, self.kind
+        strides, dilations, dots = self.strides, self.dilations, kind.dots
         x, w = self.x.region, self.w.region
         ramps = [Coord(first + v * lanes, 1, lanes) for v in range(count)]
         masks: list[Expr | None] = [None] * count
         if limit is not None:
             masks[-1] = b.let(ramps[-1].compare("lt", limit))
-        zero = Const(0.0, "f32", lanes)
+        inside: list[Expr | None] = list(masks)
+        if limit is not None and dots > 1:
+            last = Coord((first + (count - 1) * lanes) * dots, 1, lanes * dots)
+            inside[-1] = b.let(last.compare("lt", limit * dots))
+        zero = Const(0 if kind.dtype == "i32" else 0.0, kind.dtype, lanes)
         acc = [[b.var(zero) for _ in range(count)] for _ in range(self.outputs)]
-        origin = n.base * x.strides[0] + first
+        origin = n.base * x.strides[0] + first * dots
         for axis, c in enumerate(rows):
             origin = origin + c.base * (strides[axis] * x.strides[2 + axis])
         origin = b.let(origin)
-        with k.loops.loops([w.shape[1], *w.shape[2:]]) as (c, *taps):
+        with k.loops.loops([w.shape[1], *w.shape[2 : 3 + len(rows)]]) as (c, *taps):
             at_x = origin + c.base * x.strides[1]
             at_w = c.base * w.strides[1]
             for axis, tap in enumerate(taps):
                 at_x = at_x + tap.base * (dilations[axis] * x.strides[2 + axis])
                 at_w = at_w + tap.base * w.strides[2 + axis]
             at_x, at_w = b.let(at_x), b.let(at_w)
-            pixels = [b.let(Load(self.x.buffer, at_x + v * lanes, lanes, masks[v]))
-                      for v in range(count)]  # fmt: skip
+            pixels = [self.pixels(at_x + v * lanes * dots, inside[v]) for v in range(count)]
             for o in range(self.outputs):
-                weight = b.let(Splat(Load(self.w.buffer, at_w + o * w.strides[0]), lanes))
+                one = kind.word(b, self.w.buffer, at_w + o * w.strides[0], 1, dots)
+                weights = [b.let(p) for p in kind.weights(b.let(Splat(one, lanes)))]
                 for v in range(count):
-                    total = multiply_add(pixels[v], weight, acc[o][v], self.target)
-                    b.set(acc[o][v], total)
+                    for part, weight in zip(pixels[v], weights, strict=True):
+                        b.set(acc[o][v], kind.add(part, weight, acc[o][v]))
         k.loops.current = lanes
         for o in range(self.outputs):
             for v in range(count):

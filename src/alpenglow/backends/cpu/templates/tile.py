@@ -2,7 +2,8 @@
 
 One micro-kernel serves convolution and matrix products.  For each step of the inner dimension it
 loads `cols` vectors of weights, broadcasts one element a row, and issues rows * cols fused
-multiply-adds on accumulators that stay in registers.
+multiply-adds on accumulators that stay in registers.  Of narrow types an element is a lane of
+neighbours, and what is issued is what `products` says.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from alpenglow.backends.cpu.templates.products import Products, products
 from alpenglow.backends.loops.coord import Coord
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.target import Target
@@ -20,8 +22,6 @@ from alpenglow.kernel.expr import (
     Compare,
     Const,
     Expr,
-    Fma,
-    Load,
     Register,
     Splat,
     lift,
@@ -49,14 +49,15 @@ class Tiles:
             yield self.larger, self.count, self.rows
 
 
-def split_rows(extent: int, cols: int, target: Target, limit: int = 64) -> Tiles:
+def split_rows(extent: int, cols: int, target: Target, limit: int = 64, parts: int = 1) -> Tiles:
     """Split `extent` rows into tiles of nearly equal height that fit into the registers.
 
-    No tile is higher than `limit`.
+    No tile is higher than `limit`.  Operands are taken apart into `parts` vectors.
     """
     # One register holds each of the weights; the broadcast comes from memory where it can.
-    spare = 0 if target.registers >= 32 else 1
-    most = min(limit, max(1, (target.registers - cols - spare) // cols))
+    spare = parts + 1 if parts > 1 else 0 if target.registers >= 32 else 1
+    least = 4 // cols if parts > 1 else 1
+    most = min(limit, max(1, least, (target.registers - cols * parts - spare) // cols))
     if is_open(extent):
         return Tiles(extent // most, most, 0, extent % most)
     count = -(-extent // most)
@@ -106,27 +107,32 @@ def dispatch(b: Builder, tiles: Tiles, t: Coord, tile: Callable[[int, Expr], Non
         run(low, tiles.larger)
 
 
-def multiply_add(x: Expr, y: Expr, z: Expr, target: Target) -> Expr:
-    """Return x * y + z, rounded once where the machine does so at once."""
-    return Fma(x, y, z) if target.fuses else Binary("add", Binary("mul", x, y), z)
-
-
 class Tile:
     """Accumulators of one tile, and the step that feeds them."""
 
-    def __init__(self, b: Builder, rows: int, cols: int, lanes: int, target: Target) -> None:
-        self.b, self.target = b, target
+    def __init__(
+        self, b: Builder, rows: int, cols: int, lanes: int, target: Target,
+        kind: Products | None = None,
+    ) -> None:  # fmt: skip
+        self.b = b
         self.rows, self.cols, self.lanes = rows, cols, lanes
-        zero = Const(0.0, "f32", lanes)
+        self.kind = kind or products("f32", lanes, target)
+        zero = Const(0 if self.kind.dtype == "i32" else 0.0, self.kind.dtype, lanes)
         self.acc: list[list[Register]] = [[b.var(zero) for _ in range(cols)] for _ in range(rows)]
 
     def step(self, w: Buffer, at: Expr, element: Callable[[int], Expr]) -> None:
         """Add the product of one column of elements (row -> scalar) and `cols` vectors at `at`."""
-        weights = [self.b.let(Load(w, at + j * self.lanes, self.lanes)) for j in range(self.cols)]
+        b, kind = self.b, self.kind
+        width = self.lanes if w.dtype == "i32" else self.lanes * kind.dots
+        loaded = [b.let(kind.vector(w, at + j * width, self.lanes)) for j in range(self.cols)]
+        weights = [[b.let(part) for part in kind.weights(one)] for one in loaded]
         for r in range(self.rows):
             x: Expr = Splat(element(r), self.lanes)
-            if self.cols > 1:
-                x = self.b.let(x)
-            for j in range(self.cols):
-                acc = self.acc[r][j]
-                self.b.set(acc, multiply_add(x, weights[j], acc, self.target))
+            if self.cols > 1 or kind.count > 1:
+                x = b.let(x)
+            for i, part in enumerate(kind.factors(x)):
+                if self.cols > 1:
+                    part = b.let(part)
+                for j in range(self.cols):
+                    acc = self.acc[r][j]
+                    b.set(acc, kind.add(part, weights[j][i], acc))

@@ -9,10 +9,13 @@ from alpenglow.backends.loops.form import Window
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import ceil_div, is_open
 from alpenglow.ir.target import Target
+from alpenglow.ir.types import DTYPES, FLOATS
 from alpenglow.kernel.build import Builder
-from alpenglow.kernel.expr import Binary, Blend, Const, Expr, Load, lift
+from alpenglow.kernel.expr import Binary, Bitcast, Blend, Const, Convert, Expr, Load, Shuffle, lift
 from alpenglow.ops.movement import Pack, Unpack
 from alpenglow.program.instr import Region
+
+NARROW = ("u8", "i8", "f16", "bf16")
 
 Group = Callable[[Coord, Coord, list[Coord], Expr], None]
 """Moves the pixels of image, block of channels and row from a first one on."""
@@ -21,8 +24,12 @@ Group = Callable[[Coord, Coord, list[Coord], Expr], None]
 def transposes(blocked: Region, plain: Region, target: Target) -> bool:
     """Whether `pack` and `unpack` implement a move between these layouts."""
     *_, lanes = blocked.shape
+    dtype = blocked.type.dtype
+    # Parts of vectors of bytes are loaded and stored by masks.
+    fits = dtype in ("f32", "i32") or (dtype in NARROW and target.has("avx512bw"))
     return (
-        blocked.type.dtype == plain.type.dtype == "f32"
+        fits
+        and dtype == plain.type.dtype
         and lanes == target.lanes > 1
         and blocked.strides[-1] == 1
         and plain.strides[-1] == 1
@@ -67,6 +74,9 @@ def unpack(k: Frame, op: Unpack, target: Target) -> None:
 
 def pack(k: Frame, op: Pack, target: Target) -> None:
     """Build the loops as for `unpack`, the other way."""
+    if op.lanes != target.lanes:
+        pack_fours(k, op, target)
+        return
     x, lanes = k.inputs[0], target.lanes
     channels, pixels = x.region.shape[1], x.region.shape[-1]
     b = k.b
@@ -77,7 +87,7 @@ def pack(k: Frame, op: Pack, target: Target) -> None:
         loaded: list[Expr] = []
         for i in range(lanes):
             channel = block * lanes + i
-            value: Expr = Const(0.0, "f32", lanes)
+            value: Expr = _zero(x, lanes)
             if channels % lanes and i >= channels % lanes:
                 register = b.var(value)
                 with b.when(channel.compare("lt", channels)):
@@ -99,6 +109,11 @@ def pack(k: Frame, op: Pack, target: Target) -> None:
 
     shape = k.out.region.shape
     _each(k, shape[:-1], lanes, group)
+
+
+def _zero(x: Window, lanes: int) -> Const:
+    dtype = x.buffer.dtype
+    return Const(0.0 if dtype in FLOATS else 0, dtype, lanes)
 
 
 def _row(x: Window, at: list[Coord], lanes: int, mask: Expr) -> Expr:
@@ -128,3 +143,68 @@ def transposed(b: Builder, rows: list[Expr]) -> list[Expr]:
         rows = after
         distance //= 2
     return rows
+
+
+# ── few channels, by fours ──
+
+
+def interleaves(blocked: Region, plain: Region, target: Target) -> bool:
+    """Whether `pack_fours` implements a move from the plain to the blocked layout."""
+    return (
+        blocked.type.dtype == plain.type.dtype
+        and blocked.type.dtype in NARROW
+        and blocked.shape[-1] == 4
+        and len(plain.shape) > 2
+        and blocked.strides[-2:] == (4, 1)
+        and (plain.strides[-1] == 1 or _together(plain))
+        and not any(is_open(s) for s in (*plain.shape, *blocked.strides, *plain.strides))
+        and plain.shape[-1] >= target.lanes > 1
+        and 0 not in plain.shape
+    )
+
+
+def _together(plain: Region) -> bool:
+    """Whether the bytes of a pixel, four at most, and of its neighbours lie side by side."""
+    channels = plain.shape[1]
+    beside = plain.strides[1] == 1 and plain.strides[-1] == channels
+    return beside and 1 < channels <= 4 and plain.type.dtype in ("u8", "i8")
+
+
+def pack_fours(k: Frame, op: Pack, target: Target) -> None:
+    """Build the loops: parallel over images, blocks of four channels, rows and groups of pixels."""
+    x, lanes = k.inputs[0], target.lanes
+    channels, pixels = x.region.shape[1], x.region.shape[-1]
+    b, word = k.b, "i32" if DTYPES[x.buffer.dtype].itemsize == 1 else "i64"
+
+    def group(n: Coord, block: Coord, rows: list[Coord], first: Expr) -> None:
+        # The last group begins where it still fits, whatever of it was moved before.
+        start = b.let(Binary("min", first, Const(pixels - lanes)))
+        at = k.out.address([n, block, *rows, coord(start), coord(0)]).base
+        if _together(x.region):
+            origin = x.address([n, coord(0), *rows, coord(start)]).base
+            # What is past the channels of a pixel is unspecified: one of them once more.
+            order = [p * channels + min(i, channels - 1) for p in range(lanes) for i in range(4)]
+            loaded = b.let(Load(x.buffer, origin, lanes * channels))
+            b.store(k.out.buffer, at, Shuffle(loaded, tuple(order)))
+            return
+        total: Expr = Const(0, word, lanes)
+        for i in range(min(4, channels)):
+            channel = block * 4 + i
+            if channels % 4 and i >= channels % 4:
+                register = b.var(total)
+                with b.when(channel.compare("lt", channels)):
+                    b.set(register, _joined(x, [n, channel, *rows, coord(start)], i, register))
+                total = register
+            else:
+                total = b.let(_joined(x, [n, channel, *rows, coord(start)], i, total))
+        b.store(k.out.buffer, at, Bitcast(total, x.buffer.dtype))
+
+    _each(k, k.out.region.shape[:-1], lanes, group)
+
+
+def _joined(x: Window, at: list[Coord], i: int, total: Expr) -> Expr:
+    """Return words of four with the elements at `at` as the number i of each."""
+    bits = 8 * DTYPES[x.buffer.dtype].itemsize
+    loaded = Bitcast(Load(x.buffer, x.address(at).base, total.lanes), f"u{bits}")
+    shift = Const(bits * i, total.dtype, total.lanes)
+    return Binary("or", total, Binary("shl", Convert(loaded, total.dtype), shift))

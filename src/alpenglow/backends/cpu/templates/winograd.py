@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from alpenglow.backends.cpu.templates.products import multiply_add
 from alpenglow.backends.cpu.templates.tile import (
     UNROLL,
     Tile,
     dispatch,
-    multiply_add,
     split_rows,
     tiles_in_parallel,
 )

@@ -1,0 +1,80 @@
+/* @NAME@: made by Alpenglow @VERSION@ for @TARGET@.
+ *
+ *   import { load } from "./@NAME@.mjs";
+ *   const net = await load();
+ *   const outputs = net.run({ NAME: typedArray, ... });  // { NAME: { data, type, shape }, ... }
+ *
+ * A module begins with @MEMORY@ bytes of memory and asks for no more.  Calls of one
+ * loaded module come one after the other; load it once for each worker.
+ */
+
+/** What each entry point takes and gives; `offset` counts from the region `mutable`. */
+export const entries = {
+@ENTRIES@
+};
+
+const CONSTANTS = @CONSTANTS@, MUTABLE = @MUTABLE@, SCRATCH = @SCRATCH@;
+const WEIGHTS = @WEIGHTS@, WEIGHTS_NBYTES = @NBYTES@;
+
+/** Returns a loaded module; `wasm` and `weights` are bytes for hosts that have files elsewhere. */
+export async function load({ wasm, weights } = {}) {
+  const module = await WebAssembly.compile(wasm ?? (await bytes("@NAME@.wasm")));
+  const instance = await WebAssembly.instantiate(module, {});
+  const { memory } = instance.exports;
+  if (WEIGHTS !== null) {
+    const content = weights ?? (await bytes(WEIGHTS));
+    if (content.byteLength !== WEIGHTS_NBYTES)
+      throw new RangeError(
+        `@NAME@: the weights are ${WEIGHTS_NBYTES} bytes, these are ${content.byteLength}`);
+    new Uint8Array(memory.buffer, CONSTANTS).set(new Uint8Array(
+      content.buffer ?? content, content.byteOffset ?? 0, content.byteLength));
+  }
+  const run = (inputs, entry = Object.keys(entries)[0]) => call(instance.exports, inputs, entry);
+  return { run, instance };
+}
+
+function call(exports, inputs, entry) {
+  if (!Object.hasOwn(entries, entry))
+    throw new TypeError(`@NAME@: no entry point '${entry}'; there are ${Object.keys(entries)}`);
+  const { inputs: wanted, outputs } = entries[entry];
+  const known = wanted.filter((s) => !s.random).map((s) => s.name);
+  for (const name of Object.keys(inputs))
+    if (!wanted.some((s) => s.name === name))
+      throw new TypeError(`${entry}: no input '${name}'; there are ${known.join(", ")}`);
+  const { buffer } = exports.memory;
+  for (const s of wanted) view(buffer, s).set(checked(entry, s, inputs[s.name]));
+  if (exports[entry](CONSTANTS, MUTABLE, SCRATCH) !== 0)
+    throw new Error(`${entry}: a region of memory is not aligned`);
+  return Object.fromEntries(outputs.map((s) => [
+    s.name, { data: view(buffer, s).slice(), type: s.type, shape: [...s.shape] },
+  ]));
+}
+
+function view(buffer, s) {
+  return new globalThis[s.array](buffer, MUTABLE + s.offset, s.count);
+}
+
+/** Returns the elements of an input: a typed array, or { data, shape } as outputs are. */
+function checked(entry, s, given) {
+  if (given === undefined && s.random)
+    return globalThis.crypto.getRandomValues(new globalThis[s.array](s.count));
+  const what = `${entry}: input '${s.name}', ${s.type}[${s.shape}]`;
+  if (given === undefined || given === null) throw new TypeError(`${what}: is missing`);
+  const data = ArrayBuffer.isView(given) ? given : given.data;
+  if (data?.constructor?.name !== s.array)
+    throw new TypeError(`${what}: expected a ${s.array}, found ${data?.constructor?.name}`);
+  if (given !== data && given.shape !== undefined && String(given.shape) !== String(s.shape))
+    throw new RangeError(`${what}: expected shape [${s.shape}], found [${given.shape}]`);
+  if (data.length !== s.count)
+    throw new RangeError(`${what}: expected ${s.count} elements, found ${data.length}`);
+  return data;
+}
+
+/** Reads a file that lies beside this one. */
+async function bytes(name) {
+  const url = new URL(name, import.meta.url);
+  if (url.protocol === "file:") return (await import("node:fs/promises")).readFile(url);
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${url}: ${response.status}`);
+  return response.arrayBuffer();
+}

@@ -1,0 +1,124 @@
+"""Profiling: running a compiled graph on samples and observing the range of each of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any
+
+from alpenglow.base.errors import FeedError, UnsupportedError
+from alpenglow.calibration.samples import feeds_of
+from alpenglow.compiler.options import Progress, silent
+from alpenglow.ir.graph import HIDDEN, Graph, Value
+from alpenglow.ir.op import Elementwise
+from alpenglow.ops.activation import Relu
+from alpenglow.quant.activations import ALIASES
+from alpenglow.quant.layers import size, varying
+from alpenglow.quant.naming import fingerprint, names
+from alpenglow.quant.observe import BINS, Observer, check_bins
+from alpenglow.quant.profile import Profile
+from alpenglow.runtime import Executable
+from alpenglow.runtime import compile as compile_model
+
+MOST_NBYTES = 256 << 20
+"""Values of more bytes than these are observed in several runs."""
+
+
+def profile_ranges(
+    graph: Graph,
+    samples: Iterable[Any],
+    *,
+    bins: int = BINS,
+    threads: int | None = None,
+    progress: Progress = silent,
+) -> Profile:
+    """Run `graph`, compiled, on samples and return the ranges and histograms of its values.
+
+    A sample is a mapping of input names to arrays, a tuple of arrays in the order of inputs, or the
+    array of the only input; there may be any number, of which one at a time is held.  `progress` is
+    called after each.  Raises FeedError if there are none, or one holds NaN or infinities.
+    """
+    check_bins(bins)
+    if graph.rest is not None:
+        raise UnsupportedError("the graph depends on its data and is not known as a whole, so it "
+                               "cannot be profiled")  # fmt: skip
+    called = names(graph)
+    types = {n: v.type for n, v in graph.inputs.items() if not n.startswith(HIDDEN)}
+    inputs = [n for n, t in types.items() if t.dtype == "f32"]
+    parts = [observed(graph, part) for part in divided(seen(graph))]
+    runs = [(compile_model(g, threads=threads), values) for g, values in parts]
+    observers = {called[graph.inputs[n]]: Observer(bins) for n in inputs}
+    observers |= {called[v]: Observer(bins) for _, values in runs for v in values.values()}
+    total = len(samples) if isinstance(samples, Sized) else 0
+    count = 0
+    for sample in samples:
+        feeds = feeds_of(sample, types, count)
+        for n in inputs:
+            observers[called[graph.inputs[n]]].see(feeds[n])
+        for exe, values in runs:
+            _see(exe, feeds, {n: observers[called[v]] for n, v in values.items()}, count)
+        count += 1
+        progress("profiling", count, max(total, count))
+    if not count:
+        raise FeedError("the data set is empty: there is nothing to see")
+    return Profile(fingerprint(graph), count, {n: o.range for n, o in observers.items()})
+
+
+def seen(g: Graph) -> Iterator[Value]:
+    """Yield the computed values of a graph that a profile tells of.
+
+    These are all in f32 but those whose elements are another value's, and those that only an
+    activation or the sum with a bias reads: they are computed together and never stored.
+    """
+    moving = varying(g)
+    for node in g.nodes:
+        if not isinstance(node.op, ALIASES):
+            for v in node.results:
+                if v in moving and v.type.dtype == "f32" and not _passing(g, v, moving):
+                    yield v
+
+
+def _passing(g: Graph, v: Value, moving: set[Value]) -> bool:
+    """Whether all that happens to a value is an activation or the sum with a constant."""
+    if g.users(v) != 1 or not v.users:
+        return False
+    (user,) = v.users
+    return isinstance(user.op, Elementwise | Relu) and sum(x in moving for x in user.inputs) == 1
+
+
+def divided(values: Iterable[Value]) -> Iterator[list[Value]]:
+    """Yield values in lists that do not take too much memory together, at least one list."""
+    part: list[Value] = []
+    nbytes = 0
+    for v in values:
+        more = 4 * size(v.type)
+        if part and nbytes + more > MOST_NBYTES:
+            yield part
+            part, nbytes = [], 0
+        part.append(v)
+        nbytes += more
+    yield part
+
+
+def observed(g: Graph, values: Iterable[Value]) -> tuple[Graph, dict[str, Value]]:
+    """Return a graph whose outputs are values of `g`, and these by the names of the outputs."""
+    wanted = {f"seen:{i}": v for i, v in enumerate(values)}
+    copy = g.copy()
+    env = {
+        old: new
+        for a, b in zip(g.nodes, copy.nodes, strict=True)
+        for old, new in zip(a.results, b.results, strict=True)
+    }
+    copy.outputs = {name: env[v] for name, v in wanted.items()}
+    copy.prune()
+    return copy, wanted
+
+
+def _see(exe: Executable, feeds: Any, observers: dict[str, Observer], number: int) -> None:
+    if not observers:
+        return
+    try:
+        outputs = exe.run(feeds)
+    except FeedError as error:
+        raise FeedError(f"sample {number}: {error.message}", hint=error.hint) from None
+    for name, observer in observers.items():
+        observer.see(outputs[name])

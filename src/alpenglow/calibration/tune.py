@@ -1,0 +1,170 @@
+"""Tuning by accuracy: which layers can be quantised before more is lost than is allowed.
+
+First each layer is quantised alone, which tells how much noise it makes in the results.  Then the
+layers with the most noise for the work that they save are kept as they are, as few as will do: the
+number is found by bisection.  At last each of those that were kept is tried again, the one with the
+most work first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from alpenglow.base.errors import OptionError
+from alpenglow.calibration.metrics import Metric, Outputs, check_metric, decibels, loss
+from alpenglow.calibration.samples import Dataset
+from alpenglow.compiler.options import Progress, silent
+from alpenglow.ir.graph import Graph
+from alpenglow.quant.convert import convert
+from alpenglow.quant.layers import size
+from alpenglow.quant.options import QuantOptions
+from alpenglow.quant.plan import Decision, Plan, plan
+from alpenglow.quant.profile import Profile
+from alpenglow.runtime import compile as compile_model
+
+PROBES = 32
+"""Samples on which the noise of a single layer is measured."""
+
+SECOND_TRIES = 8
+"""How many of the layers that were kept are tried again."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuning:
+    """What was found: the plan, and what it loses by the metric.
+
+    `before` and `after` are losses of the original and of the quantised model; `noise` holds, for
+    each layer, the share of noise in the results if it is quantised alone, where a search was
+    needed; `tried` counts the models that were measured.
+    """
+
+    plan: Plan
+    metric: Metric
+    before: float
+    after: float
+    noise: Mapping[str, float]
+    tried: int
+
+    @property
+    def drop(self) -> float:
+        """What is lost more than before."""
+        return self.after - self.before
+
+
+def tune(
+    g: Graph,
+    profile: Profile | None,
+    data: Dataset,
+    options: QuantOptions | None = None,
+    *,
+    metric: Metric = "agreement",
+    max_drop: float = 0.005,
+    threads: int | None = None,
+    progress: Progress = silent,
+) -> Tuning:
+    """Return the plan that quantises as much work as `max_drop` allows of a loss by `metric`.
+
+    What `options` keep stays kept.  Raises FeedError where the metric needs labels and there are
+    none.
+    """
+    check_metric(metric, data.labels)
+    if not 0 <= max_drop <= 1:
+        raise OptionError(f"max_drop is {max_drop}, expected a share between 0 and 1")
+    search = _Search(g, profile, data, options or QuantOptions(), metric, threads, progress)
+    return search.made(max_drop)
+
+
+class _Search:
+    """The models that were tried, and what each of them lost."""
+
+    def __init__(
+        self, g: Graph, profile: Profile | None, data: Dataset, options: QuantOptions,
+        metric: Metric, threads: int | None, progress: Progress,
+    ) -> None:  # fmt: skip
+        self.g, self.profile, self.data = g, profile, data
+        self.options, self.metric = options, metric
+        self.threads, self.progress = threads, progress
+        self.lost: dict[frozenset[str], float] = {}
+        self.reference = self.run(g, data)
+        self.before = loss(metric, self.reference, self.reference, data.labels)
+
+    def made(self, most: float) -> Tuning:
+        all_layers = plan(self.g, self.profile, self.options)
+        candidates = [d for d in all_layers.decisions if not d.why]
+        kept: frozenset[str] = frozenset()
+        noise: dict[str, float] = {}
+        if candidates and self.loss(kept) - self.before > most:
+            noise = self.noise(candidates)
+            kept = self.search(candidates, noise, most)
+        made = _told(self.plan(kept), kept, noise)
+        tried = len(self.lost) + len(noise)
+        return Tuning(made, self.metric, self.before, self.loss(kept), noise, tried)
+
+    def search(
+        self, candidates: list[Decision], noise: Mapping[str, float], most: float
+    ) -> frozenset[str]:
+        """Return the layers to keep so that no more than `most` is lost."""
+        worst = sorted(candidates, key=lambda d: -noise[d.name] / max(work(d), 1))
+        low, high = 0, len(worst)
+        while high - low > 1:
+            middle = (low + high) // 2
+            kept = frozenset(d.name for d in worst[:middle])
+            if self.loss(kept) - self.before > most:
+                low = middle
+            else:
+                high = middle
+        kept = frozenset(d.name for d in worst[:high])
+        again = sorted((d for d in worst[:high]), key=lambda d: -work(d))
+        for d in again[:SECOND_TRIES]:
+            fewer = kept - {d.name}
+            if self.loss(fewer) - self.before <= most:
+                kept = fewer
+        return kept
+
+    def noise(self, candidates: list[Decision]) -> dict[str, float]:
+        """Return, for each layer, the noise that it makes if it alone is quantised."""
+        data = self.data.first(PROBES)
+        reference = self.run(self.g, data)
+        found = {}
+        for i, d in enumerate(candidates, 1):
+            alone = replace(self.options, only=frozenset({d.name}))
+            made = convert(plan(self.g, self.profile, alone))
+            found[d.name] = loss("sqnr", self.run(made, data), reference, None)
+            self.progress("sensitivity", i, len(candidates))
+        return found
+
+    def plan(self, kept: frozenset[str]) -> Plan:
+        return plan(self.g, self.profile, replace(self.options, keep=self.options.keep | kept))
+
+    def loss(self, kept: frozenset[str]) -> float:
+        """Return what is lost if these layers are kept."""
+        if kept not in self.lost:
+            made = self.plan(kept)
+            outputs = self.run(convert(made), self.data) if made.layers else self.reference
+            self.lost[kept] = loss(self.metric, outputs, self.reference, self.data.labels)
+            self.progress("search", len(self.lost), len(self.lost))
+        return self.lost[kept]
+
+    def run(self, g: Graph, data: Dataset) -> Outputs:
+        exe = compile_model(g, threads=self.threads)
+        return [exe.run(feeds) for feeds in data]
+
+
+def _told(made: Plan, kept: frozenset[str], noise: Mapping[str, float]) -> Plan:
+    """Return a plan that says of the layers kept by the search why they are."""
+    why = "quantised alone it leaves the results {:.1f} dB, and too much would be lost"
+    decisions = tuple(
+        replace(d, why=why.format(decibels(noise[d.name]))) if d.name in kept else d
+        for d in made.decisions
+    )
+    return replace(made, decisions=decisions)
+
+
+def work(d: Decision) -> int:
+    """Return the multiplications of a layer."""
+    w = d.node.inputs[1]
+    assert w is not None, "a layer has a weight"
+    taps = size(w.type) // max(int(w.type.extents[0]), 1) if d.node.op.name == "conv" else (
+        w.type.extents[-2])  # fmt: skip
+    return size(d.node.results[0].type) * int(taps)

@@ -1,0 +1,227 @@
+"""`alpenglow quantize`: a model in few bits, and a report of what that does to it."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import onnx
+
+from alpenglow.base.errors import OptionError
+from alpenglow.calibration.export import Exported, export
+from alpenglow.calibration.metrics import METRICS, Metric, decibels
+from alpenglow.calibration.ranges import profile_ranges
+from alpenglow.calibration.samples import Dataset
+from alpenglow.calibration.tune import Tuning, tune
+from alpenglow.cli import files
+from alpenglow.cli.options import Request, model_options
+from alpenglow.cli.output import examples, show, table
+from alpenglow.cli.profile_ranges import data_option, samples, whole_graph
+from alpenglow.cli.progress import progress
+from alpenglow.cli.show import write as write_text
+from alpenglow.cli.source import IMPORT, MARK, is_text
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.text import print_graph, side_weights
+from alpenglow.quant.calibrate import CALIBRATIONS
+from alpenglow.quant.convert import convert
+from alpenglow.quant.options import (
+    Bias,
+    Compute,
+    Granularity,
+    Precision,
+    QuantOptions,
+    WeightsOnly,
+)
+from alpenglow.quant.plan import Plan
+from alpenglow.quant.profile import Profile
+from alpenglow.quant.schema import SCHEMAS
+from alpenglow.report.explain import Explanation, LayerReport, explain
+
+OPTIONS = (
+    click.option("--precision", type=click.Choice(get_args(Precision)), default="int8",
+                 show_default=True, help="Bits of activations and weights."),
+    click.option("--schema", type=click.Choice(SCHEMAS), default="asymmetric", show_default=True,
+                 help="How activations are stored."),
+    click.option("--calibration", type=click.Choice(CALIBRATIONS), default="mse",
+                 show_default=True, help="How the range to store is chosen."),
+    click.option("--percentile", type=float, default=99.99, show_default=True,
+                 help="What that calibration keeps of the elements."),
+    click.option("--granularity", type=click.Choice(get_args(Granularity)), default="channel",
+                 show_default=True, help="What of a weight has a scale of its own."),
+    click.option("--bias", type=click.Choice(get_args(Bias)), default="int32", show_default=True,
+                 help="How biases are stored."),
+    click.option("--weights-only", type=click.Choice(get_args(WeightsOnly)), default="none",
+                 show_default=True, help="Store weights so, and nothing else."),
+    click.option("--group", type=click.IntRange(min=0), default=0, show_default=True,
+                 help="Inputs that share a scale, with --weights-only; 0: all of an output."),
+    click.option("--compute", type=click.Choice(get_args(Compute)), default="f32",
+                 show_default=True, help="The precision of products, with --weights-only."),
+    click.option("--keep", multiple=True, metavar="NAME",
+                 help="A layer, by the name of its result, or an operator to keep as it is."),
+    click.option("--convert-placeholders", is_flag=True,
+                 help="Take inputs and return outputs as they are stored."),
+)  # fmt: skip
+
+
+def quantization_options(function: Any) -> Any:
+    """Give a command the options of `QuantOptions`."""
+    for option in reversed(OPTIONS):
+        function = option(function)
+    return function
+
+
+@click.command(
+    "quantize",
+    epilog=examples("""
+alpenglow quantize model.onnx --data samples.npz -o small.onnx
+alpenglow quantize model.onnx --data samples.npz --metric top1 --max-drop 0.5% -o small.onnx
+alpenglow quantize model.onnx --data folder --calibrate 200 --schema symmetric -o small.onnx
+alpenglow quantize model.onnx --data samples.npz --weights-only int4 --group 32 -o small.onnx
+"""),
+)
+@model_options
+@data_option
+@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              metavar="FILE", help="FILE.onnx is ONNX with QuantizeLinear and DequantizeLinear; "
+              "any other is a text as from `show`.")  # fmt: skip
+@click.option("--ranges", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="What profile-ranges wrote; else the samples are profiled now.")  # fmt: skip
+@click.option("--calibrate", type=click.IntRange(min=1), metavar="N",
+              help="Profile N of the samples, evenly taken, and measure on the others.  "
+              "[default: all for both]")  # fmt: skip
+@click.option("--metric", type=click.Choice(METRICS), default="agreement", show_default=True,
+              help="What is measured.")  # fmt: skip
+@click.option("--max-drop", metavar="0.5%",
+              help="How much may be lost; layers are kept in f32 as needed.")  # fmt: skip
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="The report, in Markdown.  [default: beside -o, ending in .md]")  # fmt: skip
+@quantization_options
+def command(
+    request: Request, data: Path, output: Path, ranges: Path | None, calibrate: int | None,
+    metric: Metric, max_drop: str | None, report: Path | None, keep: tuple[str, ...], **rest: Any,
+) -> None:  # fmt: skip
+    """Store MODEL in few bits and write it, with a report.
+
+    With --max-drop the most work is quantised that loses no more than that by the metric: first
+    each layer alone is measured, then the layers that cost most accuracy stay in f32.
+    """
+    options = QuantOptions(keep=frozenset(keep), **rest)
+    most = 1.0 if max_drop is None else share(max_drop)
+    g = whole_graph(request)
+    to_onnx = output.suffix == ".onnx"
+    if to_onnx and is_text(request.model):
+        raise OptionError(
+            f"{request.model} is the text of a graph, which has no ONNX model to put scales into",
+            hint=f"-o {output.with_suffix('.txt')}",
+        )
+    everything = samples(g, data)
+    seen, tested = everything.parted(calibrate) if calibrate else (everything, everything)
+    with progress() as bar:
+        profile = None
+        if ranges is not None:
+            profile = Profile.load(ranges)
+        elif options.weights_only == "none":
+            profile = profile_ranges(g, seen, threads=request.threads, progress=bar)
+        tuning = tune(g, profile, tested, options, metric=metric, max_drop=most,
+                      threads=request.threads, progress=bar)  # fmt: skip
+    told = explain(tuning.plan, profile, tested, request.threads)
+    exported = write(request, tuning.plan, output, to_onnx)
+    page = report or output.with_suffix(".md")
+    notes = exported.notes if exported else ()
+    text = markdown(request, tuning, told, tested, notes)
+    files.write(page, lambda file: _write(file, text))
+    result = summary(tuning, told, tested) | {"file": str(output), "report": str(page)}
+    show(result, lines(tuning, told, tested, output, notes), request.json)
+
+
+def share(text: str) -> float:
+    """Read a share: 0.5% or 0.005."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(%?)", text.strip())
+    value = float(match[1]) / (100 if match[2] else 1) if match else math.inf
+    if value > 1:
+        raise OptionError(f"--max-drop {text}: expected a share, like 0.5% or 0.005")
+    return value
+
+
+def write(request: Request, made: Plan, output: Path, to_onnx: bool) -> Exported | None:
+    """Write the quantised model."""
+    if to_onnx:
+        exported = export(request.model, made)
+        files.write(output, lambda file: _write(file, exported.model))
+        return exported
+    g: Graph = convert(made)
+    write_text(output, f"{MARK}{IMPORT}\n{print_graph(g)}\n", side_weights(g))
+    return None
+
+
+def summary(tuning: Tuning, told: Explanation, data: Dataset) -> dict[str, Any]:
+    """Return what was found, fit for JSON."""
+    return {
+        "metric": tuning.metric, "samples": len(data), "loss_before": tuning.before,
+        "loss_after": tuning.after, "drop": tuning.drop,
+        "models_tried": tuning.tried, "seconds_before": told.before, "seconds_after": told.after,
+        "layers": [_row(x, tuning.noise.get(x.name)) for x in told.layers],
+        "notes": list(told.notes),
+    }  # fmt: skip
+
+
+def _row(x: LayerReport, noise: float | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": x.name, "operator": x.kind, "quantized": not x.why, "why": x.why,
+        "sqnr": x.sqnr, "low": x.low, "high": x.high,
+        "seconds_before": x.before, "seconds_after": x.after,
+    }  # fmt: skip
+    if noise is not None:
+        found["noise_alone"] = noise
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v
+            for k, v in found.items()}  # fmt: skip
+
+
+def outcome(tuning: Tuning, data: Dataset) -> str:
+    """Return the sentence about what is lost."""
+    stored, layers = len(tuning.plan.layers), len(tuning.plan.decisions)
+    if tuning.metric == "sqnr":
+        lost = f"the outputs have {decibels(tuning.after):.1f} dB of signal to noise"
+    else:
+        lost = (
+            f"{tuning.metric} loses {100 * tuning.drop:.2f} points "
+            f"({100 - 100 * tuning.before:.2f} to {100 - 100 * tuning.after:.2f} %)"
+        )
+    return f"{stored} of {layers} layers are quantised; {lost} on {len(data)} samples"
+
+
+def lines(
+    tuning: Tuning, told: Explanation, data: Dataset, output: Path, notes: tuple[str, ...]
+) -> list[str]:
+    """Return what is printed."""
+    found = [*table(told.rows(), right=frozenset({3, 6, 7})), *told.sentences(), *notes]
+    return [*found, f"{output}: {outcome(tuning, data)}"]
+
+
+def markdown(
+    request: Request, tuning: Tuning, told: Explanation, data: Dataset, notes: tuple[str, ...]
+) -> str:
+    """Return the report."""
+    o = tuning.plan.options
+    parts = [
+        f"# {request.model.name}, quantised",
+        f"{outcome(tuning, data)}.  Models measured: {tuning.tried}.",
+        f"Precision {o.precision}, schema {o.schema}, calibration {o.calibration}, a scale a "
+        f"{o.granularity}, bias {o.bias}, weights only: {o.weights_only}.",
+        told.markdown().rstrip(),
+    ]
+    parts += [f"- {note}." for note in notes]
+    if tuning.noise:
+        parts.append("## Each layer alone")
+        parts.append("The noise in the results if nothing else is quantised:")
+        worst = sorted(tuning.noise.items(), key=lambda item: -item[1])
+        rows = [f"| {name} | {decibels(noise):.1f} |" for name, noise in worst]
+        parts.append("\n".join(["| layer | dB |", "| --- | --- |", *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _write(file: Any, content: str | onnx.ModelProto) -> None:
+    file.write(content.encode() if isinstance(content, str) else content.SerializeToString())

@@ -1,0 +1,109 @@
+"""`alpenglow tune`: measure ways to compute a model's contractions, and remember the fastest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from alpenglow.base import knobs
+from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.cli import files
+from alpenglow.cli.options import Request, model_options
+from alpenglow.cli.output import examples, show, table
+from alpenglow.cli.progress import progress
+from alpenglow.cli.source import read, refuse_staged
+from alpenglow.compiler.pipeline import require_closed
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.passes.choices import Record, Ways
+from alpenglow.report.tune import Tuned, tune
+
+UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+@click.command(
+    "tune",
+    epilog=examples("""
+alpenglow tune model.onnx
+alpenglow tune model.onnx --shapes image=1x3x224x224 --threads 1 --budget 2min
+alpenglow tune model.onnx -o tuning.txt && ALPENGLOW_TUNING=tuning.txt python serve.py
+"""),
+)
+@model_options
+@click.option("--budget", default="30s", show_default=True, metavar="TIME",
+              help="About how long to measure: seconds, or a number with s, min or h.")  # fmt: skip
+@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="The record to add to (default: the one that compiling reads).")  # fmt: skip
+def command(request: Request, budget: str, output: Path | None) -> None:
+    """Measure the convolutions and matrix products of MODEL in every way that there is.
+
+    What is clearly faster than the compiler's own choice goes into a record, a text file with a
+    line for each problem, which every later compilation reads.  Results do not depend on it, but
+    for the rounding of Winograd convolutions.
+    """
+    path = output or knobs.tuning_file()
+    if path is None:
+        raise OptionError("there is no file for the record", hint="name one with -o")
+    seconds = parse_seconds(budget)
+    source = read(request)
+    refuse_staged(request, source, "tuned")
+    if not isinstance(source.ir, Graph):
+        raise UnsupportedError("only a model can be tuned", file=str(request.model))
+    require_closed(source.ir)
+    before = Record.read(path) if path.exists() else Record()
+    with progress() as report:
+        tuning = tune(source.ir, Target.parse(request.target), request.threads, seconds, report)
+    record = before.merged(tuning.record)
+    if tuning.record.problems:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write(path, lambda file: _write(file, record))
+    rule, best = (sum(t.rule_seconds for t in tuning.found),
+                  sum(min(t.best_seconds, t.rule_seconds) for t in tuning.found))  # fmt: skip
+    result: dict[str, Any] = {
+        "record": str(path), "problems": tuning.problems, "measured": len(tuning.found),
+        "rule_seconds": rule, "best_seconds": best,
+        "found": [
+            {"problem": t.problem, "rule": dict(t.rule), "rule_seconds": t.rule_seconds,
+             "best": dict(t.best), "best_seconds": t.best_seconds, "kept": t.better}
+            for t in tuning.found
+        ],
+    }  # fmt: skip
+    show(result, lines(tuning.found, result), request.json)
+
+
+def parse_seconds(text: str) -> float:
+    """Return the seconds that a text like 30s or 2min stands for; raise OptionError else."""
+    m = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if m is None or m[2] not in UNITS:
+        raise OptionError(f"--budget is '{text}', expected a number with s, min or h: 30s, 2min")
+    return float(m[1]) * UNITS[m[2]]
+
+
+def _write(file: Any, record: Record) -> None:
+    file.write(str(record).encode())
+
+
+def lines(found: tuple[Tuned, ...], result: dict[str, Any]) -> Iterator[str]:
+    """Yield a table of what was faster, and a summary."""
+    better = [t for t in found if t.better]
+    if better:
+        rows = [["rule ms", "best ms", "best", "problem"]]
+        rows += [[f"{t.rule_seconds * 1e3:.3f}", f"{t.best_seconds * 1e3:.3f}", spelled(t.best),
+                  t.problem.partition(" on ")[0]] for t in better]  # fmt: skip
+        yield from table(rows, frozenset((0, 1)))
+    rule, best = result["rule_seconds"] * 1e3, result["best_seconds"] * 1e3
+    yield f"{result['measured']} of {result['problems']} problems measured, each alone"
+    yield f"together they take {rule:.2f} ms by rule, {best:.2f} ms tuned"
+    if better:
+        yield f"{len(better)} are faster than by rule; written to {result['record']}"
+    else:
+        yield "none is clearly faster than by rule; nothing was written"
+
+
+def spelled(ways: Ways) -> str:
+    """Return choices as the record has them."""
+    return " ".join(f"{k}={v}" for k, v in sorted(ways.items()))

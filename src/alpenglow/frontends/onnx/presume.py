@@ -1,0 +1,100 @@
+"""What an import takes for granted of open extents, and writes down.
+
+Extents are no less than 0.  What follows from that alone is certain.  Beyond it, models are written
+for extents that are long enough: ``x[:, :10]`` has ten columns.  The import follows them, and keeps
+each such presumption as a guard of the graph; a call whose extents break one is served by another
+import, under its own extents (`runtime.executor`).
+
+Under an assumption (`ir.dims`) nothing is presumed: the numbers are known there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+from alpenglow.ir.dims import RELATIONS, Atom, Dim, Sym, bind, known, names, symbol
+
+Presumptions = dict[tuple[Sym, str], None]
+
+_kept: ContextVar[Presumptions | None] = ContextVar("presumptions", default=None)
+
+
+class Undecided(Exception):
+    """The answer depends on the value of a symbol."""
+
+
+@contextlib.contextmanager
+def presuming() -> Iterator[Presumptions]:
+    """Keep what is presumed inside this block: ``expression relation 0``."""
+    kept: Presumptions = {}
+    token = _kept.set(kept)
+    try:
+        yield kept
+    finally:
+        _kept.reset(token)
+
+
+def natural(x: Dim) -> bool:
+    """Whether x >= 0 for all extents there are."""
+    if not isinstance(x, Sym):
+        return x >= 0
+    return all(c > 0 and all(map(_is_natural, monomial)) for monomial, c in x.terms)
+
+
+def _is_natural(atom: Atom) -> bool:
+    return isinstance(atom, str) or (natural(atom.left) and natural(atom.right))
+
+
+def presume(x: Dim, relation: str) -> bool:
+    """Take ``x relation 0`` for granted; return False where it is known to be wrong."""
+    if known(x):
+        return RELATIONS[relation](x)
+    assert isinstance(x, Sym), f"{x} is neither known nor open"
+    if relation == ">=" and natural(x):
+        return True
+    if relation == ">=" and natural(-x - 1):
+        return False
+    if relation == "!=" and (natural(x - 1) or natural(-x - 1)):
+        return True
+    kept = _kept.get()
+    if kept is None:
+        raise Undecided(f"{x} {relation} 0")
+    kept[x, relation] = None
+    return True
+
+
+def at_least_0(x: Dim) -> bool:
+    """Whether x >= 0: for all extents, or presumed where it is so for all but empty ones.
+
+    Raises Undecided where that depends on more than whether an extent is 0.
+    """
+    if known(x):
+        return x >= 0
+    if natural(x):
+        return True
+    if natural(-x - 1):
+        return False
+    some = filled(x)
+    if natural(some):
+        return presume(x, ">=")
+    if natural(-some - 1):
+        return not presume(-x - 1, ">=")
+    raise Undecided(f"{x} >= 0")
+
+
+def is_0(x: Dim) -> bool:
+    """Whether x is 0, in the way of `at_least_0`."""
+    if known(x):
+        return x == 0
+    if natural(filled(x) - 1):
+        return not presume(x - 1, ">=")
+    if natural(filled(-x) - 1):
+        return not presume(-x - 1, ">=")
+    raise Undecided(f"{x} == 0")
+
+
+def filled(x: Dim) -> Dim:
+    """Return x where each extent is one more than a natural number: where nothing is empty."""
+    return bind(x, {n: symbol(n) + 1 for n in names(x)})

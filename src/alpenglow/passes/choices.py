@@ -1,0 +1,137 @@
+"""Choices that passes take by rule, and that a tuning record may take otherwise.
+
+A *problem* is a contraction with its types on a target; for each there are a few ways to compute
+it, all right.  The rules choose by an estimate.  `alpenglow tune` measures, and writes down what
+was faster; a record only ever changes how fast the code is.
+
+A record is plain text, a problem a line, so that it can be read, shipped and merged:
+
+    conv f32[1,64,56,56] f32[64,64,3,3] strides=(1,1) on x86-64 znver4 lanes=16 : winograd=0 width=2
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from alpenglow.base.errors import ParseError
+from alpenglow.ir.dims import is_open
+from alpenglow.ir.op import Op
+from alpenglow.ir.target import Target
+from alpenglow.ir.types import TensorType
+
+Ways = Mapping[str, int]
+"""How a problem is computed: a number for each choice."""
+
+LINE = re.compile(r"(?P<problem>\S.*\S) : (?P<ways>\w+=\d+(?: \w+=\d+)*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was measured to be fastest, by problem."""
+
+    problems: Mapping[str, Ways] = field(default_factory=dict)
+
+    @staticmethod
+    def read(path: Path) -> Record:
+        """Read a record; raise ParseError, naming file and line, where it is none."""
+        try:
+            return Record.parse(path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ParseError(f"cannot read the tuning record: {error}") from error
+        except ParseError as error:
+            raise error.located(file=str(path)) from None
+
+    @staticmethod
+    def parse(text: str) -> Record:
+        """Read what `str` wrote; of two lines about one problem the later counts."""
+        found: dict[str, Ways] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            content = line.split("#")[0].strip()
+            if not content:
+                continue
+            m = LINE.fullmatch(content)
+            if m is None:
+                raise ParseError(
+                    f"line {number}: expected PROBLEM : CHOICE=NUMBER …, found: {line}"
+                )
+            pairs = (pair.split("=") for pair in m["ways"].split())
+            found[m["problem"]] = {name: int(value) for name, value in pairs}
+        return Record(found)
+
+    def __str__(self) -> str:
+        lines = (f"{problem} : {' '.join(f'{k}={v}' for k, v in sorted(ways.items()))}\n"
+                 for problem, ways in sorted(self.problems.items()))  # fmt: skip
+        return "".join(lines)
+
+    def merged(self, other: Record) -> Record:
+        """Return both; where both know a problem, the other counts."""
+        return Record({**self.problems, **other.problems})
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A contraction of x by constant weights w, and the machine that computes it."""
+
+    op: Op
+    x: TensorType
+    w: TensorType
+    target: Target
+
+    def __str__(self) -> str:
+        """The text by which a record knows the problem."""
+        attributes = [f"{k}={v!r}".replace(" ", "") for k, v in self.op.attributes()]
+        machine = f"{self.target.architecture} {self.target.cpu or 'any'} lanes={self.target.lanes}"
+        return " ".join([self.op.name, str(self.x), str(self.w), *attributes, "on", machine])
+
+    def choose(self, what: str, default: int, *others: int) -> int:
+        """Return what the present record says of a choice, else the default.
+
+        The default and `others` are what there is to choose from.
+        """
+        if any(is_open(d) for t in (self.x, self.w) for d in t.shape):
+            return default
+        text = str(self)
+        met = _met.get()
+        if met is not None:
+            met.setdefault(text, Met(self)).choices[what] = (default, *others)
+        record = _record.get() or Record()
+        chosen = record.problems.get(text, {}).get(what, default)
+        return chosen if chosen in others else default
+
+
+@dataclass(slots=True)
+class Met:
+    """A problem that passes met, and what there was to choose: the default first."""
+
+    problem: Problem
+    choices: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+_record: ContextVar[Record | None] = ContextVar("record", default=None)
+_met: ContextVar[dict[str, Met] | None] = ContextVar("met", default=None)
+
+
+@contextlib.contextmanager
+def tuned(record: Record) -> Iterator[None]:
+    """Let `record` choose in this block."""
+    token = _record.set(record)
+    try:
+        yield
+    finally:
+        _record.reset(token)
+
+
+@contextlib.contextmanager
+def meeting() -> Iterator[dict[str, Met]]:
+    """Yield a dictionary that collects the problems which passes meet in this block."""
+    met: dict[str, Met] = {}
+    token = _met.set(met)
+    try:
+        yield met
+    finally:
+        _met.reset(token)

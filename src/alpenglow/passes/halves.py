@@ -1,0 +1,42 @@
+"""Halves: contractions of f16 are computed in f32 and rounded once, as they are defined.
+
+There are kernels for f32, and machines that multiply f16 lose digits in the sums.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.rewrite import Rewritten, Rules
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.select import Cast
+from alpenglow.passes.constants import unstretched
+
+rules = Rules()
+
+
+def halves(g: Graph) -> Graph:
+    """Compute contractions of f16 in f32."""
+    while rules.apply(g):
+        pass
+    return g
+
+
+@rules.on(Conv, MatMul)
+def contraction_of_f16(g: Graph, node: Node) -> Rewritten:
+    """conv(x, w, b) => f16(conv(f32(x), f32(w), f32(b)))   of f16; likewise for mat_mul"""
+    if node.output.type.dtype != "f16":
+        return None
+    wide = [None if v is None else _widened(g, v) for v in node.inputs]
+    return g(Cast("f16"), g(node.op, *wide))
+
+
+def _widened(g: Graph, v: Value) -> Value:
+    """Return v as f32; constants, stretched or not, become others."""
+    source = unstretched(v)
+    if source.array is None:
+        return g(Cast("f32"), v)
+    c = g.constant(source.array.astype(np.float32))
+    return c if c.type.shape == v.type.shape else g(Broadcast(v.type.shape), c)

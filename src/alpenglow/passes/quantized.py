@@ -1,0 +1,399 @@
+"""Quantised models: operators between dequantised and quantised tensors become integer operators.
+
+A model spells a quantised convolution as one of floats between a dequantize of each operand and a
+quantize of the result.  Here it becomes a convolution of the integers, whose sums are brought to
+the scale of the result by one multiplication.  Dequantising moves down and quantising up, past what
+only moves or selects elements, until they meet.  Tensors of i8 become u8 with another zero point:
+machines multiply bytes without a sign by bytes with one.
+
+Sums of integers are exact where those of floats are not, so a result may be one step off what the
+floats give, where they are near the middle between two.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Op
+from alpenglow.ir.rewrite import Rewritten, Rules
+from alpenglow.ops.activation import Relu
+from alpenglow.ops.arithmetic import Add, Clip
+from alpenglow.ops.contraction import BYTES, Conv, MatMul
+from alpenglow.ops.gather import Gather
+from alpenglow.ops.integer import HALF, ConvInteger, MatMulInteger
+from alpenglow.ops.logic import BitXor
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.pooling import MaxPool
+from alpenglow.ops.quantize import STEPS, Dequantize, Quantize, Requantize
+from alpenglow.ops.resize import Resize
+from alpenglow.ops.select import Cast
+from alpenglow.passes import pointwise, roundtrips
+from alpenglow.passes.constants import along, is_constant, read_once, uniform
+from alpenglow.passes.grid import (
+    LEAST,
+    Grid,
+    dequantized,
+    grid_of,
+    known_array,
+    quantized,
+    spread,
+)
+
+rules = Rules()
+
+LARGEST = 255**2
+"""No product of two bytes less their zero points is larger."""
+
+
+def integers(g: Graph) -> Graph:
+    """Compute a quantised model in integers, as far as it goes."""
+    while WHOLE.apply(g):
+        pass
+    pointwise.last.apply(g)
+    return g
+
+
+# ── sums of products ──
+
+
+@rules.on(Conv)
+def conv_of_integers(g: Graph, node: Node) -> Rewritten:
+    """conv(dequantize(x, s, a), dequantize(w, t, b), bias)
+    => dequantize(add(conv_integer(x, w, a, b), bias / (s t)), s t)   where x and w are bytes"""
+    op, (a, b, *rest) = node.op, node.inputs
+    x, w = _bytes(a), _bytes(b)
+    if x is None or w is None or not isinstance(op, Conv):
+        return None
+    if not x[1].uniform or w[1].axis not in (None, 0):
+        return None
+    whole = ConvInteger(op.strides, op.pads, op.dilations, op.group)
+    y = _product(g, whole, x, w, 1)
+    if y is None or not rest or rest[0] is None:
+        return y
+    bias = g(Reshape((*rest[0].type.shape, *[1] * (y.type.rank - 2))), rest[0])
+    return g(Add(), y, g(Broadcast(y.type.shape), bias))
+
+
+@rules.on(MatMul)
+def mat_mul_of_integers(g: Graph, node: Node) -> Rewritten:
+    """mat_mul(dequantize(x, s, a), dequantize(y, t, b))
+    => dequantize(mat_mul_integer(x, y, a, b), s t)   where x and y are bytes, and y is constant"""
+    x, y = map(_bytes, node.inputs)
+    if x is None or y is None or not is_constant(y[0]):
+        return None
+    columns = node.output.type.rank - 1
+    if not x[1].uniform or y[1].axis not in (None, columns):
+        return None
+    return _product(g, MatMulInteger(), x, y, columns)
+
+
+@rules.on(Add)
+def bias_of_integers(g: Graph, node: Node) -> Rewritten:
+    """add(dequantize(x, s), bias) => dequantize(add(x, bias / s), s)   where x are sums in i32 and
+    the bias is constant, with one number or one a channel"""
+    for v, other in (node.inputs, node.inputs[::-1]):
+        sums = quantized(v)
+        if sums is None or v is None or other is None or sums[1].dtype != "i32":
+            continue
+        found = along(other)
+        if found is None or not read_once(g, v) or found.axis not in (None, sums[1].axis or 1):
+            continue
+        steps = _in_steps(other, *sums, found.axis)
+        if steps is not None:
+            axis = found.axis if found.axis is not None else sums[1].axis
+            more = spread(g, steps, "i32", axis, v.type)
+            return dequantized(g, g(Add(), sums[0], more), sums[1])
+    return None
+
+
+def _bytes(v: Value | None) -> tuple[Value, Grid] | None:
+    """Return bytes and their grid if v is bytes dequantised."""
+    found = quantized(v)
+    return found if found is not None and found[1].dtype in BYTES else None
+
+
+def _product(
+    g: Graph, op: Op, x: tuple[Value, Grid], y: tuple[Value, Grid], axis: int
+) -> Value | None:
+    """Return the dequantised sums of products of integers; None where their scale is no number."""
+    scales = tuple(x[1].scale * s for s in y[1].scales)
+    if min(scales) < LEAST:
+        return None
+    zeros = [spread(g, grid.zeros, grid.dtype, grid.axis, q.type) for q, grid in (x, y)]
+    sums = g(op, x[0], y[0], *zeros)
+    return dequantized(g, sums, Grid(scales, (0,), "i32", axis if len(scales) > 1 else None))
+
+
+def _in_steps(v: Value, sums: Value, grid: Grid, axis: int | None) -> tuple[int, ...] | None:
+    """Return a constant bias in steps of a grid, one or one an index; None if i32 is too small.
+
+    A channel whose weights are next to nothing has a scale that no bias fits.  There the bias is
+    limited to what leaves room for the sums, if that is less off than a step of another channel.
+    """
+    array, reach = known_array(v), _reach(sums)
+    if array is None or reach is None:
+        return None
+    reals, scales = array.reshape(-1).astype(np.float64), np.array(grid.scales)
+    steps, most = np.rint(reals / scales), 2.0**31 - 1 - reach
+    limited = np.clip(steps, -most, most)
+    if most < 0 or not (np.abs(steps - limited) * scales <= scales.max() / 2).all():
+        return None
+    assert axis is not None or len(reals) == 1, "several numbers need an axis"
+    return tuple(int(s) for s in np.broadcast_to(limited, (max(limited.size, 1),)))
+
+
+def _reach(sums: Value) -> int | None:
+    """Return how large sums of products can be; None if the number of products is not known."""
+    match sums:
+        case Value(Node(ConvInteger() | MatMulInteger() as op, [_, Value() as w, *_])):
+            counts = w.type.shape[1:] if isinstance(op, ConvInteger) else w.type.shape[-2:-1]
+            if all(isinstance(d, int) for d in counts):
+                return LARGEST * math.prod(int(d) for d in counts)  # type: ignore[arg-type]
+    return None
+
+
+# ── unsigned bytes ──
+
+@rules.on(Quantize)
+def quantize_unsigned(g: Graph, node: Node) -> Rewritten:
+    """quantize(x, s, z) to i8 => signed(quantize(x, s, z + 128) to u8)"""
+    x, scale, _ = node.inputs
+    grid = grid_of(node)
+    if grid is None or grid.dtype != "i8" or x is None:
+        return None
+    zeros = tuple(z + HALF for z in grid.zeros)
+    zero = spread(g, zeros, "u8", grid.axis, x.type)
+    return signed(g, g(Quantize("u8"), x, scale, zero))
+
+
+@rules.on(Requantize)
+def requantize_unsigned(g: Graph, node: Node) -> Rewritten:
+    """requantize(x, m, z) to i8 => signed(requantize(x, m, z + 128) to u8)"""
+    x, multiplier, zero = node.inputs
+    array = known_array(zero) if zero is not None else None
+    if array is None or zero is None or not isinstance(node.op, Requantize):
+        return None
+    if node.op.dtype != "i8":
+        return None
+    moved = g.constant((array.astype(np.int16) + HALF).astype(np.uint8))
+    op = Requantize("u8", node.op.low + HALF, node.op.high + HALF)
+    wide = moved if moved.type.shape == zero.type.shape else g(Broadcast(zero.type.shape), moved)
+    return signed(g, g(op, x, multiplier, wide))
+
+
+@rules.on(Dequantize)
+def dequantize_unsigned(g: Graph, node: Node) -> Rewritten:
+    """dequantize(q, s, z) of i8 => dequantize(unsigned(q), s, z + 128)   where q is computed"""
+    q, scale, _ = node.inputs
+    grid = grid_of(node)
+    if grid is None or grid.dtype != "i8" or q is None or is_constant(q):
+        return None
+    zeros = tuple(z + HALF for z in grid.zeros)
+    return g(node.op, unsigned(g, q), scale, spread(g, zeros, "u8", grid.axis, q.type))
+
+
+@rules.on(ConvInteger, MatMulInteger)
+def product_of_unsigned(g: Graph, node: Node) -> Rewritten:
+    """conv_integer(x, w, a, b) of i8 => conv_integer(unsigned(x), w, a + 128, b)   where x is
+    computed and a constant; likewise mat_mul_integer"""
+    x, w, zero, w_zero = node.inputs
+    if x is None or zero is None or x.type.dtype != "i8" or is_constant(x):
+        return None
+    array = known_array(zero)
+    if array is None:
+        return None
+    moved = g.constant((array.astype(np.int16) + HALF).astype(np.uint8))
+    wide = moved if moved.type.shape == x.type.shape else g(Broadcast(x.type.shape), moved)
+    return g(node.op, unsigned(g, x), w, wide, w_zero)
+
+
+@rules.on(BitXor)
+def unsigned_signed(g: Graph, node: Node) -> Rewritten:
+    """unsigned(signed(q)) => q"""
+    q = _flipped(node, "u8")
+    match q:
+        case Value(Node(Cast(dtype="i8"), [Value(Node(BitXor()) as inner)])):
+            return _flipped(inner, "")
+    return None
+
+
+@rules.on(Reshape, Transpose, Slice, Broadcast, Concat, Pad, MaxPool, Gather, Resize)
+def signed_later(g: Graph, node: Node) -> Rewritten:
+    """f(signed(q)) => signed(f(q))   where f moves or selects elements"""
+    moved = len(node.inputs) if isinstance(node.op, Concat) else 1
+    parts = [_unsigned(v) for v in node.inputs[:moved]]
+    if None in parts:
+        return None
+    op = node.op
+    match op:
+        case Pad(mode="constant"):
+            op = replace(op, value=op.value + HALF)
+        case Resize() if op.mode != "nearest" or op.coordinates == "tf_crop_and_resize":
+            return None
+    return signed(g, g(op, *parts, *node.inputs[moved:]))
+
+
+def signed(g: Graph, q: Value) -> Value:
+    """Return bytes less 128, as i8: their bits, but for the first."""
+    return g(Cast("i8"), g(BitXor(), q, spread(g, (HALF,), "u8", None, q.type)))
+
+
+def unsigned(g: Graph, q: Value) -> Value:
+    """Return signed bytes plus 128, as u8."""
+    wide = g(Cast("u8"), q)
+    return g(BitXor(), wide, spread(g, (HALF,), "u8", None, q.type))
+
+
+def _unsigned(v: Value | None) -> Value | None:
+    """Return q if v is q made signed."""
+    match v:
+        case Value(Node(Cast(dtype="i8"), [Value(Node(BitXor()) as inner)])):
+            return _flipped(inner, "")
+    return None
+
+
+def _flipped(node: Node, cast: str) -> Value | None:
+    """Return what a node flips the first bits of: what is `cast` there, if that is asked for."""
+    q, half = node.inputs
+    if half is None or q is None or q.type.dtype != "u8" or uniform(half) != HALF:
+        return None
+    if not cast:
+        return q
+    match q:
+        case Value(Node(Cast(dtype=dtype), [x])) if dtype == cast:
+            return x
+    return None
+
+
+# ── what moves or selects elements ──
+
+
+@rules.on(Reshape, Transpose, Slice, Broadcast, Pad, MaxPool, Gather, Resize)
+def dequantize_later(g: Graph, node: Node) -> Rewritten:
+    """f(dequantize(q, s, z)) => dequantize(f(q), s, z)   where f moves or selects elements"""
+    found = quantized(node.inputs[0])
+    if found is None:
+        return None
+    q, grid = found
+    axis = _axis_after(node, grid.axis) if grid.axis is not None else None
+    if grid.axis is not None and axis is None:
+        return None
+    op = _on_integers(node.op, grid)
+    if op is None:
+        return None
+    return dequantized(g, g(op, q, *node.inputs[1:]), replace(grid, axis=axis))
+
+
+@rules.on(Concat)
+def dequantize_whole(g: Graph, node: Node) -> Rewritten:
+    """concat(dequantize(p, s, z), dequantize(q, s, z)) => dequantize(concat(p, q), s, z)"""
+    parts = [quantized(v) for v in node.inputs]
+    found = [p for p in parts if p is not None]
+    if len(found) < len(parts) or len({grid for _, grid in found}) > 1 or not found[0][1].uniform:
+        return None
+    return dequantized(g, g(node.op, *[q for q, _ in found]), found[0][1])
+
+
+@rules.on(Relu, Clip)
+def limit_integers(g: Graph, node: Node) -> Rewritten:
+    """clip(dequantize(q, s, z), l, h) => dequantize(clip(q, l / s + z, h / s + z), s, z)   where
+    the bounds are steps of bytes, or none that they reach; likewise relu"""
+    found = _bytes(node.inputs[0])
+    if found is None or not found[1].uniform:
+        return None
+    q, grid = found
+    low, high = (0.0, math.inf) if isinstance(node.op, Relu) else (node.op.low, node.op.high)  # type: ignore[attr-defined]
+    if not all(_is_step(b, grid) for b in (low, high)):
+        return None
+    least, most = grid.limits
+    bounds: dict[str, Any] = {}
+    if (lowest := grid.nearest(low)) > least:
+        bounds["low"] = lowest
+    if (highest := grid.nearest(high)) < most:
+        bounds["high"] = highest
+    return dequantized(g, g(Clip(**bounds), q) if bounds else q, grid)
+
+
+@rules.on(Quantize)
+def quantize_earlier(g: Graph, node: Node) -> Rewritten:
+    """quantize(f(x), s, z) => f(quantize(x, s, z))   where f moves or selects elements, and
+    nothing else reads them"""
+    grid = grid_of(node)
+    y = node.inputs[0]
+    if grid is None or not grid.uniform or y is None or not read_once(g, y) or y.producer is None:
+        return None
+    inner = y.producer
+    op = _on_integers(inner.op, grid)
+    if op is None or grid.dtype not in STEPS:
+        return None
+    match inner.op:
+        case Reshape() | Transpose() | Broadcast() | Concat():
+            moved = len(inner.inputs)
+        case MaxPool() | Pad() | Resize():
+            moved = 1
+            if not read_once(g, _first(inner)):
+                return None
+        case _:
+            return None
+    parts = [_quantized_alike(g, node.op, v, grid) for v in inner.inputs[:moved]]
+    return g(op, *parts, *inner.inputs[moved:])
+
+
+def _first(node: Node) -> Value:
+    v = node.inputs[0]
+    assert v is not None
+    return v
+
+
+def _quantized_alike(g: Graph, op: Op, v: Value | None, grid: Grid) -> Value:
+    assert v is not None
+    scale = spread(g, grid.scales, "f32", None, v.type)
+    return g(op, v, scale, spread(g, grid.zeros, grid.dtype, None, v.type))
+
+
+def _on_integers(op: Op, grid: Grid) -> Op | None:
+    """Return an operator that moves or selects reals as it does with integers of a grid."""
+    match op:
+        case Reshape() | Transpose() | Slice() | Broadcast() | Gather() | Concat():
+            return op
+        case Pad(mode="constant", value=value):
+            if not grid.uniform or not _is_step(value, grid):
+                return None
+            return replace(op, value=float(grid.nearest(value)))
+        case Pad():
+            return op
+        case MaxPool() if grid.uniform and grid.dtype in BYTES:
+            return op
+        case Resize(mode="nearest") as resize:
+            return op if resize.coordinates != "tf_crop_and_resize" and grid.uniform else None
+    return None
+
+
+def _axis_after(node: Node, axis: int) -> int | None:
+    """Return which axis of the result is `axis` of what a node moves; None if none is."""
+    match node.op:
+        case Transpose(perm=perm):
+            return perm.index(axis)
+        case Broadcast():
+            x = _first(node)
+            return axis + node.output.type.rank - x.type.rank
+    return None
+
+
+def _is_step(real: float, grid: Grid) -> bool:
+    """Whether a real is a number of steps of a uniform grid, or beyond them."""
+    steps = real / grid.scale + grid.zero
+    low, high = grid.limits
+    return not low < steps < high or abs(steps - round(steps)) < 1e-3
+
+
+WHOLE = Rules()
+for group in (roundtrips.rules, rules, pointwise.rules):
+    for root, each in group.by_root.items():
+        for rule in each:
+            WHOLE.on(root)(rule)

@@ -1,0 +1,170 @@
+"""Writing a quantised graph: tensors are stored by Quantize and read back by Dequantize.
+
+These pairs say what is stored where; the compiler makes integer operators of them.  Results of the
+graph are those before storing, so that the last layer answers in full precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from alpenglow.ir.dims import ceil_div
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.types import DTYPES, TensorType
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.contraction import Conv
+from alpenglow.ops.movement import Broadcast, Reshape, Slice
+from alpenglow.ops.quantize import Dequantize, Quantize
+from alpenglow.ops.select import Cast
+from alpenglow.quant.activations import Activation
+from alpenglow.quant.constants import Stored
+from alpenglow.quant.layers import Place
+from alpenglow.quant.options import QuantOptions
+from alpenglow.quant.plan import Plan, plan
+from alpenglow.quant.profile import Profile
+from alpenglow.quant.schema import Parameters
+
+
+def quantize(
+    g: Graph, profile: Profile | None = None, options: QuantOptions | None = None
+) -> Graph:
+    """Return `g` with layers that compute in few bits, as `options` say; `g` stays as it is.
+
+    `profile` is what `profile_ranges` saw of this graph.  With `weights_only` none is needed.
+    Raises ModelError for a profile of another graph.
+    """
+    return convert(plan(g, profile, options or QuantOptions()))
+
+
+def convert(made: Plan) -> Graph:
+    """Return the graph of a plan."""
+    return written(made)[0]
+
+
+def written(made: Plan) -> tuple[Graph, dict[Value, Value]]:
+    """Return the graph of a plan, and what stands in it for each value of the old one."""
+    writer = _Writer(made)
+    g = writer.graph()
+    g.prune()
+    return g, writer.env
+
+
+class _Writer:
+    """The graph while it is written, and what stands for each value of the old one."""
+
+    def __init__(self, made: Plan) -> None:
+        self.plan = made
+        self.g = Graph(made.graph.name)
+        self.env: dict[Value, Value] = {}
+        self.read_back: dict[Activation, Value] = {}
+        self.activation = {p: a for a in made.activations for p in a.readers}
+        self.constant: dict[Place, Stored] = {s.source.place: s for s in made.constants}
+        narrow = made.options.compute == "bf16"
+        self.narrow = {s.source.place[0] for s in made.constants} if narrow else set()
+
+    def graph(self) -> Graph:
+        old, placeholders = self.plan.graph, self.plan.options.convert_placeholders
+        given = {a.value: a for a in self.plan.activations if a.value.producer is None}
+        for name, v in old.inputs.items():
+            a = given.get(v) if placeholders else None
+            if a is None:
+                self.env[v] = self.g.input(name, v.type)
+            else:
+                x = self.g.input(name, v.type.with_dtype(a.parameters.dtype))
+                self.env[v] = self.read_back[a] = _dequantized(self.g, x, a.parameters, name)
+        for v in old.constants():
+            self.env[v] = Value(v.type, v.name, array=v.array)
+        for node in old.nodes:
+            self.write(node)
+        wanted = {a.value: a for a in self.plan.activations} if placeholders else {}
+        for name, v in old.outputs.items():
+            found = self.env[v]
+            if v in wanted:
+                found = _quantized(self.g, found, wanted[v].parameters, name)
+            self.g.output(name, found)
+        return self.g
+
+    def write(self, node: Node) -> None:
+        operands = [None if v is None else self.operand(node, i, v)
+                    for i, v in enumerate(node.inputs)]  # fmt: skip
+        name = node.results[0].name
+        if node in self.narrow:
+            self.env[node.output] = self.narrowed(node, operands, name)
+            return
+        new = self.g.add(node.op, operands, [r.copy() for r in node.regions], name)
+        for a, b in zip(node.results, new.results, strict=True):
+            b.name = a.name
+            self.env[a] = b
+
+    def operand(self, node: Node, index: int, v: Value) -> Value:
+        """Return what a node reads in place of `v`."""
+        stored = self.constant.get((node, index))
+        if stored is not None:
+            return _constant(self.g, stored, self.plan.options)
+        a = self.activation.get((node, index))
+        if a is None:
+            return self.env[v]
+        if a not in self.read_back:
+            q = _quantized(self.g, self.env[v], a.parameters, a.name)
+            self.read_back[a] = _dequantized(self.g, q, a.parameters, a.name)
+        return self.read_back[a]
+
+    def narrowed(self, node: Node, operands: Iterable[Value | None], name: str) -> Value:
+        """Apply a layer in bf16, whose weights are bf16 already; a bias is added in f32."""
+        x, w, *rest = operands
+        assert x is not None and w is not None, "a layer has two operands"
+        y = self.g(Cast("f32"), self.g(node.op, self.g(Cast("bf16"), x), w), name=name)
+        bias = rest[0] if rest else None
+        if bias is None:
+            return y
+        assert isinstance(node.op, Conv), "only convolutions have a third operand"
+        column = self.g(Reshape((*bias.type.shape, *[1] * (y.type.rank - 2))), bias)
+        y.name = ""
+        return self.g(Add(), y, self.g(Broadcast(y.type.shape), column), name=name)
+
+
+def _constant(g: Graph, stored: Stored, options: QuantOptions) -> Value:
+    """Return a constant read back from few bits, moved as the one that it stands for."""
+    t = TensorType(stored.dtype, stored.data.shape)
+    data = g.constant(stored.data, f"{stored.name}_quantized", t)
+    scales = np.ascontiguousarray(stored.scales, np.float32)
+    scale = _scales(g, g.constant(scales, f"{stored.name}_scale"), t, stored)
+    zero = g(Broadcast(t.shape), g.constant(np.zeros((), DTYPES[stored.dtype])))
+    back = Dequantize(options.compute)
+    v = g(back, data, scale, zero, name=f"{stored.name}_dequantized")
+    for op in stored.source.path:
+        v = g(op, v)
+    return v
+
+
+def _scales(g: Graph, scale: Value, t: TensorType, stored: Stored) -> Value:
+    """Return scales stretched to the type of what they belong to."""
+    if stored.block:
+        axis = stored.source.inner
+        before, after = t.extents[:axis], t.extents[axis + 1 :]
+        count = ceil_div(t.extents[axis], stored.block)
+        apart = g(Reshape((*before, count, 1, *after)), scale)
+        repeated = g(Broadcast((*before, count, stored.block, *after)), apart)
+        scale = g(Reshape((*before, count * stored.block, *after)), repeated)
+        if scale.type.shape != t.shape:
+            scale = g(Slice((0,) * t.rank, t.shape, (1,) * t.rank), scale)
+    elif scale.type.size == 1:
+        scale = g(Reshape(()), scale) if scale.type.rank else scale
+    return scale if scale.type.shape == t.shape else g(Broadcast(t.shape), scale)
+
+
+def _quantized(g: Graph, x: Value, p: Parameters, name: str) -> Value:
+    return g(Quantize(p.dtype), x, *_spread(g, p, x.type), name=f"{name}_quantized")
+
+
+def _dequantized(g: Graph, x: Value, p: Parameters, name: str) -> Value:
+    return g(Dequantize(), x, *_spread(g, p, x.type), name=f"{name}_dequantized")
+
+
+def _spread(g: Graph, p: Parameters, t: TensorType) -> tuple[Value, Value]:
+    """Return scale and zero point, each stretched to a tensor."""
+    scale = g.constant(np.float32(p.scale))
+    zero = g.constant(np.asarray(p.zero_point, DTYPES[p.dtype]))
+    return g(Broadcast(t.shape), scale), g(Broadcast(t.shape), zero)

@@ -1,0 +1,121 @@
+"""The plan: which tensors are stored in few bits and how, which layers are not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Op
+from alpenglow.quant.activations import Activation, Activations
+from alpenglow.quant.constants import Stored, bias, weight, weight_alone
+from alpenglow.quant.layers import HEAVY, Layer, Source, layer, varying
+from alpenglow.quant.naming import names
+from alpenglow.quant.options import QuantOptions
+from alpenglow.quant.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of a layer: quantised, or `why` not."""
+
+    name: str
+    node: Node
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """All that `convert` needs to write the graph, and what a report tells of it."""
+
+    graph: Graph
+    options: QuantOptions
+    decisions: tuple[Decision, ...]
+    activations: tuple[Activation, ...]
+    constants: tuple[Stored, ...]
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The names of the layers that are quantised."""
+        return tuple(d.name for d in self.decisions if not d.why)
+
+
+def plan(g: Graph, profile: Profile | None, options: QuantOptions) -> Plan:
+    """Decide how `g` is stored.  A profile is needed unless only weights are converted.
+
+    Raises ModelError for a profile of another graph, OptionError for a name to keep that is none.
+    """
+    if g.rest is not None:
+        raise UnsupportedError("the graph depends on its data and is not known as a whole, so it "
+                               "cannot be quantised")  # fmt: skip
+    called = names(g)
+    _check_names(g, called.values(), options)
+    if options.weights_only != "none":
+        decisions, layers = _decided(g, called, options, lambda found: "")
+        alone = tuple(weight_alone(x, _name(called, x.weight), options) for x in layers)
+        return Plan(g, options, decisions, (), alone)
+    if profile is None:
+        raise OptionError("activations are quantised by a profile, but none is given",
+                          hint="profile_ranges makes one; weights_only needs none")  # fmt: skip
+    profile.check(g)
+    seen = Activations(g, profile, options, called)
+    decisions, layers = _decided(g, called, options, seen.obstacle)
+    for made in layers:
+        seen.store(made.x, (made.node, 0))
+    if options.convert_placeholders:
+        seen.store_outputs()
+    activations = seen.made()
+    steps = {a.value: a.parameters.scale for a in activations}
+    constants: list[Stored] = []
+    for made in layers:
+        step = steps[made.x]
+        constants.append(weight(made, _name(called, made.weight), step, options))
+        if made.bias is not None and options.bias != "float":
+            name = _name(called, made.bias)
+            constants.append(bias(made.bias, name, constants[-1], step, seen.mean(made.x), options))
+    return Plan(g, options, decisions, activations, tuple(constants))
+
+
+def _decided(
+    g: Graph, called: dict[Value, str], options: QuantOptions, obstacle: Callable[[Layer], str]
+) -> tuple[tuple[Decision, ...], list[Layer]]:
+    """Return what becomes of each layer, and those that are converted."""
+    moving = varying(g)
+    decisions, layers = [], []
+    for node in g.nodes:
+        if not isinstance(node.op, HEAVY) or node.results[0] not in moving:
+            continue
+        name = called[node.results[0]]
+        found = layer(g, node, moving)
+        why = _unwanted(name, node, options)
+        if not why:
+            why = found if isinstance(found, str) else obstacle(found)
+        decisions.append(Decision(name, node, why))
+        if not why:
+            assert isinstance(found, Layer), "without a reason it is a layer"
+            layers.append(found)
+    return tuple(decisions), layers
+
+
+def _unwanted(name: str, node: Node, options: QuantOptions) -> str:
+    if name in options.keep or node.op.name in options.keep:
+        return "it is kept as it is, as asked"
+    if options.only and name not in options.only:
+        return "it is not among the layers asked for"
+    return ""
+
+
+def _name(called: dict[Value, str], source: Source) -> str:
+    return called.get(source.base) or source.base.name
+
+
+def _check_names(g: Graph, known: Iterable[str], options: QuantOptions) -> None:
+    """Raise OptionError for a name to keep or convert that is neither a value's nor a kind."""
+    for what, wanted in (("keep", options.keep), ("only", options.only)):
+        if unknown := wanted - set(known) - Op.registry.keys():
+            layers = [n.results[0].name for n in g.nodes if isinstance(n.op, HEAVY)]
+            raise OptionError(
+                f"{what} names {', '.join(sorted(unknown))}, which is no value and no operator",
+                hint=f"the layers are {', '.join(layers[:8])}{' …' * (len(layers) > 8)}",
+            )

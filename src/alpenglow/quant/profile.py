@@ -1,0 +1,109 @@
+"""Profiles: what was seen of each value of a graph while it ran on samples, and the file of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from alpenglow.base.errors import AlpenglowError, ModelError, ParseError
+from alpenglow.ir.graph import Graph
+from alpenglow.quant.document import Entry, parsed, written
+from alpenglow.quant.naming import fingerprint
+from alpenglow.quant.observe import Range
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The ranges of a graph's values, by name, seen on a number of samples.
+
+    `graph` is the fingerprint of the graph that was run: a profile of another one is refused.
+    """
+
+    graph: str
+    samples: int
+    ranges: Mapping[str, Range]
+
+    def check(self, g: Graph) -> None:
+        """Raise ModelError unless this is a profile of `g`."""
+        found = fingerprint(g)
+        if found != self.graph:
+            raise ModelError(
+                f"the profile is of another graph: it was made of {self.graph[:12]}…, "
+                f"this one is {found[:12]}…",
+                hint="profile this graph with profile_ranges, or `alpenglow profile-ranges`",
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile to a YAML file."""
+        Path(path).write_text(self.text(), encoding="utf-8")
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Profile:
+        """Read a profile from a file.  Raises ParseError if the file holds none."""
+        try:
+            return Profile.parse(Path(path).read_text(encoding="utf-8"))
+        except UnicodeDecodeError:
+            raise ParseError("the profile is no text", file=str(path)) from None
+        except AlpenglowError as error:
+            raise error.located(file=str(path)) from None
+
+    def text(self) -> str:
+        """Return the profile as YAML: a mapping for each value, above it a line of blocks."""
+        values: dict[str, Entry] = {name: _entry(r) for name, r in self.ranges.items()}
+        document: dict[str, Entry] = {
+            "format": FORMAT, "graph": "sha256-" + self.graph, "samples": self.samples,
+            "values": values,
+        }  # fmt: skip
+        head = "# Ranges of a graph's values: what `alpenglow quantize --ranges` reads.\n"
+        return head + written(document, {n: r.sparkline() for n, r in self.ranges.items()})
+
+    @staticmethod
+    def parse(text: str) -> Profile:
+        """Read what `text` returned."""
+        document = parsed(text)
+        if document.get("format") != FORMAT:
+            raise ParseError(f"a profile begins with 'format: {FORMAT}'")
+        graph, samples, values = (document.get(k) for k in ("graph", "samples", "values"))
+        if not isinstance(graph, str) or not isinstance(samples, int) or not isinstance(
+                values, dict):  # fmt: skip
+            raise ParseError("a profile has the keys graph, samples and values")
+        ranges = {name: _range(name, entry) for name, entry in values.items()}
+        return Profile(graph.removeprefix("sha256-"), samples, ranges)
+
+
+def _entry(r: Range) -> Entry:
+    found: dict[str, Entry] = {"low": r.low, "high": r.high}
+    if r.infinite:
+        found["infinite"] = r.infinite
+    counts = r.counts.tolist()
+    while counts and not counts[-1]:
+        counts.pop()
+    return {**found, "begin": r.begin, "end": r.end, "bins": len(r.counts), "counts": counts}
+
+
+def _range(name: str, entry: Entry) -> Range:
+    if not isinstance(entry, dict):
+        raise ParseError(f"value '{name}': expected a mapping")
+    numbers = {}
+    for key in ("low", "high", "begin", "end"):
+        number = entry.get(key)
+        if not isinstance(number, int | float) or not np.isfinite(number):
+            raise ParseError(f"value '{name}': '{key}' is no finite number")
+        numbers[key] = float(number)
+    if numbers["low"] > numbers["high"] or numbers["begin"] > numbers["end"]:
+        raise ParseError(f"value '{name}': the range ends before it begins")
+    bins, counts, infinite = entry.get("bins"), entry.get("counts"), entry.get("infinite", 0)
+    if (not isinstance(bins, int) or not isinstance(counts, list) or not len(counts) <= bins < 1e7
+            or not isinstance(infinite, int)):  # fmt: skip
+        raise ParseError(f"value '{name}': bins, counts or infinite are not what they should be")
+    if not all(isinstance(c, int) and c >= 0 for c in counts):
+        raise ParseError(f"value '{name}': a count is no natural number")
+    full = np.zeros(bins, np.int64)
+    full[: len(counts)] = counts
+    return Range(**numbers, counts=full, infinite=infinite)

@@ -1,0 +1,208 @@
+"""What became of a quantised model, layer by layer: noise, ranges, shares of time, and reasons."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alpenglow.calibration.metrics import decibels
+from alpenglow.calibration.ranges import observed
+from alpenglow.calibration.samples import Dataset, Feeds
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.target import Target
+from alpenglow.quant.activations import unmoved
+from alpenglow.quant.convert import written
+from alpenglow.quant.naming import names
+from alpenglow.quant.plan import Plan
+from alpenglow.quant.profile import Profile
+from alpenglow.report.profile import Part, profile
+from alpenglow.runtime import Executable
+from alpenglow.runtime import compile as compile_model
+
+SAMPLES = 16
+"""Samples that noise is measured on."""
+
+ROUNDS = 5
+"""Runs that times are the medians of."""
+
+SLOWER = 1.1
+"""How much longer a layer must take to be called slower: times vary."""
+
+DOT_PRODUCTS = {"x86-64": ("avx512vnni", "avxvnni"), "aarch64": ("dotprod",)}
+"""What multiplies bytes fast, by architecture."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerReport:
+    """What is known of a layer.
+
+    `sqnr` is the ratio of its result's power to that of the noise in it, in decibels; `low`, `high`
+    and `sparkline` tell of its operand as profiled; `before` and `after` are its seconds in a run
+    of the original and of the quantised model, nan where no kernel could be told to be its.
+    """
+
+    name: str
+    kind: str
+    why: str
+    sqnr: float
+    low: float
+    high: float
+    sparkline: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The layers in order, seconds of all kernels before and after, and sentences on the whole."""
+
+    layers: tuple[LayerReport, ...]
+    before: float
+    after: float
+    notes: tuple[str, ...]
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return a table: the head, and a row a layer."""
+        head = ("layer", "kind", "stored", "SQNR dB", "range of its operand", "", "time %", "→ %")
+        return [head, *(self._row(x) for x in self.layers)]
+
+    def sentences(self) -> list[str]:
+        """Return a sentence for each layer that stays as it is, and those on the whole."""
+        kept = [f"{x.name} stays in f32: {x.why}." for x in self.layers if x.why]
+        return [*kept, *self.notes]
+
+    def markdown(self) -> str:
+        """Return the table and the sentences as Markdown."""
+        head, *rows = self.rows()
+        lines = [head, tuple("---" for _ in head), *rows]
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        return "\n".join([table, "", *(f"- {s}" for s in self.sentences())]) + "\n"
+
+    def _row(self, x: LayerReport) -> tuple[str, ...]:
+        seen = "" if math.isnan(x.low) else f"{x.low:.4g} to {x.high:.4g}"
+        sqnr = "" if math.isnan(x.sqnr) else "exact" if math.isinf(x.sqnr) else f"{x.sqnr:.1f}"
+        shares = [_percent(x.before, self.before), _percent(x.after, self.after)]
+        return x.name, x.kind, "f32" if x.why else "quantised", sqnr, seen, x.sparkline, *shares
+
+
+def explain(
+    made: Plan, profile: Profile | None, data: Dataset, threads: int | None = None
+) -> Explanation:
+    """Run the original and the quantised graph on some samples and tell how they differ."""
+    g, env = written(made)
+    results = [d.node.results[0] for d in made.decisions]
+    few = data.first(SAMPLES)
+    noise = _noise(made.graph, g, env, results, few, threads)
+    feeds = few.at(0)
+    old, new = (compile_model(x, threads=threads) for x in (made.graph, g))
+    before = _seconds(old, made.graph, feeds, results)
+    after = _seconds(new, g, feeds, [env[v] for v in results])
+    called = names(made.graph)
+    layers = []
+    for d, v in zip(made.decisions, results, strict=True):
+        x = d.node.inputs[0]
+        seen = profile.ranges.get(called.get(unmoved(x), "")) if profile and x else None
+        low, high = (seen.low, seen.high) if seen else (math.nan, math.nan)
+        line = seen.sparkline() if seen else ""
+        layers.append(
+            LayerReport(d.name, d.node.op.name, d.why, decibels(noise.get(v, math.nan)), low, high,
+                        line, before.layers.get(v, math.nan), after.layers.get(env[v], math.nan))
+        )  # fmt: skip
+    notes = tuple(_notes(layers, before, after))
+    return Explanation(tuple(layers), before.kernels, after.kernels, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Seconds of a run and of its layers, and all of its kernels."""
+
+    run: float
+    layers: Mapping[Value, float]
+    parts: Sequence[Part]
+
+    @property
+    def kernels(self) -> float:
+        """What all kernels take together, each measured alone."""
+        return sum(p.seconds for p in self.parts)
+
+
+def _noise(
+    old: Graph, new: Graph, env: Mapping[Value, Value], results: Iterable[Value], data: Dataset,
+    threads: int | None,
+) -> dict[Value, float]:  # fmt: skip
+    """Return the power of the noise in each result as a share of that of the result."""
+    before, wanted = observed(old, results)
+    after, found = observed(new, (env[v] for v in wanted.values()))
+    assert wanted.keys() == found.keys(), "outputs go by their numbers"
+    runs = [compile_model(g, threads=threads) for g in (before, after)]
+    noise: dict[str, float] = defaultdict(float)
+    signal: dict[str, float] = defaultdict(float)
+    for feeds in data:
+        a, b = (exe.run(_as_taken(exe, feeds)) for exe in runs)
+        for name in wanted:
+            with np.errstate(all="ignore"):
+                wide = a[name].astype(np.float64)
+                noise[name] += float(((b[name].astype(np.float64) - wide) ** 2).sum())
+                signal[name] += float((wide**2).sum())
+    return {v: noise[n] / signal[n] if signal[n] else math.nan for n, v in wanted.items()}
+
+
+def _as_taken(exe: Executable, feeds: Feeds) -> dict[str, Any]:
+    return {n: feeds[n] for n in exe.inputs}
+
+
+def _seconds(exe: Executable, g: Graph, feeds: Feeds, results: Sequence[Value]) -> _Times:
+    """Return how long each layer takes; kernels that compute several are shared out evenly."""
+    found = profile(exe, _as_taken(exe, feeds), g, ROUNDS)
+    owner = {v.name: v for v in results if v.name}
+    layers: dict[Value, float] = defaultdict(float)
+    for part in found.parts:
+        owners = [owner[n] for n in part.sources if n in owner]
+        for v in owners:
+            layers[v] += part.seconds / len(owners)
+    return _Times(found.run, layers, found.parts)
+
+
+def _notes(layers: Iterable[LayerReport], before: _Times, after: _Times) -> Iterator[str]:
+    target = Target.parse("cpu")
+    wanted = DOT_PRODUCTS.get(target.architecture, ())
+    if wanted and not any(map(target.has, wanted)):
+        yield (
+            f"This CPU has no {' or '.join(wanted)}: products of bytes take several instructions, "
+            "and int8 gains memory more than time."
+        )
+    alone = [p for p in after.parts if set(p.kind.split("+")) <= CONVERSIONS]
+    if alone:
+        seconds = sum(p.seconds for p in alone)
+        computed = _some(n for p in alone for n in p.sources)
+        yield (
+            f"{_percent(seconds, after.kernels)} % of the time goes to kernels that only convert "
+            f"between precisions, {len(alone)} in number: {computed}."
+        )
+    slower = [x.name for x in layers if not x.why and x.after > SLOWER * x.before]
+    if slower:
+        yield f"Slower than in f32: {_some(slower)}."
+    if after.run:
+        yield (
+            f"A run took {before.run * 1e3:.3f} ms before and {after.run * 1e3:.3f} ms after "
+            f"({before.run / after.run:.2f} ×)."
+        )
+
+
+CONVERSIONS = {"quantize", "dequantize", "cast", "broadcast"}
+"""Operators of kernels that compute nothing."""
+
+
+def _some(found: Iterable[str], most: int = 6) -> str:
+    listed = list(dict.fromkeys(found))
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}" if whole and not math.isnan(part) else ""

@@ -1,0 +1,126 @@
+"""Compilations kept whole in the store: a second process maps the weights and skips every pass.
+
+An artifact is kept under the text of its graph and everything else that it depends on.  Under the
+bytes of a model file stands which one that was, so that a file met before is not even read as a
+model.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import numpy as np
+import onnx
+
+from alpenglow.backends.api import Artifact
+from alpenglow.base import extensions, knobs
+from alpenglow.base.store import Store
+from alpenglow.compiler import Options, compile_graph
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.ir.text import print_graph
+from alpenglow.runtime import archive
+
+KEPT_NBYTES = 256 << 20
+"""Larger artifacts are not kept: they would push everything else out of the store."""
+
+ELSEWHERE = b"location"
+"""Stands in every ONNX file whose weights are in other files (onnx.proto, `external_data`)."""
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Where the compilation of a model file is kept."""
+
+    store: Store
+    target: Target
+    options: Options
+    file: str
+    """What the file and the shapes hash to; empty where other files matter too."""
+
+    @staticmethod
+    def of(
+        model: object, shapes: Shapes, target: Target, options: Options, store: Store
+    ) -> Shelf | None:
+        """Return the shelf of a model file; None for what is not kept."""
+        if not isinstance(model, str | Path) or store.folder is None or not _is_plain(options):
+            return None
+        return Shelf(store, target, options, _hash_of(model, shapes))
+
+    def artifact(self) -> Artifact | None:
+        """Return what was made of this very file before, if it is still there."""
+        key = self.store.get(self._alias) if self.file else None
+        return None if key is None else self._unpacked(key.decode())
+
+    def make(self, g: Graph) -> Artifact:
+        """Return what was made of this graph before; else compile it, using it up, and keep it."""
+        text = hashlib.sha256(print_graph(g).encode()).hexdigest()
+        key = f"artifact {text} {self._settings}"
+        found = self._unpacked(key)
+        if found is None:
+            found = compile_graph(g, self.target, self.options, self.store, owned=True)
+            if archive.nbytes(found) > KEPT_NBYTES:
+                return found
+            self.store.put(key, list(archive.parts(found)))
+        if self.file:
+            self.store.put(self._alias, key.encode())
+        return found
+
+    @property
+    def _alias(self) -> str:
+        return f"model {self.file} {self._settings}"
+
+    @property
+    def _settings(self) -> str:
+        versions = f"llvm{llvm.llvm_version_info} numpy{np.__version__} onnx{onnx.__version__}"
+        record = hashlib.sha256(str(self.options.record).encode()).hexdigest()
+        return f"{self.target!r} {self.options.numerics} {versions} {record} {_sources()}"
+
+    def _unpacked(self, key: str) -> Artifact | None:
+        found = self.store.open_map(key)
+        return None if found is None else archive.unpack(found, ours=True)
+
+
+def _hash_of(model: str | Path, shapes: Shapes) -> str:
+    """Return a hash of a file and of shapes; "" if the file refers to others or cannot be read."""
+    try:
+        descriptor = os.open(model, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        try:
+            with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
+                if content.find(ELSEWHERE) >= 0:
+                    return ""
+                digest = hashlib.sha256(content)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):  # an empty file cannot be mapped
+        return ""
+    digest.update(repr(sorted(shapes.items(), key=str)).encode())
+    return digest.hexdigest()
+
+
+def _is_plain(options: Options) -> bool:
+    """Whether what is compiled depends on this package's sources and the model alone."""
+    check = knobs.check() if options.check is None else options.check
+    if check or options.passes or options.after is not None:
+        return False
+    groups = ("extensions", "frontends", "targets", "backends")
+    brought = [e for g in groups for e in extensions.entries(f"alpenglow.{g}").values()]
+    return all(e.value.startswith("alpenglow.") for e in brought)
+
+
+@functools.cache
+def _sources() -> str:
+    """Return a hash of all sources of this package."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

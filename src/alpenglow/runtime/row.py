@@ -1,0 +1,224 @@
+"""A row of turns: the argument tables of many turns of a loop, one after the other, as one table.
+
+Two buffers take turns in holding what is carried: one turn writes what the next one reads.  Where
+the body begins its result with a copy of what it was given (as one that appends does), one buffer
+that is long enough holds both, and nothing is copied.  All turns share an arena.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alpenglow.backends.cpu.walk import ENTRY_NBYTES
+from alpenglow.base.memory import aligned_bytes
+from alpenglow.ir.types import Array
+from alpenglow.runtime.layout import Layout, Spread, address_of, dense
+from alpenglow.runtime.team import Team
+
+KEPT_NBYTES = 1 << 24
+"""How large the memory of a row may be that is kept for the next run."""
+
+FIRST_BITE = 4
+"""How many turns are walked before anybody looks how long they take."""
+
+PATIENCE = 5e-3
+"""Seconds within which compiled code should come back, so that the host can be interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What is the same for all rows of turns in the code of a layout; buffers go by their names.
+
+    `entries` are those of its table that have something to do.  `goes_on` is "" where no turn ends
+    the loop; `in_place` says which of what is carried extends what was given.
+    """
+
+    layout: Layout
+    entries: list[int]
+    count: str
+    going: str
+    goes_on: str
+    carried: list[tuple[str, str]]
+    in_place: list[bool]
+    captured: list[str]
+    sliced: Sequence[str]
+    collected: list[str]
+
+    @property
+    def turn_nbytes(self) -> int:
+        """How long the tables of one turn are."""
+        return ENTRY_NBYTES * len(self.entries) + 8 * self.layout.arguments + 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of some turns: how many there were, and whether the last one asks for more."""
+
+    turns: int
+    going: bool
+    carried: list[Array]
+    collected: list[Array]
+
+
+class Row:
+    """Tables for turns that begin with given extents, as far as they are the same for every run.
+
+    `sizes` are bytes that hold what is carried, in any turn; `sliced` and `collected` those of one
+    slice.  `steps` is by how much symbols grow each turn.
+    """
+
+    def __init__(
+        self, form: Form, spread: Spread, steps: tuple[int, ...], sizes: list[int],
+        sliced: list[int], collected: list[int],
+    ) -> None:  # fmt: skip
+        self.form = form
+        self.spread = spread
+        self.turns = len(spread.args)
+        self.steps = steps
+        self.sizes = sizes
+        moving = [*zip(form.sliced, sliced, strict=True), (form.count, 8), (form.goes_on, 1),
+                  *zip(form.collected, collected, strict=True)]  # fmt: skip
+        turn = np.arange(self.turns)[:, None]
+        for name, nbytes in moving:
+            spread.args[:, self.slots(name)] += turn * nbytes
+        entries = spread.extents[:, form.entries]
+        self.extents = entries.reshape(-1)
+        self.bite = FIRST_BITE
+        """How many turns pass quickly, as far as that is known."""
+        self.is_parallel = bool(len(self.extents)) and int(self.extents.max()) > 1
+        self._pool: list[Context] = []
+
+    def slots(self, name: str) -> Array:
+        """Return where in the tables the address of a buffer goes."""
+        return self.spread.slots.get(name, _NOWHERE)
+
+    def take(self) -> Context:
+        """Return the memory of a run; to be given back."""
+        try:
+            return self._pool.pop()  # in one step: other threads do the same
+        except IndexError:
+            return Context(self)
+
+    def give_back(self, context: Context) -> None:
+        """Keep the memory of a run that has ended for another."""
+        if context.nbytes <= KEPT_NBYTES:
+            self._pool.append(context)
+
+
+_NOWHERE = np.empty(0, np.intp)
+
+
+class Context:
+    """The memory of one run of a row: arena, tables, and what is carried."""
+
+    def __init__(self, row: Row) -> None:
+        self._row = row
+        form, spread = row.form, row.spread
+        layout = form.layout
+        self._arena = aligned_bytes(spread.arena_nbytes)
+        self._numbers = np.arange(row.turns)
+        self._first = 0
+        self._flags = np.zeros(row.turns, np.uint8)
+        self._yes = np.ones(1, np.uint8)
+        self._buffers = [
+            (own := aligned_bytes(nbytes), own if here else aligned_bytes(nbytes))
+            for nbytes, here in zip(row.sizes, form.in_place, strict=True)
+        ]
+        self._args = args = spread.args.copy()
+        args[:, layout.arena_slots] += address_of(self._arena)
+        held = ((form.count, self._numbers), (form.goes_on, self._flags), (form.going, self._yes))
+        for name, array in held:
+            args[:, row.slots(name)] += address_of(array)
+        self._places = [(address_of(even), address_of(odd)) for even, odd in self._buffers]
+        for (given, result), (even, odd) in zip(form.carried, self._places, strict=True):
+            args[0::2, row.slots(given)] += even
+            args[1::2, row.slots(given)] += odd
+            args[0::2, row.slots(result)] += odd
+            args[1::2, row.slots(result)] += even
+        self._bases = dict.fromkeys([*form.captured, *form.sliced, *form.collected], 0)
+        self._table = _table(layout, form.entries, row.extents, args)
+        self._base = address_of(self._table)
+        arrays = (self._arena, args, self._table, *(b for pair in self._buffers for b in pair))
+        self.nbytes = sum(a.nbytes for a in arrays)
+
+    def begin(
+        self, env: Mapping[str, Any], sliced: Sequence[Array], stacks: Sequence[Array], first: int
+    ) -> list[Array]:
+        """Make ready for turns from number `first` on; return what must be held till they end."""
+        form = self._row.form
+        for (name, _), (place, _) in zip(form.carried, self._places, strict=True):
+            if len(self._row.slots(name)):
+                array = dense(env[name])
+                ctypes.memmove(place, address_of(array), array.nbytes)
+        if first != self._first:
+            self._numbers += first - self._first
+            self._first = first
+        captured = [dense(env[n]) for n in form.captured]
+        held = [*captured, *sliced, *stacks]
+        names = (*form.captured, *form.sliced, *form.collected)
+        for name, array in zip(names, held, strict=True):
+            address = address_of(array)
+            if (moved := address - self._bases[name]) != 0:
+                self._args[:, self._row.slots(name)] += moved
+                self._bases[name] = address
+        return held
+
+    def walk(self, turns: int, threads: int) -> int:
+        """Run so many turns, or as many as there are until one ends the loop; return how many."""
+        count = len(self._row.form.entries)
+        together = threads if self._row.is_parallel else 1
+        may_stop = bool(self._row.form.goes_on)
+        one_by_one = may_stop and together > 1  # what looks at flags in between is one thread
+        team, done, bite = Team.shared(), 0, 1 if one_by_one else self._row.bite
+        while done < turns:
+            start = time.perf_counter()
+            size = min(bite, turns - done)
+            at = self._base + ENTRY_NBYTES * count * done
+            if may_stop and not one_by_one:
+                done += team.run_until(at, count, size, address_of(self._flags) + done)
+            else:
+                team.run(at, count * size, together)
+                done += size
+            if may_stop and not self._flags[done - 1]:
+                break
+            if not one_by_one:
+                bite = _adapted(bite, size, time.perf_counter() - start)
+                self._row.bite = bite
+        return done
+
+    def goes_on(self, done: int) -> bool:
+        """Whether the last of so many turns asked for another."""
+        return bool(self._flags[done - 1])
+
+    def carried(
+        self, done: int, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype[Any]]
+    ) -> list[Array]:
+        """Return what so many turns have left to carry on, in arrays of its own."""
+        found = [np.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+        for array, places in zip(found, self._places, strict=True):
+            ctypes.memmove(address_of(array), places[done % 2], array.nbytes)
+        return found
+
+
+def _adapted(bite: int, turns: int, seconds: float) -> int:
+    """Return how many turns to walk next, where the last so many took so long."""
+    if seconds > PATIENCE:
+        return max(bite // 8, 1)
+    return bite * 8 if turns == bite else bite
+
+
+def _table(layout: Layout, entries: list[int], extents: Array, args: Array) -> Array:
+    """Return the table of all turns: for each entry its kernel, its arguments and its extent."""
+    turns = len(args)
+    table = np.empty((turns, len(entries), 3), np.int64)
+    table[:, :, 0] = layout.table[entries, 0]
+    at = address_of(args) + args.strides[0] * np.arange(turns)
+    table[:, :, 1] = at[:, None] + layout.table[entries, 1].astype(np.int64)
+    table[:, :, 2] = extents.reshape(turns, -1)
+    return table

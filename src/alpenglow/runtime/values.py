@@ -1,0 +1,78 @@
+"""What is fed to inputs that are no tensors of known rank: checked, and brought into our form.
+
+Arrays stay arrays, sequences become lists, strings arrays of objects; maps are dicts, and an
+optional that is empty is None.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.errors import FeedError
+from alpenglow.frontends.staged import Kind
+from alpenglow.ir.types import DTYPES, Array, TensorType
+from alpenglow.runtime.executor import as_array
+
+
+def value_of(name: str, given: Any, kind: Kind | None) -> Any:
+    """Return what is given for an input; raise FeedError if it is of another kind."""
+    if kind is None:
+        return plain(given)
+    match kind.what:
+        case "tensor":
+            return tensor(name, given, kind)
+        case "optional":
+            return None if given is None else value_of(name, given, kind.of)
+        case "sequence":
+            if not isinstance(given, list | tuple):
+                raise FeedError(f"input '{name}' is {said(given)}, expected a {kind}, as a list")
+            return [value_of(f"{name}[{i}]", v, kind.of) for i, v in enumerate(given)]
+        case "map":
+            if not isinstance(given, dict):
+                raise FeedError(f"input '{name}' is {said(given)}, expected a {kind}, as a dict")
+            return given
+    raise AssertionError(f"no kind of values is called {kind.what}")
+
+
+def tensor(name: str, given: Any, kind: Kind) -> Array:
+    """Return an array of the element type, and of the shape as far as it is said."""
+    if isinstance(given, dict) or given is None:
+        raise FeedError(f"input '{name}' is {said(given)}, expected {kind}")
+    if kind.dtype == "string":
+        array = np.asarray(given)
+        strings = array.dtype.kind in "US" or all(isinstance(v, str | bytes) for v in array.flat)
+        if not strings or (array.dtype.kind not in "USO" and array.size):
+            raise FeedError(f"input '{name}' is {array.dtype}, expected {kind}")
+        array = array.astype(object)
+    else:
+        dtype = DTYPES[kind.dtype]
+        array = as_array(name, given, TensorType(kind.dtype, ()))
+        if array.dtype.newbyteorder("=") != dtype:
+            raise FeedError(f"input '{name}' is {array.dtype}, expected {dtype} ({kind})")
+        array = np.require(array, dtype, ("C", "A"))
+    shape = kind.shape
+    if shape is not None and (
+        len(shape) != array.ndim
+        or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True))
+    ):
+        raise FeedError(f"input '{name}' has shape {array.shape}, expected {kind}")
+    return array
+
+
+def plain(given: Any) -> Any:
+    """Return a value of which nothing is declared: an array, a list, a dict, None."""
+    if given is None or isinstance(given, dict):
+        return given
+    if isinstance(given, list | tuple):
+        return [plain(v) for v in given]
+    array = np.asarray(given)
+    return array.astype(object) if array.dtype.kind in "US" else array
+
+
+def said(given: Any) -> str:
+    """Return what to call a value in a message."""
+    if isinstance(given, np.ndarray):
+        return f"an array {given.dtype}{list(given.shape)}"
+    return "None" if given is None else f"a {type(given).__name__}"

@@ -1,0 +1,106 @@
+"""What a random model should give: its graph, as it was imported, evaluated node by node.
+
+Models that are imported in stages are, too: their parts are evaluated where others compile them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+import onnx
+
+import alpenglow as ag
+from alpenglow.evaluate import evaluate
+from alpenglow.ir.dims import Guards
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.types import Array
+from alpenglow.runtime.staged import StagedExecutable
+
+from . import noise
+
+Evaluate = Callable[[Graph, Mapping[str, Array]], dict[str, Array]]
+
+
+class Reference:
+    """The results of a model for one choice of feeds, and how exactly they are determined."""
+
+    def __init__(self, model: bytes, feeds: Mapping[str, Array]) -> None:
+        proto = onnx.load_model_from_string(model)
+        named = {i.name for i in proto.graph.input}
+        self.graph = ag.load(model, {k: a.shape for k, a in feeds.items() if k in named})
+        self.feeds = feeds
+        self.expected = self._run(evaluate)
+
+    def slack(self, runs: int) -> dict[str, Array]:
+        """Return by how much each element of each output may move (see `noise`)."""
+        rng = np.random.default_rng(0)
+        if self.graph.rest is None:
+            return noise.slack(self.graph, self.feeds, self.expected, runs)
+        return noise.spread(
+            self.expected, (self._run(lambda g, f: noise.noisy(g, f, rng)) for _ in range(runs))
+        )
+
+    def has_halves(self) -> bool:
+        """Whether a value inside is of a type that `fast` computes with wider numbers."""
+        found = False
+
+        def look(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+            nonlocal found
+            values = [v for n in g.nodes for v in (*n.inputs, *n.results) if v is not None]
+            found |= any(v.type.dtype in ("f16", "bf16") for v in values)
+            return evaluate(g, feeds)
+
+        self._run(look)
+        return found
+
+    def is_peculiar(self) -> bool:
+        """Whether there are NaN on the way, or tensors without elements: peers disagree there."""
+        found = False
+
+        def look(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+            nonlocal found
+            types = [v.type for n in g.nodes for v in (*n.inputs, *n.results) if v is not None]
+            found |= any(t.static and not t.size for t in types) or noise.makes_nan(g, feeds)
+            return evaluate(g, feeds)
+
+        self._run(look)
+        return found or any(0 in y.shape for y in self.expected.values())
+
+    def _run(self, evaluate_: Evaluate) -> dict[str, Array]:
+        if self.graph.rest is None:
+            return evaluate_(self.graph, self.feeds)
+        staged = StagedExecutable(
+            self.graph.rest, lambda g, guards: cast(ag.Executable, Plain(g, guards, evaluate_)), 1
+        )
+        return flat(staged.run(self.feeds))
+
+
+class Plain:
+    """One part of a staged model, evaluated; it stands where others have an Executable."""
+
+    def __init__(self, g: Graph, guards: Guards, evaluate_: Evaluate) -> None:
+        self.graph = g
+        self.guards = guards
+        self.evaluate = evaluate_
+
+    def execute(
+        self, given: Mapping[str, Array], values: Mapping[str, int]
+    ) -> tuple[dict[str, Array], None]:
+        return self.evaluate(self.graph.bind(values), given), None
+
+    def layout(self, values: Mapping[str, int]) -> None:
+        """Say that there is no code, by which turns of a loop could follow each other."""
+
+
+def flat(outputs: Mapping[str, Any]) -> dict[str, Array]:
+    """Return outputs as arrays: the elements of a sequence each by a name of its own."""
+    found: dict[str, Array] = {}
+    for name, value in outputs.items():
+        if isinstance(value, list):
+            found |= flat({f"{name}[{i}]": element for i, element in enumerate(value)})
+            found[f"{name}.length"] = np.array(len(value))
+        else:
+            found[name] = np.zeros(0, bool) if value is None else np.asarray(value)
+    return found

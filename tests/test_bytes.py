@@ -1,0 +1,256 @@
+"""Convolutions and matrix products of bytes: exact on every target, packed where they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import alpenglow as ag
+from alpenglow.backends.cpu.assemble import assembly
+from alpenglow.backends.cpu.render import render
+from alpenglow.backends.cpu.templates.depthwise import runs
+from alpenglow.backends.cpu.templates.products import products
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.evaluate import evaluate
+from alpenglow.ir.graph import Graph, Value, infer
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.kernel.build import Builder
+from alpenglow.kernel.evaluate import evaluate as run_kernel
+from alpenglow.kernel.expr import Const, Load, Splat
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.logic import BitXor
+from alpenglow.ops.movement import Broadcast, Pack, Transpose
+from alpenglow.ops.pooling import MaxPool
+from alpenglow.ops.quantize import Requantize
+
+BYTES = {"u8": np.uint8, "i8": np.int8}
+TARGETS = (
+    "cpu",
+    "x86-64",
+    "x86-64+avx",
+    "x86-64-v3",
+    "x86-64-v3+avxvnni",
+    "x86-64-v4",
+    "x86-64-v4+avx512vnni",
+)
+
+every_target = pytest.mark.parametrize("target", TARGETS)
+
+
+def drawn(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Array:
+    """Return bytes of all values, the extremes among them."""
+    limits = np.iinfo(BYTES[dtype])
+    array = np.random.default_rng(seed).integers(limits.min, limits.max + 1, shape)
+    array.reshape(-1)[:2] = limits.min, limits.max
+    return array.astype(BYTES[dtype])
+
+
+Case = tuple[tuple[int, ...], tuple[int, ...], Conv | MatMul]
+
+
+def cases() -> Iterator[Case]:
+    yield (1, 32, 9, 11), (40, 32, 3, 3), Conv(pads=(1, 1, 1, 1))
+    yield (2, 3, 17, 19), (20, 3, 7, 7), Conv((2, 2), (3, 3, 3, 3))
+    yield (1, 1, 13, 14), (8, 1, 5, 5), Conv(pads=(2, 1, 0, 2))
+    yield (1, 22, 7, 7), (33, 22, 1, 1), Conv()
+    yield (1, 7, 5, 40), (9, 7, 3, 3), Conv((), (0, 2, 1, 0), (1, 2))
+    yield (1, 20, 12, 13), (20, 1, 3, 3), Conv(pads=(1, 1, 1, 1), group=20)
+    yield (1, 32, 12, 13), (32, 1, 5, 5), Conv((2, 2), (2, 2, 2, 2), group=32)
+    yield (1, 16, 30), (16, 1, 5), Conv((1,), (4, 4), (2,), 16)
+    yield (1, 24, 6, 6), (48, 6, 3, 3), Conv(pads=(1, 1, 1, 1), group=4)
+    yield (1, 64, 6, 6), (64, 32, 3, 3), Conv(pads=(1, 1, 1, 1), group=2)
+    yield (1, 40, 6, 6), (40, 4, 3, 3), Conv(group=10)
+    yield (5, 37), (37, 50), MatMul()
+    yield (1, 128), (128, 200), MatMul()
+    yield (2, 3, 64), (64, 33), MatMul()
+    yield (1, 4, 2), (1, 2, 17), MatMul()
+
+
+def built(x: str, w: str) -> tuple[Graph, dict[str, Array]]:
+    """Return a graph of all cases with constant weights, and what to feed it."""
+    g, feeds = Graph("bytes"), {}
+    for n, (shape, weights, op) in enumerate(cases()):
+        v = g.input(f"x{n}", TensorType(x, shape))
+        feeds[f"x{n}"] = drawn(x, shape, n)
+        c = g.constant(drawn(w, weights, n))
+        if len(shape) > len(weights):
+            c = g(Broadcast((*shape[:-2], *weights)), c)
+        g.output(f"y{n}", g(op, v, c))
+    return g, feeds
+
+
+def agrees(g: Graph, feeds: dict[str, Array], target: str) -> ag.Executable | None:
+    """Assert that compiled code gives the evaluator's bits; None if it cannot run here."""
+    parsed = ag.Target.parse(target)
+    exe = ag.compile(g, target=parsed)
+    if not parsed.is_host_compatible():
+        return None
+    got, want = exe.run(feeds), evaluate(g, feeds)
+    for name, y in want.items():
+        np.testing.assert_array_equal(got[name], y, name)
+    return exe
+
+
+@every_target
+def test_sums_of_bytes_are_exact(target: str) -> None:
+    agrees(*built("u8", "i8"), target)
+
+
+@pytest.mark.parametrize(("x", "w"), [("i8", "u8"), ("u8", "u8"), ("i8", "i8")])
+def test_signs_that_no_machine_multiplies_are_changed(x: str, w: str) -> None:
+    agrees(*built(x, w), "cpu")
+
+
+@pytest.mark.parametrize("dtype", ["u8", "i8"])
+def test_the_extremes_do_not_saturate(dtype: str) -> None:
+    g = Graph("f")
+    x, w = np.full((1, 32, 4, 4), 255, np.uint8), np.full((16, 32, 3, 3), -128, np.int8)
+    if dtype == "i8":
+        x = np.full(x.shape, -128, np.int8)
+    g.output("y", g(Conv(), g.input("x", TensorType(dtype, x.shape)), g.constant(w)))
+    y = ag.compile(g, target=ag.Target.parse("x86-64-v3")).run({"x": x})["y"]
+
+    assert (y == int(x[0, 0, 0, 0]) * -128 * 32 * 9).all()
+
+
+@pytest.mark.parametrize("target", ["cpu", "x86-64", "x86-64-v3", "x86-64-v4"])
+def test_products_of_computed_bytes_are_exact(target: str) -> None:
+    """Rows, columns and inner extents with and without rests; operands as they lie or turned."""
+    shapes = [
+        ((5, 37), (37, 50), False, False),
+        ((2, 33, 64), (2, 64, 40), False, False),
+        ((1, 3), (3, 7), False, False),
+        ((3, 17, 130), (3, 16, 130), False, True),
+        ((2, 35, 9), (2, 35, 20), True, False),
+    ]
+    g, feeds = Graph("products"), {}
+    for x, y in (("u8", "u8"), ("u8", "i8"), ("i8", "u8"), ("i8", "i8")):
+        for left, right, turn_left, turn_right in shapes:
+            operands = []
+            for dtype, shape, turn in ((x, left, turn_left), (y, right, turn_right)):
+                v = g.input(f"x{len(feeds)}", TensorType(dtype, shape))
+                feeds[v.name] = drawn(dtype, shape, len(feeds))
+                order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+                operands.append(g(Transpose(order), v) if turn else v)
+            g.output(f"y{len(feeds)}", g(MatMul(), *operands))
+
+    agrees(g, feeds, target)
+
+
+def test_factors_of_other_types_are_told_apart() -> None:
+    with pytest.raises(TypeRuleError, match="element types differ"):
+        infer(MatMul(), (TensorType("u8", (2, 3)), TensorType("i32", (3, 4))))
+    with pytest.raises(TypeRuleError, match="bias is f32"):
+        types = [TensorType.parse(t) for t in ("u8[1,3,4,4]", "i8[2,3,1,1]", "f32[2]")]
+        infer(Conv(), tuple(types))
+
+
+def requantized(g: Graph, y: Value) -> Value:
+    multiplier = g(Broadcast(y.type.shape), g.constant(np.float32(0.003)))
+    zero = g(Broadcast(y.type.shape), g.constant(np.uint8(101)))
+    return g(Requantize("u8", 0, 255), y, multiplier, zero)
+
+
+def chain() -> tuple[Graph, dict[str, Array]]:
+    """Return a graph of layers as quantised networks have them."""
+    g = Graph("chain")
+    x = g.input("x", "u8[1,3,18,20]")
+    bias = g.constant(np.arange(32, dtype=np.int32) * 100)
+    y = g(Conv((), (1, 1, 1, 1)), x, g.constant(drawn("i8", (32, 3, 3, 3))), bias)
+    z = requantized(g, y)
+    y = g(Conv((), (1, 1, 1, 1), (), 32), z, g.constant(drawn("i8", (32, 1, 3, 3), 1)))
+    z = g(MaxPool((2, 2), (2, 2), (0, 0, 0, 0), (1, 1)), requantized(g, y))
+    y = g(Conv(), z, g.constant(drawn("i8", (20, 32, 1, 1), 2)))
+    g.output("y", requantized(g, y))
+    return g, {"x": drawn("u8", (1, 3, 18, 20))}
+
+
+@pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
+def test_layers_hand_over_blocked_bytes(target: str) -> None:
+    exe = agrees(*chain(), target)
+    assert exe is not None
+    kernels = [entry.kernel.rsplit("_", 1)[0] for entry in exe.artifact.table]
+    between = kernels[kernels.index("conv_blocked") : -1]
+
+    assert kernels.count("pack") == kernels.count("unpack") == 1
+    assert set(between) <= {"conv_blocked", "depthwise_blocked", "max_pool", "fill"}
+
+
+@pytest.mark.parametrize(
+    ("target", "machine"),
+    [
+        ("x86-64-v4+avx512vnni", "vpdpbusd"),
+        ("x86-64-v3+avxvnni", "vpdpbusd"),
+        ("x86-64-v4", "vpmaddwd"),
+        ("x86-64-v3", "vpmaddwd"),
+        ("x86-64", "pmaddwd"),
+    ],
+)
+def test_four_products_take_one_instruction_or_two(target: str, machine: str) -> None:
+    parsed = ag.Target.parse(target)
+    lanes = parsed.lanes
+    kind = products("u8", lanes, parsed)
+    b = Builder("dot")
+    x, w, y = b.buffer("x", "u8"), b.buffer("w", "i8"), b.buffer("y", "i32", True)
+    total: Load | Const = Load(y, Const(0), lanes)
+    acc = b.var(total)
+    word = Splat(kind.word(b, x, Const(0), 1, 4), lanes)
+    weights = kind.weights(b.let(kind.vector(w, Const(0), lanes)))
+    for factor, weight in zip(kind.factors(b.let(word)), weights, strict=True):
+        b.set(acc, kind.add(factor, weight, acc))
+    b.store(y, 0, acc)
+    text = assembly(render(b.done()), parsed)
+
+    assert text.count(f"{machine}\t") == kind.count
+    assert "maddubs" not in text
+
+
+@pytest.mark.parametrize("target", ["x86-64-v4+avx512vnni", "x86-64-v3", "aarch64"])
+@pytest.mark.parametrize("used", [1, 2, 3, 4])
+def test_a_word_reads_no_more_than_there_is(target: str, used: int) -> None:
+    kind = products("u8", 4, ag.Target.parse(target))
+    b = Builder("word")
+    x, y = b.buffer("x", "u8"), b.buffer("y", "i32", True)
+    b.store(y, 0, kind.word(b, x, Const(2), 1, used))
+    operands = {"x": np.arange(1, 3 + used, dtype=np.uint8), "y": np.zeros(1, np.int32)}
+    run_kernel(b.done(), operands)
+
+    assert operands["y"].tobytes() == operands["x"][2:].tobytes().ljust(4, b"\0")
+
+
+@pytest.mark.parametrize("taps", [1, 3, 4, 5, 7, 9])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("height", [1, 2, 5, 12])
+def test_runs_of_pixels_cover_a_tile_and_stay_inside(taps: int, stride: int, height: int) -> None:
+    groups = -(-taps // 4)
+    found = runs(height, taps, stride, groups)
+    numbers = [r for run in found for r, _ in run.pixels]
+
+    assert numbers == list(range(height))
+    for run in found:
+        assert run.first >= 0 and run.read <= 4 * groups
+        assert run.first + run.read <= (height - 1) * stride + taps
+        for r, offset in run.pixels:
+            assert run.first + offset == r * stride
+            assert offset + taps <= run.read
+
+
+@pytest.mark.parametrize("dtype", ["u8", "i8"])
+@pytest.mark.parametrize("shape", [(1, 3, 5, 33), (2, 6, 16), (1, 9, 2, 16), (1, 2, 3, 7)])
+def test_bytes_are_packed_by_fours(dtype: str, shape: tuple[int, ...]) -> None:
+    g = Graph("f")
+    packed = g(Pack(4), g.input("x", TensorType(dtype, shape)))
+    flip = g(Broadcast(packed.type.shape, shape[1]), g.constant(np.asarray(85, BYTES[dtype])))
+    g.output("y", packed)
+    g.output("z", g(BitXor(), packed, flip))
+    x = drawn(dtype, shape)
+    for target in ("cpu", "x86-64-v3"):
+        got = ag.compile(g, target=ag.Target.parse(target)).run({"x": x})
+        want = Pack(4).reference(x)
+        logical = np.moveaxis(np.ones_like(want), -1, 2).reshape(shape[0], -1, *shape[2:])
+        logical[:, shape[1] :] = 0
+        there = Pack(4).reference(logical) != 0
+
+        np.testing.assert_array_equal(got["y"][there], want[there])

@@ -1,0 +1,131 @@
+"""`alpenglow profile-ranges` and `alpenglow quantize`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from click.testing import CliRunner, Result
+
+import alpenglow as ag
+from alpenglow.cli import cli
+from residual_model import inputs, small
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with `model.onnx` and labelled `samples.npz`, and a cache of its own."""
+    onnx.save(small(), tmp_path / "model.onnx")
+    xs = np.concatenate(inputs(8))
+    exe = ag.compile(small(), shapes={"x": (8, 3, 8, 8)})
+    np.savez(tmp_path / "samples.npz", x=xs, labels=exe(xs).argmax(1))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ALPENGLOW_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def alpenglow(line: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(cli, shlex.split(line))
+    assert result.exit_code == code, (line, result.output)
+    return result
+
+
+def answer(line: str, code: int = 0) -> Any:
+    return json.loads(alpenglow(f"{line} --json", code).stdout)
+
+
+def test_ranges_are_written_and_used(folder: Path) -> None:
+    told = answer("profile-ranges model.onnx --data samples.npz -o ranges.yaml --bins 64")
+    found = ag.Profile.load(folder / "ranges.yaml")
+
+    assert (told["samples"], told["values"]) == (8, len(found.ranges))
+    assert all(len(r.counts) == 64 for r in found.ranges.values())
+    command = "quantize model.onnx --data samples.npz --ranges ranges.yaml -o small.onnx"
+    assert answer(command)["drop"] == 0
+
+
+def test_a_profile_of_another_model_is_an_error(folder: Path) -> None:
+    other = small()
+    other.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(
+        np.zeros((8, 3, 3, 3), np.float32), "w"))  # fmt: skip
+    onnx.save(other, "other.onnx")
+    alpenglow("profile-ranges other.onnx --data samples.npz -o ranges.yaml")
+    found = alpenglow("quantize model.onnx --data samples.npz --ranges ranges.yaml -o s.onnx", 2)
+
+    assert "the profile is of another graph" in found.stderr
+    assert not (folder / "s.onnx").exists()
+
+
+def test_the_model_and_the_report_are_written(folder: Path) -> None:
+    told = answer("quantize model.onnx --data samples.npz --metric top1 -o small.onnx")
+    session = onnxruntime.InferenceSession("small.onnx")
+    expected = np.load("samples.npz")["labels"]
+    actual = session.run(None, {"x": np.concatenate(inputs(8))})[0].argmax(1)
+    report = (folder / "small.md").read_text()
+
+    assert np.mean(expected == actual) >= 1 - told["loss_after"] - 1e-9
+    assert [x["quantized"] for x in told["layers"]] == [True] * 3
+    assert report.startswith("# model.onnx, quantised\n\n3 of 3 layers are quantised; top1 loses")
+    assert "| c | conv | quantised |" in report
+
+
+def test_layers_stay_as_they_are_until_little_enough_is_lost(folder: Path) -> None:
+    loose = answer("quantize model.onnx --data samples.npz --metric sqnr -o a.onnx")
+    line = "quantize model.onnx --data samples.npz --metric sqnr -o b.onnx --report why.md"
+    tight = answer(f"{line} --max-drop {loose['drop'] * 0.8:.12f}")
+
+    assert tight["drop"] < loose["drop"]
+    assert 0 < sum(x["quantized"] for x in tight["layers"]) < 3
+    assert "## Each layer alone" in (folder / "why.md").read_text()
+
+
+def test_calibrating_on_some_samples_measures_on_the_others(folder: Path) -> None:
+    told = answer("quantize model.onnx --data samples.npz --calibrate 3 -o a.onnx")
+
+    assert told["samples"] == 5
+
+
+def test_other_names_get_the_text_of_the_graph(folder: Path) -> None:
+    alpenglow("quantize model.onnx --dim N=1 --data samples.npz -o small.txt")
+    text = (folder / "small.txt").read_text()
+
+    assert text.startswith("# after: import\n") and " = quantize(" in text
+    assert answer("run small.txt")["outputs"][0]["name"] == "scores"
+
+
+def test_the_text_of_a_graph_cannot_become_onnx(folder: Path) -> None:
+    alpenglow("show model.onnx --dim N=1 -o graph.txt")
+    found = alpenglow("quantize graph.txt --data samples.npz -o small.onnx", 2)
+
+    assert "has no ONNX model to put scales into" in found.stderr
+    alpenglow("quantize graph.txt --data samples.npz -o small.txt")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--max-drop 2", "--max-drop 2: expected a share, like 0.5% or 0.005"),
+        ("--max-drop lots", "--max-drop lots: expected a share"),
+        ("--keep nothing", "keep names nothing, which is no value and no operator"),
+        ("--group 4", "group is 4: expected a number of inputs, with weights_only"),
+        ("--calibrate 8", "8 of 8 samples leave none in one part"),
+        ("--data none.npz", "there is neither a folder nor a file of samples"),
+    ],
+)
+def test_what_cannot_be_is_an_error(folder: Path, flags: str, message: str) -> None:
+    data = "" if "--data" in flags else "--data samples.npz"
+
+    assert message in alpenglow(f"quantize model.onnx {data} -o s.onnx {flags}", 2).stderr
+
+
+def test_a_stage_past_the_import_cannot_be_profiled(folder: Path) -> None:
+    alpenglow("show model.onnx --dim N=1 --after lower -o lowered.txt")
+    found = alpenglow("profile-ranges lowered.txt --data samples.npz -o r.yaml", 2)
+
+    assert "its values are no longer those of the model" in found.stderr

@@ -1,0 +1,109 @@
+"""What fuzzing has found, cut down: each model gives the same in every engine, at all its feeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from numpy.typing import NDArray
+
+from fuzz.differential import judge
+
+Array = NDArray[Any]
+Feeds = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model as ONNX writes it, and feeds for the calls of one executable."""
+
+    text: str
+    feedings: tuple[Feeds, ...]
+    opset: int = 21
+
+
+def floats(*shape: int) -> Array:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+def x(*shapes: tuple[int, ...]) -> tuple[Feeds, ...]:
+    return tuple({"x": floats(*shape)} for shape in shapes)
+
+
+FOUND = {
+    "a mapped body keeps the opset of its model": Found(
+        """g (float[2,3] x) => (float[?,?] y) <int64[1] one = {1}, int64 at = {0}> {
+            s = SequenceConstruct (x, x)
+            t = SequenceMap (s) <body = b (float[2,3] e) => (float[2,1] r) {
+                r = ReduceMax (e, one) }>
+            y = SequenceAt (t, at) }""",
+        x((2, 3)),
+    ),
+    "no channels are normalised": Found(
+        """g (float[2,c,4] x, float[c] k) => (float[?,?,?] y) {
+            y = InstanceNormalization (x, k, k) }""",
+        ({"x": floats(2, 3, 4), "k": floats(3)}, {"x": floats(2, 0, 4), "k": floats(0)}),
+    ),
+    "a layer whose state has computed extents": Found(
+        """g (float[3,2,3] x, float[1,12,3] w, float[1,12,n] r, int64 count) => (float[?,?,?] y) {
+            z, y = Loop (count, , x) <body = b (int64 i, bool go, float[3,2,3] h)
+                => (bool on, float[3,2,3] k, float[1,2,4] s) {
+                on = Identity (go)
+                k = Identity (h)
+                a, s = GRU <hidden_size = 4> (h, w, r) }> }""",
+        (
+            {
+                "x": floats(3, 2, 3),
+                "w": floats(1, 12, 3),
+                "r": floats(1, 12, 4),
+                "count": np.int64(2),
+            },
+        ),
+    ),
+    "an index from data may be very large": Found(
+        """g (float[n,3] x, int64[1] a, int64[1] b) => (float[?,?] y) {
+            y = Slice (x, a, b) }""",
+        tuple(
+            {"x": floats(5, 3), "a": ints(a), "b": ints(b)}
+            for a, b in ((1, 4), (0, 2**63 - 1), (-(2**63) + 1, 2**62), (2**61 - 1, 2**62))
+        ),
+    ),
+    "products along one byte": Found(
+        """g (uint8[9,1] x) => (int32[9,3] y)
+            <uint8[1,3] w = {1, 200, 255}, uint8[3] z = {3, 2, 1}> {
+            y = MatMulInteger (x, w, , z) }""",
+        ({"x": np.arange(247, 256, dtype=np.uint8)[:, None]},),
+    ),
+    "the error function of integers": Found(
+        "g (int8[5] x) => (int8[5] y) { y = Erf (x) }",
+        ({"x": np.array([-128, -1, 0, 5, 6], np.int8)},),
+        9,
+    ),
+    "an open extent of one is squeezed": Found(
+        "g (float[1,n,2] x) => (float y) { y = Squeeze (x) }",
+        x((1, 3, 2), (1, 1, 2), (1, 0, 2)),
+    ),
+    "parts that do not make up an open extent are refused": Found(
+        """g (float[n,2] x) => (float[?,?] y, float[?,?] z) <int64[2] sizes = {2, 3}> {
+            y, z = Split <axis = 0> (x, sizes) }""",
+        x((5, 2), (7, 2), (3, 2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_found_model_is_the_same_everywhere(name: str) -> None:
+    found = FOUND[name]
+    header = f'<ir_version: 8, opset_import: ["" : {found.opset}]>\n'
+    model = onnx.parser.parse_model(header + found.text)
+    verdict = judge(model.SerializeToString(), found.feedings, True)
+
+    assert not verdict.problems, "\n".join(map(str, verdict.problems))
+    assert "fast" in verdict.ran
