@@ -136,6 +136,32 @@ def stopped() -> onnx.ModelProto:
     return made(nodes, inputs, [info("y", F32, [1, 32]), info("count", F32, [])])
 
 
+def lists() -> onnx.ModelProto:
+    """What scripts make of a recurrent step over a list, whose results are appended to another."""
+    tensor = helper.make_tensor_type_proto(F32, None)
+    given, after = (
+        helper.make_value_info(n, helper.make_sequence_type_proto(tensor)) for n in ("ys", "ys2")
+    )
+    body = helper.make_graph(
+        [node("SequenceAt", ["list", "i"], ["e"]), node("MatMul", ["x", "w"], ["p"]),
+         node("Add", ["p", "e"], ["q"]), node("Tanh", ["q"], ["x2"]),
+         node("SequenceInsert", ["ys", "x2"], ["ys2"]), GOES_ON],
+        "body",
+        [*ITERATION, STATE, given],
+        [ON, NEXT, after],
+    )  # fmt: skip
+    nodes = [
+        node("SplitToSequence", ["xs"], ["list"], axis=0, keepdims=0),
+        node("SequenceLength", ["list"], ["n"]),
+        node("SequenceEmpty", [], ["none"]),
+        node("Loop", ["n", "", "x0", "none"], ["y", "all"], body=body),
+        node("ConcatFromSequence", ["all"], ["joined"], axis=0, new_axis=1),
+    ]
+    inputs = [info("x0", F32, [1, 32]), info("xs", F32, ["steps", 1, 32])]
+    outputs = [info("y", F32, [1, 32]), info("joined", F32, ["steps", 1, 32])]
+    return made(nodes, inputs, outputs)
+
+
 def nested() -> onnx.ModelProto:
     """A loop in a loop: the outer one's turns are the host's."""
     inner = helper.make_graph([*STEP, GOES_ON], "inner", [*ITERATION, STATE], [ON, NEXT])
@@ -173,6 +199,9 @@ CASES = {
         scan, {"x0": X0, "xs": RANDOM.standard_normal((200, 1, 32)).astype(np.float32)}, 200
     ),
     "stopped": Case(stopped, {"x0": X0, "limit": np.array(300, np.float32)}, 300),
+    "lists": Case(
+        lists, {"x0": X0, "xs": RANDOM.standard_normal((200, 1, 32)).astype(np.float32)}, 200
+    ),
     "nested": Case(nested, {"n": np.array(20), "m": np.array(25), "x0": X0}, 500),
     "few": Case(few, {"x0": X0}, 16),
 }

@@ -28,9 +28,11 @@ COUNT = 4000
 
 
 @cache
-def function(name: str, result: Any, *parameters: Any) -> Callable[..., Any]:
+def function(
+    name: str, result: Any, *parameters: Any, target: str = "cortex-m4-soft"
+) -> Callable[..., Any]:
     """Return a function of the support, compiled for this machine."""
-    text = support(name, Target.parse("cortex-m4-soft"))
+    text = support(name, Target.parse(target))
     assert text is not None
     renamed = text.replace("define hidden", "define").replace(f'@"{name}"', f'@"tested_{name}"')
     renamed = renamed.replace(f"@{name}(", f"@tested_{name}(")
@@ -157,11 +159,14 @@ def test_remainders_are_exact(letter: str) -> None:
     assert bits(found) == bits(expected)
 
 
-@pytest.mark.parametrize("letter", ["f", "d"])
-def test_a_fused_product_is_rounded_once(letter: str) -> None:
+@pytest.mark.parametrize(
+    ("letter", "target"), [("f", "cortex-m4-soft"), ("f", "wasm32"), ("d", "cortex-m4-soft")]
+)
+def test_a_fused_product_is_rounded_once(letter: str, target: str) -> None:
     x, y, z = (numbers(letter, seed) for seed in (8, 9, 10))
     kind = ctypes.c_float if letter == "f" else ctypes.c_double
-    call = function("fma" + ("f" if letter == "f" else ""), kind, kind, kind, kind)
+    name = "fma" + ("f" if letter == "f" else "")
+    call = function(name, kind, kind, kind, kind, target=target)
     # Sums that nearly cancel are where rounding twice shows.
     with np.errstate(all="ignore"):
         z[::2] = (-(x * y) * (1 + np.finfo(x.dtype).eps))[::2]

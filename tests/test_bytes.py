@@ -31,7 +31,6 @@ TARGETS = (
     "x86-64",
     "x86-64+avx",
     "x86-64-v3",
-    "x86-64-v3+avxvnni",
     "x86-64-v4",
     "x86-64-v4+avx512vnni",
 )
@@ -91,6 +90,42 @@ def agrees(g: Graph, feeds: dict[str, Array], target: str) -> ag.Executable | No
     for name, y in want.items():
         np.testing.assert_array_equal(got[name], y, name)
     return exe
+
+
+@pytest.mark.parametrize("target", ["x86-64-v4", "x86-64+avx512f", "x86-64-v3", "x86-64"])
+@pytest.mark.parametrize(
+    ("outputs", "shape", "taps", "op"),
+    [
+        (3, (1, 8, 12, 50), (9, 9), Conv(pads=(4, 4, 4, 4))),
+        (2, (2, 5, 6, 33), (3, 5), Conv((2, 1), (1, 0, 1, 2), (1, 2))),
+        (1, (1, 4, 40), (7,), Conv()),
+    ],
+)
+def test_few_outputs_are_computed_on_plain_images(
+    outputs: int, shape: tuple[int, ...], taps: tuple[int, ...], op: Conv, target: str
+) -> None:
+    g = Graph("few")
+    x, w = drawn("u8", shape), drawn("i8", (outputs, shape[1], *taps))
+    bias = g.constant(np.arange(outputs, dtype=np.int32) - 7)
+    y = g(op, g.input("x", TensorType("u8", shape)), g.constant(w), bias)
+    g.output("y", requantized(g, y))
+    exe = agrees(g, {"x": x}, target)
+
+    if exe is not None and target == "x86-64-v4":
+        kernels = [entry.kernel.rsplit("_", 1)[0] for entry in exe.artifact.table]
+        assert "conv_planar" in kernels and "unpack" not in kernels
+
+
+@pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_channels_that_lie_side_by_side_are_packed_as_they_lie(channels: int, target: str) -> None:
+    g = Graph("image")
+    shape = (2, 5, 21, channels)
+    x = g(Transpose((0, 3, 1, 2)), g.input("x", TensorType("u8", shape)))
+    w = g.constant(drawn("i8", (16, channels, 3, 3)))
+    g.output("y", g(Conv(pads=(1, 1, 1, 1)), x, w))
+
+    agrees(g, {"x": drawn("u8", shape)}, target)
 
 
 @every_target

@@ -451,6 +451,11 @@ def test_one_thread_reaches_a_plausible_peak() -> None:
     assert 1e9 < peak(1) < 1e12
 
 
+@pytest.mark.parametrize("dtype", ["u8", "bf16"])
+def test_the_peak_of_narrow_types_is_one_of_many_products(dtype: str) -> None:
+    assert 1e9 < peak(1, None, dtype) < 1e13
+
+
 # ── graphs that depend on data ──
 
 

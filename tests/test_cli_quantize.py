@@ -113,6 +113,7 @@ def test_the_text_of_a_graph_cannot_become_onnx(folder: Path) -> None:
         ("--max-drop 2", "--max-drop 2: expected a share, like 0.5% or 0.005"),
         ("--max-drop lots", "--max-drop lots: expected a share"),
         ("--keep nothing", "keep names nothing, which is no value and no operator"),
+        ("--precision bf16", "--precision bf16 is for compiling; here integers are stored"),
         ("--group 4", "group is 4: expected a number of inputs, with weights_only"),
         ("--calibrate 8", "8 of 8 samples leave none in one part"),
         ("--data none.npz", "there is neither a folder nor a file of samples"),

@@ -1,60 +1,96 @@
 """Random models give the same everywhere, and damaged files are refused or run.
 
-    ALPENGLOW_FUZZ_SECONDS=360 pytest tests/test_fuzz.py -m slow
+    ALPENGLOW_FUZZ_SECONDS=3600 pytest tests/test_fuzz.py -m slow
 
-looks for longer, from a seed that changes every day.
+looks for longer.  Seeds are fixed; how many there was time for stands at the end of the report.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import alpenglow as ag
 from alpenglow.ops.arithmetic import Add
 from alpenglow.report.cut import Case
 from alpenglow.report.probe import Lost, Probe
 from alpenglow.report.reduce import reduce
-from fuzz import differential, guard, hostile
-from fuzz.models import draft
+from fuzz import callers, differential, guard, hostile
+from fuzz.models import draft, sizes
 
-SECONDS = float(os.environ.get("ALPENGLOW_FUZZ_SECONDS", "60"))
+SECONDS = float(os.environ.get("ALPENGLOW_FUZZ_SECONDS", "180"))
+
+Record = Callable[[str, object], None]
 
 
-def test_random_models_give_the_same_in_every_engine(capsys: pytest.CaptureFixture[str]) -> None:
-    state, findings = differential.hunt(range(150), time.monotonic() + 50)
-    with capsys.disabled():
-        print(f"[{state.models} models of {len(state.operators)} operators] ", end="")
+def agrees(first: int, seconds: float, record: Record) -> differential.Hunt:
+    seeds = range(first, first + 100_000)
+    state, findings = differential.hunt(seeds, time.monotonic() + seconds)
+    record("tried", f"{state.models} models of {len(state.operators)} operators from seed {first}")
 
     assert not findings, "\n".join(map(str, findings))
-    assert state.ran["fast"] > 20 and state.ran["onnxruntime"] > 5
+    return state
+
+
+def test_random_models_give_the_same_in_every_engine(record_property: Record) -> None:
+    state = agrees(0, 45.0, record_property)
+
+    assert state.ran["fast"] and state.ran["strict"]
 
 
 @pytest.mark.slow
-def test_many_random_models_give_the_same_in_every_engine() -> None:
-    begin = 1000 * (1 + int(time.time() // 86400))
-    _, findings = differential.hunt(range(begin, begin + 100_000), time.monotonic() + SECONDS)
+def test_many_random_models_give_the_same_in_every_engine(record_property: Record) -> None:
+    state = agrees(1_000_000, SECONDS, record_property)
 
-    assert not findings, "\n".join(map(str, findings))
+    assert state.ran["onnxruntime"] and state.ran["open"] and state.ran["staged"]
 
 
-def test_damaged_files_are_refused_or_run() -> None:
-    how, findings = hostile.hunt(range(400), time.monotonic() + 25)
+def received(first: int, seconds: float, record: Record) -> None:
+    seeds = range(first, first + 100_000)
+    how, findings = hostile.hunt(seeds, time.monotonic() + seconds)
+    record("tried", f"{how.total()} damaged files from seed {first}")
 
     assert not findings, "\n".join(findings)
-    assert how["ModelError"] and how["ran"]
+    assert how["ModelError"]
+
+
+def test_damaged_files_are_refused_or_run(record_property: Record) -> None:
+    received(0, 25.0, record_property)
 
 
 @pytest.mark.slow
-def test_many_damaged_files_are_refused_or_run() -> None:
-    begin = 1000 * (1 + int(time.time() // 86400))
-    _, findings = hostile.hunt(range(begin, begin + 100_000), time.monotonic() + SECONDS / 2)
+def test_many_damaged_files_are_refused_or_run(record_property: Record) -> None:
+    received(1_000_000, SECONDS / 3, record_property)
 
-    assert not findings, "\n".join(findings)
+
+@pytest.mark.slow
+def test_threads_that_call_with_different_extents_get_the_bits_of_one(
+    record_property: Record,
+) -> None:
+    """What `fuzz.callers` does with real networks for a minute, with a small one for a while."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "t"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "x"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "length", 16])
+    graph = helper.make_graph(nodes, "net", [x], [helper.make_empty_tensor_value_info("y")])
+    opsets = [helper.make_opsetid("", 21)]
+    exe = ag.compile(helper.make_model(graph, opset_imports=opsets, ir_version=10), threads=2)
+    shapes = [(1, 1), (1, 19), (2, 50), (1, 33), (4, 7), (3, 64), (2, 2), (0, 5)]
+    feeds = [callers.fed(exe.inputs, (*shape, 16), i) for i, shape in enumerate(shapes)]
+    calls, problems = callers.disturbed(exe, feeds, 8, 10.0)
+    record_property("tried", f"{calls.total()} calls from 8 threads")
+
+    assert not problems, "\n".join(problems[:5])
+    assert len(calls) == len(shapes)
 
 
 def test_a_seed_makes_the_same_model_again() -> None:
@@ -65,10 +101,27 @@ def test_a_seed_makes_the_same_model_again() -> None:
 
 
 def test_random_models_are_valid() -> None:
-    for seed in range(60):
+    for seed in range(120):
         d = draft(seed)
-        if d.nodes and not any(n.domain for n in d.nodes):
+        # Sequences among the outputs have no type: whoever reads the model infers it.
+        if d.nodes and not d.results and "com.microsoft" not in str(d.model().opset_import):
             onnx.checker.check_model(d.model())
+
+
+def test_a_draft_has_feeds_of_other_extents_and_decisions() -> None:
+    d = next(d for d in map(draft, range(200)) if d.is_open and d.controls and len(sizes(d)) > 3)
+    shapes = [{k: a.shape for k, a in feeds.items()} for feeds in (d.feeds(), *sizes(d))]
+
+    assert all(s.keys() == shapes[0].keys() for s in shapes)
+    assert any(s != shapes[0] for s in shapes)
+
+
+def test_a_draft_can_do_without_a_node_and_what_depends_on_it() -> None:
+    d = next(d for d in map(draft, range(100)) if len(d.nodes) > 4)
+    shorter = d.without(0)
+
+    assert len(shorter.nodes) < len(d.nodes)
+    onnx.checker.check_model(shorter.model())
 
 
 def test_a_write_outside_of_an_output_is_noticed() -> None:

@@ -9,7 +9,11 @@ import numpy as np
 import onnx.parser
 import pytest
 from numpy.typing import NDArray
+from onnx import helper
 
+import alpenglow as ag
+from alpenglow.base.errors import ModelError
+from fuzz.corpus import branches, info, made
 from fuzz.differential import judge
 
 Array = NDArray[Any]
@@ -107,3 +111,43 @@ def test_a_found_model_is_the_same_everywhere(name: str) -> None:
 
     assert not verdict.problems, "\n".join(map(str, verdict.problems))
     assert "fast" in verdict.ran
+
+
+def scan_alone() -> onnx.ModelProto:
+    model = branches()
+    for node in list(model.graph.node)[:-1]:
+        model.graph.node.remove(node)
+    del model.graph.input[:]
+    model.graph.input.append(info("last", ("rows", 3)))
+    del model.graph.output[0]
+    return model
+
+
+@pytest.mark.parametrize("which", ["input", "output"])
+def test_a_scan_along_an_axis_that_is_not_there_is_refused(which: str) -> None:
+    model = scan_alone()
+    model.graph.node[0].attribute.append(helper.make_attribute(f"scan_{which}_axes", [3]))
+    exe = ag.compile(model)
+
+    with pytest.raises(ModelError, match="a scan goes along axis 3 of 2"):
+        exe.run({"last": floats(2, 3)})
+
+
+def test_a_scan_that_counts_by_a_graph_is_refused() -> None:
+    model = scan_alone()
+    (scan,) = model.graph.node
+    (body,) = (a for a in scan.attribute if a.name == "body")
+    (count,) = (a for a in scan.attribute if a.name == "num_scan_inputs")
+    count.type = onnx.AttributeProto.GRAPH
+    count.g.CopyFrom(body.g)
+
+    with pytest.raises(ModelError, match="'num_scan_inputs' is of type GRAPH, expected INT"):
+        ag.load(model)
+
+
+def test_a_split_into_more_parts_than_it_has_outputs_is_refused() -> None:
+    node = helper.make_node("Split", ["x"], ["y", "z"], num_outputs=2**62)
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
+
+    with pytest.raises(ModelError, match="num_outputs is 4611686018427387904, but there are 2"):
+        ag.load(made([node], [info("x", (4, 3))], outputs))

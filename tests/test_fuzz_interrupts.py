@@ -102,6 +102,7 @@ def python(script: str, cache: Path | str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not posix, reason="there are no timers that interrupt here")
 def test_ctrl_c_while_compiling_and_running_leaves_all_sound(tmp_path: Path) -> None:
     process = python(INTERRUPT, tmp_path / "cache")
@@ -111,6 +112,7 @@ def test_ctrl_c_while_compiling_and_running_leaves_all_sound(tmp_path: Path) -> 
     assert int(out) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not posix, reason="there is no kill -9 here")
 def test_a_cache_that_two_fill_survives_the_death_of_one(tmp_path: Path) -> None:
     expected = python(FILL, "off").communicate(timeout=300)[0]

@@ -8,15 +8,15 @@ import pytest
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.rewrite import Rules
 from alpenglow.ir.text import parse_graph, print_graph
-from alpenglow.passes import pointwise, quantized
+from alpenglow.passes import pointwise, quantized, tables, unsigned
 from alpenglow.passes.quantized import integers
 from pass_cases import Case, cases, check_text, drawn, fired
 
 
 def every_rule() -> Rules:
     found = Rules()
-    for part in (quantized.rules, pointwise.rules, pointwise.last):
-        for root, group in part.by_root.items():
+    for part in (quantized, unsigned, pointwise, tables):
+        for root, group in part.rules.by_root.items():
             for rule in group:
                 found.on(root)(rule)
     return found

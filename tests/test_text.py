@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -226,6 +227,18 @@ graph @f {
 HASH = "0" * 64
 
 
+def assert_refused(
+    parse: Callable[[str], object], text: str, old: str, new: str, line: int, says: str
+) -> None:
+    """Assert that a text with one piece replaced is refused, at that line and in these words."""
+    assert old in text
+    with pytest.raises(ParseError) as caught:
+        parse(text.replace(old, new, 1))
+
+    assert str(caught.value).startswith(f"line {line}: ")
+    assert says in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "says"),
     [
@@ -273,12 +286,7 @@ HASH = "0" * 64
     ],
 )
 def test_text_that_is_no_graph_is_refused(old: str, new: str, line: int, says: str) -> None:
-    assert old in GRAPH
-    with pytest.raises(ParseError) as caught:
-        parse_graph(GRAPH.replace(old, new, 1))
-
-    assert str(caught.value).startswith(f"line {line}: ")
-    assert says in str(caught.value)
+    assert_refused(parse_graph, GRAPH, old, new, line, says)
 
 
 @pytest.mark.parametrize(
@@ -372,12 +380,7 @@ def test_a_program_written_by_hand_runs() -> None:
     ],
 )
 def test_text_that_is_no_program_is_refused(old: str, new: str, line: int, says: str) -> None:
-    assert old in PROGRAM
-    with pytest.raises(ParseError) as caught:
-        parse_program(PROGRAM.replace(old, new, 1))
-
-    assert str(caught.value).startswith(f"line {line}: ")
-    assert says in str(caught.value)
+    assert_refused(parse_program, PROGRAM, old, new, line, says)
 
 
 def test_constants_of_programs_stand_beside_the_text() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,112 +10,30 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-import alpenglow as ag
-from alpenglow.base.errors import AlpenglowError, FeedError
+from alpenglow.base.errors import FeedError
 from alpenglow.runtime import loops, row
 from alpenglow.runtime.row import Ran
-from alpenglow.runtime.staged import Runner, StagedExecutable
+from alpenglow.runtime.staged import Runner
+from loop_cases import check, compiled, looping, watched
 from staged_cases import (
     BOOL,
-    GOES,
-    GOES_ON,
+    F32,
     I64,
-    ITERATION,
     Array,
-    Feeds,
     count,
     graph,
     info,
     model,
     node,
     numbers,
-    sequence,
 )
 
-F32, F64, F16 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16
+F64, F16 = TensorProto.DOUBLE, TensorProto.FLOAT16
 
 
 @pytest.fixture(autouse=True)
 def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALPENGLOW_CACHE", "")
-
-
-def compiled(made: onnx.ModelProto, threads: int | None = None) -> StagedExecutable:
-    exe = ag.compile(made, threads=threads)
-    assert isinstance(exe, StagedExecutable)
-    return exe
-
-
-@contextmanager
-def watched(by_turns: bool = False) -> Iterator[list[int]]:
-    """Yield how many turns each row has; if `by_turns`, let there be none in a row."""
-    found: list[int] = []
-    original = Runner.run_row
-
-    def run_row(self: Runner, *given: Any) -> Ran | None:
-        ran = None if by_turns else original(self, *given)
-        if ran is not None:
-            found.append(ran.turns)
-        return ran
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Runner, "run_row", run_row)
-        yield found
-
-
-def assert_same_bits(expected: Feeds, actual: Feeds) -> None:
-    assert list(expected) == list(actual)
-    for name, want in expected.items():
-        got = actual[name]
-        assert (want.dtype, want.shape) == (got.dtype, got.shape), name
-        assert got.flags.c_contiguous, name
-        assert want.tobytes() == got.tobytes(), name
-
-
-def check(made: onnx.ModelProto, calls: Sequence[Feeds], threads: int | None = None) -> list[int]:
-    """Compare calls with those turn by turn, the second time too; return the rows of the latter."""
-    exe, slow = compiled(made, threads), compiled(made, threads)
-    with watched(by_turns=True):
-        expected = [slow.run(f) for f in calls]
-    for want, feeds in zip(expected, calls, strict=True):
-        assert_same_bits(want, exe.run(feeds))
-    artifacts = len(exe.artifacts)
-    with watched() as rows:
-        for want, feeds in zip(expected, calls, strict=True):
-            assert_same_bits(want, exe.run(feeds))
-    assert len(exe.artifacts) == artifacts == len(slow.artifacts)
-    return rows
-
-
-def looping(
-    nodes: Sequence[Any],
-    carried: Sequence[Any],
-    results: Sequence[Any],
-    constants: dict[str, Any] | None = None,
-    collected: int = 0,
-    inputs: Sequence[Any] = (),
-    goes: Any = GOES_ON,
-    trips: str = "n",
-) -> onnx.ModelProto:
-    """Return a Loop over inputs a0, a1, …; outputs are y0, y1, … and what is collected, s0, …."""
-    body = graph([*nodes, *([goes] if goes else [])], [*ITERATION, *carried], [GOES, *results])
-    starts = [f"a{i}" for i in range(len(carried))]
-    outs = [f"y{i}" for i in range(len(carried))] + [f"s{i}" for i in range(collected)]
-    codes = [c.type.tensor_type.elem_type for c in carried]
-    shapes = [_ranks(c) for c in carried]
-    given = [info(n, s, c) for n, s, c in zip(starts, shapes, codes, strict=True)]
-    types = [info(n, None, r.type.tensor_type.elem_type if not isinstance(r, str) else F32)
-             for n, r in zip(outs, results, strict=True)]  # fmt: skip
-    trip = [info("n", (), I64)] if trips else []
-    return model([node("Loop", [trips, "", *starts], outs, body=body)],
-                 [*trip, *given, *inputs], types, constants)  # fmt: skip
-
-
-def _ranks(value: Any) -> list[str] | None:
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        return None
-    return [f"{value.name}{i}" for i in range(len(tensor.shape.dim))]
 
 
 def test_what_is_carried_keeps_its_shape() -> None:
@@ -412,84 +328,3 @@ def test_few_turns_ask_little() -> None:
 
     assert asked == [0, 1, 3, 7, 15, 31, 63]
     assert loops.FIRST_CHUNK == 32
-
-
-def appending(kept: str = "kept", uses: Sequence[Any] = (), at: Sequence[str] = ()) -> Any:
-    """Return a Loop that appends to a sequence, and a nested list of what must come out."""
-    body = graph(
-        [node("Tanh", ["x"], ["x2"]), node("Mul", ["x2", "c"], ["kept"]),
-         node("ReduceMax", ["x2"], ["least"], keepdims=0),
-         node("SequenceInsert", ["acc", kept, *at], ["acc2"]), *uses, GOES_ON],
-        [*ITERATION, info("x", ["K"]), sequence("acc")],
-        [GOES, "x2", sequence("acc2")],
-    )  # fmt: skip
-    nodes = [
-        node("SequenceConstruct", ["c"], ["begun"]),
-        node("Loop", ["n", "", "a", "begun"], ["y", "ys"], body=body, name="it"),
-        node("SequenceLength", ["ys"], ["count"]),
-    ]
-    inputs = [info("n", (), I64), info("a", ["K"]), info("c", ["K"])]
-    return model(nodes, inputs, ["y", sequence("ys"), info("count", (), I64)])
-
-
-@pytest.mark.parametrize("kept", ["kept", "x", "c", "least", "x2"])
-def test_what_a_loop_appends_to_a_sequence_is_collected_in_a_row(kept: str) -> None:
-    exe = compiled(appending(kept))
-    for turns, k in ((50, 3), (1, 3), (0, 3), (7, 4), (50, 3)):
-        a, c = numbers(k), numbers(k, seed=1)
-        with watched() as rows:
-            actual = exe.run({"n": count(turns), "a": a, "c": c})
-        expected, x = [c], a
-        for _ in range(turns):
-            x2 = np.tanh(x)
-            expected.append({"kept": x2 * c, "x": x, "c": c, "least": x2.max(), "x2": x2}[kept])
-            x = x2
-
-        assert actual["count"] == turns + 1
-        for want, got in zip(expected, actual["ys"], strict=True):
-            assert type(got) is np.ndarray and got.dtype == np.float32
-            np.testing.assert_allclose(got, want, 1e-4, 1e-6)
-    assert rows == [50]
-
-
-@pytest.mark.parametrize(
-    ("uses", "at"),
-    [
-        ([node("SequenceLength", ["acc"], ["unused"])], ()),
-        ([node("SequenceLength", ["acc2"], ["unused"])], ()),
-        ([], ["i"]),
-    ],
-)
-def test_a_sequence_that_is_read_or_filled_elsewhere_stays_in_the_body(uses: Any, at: Any) -> None:
-    exe = compiled(appending("kept", uses, at))
-    a, c = numbers(3), numbers(3, seed=1)
-    with watched() as rows:
-        actual = exe.run({"n": count(5), "a": a, "c": c})
-
-    assert rows == []
-    assert actual["count"] == 6
-    np.testing.assert_array_equal(actual["ys"][-1 if at else 0], c)
-
-
-def test_values_that_do_not_belong_in_a_sequence_are_refused_as_ever() -> None:
-    exe = compiled(appending("i"))
-    with pytest.raises(AlpenglowError, match="it") as caught:
-        exe.run({"n": count(3), "a": numbers(3), "c": numbers(3)})
-
-    assert "sequence_insert" in str(caught.value)
-
-
-def test_what_is_appended_may_have_any_shape() -> None:
-    body = graph(
-        [node("Concat", ["x", "c"], ["x2"], axis=0),
-         node("SequenceInsert", ["acc", "x2"], ["acc2"]), GOES_ON],
-        [*ITERATION, info("x", ["K"]), sequence("acc")],
-        [GOES, "x2", sequence("acc2")],
-    )  # fmt: skip
-    nodes = [node("SequenceEmpty", [], ["none"]),
-             node("Loop", ["n", "", "a", "none"], ["y", "ys"], body=body)]  # fmt: skip
-    made = model(nodes, [info("n", (), I64), info("a", ["K"]), info("c", [1])],
-                 [sequence("ys")])  # fmt: skip
-    actual = compiled(made).run({"n": count(4), "a": numbers(2), "c": numbers(1)})["ys"]
-
-    assert [y.shape for y in actual] == [(3,), (4,), (5,), (6,)]

@@ -29,7 +29,7 @@ KINDS = ((False, False), (False, False), (False, False), (True, False), (True, F
          (False, True), (False, True), (True, True))  # fmt: skip
 """Whether a draft is open, and whether it is staged."""
 
-SIZES = ((19, 5), (1, 13), (2, 1), (0, 3), (16, 32))
+SIZES = ((19, 5), (1, 2), (0, 1))
 """Other extents for SYMBOLS."""
 
 

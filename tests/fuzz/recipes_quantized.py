@@ -127,7 +127,8 @@ def qdq_matmul(d: Draft, op: str) -> None:
     turned = op == "Gemm" and d.chance(0.5)
     w = stored(d, (n, x.shape[-1]) if turned else (x.shape[-1], n), 0 if turned else 1)
     if op == "Gemm":
-        y = d.node(op, [x, w, d.given(np.round(d.contents("float", (n,))), True)], transB=int(turned))[0]
+        bias = d.given(np.round(d.contents("float", (n,))), True)
+        y = d.node(op, [x, w, bias], transB=int(turned))[0]
     else:
         y = d.node(op, [x, w])[0]
     through(d, y)

@@ -31,6 +31,10 @@ class Reference:
         named = {i.name for i in proto.graph.input}
         self.graph = ag.load(model, {k: a.shape for k, a in feeds.items() if k in named})
         self.feeds = feeds
+        self.evaluate: Evaluate = evaluate
+        self.staged = None
+        if self.graph.rest is not None:
+            self.staged = StagedExecutable(self.graph.rest, self._plain, 1)
         self.expected = self._run(evaluate)
 
     def slack(self, runs: int) -> dict[str, Array]:
@@ -42,53 +46,47 @@ class Reference:
             self.expected, (self._run(lambda g, f: noise.noisy(g, f, rng)) for _ in range(runs))
         )
 
-    def has_halves(self) -> bool:
-        """Whether a value inside is of a type that `fast` computes with wider numbers."""
-        found = False
+    def traits(self) -> set[str]:
+        """Return what is inside that not everyone agrees on: "halves", "nan", "empty"."""
+        found: set[str] = set()
 
         def look(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
-            nonlocal found
-            values = [v for n in g.nodes for v in (*n.inputs, *n.results) if v is not None]
-            found |= any(v.type.dtype in ("f16", "bf16") for v in values)
+            types = [v.type for n in g.nodes for v in (*n.inputs, *n.results) if v is not None]
+            if any(t.dtype in ("f16", "bf16") for t in types):
+                found.add("halves")
+            if any(t.static and not t.size for t in types):
+                found.add("empty")
+            if noise.makes_nan(g, feeds):
+                found.add("nan")
             return evaluate(g, feeds)
 
         self._run(look)
+        if any(0 in y.shape for y in self.expected.values()):
+            found.add("empty")
         return found
 
-    def is_peculiar(self) -> bool:
-        """Whether there are NaN on the way, or tensors without elements: peers disagree there."""
-        found = False
-
-        def look(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
-            nonlocal found
-            types = [v.type for n in g.nodes for v in (*n.inputs, *n.results) if v is not None]
-            found |= any(t.static and not t.size for t in types) or noise.makes_nan(g, feeds)
-            return evaluate(g, feeds)
-
-        self._run(look)
-        return found or any(0 in y.shape for y in self.expected.values())
-
     def _run(self, evaluate_: Evaluate) -> dict[str, Array]:
-        if self.graph.rest is None:
+        if self.staged is None:
             return evaluate_(self.graph, self.feeds)
-        staged = StagedExecutable(
-            self.graph.rest, lambda g, guards: cast(ag.Executable, Plain(g, guards, evaluate_)), 1
-        )
-        return flat(staged.run(self.feeds))
+        # Its parts are imported once, however often and by whatever they are evaluated.
+        self.evaluate = evaluate_
+        return flat(self.staged.run(self.feeds))
+
+    def _plain(self, g: Graph, guards: Guards = ()) -> ag.Executable:
+        return cast(ag.Executable, Plain(g, self))
 
 
 class Plain:
     """One part of a staged model, evaluated; it stands where others have an Executable."""
 
-    def __init__(self, g: Graph, guards: Guards, evaluate_: Evaluate) -> None:
+    def __init__(self, g: Graph, reference: Reference) -> None:
         self.graph = g
-        self.guards = guards
-        self.evaluate = evaluate_
+        self.reference = reference
 
     def execute(
         self, given: Mapping[str, Array], values: Mapping[str, int]
     ) -> tuple[dict[str, Array], None]:
-        return self.evaluate(self.graph.bind(values), given), None
+        return self.reference.evaluate(self.graph.bind(values), given), None
 
     def layout(self, values: Mapping[str, int]) -> None:
         """Say that there is no code, by which turns of a loop could follow each other."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from alpenglow.backends.cpu.writer import Writer
 from alpenglow.bundle import softfloat
 from alpenglow.bundle.copying import ATTRIBUTES, copying
 from alpenglow.bundle.integer import Function, Word, divide
@@ -36,8 +37,19 @@ def support(name: str, target: Target) -> str | None:
     text = copying(name, target)
     if text is not None:
         return text
+    if name == "fmaf" and not target.triple.startswith("thumb"):
+        return _fused_by_f64()
     helper = _helpers(target).get(name)
     return None if helper is None else _defined(name, helper)
+
+
+def _fused_by_f64() -> str:
+    """Return fmaf for machines with f64, where the product is exact and the sum has digits left."""
+    w = Writer(fast=False)
+    a, b, c = (w.convert(f"%p{i}", "f32", "f64", 1) for i in range(3))
+    result = w.convert(w.odd_fma(1, a, b, c), "f64", "f32", 1)
+    head = f'define hidden float @"fmaf"(float %p0, float %p1, float %p2) {ATTRIBUTES} {{'
+    return "\n".join([head, "entry:", *w.lines, f"  ret float {result}", "}"]) + "\n"
 
 
 def _defined(name: str, helper: Helper) -> str:

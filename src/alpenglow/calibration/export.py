@@ -155,28 +155,42 @@ class _Writer:
 
     def constant(self, s: Stored) -> None:
         """Put a weight in few bits beside the one that it replaces."""
-        if s.name not in self.known:
+        found = s.name if s.name in self.known else self.like(s)
+        if not found:
             self.notes.append(f"a constant of {self.label(s.source.place)} stays in f32: it is "
                               "no tensor of the model, but made in the import")  # fmt: skip
             return
-        name = self.new(f"{s.name}_quantized")
+        name = self.new(f"{found}_quantized")
         self.graph.initializer.append(_tensor(name, s.data, s.dtype))
         flat = s.scales if s.block else s.scales.reshape(-1)
         single = flat.size == 1 and not s.block
-        scale = self.initial(f"{s.name}_scale", np.float32(flat.flat[0]) if single else flat)
+        scale = self.initial(f"{found}_scale", np.float32(flat.flat[0]) if single else flat)
         operands = [name, scale]
         if s.dtype != "i32":
-            zero = self.new(f"{s.name}_zero_point")
+            zero = self.new(f"{found}_zero_point")
             shape = () if single else flat.shape
             self.graph.initializer.append(_tensor(zero, np.zeros(shape, s.data.dtype), s.dtype))
             operands.append(zero)
         attributes: dict[str, Any] = {} if single else {"axis": s.source.channel}
         if s.block:
             attributes = {"axis": s.source.inner, "block_size": s.block}
-        back = self.new(f"{s.name}_dequantized")
+        back = self.new(f"{found}_dequantized")
         self.before.append(_node("DequantizeLinear", operands, back, **attributes))
-        self.redirect(s.source.place, s.name, back)
+        self.redirect(s.source.place, found, back)
         self.stored += 1
+
+    def like(self, s: Stored) -> str:
+        """Return the constant among the operands of a layer that has the elements of `s`."""
+        wanted = s.source.base.array
+        for node in self.origins(s.source.place[0]):
+            for name in node.input:
+                maker = self.makers.get(name)
+                if maker is None or maker.op_type != "Constant" or wanted is None:
+                    continue
+                for a in maker.attribute:
+                    if a.name == "value" and np.array_equal(numpy_helper.to_array(a.t), wanted):
+                        return str(name)
+        return ""
 
     def redirect(self, place: Place, name: str, new: str) -> None:
         """Let the node of an operand read `new` where it reads `name`, or what reads it for it."""

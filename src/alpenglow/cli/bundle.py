@@ -16,7 +16,6 @@ from alpenglow.cli.options import Request, Shapes, model_options, parse_shapes
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress
 from alpenglow.cli.source import read
-from alpenglow.compiler import Options
 from alpenglow.ir.target import Target
 from alpenglow.program import Program
 
@@ -27,6 +26,8 @@ from alpenglow.program import Program
 alpenglow bundle model.onnx -o bundle --shapes image=1x3x224x224
 alpenglow bundle model.onnx -o board --target cortex-m4 --freestanding
 alpenglow bundle model.onnx -o source --format c --portable
+alpenglow bundle model.onnx -o web --format wasm --target wasm32
+alpenglow bundle model.onnx -o fat --target x86-64-v2,x86-64-v3,x86-64-v4
 alpenglow bundle model.onnx -o packages --format wheel --release 1.1
 alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant large:image=1x3x96x96
 """),
@@ -67,7 +68,7 @@ def command(
     targets = machines(request.target, system)
     requests = {e: replace(request, shapes=s) for e, s in shapes.items()} or {name: request}
     with progress() as report:
-        options = Options(numerics=request.numerics, progress=report)
+        options = request.options(report)
         programs: dict[Target, dict[str, Program]] = {target: {} for target in targets}
         for each, asked in requests.items():
             for target in targets:

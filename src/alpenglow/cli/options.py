@@ -15,8 +15,10 @@ import numpy as np
 
 from alpenglow.base.errors import OptionError
 from alpenglow.cli import TRACEBACK
+from alpenglow.compiler.options import Options, Progress, silent
 
 Numerics = Literal["fast", "strict"]
+Precision = Literal["f32", "bf16", "f16"]
 Shapes = dict[str, tuple[int, ...]]
 Function = Callable[..., Any]
 
@@ -37,6 +39,15 @@ class Request:
     extents: Mapping[str, int] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     json: bool = False
+    precision: Precision = "f32"
+    keep: tuple[str, ...] = ()
+
+    def options(self, progress: Progress = silent, check: bool | None = None) -> Options:
+        """Return how to compile."""
+        return Options(
+            numerics=self.numerics, progress=progress, check=check,
+            precision=self.precision, keep=self.keep,
+        )  # fmt: skip
 
 
 def model_options(function: Function) -> Function:
@@ -44,13 +55,14 @@ def model_options(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(model: Path, target: str, threads: int | None, numerics: Numerics,
-             shapes: tuple[str, ...], dim: tuple[str, ...], as_json: bool,
-             inputs: tuple[str, ...] = (), feeds: Path | None = None, **rest: Any
+             precision: Precision, keep: str, shapes: tuple[str, ...], dim: tuple[str, ...],
+             as_json: bool, inputs: tuple[str, ...] = (), feeds: Path | None = None, **rest: Any
              ) -> Any:  # fmt: skip
         request = Request(
             model, target, threads, numerics,
             shapes=parse_shapes(shapes), extents=parse_extents(dim),
             inputs=parse_feeds(feeds) | parse_inputs(inputs), json=as_json,
+            precision=precision, keep=tuple(n for n in keep.split(",") if n),
         )  # fmt: skip
         return function(request, **rest)
 
@@ -76,6 +88,11 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
                  help="How many threads a run may use.  [default: the CPUs of this process]"),
     click.option("--numerics", type=click.Choice(["fast", "strict"]), default="fast",
                  show_default=True, help="Whether operations may be contracted and reassociated."),
+    click.option("--precision", type=click.Choice(["f32", "bf16", "f16"]), default="f32",
+                 show_default=True, help="What convolutions and matrix products by constant "
+                 "weights take; they sum in f32."),
+    click.option("--keep", default="", metavar="NAME[,…]",
+                 help="What stays in f32: names of results, or of operators (conv, mat_mul)."),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
     click.option("--traceback", is_flag=True, expose_value=False, callback=_note_traceback,
                  help="Show where in Alpenglow an error was found."),

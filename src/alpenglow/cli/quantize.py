@@ -41,8 +41,8 @@ from alpenglow.quant.schema import SCHEMAS
 from alpenglow.report.explain import Explanation, LayerReport, explain
 
 OPTIONS = (
-    click.option("--precision", type=click.Choice(get_args(Precision)), default="int8",
-                 show_default=True, help="Bits of activations and weights."),
+    click.option("--bits", type=click.Choice(["8", "16"]), default="8", show_default=True,
+                 help="Bits of activations and weights."),
     click.option("--schema", type=click.Choice(SCHEMAS), default="asymmetric", show_default=True,
                  help="How activations are stored."),
     click.option("--calibration", type=click.Choice(CALIBRATIONS), default="mse",
@@ -59,8 +59,6 @@ OPTIONS = (
                  help="Inputs that share a scale, with --weights-only; 0: all of an output."),
     click.option("--compute", type=click.Choice(get_args(Compute)), default="f32",
                  show_default=True, help="The precision of products, with --weights-only."),
-    click.option("--keep", multiple=True, metavar="NAME",
-                 help="A layer, by the name of its result, or an operator to keep as it is."),
     click.option("--convert-placeholders", is_flag=True,
                  help="Take inputs and return outputs as they are stored."),
 )  # fmt: skip
@@ -101,14 +99,20 @@ alpenglow quantize model.onnx --data samples.npz --weights-only int4 --group 32 
 @quantization_options
 def command(
     request: Request, data: Path, output: Path, ranges: Path | None, calibrate: int | None,
-    metric: Metric, max_drop: str | None, report: Path | None, keep: tuple[str, ...], **rest: Any,
+    metric: Metric, max_drop: str | None, report: Path | None, bits: str, **rest: Any,
 ) -> None:  # fmt: skip
     """Store MODEL in few bits and write it, with a report.
 
     With --max-drop the most work is quantised that loses no more than that by the metric: first
     each layer alone is measured, then the layers that cost most accuracy stay in f32.
     """
-    options = QuantOptions(keep=frozenset(keep), **rest)
+    if request.precision != "f32":
+        raise OptionError(
+            f"--precision {request.precision} is for compiling; here integers are stored",
+            hint="--bits 16, or --weights-only int8 --compute bf16",
+        )
+    precision: Precision = "int16" if bits == "16" else "int8"
+    options = QuantOptions(precision=precision, keep=frozenset(request.keep), **rest)
     most = 1.0 if max_drop is None else share(max_drop)
     g = whole_graph(request)
     to_onnx = output.suffix == ".onnx"

@@ -14,7 +14,7 @@ from alpenglow.base.errors import ModelError, OptionError, ParseError, Unsupport
 from alpenglow.base.store import Store
 from alpenglow.cli.options import Request
 from alpenglow.cli.progress import progress
-from alpenglow.compiler import STAGES, Options, compile_graph
+from alpenglow.compiler import STAGES, compile_graph
 from alpenglow.frontends import load
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
@@ -163,7 +163,7 @@ def compiled(request: Request, source: Source) -> Artifact:
     refuse_staged(request, source, "compiled ahead")
     store = Store(knobs.cache_folder())
     with progress() as report:
-        options = Options(numerics=request.numerics, progress=report)
+        options = request.options(report)
         target = Target.parse(request.target)
         return compile_graph(source.ir, target, options, store, source.resume)
 
@@ -176,7 +176,7 @@ def executable(request: Request, source: Source | None = None) -> Executable:
     source = source or read(request)
     if source.staged:
         assert isinstance(source.ir, Graph), "programs have no rest"
-        options = Options(numerics=request.numerics)
+        options = request.options()
         return compile_model(source.ir, request.target, request.threads, options=options)
     return Executable(compiled(request, source), request.threads)
 

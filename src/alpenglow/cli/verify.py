@@ -12,7 +12,7 @@ from alpenglow.cli.feeds import feeds, number
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show, table
 from alpenglow.cli.source import Source, executable, is_archive, is_text, read, refuse_staged
-from alpenglow.compiler import Options, require_closed
+from alpenglow.compiler import require_closed
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
@@ -82,7 +82,7 @@ def _bisected(request: Request, source: Source, tolerance: float) -> bool:
     if isinstance(source.ir, Graph):
         require_closed(source.ir)
     arrays = feeds(source.types(), request.inputs)
-    options = Options(numerics=request.numerics, check=False)
+    options = request.options(check=False)
     target = Target.parse(request.target)
     step = bisect(source.ir, target, options, arrays, tolerance, source.resume)
     if step is None:

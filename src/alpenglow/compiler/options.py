@@ -10,6 +10,7 @@ from alpenglow.base import knobs
 from alpenglow.base.errors import OptionError
 from alpenglow.compiler.passes import Pass
 from alpenglow.passes.choices import Record
+from alpenglow.passes.precision import PRECISIONS
 
 Progress = Callable[[str, int, int], None]
 
@@ -27,6 +28,9 @@ class Options:
     called with each pass and what it made.  `progress` is called on long work.  `check` validates
     every pass (default: what ALPENGLOW_CHECK says).  `tuning` is what `alpenglow tune` measured
     (default: the record that ALPENGLOW_TUNING names, see `base.knobs`); it changes speed only.
+    `precision` is what convolutions and matrix products by constant weights take: "f32" (the
+    default), "bf16" or "f16", with sums in f32; those that `keep` names, by the name of a result or
+    of an operator, stay in f32.
     """
 
     numerics: Literal["fast", "strict"] = "fast"
@@ -35,10 +39,15 @@ class Options:
     progress: Progress = silent
     check: bool | None = None
     tuning: Record | None = None
+    precision: Literal["f32", "bf16", "f16"] = "f32"
+    keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.numerics not in ("fast", "strict"):
             raise OptionError(f"numerics is {self.numerics!r}, expected 'fast' or 'strict'")
+        if self.precision not in PRECISIONS:
+            known = ", ".join(PRECISIONS)
+            raise OptionError(f"precision is {self.precision!r}, expected one of {known}")
 
     @property
     def record(self) -> Record:

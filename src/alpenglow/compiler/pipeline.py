@@ -30,6 +30,7 @@ from alpenglow.passes.cse import cse
 from alpenglow.passes.fold import fold
 from alpenglow.passes.fuse import fuse
 from alpenglow.passes.lower import lower
+from alpenglow.passes.precision import reduce_precision
 from alpenglow.passes.quantized import integers
 from alpenglow.passes.recover import recover
 from alpenglow.passes.simplify import simplify
@@ -167,6 +168,17 @@ def with_user_passes(extra: Sequence[Pass]) -> tuple[Pass, ...]:
     return tuple(stages)
 
 
+def _precision(options: Options) -> tuple[Pass, ...]:
+    """Return the pass that reduces precision, if that is wanted."""
+    if options.precision == "f32":
+        return ()
+    dtype, keep = options.precision, options.keep
+    return (
+        Pass("precision", lambda g, target: reduce_precision(g, dtype, keep),
+             "contractions take halves", needs=facts("primitive"), after="merge", steps=True),
+    )  # fmt: skip
+
+
 def run_stages(
     ir: Graph | Program, target: Target, options: Options, resume: str = ""
 ) -> Iterator[tuple[Pass, Any]]:
@@ -174,7 +186,7 @@ def run_stages(
 
     `resume` names the last pass that `ir` has been through; what follows it is run.
     """
-    stages = with_user_passes(options.passes)
+    stages = with_user_passes((*_precision(options), *options.passes))
     if resume:
         names = [p.name for p in stages]
         if resume not in names:

@@ -68,6 +68,8 @@ class Loop:
     carried …, scanned …).  `trips` and `condition` are "" where they are absent.
 
     The last of what is scanned is not stacked, but appended to the sequences `appended`, as many.
+    Before what is captured the body is given the element of each of the sequences `picked` that has
+    the number of the turn.  With both stands what to call it in messages.
     """
 
     label: str
@@ -77,7 +79,8 @@ class Loop:
     carried: tuple[str, ...]
     captured: tuple[str, ...]
     outputs: tuple[str, ...]
-    appended: tuple[str, ...] = ()
+    appended: tuple[tuple[str, str], ...] = ()
+    picked: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

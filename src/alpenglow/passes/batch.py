@@ -71,7 +71,7 @@ def _chosen(g: Graph, axes: dict[Value, int], batch: int) -> list[Node]:
             continue
         decides = node
         if isinstance(node.op, WinogradInput):
-            decides = next(iter(node.output.users))
+            decides = next(iter(node.output.users), node)
         if isinstance(decides.op, DECIDE):
             pays = _pays(decides, axes, batch)
         else:

@@ -7,7 +7,7 @@ a producer join each other.  A fused node holds its parts in order, and means ju
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
@@ -31,8 +31,10 @@ def fuse(g: Graph, takes_epilogue: Callable[[Op], bool]) -> Graph:
         if not _fusible(node, takes_epilogue):
             continue
         group[node] = [node]
-        if isinstance(node.op, Elementwise):
-            while _grow(g, node, group):
+    # What makes bytes wider goes to its readers, if they take it, so that bytes lie in between.
+    for narrow in (True, False):
+        for node in group:
+            while isinstance(node.op, Elementwise) and _grow(g, node, group, narrow):
                 pass
     done: set[int] = set()
     for members in list(group.values()):
@@ -74,13 +76,18 @@ def _fusible(node: Node, takes_epilogue: Callable[[Op], bool]) -> bool:
     return isinstance(node.op, Elementwise) or takes_epilogue(node.op)
 
 
-def _grow(g: Graph, node: Node, group: dict[Node, list[Node]]) -> bool:
-    """Join one group that makes what the group of `node` reads; say whether there was one."""
+def _grow(g: Graph, node: Node, group: dict[Node, list[Node]], narrow: bool) -> bool:
+    """Join one group that makes what the group of `node` reads; say whether there was one.
+
+    If `narrow`, what makes bytes wider does not join a heavy part.
+    """
     consumers = group[node]
     for member in consumers:
         for v in member.inputs:
             maker = v.producer if v is not None else None
             if maker is None or maker not in group or group[maker] is consumers:
+                continue
+            if narrow and _widens(member) and _heavy(group[maker]):
                 continue
             if _may_join(g, group[maker], consumers, maker):
                 merged = group[maker] + consumers
@@ -99,11 +106,15 @@ def _may_join(g: Graph, producers: list[Node], consumers: list[Node], maker: Nod
         return False
     if any(user not in consumers for user in result.users):
         return False
-    heavy = [n for n in (*producers, *consumers) if not isinstance(n.op, Elementwise)]
+    heavy = _heavy((*producers, *consumers))
     if len(heavy) > 1:
         return False
     # What a heavy part reads is not computed on the way; what only those after it read may be.
     return not (heavy and heavy[0] in consumers and result in heavy[0].inputs)
+
+
+def _heavy(members: Sequence[Node]) -> list[Node]:
+    return [n for n in members if not isinstance(n.op, Elementwise)]
 
 
 def _replace(g: Graph, members: list[Node]) -> None:

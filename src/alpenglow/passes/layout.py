@@ -345,7 +345,7 @@ def sink_reduction(g: Graph, node: Node) -> Value | None:
         case Node(Reduction() as op, [Value(Node(Unpack(channels), [Value() as x])) as v]):
             if not op.axes or min(op.axes) < 2:
                 return None
-            y = g(Unpack(channels), g(replace(op, keepdims=True), _called(x, v)))  # type: ignore[type-var]
+            y = g(Unpack(channels), g(replace(op, keepdims=True), _called(x, v)))
             return y if op.keepdims else g(Reshape(node.output.type.shape), y)
     return None
 

@@ -1,7 +1,6 @@
 """Quantised models, element by element: from one scale to another, sums, products, functions.
 
-What stands between a dequantize and a quantize becomes arithmetic in i32 and one multiplication,
-or, where it is a function of one tensor of bytes, a table of its 256 values.
+What stands between a dequantize and a quantize becomes arithmetic in i32 and one multiplication.
 """
 
 from __future__ import annotations
@@ -11,36 +10,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from alpenglow.evaluate import evaluate
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Node, Value
-from alpenglow.ir.op import Elementwise
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ir.types import DTYPES, Array
+from alpenglow.ir.types import Array
 from alpenglow.ops.activation import LeakyRelu, Relu
-from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Reciprocal, Sub
+from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Sub
 from alpenglow.ops.comparison import Less
 from alpenglow.ops.contraction import BYTES
 from alpenglow.ops.integer import ConvInteger
-from alpenglow.ops.lookup import Lookup
 from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.pooling import AveragePool
-from alpenglow.ops.quantize import STEPS, DynamicQuantize, Quantize, Requantize, measured
+from alpenglow.ops.quantize import STEPS, Quantize, Requantize
 from alpenglow.ops.reduction import ReduceMean, SumBytes
 from alpenglow.ops.select import Cast, Where
-from alpenglow.passes.constants import is_constant, uniform
+from alpenglow.passes.constants import is_constant
 from alpenglow.passes.grid import LEAST, MOST, Grid, grid_of, known_array, quantized, spread
 
 rules = Rules()
-last = Rules()
 
 ROOM = 2.0**31
 """Sums in i32 stay below this."""
 
 DIGITS = 12
 """Sums of dequantised tensors are made in i32 where at least so many bits are below a step."""
-
-LONGEST = 64
-"""A chain of functions has at most so many nodes."""
 
 
 @dataclass(frozen=True)
@@ -171,13 +164,13 @@ class Term:
             return abs(self.factor) * self.grid.steps
         return float(np.abs(self.constants).max(initial=0))
 
-    def scaled(self, g: Graph, unit: float, shape: tuple[object, ...]) -> tuple[Value | None, int]:
+    def scaled(self, g: Graph, unit: float, shape: tuple[Dim, ...]) -> tuple[Value | None, int]:
         """Return the term times `unit` in i32: a tensor, or None, and a number to add to it."""
         if self.q is None or self.grid is None:
             steps = np.rint(self.constants * unit).astype(np.int32)
             if steps.size == 1:
                 return None, int(steps.reshape(()))
-            return g(Broadcast(shape), g.constant(steps)), 0  # type: ignore[arg-type]
+            return g(Broadcast(shape), g.constant(steps)), 0
         factor = round(self.factor * unit)
         wide = g(Cast("i32"), self.q)
         scaled = g(Mul(), wide, spread(g, (factor,), "i32", None, wide.type))
@@ -272,7 +265,7 @@ def mean_of_integers(g: Graph, node: Node) -> Rewritten:
         extents = [q.type.shape[a] for a in op.axes]
         if not all(isinstance(d, int) for d in extents):
             return None
-        count = math.prod(int(d) for d in extents)  # type: ignore[arg-type]
+        count = math.prod(int(d) for d in extents)
         if not 0 < count <= 1 << 22:
             return None
         sums = g(SumBytes(op.axes, op.keepdims), q)
@@ -302,102 +295,3 @@ def _steps(g: Graph, q: Value, grid: Grid) -> Value | None:
     if not any(grid.zeros):
         return wide
     return g(Sub(), wide, spread(g, grid.zeros, "i32", grid.axis, q.type))
-
-
-# ── functions ──
-
-
-@last.on(Quantize)
-def table_of_function(g: Graph, node: Node) -> Rewritten:
-    """quantize(f(dequantize(x, s, a)), t, b) => lookup(x, the 256 values)   where x are bytes and
-    f is elementwise, of x and numbers"""
-    to = grid_of(node)
-    y = node.inputs[0]
-    if to is None or not to.uniform or y is None:
-        return None
-    chain = Chain.of(y)
-    if chain is None:
-        return None
-    values = chain.tabulated(node)
-    return g(Cast(to.dtype), g(Lookup(), chain.q, g.constant(values.astype(np.int32))))
-
-
-@dataclass
-class Chain:
-    """Elementwise nodes that compute one value from bytes dequantised and from numbers."""
-
-    q: Value
-    leaves: dict[Value, Node]
-    nodes: list[Node]
-
-    @classmethod
-    def of(cls, y: Value) -> Chain | None:
-        """Return what computes y, if it is a chain."""
-        nodes: dict[Node, None] = {}
-        leaves: dict[Value, Node] = {}
-        stack = [y]
-        while stack:
-            v = stack.pop()
-            if v in leaves or uniform(v) is not None:
-                continue
-            found, node = quantized(v), v.producer
-            if found is not None and node is not None:
-                if not found[1].uniform or found[1].dtype not in BYTES:
-                    return None
-                leaves[v] = node
-            elif node is not None and isinstance(node.op, Elementwise | Relu):
-                nodes[node] = None
-                stack += [i for i in node.inputs if i is not None]
-                if len(nodes) > LONGEST:
-                    return None
-            else:
-                return None
-        sources = {node.inputs[0] for node in leaves.values()}
-        if len(sources) != 1 or not nodes:
-            return None
-        (q,) = sources
-        assert q is not None
-        return cls(q, leaves, list(nodes))
-
-    def tabulated(self, quantize: Node) -> Array:
-        """Return what is made of each byte, in the order of their bits."""
-        g = Graph("table")
-        bytes_ = np.arange(256, dtype=np.uint8).view(DTYPES[self.q.type.dtype])
-        q = g.input("q", self.q.type.with_shape((256,)))
-        made: dict[Value, Value] = {self.q: q}
-
-        def built(v: Value) -> Value:
-            if v not in made:
-                node = v.producer
-                number = uniform(v)
-                if number is not None:
-                    one = g.constant(np.asarray(number, v.type.numpy))
-                    made[v] = g(Broadcast((256,)), one)
-                else:
-                    assert node is not None, f"{v} is part of a chain"
-                    made[v] = g(node.op, *[built(i) for i in node.inputs if i is not None])
-            return made[v]
-
-        g.output("y", built(quantize.output))
-        return evaluate(g, {"q": bytes_})["y"]
-
-
-@last.on(Quantize)
-def multiply_by_reciprocal(g: Graph, node: Node) -> Rewritten:
-    """quantize(x, s, z) => requantize(x, 1 / s, z)   where x are reals in f32"""
-    found = wanted(node)
-    if found is None or found[0].type.dtype != "f32":
-        return None
-    v, to = found
-    return to.made(g, v, spread(g, (1 / to.grid.scale,), "f32", None, v.type))
-
-
-@last.on(DynamicQuantize)
-def multiply_dynamically(g: Graph, node: Node) -> Rewritten:
-    """dynamic_quantize(x) => requantize(x, reciprocal(s), z), s, z   where s and z are measured
-    as before; a range so small that the reciprocal is infinite keeps signs only"""
-    (x,) = node.inputs
-    assert x is not None
-    scale, zero = measured(g, x)
-    wide = [g(Broadcast(x.type.shape), v) for v in (g(Reciprocal(), scale), zero)]
-    return [g(Requantize("u8", 0, 255), x, *wide), scale, zero]

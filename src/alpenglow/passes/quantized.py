@@ -25,15 +25,13 @@ from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add, Clip
 from alpenglow.ops.contraction import BYTES, Conv, MatMul
 from alpenglow.ops.gather import Gather
-from alpenglow.ops.integer import HALF, ConvInteger, MatMulInteger
-from alpenglow.ops.logic import BitXor
+from alpenglow.ops.integer import ConvInteger, MatMulInteger
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.quantize import STEPS, Dequantize, Quantize, Requantize
+from alpenglow.ops.quantize import STEPS, Quantize
 from alpenglow.ops.resize import Resize
-from alpenglow.ops.select import Cast
-from alpenglow.passes import pointwise, roundtrips
-from alpenglow.passes.constants import along, is_constant, read_once, uniform
+from alpenglow.passes import pointwise, roundtrips, tables, unsigned
+from alpenglow.passes.constants import along, is_constant, read_once
 from alpenglow.passes.grid import (
     LEAST,
     Grid,
@@ -54,7 +52,7 @@ def integers(g: Graph) -> Graph:
     """Compute a quantised model in integers, as far as it goes."""
     while WHOLE.apply(g):
         pass
-    pointwise.last.apply(g)
+    tables.rules.apply(g)
     return g
 
 
@@ -144,7 +142,7 @@ def _in_steps(v: Value, sums: Value, grid: Grid, axis: int | None) -> tuple[int,
     if most < 0 or not (np.abs(steps - limited) * scales <= scales.max() / 2).all():
         return None
     assert axis is not None or len(reals) == 1, "several numbers need an axis"
-    return tuple(int(s) for s in np.broadcast_to(limited, (max(limited.size, 1),)))
+    return tuple(int(s) for s in limited)
 
 
 def _reach(sums: Value) -> int | None:
@@ -153,120 +151,7 @@ def _reach(sums: Value) -> int | None:
         case Value(Node(ConvInteger() | MatMulInteger() as op, [_, Value() as w, *_])):
             counts = w.type.shape[1:] if isinstance(op, ConvInteger) else w.type.shape[-2:-1]
             if all(isinstance(d, int) for d in counts):
-                return LARGEST * math.prod(int(d) for d in counts)  # type: ignore[arg-type]
-    return None
-
-
-# ── unsigned bytes ──
-
-@rules.on(Quantize)
-def quantize_unsigned(g: Graph, node: Node) -> Rewritten:
-    """quantize(x, s, z) to i8 => signed(quantize(x, s, z + 128) to u8)"""
-    x, scale, _ = node.inputs
-    grid = grid_of(node)
-    if grid is None or grid.dtype != "i8" or x is None:
-        return None
-    zeros = tuple(z + HALF for z in grid.zeros)
-    zero = spread(g, zeros, "u8", grid.axis, x.type)
-    return signed(g, g(Quantize("u8"), x, scale, zero))
-
-
-@rules.on(Requantize)
-def requantize_unsigned(g: Graph, node: Node) -> Rewritten:
-    """requantize(x, m, z) to i8 => signed(requantize(x, m, z + 128) to u8)"""
-    x, multiplier, zero = node.inputs
-    array = known_array(zero) if zero is not None else None
-    if array is None or zero is None or not isinstance(node.op, Requantize):
-        return None
-    if node.op.dtype != "i8":
-        return None
-    moved = g.constant((array.astype(np.int16) + HALF).astype(np.uint8))
-    op = Requantize("u8", node.op.low + HALF, node.op.high + HALF)
-    wide = moved if moved.type.shape == zero.type.shape else g(Broadcast(zero.type.shape), moved)
-    return signed(g, g(op, x, multiplier, wide))
-
-
-@rules.on(Dequantize)
-def dequantize_unsigned(g: Graph, node: Node) -> Rewritten:
-    """dequantize(q, s, z) of i8 => dequantize(unsigned(q), s, z + 128)   where q is computed"""
-    q, scale, _ = node.inputs
-    grid = grid_of(node)
-    if grid is None or grid.dtype != "i8" or q is None or is_constant(q):
-        return None
-    zeros = tuple(z + HALF for z in grid.zeros)
-    return g(node.op, unsigned(g, q), scale, spread(g, zeros, "u8", grid.axis, q.type))
-
-
-@rules.on(ConvInteger, MatMulInteger)
-def product_of_unsigned(g: Graph, node: Node) -> Rewritten:
-    """conv_integer(x, w, a, b) of i8 => conv_integer(unsigned(x), w, a + 128, b)   where x is
-    computed and a constant; likewise mat_mul_integer"""
-    x, w, zero, w_zero = node.inputs
-    if x is None or zero is None or x.type.dtype != "i8" or is_constant(x):
-        return None
-    array = known_array(zero)
-    if array is None:
-        return None
-    moved = g.constant((array.astype(np.int16) + HALF).astype(np.uint8))
-    wide = moved if moved.type.shape == x.type.shape else g(Broadcast(x.type.shape), moved)
-    return g(node.op, unsigned(g, x), w, wide, w_zero)
-
-
-@rules.on(BitXor)
-def unsigned_signed(g: Graph, node: Node) -> Rewritten:
-    """unsigned(signed(q)) => q"""
-    q = _flipped(node, "u8")
-    match q:
-        case Value(Node(Cast(dtype="i8"), [Value(Node(BitXor()) as inner)])):
-            return _flipped(inner, "")
-    return None
-
-
-@rules.on(Reshape, Transpose, Slice, Broadcast, Concat, Pad, MaxPool, Gather, Resize)
-def signed_later(g: Graph, node: Node) -> Rewritten:
-    """f(signed(q)) => signed(f(q))   where f moves or selects elements"""
-    moved = len(node.inputs) if isinstance(node.op, Concat) else 1
-    parts = [_unsigned(v) for v in node.inputs[:moved]]
-    if None in parts:
-        return None
-    op = node.op
-    match op:
-        case Pad(mode="constant"):
-            op = replace(op, value=op.value + HALF)
-        case Resize() if op.mode != "nearest" or op.coordinates == "tf_crop_and_resize":
-            return None
-    return signed(g, g(op, *parts, *node.inputs[moved:]))
-
-
-def signed(g: Graph, q: Value) -> Value:
-    """Return bytes less 128, as i8: their bits, but for the first."""
-    return g(Cast("i8"), g(BitXor(), q, spread(g, (HALF,), "u8", None, q.type)))
-
-
-def unsigned(g: Graph, q: Value) -> Value:
-    """Return signed bytes plus 128, as u8."""
-    wide = g(Cast("u8"), q)
-    return g(BitXor(), wide, spread(g, (HALF,), "u8", None, q.type))
-
-
-def _unsigned(v: Value | None) -> Value | None:
-    """Return q if v is q made signed."""
-    match v:
-        case Value(Node(Cast(dtype="i8"), [Value(Node(BitXor()) as inner)])):
-            return _flipped(inner, "")
-    return None
-
-
-def _flipped(node: Node, cast: str) -> Value | None:
-    """Return what a node flips the first bits of: what is `cast` there, if that is asked for."""
-    q, half = node.inputs
-    if half is None or q is None or q.type.dtype != "u8" or uniform(half) != HALF:
-        return None
-    if not cast:
-        return q
-    match q:
-        case Value(Node(Cast(dtype=dtype), [x])) if dtype == cast:
-            return x
+                return LARGEST * math.prod(int(d) for d in counts)
     return None
 
 
@@ -307,7 +192,7 @@ def limit_integers(g: Graph, node: Node) -> Rewritten:
     if found is None or not found[1].uniform:
         return None
     q, grid = found
-    low, high = (0.0, math.inf) if isinstance(node.op, Relu) else (node.op.low, node.op.high)  # type: ignore[attr-defined]
+    low, high = (node.op.low, node.op.high) if isinstance(node.op, Clip) else (0.0, math.inf)
     if not all(_is_step(b, grid) for b in (low, high)):
         return None
     least, most = grid.limits
@@ -393,7 +278,7 @@ def _is_step(real: float, grid: Grid) -> bool:
 
 
 WHOLE = Rules()
-for group in (roundtrips.rules, rules, pointwise.rules):
+for group in (roundtrips.rules, rules, unsigned.rules, pointwise.rules):
     for root, each in group.by_root.items():
         for rule in each:
             WHOLE.on(root)(rule)

@@ -45,7 +45,8 @@ def parse_program(
 ) -> Program:
     """Read a program; `weights` holds the constants that are not inline, by SHA-256.
 
-    Of `trusted` weights the hashes are not computed again.  Raises ParseError with the line where the text breaks the grammar.
+    Of `trusted` weights the hashes are not computed again.  Raises ParseError with the line where
+    the text breaks the grammar.
     """
     source = Lines(text, trusted=trusted)
     head = source.match(

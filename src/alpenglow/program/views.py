@@ -53,7 +53,7 @@ def view(op: Op, x: Region) -> Region | None:
             own = zip(x.strides, x.shape, t.extents[lead:], strict=True)
             strides = (0,) * lead + tuple(0 if n > d else s for s, d, n in own)
             return Region(x.buffer, t, x.offset, strides)
-        case Slice(starts, sizes, steps):
+        case Slice(starts, _, steps):
             t = op.infer(x.type)
             if 0 in t.shape:
                 return Region(x.buffer, t, x.offset, row_major(t.extents))

@@ -7,15 +7,14 @@ cut at the same magnitude, so that one search serves every schema.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from alpenglow.base.errors import OptionError
 from alpenglow.ir.types import Array
 from alpenglow.quant.observe import Range
-from alpenglow.quant.schema import Schema, limits, parameters
+from alpenglow.quant.schema import Parameters, Schema, limits, parameters
 
 Calibration = Literal["minmax", "percentile", "mse", "entropy"]
 CALIBRATIONS: tuple[Calibration, ...] = ("minmax", "percentile", "mse", "entropy")
@@ -27,8 +26,7 @@ LEAST = 0.05
 """The smallest magnitude that is tried, as a share of the largest element's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(NamedTuple):
     """How the calibrated range will be stored."""
 
     dtype: str
@@ -48,13 +46,13 @@ def calibrate(
     check(method, percentile)
     if method == "minmax" or seen.low == seen.high or not seen.total:
         return seen.low, seen.high
-    sizes = np.abs(seen.centres)
+    centres = seen.centres
     if method == "percentile":
-        return _cut(seen, _percentile(sizes, seen.counts, percentile))
+        return _cut(seen, _percentile(np.abs(centres), seen.counts, percentile))
     largest = max(abs(seen.low), abs(seen.high))
     cuts = [_cut(seen, largest * f) for f in np.linspace(1, LEAST, CANDIDATES)]
     error = _squared if method == "mse" else _divergence
-    errors = [error(seen, low, high, storage) for low, high in cuts]
+    errors = [error(seen, centres, parameters(*cut, *storage)) for cut in cuts]
     # Of equals the first, the widest, is taken.
     return cuts[int(np.argmin(errors))]
 
@@ -80,25 +78,23 @@ def _percentile(sizes: Array, counts: Array, percentile: float) -> float:
     return float(sizes[order[min(at, len(order) - 1)]])
 
 
-def _squared(seen: Range, low: float, high: float, storage: Storage) -> float:
-    """Return the sum of squared errors of storing the elements in this range."""
-    p = parameters(low, high, storage.dtype, storage.schema)
-    error = p.restored(seen.centres) - seen.centres
+def _squared(seen: Range, centres: Array, p: Parameters) -> float:
+    """Return the sum of squared errors of storing the elements so."""
+    error = p.restored(centres) - centres
     return float((seen.counts * error * error).sum())
 
 
-def _divergence(seen: Range, low: float, high: float, storage: Storage) -> float:
+def _divergence(seen: Range, centres: Array, p: Parameters) -> float:
     """Return how much the distribution of stored elements tells less than that seen.
 
     What lies outside counts at the ends.  Within a step the stored distribution is even over the
     bins that were not empty.  Zeros are left out: they are always stored exactly, and an activation
     makes so many of them that they would outvote all else.
     """
-    p = parameters(low, high, storage.dtype, storage.schema)
-    first, _ = limits(storage.dtype)
-    level = p.stored(seen.centres).astype(np.int64) - first
-    counts = np.where(np.abs(seen.centres) < (seen.end - seen.begin) / len(level), 0, seen.counts)
-    inside = (seen.centres >= p.low - p.scale / 2) & (seen.centres <= p.high + p.scale / 2)
+    first, _ = limits(p.dtype)
+    level = p.stored(centres).astype(np.int64) - first
+    counts = np.where(np.abs(centres) < (seen.end - seen.begin) / len(level), 0, seen.counts)
+    inside = (centres >= p.low - p.scale / 2) & (centres <= p.high + p.scale / 2)
     kept = np.where(inside, counts, 0)
     reference = kept.astype(np.float64)
     where = np.flatnonzero(inside)

@@ -1,6 +1,6 @@
-"""The machine's peak: how many floating-point operations a second it can do at best.
+"""The machine's peak: how many operations a second it can do at best, on floats or narrow types.
 
-Measured, not looked up: a kernel that does nothing but fused multiply-adds on registers, written
+Measured, not looked up: a kernel that does nothing but multiply-adds on registers, written
 in the kernel language, compiled as all kernels are, and run by the team that runs all kernels.  So
 cores that share their units, or slow down together, show as what they are.
 """
@@ -15,6 +15,7 @@ import numpy as np
 from alpenglow.backends.cpu.assemble import assemble
 from alpenglow.backends.cpu.jit import Code
 from alpenglow.backends.cpu.render import render
+from alpenglow.backends.cpu.templates.products import products
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Const, Fma, Load, Splat
@@ -33,18 +34,21 @@ ATTEMPTS = 40
 
 
 @functools.cache
-def peak(threads: int, target: Target | None = None) -> float:
-    """Return the f32 operations a second that `threads` threads reach together at best.
+def peak(threads: int, target: Target | None = None, dtype: str = "f32") -> float:
+    """Return the operations a second that `threads` threads reach together at best.
 
-    They use the instructions of `target`, by default all that this machine has.
+    They use the instructions of `target`, by default all that this machine has.  `dtype` is that of
+    left operands: f32, bf16, or u8, which is multiplied by i8.
     """
-    return peak_now(threads, target)
+    return peak_now(threads, target, dtype)
 
 
-def peak_now(threads: int, target: Target | None = None) -> float:
+def peak_now(threads: int, target: Target | None = None, dtype: str = "f32") -> float:
     """Measure the peak once more: clocks wander."""
     if target is None or target.name == "interpreter":
         target = Target.parse("cpu")
+    if dtype != "f32":
+        return _narrow_peak(threads, dtype, target)
     kernel = fma_kernel(target.lanes, threads)
     code = Code.install([assemble(render(kernel, fast=False), target)])
     y = np.zeros(threads * ACCUMULATORS * target.lanes, np.float32)
@@ -53,6 +57,39 @@ def peak_now(threads: int, target: Target | None = None) -> float:
     table = np.array([code.address("peak"), args.ctypes.data, threads], np.uint64)
     best = min(_seconds(table.ctypes.data, threads) for _ in range(ATTEMPTS))
     return 2.0 * y.size * STEPS * ROUNDS / best
+
+
+def _narrow_peak(threads: int, dtype: str, target: Target) -> float:
+    kernel = dot_kernel(dtype, target, threads)
+    code = Code.install([assemble(render(kernel, fast=False), target)])
+    y = np.zeros(threads * ACCUMULATORS * target.lanes, np.int32)
+    x = np.zeros(4, np.uint8)
+    args = np.array([y.ctypes.data, x.ctypes.data], np.uint64)
+    table = np.array([code.address("peak"), args.ctypes.data, threads], np.uint64)
+    best = min(_seconds(table.ctypes.data, threads) for _ in range(ATTEMPTS))
+    kind = products(dtype, target.lanes, target)
+    return 2.0 * y.size * STEPS * ROUNDS * kind.dots / kind.count / best
+
+
+def dot_kernel(dtype: str, target: Target, threads: int) -> Kernel:
+    """Build the kernel of a narrow type: chains of what its tiles do in a step, on one word."""
+    lanes = target.lanes
+    kind = products(dtype, lanes, target)
+    b = Builder("peak")
+    y = b.buffer("y", kind.dtype, mutable=True)
+    x = b.buffer("x", dtype)
+    with b.loop(threads, "parallel") as thread:
+        word = b.let(Splat(kind.word(b, x, Const(0), 1, kind.dots), lanes))
+        factor, weight = b.let(kind.factors(word)[0]), b.let(kind.weights(word)[0])
+        first = thread * (ACCUMULATORS * lanes)
+        chains = [b.var(Load(y, first + i * lanes, lanes)) for i in range(ACCUMULATORS)]
+        with b.loop(ROUNDS):
+            for _ in range(STEPS):
+                for acc in chains:
+                    b.set(acc, kind.add(factor, weight, acc))
+        for i, acc in enumerate(chains):
+            b.store(y, first + i * lanes, acc)
+    return b.done()
 
 
 def fma_kernel(lanes: int, threads: int) -> Kernel:

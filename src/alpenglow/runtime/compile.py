@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import onnx
 
@@ -18,6 +20,7 @@ from alpenglow.ir.dims import Dim, Guards, holds
 from alpenglow.ir.graph import HIDDEN, Graph, is_closed
 from alpenglow.ir.solve import sources, values_of
 from alpenglow.ir.target import Target
+from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.runtime.executor import Executable, Make, check_threads
 from alpenglow.runtime.extents import Reader
 from alpenglow.runtime.kept import Shelf
@@ -35,19 +38,27 @@ def compile(
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
+    precision: Literal["f32", "bf16", "f16"] | None = None,
+    keep: Sequence[str] = (),
 ) -> Executable:
     """Compile a model for `target` and return an Executable.
 
     `model` is a Graph, or what `load` takes.  `shapes` binds the open extents of inputs, by input
     name; where some are left open, code is made when the Executable first meets a kind of extents,
     and serves all that behave alike.  `threads` is how many threads a call may use (None: the CPUs
-    this process may run on).
+    this process may run on).  `precision` and `keep` are those of `Options`, for short.
     """
     check_threads(threads)
     chosen = target if isinstance(target, Target) else Target.parse(target)
     if options is not None and not isinstance(options, Options):
         raise OptionError(f"options is {options!r}, expected Options(…)")
     chosen_options = options or Options()
+    if precision is not None or keep:
+        chosen_options = replace(
+            chosen_options,
+            precision=precision or chosen_options.precision,
+            keep=(*chosen_options.keep, *keep),
+        )
     store = Store(knobs.cache_folder())
     shelf = Shelf.of(model, shapes or {}, chosen, chosen_options, store)
     if shelf is not None and (artifact := shelf.artifact()) is not None:
@@ -56,6 +67,9 @@ def compile(
         graph = bound(model, shapes or {}) if shapes else model
     else:
         graph = load(model, shapes)
+
+    if graph.rest is None:
+        _check_kept(graph, chosen_options.keep)
 
     def compile_any(g: Graph, guards: Guards = ()) -> Executable:
         if _is_open(g):
@@ -124,6 +138,17 @@ def _unlike(values: Mapping[str, int], alike: bool = False) -> dict[str, int]:
                 last += 1
             found[name] = last
     return found
+
+
+def _check_kept(g: Graph, keep: Sequence[str]) -> None:
+    """Raise OptionError if a name is that of no result and no operator that `keep` can name."""
+    known = {v.name for n in g.nodes for v in n.results} | {Conv.name, MatMul.name}
+    for name in keep:
+        if name not in known:
+            raise OptionError(
+                f"keep names '{name}', which is no result of a node",
+                hint=f"names of results, or {Conv.name} or {MatMul.name} for all of a kind",
+            )
 
 
 def bound(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:

@@ -83,7 +83,8 @@ class Shelf:
     def _settings(self) -> str:
         versions = f"llvm{llvm.llvm_version_info} numpy{np.__version__} onnx{onnx.__version__}"
         record = hashlib.sha256(str(self.options.record).encode()).hexdigest()
-        return f"{self.target!r} {self.options.numerics} {versions} {record} {_sources()}"
+        chosen = (self.options.numerics, self.options.precision, self.options.keep)
+        return f"{self.target!r} {chosen} {versions} {record} {_sources()}"
 
     def _unpacked(self, key: str) -> Artifact | None:
         found = self.store.open_map(key)

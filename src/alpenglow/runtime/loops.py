@@ -6,15 +6,16 @@ first turn of a kind is always run by itself: it is what imports and compiles th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from alpenglow.base.errors import FeedError, UnsupportedError
+from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, UnsupportedError
 from alpenglow.frontends.staged import Loop, Scan, StagedModel
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.sequence import SequenceInsert
+from alpenglow.ops.sequence import SequenceAt, SequenceInsert
 from alpenglow.runtime.row import Ran
 from alpenglow.runtime.stages import Env
 from alpenglow.runtime.turns import Roles
@@ -66,7 +67,7 @@ def roles_of(action: Loop | Scan) -> Roles:
                 going=names[1],
                 goes_on=results[0],
                 carried=tuple(zip(names[2 : 1 + behind], results[1:behind], strict=True)),
-                sliced=(),
+                sliced=tuple(names[1 + behind :][: len(action.picked)]),
                 collected=tuple(results[behind:]),
             )
         case Scan():
@@ -86,11 +87,12 @@ def loop(action: Loop, body: Body, env: Env) -> tuple[Any, ...]:
     most = int(_single(env[action.trips], "how often")) if action.trips else None
     going = bool(_single(env[action.condition], "whether")) if action.condition else True
     carried = [env[n] if n else None for n in action.carried]
-    course = _Course(body, {n: env[n] for n in action.captured}, carried, ())
+    picked = [_Picks(env[n], said) for n, said in action.picked]
+    course = _Course(body, {n: env[n] for n in action.captured}, carried, picked)
     course.run(most, going)
     stacked = len(course.collected) - len(action.appended)
-    starts = [env[n] for n in action.appended]
-    joined = list(map(_joined, starts, course.collected[stacked:]))
+    joined = [_joined(env[n], parts, said) for (n, said), parts
+              in zip(action.appended, course.collected[stacked:], strict=True)]  # fmt: skip
     if not course.turns:
         return (*carried, *(_none_of(t, 0) for t in course.types((), stacked)), *joined)
     return (*course.carried, *map(_stacked, course.collected[:stacked]), *joined)
@@ -122,35 +124,78 @@ def _scan(
     action: Scan, body: Body, env: Env, states: list[Any], scanned: list[Array]
 ) -> tuple[Any, ...]:
     axes, reverse = action.axes[: len(scanned)], action.reverse[: len(scanned)]
-    lengths = {x.shape[a] for x, a in zip(scanned, axes, strict=True)}
+    lengths = {x.shape[_axis(a, x.ndim)] for x, a in zip(scanned, axes, strict=True)}
     if len(lengths) != 1:
         raise FeedError(f"the scanned operands have {sorted(lengths)} slices, expected as many")
     (length,) = lengths
     moved = [np.moveaxis(x, a, 0)[:: -1 if r else 1]
              for x, a, r in zip(scanned, axes, reverse, strict=True)]  # fmt: skip
-    course = _Course(body, {n: env[n] for n in action.captured}, states, moved)
+    slices = list(map(_Slices, moved))
+    course = _Course(body, {n: env[n] for n in action.captured}, states, slices)
     course.run(length, True)
     axes, reverse = action.axes[len(scanned) :], action.reverse[len(scanned) :]
     if not length:
-        slices = [np.zeros(x.shape[1:], x.dtype) for x in moved]
-        types = course.types(slices, len(course.collected))
+        like = [np.zeros(x.shape[1:], x.dtype) for x in moved]
+        types = course.types(like, len(course.collected))
         return (*states, *(_none_of(t, a) for t, a in zip(types, axes, strict=True)))
     stacks = zip(course.collected, axes, reverse, strict=True)
     return (*course.carried, *(_stacked(s, a, r) for s, a, r in stacks))
+
+
+class _Slices:
+    """The slices of an array along its first axis, one for each turn."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self._dense: Array | None = None
+
+    def at(self, turn: int) -> Array:
+        return np.array(self._array[turn])
+
+    def ahead(self, turn: int) -> Array:
+        """Return the slices of this turn and of those behind it, densely."""
+        if self._dense is None:
+            self._dense = np.require(self._array, None, ("C", "A"))
+        return self._dense[turn:]
+
+
+class _Picks:
+    """The elements of a sequence, one for each turn; in messages they are called `said`."""
+
+    def __init__(self, sequence: Any, said: str) -> None:
+        self._sequence = sequence
+        self._said = said
+
+    def at(self, turn: int) -> Array:
+        try:
+            return SequenceAt().reference(self._sequence, np.array(turn))
+        except AlpenglowError as error:
+            raise error.located(node=self._said) from None
+
+    def ahead(self, turn: int) -> Array:
+        """Return the elements from this turn on that are of one type."""
+        first = self._sequence[turn]
+        alike = itertools.takewhile(
+            lambda x: x.shape == first.shape and x.dtype == first.dtype, self._sequence[turn:]
+        )
+        return np.stack(list(alike))
 
 
 class _Course:
     """A loop under way: how many turns there were, what is carried, and what was collected."""
 
     def __init__(
-        self, body: Body, captured: Env, carried: list[Any], moved: Sequence[Array]
+        self,
+        body: Body,
+        captured: Env,
+        carried: list[Any],
+        sources: Sequence[_Slices] | Sequence[_Picks],
     ) -> None:
         assert body.roles is not None, "this is no body of a loop"
         self._body = body
         self._roles = roles = body.roles
         self._captured = captured
-        self._moved = moved
-        self._dense: list[Array] | None = None
+        self._sources = sources
         self._declared = body.model.inputs
         if roles.going:
             self._true = _like(self._declared[roles.going], np.bool_(True))
@@ -164,7 +209,7 @@ class _Course:
         chunk = FIRST_CHUNK
         while going and (most is None or self.turns < most):
             left = LARGEST_CHUNK if most is None else most - self.turns
-            inputs = self._inputs([np.array(x[self.turns]) for x in self._moved])
+            inputs = self._inputs([s.at(self.turns) for s in self._sources])
             if left > 1 and self.turns >= ask:
                 ran = self._body.run_row(inputs, self._slices, self.turns, left, min(left, chunk))
                 if ran is not None:
@@ -198,14 +243,12 @@ class _Course:
             inputs[roles.count] = _like(self._declared[roles.count], np.int64(self.turns))
             inputs[roles.going] = self._true
         inputs |= zip((i for i, _ in roles.carried), self.carried, strict=True)
-        inputs |= zip(roles.sliced, slices, strict=True)
+        inputs |= zip(roles.sliced, slices, strict=False)  # there may be none, for no turn
         return inputs
 
     def _slices(self) -> list[Array]:
         """Return the slices from here on."""
-        if self._dense is None:
-            self._dense = [np.require(x, None, ("C", "A")) for x in self._moved]
-        return [x[self.turns :] for x in self._dense]
+        return [s.ahead(self.turns) for s in self._sources]
 
     def types(self, slices: Sequence[Array], count: int) -> list[TensorType | None]:
         """Return the types of the first `count` collected results, as far as they can be told."""
@@ -244,17 +287,27 @@ def _stacked(parts: Sequence[Array], axis: int = 0, reverse: bool = False) -> Ar
     if len(shapes) > 1:
         raise FeedError(f"a loop collects tensors of the shapes {sorted(shapes)}, expected one")
     whole = parts[0] if len(parts) == 1 else np.concatenate(list(parts))
-    moved = np.moveaxis(whole[::-1] if reverse else whole, 0, axis)
+    moved = np.moveaxis(whole[::-1] if reverse else whole, 0, _axis(axis, whole.ndim))
     return np.require(moved, None, "C")
 
 
-def _joined(start: Any, parts: Sequence[Array]) -> Any:
+def _axis(axis: int, rank: int) -> int:
+    """Return an axis that a model names; raise ModelError where there is none such."""
+    if not -rank <= axis < rank:
+        raise ModelError(f"a scan goes along axis {axis} of {rank}")
+    return axis
+
+
+def _joined(start: Any, parts: Sequence[Array], said: str) -> Any:
     """Return a sequence behind which is put what a loop collected."""
     values = [part[i, ...] for part in parts for i in range(len(part))]
     if not values:
         return start
-    # The operator that the loop stands for looks whether these belong together.
-    return [*SequenceInsert().reference(start, values[0]), *values[1:]]
+    try:
+        # The operator that this stands for looks whether these belong together.
+        return [*SequenceInsert().reference(start, values[0]), *values[1:]]
+    except AlpenglowError as error:
+        raise error.located(node=said) from None
 
 
 def _padded(array: Array, length: int) -> Array:

@@ -7,10 +7,10 @@ that is long enough holds both, and nothing is copied.  All turns share an arena
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -135,12 +135,11 @@ class Context:
         held = ((form.count, self._numbers), (form.goes_on, self._flags), (form.going, self._yes))
         for name, array in held:
             args[:, row.slots(name)] += address_of(array)
-        self._places = [(address_of(even), address_of(odd)) for even, odd in self._buffers]
-        for (given, result), (even, odd) in zip(form.carried, self._places, strict=True):
-            args[0::2, row.slots(given)] += even
-            args[1::2, row.slots(given)] += odd
-            args[0::2, row.slots(result)] += odd
-            args[1::2, row.slots(result)] += even
+        for (given, result), (even, odd) in zip(form.carried, self._buffers, strict=True):
+            args[0::2, row.slots(given)] += address_of(even)
+            args[1::2, row.slots(given)] += address_of(odd)
+            args[0::2, row.slots(result)] += address_of(odd)
+            args[1::2, row.slots(result)] += address_of(even)
         self._bases = dict.fromkeys([*form.captured, *form.sliced, *form.collected], 0)
         self._table = _table(layout, form.entries, row.extents, args)
         self._base = address_of(self._table)
@@ -152,10 +151,10 @@ class Context:
     ) -> list[Array]:
         """Make ready for turns from number `first` on; return what must be held till they end."""
         form = self._row.form
-        for (name, _), (place, _) in zip(form.carried, self._places, strict=True):
+        for (name, _), (buffer, _) in zip(form.carried, self._buffers, strict=True):
             if len(self._row.slots(name)):
-                array = dense(env[name])
-                ctypes.memmove(place, address_of(array), array.nbytes)
+                array = env[name]
+                buffer[: array.nbytes].view(array.dtype).reshape(array.shape)[...] = array
         if first != self._first:
             self._numbers += first - self._first
             self._first = first
@@ -200,10 +199,9 @@ class Context:
         self, done: int, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype[Any]]
     ) -> list[Array]:
         """Return what so many turns have left to carry on, in arrays of its own."""
-        found = [np.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
-        for array, places in zip(found, self._places, strict=True):
-            ctypes.memmove(address_of(array), places[done % 2], array.nbytes)
-        return found
+        buffers = [pair[done % 2][: prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+                   for pair, shape, dtype in zip(self._buffers, shapes, dtypes, strict=True)]
+        return [buffer.copy() for buffer in buffers]
 
 
 def _adapted(bite: int, turns: int, seconds: float) -> int:

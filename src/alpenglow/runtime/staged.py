@@ -105,8 +105,11 @@ class Runner:
         if turns is None:
             return None
         threads = start.stage.run.threads or default_threads()
-        limit = chunk if turns.may_stop else most
-        ran = turns.run(state.env, state.values, sliced(), first, limit, threads)
+        slices = sliced()
+        limit = min([chunk if turns.may_stop else most, *map(len, slices)])
+        if limit < 2:
+            return None
+        ran = turns.run(state.env, state.values, slices, first, limit, threads)
         if ran is not None:
             self.last = [turns.layout]
         return ran

@@ -175,7 +175,8 @@ def _operands(action: Action) -> tuple[str, ...]:
         case Apply():
             return action.inputs
         case Loop():
-            values = (*action.carried, *action.captured, *action.appended)
+            lists = [n for n, _ in (*action.appended, *action.picked)]
+            values = (*action.carried, *action.captured, *lists)
             return (action.trips, action.condition, *values)
         case Scan():
             return (action.lengths, *action.states, *action.scanned, *action.captured)

@@ -72,7 +72,15 @@ class Writer:
         as rounding the exact sum.
         """
         kind, single = vector("double", lanes), vector("float", lanes)
-        a, b, c = (self.convert(x, dtype, "f64", lanes) for x in operands)
+        exact = self.odd_fma(lanes, *(self.convert(x, dtype, "f64", lanes) for x in operands))
+        near = self.emit(f"fptrunc {kind} {exact} to {single}")
+        back = self.emit(f"fpext {single} {near} to {kind}")
+        lost = self.emit(f"fsub {kind} {exact}, {back}")
+        return self.convert(self.to_odd("f32", lanes, near, lost), "f32", dtype, lanes)
+
+    def odd_fma(self, lanes: int, a: str, b: str, c: str) -> str:
+        """Return a * b + c of f64, rounded to odd; the product has to be exact."""
+        kind = vector("double", lanes)
         product = self.emit(f"fmul {kind} {a}, {b}")
         total = self.emit(f"fadd {kind} {product}, {c}")
         part = self.emit(f"fsub {kind} {total}, {product}")
@@ -80,11 +88,7 @@ class Writer:
         first = self.emit(f"fsub {kind} {product}, {rest}")
         second = self.emit(f"fsub {kind} {c}, {part}")
         lost = self.emit(f"fadd {kind} {first}, {second}")
-        exact = self.to_odd("f64", lanes, total, lost)
-        near = self.emit(f"fptrunc {kind} {exact} to {single}")
-        back = self.emit(f"fpext {single} {near} to {kind}")
-        lost = self.emit(f"fsub {kind} {exact}, {back}")
-        return self.convert(self.to_odd("f32", lanes, near, lost), "f32", dtype, lanes)
+        return self.to_odd("f64", lanes, total, lost)
 
     def to_odd(self, dtype: str, lanes: int, x: str, lost: str) -> str:
         """Return x cut off towards zero with its last bit set, if `lost`, an f64, is not 0."""

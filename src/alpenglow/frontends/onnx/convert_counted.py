@@ -44,13 +44,18 @@ def compress(s: Site) -> Made:
 
 
 @on("Unique", since=11)
-def unique(s: Site) -> tuple[Value, ...]:
+def unique(s: Site) -> Made:
+    return unique_values(s, bool(s.attribute("sorted", 1)))
+
+
+def unique_values(s: Site, sort: bool) -> tuple[Value, Value, Value, Value]:
+    """Return different values, where each is first, which one each element is, and counts."""
     x = s.input(0)
     given = s.attribute("axis")
     if given is None:
         x = s.g(Reshape((product(x.type.shape),)), x)
     axis = normal_axis(Gather(), given or 0, x.type.rank)
-    op = Unique(axis, bool(s.attribute("sorted", 1)))
+    op = Unique(axis, sort)
     leaders, kinds, counts, count = s.g.add(op, [x]).results
     (n,), (leaders, kinds, counts) = s.cut(count, leaders, kinds, counts)
     leaders, counts = first(s, leaders, n), first(s, counts, n)

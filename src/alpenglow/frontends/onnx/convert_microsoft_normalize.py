@@ -78,7 +78,12 @@ def skipped(s: Site, bias: int) -> Value:
 
 
 @on("EmbedLayerNormalization", domain=MICROSOFT)
-def embed_layer_normalization(s: Site) -> list[Value]:
+def embed_layer_normalization(s: Site) -> Made:
+    return embedded(s)
+
+
+def embedded(s: Site) -> list[Value]:
+    """Return normalised embeddings, the lengths that the mask tells, and the embeddings."""
     ids, segments, mask = s.input(0), s.optional(1), s.optional(7)
     if ids.type.rank != 2:
         raise ModelError(f"EmbedLayerNormalization: input_ids are {ids.type}, expected [B, S]")

@@ -16,6 +16,7 @@ from alpenglow.frontends.onnx.convert_quantize import (
     q_linear_conv,
     quantized,
     real,
+    requantized,
 )
 from alpenglow.frontends.onnx.convert_recurrent import lstm
 from alpenglow.frontends.onnx.convert_reduction import axes_of, axis_of
@@ -74,10 +75,13 @@ def q_gemm(s: Site) -> Made:
     total, bias = product(s, x, y, x_zero, y_zero), s.optional(6)
     if bias is not None:
         total = s.g(Add(), total, stretch(s.g, bias, total.type.shape))
-    z = times(s, scaled(s, total, x_scale, y_scale, None), s.attribute("alpha", 1.0))
-    if s.optional(7) is None:
-        return z
-    return quantized(s, z, x.type.dtype, 7)
+    alpha, scale = s.attribute("alpha", 1.0), s.optional(7)
+    if scale is None:
+        return times(s, scaled(s, total, x_scale, y_scale, None), alpha)
+    zero = s.optional(8)
+    zero = s.g.constant(np.zeros((), x.type.numpy)) if zero is None else placed(s, zero, 2, -1)
+    row = times(s, placed(s, x_scale, 2, -2), alpha)
+    return requantized(s, total, row, placed(s, y_scale, 2, -1), placed(s, scale, 2, -1), zero)
 
 
 @on("ReduceSumInteger", domain=MICROSOFT)

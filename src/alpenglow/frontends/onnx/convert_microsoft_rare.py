@@ -7,9 +7,9 @@ from copy import copy
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.convert_counted import unique
+from alpenglow.frontends.onnx.convert_counted import unique_values
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
-from alpenglow.frontends.onnx.convert_microsoft_normalize import EPSILON, embed_layer_normalization
+from alpenglow.frontends.onnx.convert_microsoft_normalize import EPSILON, embedded
 from alpenglow.frontends.onnx.convert_microsoft_quantize import part_of, repeated
 from alpenglow.frontends.onnx.convert_movement import normal_axes
 from alpenglow.frontends.onnx.convert_window import product as multiplied
@@ -81,14 +81,12 @@ def q_embed_layer_normalization(s: Site) -> Made:
     plain = copy(s)
     plain.inputs = [s.input(0), s.optional(1), *tables, s.optional(7)]
     plain.attributes = {"epsilon": s.attribute("epsilon", EPSILON)}
-    return embed_layer_normalization(plain)[:2]
+    return embedded(plain)[:2]
 
 
 @on("Unique", domain=MICROSOFT)
 def unique_in_order(s: Site) -> Made:
-    plain = copy(s)
-    plain.attributes = {"sorted": 0}
-    y, _, kinds, counts = unique(plain)
+    y, _, kinds, counts = unique_values(s, False)
     return [y, kinds, counts]
 
 

@@ -7,8 +7,6 @@ for each call (`Graph.random_key`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from alpenglow.base.errors import ModelError
@@ -26,37 +24,27 @@ from alpenglow.ops.transcendental import Exp
 
 
 @on("RandomUniform")
-def random_uniform(s: Site) -> Made:
-    return uniform(s, s.needed("shape"), wanted_type(s, "f32"))
-
-
 @on("RandomUniformLike")
-def random_uniform_like(s: Site) -> Made:
-    like = s.input(0).type
-    return uniform(s, like.shape, wanted_type(s, like.dtype))
-
-
-def uniform(s: Site, shape: Sequence[Dim], dtype: str) -> Value:
-    """Return numbers spread as the attributes of the node say."""
-    op = RandomUniform(tuple(shape), s.attribute("low", 0.0), s.attribute("high", 1.0), dtype)
+def random_uniform(s: Site) -> Made:
+    shape, dtype = wanted(s)
+    op = RandomUniform(shape, s.attribute("low", 0.0), s.attribute("high", 1.0), dtype)
     return s.g(op, key(s))
 
 
 @on("RandomNormal")
-def random_normal(s: Site) -> Made:
-    return normal(s, s.needed("shape"), wanted_type(s, "f32"))
-
-
 @on("RandomNormalLike")
-def random_normal_like(s: Site) -> Made:
-    like = s.input(0).type
-    return normal(s, like.shape, wanted_type(s, like.dtype))
-
-
-def normal(s: Site, shape: Sequence[Dim], dtype: str) -> Value:
-    """Return numbers distributed as the attributes of the node say."""
-    op = RandomNormal(tuple(shape), s.attribute("mean", 0.0), s.attribute("scale", 1.0), dtype)
+def random_normal(s: Site) -> Made:
+    shape, dtype = wanted(s)
+    op = RandomNormal(shape, s.attribute("mean", 0.0), s.attribute("scale", 1.0), dtype)
     return s.g(op, key(s))
+
+
+def wanted(s: Site) -> tuple[tuple[Dim, ...], str]:
+    """Return the shape and element type that the node asks for, by its operand if it has one."""
+    if s.op_type.endswith("Like"):
+        like = s.input(0).type
+        return like.shape, wanted_type(s, like.dtype)
+    return tuple(s.needed("shape")), wanted_type(s, "f32")
 
 
 @on("Bernoulli", since=15)

@@ -137,6 +137,8 @@ def equal_sizes(s: Site, extent: Dim, count: int) -> tuple[Dim, ...]:
     """Return the extents of `count` parts; only since opset 18 may the last be smaller."""
     if count < 1:
         raise ModelError(f"Split: cannot make {count} parts")
+    if count != len(s.outputs):
+        raise ModelError(f"Split: num_outputs is {count}, but there are {len(s.outputs)} outputs")
     if known(extent) and extent % count and s.opset < 18:
         raise ModelError(f"Split: {extent} elements do not divide into {count} equal parts")
     if not known(extent):

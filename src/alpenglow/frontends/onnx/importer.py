@@ -118,6 +118,10 @@ class Importer:
             return False
         opset = opset_of(node, self.opsets)
         assert opset is not None, "checked before"
+        try:
+            check_form(node, "", opset)
+        except AlpenglowError as error:
+            raise error.located(node=label(node)) from None
         if any(name in self.given.others for name in reads(node)):
             return False
         known = Known(self._elements, lambda name: self.find(name).type)

@@ -10,7 +10,6 @@ from typing import Any
 import onnx
 
 from alpenglow.base.errors import AlpenglowError, ModelError, OptionError, UnsupportedError
-from alpenglow.frontends.onnx.appends import appends, collecting
 from alpenglow.frontends.onnx.attributes import (
     attribute_value,
     check_form,
@@ -36,6 +35,7 @@ from alpenglow.frontends.onnx.importer import (
     check_supported,
     host_site,
 )
+from alpenglow.frontends.onnx.lists import without_lists
 from alpenglow.frontends.onnx.presume import presuming
 from alpenglow.frontends.onnx.reader import read
 from alpenglow.frontends.onnx.subgraphs import (
@@ -199,22 +199,22 @@ class OnnxModel:
                 f"Loop: the body has {len(body.input)} inputs and {len(body.output)} outputs, "
                 f"expected {len(carried) + 2} and {len(node.output) + 1}"
             )
-        results = list(node.output)
-        joined = appends(body)
-        appended = [carried[a.number] for a in joined]
-        if joined:
-            body = collecting(body, joined)
-            numbers = [a.number for a in joined]
-            carried = [n for k, n in enumerate(carried) if k not in numbers]
-            results = [n for k, n in enumerate(results) if k not in numbers]
-            results += [node.output[k] for k in numbers]
-        outer = tuple(captured(body))
-        model = self._inner(node, body, outer)
-        read = tuple(n for n in outer if n in model.inputs)
+        lists = without_lists(body)
+        outer = tuple(captured(lists.body))
+        model = self._inner(node, lists.body, outer)
+        numbers = [k for k, _ in lists.appended]
+        others = [n for k, n in enumerate(node.output) if k not in numbers]
         return Loop(
-            label(node), model, trips, condition, tuple(carried), read, tuple(results),
-            tuple(appended),
-        )  # fmt: skip
+            label=label(node),
+            body=model,
+            trips=trips,
+            condition=condition,
+            carried=tuple(n for k, n in enumerate(carried) if k not in numbers),
+            captured=tuple(n for n in outer if n in model.inputs),
+            outputs=(*others, *(node.output[k] for k in numbers)),
+            appended=tuple((carried[k], said) for k, said in lists.appended),
+            picked=tuple(lists.picked),
+        )
 
     def _scan(self, node: onnx.NodeProto, opset: int) -> Scan:
         body = self._body(node, "body")

@@ -1,0 +1,81 @@
+"""Reduced precision: contractions by constant weights take bf16 or f16, and sum in f32.
+
+What they read is rounded once, where it was computed, and whoever else reads it gets the rounded
+numbers too, so activations are stored in half the bytes.  Weights are rounded when the graph is
+compiled.  Everything else (sums, biases, activations, norms, softmax, products of two computed
+tensors) stays in f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Elementwise
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.select import Cast
+from alpenglow.passes.constants import unstretched
+
+PRECISIONS = ("f32", "bf16", "f16")
+"""What contractions can take: f32 is as they are written."""
+
+FOLLOWED = 3
+"""So many elementwise operators behind a contraction go by its name: a bias, an activation."""
+
+
+def reduce_precision(g: Graph, dtype: str, keep: Collection[str]) -> Graph:
+    """Let contractions take `dtype`, but for those that `keep` names, by result or operator."""
+    narrow: dict[Value, Value] = {}
+    for node in list(g.nodes):
+        if not isinstance(node.op, Conv | MatMul) or node.output.type.dtype != "f32":
+            continue
+        x, w, *rest = node.inputs
+        assert x is not None and w is not None
+        if unstretched(w).array is None or _names(node) & set(keep):
+            continue
+        y = g(Cast("f32"), g(node.op, _narrowed(g, x, dtype, narrow), _weights(g, w, dtype)))
+        if rest and rest[0] is not None:
+            ones = (1,) * (y.type.rank - 2)
+            bias = g(Reshape((*rest[0].type.shape, *ones)), rest[0])
+            y = g(Add(), y, g(Broadcast(y.type.shape), bias))
+        g.replace(node.output, y)
+    g.prune()
+    return g
+
+
+def _names(node: Node) -> set[str]:
+    """Return the names of a contraction: its operator's, its result's, and what it becomes."""
+    names = {node.op.name}
+    for _ in range(FOLLOWED):
+        names.add(node.output.name)
+        users = list(node.output.users)
+        if len(users) != 1 or not isinstance(users[0].op, Elementwise):
+            break
+        (node,) = users
+    return names
+
+
+def _weights(g: Graph, w: Value, dtype: str) -> Value:
+    """Return constant weights, rounded."""
+    source = unstretched(w)
+    assert source.array is not None, f"{w} is no constant"
+    c = g.constant(source.array.astype(source.type.with_dtype(dtype).numpy), source.name)
+    return c if c.type.shape == w.type.shape else g(Broadcast(w.type.shape), c)
+
+
+def _narrowed(g: Graph, x: Value, dtype: str, narrow: dict[Value, Value]) -> Value:
+    """Return x rounded, and let all who read x read that."""
+    match x:
+        case Value(Node(Cast(dtype="f32"), [Value() as source])) if source.type.dtype == dtype:
+            return source
+    if x not in narrow:
+        others = list(x.users)
+        narrow[x] = g(Cast(dtype), x)
+        wide = g(Cast("f32"), narrow[x])
+        for user in others:
+            user.inputs = tuple(wide if v is x else v for v in user.inputs)
+            x.users.pop(user, None)
+            wide.users[user] = None
+    return narrow[x]

@@ -1,0 +1,128 @@
+"""Quantised models: what other rules have left between a dequantize and a quantize.
+
+A function of one tensor of bytes becomes a table of its 256 values; reals that are quantised are
+multiplied, not divided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from alpenglow.evaluate import evaluate
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Elementwise
+from alpenglow.ir.rewrite import Rewritten, Rules
+from alpenglow.ir.types import DTYPES, Array
+from alpenglow.ops.activation import Relu
+from alpenglow.ops.arithmetic import Reciprocal
+from alpenglow.ops.contraction import BYTES
+from alpenglow.ops.lookup import Lookup
+from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.quantize import DynamicQuantize, Quantize, Requantize, measured
+from alpenglow.ops.select import Cast
+from alpenglow.passes.constants import uniform
+from alpenglow.passes.grid import grid_of, quantized, spread
+from alpenglow.passes.pointwise import wanted
+
+rules = Rules()
+
+LONGEST = 64
+"""A chain of functions has at most so many nodes."""
+
+
+@rules.on(Quantize)
+def table_of_function(g: Graph, node: Node) -> Rewritten:
+    """quantize(f(dequantize(x, s, a)), t, b) => lookup(x, the 256 values)   where x are bytes and
+    f is elementwise, of x and numbers"""
+    to = grid_of(node)
+    y = node.inputs[0]
+    if to is None or not to.uniform or y is None:
+        return None
+    chain = Chain.of(y)
+    if chain is None:
+        return None
+    values = chain.tabulated(node)
+    return g(Cast(to.dtype), g(Lookup(), chain.q, g.constant(values.astype(np.int32))))
+
+
+@dataclass
+class Chain:
+    """Elementwise nodes that compute one value from bytes dequantised and from numbers."""
+
+    q: Value
+    leaves: dict[Value, Node]
+    nodes: list[Node]
+
+    @classmethod
+    def of(cls, y: Value) -> Chain | None:
+        """Return what computes y, if it is a chain."""
+        nodes: dict[Node, None] = {}
+        leaves: dict[Value, Node] = {}
+        stack = [y]
+        while stack:
+            v = stack.pop()
+            if v in leaves or uniform(v) is not None:
+                continue
+            found, node = quantized(v), v.producer
+            if found is not None and node is not None:
+                if not found[1].uniform or found[1].dtype not in BYTES:
+                    return None
+                leaves[v] = node
+            elif node is not None and isinstance(node.op, Elementwise | Relu):
+                nodes[node] = None
+                stack += [i for i in node.inputs if i is not None]
+                if len(nodes) > LONGEST:
+                    return None
+            else:
+                return None
+        sources = {node.inputs[0] for node in leaves.values()}
+        if len(sources) != 1 or not nodes:
+            return None
+        (q,) = sources
+        assert q is not None
+        return cls(q, leaves, list(nodes))
+
+    def tabulated(self, quantize: Node) -> Array:
+        """Return what is made of each byte, in the order of their bits."""
+        g = Graph("table")
+        bytes_ = np.arange(256, dtype=np.uint8).view(DTYPES[self.q.type.dtype])
+        q = g.input("q", self.q.type.with_shape((256,)))
+        made: dict[Value, Value] = {self.q: q}
+
+        def built(v: Value) -> Value:
+            if v not in made:
+                node = v.producer
+                number = uniform(v)
+                if number is not None:
+                    one = g.constant(np.asarray(number, v.type.numpy))
+                    made[v] = g(Broadcast((256,)), one)
+                else:
+                    assert node is not None, f"{v} is part of a chain"
+                    made[v] = g(node.op, *[built(i) for i in node.inputs if i is not None])
+            return made[v]
+
+        g.output("y", built(quantize.output))
+        return evaluate(g, {"q": bytes_})["y"]
+
+
+@rules.on(Quantize)
+def multiply_by_reciprocal(g: Graph, node: Node) -> Rewritten:
+    """quantize(x, s, z) => requantize(x, 1 / s, z)   where x are reals in f32"""
+    found = wanted(node)
+    if found is None or found[0].type.dtype != "f32":
+        return None
+    v, to = found
+    return to.made(g, v, spread(g, (1 / to.grid.scale,), "f32", None, v.type))
+
+
+@rules.on(DynamicQuantize)
+def multiply_dynamically(g: Graph, node: Node) -> Rewritten:
+    """dynamic_quantize(x) => requantize(x, reciprocal(s), z), s, z   where s and z are measured
+    as before; a range so small that the reciprocal is infinite keeps signs only"""
+    (x,) = node.inputs
+    assert x is not None
+    scale, zero = measured(g, x)
+    wide = [g(Broadcast(x.type.shape), v) for v in (g(Reciprocal(), scale), zero)]
+    return [g(Requantize("u8", 0, 255), x, *wide), scale, zero]
