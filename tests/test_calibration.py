@@ -315,6 +315,19 @@ def test_what_is_not_read_any_more_is_left_out(graph: Graph, profile: ag.Profile
     assert "w_quantized" in names and not names & SHAPES.keys()
 
 
+def test_weights_that_are_nodes_are_exported_too() -> None:
+    model = small()
+    tensors = list(model.graph.initializer)
+    del model.graph.initializer[:]
+    for t in reversed(tensors):
+        model.graph.node.insert(0, onnx.helper.make_node("Constant", [], [t.name], value=t))
+    graph = ag.load(model, {"x": (1, 3, 8, 8)})
+    exported = export(model, plan(graph, ag.profile_ranges(graph, inputs()), QuantOptions()))
+
+    assert (exported.stored, exported.notes) == (10, ())
+    assert not any(n.op_type == "Constant" for n in exported.model.graph.node)
+
+
 def test_placeholders_are_exported_as_they_are_stored(graph: Graph, profile: ag.Profile) -> None:
     options = QuantOptions(convert_placeholders=True)
     made = plan(graph, profile, options)

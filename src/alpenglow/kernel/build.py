@@ -6,7 +6,7 @@ value once, so that using it twice does not compute it twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
@@ -98,6 +98,12 @@ class Builder:
 
     def barrier(self) -> None:
         self._scopes[-1].append(Barrier())
+
+    def length(self, emit: Callable[[], None]) -> int:
+        """Return how many statements `emit` adds, without adding them."""
+        self._scopes.append([])
+        emit()
+        return len(self._scopes.pop())
 
     def done(self) -> Kernel:
         """Return the kernel."""

@@ -129,7 +129,8 @@ def _replace(g: Graph, members: list[Node]) -> None:
                 given.append(None)
                 continue
             if v not in env and v not in inside:
-                scalar = _scalar_constant(v)
+                # A heavy part reads memory, and be it a number that is there once.
+                scalar = _scalar_constant(v) if isinstance(node.op, Elementwise) else None
                 if scalar is not None:
                     env[v] = body(Broadcast(v.type.shape, v.type.blocked), body.constant(scalar))
                 else:

@@ -151,8 +151,10 @@ class _Geometry:
         self, tile: Tile, j: int, n: Coord, block: Coord, outer: list[Coord], start: Expr,
         ramp: Coord,
     ) -> None:  # fmt: skip
-        for r in range(tile.rows):
-            self.k.sink.store([n, block, *outer, coord(start) + r, ramp], tile.acc[r][j])
+        def store(row: Coord, total: Expr) -> None:
+            self.k.sink.store([n, block, *outer, coord(start) + row, ramp], total)
+
+        tile.finish(j, store)
 
 
 def _channels(op: ConvBlocked) -> int:

@@ -167,8 +167,11 @@ def store_tile(
         ramp = Coord(k.b.let(column + j * lanes), 1, lanes)
         partly = ragged(columns, tile.cols * lanes)
         k.loops.mask = k.b.let(ramp.compare("lt", columns)) if partly else None
-        for r in range(tile.rows):
-            k.sink.store([*lead, coord(start) + r, ramp], tile.acc[r][j])
+
+        def store(row: Coord, total: Expr, ramp: Coord = ramp) -> None:
+            k.sink.store([*lead, coord(start) + row, ramp], total)
+
+        tile.finish(j, store)
     k.loops.mask, k.loops.current = None, 1
 
 

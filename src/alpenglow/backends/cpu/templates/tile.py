@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from alpenglow.backends.cpu.templates.products import Products, products
-from alpenglow.backends.loops.coord import Coord
+from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
@@ -22,10 +22,14 @@ from alpenglow.kernel.expr import (
     Compare,
     Const,
     Expr,
+    Load,
     Register,
     Splat,
     lift,
 )
+
+LONG = 24
+"""Statements of what follows a sum that are not written once for each row of a tile."""
 
 UNROLL = 4
 """Steps of the inner dimension in the loop body; more loses to instruction fetch."""
@@ -118,7 +122,28 @@ class Tile:
         self.rows, self.cols, self.lanes = rows, cols, lanes
         self.kind = kind or products("f32", lanes, target)
         zero = Const(0 if self.kind.dtype == "i32" else 0.0, self.kind.dtype, lanes)
+        self._spilled: Buffer | None = None
         self.acc: list[list[Register]] = [[b.var(zero) for _ in range(cols)] for _ in range(rows)]
+
+    def finish(self, column: int, store: Callable[[Coord, Expr], None]) -> None:
+        """Hand the sums of a column of vectors to `store`, each with its row.
+
+        What `store` does is written once for each row, while the sums are in registers.  Where that
+        is long, it finds neither registers nor room in the instruction cache: then the sums go
+        through memory, and a loop.
+        """
+        b, lanes = self.b, self.lanes
+        sums = [row[column] for row in self.acc]
+        if self.rows == 1 or b.length(lambda: store(coord(0), sums[0])) <= LONG:
+            for r, total in enumerate(sums):
+                store(coord(r), total)
+            return
+        if self._spilled is None:
+            self._spilled = b.array(self.kind.dtype, self.rows * lanes)
+        for r, total in enumerate(sums):
+            b.store(self._spilled, r * lanes, total)
+        with b.loop(self.rows) as i:
+            store(coord(i), b.let(Load(self._spilled, i * lanes, lanes)))
 
     def step(self, w: Buffer, at: Expr, element: Callable[[int], Expr]) -> None:
         """Add the product of one column of elements (row -> scalar) and `cols` vectors at `at`."""
