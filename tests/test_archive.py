@@ -27,10 +27,7 @@ from fuzz import damage
 Array = NDArray[Any]
 FOREIGN = "x86-64" if ag.Target.parse("cpu").architecture == "aarch64" else "aarch64"
 
-
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALPENGLOW_CACHE", "off")
+pytestmark = pytest.mark.usefixtures("no_cache")
 
 
 def small(target: str = "cpu", seed: int = 0, width: int = 24) -> ag.Executable:

@@ -25,10 +25,7 @@ TARGETS = ("cpu", "interpreter")
 RNG = np.random.default_rng(0)
 FOREIGN = "x86-64" if ag.Target.parse("cpu").architecture == "aarch64" else "aarch64"
 
-
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALPENGLOW_CACHE", "off")
+pytestmark = pytest.mark.usefixtures("no_cache")
 
 
 def negated(shape: str = "f32[4,6]", target: str = "cpu", threads: int = 1) -> ag.Executable:

@@ -17,7 +17,7 @@ from alpenglow.ops.regions import MaxRoiPool, RoiAlign
 from alpenglow.ops.sampling import MODES, PADDINGS, Sample
 from alpenglow.ops.signal import Frames
 from alpenglow.ops.unpooling import OverlapAdd
-from test_loops_gather import check
+from loop_forms import check
 
 OPERATORS: tuple[type[Primitive], ...] = (
     Sample, RoiAlign, MaxRoiPool, OverlapAdd, Frames, Eliminate,

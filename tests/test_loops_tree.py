@@ -17,7 +17,7 @@ from alpenglow.ops.inverse import Inverse
 from alpenglow.ops.lookup import Find
 from alpenglow.ops.probability import Couple
 from alpenglow.ops.tree import TreeEnsemble
-from test_loops_gather import check
+from loop_forms import check
 
 OPERATORS: tuple[type[Primitive], ...] = (TreeEnsemble, Find, Couple, Inverse)
 

@@ -30,10 +30,7 @@ from staged_cases import (
 
 F32 = TensorProto.FLOAT
 
-
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALPENGLOW_CACHE", "")
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def strictly(made: onnx.ModelProto, feeds: Feeds, most: int = unroll.MOST_NODES) -> Feeds:

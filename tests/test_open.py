@@ -43,10 +43,7 @@ SPECIAL = (
     (3, 3, 3, 3, 3, 3, 3, 3),
 )
 
-
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALPENGLOW_CACHE", "")
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def extents(case: Case, g: Graph, rows: Any) -> Iterator[dict[str, int]]:

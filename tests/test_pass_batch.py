@@ -15,6 +15,7 @@ from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.reduction import ReduceMean
+from alpenglow.ops.winograd import WinogradInput
 from alpenglow.passes import batch
 
 SAMPLES = 6
@@ -95,6 +96,13 @@ def test_what_fits_is_one_sample_or_is_open_stays_whole(samples: int | str, exte
     np.testing.assert_array_equal(split(x), whole(x))
 
     assert counts(split) == counts(whole)
+
+
+def test_what_winograd_transforms_may_be_an_output() -> None:
+    g = ag.Graph("f")
+    g.output("y", g(WinogradInput(), g.input("x", f"f32[{SAMPLES},16/16,66,66,16]")))
+
+    assert [n.op for n in batch.split_batches(g).nodes] == [WinogradInput()]
 
 
 @pytest.mark.parametrize(("samples", "nbytes", "part"), [

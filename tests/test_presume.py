@@ -21,10 +21,7 @@ from open_cases import helper as onnx_helper
 
 END = 2**62
 
-
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALPENGLOW_CACHE", "")
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def made(

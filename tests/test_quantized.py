@@ -41,7 +41,7 @@ class Network:
     def quantised(self, x: Value, scale: float, zero: int | None = None) -> Value:
         """Return x, rounded to a grid."""
         middle = (0 if self.dtype == "i8" else 128) if zero is None else zero
-        grid = [self.spread(np.float32(scale), x),
+        grid = [self.spread(np.array(scale, np.float32), x),
                 self.spread(np.array(middle, DTYPES[self.dtype]), x)]  # fmt: skip
         return self.g(Dequantize(), self.g(Quantize(self.dtype), x, *grid), *grid)
 

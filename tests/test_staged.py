@@ -36,10 +36,7 @@ from staged_cases import (
     sequence,
 )
 
-
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALPENGLOW_CACHE", "")
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def compiled(made: Any, target: str = "cpu", **chosen: Any) -> StagedExecutable:

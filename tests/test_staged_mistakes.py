@@ -28,10 +28,7 @@ from staged_cases import (
     numbers,
 )
 
-
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALPENGLOW_CACHE", "")
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def refused(made: onnx.ModelProto, feeds: Feeds | None = None) -> str:

@@ -30,10 +30,7 @@ from staged_cases import (
 
 F64, F16 = TensorProto.DOUBLE, TensorProto.FLOAT16
 
-
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALPENGLOW_CACHE", "")
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def test_what_is_carried_keeps_its_shape() -> None:

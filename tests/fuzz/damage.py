@@ -313,7 +313,7 @@ def mutant(seed: int, models: list[onnx.ModelProto]) -> tuple[str, bytes]:
         done.append(meaning.__name__)
         try:
             data = meaning(rng, model)
-        except (ValueError, OverflowError, TypeError, DecodeError):
+        except (ValueError, OverflowError, TypeError, AttributeError, DecodeError):
             # Protocol buffers do not hold what was to be written; what stands there already goes.
             break
     return f"model {chosen}: {', '.join(done)}", data

@@ -50,7 +50,10 @@ PEER = 256.0
 PEER_LEAST = 1e-6
 """And it computes some operators on f64 in single precision, as ONNX lets it."""
 
-PEERLESS = {"MeanVarianceNormalization", "ReduceProd", "QLinearMul", "QLinearAdd", "BlackmanWindow"}
+PEERLESS = {
+    "MeanVarianceNormalization", "ReduceProd", "ReduceSumSquare", "QLinearMul", "QLinearAdd",
+    "BlackmanWindow",
+}  # fmt: skip
 """It takes the roots of negative variances, its products of integers end at the largest, the
 ties of some quantised operators it rounds as they come, and what should be 0 is not quite."""
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError
@@ -34,6 +36,8 @@ SECONDS = 10.0
 NBYTES = 2 << 30
 SMALL = 1 << 22
 """Inputs of more bytes than this are not fed: a model may well ask for them."""
+
+MOST_TURNS = 10_000
 
 # ── in the process that may crash ──
 
@@ -79,6 +83,8 @@ def ran(path: Path) -> str:
     if not all(t.static for t in types) or sum(t.nbytes for t in types) > SMALL:
         return "loaded"
     rng = np.random.default_rng(0)
+    if runs_for_ever(path):
+        return "loaded"
     exe = ag.compile(g, threads=1)
     # Of what is cut into graphs that are run one by one, the outputs' types are open.
     if sum(t.nbytes for t in exe.outputs.values() if t is not None and t.static) > SMALL:
@@ -86,6 +92,15 @@ def ran(path: Path) -> str:
     with np.errstate(all="ignore"):
         exe.run({name: generate(v.type, rng) for name, v in g.inputs.items()})
     return "ran"
+
+
+def runs_for_ever(path: Path) -> bool:
+    """Whether a loop of the model turns so often that to run long is right."""
+    graph = onnx.load(path, load_external_data=False).graph
+    counts = {n.input[0] for n in graph.node if n.op_type == "Loop" and n.input}
+    named = [t for t in graph.initializer if t.name in counts]
+    numbers = [int(n) for t in named for n in numpy_helper.to_array(t).reshape(-1)[:1]]
+    return any(n > MOST_TURNS for n in numbers)
 
 
 # ── on this side ──

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .draft import DTYPES, FLOATS, Declined, Draft, Var, allowed, recipe
+from .draft import DTYPES, FLOATS, SYMBOLS, Declined, Draft, Var, allowed, recipe
 from .recipes_movement import some_axes
 
 REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
@@ -103,6 +103,13 @@ def check_fit(x: Var, kernel: list[int], window: dict[str, object]) -> None:
             raise Declined
 
 
+def divisor(d: Draft, channels: int) -> int:
+    """Return a number of groups: one, where the number of channels is open."""
+    if d.is_open and channels in SYMBOLS.values():
+        return 1
+    return int(d.one_of([g for g in range(1, channels + 1) if channels % g == 0]))
+
+
 def image(d: Draft, dtypes: list[str], spatial: int) -> Var:
     x = d.pick(dtypes, spatial + 2, spatial + 2, empty=False)
     if min(x.shape[2:]) < 4 and d.chance(0.8):
@@ -122,7 +129,7 @@ def conv(d: Draft, op: str) -> None:
     if op != "ConvTranspose":
         check_fit(x, kernel, window)
     channels = x.shape[1]
-    group = d.one_of([g for g in range(1, channels + 1) if channels % g == 0])
+    group = divisor(d, channels)
     each = d.number(1, 5)
     if op == "ConvTranspose":
         window.pop("auto_pad", None)  # ONNX Runtime has a mind of its own

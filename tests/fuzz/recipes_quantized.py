@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .draft import DTYPES, Array, Declined, Draft, Var, recipe
-from .recipes_heavy import check_fit, image, windowed
+from .recipes_heavy import check_fit, divisor, image, windowed
 from .recipes_movement import some_axes
 
 BYTES = ("uint8", "int8")
@@ -103,7 +103,7 @@ def qdq_conv(d: Draft, op: str) -> None:
     kernel = window.pop("kernel")
     assert isinstance(kernel, list)
     check_fit(x, kernel, window)
-    group = d.one_of((1, 1, x.shape[1]))
+    group = d.one_of((1, divisor(d, x.shape[1])))
     each = d.number(1, 9)
     w = stored(d, (each * group, x.shape[1] // group, *kernel), 0)
     bias = None
@@ -159,7 +159,7 @@ def conv(d: Draft, op: str) -> None:
         window["dilations"] = [d.number(1, 2) for _ in kernel]
     check_fit(x, kernel, window)
     channels = x.shape[1]
-    group = d.one_of([g for g in range(1, channels + 1) if channels % g == 0])
+    group = divisor(d, channels)
     shape = (d.number(1, 9) * group, channels // group, *kernel)
     w = d.given(extreme(d, d.one_of(BYTES) if op == "ConvInteger" else x.dtype, shape), True)
     if op == "ConvInteger":

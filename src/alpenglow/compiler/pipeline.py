@@ -172,9 +172,9 @@ def _precision(options: Options) -> tuple[Pass, ...]:
     """Return the pass that reduces precision, if that is wanted."""
     if options.precision == "f32":
         return ()
-    dtype, keep = options.precision, options.keep
+    dtype, keep, fast = options.precision, options.keep, options.numerics == "fast"
     return (
-        Pass("precision", lambda g, target: reduce_precision(g, dtype, keep),
+        Pass("precision", lambda g, target: reduce_precision(g, dtype, keep, target, fast),
              "contractions take halves", needs=facts("primitive"), after="merge", steps=True),
     )  # fmt: skip
 

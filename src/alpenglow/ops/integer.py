@@ -117,7 +117,7 @@ class ConvInteger(Composite):
             return b(Reshape((1, w.type.shape[0], *[1] * len(image))),
                      b(ReduceSum(axes, False), centred))  # fmt: skip
         ones = b(Broadcast((1, channels, *image)), b.constant(np.int8(1)))
-        # A window at the edge meets fewer weights.  Bytes of w and one of its zero points apart.
+        # A window at the edge meets fewer weights.
         met = b(conv, ones, w)
         if zero.none:
             return met

@@ -122,21 +122,25 @@ def _replace(g: Graph, members: list[Node]) -> None:
     env: dict[Value, Value] = {}
     operands: list[Value] = []
     inside = {n.output for n in members}
+
+    def operand(v: Value) -> Value:
+        operands.append(v)
+        return body.input(f"x{len(operands) - 1}", v.type)
+
+    # A heavy part reads memory, and be it a number that is there once.
+    for v in (v for n in _heavy(members) for v in n.inputs):
+        if v is not None and v not in env:
+            env[v] = operand(v)
     for node in members:
-        given: list[Value | None] = []
         for v in node.inputs:
-            if v is None:
-                given.append(None)
+            if v is None or v in env or v in inside:
                 continue
-            if v not in env and v not in inside:
-                # A heavy part reads memory, and be it a number that is there once.
-                scalar = _scalar_constant(v) if isinstance(node.op, Elementwise) else None
-                if scalar is not None:
-                    env[v] = body(Broadcast(v.type.shape, v.type.blocked), body.constant(scalar))
-                else:
-                    operands.append(v)
-                    env[v] = body.input(f"x{len(operands) - 1}", v.type)
-            given.append(env[v])
+            scalar = _scalar_constant(v)
+            if scalar is None:
+                env[v] = operand(v)
+            else:
+                env[v] = body(Broadcast(v.type.shape, v.type.blocked), body.constant(scalar))
+        given = [None if v is None else env[v] for v in node.inputs]
         env[node.output] = body(node.op, *given, name=node.output.name)
     last = members[-1].output
     body.output("y", env[last])

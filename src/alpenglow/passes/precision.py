@@ -12,11 +12,14 @@ from collections.abc import Collection
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
+from alpenglow.ir.target import Target
 from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.blocked import DOTS
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Broadcast, Reshape
 from alpenglow.ops.select import Cast
 from alpenglow.passes.constants import unstretched
+from alpenglow.passes.winograd import winograd_fits, winograd_pays
 
 PRECISIONS = ("f32", "bf16", "f16")
 """What contractions can take: f32 is as they are written."""
@@ -25,8 +28,13 @@ FOLLOWED = 3
 """So many elementwise operators behind a contraction go by its name: a bias, an activation."""
 
 
-def reduce_precision(g: Graph, dtype: str, keep: Collection[str]) -> Graph:
-    """Let contractions take `dtype`, but for those that `keep` names, by result or operator."""
+def reduce_precision(
+    g: Graph, dtype: str, keep: Collection[str], target: Target, fast: bool
+) -> Graph:
+    """Let contractions take `dtype`, but for those that `keep` names, by result or operator.
+
+    Convolutions that are faster in f32 by Winograd's way, which `fast` numerics allow, stay in f32.
+    """
     narrow: dict[Value, Value] = {}
     for node in list(g.nodes):
         if not isinstance(node.op, Conv | MatMul) or node.output.type.dtype != "f32":
@@ -34,6 +42,8 @@ def reduce_precision(g: Graph, dtype: str, keep: Collection[str]) -> Graph:
         x, w, *rest = node.inputs
         assert x is not None and w is not None
         if unstretched(w).array is None or _names(node) & set(keep):
+            continue
+        if fast and _faster_in_f32(node, w, dtype, target):
             continue
         y = g(Cast("f32"), g(node.op, _narrowed(g, x, dtype, narrow), _weights(g, w, dtype)))
         if rest and rest[0] is not None:
@@ -43,6 +53,16 @@ def reduce_precision(g: Graph, dtype: str, keep: Collection[str]) -> Graph:
         g.replace(node.output, y)
     g.prune()
     return g
+
+
+def _faster_in_f32(node: Node, w: Value, dtype: str, target: Target) -> bool:
+    """Whether a convolution takes less time in f32, with fewer multiplications."""
+    op, result = node.op, node.output.type
+    if not isinstance(op, Conv) or w.array is None or not result.static:
+        return False
+    at_once = DOTS[dtype] if dtype in DOTS and target.has("avx512bf16") else 1
+    fits = winograd_fits(op, w.type.extents, result.extents, target.lanes)
+    return fits and winograd_pays(w.type.extents, result.extents, at_once)
 
 
 def _names(node: Node) -> set[str]:

@@ -54,8 +54,12 @@ def winograd_fits(op: Conv, filters: tuple[int, ...], result: tuple[int, ...], l
     return plain and op.group == 1 and 0 not in result and min(filters[:2]) >= lanes
 
 
-def winograd_pays(filters: tuple[int, ...], result: tuple[int, ...]) -> bool:
+def winograd_pays(
+    filters: tuple[int, ...], result: tuple[int, ...], direct_speed: float = 1.0
+) -> bool:
     """Whether F(4×4, 3×3) beats direct convolution, by an estimate in multiply-adds.
+
+    Direct convolution does `direct_speed` times as many multiply-adds in the same time.
 
     The transforms touch every channel of a patch; what they cost must be small beside what the
     products save.  Filters grow fourfold and are read once a run, so there must be enough tiles
@@ -67,7 +71,7 @@ def winograd_pays(filters: tuple[int, ...], result: tuple[int, ...]) -> bool:
     direct = 9 * n * height * width * channels * outputs
     products = PATCH * PATCH * max(tiles, READS) * channels * outputs
     transforms = PATCH * PATCH * tiles * (channels + outputs) * TOUCH
-    return products + transforms < 0.8 * direct
+    return products + transforms < 0.8 * direct / direct_speed
 
 
 def _blocks(g: Graph, problem: Problem, x: Value, w: Value, result: tuple[int, ...]) -> Value:

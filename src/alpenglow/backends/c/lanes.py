@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from alpenglow.backends.c.library import Library
 from alpenglow.backends.c.registers import Path, is_index, operands, parts
-from alpenglow.backends.c.spelling import TYPES, identifier, unsigned
+from alpenglow.backends.c.spelling import SHORT, TYPES, identifier, unsigned
 from alpenglow.backends.c.statements import Statements
 from alpenglow.backends.c.vectors import bare
 from alpenglow.ir.types import DTYPES, INTS
@@ -196,7 +196,8 @@ class Lanewise(Statements):
         return super().wide(e)
 
     def regrouped(self, x: Expr, e: Expr) -> str:
-        if x.dtype not in INTS or e.dtype not in INTS:
+        # Short floats are integers here.
+        if not {x.dtype, e.dtype} <= INTS | set(SHORT):
             raise self.scalars.lacks(f"{x.dtype}x{x.lanes} as {e.dtype}x{e.lanes}")
         kind, bits = TYPES[e.dtype], 8 * DTYPES[x.dtype].itemsize
         one = self.value(x) if x.lanes == 1 else self.array_of(x)

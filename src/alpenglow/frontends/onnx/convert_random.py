@@ -24,27 +24,46 @@ from alpenglow.ops.transcendental import Exp
 
 
 @on("RandomUniform")
-@on("RandomUniformLike")
 def random_uniform(s: Site) -> Made:
-    shape, dtype = wanted(s)
-    op = RandomUniform(shape, s.attribute("low", 0.0), s.attribute("high", 1.0), dtype)
-    return s.g(op, key(s))
+    return uniform(s, *asked(s))
+
+
+@on("RandomUniformLike")
+def random_uniform_like(s: Site) -> Made:
+    return uniform(s, *alike(s))
 
 
 @on("RandomNormal")
-@on("RandomNormalLike")
 def random_normal(s: Site) -> Made:
-    shape, dtype = wanted(s)
-    op = RandomNormal(shape, s.attribute("mean", 0.0), s.attribute("scale", 1.0), dtype)
-    return s.g(op, key(s))
+    return normal(s, *asked(s))
 
 
-def wanted(s: Site) -> tuple[tuple[Dim, ...], str]:
-    """Return the shape and element type that the node asks for, by its operand if it has one."""
-    if s.op_type.endswith("Like"):
-        like = s.input(0).type
-        return like.shape, wanted_type(s, like.dtype)
+@on("RandomNormalLike")
+def random_normal_like(s: Site) -> Made:
+    return normal(s, *alike(s))
+
+
+def uniform(s: Site, shape: tuple[Dim, ...], dtype: str) -> Value:
+    """Return numbers spread as the attributes of the node say."""
+    low, high = s.attribute("low", 0.0), s.attribute("high", 1.0)
+    return s.g(RandomUniform(shape, low, high, dtype), key(s))
+
+
+def normal(s: Site, shape: tuple[Dim, ...], dtype: str) -> Value:
+    """Return numbers distributed as the attributes of the node say."""
+    mean, scale = s.attribute("mean", 0.0), s.attribute("scale", 1.0)
+    return s.g(RandomNormal(shape, mean, scale, dtype), key(s))
+
+
+def asked(s: Site) -> tuple[tuple[Dim, ...], str]:
+    """Return the shape and the element type that the attributes of the node name."""
     return tuple(s.needed("shape")), wanted_type(s, "f32")
+
+
+def alike(s: Site) -> tuple[tuple[Dim, ...], str]:
+    """Return the shape of the operand, and its element type unless the node asks for another."""
+    like = s.input(0).type
+    return like.shape, wanted_type(s, like.dtype)
 
 
 @on("Bernoulli", since=15)

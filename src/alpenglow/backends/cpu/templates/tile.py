@@ -28,7 +28,7 @@ from alpenglow.kernel.expr import (
     lift,
 )
 
-LONG = 24
+LONG = 12
 """Statements of what follows a sum that are not written once for each row of a tile."""
 
 UNROLL = 4
