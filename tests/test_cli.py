@@ -391,10 +391,10 @@ def test_reduce_keeps_the_arrays_that_a_failure_needs(folder: Path) -> None:
     """With a tolerance of 0 rounding is a failure; zeros and ones show none."""
     np.savez(folder / "arrays.npz", image=np.load(folder / "image.npy"))
     found = answer(
-        "reduce model.onnx --feeds arrays.npz --check interpreter --tolerance 0 -o small.onnx"
+        "reduce model.onnx --feeds arrays.npz --check onnxruntime --tolerance 0 -o small.onnx"
     )
 
-    assert found["failure"]["what"] == "the interpreter"
+    assert found["failure"]["what"] == "ONNX Runtime"
     assert found["nodes"]["after"] == 1
     feeding = f" --feeds {found['feeds']}" if found["feeds"] else ""
     assert not answer(f"verify small.onnx --tolerance 0{feeding}", 1)["ok"]

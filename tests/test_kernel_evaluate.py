@@ -58,6 +58,8 @@ def value(expr: str, dtype: str) -> Array:
         ("bool(0.5:f32)", "bool", True),
         ("bits.i32(1.0:f32)", "i32", 0x3F800000),
         ("bits.bf16(16256:i16)", "bf16", 1.0),
+        ("bits.i32(u8(lanes.4))", "i32", 0x03020100),
+        ("shuffle(bits.u8(splat.2(-2:i32)), [4])", "u8", 254),
         ("1.0:bf16 + 0.0039:bf16", "bf16", 1.0),
         ("2048.0:f16 + 1.0:f16", "f16", 2048),
         ("reduce.max(lanes.8)", "i64", 7),

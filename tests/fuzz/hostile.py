@@ -98,7 +98,7 @@ def runs_for_ever(path: Path) -> bool:
     """Whether a loop of the model turns so often that to run long is right."""
     graph = onnx.load(path, load_external_data=False).graph
     counts = {n.input[0] for n in graph.node if n.op_type == "Loop" and n.input}
-    named = [t for t in graph.initializer if t.name in counts]
+    named = [t for t in graph.initializer if t.name in counts and not t.external_data]
     numbers = [int(n) for t in named for n in numpy_helper.to_array(t).reshape(-1)[:1]]
     return any(n > MOST_TURNS for n in numbers)
 
