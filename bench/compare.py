@@ -58,7 +58,7 @@ def main() -> None:
                 print(f"{name}: {threads} threads on {len(cpus)} CPUs are not measured")
                 continue
             os.sched_setaffinity(0, cpus[:threads])
-            row = measure(model, feeds, threads, pythons, length)
+            row = measure(model, feeds, threads, pythons, length, nets.precision(name))
             row["peers"] |= {peer: {"error": why} for peer, why in absent.items()}
             keep(name, f"t{threads}", {"net": name, "threads": threads, **row}, given.more)
             print(page.line(kept(name, f"t{threads}")), flush=True)
@@ -74,7 +74,12 @@ def main() -> None:
 
 
 def measure(
-    model: Path, feeds: Path, threads: int, pythons: dict[str, Path], length: Length
+    model: Path,
+    feeds: Path,
+    threads: int,
+    pythons: dict[str, Path],
+    length: Length,
+    precision: str,
 ) -> Row:
     """Return the figures of one net: what each runtime takes, and how that compares with ours."""
     cpus = os.sched_getaffinity(0)
@@ -87,13 +92,13 @@ def measure(
         cache = {"ALPENGLOW_CACHE": str(HOME / "cache"),
                  "TORCHINDUCTOR_CACHE_DIR": str(HOME / "inductor")}  # fmt: skip
         ours = stack.enter_context(Process("alpenglow", threads, cpus, environment=cache))
-        ours.load(model, feeds, made)
+        ours.load(model, feeds, made, precision)
         wanted = ours.results(scratch / "ours.npz")
         contestants = {"alpenglow": ours}
         for name, python in pythons.items():
             one = stack.enter_context(Process(name, threads, cpus, python, cache))
             try:
-                about = one.load(model, feeds, made / name)
+                about = one.load(model, feeds, made / name, precision)
                 found = one.results(scratch / f"{name}.npz")
             except UnsupportedError as error:
                 row["peers"][name] = {"error": error.message}

@@ -2,15 +2,19 @@
 
 Any folder of fetched models is a net, too.  A name of one built here may end in what it is run on:
 `resnet50@160` (a side of the picture), `resnet50@333x250`, `resnet50*8` (pictures a batch),
-`bert_base@64` (tokens).  All shapes in a net that is written are fixed, so that every runtime knows
-them.
+`bert_base@64` (tokens).  Behind it may stand how numbers are stored: `resnet50~int8` (QDQ,
+calibrated on noise), `bert_base~dynamic` (weights in int8, activations quantised in each run),
+`resnet50~bf16` (the same net, of which runtimes are asked that).  All shapes in a net that is
+written are fixed, so that every runtime knows them.
 """
 
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,10 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+
+from alpenglow import QuantOptions, load, profile_ranges
+from alpenglow.calibration.export import export
+from alpenglow.quant.plan import plan
 
 Array = NDArray[Any]
 
@@ -287,11 +295,16 @@ FETCHED: Mapping[str, Fetched] = {
     "style26": Fetched("style26"),
     "espcn_x2": Fetched("espcn_x2_nn"),
     "espcn_x3": Fetched("espcn_x3"),
+    "squeezenet11_qdq": Fetched("squeezenet11_qdq"),
+    "style_predict_qdq": Fetched("style_predict_qdq"),
+    "style_transform_qdq": Fetched("style_transform_qdq"),
 }
 
 NETS = ("resnet50", "resnet50*8", "vgg19", "mobilenetv2", "squeezenet11", "bert_base", "minilm_l6",
         "minilm_l6_int8w", "densenet121", "inception_v1", "inception_v2", "shufflenet",
-        "silero_vad", "style26", "espcn_x2", "espcn_x3")  # fmt: skip
+        "silero_vad", "style26", "espcn_x2", "espcn_x3", "resnet50~int8", "mobilenetv2~int8",
+        "squeezenet11_qdq", "style_predict_qdq", "style_transform_qdq", "minilm_l6~dynamic",
+        "bert_base~dynamic", "resnet50~bf16", "bert_base~bf16")  # fmt: skip
 """What is measured unless something else is asked for."""
 
 
@@ -307,12 +320,43 @@ def make(name: str, folder: Path, models: Path) -> tuple[Path, Path]:
     if not (model.exists() and feeds.exists()):
         made, arrays = _made(name, models)
         np.savez(feeds, **arrays)  # type: ignore[arg-type]
-        onnx.save(fixed(made, arrays), model)
+        onnx.save(stored(fixed(made, arrays), arrays, storage(name)), model)
     return model, feeds
 
 
+def storage(name: str) -> str:
+    """Return how the numbers of a net are stored, as its name says; "" if it does not."""
+    return name.partition("~")[2]
+
+
+def precision(name: str) -> str:
+    """Return what runtimes are asked to compute in."""
+    return "bf16" if storage(name) == "bf16" else "f32"
+
+
+def stored(model: onnx.ModelProto, feeds: Mapping[str, Array], storage: str) -> onnx.ModelProto:
+    """Return the model with its numbers stored in another way."""
+    match storage:
+        case "" | "bf16":
+            return model
+        case "int8":
+            g = load(model)
+            random = np.random.default_rng(2)
+            samples = [{n: random.standard_normal(x.shape, np.float32) for n, x in feeds.items()}
+                       for _ in range(4)]  # fmt: skip
+            profile = profile_ranges(g, samples, threads=1)
+            return export(model, plan(g, profile, QuantOptions())).model
+        case "dynamic":
+            quantization = import_module("onnxruntime.quantization")
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "dynamic.onnx"
+                quantization.quantize_dynamic(model, path, per_channel=True)
+                return onnx.load(path)
+    raise NetError(f"'~{storage}' is none of ~int8, ~dynamic and ~bf16")
+
+
 def _made(name: str, models: Path) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    found = re.fullmatch(r"(\w+?)(?:@(\d+)(?:x(\d+))?)?(?:\*(\d+))?", name)
+    found = re.fullmatch(r"(\w+?)(?:@(\d+)(?:x(\d+))?)?(?:\*(\d+))?(?:~\w+)?", name)
     if found is None:
         raise NetError(f"'{name}' is no name of a net")
     base, first, second, batch = found.groups()

@@ -8,13 +8,14 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from alpenglow.ir.types import ALL, DTYPES, FLOATS, INTS, Array
+from alpenglow.ir.types import ALL, DTYPES, FLOATS, INTS, NUMBERS, Array
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import (
     COMPARE,
     REDUCE,
     Binary,
     Bitcast,
+    Blend,
     Compare,
     Const,
     Convert,
@@ -148,8 +149,26 @@ def movement(lanes: int) -> Iterator[Formula]:
         yield Formula(lambda x: Shuffle(x, tuple(reversed(range(lanes)))), (dtype,))
         yield Formula(lambda x: Shuffle(x, (1, 5)), (dtype,))
         yield Formula(lambda x: Shuffle(x, (0, 4, 1, 5)), (dtype,))
+        yield Formula(lambda x, y: Blend(x, y, (0, lanes, 1, 2 * lanes - 1)), (dtype, dtype))
+        yield Formula(lambda x, y: Blend(x, y, tuple(range(1, lanes + 1))), (dtype, dtype))
     yield Formula(lambda x: Reduce("max", x), ("bool",))
     yield Formula(lambda x, y: Binary("add", x, Splat(Reduce("max", y), lanes)), ("i64", "i64"))
+
+
+def formulas(lanes: int) -> Iterator[Formula]:
+    """Yield all of the above, of every element type that they take."""
+    for dtype in sorted(ALL):
+        yield from binary(dtype)
+        yield from unary(dtype)
+        yield from conversions(dtype)
+    for dtype in sorted(INTS):
+        yield from divisions_and_shifts(dtype)
+    for dtype in sorted(NUMBERS):
+        yield multiply_add(dtype)
+        yield from constants(dtype)
+    yield from movement(lanes)
+    if lanes > 1:
+        yield from reductions("f32", "i32", "u8", "bf16")
 
 
 # ── memory, loops and branches ──
@@ -244,3 +263,11 @@ def dot(name: str, lanes: int) -> Case:
     bits = numbers.astype(ml_dtypes.bfloat16).view(np.int32)
     operands = {"x": bits[0].copy(), "w": bits[1].copy(), "y": np.arange(16).astype(DTYPES[dtype])}
     return Case(b.done(), operands, {})
+
+
+def statements() -> Iterator[Case]:
+    """Yield all of these cases."""
+    yield from (masked(dtype) for dtype in ("f32", "bool", "i64", "bf16"))
+    yield from (sums(extent) for extent in (0, 1, 7, 100))
+    yield from (dot(name, lanes) for name in DOTS for lanes in (1, 4, 16))
+    yield from (spread(), in_place(), collatz())

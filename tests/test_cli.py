@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,12 +14,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner, Result
 from onnx import TensorProto, helper, numpy_helper
 
 import models
 import staged_cases
-from alpenglow.cli import COMMANDS, cli
+from alpenglow.cli import COMMANDS
 from alpenglow.cli import verify as verify_command
 from alpenglow.cli.files import stems
 from alpenglow.cli.show import STAGE_DOCS
@@ -29,6 +27,7 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ops.activation import Relu
 from alpenglow.report.peak import peak
+from command import alpenglow, answer
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOP = 2 * 8 * 16 * 16 * 3 * 9 + 2 * 8 * 10
@@ -74,17 +73,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALPENGLOW_CACHE", str(tmp_path / "cache"))
     return tmp_path
-
-
-def alpenglow(line: str, code: int = 0) -> Result:
-    """Run a command and assert how it exits."""
-    result = CliRunner().invoke(cli, shlex.split(line))
-    assert result.exit_code == code, (line, result.output)
-    return result
-
-
-def answer(line: str, code: int = 0) -> Any:
-    return json.loads(alpenglow(f"{line} --json", code).stdout)
 
 
 # ── every command ──

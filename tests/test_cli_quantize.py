@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from click.testing import CliRunner, Result
 
 import alpenglow as ag
-from alpenglow.cli import cli
+from command import alpenglow, answer
 from residual_model import inputs, small
 
 
@@ -28,16 +24,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALPENGLOW_CACHE", str(tmp_path / "cache"))
     return tmp_path
-
-
-def alpenglow(line: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(cli, shlex.split(line))
-    assert result.exit_code == code, (line, result.output)
-    return result
-
-
-def answer(line: str, code: int = 0) -> Any:
-    return json.loads(alpenglow(f"{line} --json", code).stdout)
 
 
 def test_ranges_are_written_and_used(folder: Path) -> None:

@@ -90,6 +90,10 @@ FOUND = {
         ({"x": np.array([-128, -1, 0, 5, 6], np.int8)},),
         9,
     ),
+    "neighbours beyond all channels do not take time": Found(
+        "g (float[1,c,2] x) => (float[?,?,?] y) { y = LRN <size = 2147483647, alpha = 1e9> (x) }",
+        x((1, 5, 2), (1, 1, 2), (1, 9, 2)),
+    ),
     "an open extent of one is squeezed": Found(
         "g (float[1,n,2] x) => (float y) { y = Squeeze (x) }",
         x((1, 3, 2), (1, 1, 2), (1, 0, 2)),

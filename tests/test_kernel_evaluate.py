@@ -65,6 +65,8 @@ def value(expr: str, dtype: str) -> Array:
         ("reduce.max(lanes.8)", "i64", 7),
         ("reduce.add(1.5:f32x4)", "f32", 6),
         ("shuffle(lanes.4, [2])", "i64", 2),
+        ("blend(lanes.4, lanes.4 + 4:i64x4, [2])", "i64", 2),
+        ("blend(lanes.4, lanes.4 + 4:i64x4, [7])", "i64", 7),
     ],
 )
 def test_an_operation_means(expr: str, dtype: str, expected: float) -> None:

@@ -64,6 +64,7 @@ kernel @all(x: f32, y: mut f32 align 64, "odd name": i32, m: mut i32) extents(n,
       m[0] = bits.i32(f32(r2)) ^ 1:i32
     }
     y[0] = shuffle(r0, [3])
+    y[1] = reduce.add(blend(r0, exp(r0), [16, 0, 31]))
     r4: i32x4 = @vpdpbusd(0:i32x4, shuffle("odd name"[0], [0, 0, 0, 0]), 7:i32x4)
   }
 }

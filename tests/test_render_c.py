@@ -23,33 +23,14 @@ from alpenglow.compiler.options import Options
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
-from alpenglow.ir.types import ALL, INTS, NUMBERS, Array
+from alpenglow.ir.types import Array
 from alpenglow.kernel.evaluate import evaluate
 from alpenglow.kernel.expr import Const
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.text import print_kernel
 from alpenglow.program import Instr, Program
 from alpenglow.program.interpret import Memory, step
-from kernel_cases import (
-    DOTS,
-    Case,
-    Formula,
-    binary,
-    collatz,
-    constants,
-    conversions,
-    divisions_and_shifts,
-    dot,
-    in_place,
-    mapped,
-    masked,
-    movement,
-    multiply_add,
-    reductions,
-    spread,
-    sums,
-    unary,
-)
+from kernel_cases import Case, formulas, mapped, statements
 from test_operators import OPERATORS, applications, assert_agree, feeds, forest
 
 pytestmark = pytest.mark.cross
@@ -107,21 +88,6 @@ def assert_equal(kernel: Kernel, name: str, expected: Array, actual: Array) -> N
         raise AssertionError(f"{name}: {expected} and {actual}\n{render(kernel)}")
 
 
-def formulas(lanes: int) -> Iterator[Formula]:
-    for dtype in sorted(ALL):
-        yield from binary(dtype)
-        yield from unary(dtype)
-        yield from conversions(dtype)
-    for dtype in sorted(INTS):
-        yield from divisions_and_shifts(dtype)
-    for dtype in sorted(NUMBERS):
-        yield multiply_add(dtype)
-        yield from constants(dtype)
-    yield from movement(lanes)
-    if lanes > 1:
-        yield from reductions("f32", "i32", "u8", "bf16")
-
-
 MODES = pytest.mark.parametrize("portable", [False, True], ids=["vectors", "portable"])
 
 
@@ -133,12 +99,7 @@ def test_operators_of_each_element_type(portable: bool, lanes: int, tmp_path: Pa
 
 @MODES
 def test_memory_loops_and_branches(portable: bool, tmp_path: Path) -> None:
-    cases = [masked(dtype) for dtype in ("f32", "bool", "i64", "bf16")]
-    cases += [sums(extent) for extent in (0, 1, 7, 100)]
-    cases += [dot(name, lanes) for name in DOTS for lanes in (1, 4, 16)]
-    cases += [spread(), in_place(), collatz()]
-
-    check(cases, portable, tmp_path)
+    check(statements(), portable, tmp_path)
 
 
 @cache

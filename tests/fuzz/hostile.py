@@ -73,6 +73,9 @@ def received(action: Callable[[], str]) -> Reception:
         wordless = "" if str(error) else f"{place(error)}: an error without a message"
         return Reception(type(error).__name__, wordless)
     except Exception as error:
+        # NumPy says how much a result needs that data ask for: more than there is.
+        if isinstance(error, MemoryError) and "Unable to allocate" in str(error):
+            return Reception("MemoryError")
         return Reception(type(error).__name__, f"{place(error)}: {str(error)[:200]}")
 
 

@@ -8,6 +8,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from alpenglow.report.cut import reads
+
 from .draft import DTYPES, STAGED, Array, Declined, Draft, Var, code, grow, recipe
 
 FLEXIBLE = ("float", "float", "double", "int64", "int32")
@@ -28,7 +30,18 @@ def graph(b: Draft, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[str
         else helper.make_tensor_value_info(o.name, code(o.dtype), o.shape if told else None)
         for o in outputs
     ]  # fmt: skip
-    return helper.make_graph(b.nodes, f"{b.prefix}graph", inputs, infos)
+    nodes = needed(b.nodes, {o.name for o in infos}) if b.is_open else b.nodes
+    return helper.make_graph(nodes, f"{b.prefix}graph", inputs, infos)
+
+
+def needed(nodes: Sequence[onnx.NodeProto], names: set[str]) -> list[onnx.NodeProto]:
+    """Return the nodes that make some values: others may or may not mind another extent."""
+    kept: list[onnx.NodeProto] = []
+    for n in reversed(nodes):
+        if names & set(n.output):
+            names |= set(reads(n))
+            kept.insert(0, n)
+    return kept
 
 
 def info(v: Var, told: bool = True) -> onnx.ValueInfoProto:

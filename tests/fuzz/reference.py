@@ -47,13 +47,15 @@ class Reference:
         )
 
     def traits(self) -> set[str]:
-        """Return what is inside that not everyone agrees on: "halves", "nan", "empty"."""
+        """Return what is inside that may explain a difference: halves, bytes, nan, empty."""
         found: set[str] = set()
 
         def look(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
             types = [v.type for n in g.nodes for v in (*n.inputs, *n.results) if v is not None]
             if any(t.dtype in ("f16", "bf16") for t in types):
                 found.add("halves")
+            if any(t.dtype in ("i8", "u8") for t in types):
+                found.add("bytes")
             if any(t.static and not t.size for t in types):
                 found.add("empty")
             if noise.makes_nan(g, feeds):

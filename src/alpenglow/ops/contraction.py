@@ -10,7 +10,7 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
+from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
 from alpenglow.ops.movement import Pad, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import ReduceSum
@@ -20,21 +20,28 @@ BYTES = frozenset({"i8", "u8"})
 """What is multiplied to i32, whatever the signs."""
 
 
-def summed(op: Op, x: TensorType, y: TensorType) -> str:
+HALVES = frozenset({"bf16", "f16"})
+
+
+def summed(op: MatMul | Conv, x: TensorType, y: TensorType) -> str:
     """Return the element type of the sums of products of two operands."""
     if {x.dtype, y.dtype} <= BYTES:
         return "i32"
     if x.dtype != y.dtype:
         raise TypeRuleError(f"{op.name}: element types differ: {x} and {y}")
-    return x.dtype
+    if op.wide and x.dtype not in HALVES:
+        raise TypeRuleError(f"{op.name}: wide sums are those of bf16 and f16, not of {x}")
+    return "f32" if op.wide else x.dtype
 
 
 class MatMul(Primitive):
     """x[…, M, K] times y[…, K, N], the leading axes equal.  ONNX MatMul, broadcast explicitly.
 
     Bytes are summed in i32, other integers in their own type; half precision is summed in f32
-    and rounded once.
+    and rounded once, unless the result is to be `wide`: the sums in f32.
     """
+
+    wide: bool = False
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
         check_dtype(self, "x", x, NUMBERS)
@@ -50,8 +57,8 @@ class MatMul(Primitive):
             # f64 holds the sums exactly and has the faster product.
             return _wrapped(np.matmul(x.astype(np.float64), y.astype(np.float64)))
         if x.dtype.itemsize == 2 and x.dtype.kind not in "iu":
-            wide: Array = np.matmul(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
-            return wide
+            sums: Array = np.matmul(x.astype(np.float32), y.astype(np.float32))
+            return sums if self.wide else sums.astype(x.dtype)
         product: Array = np.matmul(x, y)
         return product
 
@@ -72,19 +79,23 @@ class MatMul(Primitive):
                 yield cls(), f"{a}[3,4]", f"{c}[4,5]"
                 yield cls(), f"{a}[2,5,37]", f"{c}[2,37,19]"
         yield cls(), "u8[3,0]", "i8[0,5]"
+        for dtype in sorted(HALVES):
+            yield cls(wide=True), f"{dtype}[3,40]", f"{dtype}[40,33]"
 
 
 class Conv(Primitive):
     """Cross-correlation of x[N, C, …] with w[O, C/group, …], plus bias[O] where given.
 
     `pads` holds the zeros before each spatial axis, then those after; strides and dilations
-    default to 1.  ONNX Conv, 1-D to 3-D and beyond.  Bytes are summed in i32, the bias with them.
+    default to 1.  ONNX Conv, 1-D to 3-D and beyond.  Bytes are summed in i32, the bias with them;
+    half precision is rounded once, unless the result is to be `wide`: then it and the bias are f32.
     """
 
     strides: tuple[int, ...] = ()
     pads: tuple[int, ...] = ()
     dilations: tuple[int, ...] = ()
     group: int = 1
+    wide: bool = False
 
     def infer(self, x: TensorType, w: TensorType, bias: TensorType | None = None) -> TensorType:
         check_dtype(self, "x", x, FLOATS | BYTES)
@@ -147,7 +158,9 @@ class Conv(Primitive):
         out = np.concatenate(groups, axis=1)
         if bias is not None:
             out = out + bias.astype(wide).reshape(-1, *[1] * spatial)
-        return _wrapped(out) if x.dtype.itemsize == 1 else out.astype(x.dtype)
+        if x.dtype.itemsize == 1:
+            return _wrapped(out)
+        return out.astype(np.float32 if self.wide else x.dtype)
 
     def gradient(
         self, b: Graph, dy: Value, x: Value, w: Value, bias: Value | None = None
@@ -205,6 +218,9 @@ class Conv(Primitive):
                 yield cls((2, 2), group=3), f"{a}[2,6,5,6]", f"{c}[9,2,3,3]"
         yield cls(pads=(1, 1, 1, 1), group=20), "u8[1,20,6,5]", "i8[20,1,3,3]", "i32[20]"
         yield cls(), "u8[2,33,9]", "i8[18,33,1]"
+        for dtype in sorted(HALVES):
+            yield cls(wide=True), f"{dtype}[1,20,5,4]", f"{dtype}[6,20,3,3]", "f32[6]"
+            yield cls(wide=True, group=20), f"{dtype}[1,20,6,5]", f"{dtype}[20,1,3,3]"
 
 
 class Dilate(Primitive):

@@ -157,12 +157,7 @@ class BatchNorm(Composite):
         self, x: TensorType, scale: TensorType, bias: TensorType, mean: TensorType,
         variance: TensorType,
     ) -> TensorType:  # fmt: skip
-        check_dtype(self, "x", x, FLOATS)
-        check_plain(self, x)
-        check_rank(self, "x", x, 1)
-        given = (("scale", scale), ("bias", bias), ("mean", mean), ("variance", variance))
-        for what, t in given:
-            check_channels(self, what, t, channels(x), FLOATS)
+        check_batch_norm(self, x, scale=scale, bias=bias, mean=mean, variance=variance)
         return x
 
     def lower(self, b: Graph, *operands: Value) -> Value:
@@ -324,11 +319,14 @@ class LocalResponseNorm(Composite):
         wide = in_floats(b, x)
         n, c, *spatial = x.type.shape
         before = (self.size - 1) // 2
-        pads = (before, 0, self.size - 1 - before, 0)
-        pool = AveragePool((self.size, 1), (1, 1), pads, (1, 1), count_pads=True)
+        after = self.size - 1 - before
+        if known(c) and after >= c:  # what lies beyond all channels need not be looked at
+            before, after = (min(reach, max(int(c) - 1, 0)) for reach in (before, after))
+        window = before + after + 1
+        pool = AveragePool((window, 1), (1, 1), (before, 0, after, 0), (1, 1), count_pads=True)
         rows = b(Reshape((n, 1, c, product(spatial))), b(Mul(), wide, wide))
         mean = b(Reshape(x.type.shape), b(pool, rows))
-        sized = b(Mul(), mean, filled(b, self.alpha, mean))
+        sized = b(Mul(), mean, filled(b, self.alpha * (window / self.size), mean))
         base = b(Add(), sized, filled(b, self.bias, mean))
         y = b(Div(), wide, b(Pow(), base, filled(b, self.beta, mean)))
         return as_type(b, y, x.type.dtype)
@@ -338,6 +336,7 @@ class LocalResponseNorm(Composite):
         yield cls(3, 0.5, 0.5, 2.0), "f32[2,7,3,5]"
         yield cls(4), "f32[1,5,3]"
         yield cls(5), "f32[2,3]"
+        yield cls(2**31 - 1, 2e9), "f32[2,3,4]"
         yield cls(3), "f32[0,3,2]"
         for dtype in sorted(FLOATS - {"f32"}):
             yield cls(3), f"{dtype}[1,4,3,3]"
@@ -369,6 +368,15 @@ def inverse_root(b: Graph, x: Value, epsilon: float) -> Value:
 def channels(x: TensorType) -> Dim:
     """Return the number of channels: axis 1; a tensor of one axis has one channel."""
     return x.shape[1] if x.rank > 1 else 1
+
+
+def check_batch_norm(op: Op, x: TensorType, **given: TensorType) -> None:
+    """Raise TypeRuleError unless each of `given` holds a number for each channel of x."""
+    check_dtype(op, "x", x, FLOATS)
+    check_plain(op, x)
+    check_rank(op, "x", x, 1)
+    for what, t in given.items():
+        check_channels(op, what, t, channels(x), FLOATS)
 
 
 def check_channels(

@@ -12,15 +12,14 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, Op, check_dtype, check_rank
-from alpenglow.ir.types import FLOATS, INTS, TensorType
+from alpenglow.ir.op import Composite, Examples, Op, check_dtype
+from alpenglow.ir.types import INTS, TensorType
 from alpenglow.ops.arithmetic import Add, Div, Mul, Pow, Sub
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.movement import Broadcast, Reshape
-from alpenglow.ops.normalize import channels, check_channels, inverse_root, scaled
+from alpenglow.ops.normalize import check_batch_norm, inverse_root, scaled
 from alpenglow.ops.reduction import ReduceMean, as_type, filled, in_floats
 from alpenglow.ops.select import Where
-from alpenglow.ops.softmax import check_plain
 from alpenglow.ops.transcendental import Sqrt
 
 WIDE = frozenset({"f32", "f64"})
@@ -41,12 +40,7 @@ class BatchNormTraining(Composite):
         self, x: TensorType, scale: TensorType, bias: TensorType, mean: TensorType,
         variance: TensorType,
     ) -> tuple[TensorType, ...]:  # fmt: skip
-        check_dtype(self, "x", x, FLOATS)
-        check_plain(self, x)
-        check_rank(self, "x", x, 1)
-        given = (("scale", scale), ("bias", bias), ("mean", mean), ("variance", variance))
-        for what, t in given:
-            check_channels(self, what, t, channels(x), FLOATS)
+        check_batch_norm(self, x, scale=scale, bias=bias, mean=mean, variance=variance)
         return x, mean, variance, mean, variance
 
     def lower(self, b: Graph, *operands: Value) -> tuple[Value, ...]:

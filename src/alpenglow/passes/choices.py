@@ -2,7 +2,8 @@
 
 A *problem* is a contraction with its types on a target; for each there are a few ways to compute
 it, all right.  The rules choose by an estimate.  `alpenglow tune` measures, and writes down what
-was faster; a record only ever changes how fast the code is.
+was faster; a record only ever changes how fast the code is, and, where Winograd's way is taken or
+left, how it rounds.
 
 A record is plain text, a problem a line, so that it can be read, shipped and merged:
 

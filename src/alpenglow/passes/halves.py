@@ -5,6 +5,8 @@ There are kernels for f32, and machines that multiply f16 lose digits in the sum
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from alpenglow.ir.graph import Graph, Node, Value
@@ -26,15 +28,20 @@ def halves(g: Graph) -> Graph:
 
 @rules.on(Conv, MatMul)
 def contraction_of_f16(g: Graph, node: Node) -> Rewritten:
-    """conv(x, w, b) => f16(conv(f32(x), f32(w), f32(b)))   of f16; likewise for mat_mul"""
-    if node.output.type.dtype != "f16":
+    """conv(x, w, b) => f16(conv(f32(x), f32(w), f32(b)))   of f16; likewise for mat_mul, and not
+    rounded where the result is to be wide"""
+    op, x = node.op, node.inputs[0]
+    assert isinstance(op, Conv | MatMul) and x is not None
+    if x.type.dtype != "f16":
         return None
-    wide = [None if v is None else _widened(g, v) for v in node.inputs]
-    return g(Cast("f16"), g(node.op, *wide))
+    y = g(replace(op, wide=False), *[None if v is None else _widened(g, v) for v in node.inputs])
+    return y if op.wide else g(Cast("f16"), y)
 
 
 def _widened(g: Graph, v: Value) -> Value:
     """Return v as f32; constants, stretched or not, become others."""
+    if v.type.dtype == "f32":
+        return v
     source = unstretched(v)
     if source.array is None:
         return g(Cast("f32"), v)

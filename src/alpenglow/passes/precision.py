@@ -9,14 +9,14 @@ tensors) stays in f32.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.target import Target
-from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.blocked import DOTS
 from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.select import Cast
 from alpenglow.passes.constants import unstretched
 from alpenglow.passes.winograd import winograd_fits, winograd_pays
@@ -45,11 +45,8 @@ def reduce_precision(
             continue
         if fast and _faster_in_f32(node, w, dtype, target):
             continue
-        y = g(Cast("f32"), g(node.op, _narrowed(g, x, dtype, narrow), _weights(g, w, dtype)))
-        if rest and rest[0] is not None:
-            ones = (1,) * (y.type.rank - 2)
-            bias = g(Reshape((*rest[0].type.shape, *ones)), rest[0])
-            y = g(Add(), y, g(Broadcast(y.type.shape), bias))
+        narrowed = _narrowed(g, x, dtype, narrow), _weights(g, w, dtype)
+        y = g(replace(node.op, wide=True), *narrowed, *rest)
         g.replace(node.output, y)
     g.prune()
     return g

@@ -33,7 +33,7 @@ def winograd(g: Graph, target: Target) -> Graph:
     for node in list(g.nodes):
         match node:
             case Node(Conv() as op, [x, w, *rest]) if x is not None and w is not None:
-                if not x.type.static or w.array is None or node.output.type.dtype != "f32":
+                if not x.type.static or w.array is None or x.type.dtype != "f32":
                     continue
                 result = node.output.type.extents
                 if not winograd_fits(op, w.type.extents, result, target.lanes):

@@ -119,10 +119,13 @@ class Process:
             raise UnsupportedError(f"{self.name} cannot run this model: {answer['error']}")
         return answer
 
-    def load(self, model: Path, feeds: Path, scratch: Path) -> dict[str, Any]:
+    def load(
+        self, model: Path, feeds: Path, scratch: Path, precision: str = "f32"
+    ) -> dict[str, Any]:
         """Load a model and run it once; return how long loading took, and the version."""
         scratch.mkdir(parents=True, exist_ok=True)
-        return self.ask("load", model=str(model), feeds=str(feeds), scratch=str(scratch))
+        where = {"model": str(model), "feeds": str(feeds), "scratch": str(scratch)}
+        return self.ask("load", **where, precision=precision)
 
     def burst(self, length: Length) -> list[float]:
         answer = self.ask("burst", warm=WARM, calls=length.calls, seconds=length.seconds)

@@ -42,12 +42,16 @@ Call = Callable[[], Arrays]
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be run: a model on some arrays, with a folder for what is made of it."""
+    """What is to be run: a model on some arrays, with a folder for what is made of it.
+
+    `precision` is what contractions take, f32 or bf16; not every runtime can be told.
+    """
 
     model: Path
     feeds: Mapping[str, Array]
     threads: int
     scratch: Path
+    precision: str = "f32"
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Runtime:
     load: Callable[[Task], Call]
     settings: str
     prepare: Callable[[Task], None] | None = None
+    precisions: tuple[str, ...] = ("f32",)
 
 
 # ── the runtimes ──
@@ -74,7 +79,8 @@ def alpenglow(task: Task) -> Call:
         exe = ag.open(task.model, task.threads)
     else:
         shapes = {name: x.shape for name, x in task.feeds.items()}
-        exe = ag.compile(task.model, threads=task.threads, shapes=shapes)
+        precision = task.precision
+        exe = ag.compile(task.model, threads=task.threads, shapes=shapes, precision=precision)
     return lambda: dict(exe.run(task.feeds))
 
 
@@ -98,7 +104,7 @@ def openvino(task: Task) -> Call:
     settings = {
         "INFERENCE_NUM_THREADS": task.threads,
         "NUM_STREAMS": 1,
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": task.precision,
         "PERFORMANCE_HINT": "LATENCY",
         # Products with compressed weights would be of integers otherwise.
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
@@ -245,16 +251,20 @@ def torch(task: Task) -> Call:
 
 
 RUNTIMES: Mapping[str, Runtime] = {
-    "alpenglow": Runtime("alpenglow", "alpenglow", alpenglow, "fast numerics, no tuning record"),
+    "alpenglow": Runtime(
+        "alpenglow", "alpenglow", alpenglow, "fast numerics, no tuning record",
+        precisions=("f32", "bf16"),
+    ),
     "onnxruntime": Runtime(
         "onnxruntime", "onnxruntime", onnxruntime,
         "CPUExecutionProvider, all optimisations (its default), intra-op threads as given",
     ),
     "openvino": Runtime(
         "openvino", "openvino", openvino,
-        "CPU, INFERENCE_PRECISION_HINT=f32, PERFORMANCE_HINT=LATENCY, NUM_STREAMS=1, "
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE=0, "
+        "CPU, INFERENCE_PRECISION_HINT=f32 (bf16 where the net says so), "
+        "PERFORMANCE_HINT=LATENCY, NUM_STREAMS=1, DYNAMIC_QUANTIZATION_GROUP_SIZE=0, "
         "static shapes, no pinning of its own",
+        precisions=("f32", "bf16"),
     ),
     "ncnn": Runtime(
         "ncnn", "ncnn", ncnn,
@@ -304,7 +314,12 @@ class Server:
         match request:
             case {"do": "load", "model": model, "feeds": feeds, "scratch": scratch}:
                 with np.load(feeds) as arrays:
-                    return self.load(Task(Path(model), dict(arrays), self.threads, Path(scratch)))
+                    given = dict(arrays)
+                precision = request.get("precision", "f32")
+                task = Task(Path(model), given, self.threads, Path(scratch), precision)
+                if precision not in self.runtime.precisions:
+                    raise ValueError(f"it is not asked for {precision}")
+                return self.load(task)
             case {"do": "burst", "warm": warm, "calls": calls, "seconds": seconds}:
                 return {"times": times(self.loaded(), warm, calls, seconds)}
             case {"do": "results", "to": to}:

@@ -199,8 +199,10 @@ class Context:
         self, done: int, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype[Any]]
     ) -> list[Array]:
         """Return what so many turns have left to carry on, in arrays of its own."""
-        buffers = [pair[done % 2][: prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-                   for pair, shape, dtype in zip(self._buffers, shapes, dtypes, strict=True)]
+        buffers = [
+            pair[done % 2][: prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+            for pair, shape, dtype in zip(self._buffers, shapes, dtypes, strict=True)
+        ]
         return [buffer.copy() for buffer in buffers]
 
 

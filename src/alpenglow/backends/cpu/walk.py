@@ -132,16 +132,7 @@ end:
 # Every few microseconds whoever waits here, or in `serve`, yields: where threads outnumber cores,
 # the one waited for may need this very core.  Without it, two threads on one core took 210 µs for
 # what takes them 20 with it; on two cores it costs nothing that can be measured.
-_WAIT = """
-define internal void @wait(ptr %counter, i64 %goal) nounwind {
-entry:
-  br label %look
-look:
-  %spins = phi i64 [0, %entry], [%spins.next, %again]
-  %seen = load atomic i64, ptr %counter acquire, align 8
-  %reached = icmp sge i64 %seen, %goal
-  br i1 %reached, label %end, label %spin
-spin:
+_SPIN = """spin:
   PAUSE
   %spins.next = add i64 %spins, 1
   %low = and i64 %spins.next, 63
@@ -150,11 +141,26 @@ spin:
 lend:
   YIELD
   br label %again
-again:
+again:"""
+
+_WAIT = (
+    """
+define internal void @wait(ptr %counter, i64 %goal) nounwind {
+entry:
+  br label %look
+look:
+  %spins = phi i64 [0, %entry], [%spins.next, %again]
+  %seen = load atomic i64, ptr %counter acquire, align 8
+  %reached = icmp sge i64 %seen, %goal
+  br i1 %reached, label %end, label %spin
+"""
+    + _SPIN
+    + """
   br label %look
 end:
   ret void
 }"""
+)
 
 # The barrier counts arrivals and is never reset within a walk: the n-th time all have arrived
 # it stands at n * workers.  Two entries in a row that worker 0 runs alone need none between.
@@ -297,16 +303,7 @@ look:
   %open = load atomic i64, ptr %mailbox monotonic, align 8
   %shut = icmp eq i64 %open, 0
   br i1 %shut, label %spin, label %called
-spin:
-  PAUSE
-  %spins.next = add i64 %spins, 1
-  %low = and i64 %spins.next, 63
-  %long = icmp eq i64 %low, 0
-  br i1 %long, label %lend, label %again
-lend:
-  YIELD
-  br label %again
-again:
+{_SPIN}
   %patient = icmp slt i64 %spins.next, %budget
   br i1 %patient, label %look, label %drowse
 called:
