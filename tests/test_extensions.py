@@ -55,7 +55,11 @@ def test_a_package_extends_alpenglow_in_every_way(tmp_path: Path) -> None:
     ("model", "says"),
     [
         (b"junk", "the model, 4 bytes, is of no known format; formats known: onnx"),
-        (3, "the model, of <class 'int'>, is of no known format; formats known: onnx"),
+        (
+            3,
+            "the model, of type int, is of no known format; expected a path, the bytes of a file, "
+            "or what a front end knows; formats known: onnx",
+        ),
         ("missing.txt", "cannot read the model: there is no such file   (missing.txt)"),
         ("missing.onnx", "cannot read the model: No such file or directory   (missing.onnx)"),
         (__file__, f"the model is of no known format; formats known: onnx   ({__file__})"),

@@ -30,6 +30,7 @@ from alpenglow.ops.fused import Fused
 from alpenglow.ops.gather import Gather, OneHot, ScatterElements, ScatterNd
 from alpenglow.ops.linalg import Det, Eliminate
 from alpenglow.ops.linear_attention import LinearAttention
+from alpenglow.ops.lookup import Lookup
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose
 from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.pooling import AveragePool, MaxPool
@@ -55,9 +56,9 @@ DOMAINS: dict[str, tuple[float, float]] = {
 """Where operators are smooth, if that is not almost everywhere."""
 
 WITHOUT = {
-    Couple, CumProd, DeformConv, Det, Eliminate, Frames, GridSample, Gru, LinearAttention, Lstm,
-    MaxRoiPool, OneHot, Resize, Rnn, RoiAlign, Sample, ScatterElements, ScatterNd, Stft,
-    TreeEnsemble,
+    Couple, CumProd, DeformConv, Det, Eliminate, Frames, GridSample, Gru, LinearAttention,
+    Lookup, Lstm, MaxRoiPool, OneHot, Resize, Rnn, RoiAlign, Sample, ScatterElements, ScatterNd,
+    Stft, TreeEnsemble,
 }  # fmt: skip
 """Operators that have no gradient in all or some of their forms."""
 

@@ -23,8 +23,8 @@ def perceptron() -> Any:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        (None, "a NoneType is of no known format; expected a path"),
-        ([1, 2], "a list is of no known format"),
+        (None, "of type NoneType, is of no known format; expected a path"),
+        ([1, 2], "of type list, is of no known format"),
         (b"", "is of no known format"),
         ("no/such.onnx", "No such file"),
     ],

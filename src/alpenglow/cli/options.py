@@ -89,8 +89,8 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
     click.option("--numerics", type=click.Choice(["fast", "strict"]), default="fast",
                  show_default=True, help="Whether operations may be contracted and reassociated."),
     click.option("--precision", type=click.Choice(["f32", "bf16", "f16"]), default="f32",
-                 show_default=True, help="What convolutions and matrix products by constant "
-                 "weights take; they sum in f32."),
+                 show_default=True, help="What convolutions and matrix products take; they sum "
+                 "in f32."),
     click.option("--keep", default="", metavar="NAME[,…]",
                  help="What stays in f32: names of results, or of operators (conv, mat_mul)."),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),

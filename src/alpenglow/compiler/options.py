@@ -29,8 +29,8 @@ class Options:
     every pass (default: what ALPENGLOW_CHECK says).  `tuning` is what `alpenglow tune` measured
     (default: the record that ALPENGLOW_TUNING names, see `base.knobs`); it changes speed, and the
     rounding of convolutions that go Winograd's way or do not.
-    `precision` is what convolutions and matrix products by constant weights take: "f32" (the
-    default), "bf16" or "f16", with sums in f32; those that `keep` names, by the name of a result or
+    `precision` is what convolutions and matrix products take: "f32" (the default), "bf16" or
+    "f16", with sums in f32; those that `keep` names, by the name of a result or
     of an operator, stay in f32.
     """
 

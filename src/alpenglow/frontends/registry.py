@@ -50,8 +50,8 @@ def load(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph
             what = f"the model, {len(model)} bytes, is of no known format"
             raise ModelError(f"{what}; formats known: {known}")
         raise ModelError(
-            f"a {type(model).__name__} is of no known format; expected a path, the bytes of a "
-            f"file, or what a front end knows; formats known: {known}"
+            f"the model, of type {type(model).__name__}, is of no known format; expected a path, "
+            f"the bytes of a file, or what a front end knows; formats known: {known}"
         )
     if Path(model).is_dir():
         raise ModelError("cannot read the model: this is a folder", file=str(model))

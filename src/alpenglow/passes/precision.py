@@ -1,9 +1,8 @@
-"""Reduced precision: contractions by constant weights take bf16 or f16, and sum in f32.
+"""Reduced precision: convolutions and matrix products take bf16 or f16, and sum in f32.
 
 What they read is rounded once, where it was computed, and whoever else reads it gets the rounded
 numbers too, so activations are stored in half the bytes.  Weights are rounded when the graph is
-compiled.  Everything else (sums, biases, activations, norms, softmax, products of two computed
-tensors) stays in f32.
+compiled.  Everything else (sums, biases, activations, norms, softmax) stays in f32.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from alpenglow.ir.op import Elementwise
 from alpenglow.ir.target import Target
 from alpenglow.ops.blocked import DOTS
 from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.movement import Broadcast, Reshape, Transpose
 from alpenglow.ops.select import Cast
 from alpenglow.passes.constants import unstretched
 from alpenglow.passes.winograd import winograd_fits, winograd_pays
@@ -41,12 +40,10 @@ def reduce_precision(
             continue
         x, w, *rest = node.inputs
         assert x is not None and w is not None
-        if unstretched(w).array is None or _names(node) & set(keep):
+        if _names(node) & set(keep) or (fast and _faster_in_f32(node, w, dtype, target)):
             continue
-        if fast and _faster_in_f32(node, w, dtype, target):
-            continue
-        narrowed = _narrowed(g, x, dtype, narrow), _weights(g, w, dtype)
-        y = g(replace(node.op, wide=True), *narrowed, *rest)
+        operands = [_narrowed(g, v, dtype, narrow) for v in (x, w)]
+        y = g(replace(node.op, wide=True), *operands, *rest)
         g.replace(node.output, y)
     g.prune()
     return g
@@ -74,17 +71,21 @@ def _names(node: Node) -> set[str]:
     return names
 
 
-def _weights(g: Graph, w: Value, dtype: str) -> Value:
-    """Return constant weights, rounded."""
-    source = unstretched(w)
-    assert source.array is not None, f"{w} is no constant"
+def _weights(g: Graph, w: Value, source: Value, dtype: str) -> Value:
+    """Return w, which is a constant or stretches one, rounded."""
+    assert source.array is not None, f"{source} is no constant"
     c = g.constant(source.array.astype(source.type.with_dtype(dtype).numpy), source.name)
     return c if c.type.shape == w.type.shape else g(Broadcast(w.type.shape), c)
 
 
 def _narrowed(g: Graph, x: Value, dtype: str, narrow: dict[Value, Value]) -> Value:
-    """Return x rounded, and let all who read x read that."""
+    """Return x rounded, and let all who read what was computed read that."""
+    source = unstretched(x)
+    if source.array is not None:
+        return _weights(g, x, source, dtype)
     match x:
+        case Value(Node(Reshape() | Transpose() as move, [Value() as inner])):
+            return g(move, _narrowed(g, inner, dtype, narrow))
         case Value(Node(Cast(dtype="f32"), [Value() as source])) if source.type.dtype == dtype:
             return source
     if x not in narrow:

@@ -16,11 +16,10 @@ from alpenglow.ir.op import Elementwise
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import DTYPES, Array
 from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Reciprocal
 from alpenglow.ops.contraction import BYTES
 from alpenglow.ops.lookup import Lookup
 from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.quantize import DynamicQuantize, Quantize, Requantize, measured
+from alpenglow.ops.quantize import Quantize
 from alpenglow.ops.select import Cast
 from alpenglow.passes.constants import uniform
 from alpenglow.passes.grid import grid_of, quantized, spread
@@ -115,14 +114,3 @@ def multiply_by_reciprocal(g: Graph, node: Node) -> Rewritten:
         return None
     v, to = found
     return to.made(g, v, spread(g, (1 / to.grid.scale,), "f32", None, v.type))
-
-
-@rules.on(DynamicQuantize)
-def multiply_dynamically(g: Graph, node: Node) -> Rewritten:
-    """dynamic_quantize(x) => requantize(x, reciprocal(s), z), s, z   where s and z are measured
-    as before; a range so small that the reciprocal is infinite keeps signs only"""
-    (x,) = node.inputs
-    assert x is not None
-    scale, zero = measured(g, x)
-    wide = [g(Broadcast(x.type.shape), v) for v in (g(Reciprocal(), scale), zero)]
-    return [g(Requantize("u8", 0, 255), x, *wide), scale, zero]
