@@ -41,7 +41,7 @@ class CountGrams(Primitive):
         out = np.zeros((x.shape[0], self.width), np.float32)
         n = grams.shape[1]
         known = {tuple(g): c for g, c in zip(grams.tolist(), columns.tolist(), strict=True)}
-        for distance in range(1, self.distances + 1):
+        for distance in range(1, min(self.distances, x.shape[1]) + 1):
             reach = (n - 1) * distance
             for row, start in np.ndindex(x.shape[0], max(x.shape[1] - reach, 0)):
                 column = known.get(tuple(x[row, start : start + reach + 1 : distance].tolist()))

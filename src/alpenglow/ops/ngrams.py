@@ -69,7 +69,8 @@ class CountNgrams(Host):
     def found(self, row: Sequence[Word]) -> Iterator[Hashable]:
         """Yield the n-grams of one list of words, each as often as it occurs."""
         for n in range(self.shortest, self.longest + 1):
-            for step in range(1, self.skips + 2):
+            # Words farther apart than the row is long are in no n-gram.
+            for step in range(1, min(self.skips + 1, len(row)) + 1):
                 last = len(row) - (n - 1) * step
                 for at in range(last):
                     yield tuple(row[at : at + (n - 1) * step + 1 : step])

@@ -59,10 +59,9 @@ class Team:
         try:
             self._run_together(table_address, count, threads)
         finally:
-            # Interrupted in the midst of waking helpers: they may still be at it, so nobody
-            # leads this team again.
-            if self._waking.value == 0:
-                self._busy.release()
+            # An interrupt can come before the other call of `_complete` has begun.
+            self._complete()
+            self._busy.release()
 
     def run_until(self, table_address: int, count: int, turns: int, flags_address: int) -> int:
         """Run tables of `count` entries that follow each other, in this thread.
@@ -99,10 +98,24 @@ class Team:
         try:
             walker.lead(self._mailbox, table_address, count, workers)
         finally:
-            if self._waking.value:
+            self._complete()
+
+    def _complete(self) -> None:
+        """Wake who is needed and wait until all are done, however often that is interrupted.
+
+        Helpers work on memory that is the caller's: it must not be left before they are done.  One
+        permit too many wakes a helper that finds nothing to do.
+        """
+        interrupt: KeyboardInterrupt | None = None
+        while self._waking.value:
+            try:
                 for _ in range(self._waking.value):
                     self._permits.put(None)
-                walker.finish(self._mailbox)
+                _walker().finish(self._mailbox)
+            except KeyboardInterrupt as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     def _grown(self, wanted: int, walker: Walker) -> int:
         """Start threads until there are `wanted`; return how many there are.

@@ -21,8 +21,10 @@ def count_grams(k: Loops, op: CountGrams, ins: list[Source | None], outs: list[S
             outs[0].store([row, column], k.constant(0, "f32"))
         if kinds == 0:
             return
-        with k.loop(op.distances) as far:
-            distance = k.b.let((far + 1).expr())
+        # No gram fits whose elements are farther apart than the row is long.
+        fitting = k.m.minimum(Const(op.distances), lift(length))
+        with k.b.loop(fitting) as far:
+            distance = k.b.let(far + 1)
             starts = k.m.sub(lift(length), k.m.mul(distance, n - 1))
             start, going = k.b.var(Const(0)), k.b.var(k.m.gt(starts, 0))
             with k.b.repeat_while(going):
