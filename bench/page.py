@@ -18,7 +18,7 @@ from alpenglow.report.runtimes import RUNTIMES
 
 Row = dict[str, Any]
 
-WRONG = 1e-2
+WRONG, WRONG_IN_FEW_BITS = 1e-2, 0.25
 """Results that differ by more of the largest element are of another net."""
 
 HOW = f"""
@@ -27,8 +27,9 @@ runtime makes one burst of at least 20 calls, after {WARM} that do not count, in
 anew.  A ratio is the median over the rounds of *other's time / ours*, with the range in which 80 %
 of the rounds lie; a time is the median over the rounds.  Above 1 we are faster.  All runtimes are
 pinned to the same CPUs, get the same arrays, whose shapes they know beforehand, and hand back
-arrays of their own.  Elements are f32 throughout.  *Difference* is how far the results of the best
-other are from ours, relative to the largest element.
+arrays of their own.  Elements are f32 but where the name says otherwise (int8, dynamic, qdq, bf16):
+there small differences become steps, and the limit is still that of f32.  *Difference* is how far
+the results of the best other are from ours, relative to the largest element.
 
 *Peak* is what a kernel of nothing but multiply-adds reached in the same minute.  The *limit* is
 what the multiply-adds in the model would take at that rate, and the *share* that time by ours; it
@@ -114,7 +115,9 @@ def _speed_table(rows: Sequence[Row]) -> list[str]:
     ]
     for row in rows:
         ours, peak = median(row["took"]) * 1e3, median(row["peaks"])
-        ratios = {name: _ratio(about) for name, about in row["peers"].items() if _fair(about)}
+        ratios = {
+            name: _ratio(about) for name, about in row["peers"].items() if _fair(row["net"], about)
+        }
         best, ratio, rounds, apart = "", "", "", ""
         if ratios:
             best = min(ratios, key=lambda n: ratios[n].median)
@@ -128,7 +131,7 @@ def _speed_table(rows: Sequence[Row]) -> list[str]:
         if not row["flop"]:
             work = ["", work[1], "", ""]
         cells = [row["net"], f"{ours:.3f}", best, ratio, rounds]
-        cells += [*(_cell(row["peers"].get(name)) for name in names), apart, *work]
+        cells += [*(_cell(row["net"], row["peers"].get(name)) for name in names), apart, *work]
         text.append(f"| {' | '.join(cells)} |")
     return text
 
@@ -138,18 +141,19 @@ def _ratio(about: Row) -> Ratio:
     return Ratio.of(others, own)
 
 
-def _fair(about: Row) -> bool:
+def _fair(net: str, about: Row) -> bool:
     """Whether a peer ran the net, to the same results."""
-    return "rounds" in about and about["difference"] < WRONG
+    few = "qdq" in net or "~" in net
+    return "rounds" in about and about["difference"] < (WRONG_IN_FEW_BITS if few else WRONG)
 
 
-def _cell(about: Row | None) -> str:
+def _cell(net: str, about: Row | None) -> str:
     if about is None:
         return ""
     if "error" in about:
         return "cannot"
     took = median(other for other, _ in about["rounds"]) * 1e3
-    return f"{took:.3f}" + ("" if _fair(about) else " (wrong)")
+    return f"{took:.3f}" + ("" if _fair(net, about) else " (wrong)")
 
 
 def _remarks(rows: Sequence[Row]) -> list[str]:
@@ -159,7 +163,7 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
         for name, about in row["peers"].items():
             if "error" in about:
                 text.append(f"- {row['net']}: {_plain(about['error'])}")
-            elif not _fair(about):
+            elif not _fair(row["net"], about):
                 far = about["difference"]
                 told = "not comparable" if math.isinf(far) else f"off by {far:.1e}"
                 text.append(f"- {row['net']}: results of {name} are not ours ({told})")
