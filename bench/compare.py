@@ -1,11 +1,13 @@
 """Alpenglow beside other runtimes: speed, compile time, memory; writes bench/RESULTS.md.
 
     python bench/compare.py [--nets A,B] [--peers A,B] [--threads 1,2] [--rounds N] [--more]
+                            [--run first|second] [--sizes A,B] [--startup A,B] [--profiles A,B]
 
-Everything goes under .bench: an environment for each runtime, the nets, and what was measured.  A
-run measures what it is asked for and keeps the rest, so the table can be made in pieces, with
---more even the rounds of one net; the page is written anew from all that is there.  Each piece
-pins itself to as many of the CPUs that it may run on as it has threads.
+Everything goes under .bench: an environment for each runtime, the nets, and what was measured, the
+first run and the second apart.  A run measures what it is asked for and keeps the rest, so the
+table can be made in pieces, with --more even the rounds of one net; the page is written anew from
+all that is there.  Each piece pins itself to as many of the CPUs that it may run on as it has
+threads.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ import math
 import os
 import re
 import tempfile
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -26,8 +32,10 @@ import numpy as np
 import nets
 import page
 import peers
+import profiles
+import sizes
 import startup
-from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.errors import AlpenglowError, UnsupportedError
 from alpenglow.frontends import load
 from alpenglow.report.contest import Length, Process, compete, middles
 from alpenglow.report.flops import flops
@@ -35,42 +43,110 @@ from alpenglow.report.peak import peak_now
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".bench"
+BEGIN = time.monotonic()
+RUNS = ("first", "second")
 Row = dict[str, Any]
 
 
 def main() -> None:
     """Measure what the arguments ask for, then write the page."""
     given = _arguments()
-    pythons: dict[str, Path] = {}
-    absent: dict[str, str] = {}
-    for name in given.peers:
+    # Every process that is started here inherits where compiled code is kept.
+    os.environ["ALPENGLOW_CACHE"] = str(HOME / "cache")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(HOME / "inductor")
+    # Processes that compile for others would not be stopped with them.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    say(f"peers: {', '.join(given.peers) or 'none'}")
+    pythons, absent = peers.install_all(given.peers, HOME / "env")
+    for name, why in absent.items():
+        say(f"{name}: {why}")
+    bench = Bench(given, pythons, absent, sorted(os.sched_getaffinity(0)))
+    pieces = [
+        *((name, f"t{threads}", partial(bench.speed, name, threads))
+          for threads in given.threads for name in given.nets),
+        *((name, "startup", partial(bench.startup, name)) for name in given.startup),
+        *((name, "sizes", partial(bench.sizes, name)) for name in given.sizes),
+        *((name, "profile", partial(bench.profile, name)) for name in given.profiles),
+    ]  # fmt: skip
+    for number, (name, what, piece) in enumerate(pieces, 1):
+        say(f"{number} of {len(pieces)}: {name} {what}")
         try:
-            pythons[name] = peers.install(name, HOME / "env")
-        except peers.PeerError as error:
-            absent[name] = f"not installed: {error}"
-            print(f"{name}: {absent[name]}", flush=True)
-    cpus = sorted(os.sched_getaffinity(0))
-    length = Length(given.rounds, given.calls)
-    for name in given.nets:
-        model, feeds = nets.make(name, HOME / "nets", given.models)
-        for threads in given.threads:
-            if threads > len(cpus):
-                print(f"{name}: {threads} threads on {len(cpus)} CPUs are not measured")
-                continue
-            os.sched_setaffinity(0, cpus[:threads])
-            row = measure(model, feeds, threads, pythons, length, nets.precision(name))
-            row["peers"] |= {peer: {"error": why} for peer, why in absent.items()}
-            keep(name, f"t{threads}", {"net": name, "threads": threads, **row}, given.more)
-            print(page.line(kept(name, f"t{threads}")), flush=True)
-            os.sched_setaffinity(0, cpus)
-    for name in given.startup:
-        model, feeds = nets.make(name, HOME / "nets", given.models)
-        row = startup.measure(model, feeds, pythons, cpus[0])
-        keep(name, "startup", {"net": name, "startup": row})
-        print(name, row, flush=True)
-    found = [json.loads(p.read_text()) for p in sorted((HOME / "results").glob("*.json"))]
-    given.output.write_text(page.write(found))
-    print(f"{given.output} tells of {len(found)} measurements")
+            for told in piece():
+                say(told)
+        # The others are measured all the same.
+        except (AlpenglowError, nets.NetError) as error:
+            say(f"not measured: {error}")
+        given.output.write_text(page.write(found()))
+    say(f"{given.output} is written")
+
+
+def found() -> dict[str, list[Row]]:
+    """Return what is known from each run of which something is."""
+    runs = {run: sorted((HOME / "results" / run).glob("*.json")) for run in RUNS}
+    return {run: [json.loads(p.read_text()) for p in paths] for run, paths in runs.items() if paths}
+
+
+def say(text: str) -> None:
+    """Print a line after the minutes and seconds since the beginning."""
+    minutes, seconds = divmod(int(time.monotonic() - BEGIN), 60)
+    print(f"{minutes:3}:{seconds:02}  {text}", flush=True)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The pieces of a run; each measures, keeps what it found and returns lines about it."""
+
+    given: argparse.Namespace
+    pythons: dict[str, Path]
+    absent: dict[str, str]
+    cpus: list[int]
+
+    def speed(self, name: str, threads: int) -> list[str]:
+        if threads > len(self.cpus):
+            return [f"{threads} threads on {len(self.cpus)} CPUs are not measured"]
+        model, feeds = self.files(name)
+        length = Length(self.given.rounds, self.given.calls)
+        with pinned(self.cpus[:threads]):
+            row = measure(model, feeds, threads, self.pythons, length, nets.precision(name))
+        row["peers"] |= {peer: {"error": why} for peer, why in self.absent.items()}
+        path = self.path(name, f"t{threads}")
+        keep(path, {"net": name, "threads": threads, **row}, self.given.more)
+        return [page.line(json.loads(path.read_text()))]
+
+    def startup(self, name: str) -> list[str]:
+        row = startup.measure(*self.files(name), self.pythons, self.cpus[0])
+        keep(self.path(name, "startup"), {"net": name, "startup": row})
+        return [", ".join(f"{key} {value:.4g}" for key, value in row.items())]
+
+    def sizes(self, name: str) -> list[str]:
+        with pinned(self.cpus[:1]):
+            rows = sizes.measure(name, 1, self.cpus[:1], self.files, flops_of)
+        row = {"net": name, "sizes": rows}
+        keep(self.path(name, "sizes"), row)
+        return sizes.table([row])[2:]
+
+    def profile(self, name: str) -> list[str]:
+        with pinned(self.cpus[:1]):
+            profiles.write(name, *self.files(name), self.given.output.parent / "profiles")
+        return []
+
+    def files(self, name: str) -> tuple[Path, Path]:
+        return nets.make(name, HOME / "nets", self.given.models)
+
+    def path(self, name: str, what: str) -> Path:
+        stem = re.sub(r"[^\w@]", "_", name)
+        return HOME / "results" / self.given.run / f"{stem}-{what}.json"
+
+
+@contextmanager
+def pinned(cpus: Sequence[int]) -> Iterator[None]:
+    """Let this process, and those that it starts, run on these CPUs only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def measure(
@@ -83,22 +159,20 @@ def measure(
 ) -> Row:
     """Return the figures of one net: what each runtime takes, and how that compares with ours."""
     cpus = os.sched_getaffinity(0)
-    with np.load(feeds) as arrays:
-        shapes = {name: x.shape for name, x in arrays.items()}
-    row: Row = {"flop": flops_of(model, shapes), "peers": {}}
+    row: Row = {"flop": flops_of(model, feeds), "peers": {}}
     made = HOME / "made" / model.stem
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        cache = {"ALPENGLOW_CACHE": str(HOME / "cache"),
-                 "TORCHINDUCTOR_CACHE_DIR": str(HOME / "inductor")}  # fmt: skip
-        ours = stack.enter_context(Process("alpenglow", threads, cpus, environment=cache))
+        ours = stack.enter_context(Process("alpenglow", threads, cpus))
         ours.load(model, feeds, made, precision)
         wanted = ours.results(scratch / "ours.npz")
+        row["limit"] = ours.ask("limit")["seconds"]
         contestants = {"alpenglow": ours}
         for name, python in pythons.items():
-            one = stack.enter_context(Process(name, threads, cpus, python, cache))
+            one = stack.enter_context(Process(name, threads, cpus, python))
             try:
-                about = one.load(model, feeds, made / name, precision)
+                patience = peers.PEERS[name].patience
+                about = one.load(model, feeds, made / name, precision, patience)
                 found = one.results(scratch / f"{name}.npz")
             except UnsupportedError as error:
                 row["peers"][name] = {"error": error.message}
@@ -116,9 +190,10 @@ def measure(
     return row | {"took": took, "peaks": peaks}
 
 
-def flops_of(model: Path, shapes: dict[str, tuple[int, ...]]) -> int:
+def flops_of(model: Path, feeds: Path) -> int:
     """Return the operations that the model asks for; 0 if its graph depends on its data."""
-    graph = load(model, shapes)
+    with np.load(feeds) as arrays:
+        graph = load(model, {name: x.shape for name, x in arrays.items()})
     return 0 if graph.rest is not None else flops(graph)
 
 
@@ -137,12 +212,11 @@ def difference(wanted: list[np.ndarray], made: list[np.ndarray]) -> float:
     return max(found)
 
 
-def keep(name: str, what: str, row: Row, more: bool = False) -> None:
+def keep(path: Path, row: Row, more: bool = False) -> None:
     """Add what was measured to what is known of a net; peers that were left out stay.
 
     With `more`, so do the rounds before.
     """
-    path = _path(name, what)
     path.parent.mkdir(parents=True, exist_ok=True)
     before: Row = json.loads(path.read_text()) if path.exists() else {}
     old = before.get("peers", {})
@@ -157,17 +231,6 @@ def keep(name: str, what: str, row: Row, more: bool = False) -> None:
     path.write_text(json.dumps(before | row, indent=1))
 
 
-def kept(name: str, what: str) -> Row:
-    """Return what is known of a net."""
-    found: Row = json.loads(_path(name, what).read_text())
-    return found
-
-
-def _path(name: str, what: str) -> Path:
-    stem = re.sub(r"[^\w@]", "_", name)
-    return HOME / "results" / f"{stem}-{what}.json"
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--nets", type=_names, default=list(nets.NETS),
@@ -178,6 +241,11 @@ def _arguments() -> argparse.Namespace:
                         type=lambda text: [int(n) for n in _names(text)])  # fmt: skip
     parser.add_argument("--startup", type=_names, default=list(startup.STARTUP),
                         help="nets whose start is measured; '' for none")  # fmt: skip
+    parser.add_argument("--sizes", type=_names, default=list(sizes.SIZED),
+                        help="nets that are measured in other sizes; '' for none")  # fmt: skip
+    parser.add_argument("--profiles", type=_names, default=list(profiles.PROFILED),
+                        help="nets whose kernels are listed; '' for none")  # fmt: skip
+    parser.add_argument("--run", choices=RUNS, default=RUNS[0], help="under which name to keep it")
     parser.add_argument("--rounds", type=int, default=Length().rounds)
     parser.add_argument("--calls", type=int, default=Length().calls)
     parser.add_argument("--more", action="store_true", help="add rounds to those there are")

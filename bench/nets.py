@@ -1,6 +1,6 @@
 """The nets of the benchmark: seeded ones built here, and those that the tests fetch.
 
-Any folder of fetched models is a net, too.  A name of one built here may end in what it is run on:
+Any folder of fetched models is a net, too.  A name of one on pictures may end in what it is run on:
 `resnet50@160` (a side of the picture), `resnet50@333x250`, `resnet50*8` (pictures a batch),
 `bert_base@64` (tokens).  Behind it may stand how numbers are stored: `resnet50~int8` (QDQ,
 calibrated on noise), `bert_base~dynamic` (weights in int8, activations quantised in each run),
@@ -26,6 +26,7 @@ from onnx import TensorProto, helper, numpy_helper
 from alpenglow import QuantOptions, load, profile_ranges
 from alpenglow.calibration.export import export
 from alpenglow.quant.plan import plan
+from resize import resize
 
 Array = NDArray[Any]
 
@@ -366,14 +367,22 @@ def _made(name: str, models: Path) -> tuple[onnx.ModelProto, dict[str, Array]]:
         if first is not None:
             extent = (int(first), int(second or first))[: len(extent)]
         return net.make(Size(int(batch or 1), extent))
-    if first or batch:
-        raise NetError(f"'{name}': a fetched net has one size")
     fetched = FETCHED.get(base, Fetched(base))
     if not (models / fetched.folder / "model.onnx").exists():
         raise NetError(
             f"'{name}' is none of {', '.join(BUILT)}, and not in {models}: run `make models`"
         )
-    return fetched.load(models)
+    model, feeds = fetched.load(models)
+    if first or batch:
+        ((key, x),) = feeds.items()
+        sides = (int(first), int(second or first)) if first else x.shape[2:]
+        shape = (int(batch or 1), x.shape[1], *sides)
+        try:
+            model = resize(model, key, shape)
+        except ValueError as error:
+            raise NetError(f"'{name}': {error}") from error
+        feeds = {key: np.random.default_rng(1).standard_normal(shape, np.float32)}
+    return model, feeds
 
 
 def fixed(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> onnx.ModelProto:

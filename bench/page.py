@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -13,8 +13,10 @@ from typing import Any
 
 import nets
 import peers
+import profiles
+import sizes
 from alpenglow.report.contest import WARM, Ratio
-from alpenglow.report.runtimes import RUNTIMES
+from alpenglow.report.runtimes import FEW, RUNTIMES, SLOW
 
 Row = dict[str, Any]
 
@@ -27,13 +29,21 @@ runtime makes one burst of at least 20 calls, after {WARM} that do not count, in
 anew.  A ratio is the median over the rounds of *other's time / ours*, with the range in which 80 %
 of the rounds lie; a time is the median over the rounds.  Above 1 we are faster.  All runtimes are
 pinned to the same CPUs, get the same arrays, whose shapes they know beforehand, and hand back
-arrays of their own.  Elements are f32 but where the name says otherwise (int8, dynamic, qdq, bf16):
-there small differences become steps, and the limit is still that of f32.  *Difference* is how far
-the results of the best other are from ours, relative to the largest element.
+arrays of their own.  Where a call takes more than {SLOW} s a burst is {FEW} calls after one that
+does not count.  Elements are f32 but where the name says otherwise (int8, dynamic, qdq, bf16):
+there small differences become steps, and the direct limit is still that of f32.  *Difference* is
+how far the results of the best other are from ours, relative to the largest element.
 
-*Peak* is what a kernel of nothing but multiply-adds reached in the same minute.  The *limit* is
-what the multiply-adds in the model would take at that rate, and the *share* that time by ours; it
-can pass 100 % where Winograd convolutions do with fewer.  `make bench` measures all of it again.
+*Peak* is what a kernel of nothing but multiply-adds reached in the same minute.  The *direct limit*
+is what the multiply-adds in the model would take at that rate, and the *share* beside it that time
+by ours; it can pass 100 % where Winograd convolutions do with fewer.  The *limit after savings* is
+what the kernels that we run cannot take less than: of each the larger of the time of the
+multiply-adds that it really does, at the peak for its element type, and of the time to read its
+weights from memory at the rate that a kernel of nothing but loads reaches, if all weights of the
+net together are more than the last cache holds; both measured on as many threads.  What neither
+multiplies nor reads weights (sums, pooling, softmax, Winograd's transforms) is free in it, so 100 %
+is out of reach.  `make bench` measures all of it again, `make bench BENCH="--run second"` under
+another name.
 
 *Rounds* counts those against the best other.  A row with fewer than seven is provisional.  A row
 may have been measured in pieces: a ratio compares what ran in the same rounds, but the times in a
@@ -41,22 +51,79 @@ row need not be of the same minutes.
 """
 
 
-def write(found: Sequence[Row]) -> str:
-    """Return the page about what has been measured."""
+SIZES = f"""
+Ours on one thread, each net on pictures of other sizes and in batches beside one of 224 x 224, all
+of a net in the same rounds (3 of at least 5 calls).  *Share of peak* counts the multiply-adds in
+the model, *share of limit* is that after savings; *points off* is the difference to 224 x 224, bold
+where it is more than {sizes.POINTS:.0f} below.
+"""
+
+PROFILES = (
+    """
+Kernel by kernel, on one thread: """
+    + ", ".join(f"[{name}](profiles/{name}.txt)" for name in profiles.PROFILED)
+    + "."
+)
+
+
+def write(runs: Mapping[str, Sequence[Row]]) -> str:
+    """Return the page about what has been measured, in one run or several."""
+    found = [row for rows in runs.values() for row in rows]
     speed = [row for row in found if "threads" in row]
-    start = sorted((row for row in found if "startup" in row), key=_place)
     versions = _versions(speed)
-    text = ["# Results", "", f"{machine()}", "", HOW.strip(), "", "## Runtimes", ""]
-    text += ["| runtime | version | settings |", "|---|---|---|"]
+    text = ["# Results", "", f"{machine()}", "", HOW.strip(), "", "## Ratios", ""]
+    text += _ratio_table(runs)
+    text += ["", "## Runtimes", "", "| runtime | version | settings |", "|---|---|---|"]
     for name, runtime in RUNTIMES.items():
         text.append(f"| {name} | {versions.get(name, '')} | {runtime.settings} |")
-    for threads in sorted({row["threads"] for row in speed}):
-        rows = sorted((r for r in speed if r["threads"] == threads), key=_place)
-        text += ["", f"## {threads} thread{'s' * (threads > 1)}", "", *_speed_table(rows)]
-        text += ["", *_remarks(rows)]
-    if start:
-        text += ["", "## Start and memory", "", *_startup_table(start)]
+    text += ["", "## Profiles", "", PROFILES.strip()]
+    for run, rows in runs.items():
+        text += _of_run(rows, f", {run} run" if len(runs) > 1 else "")
     return "\n".join(text).rstrip() + "\n"
+
+
+def _of_run(found: Sequence[Row], told: str) -> list[str]:
+    """Return the tables of one run; `told` stands behind their titles."""
+    text: list[str] = []
+    for threads in sorted({row["threads"] for row in found if "threads" in row}):
+        rows = sorted((r for r in found if r.get("threads") == threads), key=_place)
+        text += ["", f"## {_threads(threads)}{told}", "", *_speed_table(rows)]
+        text += ["", *_remarks(rows)]
+    if sized := sorted((row for row in found if "sizes" in row), key=_place):
+        text += ["", f"## Sizes and batches{told}", "", SIZES.strip(), "", *sizes.table(sized)]
+    if start := sorted((row for row in found if "startup" in row), key=_place):
+        text += ["", f"## Start and memory{told}", "", *_startup_table(start)]
+    return text
+
+
+def _threads(number: int) -> str:
+    return f"{number} thread{'s' * (number > 1)}"
+
+
+def _ratio_table(runs: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Return the ratios of all runs side by side, for each number of threads."""
+    found: dict[tuple[str, int, str], Row] = {}
+    for run, rows in runs.items():
+        found |= {(r["net"], r["threads"], run): r for r in rows if "threads" in r}
+    columns = [(threads, run) for threads in sorted({t for _, t, _ in found}) for run in runs]
+    heads = [_threads(t) + (f", {run}" if len(runs) > 1 else "") for t, run in columns]
+    text = [f"| net | {' | '.join(heads)} |", "|---" * (len(columns) + 1) + "|"]
+    for net in sorted({net for net, _, _ in found}, key=lambda net: _place({"net": net})):
+        rows_of = (found.get((net, *column)) for column in columns)
+        cells = ["" if row is None else _short(row) for row in rows_of]
+        text.append(f"| {net} | {' | '.join(cells)} |")
+    return text
+
+
+def _short(row: Row) -> str:
+    """Return the ratio to the best peer, its name, and the share of the limit after savings."""
+    ratios = _ratios(row)
+    if not ratios:
+        return ""
+    best = min(ratios, key=lambda n: ratios[n].median)
+    limit = row.get("limit")
+    share = f", {limit / median(row['took']):.0%} of limit" if limit else ""
+    return f"{ratios[best].median:.2f} {best}{share}"
 
 
 def line(row: Row) -> str:
@@ -110,14 +177,13 @@ def _speed_table(rows: Sequence[Row]) -> list[str]:
     names = list(peers.PEERS)
     text = [
         f"| net | ours ms | best other | ratio (10–90 %) | rounds | {' | '.join(names)} "
-        "| difference | GFLOP | peak GFLOP/s | limit ms | share |",
-        "|---" * (len(names) + 10) + "|",
+        "| difference | GFLOP | peak GFLOP/s | direct limit ms | share | limit after savings ms "
+        "| share |",
+        "|---" * (len(names) + 12) + "|",
     ]
     for row in rows:
         ours, peak = median(row["took"]) * 1e3, median(row["peaks"])
-        ratios = {
-            name: _ratio(about) for name, about in row["peers"].items() if _fair(row["net"], about)
-        }
+        ratios = _ratios(row)
         best, ratio, rounds, apart = "", "", "", ""
         if ratios:
             best = min(ratios, key=lambda n: ratios[n].median)
@@ -130,10 +196,18 @@ def _speed_table(rows: Sequence[Row]) -> list[str]:
         work = [flop, f"{peak / 1e9:.0f}", f"{limit:.3g}", share]
         if not row["flop"]:
             work = ["", work[1], "", ""]
+        least = row.get("limit")
+        work += [f"{least * 1e3:.3g}", f"{least * 1e3 / ours:.0%}"] if least else ["", ""]
         cells = [row["net"], f"{ours:.3f}", best, ratio, rounds]
         cells += [*(_cell(row["net"], row["peers"].get(name)) for name in names), apart, *work]
         text.append(f"| {' | '.join(cells)} |")
     return text
+
+
+def _ratios(row: Row) -> dict[str, Ratio]:
+    """Return the ratios to the peers that ran the net."""
+    peers_of = row["peers"].items()
+    return {name: _ratio(about) for name, about in peers_of if _fair(row["net"], about)}
 
 
 def _ratio(about: Row) -> Ratio:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +14,14 @@ STAMP = "packages.txt"
 
 @dataclass(frozen=True)
 class Peer:
-    """What to install for a runtime; `bare` packages come without what they ask for."""
+    """What to install for a runtime; `bare` packages come without what they ask for.
+
+    `patience` is how many seconds it may take to convert, compile and load a net.
+    """
 
     packages: tuple[str, ...]
     bare: tuple[str, ...] = ()
+    patience: float = 300.0
 
 
 PEERS: Mapping[str, Peer] = {
@@ -26,12 +31,25 @@ PEERS: Mapping[str, Peer] = {
     "ncnn": Peer(("ncnn", "numpy"), ("pnnx",)),
     "mnn": Peer(("MNN", "numpy")),
     # onnx2torch wants torchvision, for operators that none of the nets has.
-    "torch": Peer(("torch==2.13.0", "onnx", "numpy", "setuptools"), ("onnx2torch",)),
+    "torch": Peer(("torch==2.13.0", "onnx", "numpy", "setuptools"), ("onnx2torch",), 120.0),
 }
 
 
 class PeerError(Exception):
     """A runtime cannot be installed."""
+
+
+def install_all(names: Sequence[str], folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """Return the Pythons of runtimes, and why others cannot be installed; all at the same time."""
+    pythons, absent = {}, {}
+    with ThreadPoolExecutor(max(len(names), 1)) as pool:
+        pending = {name: pool.submit(install, name, folder) for name in names}
+    for name, made in pending.items():
+        try:
+            pythons[name] = made.result()
+        except PeerError as error:
+            absent[name] = f"not installed: {error}"
+    return pythons, absent
 
 
 def install(name: str, folder: Path) -> Path:

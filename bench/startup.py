@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -37,7 +38,7 @@ def measure(model: Path, feeds: Path, pythons: Mapping[str, Path], cpu: int) -> 
             with Process("alpenglow", 1, {cpu}, environment=cache) as one:
                 found[when] = one.load(model, feeds, scratch)["seconds"]
         subprocess.run([sys.executable, "-c", SAVE, str(model), str(feeds), str(archive)],
-                       env={**cache, "PATH": ""}, check=True)  # fmt: skip
+                       env={**os.environ, **cache}, check=True)  # fmt: skip
         with Process("alpenglow", 1, {cpu}) as one:
             found["open"] = one.load(archive, feeds, scratch)["seconds"]
             one.burst(FEW)

@@ -32,7 +32,7 @@ from alpenglow.kernel.expr import (
 )
 from alpenglow.kernel.stmt import Kernel, Kind
 
-DOTS = ("vpdpbusd", "vdpbf16ps")
+DOTS = ("vpdpbusd", "usdot", "sdot", "vdpbf16ps")
 
 
 class Case(NamedTuple):
@@ -233,7 +233,7 @@ def sums(extent: int, kind: Kind = "serial") -> Case:
 
 
 def collatz() -> Case:
-    """Loops with a condition, branches, registers, an array and atomic operations."""
+    """Loops with a condition, branches, registers, an array, atomic operations and a prefetch."""
     b = Builder("collatz")
     y = b.buffer("y", "i64", True)
     seen = b.array("i64", 16)
@@ -248,13 +248,14 @@ def collatz() -> Case:
         b.store(seen, i % 16, steps)
         b.atomic("add", y, Const(0), steps)
         b.atomic("max", y, Const(1), steps)
+        b.prefetch(y, i + 1000)
         b.store(y, i + 2, Load(seen, i % 16))
     return Case(b.done(), {"y": np.zeros(32, np.int64)}, {})
 
 
 def dot(name: str, lanes: int) -> Case:
     """A machine's own operation on four bytes, or two numbers of bf16, in each lane."""
-    dtype = "i32" if name == "vpdpbusd" else "f32"
+    dtype = "f32" if name == "vdpbf16ps" else "i32"
     b = Builder("dot")
     x, w, y = b.buffer("x", "i32"), b.buffer("w", "i32"), b.buffer("y", dtype, True)
     acc = Load(y, Const(0), lanes)

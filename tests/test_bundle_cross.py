@@ -20,7 +20,10 @@ import alpenglow as ag
 import models
 from alpenglow.bundle import Bundle
 from alpenglow.bundle.elf_object import ElfObject
+from alpenglow.ir.graph import Value
 from alpenglow.ir.target import Target
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.movement import Reshape
 from bundle_cases import Feeds, drive, driver, run, same_bits, tool
 
 sys.path.insert(0, str(models.ROOT / "tools"))
@@ -141,6 +144,36 @@ def test_emulated_machines_agree_with_the_interpreter(
     assert touched is not None
     assert max(errors) <= TOLERANCE
     assert int(touched[1]) <= made.needs.stack_nbytes
+
+
+@pytest.mark.parametrize("target", ["aarch64", "aarch64+dotprod", "aarch64+i8mm"])
+def test_emulated_machines_multiply_bytes_exactly(tmp_path: Path, target: str) -> None:
+    g = ag.Graph("bytes")
+    x = g.input("x", "u8[1,36,9,11]")
+    made = [
+        g(Conv((), (1, 1, 1, 1)), x, weights(g, 24, 36, 3, 3)),
+        g(Conv((2, 2), (1, 1, 1, 1), group=36), x, weights(g, 36, 1, 3, 3)),
+        g(Conv(), x, weights(g, 2, 36, 3, 3)),
+        g(MatMul(), g(Reshape((36, 99)), x), weights(g, 99, 21)),
+        g(MatMul(), *(g(Reshape(shape), x) for shape in ((36, 99), (99, 36)))),
+    ]
+    for i, y in enumerate(made):
+        g.output(f"y{i}", y)
+    bundle = ag.bundle(g, tmp_path / "bundle", target=target, entry="net", freestanding=True)
+    compiler, _ = EMULATED["aarch64"]
+    program = driver(bundle, compiler, tmp_path / "driver", ["-static", "-DSTACK"])
+    bits = np.random.default_rng(0).integers(0, 256, (1, 36, 9, 11)).astype(np.uint8)
+    bits[0, 0, 0, :2] = 0, 255
+    ((found,), _) = drive(bundle, ["qemu-aarch64", "-cpu", "max", program], [{"x": bits}])
+
+    assert same_bits(found, ag.compile(g, "interpreter").run({"x": bits}))
+
+
+def weights(g: ag.Graph, *shape: int) -> Value:
+    """Return constant bytes of all values."""
+    drawn = np.random.default_rng(len(shape)).integers(-128, 128, shape)
+    drawn.reshape(-1)[:2] = -128, 127
+    return g.constant(drawn.astype(np.int8))
 
 
 def read_page(name: str) -> str:

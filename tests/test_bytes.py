@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.backends.cpu.assemble import assembly
+from alpenglow.backends.cpu.emit import kernels
 from alpenglow.backends.cpu.render import render
 from alpenglow.backends.cpu.templates.depthwise import runs
 from alpenglow.backends.cpu.templates.products import products
@@ -19,6 +21,7 @@ from alpenglow.ir.types import Array, TensorType
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.evaluate import evaluate as run_kernel
 from alpenglow.kernel.expr import Const, Load, Splat
+from alpenglow.kernel.text import print_kernel
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.logic import BitXor
 from alpenglow.ops.movement import Broadcast, Pack, Transpose
@@ -174,6 +177,25 @@ def test_products_of_computed_bytes_are_exact(target: str) -> None:
     agrees(g, feeds, target)
 
 
+@pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
+def test_products_of_open_extents_are_exact(target: str) -> None:
+    """One kernel serves rows, columns and inner extents of any number."""
+    g = Graph("open")
+    for name, (x, y) in (("a", ("u8", "u8")), ("b", ("i8", "i8"))):
+        left = g.input(f"x{name}", f"{x}[2,M,K]")
+        g.output(name, g(MatMul(), left, g.input(f"y{name}", f"{y}[2,K,N]")))
+        turned = g(Transpose((0, 2, 1)), g.input(f"t{name}", f"{y}[2,N,K]"))
+        g.output(f"{name}_turned", g(MatMul(), left, turned))
+    exe = ag.compile(g, target=ag.Target.parse(target), threads=1)
+
+    for extents in ((1, 1, 1), (5, 7, 33), (40, 67, 64)):
+        bound = g.bind(dict(zip("MKN", extents, strict=True)))
+        feeds = {k: drawn(v.type.dtype, v.type.extents) for k, v in bound.inputs.items()}
+        expected, actual = evaluate(bound, feeds), exe.run(feeds)
+        for name, array in expected.items():
+            np.testing.assert_array_equal(actual[name], array)
+
+
 def test_factors_of_other_types_are_told_apart() -> None:
     with pytest.raises(TypeRuleError, match="element types differ"):
         infer(MatMul(), (TensorType("u8", (2, 3)), TensorType("i32", (3, 4))))
@@ -221,6 +243,8 @@ def test_layers_hand_over_blocked_bytes(target: str) -> None:
         ("x86-64-v4", "vpmaddwd"),
         ("x86-64-v3", "vpmaddwd"),
         ("x86-64", "pmaddwd"),
+        ("aarch64+i8mm", "usdot"),
+        ("aarch64+dotprod", "sdot"),
     ],
 )
 def test_four_products_take_one_instruction_or_two(target: str, machine: str) -> None:
@@ -240,6 +264,21 @@ def test_four_products_take_one_instruction_or_two(target: str, machine: str) ->
 
     assert text.count(f"{machine}\t") == kind.count
     assert "maddubs" not in text
+
+
+def test_sums_begin_with_the_bias() -> None:
+    g = Graph("biased")
+    x, w = TensorType("u8", (1, 32, 5, 7)), drawn("i8", (32, 32, 1, 1))
+    bias = g.constant(np.arange(32, dtype=np.int32) - 9)
+    g.output("y", g(Conv(), g.input("x", x), g.constant(w), bias))
+    exe = agrees(g, {"x": drawn("u8", x.extents)}, "cpu")
+    target = ag.Target.parse("x86-64-v4+avx512vnni")
+    program = ag.compile(g, target=target).artifact.program
+    texts = [print_kernel(k) for i, k in kernels(program, target) if i.body is not None]
+
+    assert exe is not None
+    assert len(texts) == 1
+    assert not re.search(r"i32x16 = r\d+ \+ ", texts[0])
 
 
 @pytest.mark.parametrize("target", ["x86-64-v4+avx512vnni", "x86-64-v3", "aarch64"])

@@ -18,6 +18,7 @@ from alpenglow.calibration.metrics import METRICS, Metric, decibels, loss
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ops.transcendental import Log
+from alpenglow.quant.convert import convert
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.plan import plan
 from alpenglow.report.explain import explain
@@ -235,6 +236,31 @@ def test_tuning_for_no_loss_at_all_keeps_everything(
     found = tune(graph, profile, data, metric="sqnr", max_drop=0.0)
 
     assert found.plan.layers == () and found.after == 0.0
+
+
+def test_tuning_gives_halves_to_what_is_not_quantised(
+    graph: Graph, profile: ag.Profile, data: Dataset
+) -> None:
+    options = QuantOptions(keep=frozenset({"c"}))
+    everything = tune(graph, profile, data, options, metric="sqnr", max_drop=1.0)
+    most = 0.5 * everything.after
+    found = tune(graph, profile, data, options, metric="sqnr", max_drop=most, precision="bf16")
+    exe = ag.compile(convert(found.plan), precision="bf16", keep=found.wide)
+    outputs = [exe.run(feeds) for feeds in data]
+    reference = [ag.compile(graph).run(feeds) for feeds in data]
+
+    assert found.plan.layers != everything.plan.layers
+    assert found.wide == ("c",)
+    assert 0 < loss("sqnr", outputs, reference, None) == found.after <= most
+
+
+def test_tuning_keeps_layers_in_f32_that_lose_too_much_in_halves(
+    graph: Graph, profile: ag.Profile, data: Dataset
+) -> None:
+    found = tune(graph, profile, data, metric="sqnr", max_drop=0.0, precision="bf16")
+
+    assert found.plan.layers == () and found.after == 0.0
+    assert {"c", "d"} <= set(found.wide)
 
 
 def test_top1_needs_labels(graph: Graph, profile: ag.Profile, data: Dataset) -> None:

@@ -71,6 +71,13 @@ def test_layers_stay_as_they_are_until_little_enough_is_lost(folder: Path) -> No
     assert "## Each layer alone" in (folder / "why.md").read_text()
 
 
+def test_the_report_says_how_to_compile_what_takes_halves(folder: Path) -> None:
+    line = "quantize model.onnx --data samples.npz --metric sqnr --max-drop 0 --precision bf16"
+    found = alpenglow(f"{line} -o small.onnx")
+
+    assert "on 8 samples, compiled with --precision bf16 --keep " in found.stdout
+
+
 def test_calibrating_on_some_samples_measures_on_the_others(folder: Path) -> None:
     told = answer("quantize model.onnx --data samples.npz --calibrate 3 -o a.onnx")
 
@@ -99,7 +106,7 @@ def test_the_text_of_a_graph_cannot_become_onnx(folder: Path) -> None:
         ("--max-drop 2", "--max-drop 2: expected a share, like 0.5% or 0.005"),
         ("--max-drop lots", "--max-drop lots: expected a share"),
         ("--keep nothing", "keep names nothing, which is no value and no operator"),
-        ("--precision bf16", "--precision bf16 is for compiling; here integers are stored"),
+        ("--precision bf16 --weights-only int8", "--precision bf16 is for what is not quantised"),
         ("--group 4", "group is 4: expected a number of inputs, with weights_only"),
         ("--calibrate 8", "8 of 8 samples leave none in one part"),
         ("--data none.npz", "there is neither a folder nor a file of samples"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from alpenglow.report.contest import (
     middles,
     parse_rivals,
 )
-from alpenglow.report.runtimes import RUNTIMES, Server, times
+from alpenglow.report.runtimes import FEW, RUNTIMES, SLOW, Server, times
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stops processes by signals")
 
@@ -90,6 +91,16 @@ def test_a_process_that_dies_is_told(process: Process) -> None:
         process.burst(SHORT)
 
 
+def test_a_process_that_takes_too_long_is_ended(process: Process) -> None:
+    with pytest.raises(UnsupportedError, match="to burst it took more than"):
+        process.ask("burst", 0.05, warm=0, calls=1, seconds=60.0)
+    process._process.wait(10)
+
+
+def test_alpenglow_tells_the_limit_of_its_kernels(process: Process) -> None:
+    assert process.ask("limit")["seconds"] == 0  # nothing is multiplied
+
+
 def test_everybody_makes_a_burst_in_each_round(process: Process) -> None:
     found = compete({"there": process, "here": Here(lambda: None)}, SHORT)
 
@@ -112,6 +123,13 @@ def test_bursts_last_as_long_as_wanted() -> None:
 
     assert len(found) == 4 and len(calls) == 7
     assert len(times(lambda: None, 0, 1, seconds=0.01)) > 1
+
+
+def test_slow_calls_are_made_fewer_times() -> None:
+    calls: list[int] = []
+    found = times(lambda: (calls.append(1), time.sleep(SLOW * 1.1)), 3, FEW + 1)
+
+    assert len(found) == FEW and len(calls) == FEW + 1
 
 
 def test_rivals_are_named_by_the_table() -> None:

@@ -93,3 +93,12 @@ def test_two_distributions_may_not_bring_one_name(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert "both distribution first 1 and distribution second 1 bring 'npu'" in done.stderr
+
+
+def test_importing_the_package_brings_no_more_than_compiling_needs() -> None:
+    code = "import alpenglow, sys; print(*sys.modules); alpenglow.quantize"
+    done = python("-c", code, path=[])
+    later = {f"alpenglow.{name}" for name in ("calibration", "quant", "report")}
+
+    assert done.returncode == 0, done.stderr
+    assert not later & set(done.stdout.split())

@@ -242,11 +242,19 @@ def test_atomics_combine_every_lane() -> None:
     assert y.tolist() == [13, 3]
 
 
-def test_vpdpbusd_adds_four_products_of_bytes() -> None:
+@pytest.mark.parametrize("name", ["vpdpbusd", "usdot"])
+def test_bytes_with_a_sign_are_multiplied_by_bytes_without(name: str) -> None:
     a = np.array([255, 255, 255, 255, 1, 2, 3, 4], np.uint8).view(I32)
     b = np.array([127, 127, 127, 127, -1, -2, -3, -128], np.int8).view(I32)
 
-    assert INTRINSICS["vpdpbusd"](np.array([1, 2], I32), a, b).tolist() == [129541, -524]
+    assert INTRINSICS[name](np.array([1, 2], I32), a, b).tolist() == [129541, -524]
+
+
+def test_sdot_adds_four_products_of_bytes_with_signs() -> None:
+    a = np.array([-1, -1, -1, -1, 1, 2, 3, 4], np.int8).view(I32)
+    b = np.array([127, 127, 127, 127, -1, -2, -3, -128], np.int8).view(I32)
+
+    assert INTRINSICS["sdot"](np.array([1, 2], I32), a, b).tolist() == [-507, -524]
 
 
 def test_vdpbf16ps_adds_two_products_of_bf16() -> None:

@@ -33,6 +33,7 @@ from alpenglow.ir.types import (
     width,
 )
 from alpenglow.ops.blocked import PackConv, PackMatrix, Ungroup
+from alpenglow.ops.few_bits import PackNibbles
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.winograd import WinogradFilter
@@ -51,6 +52,7 @@ UNCOMPILED: dict[type[Op], str] = {
     Concat: "its operands are computed in place, or copied",
     PackConv: "applies to constants, when the graph is compiled",
     PackMatrix: "applies to constants, when the graph is compiled",
+    PackNibbles: "applies to constants, when the graph is compiled",
     Ungroup: "applies to constants, when the graph is compiled",
     WinogradFilter: "applies to constants, when the graph is compiled",
 }

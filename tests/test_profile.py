@@ -12,9 +12,11 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.gather import Gather
 from alpenglow.ops.movement import Reshape
 from alpenglow.report.bandwidth import bandwidth
-from alpenglow.report.flops import flops
+from alpenglow.report.flops import flops, flops_by_type
+from alpenglow.report.limit import Machine, last_cache, limit, limits, weight_bytes
 from alpenglow.report.profile import Part, profile, trace
 
 
@@ -126,3 +128,52 @@ def test_a_trace_holds_the_kernels_end_to_end() -> None:
 
 def test_memory_delivers_a_plausible_bandwidth() -> None:
     assert 1e8 < bandwidth(1) < 1e12
+
+
+def test_a_kernel_takes_no_less_than_its_operations_at_the_peak() -> None:
+    program = ag.compile(network(), threads=1).artifact.program
+    idle = Machine({"f32": 1e9}, bandwidth=1.0, cache=1e9)
+
+    assert sum(limits(program, idle)) == pytest.approx(flops(program) / 1e9)
+
+
+def test_a_kernel_takes_no_less_than_its_weights_from_memory() -> None:
+    program = ag.compile(network(), threads=1).artifact.program
+    narrow = Machine({"f32": 1e18}, bandwidth=1e6, cache=1000.0)
+    weights = sum(weight_bytes(i, program) for i in program.instrs())
+
+    assert weights >= (16 * 16 * 9 + 1024 * 10) * 4
+    assert sum(limits(program, narrow)) == pytest.approx(weights / 1e6)
+
+
+def test_weights_that_the_last_cache_holds_cost_nothing() -> None:
+    program = ag.compile(network(), threads=1).artifact.program
+    roomy = Machine({"f32": 1e18}, bandwidth=1.0, cache=1e9)
+
+    assert sum(limits(program, roomy)) < 1e-6 and last_cache() > 1 << 17
+
+
+def test_of_a_table_only_the_rows_that_are_gathered_must_be_read() -> None:
+    g = Graph("rows")
+    i = g.input("i", "i64[3]")
+    table = g.constant(np.ones((1000, 8), np.float32))
+    g.output("y", g(Gather(axis=0), table, i))
+    program = ag.compile(g).artifact.program
+
+    assert sum(weight_bytes(i, program) for i in program.instrs()) <= 3 * 8 * 4 + 3 * 8
+
+
+def test_operations_are_told_apart_by_the_type_of_their_left_operand() -> None:
+    exe = ag.compile(network(), threads=1, precision="bf16")
+    types = {t for i in exe.artifact.program.instrs() for t in flops_by_type(i)}
+
+    assert "bf16" in types and types <= {"bf16", "f32"}
+
+
+def test_the_limit_of_a_run_is_plausible_and_needs_known_extents() -> None:
+    g = Graph("open")
+    g.output("y", g(MatMul(), g.input("x", "f32[n,64]"), g.constant(np.ones((64, 9), np.float32))))
+    found = limit(ag.compile(network(), threads=1), 1)
+
+    assert found is not None and 0 < found < 1e-2
+    assert limit(ag.compile(g, threads=1), 1) is None

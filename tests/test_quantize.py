@@ -288,14 +288,6 @@ def reasons(g: Graph, given: list[Any]) -> dict[str, str]:
     return {d.name: d.why for d in made.decisions}
 
 
-def test_a_product_of_two_computed_operands_stays() -> None:
-    g = Graph("attention")
-    x = g.input("x", "f32[8,8]")
-    g.output("y", g(MatMul(), x, g(Transpose((1, 0)), x), name="y"))
-
-    assert "both operands are computed" in reasons(g, [random(8, 8)])["y"]
-
-
 def test_a_layer_whose_operand_was_infinite_stays() -> None:
     g = Graph("infinite")
     x = g(Log(), g.input("x", "f32[4,8]"))

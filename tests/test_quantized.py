@@ -16,11 +16,13 @@ from alpenglow.ops.activation import LeakyRelu, Relu, Sigmoid
 from alpenglow.ops.arithmetic import Add, Clip, Mul
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
-from alpenglow.ops.movement import Broadcast, Concat, Reshape
+from alpenglow.ops.movement import Broadcast, Concat, Reshape, Transpose
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.quantize import Dequantize, DynamicQuantize, Quantize
 from alpenglow.ops.reduction import ReduceMean
+from alpenglow.ops.softmax import Softmax
 from alpenglow.passes.lower import lower
+from alpenglow.passes.quantized import integers
 
 Array = NDArray[Any]
 
@@ -96,6 +98,23 @@ def gated() -> Graph:
     return n.g
 
 
+def attention(dtype: str = "u8") -> Graph:
+    """Return two heads of attention, whose products are of computed tensors."""
+    n = Network(dtype, "i8")
+    x = n.quantised(n.g.input("x", "f32[1,9,20]"), 0.02)
+    parts = []
+    for i in range(3):
+        weight = n.g(Broadcast((1, 20, 20)), n.weight(20, 20, axis=1))
+        y = n.quantised(n.g(MatMul(), x, weight), 0.02, None if i else (3 if dtype == "i8" else 99))
+        parts.append(n.g(Transpose((0, 2, 1, 3)), n.g(Reshape((1, 9, 2, 10)), y)))
+    q, k, v = parts
+    scores = n.quantised(n.g(MatMul(), q, n.g(Transpose((0, 1, 3, 2)), k)), 0.04)
+    shares = n.quantised(n.g(Softmax(-1), scores), 1 / 255, 0 if dtype == "u8" else -128)
+    y = n.g(Transpose((0, 2, 1, 3)), n.quantised(n.g(MatMul(), shares, v), 0.02))
+    n.g.output("y", n.g(Reshape((1, 180)), y))
+    return n.g
+
+
 NETWORKS = {
     "u8 by i8": residual(),
     "i8 by i8": residual("i8"),
@@ -103,6 +122,8 @@ NETWORKS = {
     "i8 by u8": residual("i8", "u8"),
     "gated": gated(),
 }
+WITH_FLOATS = NETWORKS | {"attention": attention(), "signed attention": attention("i8")}
+"""Also those whose softmax computes floats."""
 
 
 def feeds(g: Graph) -> dict[str, Array]:
@@ -110,18 +131,18 @@ def feeds(g: Graph) -> dict[str, Array]:
     return {k: rng.normal(0, 1, v.type.extents).astype(np.float32) for k, v in g.inputs.items()}
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", WITH_FLOATS)
 def test_compiled_it_answers_bit_by_bit_like_the_interpreter(name: str) -> None:
-    g = NETWORKS[name]
+    g = WITH_FLOATS[name]
     expected = ag.compile(g, "interpreter").run(feeds(g))["y"]
     actual = ag.compile(g, threads=1).run(feeds(g))["y"]
 
     np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", WITH_FLOATS)
 def test_it_answers_like_the_floats_that_it_is_written_in(name: str) -> None:
-    g = NETWORKS[name]
+    g = WITH_FLOATS[name]
     expected = evaluate(g, feeds(g))["y"]
     actual = ag.compile(g, "interpreter").run(feeds(g))["y"]
     (step,) = {float(n.inputs[1].producer.inputs[0].array) for n in g.nodes  # type: ignore[union-attr, arg-type]
@@ -134,11 +155,13 @@ def test_it_answers_like_the_floats_that_it_is_written_in(name: str) -> None:
 
 
 def _last(g: Graph) -> Value:
-    """Return the dequantised result of a network, before it is reshaped."""
+    """Return the dequantised result of a network, before it is moved."""
     v = g.outputs["y"]
-    assert v.producer is not None
-    inner = v.producer.inputs[0]
-    return inner if isinstance(v.producer.op, Reshape) and inner is not None else v
+    while v.producer is not None and isinstance(v.producer.op, Reshape | Transpose):
+        (inner,) = v.producer.inputs
+        assert inner is not None
+        v = inner
+    return v
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -152,6 +175,14 @@ def test_no_floats_stand_between_its_layers(name: str) -> None:
 
     # The last layer makes floats, on its way out or by itself; what it is unpacked to are no more.
     assert len(floats) <= 1
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+def test_attention_multiplies_integers_only(dtype: str) -> None:
+    g = integers(attention(dtype))
+    products = [n for n in g.nodes if isinstance(n.op, MatMul | MatMulInteger)]
+
+    assert [n.output.type.dtype for n in products] == ["i32"] * 5
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-41, np.nan, np.inf])

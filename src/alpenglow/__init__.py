@@ -5,18 +5,23 @@ exe = ag.compile("model.onnx")
 y = exe(x)
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from alpenglow import ops
 from alpenglow.base import errors, extensions
 from alpenglow.bundle import Bundle, bundle
-from alpenglow.calibration import profile_ranges
 from alpenglow.compiler import Options, Pass
 from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import TensorType
 from alpenglow.passes.choices import Record
-from alpenglow.quant import Profile, QuantOptions, quantize
 from alpenglow.runtime import Executable, compile, open
+
+if TYPE_CHECKING:
+    from alpenglow.calibration import profile_ranges
+    from alpenglow.quant import Profile, QuantOptions, quantize
 
 __version__ = "0.1.0"
 
@@ -41,6 +46,21 @@ __all__ = [
     "profile_ranges",
     "quantize",
 ]
+
+_LATER = {
+    "Profile": "alpenglow.quant",
+    "QuantOptions": "alpenglow.quant",
+    "profile_ranges": "alpenglow.calibration",
+    "quantize": "alpenglow.quant",
+}
+"""What models are compiled without, and where it is: imported when it is first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'alpenglow' has no attribute '{name}'")
+
 
 # Last, so that what is imported here finds a whole package.
 extensions.brought("alpenglow.extensions")

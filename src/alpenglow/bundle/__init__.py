@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.words import counted
 from alpenglow.bundle.entry import APIS, Api
 from alpenglow.bundle.fat import require_fat
 from alpenglow.bundle.formats import FORMATS
@@ -50,7 +51,7 @@ class Bundle:
     def __str__(self) -> str:
         """Return the memory that the bundle needs, for reading."""
         code = self.needs.code_nbytes + self.needs.data_nbytes
-        lines = [f"{self.folder}: {len(self.files)} files for {self.target}"]
+        lines = [f"{self.folder}: {counted(len(self.files), 'file')} for {self.target}"]
         bound = "of one call, at most"
         if self.needs.compiled:
             lines.append(f"  {'code':10} {code:>12,}")

@@ -4,24 +4,31 @@ First each layer is quantised alone, which tells how much noise it makes in the 
 layers with the most noise for the work that they save are kept as they are, as few as will do: the
 number is found by bisection.  At last each of those that were kept is tried again, the one with the
 most work first.
+
+Where the model is to be compiled for half precision, layers that are not quantised take halves, but
+for those that lose too much in them too: these are found in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from alpenglow.base.errors import OptionError
 from alpenglow.calibration.metrics import Metric, Outputs, check_metric, decibels, loss
 from alpenglow.calibration.samples import Dataset
 from alpenglow.compiler.options import Progress, silent
 from alpenglow.ir.graph import Graph
+from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.quant.convert import convert
-from alpenglow.quant.layers import size
+from alpenglow.quant.layers import size, taps
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.plan import Decision, Plan, plan
 from alpenglow.quant.profile import Profile
 from alpenglow.runtime import compile as compile_model
+
+Halves = Literal["f32", "bf16", "f16"]
 
 PROBES = 32
 """Samples on which the noise of a single layer is measured."""
@@ -36,7 +43,8 @@ class Tuning:
 
     `before` and `after` are losses of the original and of the quantised model; `noise` holds, for
     each layer, the share of noise in the results if it is quantised alone, where a search was
-    needed; `tried` counts the models that were measured.
+    needed; `tried` counts the models that were measured.  `precision` is to be that of compiling
+    the model, and `wide` what is to be kept from it.
     """
 
     plan: Plan
@@ -45,6 +53,8 @@ class Tuning:
     after: float
     noise: Mapping[str, float]
     tried: int
+    precision: Halves = "f32"
+    wide: tuple[str, ...] = ()
 
     @property
     def drop(self) -> float:
@@ -60,19 +70,21 @@ def tune(
     *,
     metric: Metric = "agreement",
     max_drop: float = 0.005,
+    precision: Halves = "f32",
     threads: int | None = None,
     progress: Progress = silent,
 ) -> Tuning:
     """Return the plan that quantises as much work as `max_drop` allows of a loss by `metric`.
 
-    What `options` keep stays kept.  Raises FeedError where the metric needs labels and there are
-    none.
+    What `options` keep stays kept.  All else that is not quantised takes `precision`.  Raises
+    FeedError where the metric needs labels and there are none.
     """
     check_metric(metric, data.labels)
     if not 0 <= max_drop <= 1:
         raise OptionError(f"max_drop is {max_drop}, expected a share between 0 and 1")
     search = _Search(g, profile, data, options or QuantOptions(), metric, threads, progress)
-    return search.made(max_drop)
+    found = search.made(max_drop)
+    return found if precision == "f32" else search.halved(found, precision, max_drop)
 
 
 class _Search:
@@ -106,21 +118,42 @@ class _Search:
     ) -> frozenset[str]:
         """Return the layers to keep so that no more than `most` is lost."""
         worst = sorted(candidates, key=lambda d: -noise[d.name] / max(work(d), 1))
-        low, high = 0, len(worst)
-        while high - low > 1:
-            middle = (low + high) // 2
-            kept = frozenset(d.name for d in worst[:middle])
-            if self.loss(kept) - self.before > most:
-                low = middle
-            else:
-                high = middle
-        kept = frozenset(d.name for d in worst[:high])
-        again = sorted((d for d in worst[:high]), key=lambda d: -work(d))
+        kept = _fewest([d.name for d in worst], lambda few: self.loss(few) - self.before <= most)
+        again = sorted((d for d in candidates if d.name in kept), key=lambda d: -work(d))
         for d in again[:SECOND_TRIES]:
             fewer = kept - {d.name}
             if self.loss(fewer) - self.before <= most:
                 kept = fewer
         return kept
+
+    def halved(self, found: Tuning, precision: Halves, most: float) -> Tuning:
+        """Return what was found, with halves for layers that are not quantised."""
+        g = convert(found.plan)
+        asked = self.options.keep
+        left = [d for d in found.plan.decisions if d.why and isinstance(d.node.op, Conv | MatMul)]
+        rest = [_known_as(d) for d in left if not asked & {d.name, d.node.op.name}]
+        lost: dict[frozenset[str], float] = {}
+
+        def loses(wide: frozenset[str]) -> float:
+            if wide not in lost:
+                outputs = self.run(g, self.data, precision, wide | asked)
+                lost[wide] = loss(self.metric, outputs, self.reference, self.data.labels)
+            return lost[wide]
+
+        wide: frozenset[str] = frozenset()
+        if rest and loses(wide) - self.before > most:
+            few = self.data.first(PROBES)
+            full = self.run(g, few)
+            noise = {}
+            for i, name in enumerate(rest, 1):
+                alone = self.run(g, few, precision, asked | set(rest) - {name})
+                noise[name] = loss("sqnr", alone, full, None)
+                self.progress("sensitivity", i, len(rest))
+            worst = sorted(rest, key=lambda name: -noise[name])
+            wide = _fewest(worst, lambda few: loses(few) - self.before <= most)
+        after = loses(wide) if rest else found.after
+        return replace(found, after=after, tried=found.tried + len(lost), precision=precision,
+                       wide=tuple(sorted(wide | asked)))  # fmt: skip
 
     def noise(self, candidates: list[Decision]) -> dict[str, float]:
         """Return, for each layer, the noise that it makes if it alone is quantised."""
@@ -146,9 +179,31 @@ class _Search:
             self.progress("search", len(self.lost), len(self.lost))
         return self.lost[kept]
 
-    def run(self, g: Graph, data: Dataset) -> Outputs:
-        exe = compile_model(g, threads=self.threads)
+    def run(
+        self, g: Graph, data: Dataset, precision: Halves = "f32", keep: Iterable[str] = ()
+    ) -> Outputs:
+        exe = compile_model(g, threads=self.threads, precision=precision, keep=tuple(keep))
         return [exe.run(feeds) for feeds in data]
+
+
+def _fewest(worst: list[str], enough: Callable[[frozenset[str]], bool]) -> frozenset[str]:
+    """Return the first few of some names that are enough, if all of them are; by bisection."""
+    low, high = 0, len(worst)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if enough(frozenset(worst[:middle])):
+            high = middle
+        else:
+            low = middle
+    return frozenset(worst[:high])
+
+
+def _known_as(d: Decision) -> str:
+    """Return the name of a layer's result, or of what becomes of it."""
+    v = d.node.output
+    while not v.name and len(v.users) == 1:
+        v = next(iter(v.users)).results[0]
+    return v.name
 
 
 def _told(made: Plan, kept: frozenset[str], noise: Mapping[str, float]) -> Plan:
@@ -163,8 +218,4 @@ def _told(made: Plan, kept: frozenset[str], noise: Mapping[str, float]) -> Plan:
 
 def work(d: Decision) -> int:
     """Return the multiplications of a layer."""
-    w = d.node.inputs[1]
-    assert w is not None, "a layer has a weight"
-    taps = size(w.type) // max(int(w.type.extents[0]), 1) if d.node.op.name == "conv" else (
-        w.type.extents[-2])  # fmt: skip
-    return size(d.node.results[0].type) * int(taps)
+    return size(d.node.results[0].type) * taps(d.node)

@@ -17,6 +17,7 @@ import click
 import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.words import counted
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
@@ -96,7 +97,7 @@ def command(request: Request, calls: int, vs: str) -> None:
     }  # fmt: skip
     if not source.staged:
         work = flops(source.ir)
-        most = peak(threads, exe.artifact.target)
+        most = peak(threads, exe.target)
         rate = work / measured["alpenglow"]["median"]
         result |= {"flop": work, "flop_per_second": rate, "peak_flop_per_second": most,
                    "share_of_peak": rate / most}  # fmt: skip
@@ -157,7 +158,7 @@ def _lines(result: Mapping[str, Any]) -> list[str]:
     for name, s in result["seconds"].items():
         lines.append(
             f"{name}: median {s['median'] * 1e3:.3f} ms, best {s['best'] * 1e3:.3f} ms "
-            f"({result['calls']} calls, {result['threads']} threads)"
+            f"({counted(result['calls'], 'call')}, {counted(result['threads'], 'thread')})"
         )
     for name, r in result.get("ratios", {}).items():
         lines.append(

@@ -23,7 +23,7 @@ from alpenglow.runtime.team import default_threads
 WIDTH = 60
 """Characters of sources that a line of the table shows."""
 
-HEAD = ("ms", "%", "GFLOP/s", "peak", "MB", "memory", "kernel", "computes")
+HEAD = ("ms", "%", "limit", "GFLOP/s", "peak", "MB", "memory", "kernel", "computes")
 
 
 @click.command(
@@ -47,7 +47,8 @@ def command(request: Request, top: int, rounds: int, trace_file: Path | None) ->
 
     Each kernel is timed alone, in the order of a run.  Beside its time stand the operations that it
     does, as a share of the machine's measured peak, and the bytes that it touches, as a share of
-    what memory can deliver: above 100 % they come from caches.
+    what memory can deliver: above 100 % they come from caches.  The limit is the least milliseconds
+    that its operations at that peak, or its weights from memory, can take.
     """
     source = read(request)
     refuse_staged(request, source, "profiled")
@@ -56,9 +57,10 @@ def command(request: Request, top: int, rounds: int, trace_file: Path | None) ->
     graph = source.ir if isinstance(source.ir, Graph) else None
     found = profile(exe, arrays, graph, rounds)
     threads = exe.threads or default_threads()
-    most, delivered = peak(threads, exe.artifact.target), bandwidth(threads)
+    most, delivered = peak(threads, exe.target), bandwidth(threads)
     result: dict[str, Any] = {
-        "run_seconds": found.run, "seconds": found.seconds, "threads": threads,
+        "run_seconds": found.run, "seconds": found.seconds, "limit_seconds": found.limit,
+        "threads": threads,
         "peak_flop_per_second": most, "bytes_per_second": delivered,
         "kernels": [row(p, most, delivered) for p in found.parts],
     }  # fmt: skip
@@ -76,8 +78,9 @@ def row(p: Part, most: float, delivered: float) -> dict[str, Any]:
     """Return what is known of a kernel, fit for JSON."""
     return {
         "number": p.number, "kernel": p.kind, "sources": list(p.sources), "compiled": p.compiled,
-        "seconds": p.seconds, "flop": p.flop, "share_of_peak": p.rate / most,
-        "bytes": p.nbytes, "share_of_bandwidth": p.traffic / delivered,
+        "seconds": p.seconds, "limit_seconds": p.limit, "flop": p.flop,
+        "share_of_peak": p.rate / most, "bytes": p.nbytes,
+        "share_of_bandwidth": p.traffic / delivered,
     }  # fmt: skip
 
 
@@ -85,7 +88,7 @@ def lines(found: Profile, top: int, most: float, delivered: float) -> list[str]:
     """Return the table of the slowest kernels, and what all take together."""
     slowest = sorted(found.parts, key=lambda p: -p.seconds)
     rows = [HEAD, *(_cells(p, found.seconds, most, delivered) for p in slowest[:top])]
-    text = table(rows, right=frozenset(range(6)))
+    text = table(rows, right=frozenset(range(7)))
     if rest := slowest[top:]:
         seconds = sum(p.seconds for p in rest)
         text.append(f"{len(rest)} more kernels take {seconds * 1e3:.3f} ms")
@@ -93,6 +96,10 @@ def lines(found: Profile, top: int, most: float, delivered: float) -> list[str]:
         f"{len(found.parts)} kernels take {found.seconds * 1e3:.3f} ms, a run "
         f"{found.run * 1e3:.3f} ms; the peak is {most / 1e9:.0f} GFLOP/s, memory delivers "
         f"{delivered / 1e9:.0f} GB/s"
+    )
+    text.append(
+        f"these kernels cannot take less than {found.limit * 1e3:.3f} ms on this machine: "
+        f"{found.limit / found.run:.0%} of a run"
     )
     return text
 
@@ -103,7 +110,8 @@ def _cells(p: Part, total: float, most: float, delivered: float) -> Sequence[str
     if len(computes) > WIDTH:
         computes = computes[: WIDTH - 1] + "…"
     return (
-        f"{p.seconds * 1e3:.3f}", f"{p.seconds / total:.1%}" if total else "", *work,
+        f"{p.seconds * 1e3:.3f}", f"{p.seconds / total:.1%}" if total else "",
+        f"{p.limit * 1e3:.3f}" if p.limit else "", *work,
         f"{p.nbytes / 1e6:.2f}", f"{p.traffic / delivered:.0%}",
         p.kind if p.compiled else f"{p.kind} (interpreted)", computes,
     )  # fmt: skip

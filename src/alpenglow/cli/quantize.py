@@ -54,7 +54,7 @@ OPTIONS = (
     click.option("--bias", type=click.Choice(get_args(Bias)), default="int32", show_default=True,
                  help="How biases are stored."),
     click.option("--weights-only", type=click.Choice(get_args(WeightsOnly)), default="none",
-                 show_default=True, help="Store weights so, and nothing else."),
+                 show_default=True, help="Store weights so, nothing else, and read them so."),
     click.option("--group", type=click.IntRange(min=0), default=0, show_default=True,
                  help="Inputs that share a scale, with --weights-only; 0: all of an output."),
     click.option("--compute", type=click.Choice(get_args(Compute)), default="f32",
@@ -104,15 +104,17 @@ def command(
     """Store MODEL in few bits and write it, with a report.
 
     With --max-drop the most work is quantised that loses no more than that by the metric: first
-    each layer alone is measured, then the layers that cost most accuracy stay in f32.
+    each layer alone is measured, then the layers that cost most accuracy stay in f32; or, with
+    --precision bf16, in that as far as the loss allows.
     """
-    if request.precision != "f32":
-        raise OptionError(
-            f"--precision {request.precision} is for compiling; here integers are stored",
-            hint="--bits 16, or --weights-only int8 --compute bf16",
-        )
     precision: Precision = "int16" if bits == "16" else "int8"
     options = QuantOptions(precision=precision, keep=frozenset(request.keep), **rest)
+    if request.precision != "f32" and options.weights_only != "none":
+        raise OptionError(
+            f"--precision {request.precision} is for what is not quantised; with --weights-only "
+            "all products are in floats",
+            hint="--compute bf16",
+        )
     most = 1.0 if max_drop is None else share(max_drop)
     g = whole_graph(request)
     to_onnx = output.suffix == ".onnx"
@@ -130,7 +132,8 @@ def command(
         elif options.weights_only == "none":
             profile = profile_ranges(g, seen, threads=request.threads, progress=bar)
         tuning = tune(g, profile, tested, options, metric=metric, max_drop=most,
-                      threads=request.threads, progress=bar)  # fmt: skip
+                      precision=request.precision, threads=request.threads,
+                      progress=bar)  # fmt: skip
     told = explain(tuning.plan, profile, tested, request.threads)
     exported = write(request, tuning.plan, output, to_onnx)
     page = report or output.with_suffix(".md")
@@ -166,7 +169,8 @@ def summary(tuning: Tuning, told: Explanation, data: Dataset) -> dict[str, Any]:
     return {
         "metric": tuning.metric, "samples": len(data), "loss_before": tuning.before,
         "loss_after": tuning.after, "drop": tuning.drop,
-        "models_tried": tuning.tried, "seconds_before": told.before, "seconds_after": told.after,
+        "models_tried": tuning.tried, "precision": tuning.precision, "keep": list(tuning.wide),
+        "seconds_before": told.before, "seconds_after": told.after,
         "layers": [_row(x, tuning.noise.get(x.name)) for x in told.layers],
         "notes": list(told.notes),
     }  # fmt: skip
@@ -194,7 +198,16 @@ def outcome(tuning: Tuning, data: Dataset) -> str:
             f"{tuning.metric} loses {100 * tuning.drop:.2f} points "
             f"({100 - 100 * tuning.before:.2f} to {100 - 100 * tuning.after:.2f} %)"
         )
-    return f"{stored} of {layers} layers are quantised; {lost} on {len(data)} samples"
+    whole = f"{stored} of {layers} layers are quantised; {lost} on {len(data)} samples"
+    return whole + halved(tuning)
+
+
+def halved(tuning: Tuning) -> str:
+    """Return what to compile the model with, where others take half precision."""
+    if tuning.precision == "f32":
+        return ""
+    kept = f" --keep {','.join(tuning.wide)}" if tuning.wide else ""
+    return f", compiled with --precision {tuning.precision}{kept}"
 
 
 def lines(

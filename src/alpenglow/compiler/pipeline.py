@@ -24,9 +24,11 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.passes.absorb import absorb
+from alpenglow.passes.bands import split_bands
 from alpenglow.passes.batch import split_batches
 from alpenglow.passes.choices import tuned
 from alpenglow.passes.cse import cse
+from alpenglow.passes.few_bits import keep_few_bits, read_stored
 from alpenglow.passes.fold import fold
 from alpenglow.passes.fuse import fuse
 from alpenglow.passes.lower import lower
@@ -56,11 +58,14 @@ def facts(*names: str) -> Facts:
 
 
 STAGES: tuple[Pass, ...] = (
+    Pass("stored", _graph_pass(read_stored), "arithmetic on stored weights is recognised"),
     Pass("fold", lambda g, t: fold(g, but=(Dequantize,)),
          "what is constant is computed now, but quantised weights stay"),
     Pass("simplify", _graph_pass(simplify), "algebra on the model as written"),
     Pass("quantized", _graph_pass(integers), "quantised models are computed in integers",
          fast=True, steps=True),
+    Pass("few_bits", keep_few_bits, "products by quantised weights keep these in few bits",
+         fast=True),
     Pass("widen", _graph_pass(fold), "quantised weights of what is left in floats become floats"),
     Pass("recover", _graph_pass(recover), "LayerNorm, GELU and softmax written out become one"),
     Pass("absorb", _graph_pass(absorb), "scales, shifts and pads join convolution and matmul"),
@@ -79,6 +84,8 @@ STAGES: tuple[Pass, ...] = (
          needs=facts("primitive")),
     Pass("prepare", _graph_pass(fold), "weights are packed: folding again"),
     Pass("batch", _graph_pass(split_batches), "samples that do not fit the cache run in parts",
+         needs=facts("primitive")),
+    Pass("bands", _graph_pass(split_bands), "images whose patches do not fit the cache, in bands",
          needs=facts("primitive")),
     Pass("fuse", lambda g, t: fuse(g, backend_for(t).takes_epilogue),
          "elementwise operators join what makes their operands",
@@ -99,8 +106,11 @@ STAGES: tuple[Pass, ...] = (
 )  # fmt: skip
 
 ORDER: tuple[tuple[str, str, str], ...] = (
+    ("stored", "fold", "what weights are stored in is gone once they are floats"),
     ("fold", "simplify", "rules look for constants"),
     ("simplify", "quantized", "scales stand where rules look for them"),
+    ("quantized", "few_bits", "integers are multiplied as such where both operands are"),
+    ("few_bits", "widen", "what stays in few bits does not become floats"),
     ("quantized", "widen", "the integers of weights are gone once they are floats"),
     ("widen", "recover", "patterns hold numbers that models may have quantised"),
     ("quantized", "absorb", "scales worked into quantised weights are no longer theirs"),
@@ -118,7 +128,8 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("algorithms", "layout", "what stays a plain convolution is computed directly"),
     ("layout", "prepare", "packing weights is work on constants"),
     ("prepare", "batch", "packed weights tell what reading them again costs"),
-    ("batch", "fuse", "what is fused treats samples alike"),
+    ("batch", "bands", "parts of a batch may fit the cache as they are"),
+    ("bands", "fuse", "what is fused treats rows alike"),
     ("prepare", "fuse", "packed weights are operands, not producers"),
     ("fuse", "schedule", "an instruction is a fused node"),
     ("schedule", "views", "only a Program has memory to view"),

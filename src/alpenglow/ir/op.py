@@ -23,7 +23,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import FrozenInstanceError, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 import numpy as np
@@ -57,7 +57,9 @@ class Op:
     gradient: ClassVar[Callable[..., Any] | None] = None
 
     def __init_subclass__(cls, kind: bool = False) -> None:
-        dataclass(frozen=True)(cls)
+        # Methods that are generated are most of what importing hundreds of operators costs.
+        if "__annotations__" in cls.__dict__ or not hasattr(cls, "__dataclass_fields__"):
+            dataclass(frozen=True, repr=False, eq=False)(cls)
         if kind:
             return
         cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
@@ -71,6 +73,19 @@ class Op:
             f"two operators are called {cls.name}"
         )
         Op.registry[cls.name] = cls
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.__dict__ == self.__dict__
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self.__dict__.values()))
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+        return f"{type(self).__qualname__}({given})"
 
     def attributes(self) -> Iterator[tuple[str, Any]]:
         """Yield the attributes that differ from their defaults, in order."""

@@ -11,7 +11,19 @@ from contextlib import contextmanager
 from itertools import count
 
 from alpenglow.kernel.expr import Buffer, Const, Expr, Index, Register, Space, lift
-from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Kind, Set, Stmt, Store, While
+from alpenglow.kernel.stmt import (
+    Atomic,
+    Barrier,
+    For,
+    If,
+    Kernel,
+    Kind,
+    Prefetch,
+    Set,
+    Stmt,
+    Store,
+    While,
+)
 
 
 class Builder:
@@ -95,6 +107,9 @@ class Builder:
 
     def atomic(self, op: str, buffer: Buffer, at: Expr | int, value: Expr) -> None:
         self._scopes[-1].append(Atomic(op, buffer, lift(at), value))
+
+    def prefetch(self, buffer: Buffer, at: Expr | int) -> None:
+        self._scopes[-1].append(Prefetch(buffer, lift(at)))
 
     def barrier(self) -> None:
         self._scopes[-1].append(Barrier())

@@ -43,7 +43,18 @@ from alpenglow.kernel.expr import (
 )
 from alpenglow.kernel.intrinsics import INTRINSICS
 from alpenglow.kernel.scalar import BINARY_MEANING, COMPARE_MEANING, UNARY_MEANING, convert, fma
-from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Set, Stmt, Store, While
+from alpenglow.kernel.stmt import (
+    Atomic,
+    Barrier,
+    For,
+    If,
+    Kernel,
+    Prefetch,
+    Set,
+    Stmt,
+    Store,
+    While,
+)
 
 Scalars = Any
 """A NumPy scalar, or an array of lanes."""
@@ -120,6 +131,8 @@ def _statement(s: Stmt) -> Run:
             return _store(s)
         case Atomic():
             return _atomic(s)
+        case Prefetch():
+            return lambda f: None
         case For(kind="serial" | "parallel" | "vector" | "unrolled") if not _waits(s):
             return _loop(s)
         case If(condition, then, orelse) if not _waits(s):

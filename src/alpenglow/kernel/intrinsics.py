@@ -26,6 +26,25 @@ def vpdpbusd(acc: Array, a: Array, b: Array) -> Array:
     return total.reshape(np.shape(acc))
 
 
+def usdot(acc: Array, a: Array, b: Array) -> Array:
+    """acc + the sum of 4 products; a holds 4 u8 a lane, b 4 s8, lowest byte first; i32 wraps.
+
+    acc: i32x4, a: i32x4, b: i32x4.  AArch64 I8MM; what `vpdpbusd` is on x86.
+    """
+    return vpdpbusd(acc, a, b)
+
+
+def sdot(acc: Array, a: Array, b: Array) -> Array:
+    """acc + the sum of 4 products of s8, lowest byte first; i32 wraps.
+
+    acc: i32x4, a: i32x4, b: i32x4, each holding 4 s8 a lane.  AArch64 DotProd.
+    """
+    x = np.atleast_1d(a).view(np.int8).astype(np.int32)
+    y = np.atleast_1d(b).view(np.int8).astype(np.int32)
+    total: Array = acc + (x * y).reshape(-1, 4).sum(1, dtype=np.int32)
+    return total.reshape(np.shape(acc))
+
+
 def vpmaddwd(acc: Array, a: Array, b: Array) -> Array:
     """acc + the sum of 2 products of i16; i32 wraps.
 
@@ -50,6 +69,15 @@ def vdpbf16ps(acc: Array, a: Array, b: Array) -> Array:
     return total.reshape(np.shape(acc))
 
 
+def vpermps(table: Array, index: Array) -> Array:
+    """The lane of the table that each index says, of which only the lowest bits count.
+
+    table: f32xN, index: i32xN; 8 lanes with AVX2, 16 with AVX-512.
+    """
+    found: Array = np.atleast_1d(table)[np.atleast_1d(index) % np.size(table)]
+    return found.reshape(np.shape(table))
+
+
 INTRINSICS: dict[str, Callable[..., Array]] = {
-    f.__name__: f for f in (vpdpbusd, vpmaddwd, vdpbf16ps)
+    f.__name__: f for f in (vpdpbusd, usdot, sdot, vpmaddwd, vdpbf16ps, vpermps)
 }

@@ -39,7 +39,19 @@ from alpenglow.kernel.expr import (
     Unary,
 )
 from alpenglow.kernel.intrinsics import INTRINSICS
-from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Kind, Set, Stmt, Store, While
+from alpenglow.kernel.stmt import (
+    Atomic,
+    Barrier,
+    For,
+    If,
+    Kernel,
+    Kind,
+    Prefetch,
+    Set,
+    Stmt,
+    Store,
+    While,
+)
 
 T = TypeVar("T")
 
@@ -55,7 +67,7 @@ KINDS: dict[str, Kind] = {("for" if k == "serial" else k): k for k in get_args(K
 """The keywords that begin loops."""
 
 RESERVED = {
-    *KINDS, "if", "else", "while", "in", "array", "barrier", "atomic", "lanes",
+    *KINDS, "if", "else", "while", "in", "array", "barrier", "atomic", "prefetch", "lanes",
     "true", "false", "inf", "nan",
 }  # fmt: skip
 """Words that are names only in quotes."""
@@ -172,6 +184,9 @@ class _Parser:
     def line_statement(self) -> Stmt:
         if self.take("barrier"):
             return Barrier()
+        if self.take("prefetch"):
+            buffer, (at, _) = self.buffer(self.name()), self.place()
+            return Prefetch(buffer, at)
         if self.take("atomic"):
             op = self.choice(("add", "min", "max"))
             buffer, (at, _) = self.buffer(self.name()), self.place()

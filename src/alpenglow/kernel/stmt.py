@@ -9,6 +9,7 @@ a `Barrier`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,6 +59,14 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Prefetch:
+    """The memory there will be read soon.  It changes nothing; the place may lie past the end."""
+
+    buffer: Buffer
+    at: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class For:
     """index = 0, 1, … extent-1."""
 
@@ -84,7 +93,25 @@ class While:
     body: tuple[Stmt, ...]
 
 
-Stmt = Set | Store | Atomic | Barrier | For | If | While
+Stmt = Set | Store | Atomic | Prefetch | Barrier | For | If | While
+
+
+def blocks(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """Return the blocks of statements in a statement."""
+    match s:
+        case For(body=body) | While(body=body):
+            return (body,)
+        case If(_, then, orelse):
+            return (then, orelse)
+    return ()
+
+
+def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Yield all statements, those in others too."""
+    for s in body:
+        yield s
+        for block in blocks(s):
+            yield from statements(block)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -48,7 +48,18 @@ from alpenglow.kernel.expr import (
     Unary,
 )
 from alpenglow.kernel.parse import INFIX, KINDS, RESERVED, parse_kernel
-from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Set, Stmt, Store, While
+from alpenglow.kernel.stmt import (
+    Atomic,
+    Barrier,
+    For,
+    If,
+    Kernel,
+    Prefetch,
+    Set,
+    Stmt,
+    Store,
+    While,
+)
 
 __all__ = ["parse_kernel", "print_expr", "print_kernel"]
 
@@ -98,6 +109,8 @@ def _print_block(body: Iterable[Stmt], pad: str, lines: list[str], typed: set[st
             case Atomic(op, buffer, at, value):
                 place = _word(buffer.name) + _place(at, None)
                 lines.append(f"{pad}atomic.{op} {place} = {print_expr(value)}")
+            case Prefetch(buffer, at):
+                lines.append(f"{pad}prefetch {_word(buffer.name)}{_place(at, None)}")
             case Barrier():
                 lines.append(pad + "barrier")
 

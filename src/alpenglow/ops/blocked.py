@@ -138,12 +138,14 @@ class Ungroup(Primitive):
 
 
 class ConvBlocked(Primitive):
-    """Convolution without padding of x by weights from PackConv, into blocks of `lanes`.
+    """Convolution of x by weights from PackConv, into blocks of `lanes`.
 
     x is blocked, [N, C/lanes, …, lanes], or plain [N, C, …] with weights packed for one lane.
     `channels` and `outputs` are the logical numbers of input and output channels.  With several
     groups each group fills its blocks, in and out.  With several `bands` the weights are those of
     so many groups on the diagonal of one: what lies off it is zero and need not be read.
+
+    There is no padding but `edges`: zeros before and after the first of several spatial axes.
     """
 
     channels: Dim
@@ -153,6 +155,7 @@ class ConvBlocked(Primitive):
     dilations: tuple[int, ...]
     group: int = 1
     bands: int = 1
+    edges: tuple[int, int] = (0, 0)
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         spatial = len(self.strides)
@@ -169,9 +172,11 @@ class ConvBlocked(Primitive):
             raise TypeRuleError(f"conv_blocked: {x} in {self.group} groups, weights {w}")
         if ceil_div(self.outputs, width) != w.shape[0] or (dots > 1 and w.shape[-1] != dots):
             raise TypeRuleError(f"conv_blocked: {self.outputs} outputs do not fill {w}")
+        if any(self.edges) and spatial < 2:
+            raise TypeRuleError(f"conv_blocked: edges {self.edges} on the only spatial axis")
         out = [
-            conv_extent(self, x.shape[2 + i], w.shape[2 + i], self.strides[i], 0, 0,
-                        self.dilations[i])
+            conv_extent(self, x.shape[2 + i], w.shape[2 + i], self.strides[i],
+                        *(self.edges if i == 0 else (0, 0)), self.dilations[i])
             for i in range(spatial)
         ]  # fmt: skip
         blocks = ceil_div(self.outputs, self.lanes)
@@ -191,7 +196,8 @@ class ConvBlocked(Primitive):
             # Unspecified lanes must not reach the sum, not even as NaN times zero.
             x = Unpack(self.channels).reference(x)
             plain_w = plain_w[:, : self.channels // self.group]
-        conv = Conv(self.strides, (), self.dilations, self.group)
+        before, after = ((edge, *[0] * (spatial - 1)) for edge in self.edges)
+        conv = Conv(self.strides, (*before, *after), self.dilations, self.group)
         y = conv.reference(x, plain_w[: self.outputs])
         return Pack(self.lanes).reference(y)
 
@@ -208,6 +214,11 @@ class ConvBlocked(Primitive):
         yield cls(3, 20, 16, (2, 2), (1, 1)), "u8[2,3/4,9,11,4]", w
         yield cls(32, 32, 8, (1,), (2,), 2), "u8[1,32/8,9,8]", "i8[4,2,3,2,8,4]"
         yield cls(20, 16, 16, (1, 1), (1, 1)), "bf16[1,20/16,5,9,16]", "bf16[1,2,3,3,8,16,2]"
+        for edges, stride, dilation in (((1, 1), 1, 1), ((3, 0), 2, 1), ((2, 5), 1, 2)):
+            op = cls(20, 40, 16, (stride, 1), (dilation, 1), edges=edges)
+            yield op, "f32[1,20/16,4,9,16]", "f32[2,2,3,2,16,32]"
+        op = cls(32, 40, 16, (1, 1), (1, 1), edges=(1, 2))
+        yield op, "u8[1,32/16,4,20,16]", "i8[2,2,3,3,4,32,4]"
         for bands, width in ((4, 32), (3, 16)):
             w = np.arange(120 * (60 // bands), dtype=np.float32).reshape(120, 60 // bands, 1, 1)
             packed = PackConv(16, width).reference(Ungroup(bands).reference(np.sin(w)))
@@ -309,6 +320,49 @@ class DepthwiseBlocked(Primitive):
                 yield op, "u8[1,20/16,6,13,16]", w
         for stride in (1, 2):
             yield cls((stride,), (1,), 4), "u8[1,8/8,9,8]", "i8[1,1,8,4]"
+
+
+class DepthwisePlanar(Primitive):
+    """Each channel of x[N, …, spatial] convolved with its own w[…, taps], on plain images.
+
+    What stands between the batch and the spatial axes, one axis or several, are the channels.
+    `pads` holds the zeros before each spatial axis, then those after.
+    """
+
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        spatial = len(self.strides)
+        lead = w.rank - spatial
+        fits = x.dtype == w.dtype == "f32" and x.rank == w.rank + 1 and lead > 0
+        if not fits or x.shape[1 : 1 + lead] != w.shape[:lead] or x.blocked is not None:
+            raise TypeRuleError(f"depthwise_planar: {x} does not go with weights {w}")
+        out = [
+            conv_extent(self, x.shape[1 + lead + i], w.shape[lead + i], self.strides[i],
+                        self.pads[i], self.pads[spatial + i], self.dilations[i])
+            for i in range(spatial)
+        ]  # fmt: skip
+        return x.with_shape((*x.shape[: 1 + lead], *out))
+
+    def reference(self, x: Array, w: Array) -> Array:
+        lead = w.ndim - len(self.strides)
+        channels = math.prod(w.shape[:lead])
+        conv = Conv(self.strides, self.pads, self.dilations, channels)
+        taps = w.reshape(channels, 1, *w.shape[lead:])
+        y = conv.reference(x.reshape(len(x), channels, *x.shape[1 + lead :]), taps)
+        return y.reshape(*x.shape[: 1 + lead], *y.shape[2:])
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls((1, 1), (1, 1, 1, 1), (1, 1)), "f32[1,3,7,7]", "f32[3,3,3]"
+        yield cls((1, 1), (1, 0, 2, 1), (1, 2)), "f32[2,2,3,30,37]", "f32[2,3,3,3]"
+        yield cls((2, 2), (1, 1, 1, 1), (1, 1)), "f32[1,5,28,56]", "f32[5,3,3]"
+        yield cls((2, 2), (0, 0, 1, 2), (2, 1)), "f32[1,2,31,17]", "f32[2,2,5]"
+        yield cls((3, 1), (4, 4, 4, 4), (1, 1)), "f32[1,2,5,3]", "f32[2,2,2]"
+        yield cls((1, 3), (0, 0, 0, 0), (1, 1)), "f32[1,2,5,9]", "f32[2,3,3]"
+        yield cls((2,), (1, 1), (1,)), "f32[1,2,9]", "f32[2,3]"
 
 
 def _bytes(*shape: int) -> Array:

@@ -5,6 +5,8 @@ Of bytes, i8 and u8 in any mix, they are sums of the products as they stand, in 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
@@ -12,7 +14,7 @@ from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
-from alpenglow.ops.movement import Pad, Reshape, Slice, Transpose
+from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import ReduceSum
 from alpenglow.ops.window import conv_extent, windows
 
@@ -21,6 +23,10 @@ BYTES = frozenset({"i8", "u8"})
 
 
 HALVES = frozenset({"bf16", "f16"})
+
+WINOGRAD = (3, 3)
+"""The window whose convolutions of floats need so few multiplications that zeros between elements
+cost no more than phases do."""
 
 
 def summed(op: MatMul | Conv, x: TensorType, y: TensorType) -> str:
@@ -312,6 +318,9 @@ class ConvTranspose(Composite):
         return out
 
     def lower(self, b: Graph, x: Value, w: Value, bias: Value | None = None) -> Value:
+        if max(self.dilations) == 1 and w.type.extents[2:] != WINOGRAD:
+            each = None if bias is None else self.of_phases(b, bias)
+            return self.interleaved(b, x, self.phases(b, w), each, w.type.extents[2:])
         spatial = len(self.strides)
         reach = [(k - 1) * d for k, d in zip(w.type.extents[2:], self.dilations, strict=True)]
         before = [r - p for r, p in zip(reach, self.pads[:spatial], strict=True)]
@@ -319,21 +328,78 @@ class ConvTranspose(Composite):
                  zip(reach, self.pads[spatial:], self.output_padding, strict=True)]  # fmt: skip
         if any(s != 1 for s in self.strides):
             x = b(Dilate((1, 1, *self.strides)), x)
+        conv, x = self._conv(b, x, before, after)
+        return b(conv, x, self._backwards(b, w, (1,) * spatial), bias)
+
+    def interleaved(
+        self, b: Graph, x: Value, w: Value, bias: Value | None, window: tuple[int, ...],
+    ) -> Value:  # fmt: skip
+        """Return the result by weights and bias of `phases`, where nothing is dilated.
+
+        Element s m + r of an axis is the sum of w[r + s j] x[m - j] over j, of a window of so many
+        elements in all.  So one convolution makes the strides' product of results from an element
+        of x, and they are put side by side.
+        """
+        spatial, steps = len(window), self.strides
+        firsts, lasts = self.pads[:spatial], self.pads[spatial:]
+        taps = w.type.extents[2:]
+        before = [j - 1 - p // s for j, p, s in zip(taps, firsts, steps, strict=True)]
+        ends = [k - p + q for k, p, q in zip(window, lasts, self.output_padding, strict=True)]
+        after = [-(-end // s) - 1 for end, s in zip(ends, steps, strict=True)]
+        conv, x = self._conv(b, x, before, after)
+        y = b(conv, x, w, bias)
+        n, channels, *image = y.type.shape
+        outputs = channels // math.prod(steps)
+        apart = b(Reshape((n, self.group, *steps, outputs // self.group, *image)), y)
+        pairs = [a for i in range(spatial) for a in (3 + spatial + i, 2 + i)]
+        beside = b(Transpose((0, 1, 2 + spatial, *pairs)), apart)
+        image = [d * s for d, s in zip(image, steps, strict=True)]
+        whole = b(Reshape((n, outputs, *image)), beside)
+        starts = (0, 0, *[p % s for p, s in zip(firsts, steps, strict=True)])
+        shape = [
+            d - p % s - (-end % s) for d, p, s, end in zip(image, firsts, steps, ends, strict=True)
+        ]
+        return b(Slice(starts, (n, outputs, *shape), (1,) * (2 + spatial)), whole)
+
+    def _conv(self, b: Graph, x: Value, before: list[int], after: list[int]) -> tuple[Conv, Value]:
+        """Return the convolution, and x: what is padded by less than nothing is cut off."""
+        spatial = len(before)
         if min(*before, *after) < 0:
             x = b(Pad((0, 0, *before), (0, 0, *after)), x)
             before = after = [0] * spatial
-        conv = Conv((1,) * spatial, (*before, *after), self.dilations, self.group)
-        return b(conv, x, self._mirrored(b, w), bias)
+        return Conv((1,) * spatial, (*before, *after), self.dilations, self.group), x
 
-    def _mirrored(self, b: Graph, w: Value) -> Value:
-        """Return w[C, O/group, …] as the weights [O, C/group, …] of a Conv, read backwards."""
-        c, o, *taps = w.type.extents
-        starts = (0, 0, *[k - 1 for k in taps])
-        steps = (1, 1, *[-1] * len(taps))
-        flipped = b(Slice(starts, w.type.shape, steps), w)
-        split = b(Reshape((self.group, c // self.group, o, *taps)), flipped)
-        swapped = b(Transpose((0, 2, 1, *range(3, 3 + len(taps)))), split)
-        return b(Reshape((self.group * o, c // self.group, *taps)), swapped)
+    def phases(self, b: Graph, w: Value, zero: float = 0.0) -> Value:
+        """Return w as weights [strides · O, C/group, …] of small windows; past w they are `zero`.
+
+        Those of one phase are every `strides`-th element of w, read backwards.
+        """
+        return self._backwards(b, w, self.strides, zero)
+
+    def _backwards(self, b: Graph, w: Value, steps: tuple[int, ...], zero: float = 0.0) -> Value:
+        """Return every `steps`-th element of w[C, O/group, …], read backwards, as a Conv's w."""
+        c, o, *window = w.type.extents
+        taps = [-(-k // s) for k, s in zip(window, steps, strict=True)]
+        more = [t * s - k for t, s, k in zip(taps, steps, window, strict=True)]
+        if any(more):
+            w = b(Pad((0,) * w.type.rank, (0, 0, *more), value=zero), w)
+        pairs = [d for t, s in zip(taps, steps, strict=True) for d in (t, s)]
+        split = b(Reshape((self.group, c // self.group, o, *pairs)), w)
+        backwards = [t - 1 for t in taps]
+        starts = (0, 0, 0, *[d for t in backwards for d in (t, 0)])
+        flips = (1, 1, 1, *(-1, 1) * len(taps))
+        flipped = b(Slice(starts, split.type.shape, flips), split)
+        at = range(len(taps))
+        perm = (0, *[4 + 2 * i for i in at], 2, 1, *[3 + 2 * i for i in at])
+        outputs = self.group * math.prod(steps) * o
+        return b(Reshape((outputs, c // self.group, *taps)), b(Transpose(perm), flipped))
+
+    def of_phases(self, b: Graph, bias: Value) -> Value:
+        """Return the bias of each output as that of each of its phases."""
+        (outputs,) = bias.type.shape
+        each, count = outputs // self.group, math.prod(self.strides)
+        apart = b(Reshape((self.group, 1, each)), bias)
+        return b(Reshape((count * outputs,)), b(Broadcast((self.group, count, each)), apart))
 
     @classmethod
     def examples(cls) -> Examples:

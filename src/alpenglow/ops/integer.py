@@ -22,7 +22,7 @@ from alpenglow.ir.op import Composite, Examples, Op, check_dtype
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.arithmetic import Add, Mul, Neg, Sub
 from alpenglow.ops.contraction import BYTES, Conv, MatMul
-from alpenglow.ops.movement import Broadcast, Pad, Reshape
+from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
 from alpenglow.ops.reduction import ReduceSum, SumBytes
 from alpenglow.ops.select import Cast
 
@@ -51,8 +51,7 @@ class MatMulInteger(Composite):
         total = b(MatMul(), x, y)
         terms = []
         if not rows.none:
-            sums = b(ReduceSum((rank - 2,)), _less(b, y, columns))
-            terms.append((rows.value, sums))
+            terms.append((rows.value, _sums_of_columns(b, y, columns)))
         if not columns.none:
             terms.append((columns.value, b(SumBytes((rank - 1,)), x)))
         return _corrected(b, total, terms)
@@ -190,6 +189,23 @@ def _less(b: Graph, w: Value, zero: Zero) -> Value:
     if zero.none:
         return wide
     return b(Sub(), wide, _stretched(b, b(Cast("i32"), zero.value), wide))
+
+
+def _sums_of_columns(b: Graph, y: Value, zero: Zero) -> Value:
+    """Return the sums of the columns of y less their zero points."""
+    rows = y.type.rank - 2
+    match y:
+        case Value(Node(Transpose(perm=perm) as turn, [Value() as x])):
+            # What has been turned is read as it lies in memory.
+            sums = b(turn, b(SumBytes((perm[rows],)), x))
+        case _:
+            sums = b(SumBytes((rows,)), y)
+    if zero.none:
+        return sums
+    width = zero.value.type.shape[-1:] or (1,)
+    row = b(Reshape((1, *width)), zero.value)
+    zeros = b(SumBytes((0,)), b(Broadcast((y.type.shape[rows], *width)), row))
+    return b(Sub(), sums, _stretched(b, zeros, sums))
 
 
 def _by_channel(b: Graph, zero: Zero, total: Value) -> Value:

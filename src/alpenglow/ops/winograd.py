@@ -1,11 +1,15 @@
-"""Winograd convolution F(4×4, 3×3): a 3×3 convolution with a quarter of the multiplications.
+"""Winograd convolution F(m×m, 3×3): a 3×3 convolution with fewer multiplications.
 
-Each 6×6 patch d of the input and each filter g become Bᵀ d B and G g Gᵀ; their products, summed
-over channels, come back as Aᵀ m A, a 4×4 block of the output (Lavin and Gray, Fast Algorithms for
-Convolutional Neural Networks, 2015; interpolation points 0, ±1, ±2, ∞).
+Each patch d of the input, m + 2 wide and high, and each filter g become Bᵀ d B and G g Gᵀ; their
+products, summed over channels, come back as Aᵀ m A, an m×m block of the output (Lavin and Gray,
+Fast Algorithms for Convolutional Neural Networks, 2015).  A block of 2 takes 4 multiplications for
+each element where the convolution has 9, one of 4 takes 2.25, one of 6 takes 1.78.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -14,107 +18,122 @@ from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.op import Examples, Primitive
 from alpenglow.ir.types import Array, TensorType
 
-BLOCK, PATCH = 4, 6
+TAPS = 3
 
-INPUT = np.array(
-    [
-        [4, 0, -5, 0, 1, 0],
-        [0, -4, -4, 1, 1, 0],
-        [0, 4, -4, -1, 1, 0],
-        [0, -2, -1, 2, 1, 0],
-        [0, 2, -1, -2, 1, 0],
-        [0, 4, 0, -5, 0, 1],
-    ],
-    np.float64,
-)
-"""Bᵀ"""
+POINTS: dict[int, tuple[float, ...]] = {
+    2: (0, 1, -1),
+    4: (0, 1, -1, 2, -2),
+    6: (0, 1, -1, 2, -2, 1 / 2, -1 / 2),
+}
+"""Where the polynomials are interpolated, besides at infinity, by the size of a block."""
 
-FILTER = np.array(
-    [
-        [1 / 4, 0, 0],
-        [-1 / 6, -1 / 6, -1 / 6],
-        [-1 / 6, 1 / 6, -1 / 6],
-        [1 / 24, 1 / 12, 1 / 6],
-        [1 / 24, -1 / 12, 1 / 6],
-        [0, 0, 1],
-    ],
-    np.float64,
-)
-"""G"""
 
-OUTPUT = np.array(
-    [
-        [1, 1, 1, 1, 1, 0],
-        [0, 1, -1, 2, -2, 0],
-        [0, 1, 1, 4, 4, 0],
-        [0, 1, -1, 8, -8, 1],
-    ],
-    np.float64,
-)
-"""Aᵀ"""
+@dataclass(frozen=True, slots=True)
+class Transforms:
+    """The matrices of F(block×block, 3×3), for blocks of one axis: Bᵀ, G and Aᵀ."""
+
+    input: Array
+    filter: Array
+    output: Array
+
+
+@cache
+def transforms(block: int) -> Transforms:
+    """Return the matrices for a size of `POINTS`: Toom and Cook's construction, exact in f64."""
+    points = POINTS[block]
+    patch = block + TAPS - 1
+    from_input, from_filter = np.zeros((patch, patch)), np.zeros((patch, TAPS))
+    to_output = np.zeros((block, patch))
+    for i, p in enumerate(points):
+        others = [q for q in points if q != p]
+        # np.poly: the polynomial with these roots, highest power first.
+        from_input[i, : patch - 1] = np.poly(others)[::-1]
+        from_filter[i] = [p**k / np.prod([p - q for q in others]) for k in range(TAPS)]
+        to_output[:, i] = [p**k for k in range(block)]
+    from_input[-1] = np.poly(points)[::-1]
+    from_filter[-1, -1] = to_output[-1, -1] = 1
+    return Transforms(from_input, from_filter, to_output)
+
+
+def block_of(points: int) -> int:
+    """Return the size of blocks whose patches have so many points; 0 if there is none."""
+    return next((m for m in POINTS if (m + TAPS - 1) ** 2 == points), 0)
 
 
 class WinogradFilter(Primitive):
-    """w[O, I, 3, 3] transformed and packed: [36, O/width, I/lanes, lanes, width].
+    """w[O, I, 3, 3] transformed and packed: [(m + 2)², O/width, I/lanes, lanes, width].
 
-    Computed in f64 and rounded once; zeros where a block is not full.
+    m is `block`.  Computed in f64 and rounded once; zeros where a block of channels is not full.
     """
 
     lanes: int
     width: int
+    block: int = 4
 
     def infer(self, w: TensorType) -> TensorType:
         if w.rank != 4 or w.shape[2:] != (3, 3) or w.dtype != "f32":
             raise TypeRuleError(f"winograd_filter: expected f32 filters [O, I, 3, 3], found {w}")
         blocks = (ceil_div(w.shape[0], self.width), ceil_div(w.shape[1], self.lanes))
-        return w.with_shape((PATCH * PATCH, *blocks, self.lanes, self.width))
+        return w.with_shape(((self.block + 2) ** 2, *blocks, self.lanes, self.width))
 
     def reference(self, w: Array) -> Array:
         outputs, inputs = w.shape[:2]
         ob, ib = -(-outputs // self.width), -(-inputs // self.lanes)
-        packed = np.zeros((PATCH * PATCH, ob, ib * self.lanes, self.width), np.float32)
-        both = np.kron(FILTER, FILTER)
+        points, one = (self.block + 2) ** 2, transforms(self.block).filter
+        packed = np.zeros((points, ob, ib * self.lanes, self.width), np.float32)
+        both = np.kron(one, one)
         # A panel at a time: these are most of a network's weights, and f64 doubles them.
         for panel in range(ob):
             part = w[panel * self.width : (panel + 1) * self.width].astype(np.float64)
             flat = part.transpose(2, 3, 1, 0).reshape(9, -1)
-            done = (both @ flat).reshape(PATCH * PATCH, inputs, len(part))
+            done = (both @ flat).reshape(points, inputs, len(part))
             packed[:, panel, :inputs, : len(part)] = done
-        return packed.reshape(PATCH * PATCH, ob, ib, self.lanes, self.width)
+        return packed.reshape(points, ob, ib, self.lanes, self.width)
 
     @classmethod
     def examples(cls) -> Examples:
         yield cls(16, 32), "f32[40,20,3,3]"
+        yield cls(16, 32, 6), "f32[40,20,3,3]"
 
 
 class WinogradInput(Primitive):
-    """Transformed patches of a blocked x: [36, N, C/lanes, tiles, lanes].
+    """Transformed patches of a blocked x: [(m + 2)², N, C/lanes, tiles, lanes].
 
-    x[N, C/lanes, 4 th + 2, 4 tw + 2, lanes] is padded already; tiles counts th * tw patches.
+    x[N, C/lanes, m th + 2, m tw + 2, lanes], where m is `block`, is padded already; tiles counts
+    th * tw patches.
     """
+
+    block: int = 4
 
     def infer(self, x: TensorType) -> TensorType:
         if x.rank != 5 or x.blocked is None or x.dtype != "f32":
             raise TypeRuleError(f"winograd_input: expected a blocked f32 image, found {x}")
         n, c, h, w, lanes = x.shape
-        if (h - 2) % BLOCK != 0 or (w - 2) % BLOCK != 0:
-            raise TypeRuleError(f"winograd_input: {x} is not blocks of 4 and a border")
-        return x.with_shape((PATCH * PATCH, n, c, ((h - 2) // BLOCK) * ((w - 2) // BLOCK), lanes))
+        m = self.block
+        if (h - 2) % m != 0 or (w - 2) % m != 0:
+            raise TypeRuleError(f"winograd_input: {x} is not blocks of {m} and a border")
+        return x.with_shape(((m + 2) ** 2, n, c, ((h - 2) // m) * ((w - 2) // m), lanes))
 
     def reference(self, x: Array) -> Array:
         n, c, *_, lanes = x.shape
-        patches = np.lib.stride_tricks.sliding_window_view(x, (PATCH, PATCH), (2, 3))
-        patches = patches[:, :, ::BLOCK, ::BLOCK].astype(np.float64)
-        done = np.einsum("ai,nctulij,bj->abnctul", INPUT, patches, INPUT, optimize=True)
-        return np.asarray(done.reshape(PATCH * PATCH, n, c, -1, lanes), np.float32)
+        m, t = self.block, transforms(self.block).input
+        patches = np.lib.stride_tricks.sliding_window_view(x, (m + 2, m + 2), (2, 3))
+        patches = patches[:, :, ::m, ::m].astype(np.float64)
+        done = np.einsum("ai,nctulij,bj->abnctul", t, patches, t, optimize=True)
+        return np.asarray(done.reshape((m + 2) ** 2, n, c, -1, lanes), np.float32)
 
     @classmethod
     def examples(cls) -> Examples:
         yield cls(), "f32[2,20/16,10,6,16]"
+        yield cls(2), "f32[2,20/16,8,6,16]"
+        yield cls(6), "f32[2,20/16,14,8,16]"
 
 
 class WinogradProduct(Primitive):
-    """Products of patches and filters summed over channels: [36, N, O/lanes, tiles, lanes]."""
+    """Products of patches and filters summed over channels: [P, N, O/lanes, tiles, lanes].
+
+    P is the number of points of a patch: of v[P, N, C/lanes, tiles, lanes] and of the filters.
+    """
 
     channels: Dim
     outputs: Dim
@@ -155,9 +174,13 @@ class WinogradOutput(Primitive):
     width: Dim
 
     def infer(self, m: TensorType) -> TensorType:
-        if m.rank != 5:
-            raise TypeRuleError(f"winograd_output: expected [36, N, O/lanes, tiles, lanes]: {m}")
-        tiles = ceil_div(self.height, BLOCK) * ceil_div(self.width, BLOCK)
+        points = m.shape[0] if m.rank == 5 else 0
+        block = block_of(points) if isinstance(points, int) else 0
+        if not block:
+            raise TypeRuleError(
+                f"winograd_output: expected [points, N, O/lanes, tiles, lanes]: {m}"
+            )
+        tiles = ceil_div(self.height, block) * ceil_div(self.width, block)
         if m.shape[3] != tiles:
             raise TypeRuleError(f"winograd_output: {m} does not hold {tiles} tiles")
         shape = (m.shape[1], m.shape[2], self.height, self.width, m.shape[4])
@@ -165,14 +188,18 @@ class WinogradOutput(Primitive):
 
     def reference(self, m: Array) -> Array:
         assert known(self.height) and known(self.width)
-        th, tw = -(-self.height // BLOCK), -(-self.width // BLOCK)
-        _, n, c, _, lanes = m.shape
-        points = m.reshape(PATCH, PATCH, n, c, th, tw, lanes).astype(np.float64)
-        y: Array = np.einsum("ia,abnctul,jb->nctiujl", OUTPUT, points, OUTPUT, optimize=True)
-        whole = y.reshape(n, c, th * BLOCK, tw * BLOCK, lanes)
+        points, n, c, _, lanes = m.shape
+        block = block_of(points)
+        t, patch = transforms(block).output, block + 2
+        th, tw = -(-self.height // block), -(-self.width // block)
+        patches = m.reshape(patch, patch, n, c, th, tw, lanes).astype(np.float64)
+        y: Array = np.einsum("ia,abnctul,jb->nctiujl", t, patches, t, optimize=True)
+        whole = y.reshape(n, c, th * block, tw * block, lanes)
         inside: Array = whole[:, :, : self.height, : self.width].astype(np.float32)
         return inside
 
     @classmethod
     def examples(cls) -> Examples:
         yield cls(20, 7, 5), "f32[36,2,2,4,16]"
+        yield cls(20, 3, 5), "f32[16,2,2,6,16]"
+        yield cls(20, 7, 5), "f32[64,2,2,2,16]"

@@ -20,6 +20,7 @@ from alpenglow.ir.types import FLOATS
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Neg, Sub
 from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
+from alpenglow.ops.few_bits import MatMulFewBits
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
 from alpenglow.ops.normalize import BatchNorm
 from alpenglow.ops.pooling import AveragePool, MaxPool
@@ -28,6 +29,7 @@ from alpenglow.passes.constants import (
     along,
     is_constant,
     read_once,
+    uniform,
     unstretched,
     with_constant,
 )
@@ -193,6 +195,9 @@ def scaled(g: Graph, v: Value, scale: Scale) -> Value | None:
                          *[c and _times(g, c, scale.at(0)) for c in bias])  # fmt: skip
         case Node(MatMul()):
             return _scaled_product(g, node, scale)
+        case Node(MatMulFewBits() as op, [x, q, Value() as grid]):
+            number = uniform(scale.value)
+            return None if number is None else g(op, x, q, _scaled_grid(g, grid, number, scale.op))
         case Node(Add() | Sub() as op, [Value() as a, Value() as b]):
             if is_constant(b) and (x := scaled(g, a, scale)):
                 return g(op, x, _times(g, b, scale))
@@ -224,6 +229,13 @@ def _scaled_product(g: Graph, node: Node, scale: Scale) -> Value | None:
         left = _times(g, x, scale) if is_constant(x) else scaled(g, x, scale)
         return left and g(node.op, left, y)
     return None
+
+
+def _scaled_grid(g: Graph, grid: Value, number: float, op: Op) -> Value:
+    """Return a grid with its scales, but not the zero points behind them, times a number."""
+    factor = np.ones((grid.type.extents[2], 1), np.float32)
+    factor[0] = number
+    return g(op, grid, g(Broadcast(grid.type.shape), g.constant(factor)))
 
 
 def _combined(g: Graph, v: Value, op: Op, other: Along | None) -> Value | None:

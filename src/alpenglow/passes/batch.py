@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
-from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked
+from alpenglow.ops.blocked import ConvBlocked, DepthwiseBlocked, DepthwisePlanar
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.movement import (
     Broadcast,
@@ -36,12 +36,14 @@ MOST_PARTS = 16
 """Each part has nodes of its own, so that compiling takes longer."""
 
 WINDOWS = (
-    Conv, ConvBlocked, DepthwiseBlocked, MaxPool, AveragePool, Pack, Unpack,
+    Conv, ConvBlocked, DepthwiseBlocked, DepthwisePlanar, MaxPool, AveragePool, Pack, Unpack,
     WinogradInput, WinogradProduct, WinogradOutput,
 )  # fmt: skip
 """Operators that treat the samples of their first operand apart."""
 
-DECIDE = (Conv, ConvBlocked, DepthwiseBlocked, WinogradProduct, MaxPool, AveragePool)
+DECIDE = (
+    Conv, ConvBlocked, DepthwiseBlocked, DepthwisePlanar, WinogradProduct, MaxPool, AveragePool,
+)  # fmt: skip
 """Operators that may begin to split a batch; others go on with it."""
 
 

@@ -7,7 +7,9 @@ left, how it rounds.
 
 A record is plain text, a problem a line, so that it can be read, shipped and merged:
 
-    conv f32[1,64,56,56] f32[64,64,3,3] strides=(1,1) on x86-64 znver4 lanes=16 : winograd=0 width=2
+    conv f32[1,64,56,56] f32[64,64,3,3] strides=(1,1) on x86-64 znver4 lanes=16 : winograd=4 width=2
+
+There `winograd` is the size of blocks, 0 for direct convolution.
 """
 
 from __future__ import annotations

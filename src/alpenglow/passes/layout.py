@@ -1,20 +1,22 @@
 """Layout: convolutions and matrix products move to blocked tensors and packed weights.
 
-Each convolution becomes pack, pad, convolve in blocks, unpack.  Then unpacks sink past operators
-that work as well on blocked tensors, and meet the packs of the next convolution, where both
-vanish: a network converts at its edges only.  Weights are packed by operators on constants.
+Each convolution becomes pack, pad, convolve in blocks, unpack; then the unpacks sink (`unpacks`).
+Weights are packed by operators on constants.  Where blocks of channels would be mostly padding,
+because there are few outputs or the groups are narrow, images stay plain, and so do those of the
+depthwise convolutions between.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from itertools import product
 
-from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open, known
+from alpenglow.ir.dims import ceil_div, estimate, is_open, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
-from alpenglow.ir.rewrite import Rules
 from alpenglow.ir.target import Target
+from alpenglow.ir.types import TensorType
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.blocked import (
     DOTS,
@@ -22,19 +24,26 @@ from alpenglow.ops.blocked import (
     ConvBlocked,
     ConvPlanar,
     DepthwiseBlocked,
+    DepthwisePlanar,
     MatMulPacked,
     PackConv,
     PackMatrix,
     Ungroup,
 )
 from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.lookup import Lookup
-from alpenglow.ops.movement import Broadcast, Concat, Pack, Pad, Reshape, Transpose, Unpack
-from alpenglow.ops.pooling import AveragePool, MaxPool
-from alpenglow.ops.reduction import Reduction
+from alpenglow.ops.movement import Broadcast, Pack, Pad, Reshape, Transpose, Unpack
 from alpenglow.ops.select import Cast
+from alpenglow.passes import unpacks
 from alpenglow.passes.choices import Problem
+
+WORTH_LEAVING_OUT = 1 / 16
+"""The least share of the products with rows of padding for which they are left out.
+
+The loop over the rows of taps is then no longer as long for each row of the result.
+"""
+
+LEAST_FULL = 0.6
+"""The least share of the lanes of plain images that must hold pixels, where groups are narrow."""
 
 
 def layout(g: Graph, target: Target) -> Graph:
@@ -46,11 +55,11 @@ def layout(g: Graph, target: Target) -> Graph:
             case Node(MatMul()) if _packs(node):
                 _mat_mul(g, node, target)
     g.prune()
-    SINK.apply(g)
+    unpacks.rules.apply(g)
     for node in g.nodes:
         match node:
             case Node(Unpack(), [Value() as x]):
-                _called(x, node.output)
+                unpacks.called(x, node.output)
     return g
 
 
@@ -75,17 +84,18 @@ def _conv(g: Graph, node: Node, target: Target) -> None:
     outputs, per_group = w.type.extents[:2]
     channels = per_group * op.group
     if x.type.dtype == "u8" and planar_pays(op, w.type.extents, lanes) and bands == 1:
-        y = _words(g, op, x, w)
-        bias = rest[0] if rest else None
-        g.replace(node.output, y if bias is None else g(Add(), y, _per_channel(g, bias, y)))
+        g.replace(node.output, _biased(g, _words(g, op, x, w), rest))
         return
-    if x.type.dtype == "f32" and planar_pays(op, w.type.extents, lanes):
-        y = _planar(g, op, x, w)
-        if rest and rest[0] is not None:
-            y = g(Add(), y, _per_channel(g, rest[0], y))
-        g.replace(node.output, y)
+    plain = x.type.dtype == w.type.dtype == "f32"
+    if plain and (
+        planar_pays(op, w.type.extents, lanes) or grouped_planar_pays(op, x.type, w.type, lanes)
+    ):
+        g.replace(node.output, _biased(g, _planar(g, op, x, w), rest))
         return
     if op.group > 1 and per_group == 1 and outputs == channels:
+        if plain and _made_planar(x, lanes) and op.window(x.type.rank - 2)[1][-1] <= 2:
+            g.replace(node.output, _depthwise_planar(g, op, x, w, rest[0] if rest else None))
+            return
         y = _depthwise(g, node, x, w, lanes)
     else:
         if op.group > 1 and (per_group % lanes or (outputs // op.group) % lanes):
@@ -122,11 +132,67 @@ def planar_pays(op: Conv, w: tuple[int, ...], lanes: int) -> bool:
     return narrow and stride == 1 and (lanes - outputs) * math.prod(taps) >= 4 * lanes
 
 
+def grouped_planar_pays(op: Conv, x: TensorType, w: TensorType, lanes: int) -> bool:
+    """Whether a convolution in groups is better computed on plain images.
+
+    Blocks of a narrow group would be partly padding, and so are the last vectors of an image: of
+    a row, or of all pixels where each result is made of one of them.
+    """
+    outputs, per_group, *taps = w.extents
+    spatial = len(taps)
+    strides = op.window(spatial)[1]
+    if op.group == 1 or strides[-1] > 1 or (per_group == 1 and outputs == op.group):
+        return False
+    if per_group % lanes == 0 and (outputs // op.group) % lanes == 0:
+        return False
+    out = op.infer(x, w).shape[2:]
+    one = math.prod(taps) == 1 and set(strides) == {1} and not any(op.window(spatial)[0])
+    pixels = estimate(math.prod(out) if one else out[-1])
+    return pixels >= LEAST_FULL * (-(-pixels // lanes) * lanes)
+
+
+def _made_planar(x: Value, lanes: int) -> bool:
+    """Whether x comes from a convolution of plain images, past what moves or is elementwise."""
+    seen: Value | None = x
+    while seen is not None and seen.producer is not None:
+        match seen.producer:
+            case Node(Conv() as op, [Value() as before, Value() as w, *_]):
+                return grouped_planar_pays(op, before.type, w.type, lanes)
+            case Node(Elementwise() | Reshape() | Transpose(), [first, *_]):
+                seen = first
+            case _:
+                return False
+    return False
+
+
+def _depthwise_planar(g: Graph, op: Conv, x: Value, w: Value, bias: Value | None) -> Value:
+    """Return the depthwise convolution of plain images.
+
+    Channels that were shuffled by moving two axes about are read where they were.
+    """
+    pads, strides, dilations = op.window(x.type.rank - 2)
+    taps = w.type.shape[2:]
+    lead = x.type.shape[1:2]
+    match x:
+        case Value(Node(Reshape(), [Value(Node(Transpose(), _)) as moved])):
+            split = moved.type.rank - len(taps)
+            if moved.type.shape[:1] == x.type.shape[:1] and (
+                moved.type.shape[split:] == x.type.shape[2:]
+            ):  # fmt: skip
+                x, lead = moved, moved.type.shape[1:split]
+    y = g(DepthwisePlanar(strides, pads, dilations), x, g(Reshape((*lead, *taps)), w))
+    if bias is not None:
+        y = g(Add(), y, _stretch(g, g(Reshape((1, *lead, *(1 for _ in taps))), bias), y))
+    shape = (y.type.shape[0], w.type.shape[0], *y.type.shape[1 + len(lead) :])
+    return y if y.type.shape == shape else g(Reshape(shape), y)
+
+
 def _planar(g: Graph, op: Conv, x: Value, w: Value) -> Value:
     """Return the convolution of plain images, its padding written out, without a bias."""
     spatial = x.type.rank - 2
     pads, strides, dilations = op.window(spatial)
-    return g(Conv(strides, (0,) * (2 * spatial), dilations), padded(g, x, pads), w)
+    plain = Conv(strides, (0,) * (2 * spatial), dilations, op.group)
+    return g(plain, padded(g, x, pads), w)
 
 
 def _words(g: Graph, op: Conv, x: Value, w: Value) -> Value:
@@ -134,6 +200,12 @@ def _words(g: Graph, op: Conv, x: Value, w: Value) -> Value:
     spatial = x.type.rank - 2
     pads, strides, dilations = op.window(spatial)
     return g(ConvPlanar(strides, dilations), padded(g, g(Pack(4), x), pads), g(Pack(4), w))
+
+
+def _biased(g: Graph, y: Value, rest: Sequence[Value | None]) -> Value:
+    """Return plain images plus a bias for each channel, if there is one."""
+    bias = rest[0] if rest else None
+    return y if bias is None else g(Add(), y, _per_channel(g, bias, y))
 
 
 def _per_channel(g: Graph, bias: Value, y: Value) -> Value:
@@ -165,20 +237,43 @@ def _direct(g: Graph, problem: Problem, x: Value, w: Value, bands: int, node: No
     # A narrow panel lies in few bands, so that few blocks of input channels are read for it.
     width = lanes if bands > 1 else panel_width(problem, outputs // op.group, row)
     packed = g(PackConv(inner, width, dots), w)
-    conv = ConvBlocked(channels, outputs, lanes, strides, dilations, op.group, bands)
+    spatial = len(strides)
+    edges = (0, 0)
+    # Of bytes there is so little to compute that reading weights with gaps takes longer.
+    if dots < 4 and _outside(op, x.type, w.type) >= WORTH_LEAVING_OUT:
+        edges = (pads[0], pads[spatial])
+        pads = tuple(0 if axis % spatial == 0 else p for axis, p in enumerate(pads))
+    conv = ConvBlocked(channels, outputs, lanes, strides, dilations, op.group, bands, edges)
     return g(conv, padded(g, source, pads), packed)
 
 
-def panel_width(problem: Problem, outputs: int, row: int) -> int:
+def _outside(op: Conv, x: TensorType, w: TensorType) -> float:
+    """Return which share of the products would meet rows of padding."""
+    spatial = len(w.shape) - 2
+    pads, strides, dilations = op.window(spatial)
+    rows, taps = x.extents[2], w.extents[2]
+    open_ = any(is_open(d) for d in (*x.shape, *pads))
+    if spatial < 2 or open_ or min(pads) < 0:
+        return 0
+    results = op.infer(x, w).extents[2]
+    places = product(range(results), range(taps))
+    met = (y * strides[0] + t * dilations[0] - pads[0] for y, t in places)
+    return sum(not 0 <= row < rows for row in met) / (results * taps)
+
+
+def panel_width(problem: Problem, outputs: int, row: int, alone: bool = False) -> int:
     """Return how many output channels one register tile computes.
 
     Two vectors, so that the many rows of the tile reuse each weight; four where rows are too
-    short for a high tile; but no more than leaves fewest padding channels.
+    short for a high tile; but no more than leaves fewest padding channels.  One vector where a row
+    is `alone`, and one tile takes all of it: then each weight is read once, at an even pace.
     """
     lanes = problem.target.lanes
     blocks = ceil_div(outputs, lanes)
     assert known(blocks)
-    choices = (4, 2, 3, 1) if row <= 4 else (2, 3, 1)
+    choices: tuple[int, ...] = (4, 2, 3, 1) if row <= 4 else (2, 3, 1)
+    if alone and 12 <= row <= problem.target.registers - 4:
+        choices = (1,)
     waste = {c: -blocks % c for c in choices}
     best = min(choices, key=lambda c: (waste[c], choices.index(c)))
     return problem.choose("width", best, *(c for c in (1, 2, 3, 4) if c <= blocks)) * lanes
@@ -250,166 +345,3 @@ def _matrix_width(problem: Problem, rows: int, columns: int) -> int:
     best = min(vectors, 8 if rows <= 2 else 4 if rows <= 6 else 2)
     widths = (w for w in (1, 2, 3, 4, 6, 8) if is_open(vectors) or w <= vectors)
     return problem.choose("width", best, *widths) * lanes
-
-
-# ── sinking unpacks ──
-
-SINK = Rules()
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """The layout that the operands of a node share."""
-
-    lanes: int
-    channels: Dim
-
-
-def _blocks(node: Node) -> Blocks | None:
-    """Return the layout of the first operand that is an unpack."""
-    for v in node.inputs:
-        match v:
-            case Value(Node(Unpack(channels), [Value() as x])):
-                lanes = x.type.shape[-1]
-                assert known(lanes)
-                return Blocks(lanes, channels)
-    return None
-
-
-def _blocked(g: Graph, v: Value, blocks: Blocks, shape: tuple[Dim, ...]) -> Value | None:
-    """Return `v` in the given layout if that is free: an unpack, or the broadcast of a constant
-    or of one element a channel."""
-    match v:
-        case Value(Node(Unpack(), [Value() as x])) if x.type.shape[-1] == blocks.lanes:
-            return _called(x, v)
-        case Value(Node(Broadcast(), [Value(Node(Unpack(channels), [Value() as x]))])):
-            if x.type.shape[-1] == blocks.lanes and channels == blocks.channels:
-                return g(Broadcast(shape, blocks.channels), x)
-        case Value(Node(Broadcast(), [Value() as x])) if x.array is not None or _little(x, v):
-            if x.type.size == 1:
-                flat = g(Reshape(()), x) if x.type.rank else x
-                return g(Broadcast(shape, blocks.channels), flat)
-            full = (1,) * (v.type.rank - x.type.rank) + x.type.extents
-            if full[1] != blocks.channels:
-                return None
-            packed = g(Pack(blocks.lanes), g(Reshape(full), x))
-            return g(Broadcast(shape, blocks.channels), packed)
-    if v.array is not None and v.type.shape[1] == blocks.channels:
-        return g(Pack(blocks.lanes), v)
-    return None
-
-
-def _little(x: Value, v: Value) -> bool:
-    """Whether x, which v stretches, has one element at most for each channel."""
-    shape = (1,) * (v.type.rank - x.type.rank) + x.type.shape
-    return x.type.static and all(d == 1 for i, d in enumerate(shape) if i != 1)
-
-
-def _called(x: Value, v: Value) -> Value:
-    """Return x, called as its unpacked form v is: that may vanish, and its name with it."""
-    x.name = x.name or v.name
-    return x
-
-
-@SINK.on(Elementwise)
-def sink_elementwise(g: Graph, node: Node) -> Value | None:
-    """f(unpack(x), unpack(y), constant)  =>  unpack(f(x, y, pack(constant)))"""
-    blocks = _blocks(node)
-    if blocks is None or len(node.results) != 1:
-        return None
-    t = node.output.type
-    shape = (t.shape[0], ceil_div(t.shape[1], blocks.lanes), *t.shape[2:], blocks.lanes)
-    operands = []
-    for v in node.inputs:
-        assert v is not None
-        x = _blocked(g, v, blocks, shape)
-        if x is None:
-            return None
-        operands.append(x)
-    return g(Unpack(blocks.channels), g(node.op, *operands))
-
-
-@SINK.on(MaxPool, AveragePool)
-def sink_pool(g: Graph, node: Node) -> Value | None:
-    """pool(unpack(x))  =>  unpack(pool(x))"""
-    match node.inputs:
-        case [Value(Node(Unpack(channels), [Value() as x])) as v]:
-            return g(Unpack(channels), g(node.op, _called(x, v)))
-    return None
-
-
-@SINK.on(Reduction)
-def sink_reduction(g: Graph, node: Node) -> Value | None:
-    """reduce(unpack(x))  =>  unpack(reduce(x)), where only spatial axes are reduced"""
-    match node:
-        case Node(Reduction() as op, [Value(Node(Unpack(channels), [Value() as x])) as v]):
-            if not op.axes or min(op.axes) < 2:
-                return None
-            y = g(Unpack(channels), g(replace(op, keepdims=True), _called(x, v)))
-            return y if op.keepdims else g(Reshape(node.output.type.shape), y)
-    return None
-
-
-@SINK.on(Gather)
-def sink_gather(g: Graph, node: Node) -> Value | None:
-    """gather(unpack(x), positions)  =>  unpack(gather(x, positions)), along a spatial axis"""
-    match node:
-        case Node(Gather(axis), [Value(Node(Unpack(channels), [Value() as x])) as v, Value() as i]):
-            if axis % v.type.rank < 2 or i.type.rank != 1:
-                return None
-            return g(Unpack(channels), g(Gather(axis % v.type.rank), _called(x, v), i))
-    return None
-
-
-@SINK.on(Lookup)
-def sink_lookup(g: Graph, node: Node) -> Value | None:
-    """lookup(unpack(x), table)  =>  unpack(lookup(x, table))"""
-    match node.inputs:
-        case [Value(Node(Unpack(channels), [Value() as x])) as v, table]:
-            return g(Unpack(channels), g(node.op, _called(x, v), table))
-    return None
-
-
-@SINK.on(Pad)
-def sink_pad(g: Graph, node: Node) -> Value | None:
-    """pad(unpack(x))  =>  unpack(pad(x)), where the batch and the channels stay as they are"""
-    match node:
-        case Node(Pad(before, after), [Value(Node(Unpack(channels), [Value() as x])) as v]):
-            if before[1] or after[1] or before[0] or after[0]:
-                return None
-            op = replace(node.op, before=(*before, 0), after=(*after, 0))  # type: ignore[type-var]
-            return g(Unpack(channels), g(op, _called(x, v)))
-    return None
-
-
-@SINK.on(Concat)
-def sink_concat(g: Graph, node: Node) -> Value | None:
-    """concat(unpack(x), unpack(y))  =>  unpack(concat(x, y)), where all but the last fill blocks"""
-    match node:
-        case Node(Concat(axis)):
-            rank = node.output.type.rank
-            if axis % rank != 1:
-                return None
-            parts: list[Value] = []
-            for v in node.inputs:
-                match v:
-                    case Value(Node(Unpack(channels), [Value() as x])):
-                        full = channels == x.type.shape[1] * x.type.shape[-1]
-                        if not full and v is not node.inputs[-1]:
-                            return None
-                        parts.append(_called(x, v))
-                    case _:
-                        return None
-            if len({p.type.shape[-1] for p in parts}) > 1:
-                return None
-            return g(Unpack(node.output.type.shape[1]), g(Concat(1), *parts))
-    return None
-
-
-@SINK.on(Pack)
-def cancel_pack(g: Graph, node: Node) -> Value | None:
-    """pack(unpack(x), lanes)  =>  x, where x has blocks of that many lanes"""
-    match node:
-        case Node(Pack(lanes), [Value(Node(Unpack(), [Value() as x])) as v]):
-            return _called(x, v) if x.type.shape[-1] == lanes else None
-    return None

@@ -2,7 +2,8 @@
 
 What they read is rounded once, where it was computed, and whoever else reads it gets the rounded
 numbers too, so activations are stored in half the bytes.  Weights are rounded when the graph is
-compiled.  Everything else (sums, biases, activations, norms, softmax) stays in f32.
+compiled.  Everything else (sums, biases, activations, norms, softmax) stays in f32, and so do
+products of few rows by weights of few bits, which are read faster still.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from alpenglow.ir.dims import estimate, known, product
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.target import Target
 from alpenglow.ops.blocked import DOTS
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.few_bits import MatMulFewBits
 from alpenglow.ops.movement import Broadcast, Reshape, Transpose
 from alpenglow.ops.select import Cast
 from alpenglow.passes.constants import unstretched
-from alpenglow.passes.winograd import winograd_fits, winograd_pays
+from alpenglow.passes.winograd import DIRECT, best_block, winograd_fits
 
 PRECISIONS = ("f32", "bf16", "f16")
 """What contractions can take: f32 is as they are written."""
+
+FEW = 8
+"""Rows of a product that takes as long as reading its weights: those of few bits stay."""
 
 FOLLOWED = 3
 """So many elementwise operators behind a contraction go by its name: a bias, an activation."""
@@ -35,6 +41,8 @@ def reduce_precision(
     Convolutions that are faster in f32 by Winograd's way, which `fast` numerics allow, stay in f32.
     """
     narrow: dict[Value, Value] = {}
+    if dtype in DOTS and target.has("avx512bf16"):
+        _unpack(g)
     for node in list(g.nodes):
         if not isinstance(node.op, Conv | MatMul) or node.output.type.dtype != "f32":
             continue
@@ -49,6 +57,19 @@ def reduce_precision(
     return g
 
 
+def _unpack(g: Graph) -> None:
+    """Let products of many rows have their weights in floats: these are multiplied faster."""
+    for node in list(g.nodes):
+        match node:
+            case Node(MatMulFewBits() as op, [Value() as x, Value() as q, Value() as grid]):
+                inner, rows = x.type.shape[-1], estimate(product(x.type.shape[:-1]))
+                if rows <= FEW or q.array is None or grid.array is None or not known(inner):
+                    continue
+                w = g.constant(op.matrix(q.array, grid.array, inner))
+                shape = (*x.type.shape[:-2], *w.type.shape)
+                g.replace(node.output, g(MatMul(), x, g(Broadcast(shape), w)))
+
+
 def _faster_in_f32(node: Node, w: Value, dtype: str, target: Target) -> bool:
     """Whether a convolution takes less time in f32, with fewer multiplications."""
     op, result = node.op, node.output.type
@@ -56,7 +77,7 @@ def _faster_in_f32(node: Node, w: Value, dtype: str, target: Target) -> bool:
         return False
     at_once = DOTS[dtype] if dtype in DOTS and target.has("avx512bf16") else 1
     fits = winograd_fits(op, w.type.extents, result.extents, target.lanes)
-    return fits and winograd_pays(w.type.extents, result.extents, at_once)
+    return fits and best_block(w.type.extents, result.extents, at_once) != DIRECT
 
 
 def _names(node: Node) -> set[str]:

@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from alpenglow.ir.dims import estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add, Clip
-from alpenglow.ops.contraction import BYTES, Conv, MatMul
+from alpenglow.ops.contraction import BYTES, Conv, ConvTranspose, MatMul
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
@@ -31,7 +32,7 @@ from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.quantize import STEPS, Quantize
 from alpenglow.ops.resize import Resize
 from alpenglow.passes import pointwise, roundtrips, tables, unsigned
-from alpenglow.passes.constants import along, is_constant, read_once
+from alpenglow.passes.constants import along, read_once
 from alpenglow.passes.grid import (
     LEAST,
     Grid,
@@ -43,6 +44,9 @@ from alpenglow.passes.grid import (
 )
 
 rules = Rules()
+
+MORE = 2
+"""A slice is quantised before it is cut out of at most so many times its elements."""
 
 LARGEST = 255**2
 """No product of two bytes less their zero points is larger."""
@@ -77,12 +81,35 @@ def conv_of_integers(g: Graph, node: Node) -> Rewritten:
     return g(Add(), y, g(Broadcast(y.type.shape), bias))
 
 
+@rules.on(ConvTranspose)
+def conv_transpose_of_integers(g: Graph, node: Node) -> Rewritten:
+    """conv_transpose(dequantize(x, s, a), dequantize(w, t, b), bias) => the convolution by phases
+    that it is lowered to   where x and w are bytes, and w is constant"""
+    op, (a, b, *rest) = node.op, node.inputs
+    x, w = _bytes(a), _bytes(b)
+    if x is None or w is None or a is None or not isinstance(op, ConvTranspose):
+        return None
+    array, grid = known_array(w[0]), w[1]
+    simple = x[1].uniform and grid.axis in (None, 1) and len(grid.zeros) == 1
+    if array is None or not simple or max(op.dilations) > 1:
+        return None
+    whole = Broadcast(w[0].type.shape).reference(array)
+    turned = op.phases(g, g.constant(whole), float(grid.zeros[0]))
+    if grid.axis == 1:
+        grid = replace(grid, scales=grid.scales * (op.group * math.prod(op.strides)), axis=0)
+    bias = None
+    if rest and rest[0] is not None:
+        bias = _folded(g, op.of_phases(g, rest[0]), rest[0].name)
+    weights = dequantized(g, _folded(g, turned, w[0].name), grid)
+    return op.interleaved(g, a, weights, bias, w[0].type.extents[2:])
+
+
 @rules.on(MatMul)
 def mat_mul_of_integers(g: Graph, node: Node) -> Rewritten:
     """mat_mul(dequantize(x, s, a), dequantize(y, t, b))
-    => dequantize(mat_mul_integer(x, y, a, b), s t)   where x and y are bytes, and y is constant"""
+    => dequantize(mat_mul_integer(x, y, a, b), s t)   where x and y are bytes"""
     x, y = map(_bytes, node.inputs)
-    if x is None or y is None or not is_constant(y[0]):
+    if x is None or y is None:
         return None
     columns = node.output.type.rank - 1
     if not x[1].uniform or y[1].axis not in (None, columns):
@@ -107,6 +134,12 @@ def bias_of_integers(g: Graph, node: Node) -> Rewritten:
             more = spread(g, steps, "i32", axis, v.type)
             return dequantized(g, g(Add(), sums[0], more), sums[1])
     return None
+
+
+def _folded(g: Graph, v: Value, name: str) -> Value:
+    """Return v, as a constant if it is computed from constants."""
+    array = known_array(v)
+    return v if array is None else g.constant(array, name)
 
 
 def _bytes(v: Value | None) -> tuple[Value, Grid] | None:
@@ -222,6 +255,10 @@ def quantize_earlier(g: Graph, node: Node) -> Rewritten:
         case MaxPool() | Pad() | Resize():
             moved = 1
             if not read_once(g, _first(inner)):
+                return None
+        case Slice():
+            moved, x = 1, _first(inner)
+            if not read_once(g, x) or estimate(x.type.size) > MORE * estimate(y.type.size):
                 return None
         case _:
             return None

@@ -12,6 +12,7 @@ from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.target import Target
 from alpenglow.ops.blocked import PACKED, Ungroup
 from alpenglow.ops.contraction import Conv
+from alpenglow.passes.layout import grouped_planar_pays
 
 MOST_GROUPS = 8
 """With more groups too much of what is computed is zero."""
@@ -28,6 +29,8 @@ def ungroup(g: Graph, target: Target) -> Graph:
                 narrow = per_group % target.lanes or (outputs // group) % target.lanes
                 depthwise = per_group == 1 and outputs == group
                 fits = (x.type.dtype, w.type.dtype) in PACKED
+                if x.type.dtype == "f32" and grouped_planar_pays(op, x.type, w.type, target.lanes):
+                    continue
                 if narrow and not depthwise and fits and outputs:
                     full = g(Ungroup(group), w)
                     g.replace(node.output, g(replace(op, group=1), x, full, *rest))

@@ -80,6 +80,21 @@ def product_of_unsigned(g: Graph, node: Node) -> Rewritten:
     return g(node.op, unsigned(g, x), w, wide, w_zero)
 
 
+@rules.on(MatMulInteger)
+def product_by_signed(g: Graph, node: Node) -> Rewritten:
+    """mat_mul_integer(x, y, a, b) => mat_mul_integer(x, signed(y), a, b - 128)   where y is u8 and
+    computed, and b constant"""
+    x, y, zero, y_zero = node.inputs
+    if y is None or y_zero is None or y.type.dtype != "u8" or is_constant(y):
+        return None
+    array = known_array(y_zero)
+    if array is None:
+        return None
+    moved = g.constant((array.astype(np.int16) - HALF).astype(np.int8))
+    wide = moved if moved.type.shape == y.type.shape else g(Broadcast(y.type.shape), moved)
+    return g(node.op, x, signed(g, y), zero, wide)
+
+
 @rules.on(BitXor)
 def unsigned_signed(g: Graph, node: Node) -> Rewritten:
     """unsigned(signed(q)) => q"""

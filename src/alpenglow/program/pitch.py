@@ -13,6 +13,7 @@ from dataclasses import replace
 from alpenglow.ir.dims import is_open
 from alpenglow.ops.blocked import MatMulPacked
 from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.few_bits import MatMulFewBits
 from alpenglow.program.instr import Buffer, Instr, Program, Region
 
 LINE = 64
@@ -60,7 +61,7 @@ def _walked_by_rows(instrs: list[Instr]) -> Iterator[Region]:
     """Yield the operands of matrix products."""
     for i in instrs:
         ops = [i.op] if i.body is None else [n.op for n in i.body.nodes]
-        if any(isinstance(op, MatMul | MatMulPacked) for op in ops):
+        if any(isinstance(op, MatMul | MatMulPacked | MatMulFewBits) for op in ops):
             yield from i.reads()
 
 

@@ -21,7 +21,7 @@ from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Trans
 from alpenglow.ops.pooling import AveragePool, MaxPool
 from alpenglow.ops.reduction import ReduceMean
 from alpenglow.quant.calibrate import Storage, calibrate
-from alpenglow.quant.layers import HEAVY, Layer, Place, size, varying
+from alpenglow.quant.layers import HEAVY, Layer, Place, size, taps, varying
 from alpenglow.quant.observe import Range
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.profile import Profile
@@ -64,14 +64,16 @@ class Activations:
                       or any(called[v] in options.keep for v in n.results)}  # fmt: skip
 
     def obstacle(self, found: Layer) -> str:
-        """Return why the operand of a layer cannot be stored, or does not pay; "" if it does."""
-        seen = self._seen(found.x)
-        if seen is None:
-            return "its operand is not in the profile"
-        if seen.infinite:
-            return f"its operand was NaN or infinite {seen.infinite} times"
-        out = size(found.node.output.type)
-        work = out * found.taps / max(out + size(found.x.type), 1)
+        """Return why operands of a layer cannot be stored, or it does not pay; "" if it does."""
+        out = moved = size(found.node.output.type)
+        for _, v in found.computed:
+            seen = self._seen(v)
+            if seen is None:
+                return "its operand is not in the profile"
+            if seen.infinite:
+                return f"its operand was NaN or infinite {seen.infinite} times"
+            moved += size(v.type)
+        work = out * taps(found.node) / max(moved, 1)
         if work >= LEAST_WORK:
             return ""
         return f"it multiplies {work:.1f} times for each element: converting would take longer"

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from alpenglow.ir.graph import Node
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.contraction import MatMul
-from alpenglow.quant.layers import Layer, Source
+from alpenglow.quant.layers import Source
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.schema import SMALLEST, scales_of, steps
 
@@ -32,28 +33,28 @@ class Stored:
     block: int = 0
 
 
-def weight_alone(made: Layer, name: str, options: QuantOptions) -> Stored:
+def weight_alone(node: Node, source: Source, name: str, options: QuantOptions) -> Stored:
     """Return the weight of a layer whose activations stay as they are."""
-    source, dtype = made.weight, options.weight_dtype
-    grouped = options.group and isinstance(made.node.op, MatMul)
+    dtype = options.weight_dtype
+    grouped = options.group and isinstance(node.op, MatMul)
     block = min(options.group, source.array.shape[source.inner]) if grouped else 0
     by_channel = options.granularity != "tensor"
     return _stored(source, name, dtype, _fitted(source, dtype, by_channel, block, options), block)
 
 
-def weight(made: Layer, name: str, step: float, options: QuantOptions) -> Stored:
+def weight(
+    node: Node, source: Source, bias: Source | None, name: str, step: float, options: QuantOptions
+) -> Stored:
     """Return the weight of a layer whose operand has the scale `step`.
 
     Its scale grows where the bias would otherwise not fit into the sums.
     """
-    source, granularity = made.weight, options.granularity
-    by_channel = granularity == "channel" or (
-        granularity == "row" and isinstance(made.node.op, MatMul)
-    )
+    granularity = options.granularity
+    by_channel = granularity == "channel" or (granularity == "row" and isinstance(node.op, MatMul))
     scales = _fitted(source, options.weight_dtype, by_channel, 0, options)
-    if made.bias is not None and options.bias == "int32":
-        needed = np.abs(made.bias.array.astype(np.float64)).reshape(-1) / (step * LARGEST_BIAS)
-        if len(needed) != made.outputs or not by_channel:
+    if bias is not None and options.bias == "int32":
+        needed = np.abs(bias.array.astype(np.float64)).reshape(-1) / (step * LARGEST_BIAS)
+        if len(needed) != source.array.shape[source.channel] or not by_channel:
             needed = needed.max(initial=0.0, keepdims=True)
         scales = np.maximum(scales, np.reshape(needed, _along(source))).astype(np.float32)
     return _stored(source, name, options.weight_dtype, scales)

@@ -1,5 +1,6 @@
-"""Layers: convolutions and matrix products with weights that are known, and what belongs to them.
+"""Layers: convolutions and matrix products, and what belongs to them.
 
+Convolutions have weights that are known; a product may be of two operands that are both computed.
 Weights and biases often reach their operator through a transposition or a broadcast, or are
 computed from other constants.  What is stored in few bits is the last tensor before those
 movements, which are then repeated on what is read back.
@@ -7,6 +8,7 @@ movements, which are then repeated on what is read back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +26,9 @@ from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 
 HEAVY = (Conv, MatMul, ConvTranspose, Lstm, Gru, Rnn)
 """The operators that a report of layers tells of."""
+
+OPEN = 16
+"""What an extent that is open counts as."""
 
 Place = tuple[Node, int]
 """An operand: a node and the position among its operands."""
@@ -47,31 +52,25 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A convolution or matrix product, its weight, and the bias that is added to it at once."""
+    """A convolution or matrix product, its weight, and the bias that is added to it at once.
+
+    A product of two operands that are both computed has no weight.
+    """
 
     node: Node
-    weight: Source
-    bias: Source | None
+    weight: Source | None = None
+    bias: Source | None = None
 
     @property
     def x(self) -> Value:
-        """The operand that is computed."""
-        x = self.node.inputs[0]
-        assert x is not None, "the first operand is required"
-        return x
+        """The first operand, which is computed."""
+        return self.computed[0][1]
 
     @property
-    def taps(self) -> int:
-        """How many products each element of the result is the sum of."""
-        w = self.weight.array
-        if isinstance(self.node.op, MatMul):
-            return int(w.shape[self.weight.inner])
-        return w.size // max(self.outputs, 1)
-
-    @property
-    def outputs(self) -> int:
-        """How many output channels there are."""
-        return int(self.weight.array.shape[self.weight.channel])
+    def computed(self) -> tuple[tuple[Place, Value], ...]:
+        """The operands that are computed, and where they are read."""
+        operands = self.node.inputs[: 2 if self.weight is None else 1]
+        return tuple(((self.node, i), v) for i, v in enumerate(operands) if v is not None)
 
 
 def varying(g: Graph) -> set[Value]:
@@ -93,9 +92,26 @@ def quantized_already(node: Node) -> bool:
     return False
 
 
+def taps(node: Node) -> int:
+    """Return how many products each element of a layer's result is the sum of, about."""
+    w = node.inputs[1]
+    assert w is not None, "a layer has two operands"
+    t = w.type.bind(dict.fromkeys(w.type.symbols(), OPEN))
+    match node.op:
+        case MatMul():
+            return int(t.extents[-2])
+        case ConvTranspose(group=group, strides=strides):
+            return t.size // max(t.extents[1] * group * math.prod(strides), 1)
+    return t.size // max(t.extents[0], 1)
+
+
 def layer(g: Graph, node: Node, moving: set[Value]) -> Layer | str:
     """Return a node as a layer, or a sentence that says why it is none."""
     match node.op:
+        case ConvTranspose(dilations=dilations) if max(dilations) > 1:
+            return "its windows are dilated, and there is no form of that in integers"
+        case ConvTranspose():
+            channel, inner, at = 1, 0, 1
         case Conv():
             channel, inner, at = 0, 1, 1
         case MatMul():
@@ -108,9 +124,11 @@ def layer(g: Graph, node: Node, moving: set[Value]) -> Layer | str:
         return "it is quantised already"
     x, w, *rest = node.inputs
     assert x is not None and w is not None, "the operands are required"
-    if w in moving or x not in moving:
-        return ("both operands are computed while it runs, so that none is a weight"
-                if x in moving else "its weight is the first operand")  # fmt: skip
+    if x not in moving:
+        return "its weight is the first operand"
+    if w in moving:
+        product = isinstance(node.op, MatMul)
+        return Layer(node) if product else "its weight is computed while it runs"
     rank = w.type.rank
     weight = _source((node, 1), w, channel % rank, inner % rank)
     if weight is None:
@@ -118,7 +136,8 @@ def layer(g: Graph, node: Node, moving: set[Value]) -> Layer | str:
     if not np.isfinite(weight.array).all():
         return "its weight holds NaN or infinities"
     bias = None
-    if rest and rest[0] is not None and rest[0] not in moving:
+    shared = isinstance(node.op, ConvTranspose) and node.op.group > 1
+    if rest and rest[0] is not None and rest[0] not in moving and not shared:
         bias = _source((node, 2), rest[0], 0)
     elif not rest:
         bias = _added(g, node, at, moving)
@@ -128,8 +147,8 @@ def layer(g: Graph, node: Node, moving: set[Value]) -> Layer | str:
 
 
 def size(t: TensorType) -> int:
-    """Return the elements of a type; an extent that is open counts as 16."""
-    return t.bind(dict.fromkeys(t.symbols(), 16)).size
+    """Return the elements of a type, open extents taken to be `OPEN`."""
+    return t.bind(dict.fromkeys(t.symbols(), OPEN)).size
 
 
 def _source(place: Place, v: Value, channel: int, inner: int = -1) -> Source | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
+from alpenglow.ops.contraction import ConvTranspose
 from alpenglow.quant.activations import Activation, Activations
 from alpenglow.quant.constants import Stored, bias, weight, weight_alone
 from alpenglow.quant.layers import HEAVY, Layer, Source, layer, varying
@@ -52,8 +54,9 @@ def plan(g: Graph, profile: Profile | None, options: QuantOptions) -> Plan:
     called = names(g)
     _check_names(g, called.values(), options)
     if options.weights_only != "none":
-        decisions, layers = _decided(g, called, options, lambda found: "")
-        alone = tuple(weight_alone(x, _name(called, x.weight), options) for x in layers)
+        decisions, layers = _decided(g, called, options, _weightless)
+        alone = tuple(weight_alone(x.node, x.weight, _name(called, x.weight), options)
+                      for x in layers if x.weight is not None)  # fmt: skip
         return Plan(g, options, decisions, (), alone)
     if profile is None:
         raise OptionError("activations are quantised by a profile, but none is given",
@@ -62,19 +65,34 @@ def plan(g: Graph, profile: Profile | None, options: QuantOptions) -> Plan:
     seen = Activations(g, profile, options, called)
     decisions, layers = _decided(g, called, options, seen.obstacle)
     for made in layers:
-        seen.store(made.x, (made.node, 0))
+        for place, v in made.computed:
+            seen.store(v, place)
     if options.convert_placeholders:
         seen.store_outputs()
     activations = seen.made()
     steps = {a.value: a.parameters.scale for a in activations}
     constants: list[Stored] = []
     for made in layers:
+        if made.weight is None:
+            continue
         step = steps[made.x]
-        constants.append(weight(made, _name(called, made.weight), step, options))
+        stored = weight(
+            made.node, made.weight, made.bias, _name(called, made.weight), step, options
+        )
+        constants.append(stored)
         if made.bias is not None and options.bias != "float":
             name = _name(called, made.bias)
-            constants.append(bias(made.bias, name, constants[-1], step, seen.mean(made.x), options))
+            mean = seen.mean(made.x)
+            if isinstance(made.node.op, ConvTranspose):
+                # Each result has met one of so many elements of the weight.
+                mean /= math.prod(made.node.op.strides)
+            constants.append(bias(made.bias, name, stored, step, mean, options))
     return Plan(g, options, decisions, activations, tuple(constants))
+
+
+def _weightless(found: Layer) -> str:
+    """Return why a layer has nothing to store where only weights are stored; "" if it has."""
+    return "" if found.weight is not None else "both of its operands are computed: it has no weight"
 
 
 def _decided(

@@ -23,10 +23,13 @@ from alpenglow.runtime.team import Team
 NBYTES = 128 << 20
 """What is read: more than caches hold."""
 
-CHAINS = 8
-"""Independent sums, so that adding does not hold up reading."""
+STREAMS = 4
+"""Places that a thread reads at by turns: the machine fetches ahead at each of them."""
 
-ATTEMPTS = 6
+VECTORS = 4
+"""Vectors read at each place in a turn, each added to a sum of its own, so that none waits."""
+
+ATTEMPTS = 10
 """The best of these counts; the others met somebody else's work."""
 
 
@@ -34,28 +37,29 @@ ATTEMPTS = 6
 def bandwidth(threads: int) -> float:
     """Return the bytes a second that `threads` threads read from memory together at best."""
     target = Target.parse("cpu")
-    vectors = NBYTES // (4 * target.lanes * CHAINS * threads)
-    code = Code.install([assemble(render(sum_kernel(target.lanes, threads, vectors)), target)])
-    x = np.ones(threads * vectors * CHAINS * target.lanes, np.float32)
-    y = np.zeros(threads * CHAINS * target.lanes, np.float32)
+    turns = NBYTES // (4 * target.lanes * VECTORS * STREAMS * threads)
+    code = Code.install([assemble(render(sum_kernel(target.lanes, threads, turns)), target)])
+    sums = threads * STREAMS * VECTORS * target.lanes
+    x, y = np.ones(turns * sums, np.float32), np.zeros(sums, np.float32)
     args = np.array([y.ctypes.data, x.ctypes.data], np.uint64)
     table = np.array([code.address("bandwidth"), args.ctypes.data, threads], np.uint64)
     return x.nbytes / min(_seconds(table.ctypes.data, threads) for _ in range(ATTEMPTS))
 
 
-def sum_kernel(lanes: int, threads: int, vectors: int) -> Kernel:
-    """Build the kernel: each thread adds up `vectors` times CHAINS vectors of its part."""
+def sum_kernel(lanes: int, threads: int, turns: int) -> Kernel:
+    """Build the kernel: each thread adds up its part of x, in STREAMS places by turns."""
     b = Builder("bandwidth")
     y = b.buffer("y", "f32", mutable=True)
     x = b.buffer("x", "f32")
     with b.loop(threads, "parallel") as thread:
-        sums = [b.var(Const(0.0, "f32", lanes)) for _ in range(CHAINS)]
-        with b.loop(vectors) as i:
-            first = (thread * vectors + i) * CHAINS
+        sums = [b.var(Const(0.0, "f32", lanes)) for _ in range(STREAMS * VECTORS)]
+        with b.loop(turns) as i:
             for k, total in enumerate(sums):
-                b.set(total, total + Load(x, (first + k) * lanes, lanes))
+                stream, vector = divmod(k, VECTORS)
+                at = ((thread * STREAMS + stream) * turns + i) * VECTORS + vector
+                b.set(total, total + Load(x, at * lanes, lanes))
         for k, total in enumerate(sums):
-            b.store(y, (thread * CHAINS + k) * lanes, total)
+            b.store(y, (thread * len(sums) + k) * lanes, total)
     return b.done()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -102,12 +103,21 @@ class Process:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def ask(self, what: str, **details: Any) -> dict[str, Any]:
-        """Return the answer to a request; raise UnsupportedError if it is that it cannot."""
+    def ask(self, what: str, patience: float | None = None, **details: Any) -> dict[str, Any]:
+        """Return the answer to a request; raise UnsupportedError if it is that it cannot.
+
+        So does a process that takes more than `patience` seconds; it is ended.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.send_signal(signal.SIGCONT)
         try:
             print(json.dumps({"do": what, **details}), file=self._process.stdin, flush=True)
+            # An answer is one line, written at once.
+            if not select.select([self._process.stdout], [], [], patience)[0]:
+                self._process.kill()
+                raise UnsupportedError(
+                    f"{self.name} cannot run this model: to {what} it took more than {patience:g} s"
+                )
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""
@@ -120,12 +130,20 @@ class Process:
         return answer
 
     def load(
-        self, model: Path, feeds: Path, scratch: Path, precision: str = "f32"
+        self,
+        model: Path,
+        feeds: Path,
+        scratch: Path,
+        precision: str = "f32",
+        patience: float | None = None,
     ) -> dict[str, Any]:
-        """Load a model and run it once; return how long loading took, and the version."""
+        """Load a model and run it once; return how long loading took, and the version.
+
+        Raises UnsupportedError if that takes more than `patience` seconds.
+        """
         scratch.mkdir(parents=True, exist_ok=True)
         where = {"model": str(model), "feeds": str(feeds), "scratch": str(scratch)}
-        return self.ask("load", **where, precision=precision)
+        return self.ask("load", patience, **where, precision=precision)
 
     def burst(self, length: Length) -> list[float]:
         answer = self.ask("burst", warm=WARM, calls=length.calls, seconds=length.seconds)

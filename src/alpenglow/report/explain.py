@@ -33,7 +33,7 @@ ROUNDS = 5
 SLOWER = 1.1
 """How much longer a layer must take to be called slower: times vary."""
 
-DOT_PRODUCTS = {"x86-64": ("avx512vnni", "avxvnni"), "aarch64": ("dotprod",)}
+DOT_PRODUCTS = {"x86-64": ("avx512vnni", "avxvnni"), "aarch64": ("i8mm", "dotprod")}
 """What multiplies bytes fast, by architecture."""
 
 

@@ -12,11 +12,18 @@ import math
 from collections.abc import Sequence
 
 from alpenglow.evaluate.run import expand
-from alpenglow.ir.graph import Graph
+from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.op import Composite, Op
 from alpenglow.ir.types import TensorType
-from alpenglow.ops.blocked import ConvBlocked, ConvPlanar, DepthwiseBlocked, MatMulPacked
+from alpenglow.ops.blocked import (
+    ConvBlocked,
+    ConvPlanar,
+    DepthwiseBlocked,
+    DepthwisePlanar,
+    MatMulPacked,
+)
 from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
+from alpenglow.ops.few_bits import MatMulFewBits
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.winograd import WinogradProduct
 from alpenglow.program import Instr, Program
@@ -39,13 +46,30 @@ def flops_of(i: Instr) -> int:
     return _of_op(i.op, ins, [r.type for r in i.outs])
 
 
-def _of_graph(g: Graph) -> int:
-    total = 0
-    for n in g.nodes:
-        ins = [None if v is None else v.type for v in n.inputs]
-        total += _of_op(n.op, ins, [v.type for v in n.results])
-        total += sum(map(_of_graph, n.regions))
+def flops_by_type(i: Instr) -> dict[str, int]:
+    """Return the operations of one instruction by the element type of the left operand."""
+    if i.body is None:
+        left = next((r.type.dtype for r in i.reads()), "f32")
+        found = [(left, flops_of(i))]
+    else:
+        found = [
+            (next((v.type.dtype for v in n.inputs if v is not None), "f32"), _of_node(n))
+            for n in i.body.nodes
+        ]
+    total: dict[str, int] = {}
+    for dtype, flop in found:
+        if flop:
+            total[dtype] = total.get(dtype, 0) + flop
     return total
+
+
+def _of_graph(g: Graph) -> int:
+    return sum(map(_of_node, g.nodes))
+
+
+def _of_node(n: Node) -> int:
+    ins = [None if v is None else v.type for v in n.inputs]
+    return _of_op(n.op, ins, [v.type for v in n.results]) + sum(map(_of_graph, n.regions))
 
 
 def _of_op(op: Op, ins: Types, outs: Sequence[TensorType]) -> int:
@@ -58,11 +82,11 @@ def _of_op(op: Op, ins: Types, outs: Sequence[TensorType]) -> int:
         case ConvTranspose(), [x, w, *_]:
             # Every element of x meets every weight of its channel; zeros between are not work.
             return 2 * x.size * math.prod(w.extents[1:])
-        case MatMulPacked(), [x, *_]:
+        case ((MatMulPacked() | MatMulFewBits()), [x, *_]):
             return 2 * outs[0].size * x.extents[-1]
-        case ConvBlocked(group=group, strides=strides), [x, w, *_]:
+        case ConvBlocked(group=group, bands=bands, strides=strides), [x, w, *_]:
             taps = math.prod(w.extents[2 : 2 + len(strides)])
-            return 2 * _logical(outs[0]) * (_channels(x) // group) * taps
+            return 2 * _logical(outs[0]) * (_channels(x) // (group * bands)) * taps
         case ConvPlanar(), [x, w, *_]:
             return 2 * outs[0].size * _channels(x) * math.prod(w.extents[2:-1])
         case DepthwiseBlocked(strides=strides, taps=along), [_, w, *_]:
@@ -70,6 +94,8 @@ def _of_op(op: Op, ins: Types, outs: Sequence[TensorType]) -> int:
             if along:
                 taps = taps // w.extents[len(strides)] * along
             return 2 * _logical(outs[0]) * taps
+        case DepthwisePlanar(strides=strides), [_, w, *_]:
+            return 2 * outs[0].size * math.prod(w.extents[-len(strides) :])
         case WinogradProduct(channels=int(channels), outputs=int(outputs)), [v, *_]:
             patches = v.extents[0] * v.extents[1] * v.extents[3]
             return 2 * patches * channels * outputs

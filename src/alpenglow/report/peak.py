@@ -68,7 +68,7 @@ def _narrow_peak(threads: int, dtype: str, target: Target) -> float:
     table = np.array([code.address("peak"), args.ctypes.data, threads], np.uint64)
     best = min(_seconds(table.ctypes.data, threads) for _ in range(ATTEMPTS))
     kind = products(dtype, target.lanes, target)
-    return 2.0 * y.size * STEPS * ROUNDS * kind.dots / kind.count / best
+    return 2.0 * y.size * STEPS * ROUNDS * kind.dots / (kind.count - kind.common) / best
 
 
 def dot_kernel(dtype: str, target: Target, threads: int) -> Kernel:

@@ -1,22 +1,23 @@
 """Profiles: where the time of a run goes, kernel by kernel, beside what the machine can do.
 
-Each instruction has its time, the operations that it does, the bytes that it touches, and the
-nodes of the model that it comes from.
+Each instruction has its time, the operations that it does, the bytes that it touches, the time that
+it cannot take less than (see `report.limit`), and the nodes of the model that it comes from.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from alpenglow.ir.graph import Graph
-from alpenglow.program import Instr, Region
+from alpenglow.program import Instr
 from alpenglow.report.flops import flops_of
+from alpenglow.report.limit import limits, machine, touched
 from alpenglow.report.sources import sources
 from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.team import default_threads
 from alpenglow.runtime.timing import time_instructions
 
 ROUNDS = 20
@@ -26,7 +27,8 @@ ROUNDS = 20
 class Part:
     """One instruction: median seconds, operations done, bytes read and written.
 
-    `kind` names its operators; `sources` the results of the model's nodes that it computes.
+    `kind` names its operators; `sources` the results of the model's nodes that it computes;
+    `limit` is the seconds that it cannot take less than.
     """
 
     number: int
@@ -36,6 +38,7 @@ class Part:
     seconds: float
     flop: int
     nbytes: int
+    limit: float
 
     @property
     def rate(self) -> float:
@@ -60,6 +63,11 @@ class Profile:
         """What the parts take together."""
         return sum(p.seconds for p in self.parts)
 
+    @property
+    def limit(self) -> float:
+        """The seconds that the parts cannot take less than together."""
+        return sum(p.limit for p in self.parts)
+
 
 def profile(
     exe: Executable, feeds: Mapping[str, Any], graph: Graph | None = None, rounds: int = ROUNDS
@@ -69,10 +77,12 @@ def profile(
     instrs = list(timing.program.instrs())
     times = [median(found) for found in zip(*timing.rounds, strict=True)]
     origins = sources(instrs, graph)
-    rows = zip(instrs, origins, timing.compiled, times, strict=True)
+    on = machine(instrs, exe.threads or default_threads(), exe.target)
+    least = limits(timing.program, on)
+    rows = zip(instrs, origins, timing.compiled, times, least, strict=True)
     parts = tuple(
-        Part(k, kind(i), origin, compiled, seconds, flops_of(i), nbytes(i))
-        for k, (i, origin, compiled, seconds) in enumerate(rows)
+        Part(k, kind(i), origin, compiled, seconds, flops_of(i), nbytes(i), limit)
+        for k, (i, origin, compiled, seconds, limit) in enumerate(rows)
     )
     return Profile(parts, median(timing.runs))
 
@@ -87,13 +97,7 @@ def kind(instr: Instr) -> str:
 
 def nbytes(instr: Instr) -> int:
     """Return the bytes that an instruction reads and writes, each operand counted once."""
-    return sum(_touched(r) for r in {*instr.reads(), *instr.outs})
-
-
-def _touched(r: Region) -> int:
-    """Return the bytes of the elements of a region; those that are repeated are one."""
-    distinct = (d for d, s in zip(r.shape, r.strides, strict=True) if s or not d)
-    return math.prod(distinct) * r.type.numpy.itemsize
+    return sum(map(touched, {*instr.reads(), *instr.outs}))
 
 
 def trace(found: Profile) -> dict[str, Any]:
@@ -105,7 +109,7 @@ def trace(found: Profile) -> dict[str, Any]:
     for p in found.parts:
         took = p.seconds * 1e6
         about = {"number": p.number, "sources": list(p.sources), "flop": p.flop,
-                 "bytes": p.nbytes, "compiled": p.compiled}  # fmt: skip
+                 "bytes": p.nbytes, "limit_us": p.limit * 1e6, "compiled": p.compiled}  # fmt: skip
         events.append({"name": p.kind, "cat": "kernel", "ph": "X", "pid": 1, "tid": 1,
                        "ts": at, "dur": took, "args": about})  # fmt: skip
         for name, rate in (("GFLOP/s", p.rate), ("GB/s", p.traffic)):

@@ -10,6 +10,9 @@ what was standard output; whatever the runtime itself prints goes to standard er
     {"do": "burst", "warm": N, "calls": N, "seconds": S}              =>  {"times": [S, …]}
     {"do": "results", "to": FILE.npz}                                 =>  {"names": […]}
     {"do": "memory"}                                                  =>  {"peak": BYTES}
+    {"do": "limit"}                                                   =>  {"seconds"}
+
+The last is for Alpenglow alone: what its kernels cannot take less than (see `report.limit`).
 
 What goes wrong in a request is answered by {"error": TEXT}.
 """
@@ -28,12 +31,19 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+SLOW, FEW = 0.3, 7
+"""Calls that take more seconds are made fewer times."""
+
+SHAPE = 8
+"""Vectors of so many elements may be shapes or paddings."""
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -70,6 +80,21 @@ class Runtime:
     precisions: tuple[str, ...] = ("f32",)
 
 
+class Own:
+    """A call of Alpenglow, which can also tell the limit of its kernels."""
+
+    def __init__(self, exe: Any, feeds: Mapping[str, Array], threads: int) -> None:
+        self.exe, self.feeds, self.threads = exe, feeds, threads
+
+    def __call__(self) -> Arrays:
+        return dict(self.exe.run(self.feeds))
+
+    def limit(self) -> float | None:
+        module = import_module("alpenglow.report.limit")
+        seconds: float | None = module.limit(self.exe, self.threads)
+        return seconds
+
+
 # ── the runtimes ──
 
 
@@ -81,7 +106,7 @@ def alpenglow(task: Task) -> Call:
         shapes = {name: x.shape for name, x in task.feeds.items()}
         precision = task.precision
         exe = ag.compile(task.model, threads=task.threads, shapes=shapes, precision=precision)
-    return lambda: dict(exe.run(task.feeds))
+    return Own(exe, task.feeds, task.threads)
 
 
 def onnxruntime(task: Task) -> Call:
@@ -239,7 +264,9 @@ def torch(task: Task) -> Call:
     if all(x.ndim == 4 for x in given):
         module = module.to(memory_format=package.channels_last)
         given = [x.contiguous(memory_format=package.channels_last) for x in given]
-    fast = package.compile(module)
+    with package.no_grad():
+        fast = package.compile(_traced(package, module, given))
+        fast(*given)
 
     def call() -> Arrays:
         with package.no_grad():
@@ -248,6 +275,30 @@ def torch(task: Task) -> Call:
         return {str(i): y.numpy() for i, y in enumerate(several)}
 
     return call
+
+
+def _traced(package: Any, module: Any, given: list[Any]) -> Any:
+    """Return a module of onnx2torch as one graph of PyTorch's operators, its shapes in numbers.
+
+    Left as it is, it computes shapes from tensors, which torch.compile refuses or breaks graphs at.
+    """
+    tracing: Any = import_module("torch.fx.experimental.proxy_tensor")
+    tracing.CONSTANT_NUMEL_LIMIT = SHAPE
+    for node in list(module.graph.nodes):
+        if node.op == "get_attr":
+            value = attrgetter(node.target)(module)
+        elif node.op == "call_module" and not node.args:
+            value = module.get_submodule(node.target)()
+        else:
+            continue
+        if value.ndim <= 1 and value.numel() <= SHAPE:
+            with module.graph.inserting_after(node):
+                literal = module.graph.call_function(
+                    package.tensor, (value.tolist(),), {"dtype": value.dtype}
+                )
+            node.replace_all_uses_with(literal)
+    module.recompile()
+    return tracing.make_fx(module)(*given)
 
 
 RUNTIMES: Mapping[str, Runtime] = {
@@ -277,7 +328,7 @@ RUNTIMES: Mapping[str, Runtime] = {
     ),
     "torch": Runtime(
         "torch", "torch", torch,
-        "converted by onnx2torch; torch.compile (Inductor) with freezing, channels last",
+        "converted by onnx2torch and traced; torch.compile (Inductor) with freezing, channels last",
     ),
 }  # fmt: skip
 
@@ -329,6 +380,11 @@ class Server:
                 return {"names": list(found)}
             case {"do": "memory"}:
                 return {"peak": peak_memory()}
+            case {"do": "limit"}:
+                call = self.loaded()
+                if not isinstance(call, Own):
+                    raise ValueError("its kernels are unknown")
+                return {"seconds": call.limit()}
         raise ValueError(f"{request} is no request")
 
     def load(self, task: Task) -> dict[str, Any]:
@@ -350,10 +406,15 @@ class Server:
 def times(call: Callable[[], object], warm: int, calls: int, seconds: float = 0.0) -> list[float]:
     """Return the seconds of each of some calls, after some that do not count.
 
-    There are `calls` of them at least, and more until they have taken `seconds` together.
+    There are `calls` of them at least, and more until they have taken `seconds` together.  Where a
+    call takes more than SLOW seconds there are no more than FEW, after one that does not count.
     """
     for _ in range(warm):
+        begin = time.perf_counter()
         call()
+        if time.perf_counter() - begin > SLOW:
+            calls = min(calls, FEW)
+            break
     found: list[float] = []
     end = time.perf_counter() + seconds
     while len(found) < calls or time.perf_counter() < end:

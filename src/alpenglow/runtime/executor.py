@@ -24,7 +24,7 @@ from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
 from alpenglow.program.interpret import step
 from alpenglow.runtime import archive
 from alpenglow.runtime.extents import Reader
-from alpenglow.runtime.layout import Bound, Context, Layout
+from alpenglow.runtime.layout import Bound, Context, Layout, address_of
 from alpenglow.runtime.team import Team, default_threads
 
 
@@ -49,6 +49,9 @@ def check_threads(threads: int | None) -> None:
 Make = Callable[[Mapping[str, int]], Artifact]
 """Compiles for values of the open extents."""
 
+Form = tuple[np.dtype[Any], tuple[int, ...], list[tuple[int, int]]]
+"""Element type and shape of an array, and where its address goes, with what is added to it."""
+
 MOST_LAYOUTS = 16
 """How many kinds of extents an Executable keeps code for."""
 
@@ -58,6 +61,9 @@ class Executable:
 
     One that was compiled for another machine can be saved, but not run.
     """
+
+    _plain: tuple[list[Form], list[Form]] | None = None
+    """Inputs and outputs of what is one table for all calls, nothing interpreted or hidden."""
 
     def __init__(
         self,
@@ -102,16 +108,18 @@ class Executable:
         self._runs_here = self.target.is_host_compatible() or (
             artifact is not None and not artifact.objects)  # fmt: skip
         self._ready: tuple[Layout, Bound] | None = None
-        self._plain: list[tuple[str, str, np.dtype[Any], tuple[int, ...]]] = []
+        self._serial = artifact is not None and all(e.extent == 1 for e in artifact.table)
         if artifact is not None and self._runs_here:
             layout = Layout(artifact)
             self.artifact = layout.artifact
             self._layouts.append(layout)
             self._ready = layout, layout.bound({})
             if len(layout.spans) == 1 and layout.spans[0].number < 0 and not self._hidden:
-                # Its outputs, where nothing is interpreted and nothing hidden.
-                forms, names = self._ready[1].forms, program.names
-                self._plain = [(n, names.get(n, n), *forms[n]) for n in program.outputs]
+                forms, slots = self._ready[1].forms, self._ready[1].slots
+                self._plain = (
+                    [(*forms[n], slots[n]) for n in program.inputs],
+                    [(*forms[n], slots[n]) for n in program.outputs],
+                )
 
     @property
     def artifacts(self) -> list[Artifact]:
@@ -141,10 +149,10 @@ class Executable:
         Returns the outputs by name, and the layout whose code ran.
         """
         layout, bound = self._ready or self._bound(values)
-        if self._plain:
-            plain = self._run_plain(given, layout, bound)
+        if self._plain is not None:
+            plain = self._run_plain([given.get(n) for n in self.inputs])
             if plain is not None:
-                return plain, layout
+                return dict(zip(self.outputs, plain, strict=True)), layout
         dense = {n: a if a.flags.c_contiguous and a.flags.aligned else np.array(a, order="C")
                  for n, a in given.items()}  # fmt: skip
         for name in self._hidden:
@@ -218,8 +226,10 @@ class Executable:
         if len(arrays) != len(self.inputs):
             names = ", ".join(self.inputs)
             raise FeedError(f"got {len(arrays)} arrays, expected {len(self.inputs)}: {names}")
-        results = self.run(dict(zip(self.inputs, arrays, strict=True))).values()
-        return next(iter(results)) if len(results) == 1 else tuple(results)
+        made = None if self._plain is None else self._run_plain(arrays)
+        if made is None:
+            made = list(self.run(dict(zip(self.inputs, arrays, strict=True))).values())
+        return made[0] if len(made) == 1 else tuple(made)
 
     def run(
         self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None
@@ -235,10 +245,10 @@ class Executable:
                 f"code for target '{self.target}' does not run on this machine",
                 hint="save it and open it there, or compile with target='cpu' to run here",
             )
-        if self._ready is not None and out is None and self._plain and type(feeds) is dict:
-            made = self._run_plain(feeds, *self._ready)
+        if self._plain is not None and type(feeds) is dict and len(feeds) == len(self.inputs):
+            made = None if out else self._run_plain([feeds.get(n) for n in self.inputs])
             if made is not None:
-                return made
+                return dict(zip(self.outputs, made, strict=True))
         given = self._feeds(feeds)
         if self._ready is not None:
             layout, bound = self._ready
@@ -263,17 +273,18 @@ class Executable:
         called = layout.artifact.program.names
         return {called.get(name, name): array for name, array in results.items()}
 
-    def _run_plain(
-        self, feeds: Mapping[str, Any], layout: Layout, bound: Bound
-    ) -> dict[str, Array] | None:
-        """Do what `run` does in the usual case, where calls are short; None if it is another."""
-        if len(feeds) != len(self._forms):
-            return None
+    def _run_plain(self, arrays: Sequence[Any]) -> list[Array] | None:
+        """Do what `run` does in the usual case, where calls are short; None if it is another.
+
+        Takes arrays in input order and returns those of the outputs.
+        """
+        assert self._ready is not None and self._plain is not None, "the usual case is no other"
+        layout, bound = self._ready
+        inputs, outputs = self._plain
         context = layout.take(bound)
         try:
             args = context.args
-            for name, (dtype, shape) in self._forms.items():
-                array = feeds.get(name)
+            for array, (dtype, shape, slots) in zip(arrays, inputs, strict=True):
                 if (
                     type(array) is not np.ndarray
                     or array.dtype is not dtype
@@ -282,19 +293,19 @@ class Executable:
                     or not flags.aligned
                 ):
                     return None
-                address = array.__array_interface__["data"][0]  # cheaper than ctypes.data
-                for slot, offset in bound.slots[name]:
+                address = address_of(array)
+                for slot, offset in slots:
                     args[slot] = address + offset
-            made = {}
-            for name, called, dtype, shape in self._plain:
-                made[called] = array = np.empty(shape, dtype)
-                address = array.__array_interface__["data"][0]
-                for slot, offset in bound.slots[name]:
+            made = []
+            for dtype, shape, slots in outputs:
+                array = np.empty(shape, dtype)
+                address = address_of(array)
+                for slot, offset in slots:
                     args[slot] = address + offset
+                made.append(array)
             (span,) = layout.spans
-            Team.shared().run(
-                context.base, span.end - span.begin, self.threads or default_threads()
-            )
+            threads = 1 if self._serial else self.threads or default_threads()
+            Team.shared().run(context.base, span.end - span.begin, threads)
         finally:
             layout.give_back(bound, context)
         return made
@@ -309,7 +320,7 @@ class Executable:
     ) -> None:
         threads = self.threads or default_threads()
         for name, array in (*given.items(), *results.items()):
-            address = array.__array_interface__["data"][0]  # cheaper than ctypes.data
+            address = address_of(array)
             for slot, offset in bound.slots[name]:
                 c.args[slot] = address + offset
             if c.memory is not None:

@@ -8,6 +8,8 @@ artifact without open extents has one.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -321,9 +323,31 @@ class Layout:
 
 
 def address_of(array: Array) -> int:
-    """Return where an array lies; cheaper than `array.ctypes.data`."""
+    """Return where an array lies; several times cheaper than what NumPy offers Python for it."""
+    if not STANDS_BEHIND_HEAD:
+        return _address_of(array)
+    address: int = ctypes.c_size_t.from_address(id(array) + HEAD).value
+    return address
+
+
+def _address_of(array: Array) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
+
+
+def _stands_behind_head() -> bool:
+    """Whether arrays hold their address where NumPy's C interface, which is stable, has it.
+
+    Only CPython's `id` is where an object lies.
+    """
+    if sys.implementation.name != "cpython":
+        return False
+    array = np.empty(1)
+    return ctypes.c_size_t.from_address(id(array) + HEAD).value == _address_of(array)
+
+
+HEAD = object.__basicsize__
+STANDS_BEHIND_HEAD = _stands_behind_head()
 
 
 def dense(array: Array) -> Array:

@@ -20,9 +20,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from queue import SimpleQueue
 
+import llvmlite.binding as llvm
+
 from alpenglow.backends.cpu.assemble import assemble
 from alpenglow.backends.cpu.jit import Code
 from alpenglow.backends.cpu.walk import LINE, MAILBOX_NBYTES, OPENINGS, WAKING, walk_ir
+from alpenglow.base.knobs import cache_folder
+from alpenglow.base.store import Store
 from alpenglow.ir.target import Target
 
 PATIENCE = 50e-6  # seconds that a helper spins before it sleeps
@@ -175,10 +179,16 @@ class Walker:
 
 @functools.cache
 def _walker() -> Walker:
-    """Return the walker for this machine, compiled on first use."""
+    """Return the walker for this machine, compiled on first use and kept with compiled kernels.
+
+    A process that runs what was compiled elsewhere then needs nothing of LLVM but its linker.
+    """
     host = Target.parse("cpu")
     names = ("alone", "until", "lead", "finish", "serve")
-    code = Code.install([assemble(walk_ir(host), host)], names)
+    text = walk_ir(host)
+    key = f"walker {text} {host!r} llvm{llvm.llvm_version_info}"
+    image = Store(cache_folder()).get_or_make(key, lambda: assemble(text, host))
+    code = Code.install([image], names)
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     serve = ctypes.CFUNCTYPE(number, pointer, number)(code.address("serve"))
     return Walker(

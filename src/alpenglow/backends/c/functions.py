@@ -279,6 +279,18 @@ INLINE int32_t vpdpbusd(int32_t acc, int32_t a, int32_t b) {
   return (int32_t)sum;
 }
 
+INLINE int32_t usdot(int32_t acc, int32_t a, int32_t b) { return vpdpbusd(acc, a, b); }
+
+/* acc plus 4 products of s8. */
+INLINE int32_t sdot(int32_t acc, int32_t a, int32_t b) {
+  uint32_t sum = (uint32_t)acc;
+  for (int i = 0; i < 32; i += 8) {
+    const int32_t x = (int8_t)((uint32_t)a >> i & 255), y = (int8_t)((uint32_t)b >> i & 255);
+    sum += (uint32_t)(x * y);
+  }
+  return (int32_t)sum;
+}
+
 /* acc plus 2 products of i16. */
 INLINE int32_t vpmaddwd(int32_t acc, int32_t a, int32_t b) {
   uint32_t sum = (uint32_t)acc;

@@ -24,7 +24,18 @@ from alpenglow.kernel.expr import (
     Register,
     Splat,
 )
-from alpenglow.kernel.stmt import Atomic, For, If, Kernel, Set, Stmt, Store, While
+from alpenglow.kernel.stmt import (
+    Atomic,
+    For,
+    If,
+    Kernel,
+    Set,
+    Stmt,
+    Store,
+    While,
+    blocks,
+    statements,
+)
 
 Path = tuple[int, ...]
 """Where a statement stands: numbers in its block and, before each, of blocks in statements."""
@@ -67,15 +78,6 @@ def parts(e: Expr) -> Iterator[Expr]:
     yield e
     for x in children(e):
         yield from parts(x)
-
-
-def blocks(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
-    match s:
-        case For(body=body) | While(body=body):
-            return (body,)
-        case If(_, then, orelse):
-            return (then, orelse)
-    return ()
 
 
 def operands(s: Stmt) -> tuple[Expr, ...]:
@@ -147,14 +149,6 @@ def _without_unread(kernel: Kernel) -> tuple[Stmt, ...]:
         return tuple(found)
 
     return kept(kernel.body) if unread else kernel.body
-
-
-def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    """Yield all statements, those in others too."""
-    for s in body:
-        yield s
-        for block in blocks(s):
-            yield from statements(block)
 
 
 def _kept(body: tuple[Stmt, ...], live: set[str]) -> tuple[Stmt, ...]:

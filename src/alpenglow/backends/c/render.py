@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from alpenglow.backends.c.lanes import Lanewise
 from alpenglow.backends.c.library import Library
-from alpenglow.backends.c.registers import operands, parts, statements, without_dead
+from alpenglow.backends.c.registers import operands, parts, without_dead
 from alpenglow.backends.c.statements import Statements
 from alpenglow.backends.c.wide import Wide
-from alpenglow.kernel.stmt import Kernel, Store
+from alpenglow.kernel.stmt import Kernel, Store, statements
 
 
 class Unit:

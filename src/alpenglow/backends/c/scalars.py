@@ -162,7 +162,7 @@ class Scalars:
         return f"(({TYPES[target]}){x})"
 
     def intrinsic(self, name: str, *operands: str) -> str:
-        if name not in ("vpdpbusd", "vpmaddwd", "vdpbf16ps"):
+        if name not in ("vpdpbusd", "usdot", "sdot", "vpmaddwd", "vdpbf16ps"):
             raise self.lacks(name)
         return self.library.call(name, *operands)
 

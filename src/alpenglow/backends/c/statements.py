@@ -31,7 +31,18 @@ from alpenglow.kernel.expr import (
     Splat,
     Unary,
 )
-from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Set, Stmt, Store, While
+from alpenglow.kernel.stmt import (
+    Atomic,
+    Barrier,
+    For,
+    If,
+    Kernel,
+    Prefetch,
+    Set,
+    Stmt,
+    Store,
+    While,
+)
 
 _PLAIN = ("add", "sub", "mul")
 
@@ -140,6 +151,8 @@ class Statements:
                 self.emit("}")
             case Atomic():
                 self.atomic(s)
+            case Prefetch():
+                pass  # Small processors, for which C is written, have no slow memory to wait for.
             case Barrier():
                 raise self.lacks("barrier")
 

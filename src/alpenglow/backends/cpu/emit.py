@@ -21,7 +21,7 @@ from alpenglow.backends.cpu.select import TEMPLATES, compiles, kernel_for
 from alpenglow.backends.loops.form import PULLS
 from alpenglow.base.store import Store
 from alpenglow.ir.dims import Dim, Sym
-from alpenglow.ir.graph import Graph
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Const, Index
@@ -63,8 +63,12 @@ class CpuBackend:
         """Compile every instruction that has a compiled form; the others are interpreted."""
         table: list[Entry] = []
         sources: dict[str, tuple[Kernel, frozenset[str], bool]] = {}
+        chosen: dict[str, Choice | None] = {}
         for instr in program.instrs():
-            found = choose(instr, target, strict)
+            like = _signature(instr)
+            if like not in chosen:
+                chosen[like] = choose(instr, target, strict)
+            found = chosen[like]
             if found is None:
                 table.append(Entry("", 1))
                 continue
@@ -103,6 +107,36 @@ def choose(instr: Instr, target: Target, strict: bool) -> Choice | None:
     exact = strict or _quantizes(instr)
     named = replace(kernel, name=_name(kernel, aliased, exact))
     return Choice(named, aliased, _extent(kernel), exact)
+
+
+def _signature(instr: Instr) -> str:
+    """Return a text of all that the kernel of an instruction depends on.
+
+    Text, because to compare extents that are open may be to assume something of them.
+    """
+    numbers: dict[str, int] = {}
+    regions = [
+        r and (numbers.setdefault(r.buffer, len(numbers)), r.type, r.offset, r.strides)
+        for r in (*instr.outs, *instr.ins)
+    ]
+    inner = None if instr.body is None else _body_signature(instr.body)
+    return f"{instr.op!r} {len(instr.outs)} {regions} {inner}"
+
+
+def _body_signature(body: Graph) -> str:
+    """Return what a body computes, as text without names."""
+    numbers: dict[Value, int] = {v: i for i, v in enumerate(body.inputs.values())}
+    lines = [f"{v.type}" for v in numbers]
+    for v in body.constants():
+        numbers[v] = len(numbers)
+        lines.append(v.digest)
+    for node in body.nodes:
+        read = [None if v is None else numbers[v] for v in node.inputs]
+        lines.append(f"{node.op!r} {read} {[v.type for v in node.results]}")
+        lines += map(_body_signature, node.regions)
+        for v in node.results:
+            numbers[v] = len(numbers)
+    return "; ".join([*lines, str([numbers[v] for v in body.outputs.values()])])
 
 
 def parts(instr: Instr) -> list[Op]:

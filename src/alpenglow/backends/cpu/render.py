@@ -6,12 +6,16 @@ there is one, runs from `begin` to `end`, everything before it in full; without 
 body runs.  The work is in a second function that takes the slots as parameters, because LLVM
 knows only of parameters that they do not alias.
 
-Registers are stack slots here; LLVM promotes them to values.  In memory a bool is a byte.
+A register that is set once is the value it is set to; others are stack slots here, which LLVM
+promotes to values.  In memory a bool is a byte.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 
 from alpenglow.backends.cpu.spelling import (
     INTRINSICS,
@@ -50,9 +54,23 @@ from alpenglow.kernel.expr import (
     Unary,
     signed,
 )
-from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Set, Stmt, Store, While
+from alpenglow.kernel.stmt import (
+    Atomic,
+    Barrier,
+    For,
+    If,
+    Kernel,
+    Prefetch,
+    Set,
+    Stmt,
+    Store,
+    While,
+    statements,
+)
 
 INTERFACE = "(ptr noalias %args, i64 %begin, i64 %end)"
+LONG = 64
+"""A loop of more statements is not worth unrolling, and LLVM need not find out."""
 ATTRIBUTES = 'nounwind "prefer-vector-width"="512"'
 
 
@@ -120,6 +138,9 @@ class _Body:
         self.lines = self.out.lines
         self.emit = self.out.emit
         self.slots: dict[str, str] = {}
+        self.sets = Counter(s.register.name for s in statements(kernel.body) if isinstance(s, Set))
+        self.values: dict[str, str] = {}
+        self.makers: dict[str, tuple[int, str]] = {}
         self.indices = {n.name: f'%"n.{n.name}"' for n in kernel.extents}
         self.metadata: list[str] = []
         self.groups: list[int] = []
@@ -129,6 +150,10 @@ class _Body:
     def render(self, aliased: frozenset[str], linkage: str = "internal") -> list[str]:
         arrays = [self.array(a) for a in self.kernel.arrays]
         self.block(self.kernel.body, self.kernel.parallel)
+        # Where a register is read out of the block that sets it, it is a slot there all the same.
+        for register, (place, line) in reversed(self.makers.items()):
+            if register in self.slots:
+                self.lines.insert(place, line)
         name, parameters = self.kernel.name, _parameters(self.kernel, aliased)
         return [
             # Not inlined: parameters say more plainly what does not alias than metadata does.
@@ -164,17 +189,21 @@ class _Body:
         self.metadata.append(text)
         return len(self.metadata) - 1
 
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Render a block: what it computes is not known after it."""
+        outer = self.values, self.out.known
+        self.values, self.out.known = dict(self.values), dict(self.out.known)
+        yield
+        self.values, self.out.known = outer
+
     # ── statements ──
 
     def block(self, body: tuple[Stmt, ...], parallel: For | None = None) -> None:
         for s in body:
             match s:
                 case Set(register, value):
-                    type_ = typed(register)
-                    self.slots[register.name] = type_
-                    self.lines.append(
-                        f'  store {type_} {self.value(value)}, ptr %"r.{register.name}"'
-                    )
+                    self.set(register, self.value(value))
                 case Store():
                     self.store(s)
                 case For():
@@ -185,8 +214,27 @@ class _Body:
                     self.repeat(s)
                 case Atomic():
                     self.atomic(s)
+                case Prefetch(buffer, at):
+                    self.prefetch(buffer, at)
                 case Barrier():
                     raise UnsupportedError(f"the CPU has no barrier (kernel {self.kernel.name})")
+
+    def set(self, register: Register, value: str) -> None:
+        name, type_ = register.name, typed(register)
+        line = f'  store {type_} {value}, ptr %"r.{name}"'
+        if self.sets[name] == 1:
+            self.values[name] = value
+            self.makers[name] = len(self.lines), line
+        else:
+            self.slots[name] = type_
+            self.lines.append(line)
+
+    def register(self, register: Register) -> str:
+        """Return the value of a register."""
+        if register.name in self.values:
+            return self.values[register.name]
+        self.slots[register.name] = typed(register)
+        return self.emit(f'load {typed(register)}, ptr %"r.{register.name}"')
 
     def loop(self, loop: For, parallel: bool) -> None:
         if loop.kind in ("group", "thread"):
@@ -205,7 +253,8 @@ class _Body:
         outer = self.indices.get(loop.index.name), self.access
         self.indices[loop.index.name] = index
         hints = self.hints(loop)
-        self.block(loop.body)
+        with self.scope():
+            self.block(loop.body)
         following = self.emit(f"add nuw nsw i64 {index}, 1")
         self.lines[slot] = f"  {index} = phi i64 [{begin}, %{before}], [{following}, %{self.label}]"
         more = self.emit(f"icmp slt i64 {following}, {end}")
@@ -232,6 +281,8 @@ class _Body:
             properties.append(self.note('!{!"llvm.loop.vectorize.enable", i1 true}'))
         if loop.kind == "unrolled" and isinstance(loop.extent, Const):
             properties.append(self.note('!{!"llvm.loop.unroll.full"}'))
+        elif len(list(islice(statements(loop.body), LONG + 1))) > LONG:
+            properties.append(self.note('!{!"llvm.loop.unroll.disable"}'))
         if not properties:
             return ""
         own = len(self.metadata)
@@ -246,7 +297,8 @@ class _Body:
         for label, body in ((then, s.then), (orelse, s.orelse)):
             if body or label == then:
                 self.open(label)
-                self.block(body)
+                with self.scope():
+                    self.block(body)
                 self.lines.append(f"  br label %{join}")
         self.open(join)
 
@@ -254,9 +306,10 @@ class _Body:
         head, body, exit_ = self.fresh("while", "body", "done")
         self.lines.append(f"  br label %{head}")
         self.open(head)
-        self.lines.append(f"  br i1 {self.value(s.condition)}, label %{body}, label %{exit_}")
-        self.open(body)
-        self.block(s.body)
+        with self.scope():
+            self.lines.append(f"  br i1 {self.value(s.condition)}, label %{body}, label %{exit_}")
+            self.open(body)
+            self.block(s.body)
         self.lines.append(f"  br label %{head}")
         self.open(exit_)
 
@@ -266,7 +319,9 @@ class _Body:
         condition, before = self.value(mask), self.label
         self.lines.append(f"  br i1 {condition}, label %{then}, label %{join}")
         self.open(then)
-        value, after = action(), self.label
+        with self.scope():
+            value = action()
+        after = self.label
         self.lines.append(f"  br label %{join}")
         self.open(join)
         return value, after, before
@@ -335,6 +390,11 @@ class _Body:
         value, place = self.value(s.value), self.address(s.buffer, s.at, True)
         self.lines.append(f"  atomicrmw {op} ptr {place}, {typed(s.value)} {value} monotonic")
 
+    def prefetch(self, buffer: Buffer, at: Expr) -> None:
+        """Read, into all caches, data."""
+        place = self.address(buffer, at, False)
+        self.lines.append(f"  call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+
     # ── expressions ──
 
     def value(self, e: Expr, index: bool = False) -> str:
@@ -344,8 +404,8 @@ class _Body:
                 return constant(e)
             case Index(name):
                 return self.indices[name]
-            case Register(name):
-                return self.emit(f'load {typed(e)}, ptr %"r.{name}"')
+            case Register():
+                return self.register(e)
             case Binary(op, x, y):
                 a, b = self.value(x, index), self.value(y, index)
                 return self.out.binary(op, e.dtype, e.lanes, a, b, index)

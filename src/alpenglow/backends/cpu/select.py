@@ -9,6 +9,11 @@ from typing import Any
 from alpenglow.backends import loops
 from alpenglow.backends.cpu.templates.conv import conv_blocked
 from alpenglow.backends.cpu.templates.depthwise import depthwise_blocked
+from alpenglow.backends.cpu.templates.depthwise_planar import (
+    depthwise_planar,
+    depthwise_planar_fits,
+)
+from alpenglow.backends.cpu.templates.few_bits import mat_mul_few_bits
 from alpenglow.backends.cpu.templates.matmul import fits_scratch, mat_mul, mat_mul_packed
 from alpenglow.backends.cpu.templates.planar import conv_planar, planar_fits, words_fit
 from alpenglow.backends.cpu.templates.transpose import interleaves, pack, transposes, unpack
@@ -24,8 +29,15 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import open_extents
 from alpenglow.kernel.stmt import Kernel
-from alpenglow.ops.blocked import ConvBlocked, ConvPlanar, DepthwiseBlocked, MatMulPacked
+from alpenglow.ops.blocked import (
+    ConvBlocked,
+    ConvPlanar,
+    DepthwiseBlocked,
+    DepthwisePlanar,
+    MatMulPacked,
+)
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.few_bits import MatMulFewBits
 from alpenglow.ops.movement import Pack, Unpack
 from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduct
 from alpenglow.program import Instr, Region
@@ -39,12 +51,14 @@ def _mat_mul(k: Frame, op: MatMul, target: Target) -> None:
 TEMPLATES: dict[type[Op], Callable[[Frame, Any, Target], None]] = {
     ConvBlocked: conv_blocked,
     DepthwiseBlocked: depthwise_blocked,
+    DepthwisePlanar: depthwise_planar,
     Conv: conv_planar,
     ConvPlanar: conv_planar,
     MatMul: _mat_mul,
     Pack: pack,
     Unpack: unpack,
     MatMulPacked: mat_mul_packed,
+    MatMulFewBits: mat_mul_few_bits,
     WinogradInput: winograd_input,
     WinogradOutput: winograd_output,
     WinogradProduct: winograd_product,
@@ -116,12 +130,16 @@ def _fits(instr: Instr, op: Op, target: Target) -> bool:
         if x.dtype == "f32":
             return 0 not in t.shape and fits_scratch(x.extents[-1], target)
         return 0 not in t.shape and multiplies_words(x, y, target)
+    if isinstance(op, MatMulFewBits):
+        return _operands(instr)[1].type.shape[-1] % target.lanes == 0
     left = _left(instr)
     if isinstance(op, Conv):
         plain = len(_operands(instr)) == 2  # a bias that is computed stays with the loops
         return plain and planar_fits(op, left, instr.outs[0], target)
     if isinstance(op, ConvPlanar):
         return words_fit(op, left, instr.outs[0], target)
+    if isinstance(op, DepthwisePlanar):
+        return depthwise_planar_fits(op, left, instr.outs[0])
     if isinstance(op, Pack):
         if op.lanes != target.lanes:
             return instr.body is None and interleaves(instr.outs[0], left, target)

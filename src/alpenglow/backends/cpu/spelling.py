@@ -41,10 +41,13 @@ COMPARE = {
 }
 INTRINSICS = {
     "vpdpbusd": ("i8", 8),
+    "usdot": ("i8", 8),
+    "sdot": ("i8", 8),
     "vpmaddwd": ("i16", 16),
     "vdpbf16ps": ("bfloat", 16),
+    "vpermps": ("i32", 32),
 }
-"""The element that a machine operation multiplies, with its bits."""
+"""The element of a machine operation's later operands, with its bits."""
 
 
 def machine_name(name: str, bits: int) -> str:
@@ -52,8 +55,12 @@ def machine_name(name: str, bits: int) -> str:
     match name:
         case "vpdpbusd":
             return f"llvm.x86.avx512.vpdpbusd.{bits}"
+        case "usdot" | "sdot":
+            return f"llvm.aarch64.neon.{name}.v{bits // 32}i32.v{bits // 8}i8"
         case "vdpbf16ps":
             return f"llvm.x86.avx512bf16.dpbf16ps.{bits}"
+        case "vpermps":
+            return "llvm.x86.avx512.permvar.sf.512" if bits == 512 else "llvm.x86.avx2.permps"
     pairs = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
     return f"llvm.x86.{pairs[bits]}"
 

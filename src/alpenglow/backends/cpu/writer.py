@@ -23,6 +23,7 @@ from alpenglow.kernel.expr import Const, signed
 class Writer:
     """Appends instructions to `lines`; each method returns the operand that holds its result.
 
+    `known` holds results that may be used again: of instructions that always run before.
     With `fast`, LLVM may contract and reassociate float operations.
     """
 
@@ -30,6 +31,7 @@ class Writer:
         self.flags = " reassoc contract" if fast else ""
         self.lines: list[str] = []
         self.count = 0
+        self.known: dict[str, str] = {}
 
     def fresh(self) -> int:
         """Return a number that no value or label has."""
@@ -42,6 +44,12 @@ class Writer:
         self.lines.append(f"  {value} = {text}")
         return value
 
+    def emit_once(self, text: str) -> str:
+        """Add an instruction that depends on its operands alone, if there is none like it."""
+        if text not in self.known:
+            self.known[text] = self.emit(text)
+        return self.known[text]
+
     # ── operations of the kernel language ──
 
     def binary(self, op: str, dtype: str, lanes: int, a: str, b: str, index: bool = False) -> str:
@@ -51,8 +59,10 @@ class Writer:
         mnemonic = BINARY[family(dtype)][op]
         if dtype in FLOATS:
             return self.emit(f"{mnemonic}{self.flags} {kind} {a}, {b}")
-        exact = " nsw" if index and op in ("add", "sub", "mul") else ""
-        return self.emit(f"{mnemonic}{exact} {kind} {a}, {b}")
+        if not index:
+            return self.emit(f"{mnemonic} {kind} {a}, {b}")
+        exact = " nsw" if op in ("add", "sub", "mul") else ""
+        return self.emit_once(f"{mnemonic}{exact} {kind} {a}, {b}")
 
     def fma(self, dtype: str, lanes: int, a: str, b: str, c: str) -> str:
         """Return a * b + c, rounded once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpenglow.backends.loops.coord import Coord
 from alpenglow.backends.loops.form import Loops, Source, pull
 from alpenglow.kernel.expr import Expr
-from alpenglow.ops.blocked import ConvPlanar
+from alpenglow.ops.blocked import ConvPlanar, DepthwisePlanar
 from alpenglow.ops.contraction import Conv, Dilate, MatMul, summed
 
 
@@ -62,6 +62,29 @@ def conv_planar(k: Loops, op: ConvPlanar, ins: list[Source | None], at: list[Coo
         value = k.m.cast(x([n, c, *where, lane]), "i32")
         weight = k.m.cast(w([o, c, *taps, lane]), "i32")
         k.set(total, k.m.add(total, k.m.mul(value, weight)))
+    return total
+
+
+@pull(DepthwisePlanar)
+def depthwise_planar(
+    k: Loops, op: DepthwisePlanar, ins: list[Source | None], at: list[Coord]
+) -> Expr:
+    x, w = ins
+    assert x is not None and w is not None
+    spatial = len(op.strides)
+    lead, place = at[:-spatial], at[-spatial:]
+    total = k.accumulator(0, "f32")
+    with k.loops(w.shape[-spatial:]) as taps:
+        where = [p * s + t * d - a for p, s, t, d, a in
+                 zip(place, op.strides, taps, op.dilations, op.pads, strict=False)]  # fmt: skip
+
+        def tap(where: list[Coord] = where) -> Expr:
+            return x([*lead, *where])
+
+        guarded = [bool(a) for a in _either(op.pads)]
+        inside = within(k, where, x.shape[-spatial:], guarded)
+        value = tap() if inside is None else k.when(inside, tap, k.constant(0, "f32"))
+        k.set(total, k.m.add(total, k.m.mul(value, w([*lead[1:], *taps]))))
     return total
 
 

@@ -12,6 +12,7 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Compare, Const, Expr, lift
+from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.movement import Broadcast
 from alpenglow.program.instr import Instr, Region
 
@@ -51,6 +52,22 @@ class Frame:
             }
             self.inputs += self._leaves.values()
         self.sink = Sink(self.loops, self.out, self._finish)
+
+    def first_addend(self, suits: Callable[[Window], bool]) -> Window | None:
+        """Return what is added to sums of i32 first, if it `suits`: the sums may begin with it.
+
+        What follows the sums is then only what follows that addition.
+        """
+        if self._body is None or self._heavy.type.dtype != "i32":
+            return None
+        match list(self._heavy.users):
+            case [Node(Add(), [x, y]) as add] if self._body.users(self._heavy) == 1:
+                other = y if x is self._heavy else x
+                found = self._leaves.get(other) if other is not None else None
+                if found is not None and suits(found):
+                    self._heavy = add.output
+                    return found
+        return None
 
     def _finish(self, value: Expr, at: list[Coord]) -> Expr:
         if self._body is None:
@@ -210,7 +227,11 @@ def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None
 
 
 def vector_axis(r: Region) -> int | None:
-    """Return the axis to compute in vectors: the longest that is stored densely, if it pays."""
-    dense = [i for i, (d, s) in enumerate(zip(r.shape, r.strides, strict=True))
-             if is_number(s, 1) and estimate(d) > 3]  # fmt: skip
-    return max(dense, key=lambda i: estimate(r.shape[i]), default=None)
+    """Return the axis to compute in vectors: the longest that is stored densely, if it pays.
+
+    Where few elements lie together, as where images are interleaved, it is the longest of all.
+    """
+    axes = [i for i, (d, s) in enumerate(zip(r.shape, r.strides, strict=True))
+            if is_number(s, 1) and estimate(d) > 3]  # fmt: skip
+    axes = axes or [i for i, d in enumerate(r.shape) if estimate(d) >= 16]
+    return max(axes, key=lambda i: estimate(r.shape[i]), default=None)

@@ -52,7 +52,18 @@ from alpenglow.kernel.expr import (
     Unary,
     signed,
 )
-from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Kernel, Set, Stmt, Store, While
+from alpenglow.kernel.stmt import (
+    Atomic,
+    Barrier,
+    For,
+    If,
+    Kernel,
+    Prefetch,
+    Set,
+    Stmt,
+    Store,
+    While,
+)
 
 
 def render(kernel: Kernel) -> str:
@@ -152,6 +163,8 @@ class _Renderer:
                 self.store(s)
             case Atomic():
                 self.atomic(s)
+            case Prefetch():
+                pass  # Other threads run while one waits for memory.
             case Barrier():
                 self.emit("barrier(CLK_LOCAL_MEM_FENCE);")
             case For():

@@ -114,11 +114,18 @@ def mat_mul_n_bits(s: Site) -> Made:
         zero = part_of(s, spread(s, flat, bits), (rows, count))
     else:
         zero = s.g(Reshape((rows, count)), zero)
-    spans = [by_group(s, v, group, block, columns) for v in (scale, cast(s, zero, x.type.dtype))]
-    centred = s.g(Sub(), cast(s, steps, x.type.dtype), spans[1])
-    weights = s.g(Transpose((1, 0)), s.g(Mul(), centred, cast(s, spans[0], x.type.dtype)))
+    scale, zero = (by_group(s, v, group, block, columns) for v in (scale, zero))
+    weights = s.g(Transpose((1, 0)), dequantized(s, steps, scale, zero, x.type.dtype))
     y, bias = multiplied(s, x, weights), s.optional(5)
     return y if bias is None else s.g(Add(), y, stretch(s.g, bias, y.type.shape))
+
+
+def dequantized(s: Site, steps: Value, scale: Value, zero: Value, dtype: str) -> Value:
+    """Return (steps - zero) * scale as `dtype`; a zero point may be a float."""
+    if dtype == "f32" and zero.type == steps.type and scale.type.dtype == dtype:
+        return s.g(Dequantize(), steps, scale, zero)
+    centred = s.g(Sub(), cast(s, steps, dtype), cast(s, zero, dtype))
+    return s.g(Mul(), centred, cast(s, scale, dtype))
 
 
 def spread(s: Site, packed: Value, bits: int) -> Value:

@@ -14,10 +14,11 @@ from alpenglow.backends.cpu.templates.tile import (
     tiles_in_parallel,
 )
 from alpenglow.backends.loops.coord import Coord, coord
+from alpenglow.backends.loops.form import Window
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import known
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Binary, Compare, Const, Expr
+from alpenglow.kernel.expr import Binary, Compare, Const, Expr, lift
 from alpenglow.ops.blocked import ConvBlocked
 
 
@@ -31,7 +32,7 @@ def conv_blocked(k: Frame, op: ConvBlocked, target: Target) -> None:
     cols = width // lanes
     batch, out_blocks, *place, _ = k.out.region.shape
     kind = products(k.inputs[0].region.type.dtype, lanes, target)
-    tiles = split_rows(place[-1], cols, target, parts=kind.count)
+    tiles = split_rows(place[-1], cols, target, parts=kind.count, words=kind.dots > 1)
     conv = _Geometry(op, k, taps, in_blocks, steps, cols, out_blocks, kind, target)
     rows = place[:-1]
     with k.loops.parallel([batch, panels, *rows, tiles_in_parallel(tiles)]) as (
@@ -55,6 +56,7 @@ class _Geometry:
         self.cols, self.out_blocks = cols, out_blocks
         self.x, self.w = k.inputs[:2]
         self.group_panels = self.w.region.shape[0] // op.group
+        self.bias = k.first_addend(self._by_channel) if out_blocks % cols == 0 else None
 
     def tile(self, height: int, n: Coord, panel: Coord, outer: list[Coord], start: Expr) -> None:
         """Compute `height` neighbours from `start` on, for one panel of output channels."""
@@ -64,16 +66,21 @@ class _Geometry:
         spatial = len(self.taps)
         group = panel.base // self.group_panels if op.group > 1 else Const(0)
         origin = n.base * strides[0] + group * (self.in_blocks * strides[1])
+        origin = origin - op.edges[0] * strides[2]
         for axis, c in enumerate([*(c.base for c in outer), start]):
             origin = origin + c * (op.strides[axis] * strides[2 + axis])
         origin = b.let(origin)
         inner = math.prod(self.taps) * self.in_lanes * self.cols * op.lanes
         weights = b.let(panel.base * (self.in_blocks * inner))
         tile = Tile(b, height, self.cols, op.lanes, self.target, self.kind)
+        self._begin(tile, n, panel, outer)
         pitch = op.strides[-1] * strides[1 + spatial]
 
+        begin, count = self._first_taps(outer)
+
         def block(cb: Expr, used: int) -> None:
-            with k.loops.loops(self.taps) as taps:
+            with b.loop(count) as first, k.loops.loops(self.taps[1:]) as others:
+                taps = [coord(first + begin), *others]
                 at_x = origin + cb * strides[1]
                 at_w = weights + cb * inner
                 for axis, tap in enumerate(taps):
@@ -94,6 +101,37 @@ class _Geometry:
             if rest:
                 block(Const(full), rest)
         self._store(tile, n, panel, outer, start)
+
+    def _first_taps(self, outer: list[Coord]) -> tuple[Expr, Expr]:
+        """Return the first tap of the first axis that meets x, and how many do."""
+        b, op, taps = self.k.b, self.op, lift(self.taps[0])
+        if not any(op.edges):
+            return Const(0), taps
+        step = op.dilations[0]
+        place = outer[0].base * op.strides[0] - op.edges[0]
+        room = lift(self.x.region.shape[2]) - place
+        past = Binary("min", taps, Binary("max", Const(0), (room + (step - 1)) // step))
+        before = (Const(0) - place + (step - 1)) // step
+        begin = b.let(Binary("min", Binary("max", Const(0), before), past))
+        return begin, b.let(past - begin)
+
+    def _by_channel(self, w: Window) -> bool:
+        """Whether what a window shows is the same all over the image."""
+        steps = zip(w.region.shape, w.region.strides, strict=True)
+        return all(s == 0 or d == 1 for d, s in [*steps][2:-1])
+
+    def _begin(self, tile: Tile, n: Coord, panel: Coord, outer: list[Coord]) -> None:
+        """Let sums begin with the bias, where they need not begin with 0."""
+        if self.bias is None:
+            return
+        k = self.k
+        k.loops.current = self.op.lanes
+        ramp = Coord(Const(0), 1, self.op.lanes)
+        for j in range(self.cols):
+            first = self.bias.load(k.loops, [n, panel * self.cols + j, *outer, coord(0), ramp])
+            for row in tile.acc:
+                k.b.set(row[j], first)
+        k.loops.current = 1
 
     def _band(self, panel: Coord, block: Callable[[Expr, int], None], full: int, rest: int) -> None:
         """Run through the blocks of input channels that the outputs of a panel depend on."""

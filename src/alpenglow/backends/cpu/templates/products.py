@@ -4,6 +4,14 @@ Bytes are multiplied by fours and bf16 by twos: a 32-bit lane holds so many neig
 dimension, of the left operand (u8, bf16) as of the weights (i8, bf16).  What a machine has no
 instruction for is taken apart into what it has.  Sums of bytes are exact on all of them; those of
 bf16 are rounded to f32 in an order that is the machine's own.
+
+    u8 times i8       x86-64       AVX-512 VNNI, AVX-VNNI   vpdpbusd
+                                   SSE2, AVX2, AVX-512BW    vpmaddwd, twice
+                      AArch64      I8MM                     usdot
+                                   DotProd                  sdot, of x - 128, and w times 128
+                      all others                            a product of i32 for each byte
+    bf16 times bf16   x86-64       AVX-512 BF16             vdpbf16ps
+                      all others                            a product of f32 for each half
 """
 
 from __future__ import annotations
@@ -47,6 +55,8 @@ class Products:
     weights: Parts
     factors: Parts
     add: Sum
+    common: int = 0
+    """How many of the last factors are the same whatever is multiplied: a tile adds those once."""
 
     def vector(self, w: Buffer, at: Expr, lanes: int) -> Expr:
         """Return `lanes` lanes of weights; a buffer of i32 holds them as such."""
@@ -97,6 +107,11 @@ def _bytes(lanes: int, target: Target) -> Products:
     dots = DOTS["u8"]
     if _at_once(lanes, target, "avx512vnni", "avxvnni"):
         return Products("i32", dots, 1, _whole, _whole, _sum_of("vpdpbusd"))
+    if target.architecture == "aarch64" and lanes == 4:
+        if target.has("i8mm"):
+            return Products("i32", dots, 1, _whole, _whole, _sum_of("usdot"))
+        if target.has("dotprod"):
+            return Products("i32", dots, 3, _thrice, _less_half, _sum_of("sdot"), 2)
     needed = {4: "sse2", 8: "avx2", 16: "avx512bw"}
     if target.architecture == "x86-64" and target.has(needed.get(lanes, "")):
         return Products("i32", dots, 2, _signed_pairs, _pairs, _sum_of("vpmaddwd"))
@@ -116,6 +131,21 @@ def _sum_of(name: str) -> Sum:
 
 def _multiplied(x: Expr, w: Expr, acc: Expr) -> Expr:
     return Binary("add", acc, Binary("mul", x, w))
+
+
+def _thrice(w: Expr) -> list[Expr]:
+    return [w, w, w]
+
+
+def _less_half(x: Expr) -> list[Expr]:
+    """Return bytes less 128, which have signs, and 128 in two halves, which have too."""
+    below = Binary("xor", x, Const(_every(128), "i32", x.lanes))
+    return [below, *[Const(_every(64), "i32", x.lanes)] * 2]
+
+
+def _every(byte: int) -> int:
+    """Return an i32 of four such bytes."""
+    return int.from_bytes(bytes([byte] * 4), "little", signed=True)
 
 
 def _signed_pairs(w: Expr) -> list[Expr]:

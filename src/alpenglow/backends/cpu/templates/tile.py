@@ -15,6 +15,7 @@ from alpenglow.backends.cpu.templates.products import Products, products
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.target import Target
+from alpenglow.ir.types import DTYPES
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import (
     Binary,
@@ -28,11 +29,22 @@ from alpenglow.kernel.expr import (
     lift,
 )
 
-LONG = 12
-"""Statements of what follows a sum that are not written once for each row of a tile."""
+LONG = 17
+"""Statements of what follows a sum that are written once for each row of a tile: as many as it
+takes to requantise."""
 
 UNROLL = 4
 """Steps of the inner dimension in the loop body; more loses to instruction fetch."""
+
+LINE = 64
+"""Bytes that memory hands over at once."""
+
+AHEAD = 1024
+"""How many elements before they are needed weights are asked for.
+
+They lie in one piece in the order in which they are read, but the machine's own prefetching stops
+at the end of each page.  That is worth 1 to 3 % where weights come from memory.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +65,17 @@ class Tiles:
             yield self.larger, self.count, self.rows
 
 
-def split_rows(extent: int, cols: int, target: Target, limit: int = 64, parts: int = 1) -> Tiles:
+def split_rows(
+    extent: int, cols: int, target: Target, limit: int = 64, parts: int = 1, words: bool = False
+) -> Tiles:
     """Split `extent` rows into tiles of nearly equal height that fit into the registers.
 
     No tile is higher than `limit`.  Operands are taken apart into `parts` vectors.
     """
-    # One register holds each of the weights; the broadcast comes from memory where it can.
-    spare = parts + 1 if parts > 1 else 0 if target.registers >= 32 else 1
+    # One register holds each of the weights and one the broadcast.  Where that multiplies a single
+    # vector it can come from memory instead, but for instructions that multiply words.
+    inline = cols == 1 and target.registers >= 32 and not words
+    spare = parts + 1 if parts > 1 else 0 if inline else 1
     least = 4 // cols if parts > 1 else 1
     most = min(limit, max(1, least, (target.registers - cols * parts - spare) // cols))
     if is_open(extent):
@@ -123,6 +139,7 @@ class Tile:
         self.kind = kind or products("f32", lanes, target)
         zero = Const(0 if self.kind.dtype == "i32" else 0.0, self.kind.dtype, lanes)
         self._spilled: Buffer | None = None
+        self._common = [b.var(zero) for _ in range(cols)] if self.kind.common else []
         self.acc: list[list[Register]] = [[b.var(zero) for _ in range(cols)] for _ in range(rows)]
 
     def finish(self, column: int, store: Callable[[Coord, Expr], None]) -> None:
@@ -133,7 +150,9 @@ class Tile:
         through memory, and a loop.
         """
         b, lanes = self.b, self.lanes
-        sums = [row[column] for row in self.acc]
+        sums: list[Expr] = [row[column] for row in self.acc]
+        if self._common:
+            sums = [b.let(Binary("add", total, self._common[column])) for total in sums]
         if self.rows == 1 or b.length(lambda: store(coord(0), sums[0])) <= LONG:
             for r, total in enumerate(sums):
                 store(coord(r), total)
@@ -145,19 +164,35 @@ class Tile:
         with b.loop(self.rows) as i:
             store(coord(i), b.let(Load(self._spilled, i * lanes, lanes)))
 
-    def step(self, w: Buffer, at: Expr, element: Callable[[int], Expr]) -> None:
-        """Add the product of one column of elements (row -> scalar) and `cols` vectors at `at`."""
+    def step(self, w: Buffer, at: Expr, element: Callable[[int], Expr], ahead: bool = True) -> None:
+        """Add the product of one column of elements (row -> scalar) and `cols` vectors at `at`.
+
+        Weights are asked for `ahead`, unless the caller does that.
+        """
         b, kind = self.b, self.kind
         width = self.lanes if w.dtype == "i32" else self.lanes * kind.dots
+        if ahead and self.lanes > 1:
+            for i in range(0, self.cols * width, LINE // DTYPES[w.dtype].itemsize):
+                b.prefetch(w, at + (AHEAD + i))
         loaded = [b.let(kind.vector(w, at + j * width, self.lanes)) for j in range(self.cols)]
         weights = [[b.let(part) for part in kind.weights(one)] for one in loaded]
         for r in range(self.rows):
             x: Expr = Splat(element(r), self.lanes)
             if self.cols > 1 or kind.count > 1:
                 x = b.let(x)
-            for i, part in enumerate(kind.factors(x)):
+            parts = kind.factors(x)
+            if r == 0:
+                self._add_common(parts, weights)
+            for i, part in enumerate(parts[: kind.count - kind.common]):
                 if self.cols > 1:
                     part = b.let(part)
                 for j in range(self.cols):
                     acc = self.acc[r][j]
                     b.set(acc, kind.add(part, weights[j][i], acc))
+
+    def _add_common(self, parts: list[Expr], weights: list[list[Expr]]) -> None:
+        """Add what is the same for all rows."""
+        kind = self.kind
+        for j, total in enumerate(self._common):
+            for i in range(kind.count - kind.common, kind.count):
+                self.b.set(total, kind.add(parts[i], weights[j][i], total))

@@ -1,4 +1,4 @@
-"""Winograd F(4×4, 3×3): patches in, 36 matrix products, blocks out.
+"""Winograd F(m×m, 3×3): patches in, (m + 2)² matrix products, blocks out.
 
 The transforms work on vectors of channels and keep a patch in registers; the products are the
 register tile of `tile`.
@@ -6,6 +6,7 @@ register tile of `tile`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from alpenglow.backends.cpu.templates.products import multiply_add
@@ -20,16 +21,15 @@ from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import is_open, known
 from alpenglow.ir.target import Target
+from alpenglow.ir.types import Array
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Binary, Const, Expr, Load
 from alpenglow.ops.winograd import (
-    BLOCK,
-    INPUT,
-    OUTPUT,
-    PATCH,
     WinogradInput,
     WinogradOutput,
     WinogradProduct,
+    block_of,
+    transforms,
 )
 
 
@@ -37,7 +37,9 @@ def winograd_input(k: Frame, op: WinogradInput, target: Target) -> None:
     """Build the transform of patches: parallel over images, channel blocks and rows of tiles."""
     (x,) = k.inputs
     n, blocks, height, width, lanes = x.region.shape
-    rows, columns = (height - 2) // BLOCK, (width - 2) // BLOCK
+    size, patch = op.block, op.block + 2
+    rows, columns = (height - 2) // size, (width - 2) // size
+    matrix = transforms(size).input
     down, across = x.region.strides[2:4]
     ramp = Coord(Const(0), 1, lanes)
     b = k.b
@@ -45,19 +47,19 @@ def winograd_input(k: Frame, op: WinogradInput, target: Target) -> None:
         k.loops.parallel([n, blocks, rows]) as (image, block, row),
         k.loops.loop(columns) as column,
     ):
-        at = b.let(x.address([image, block, row * BLOCK, column * BLOCK, coord(0)]).base)
-
-        def patch(i: int, j: int, at: Expr = at, down: int = down, across: int = across) -> Expr:
-            return b.let(Load(x.buffer, at + (i * down + j * across), lanes))
-
-        half = [transformed(b, _input_row, [patch(i, j) for i in range(PATCH)], target)
-                    for j in range(PATCH)]  # fmt: skip
+        at = b.let(x.address([image, block, row * size, column * size, coord(0)]).base)
+        half = b.array("f32", patch * patch * lanes)
+        with b.loop(patch) as j:
+            start = b.let(at + j * across)
+            xs = [b.let(Load(x.buffer, start + i * down, lanes)) for i in range(patch)]
+            for a, y in enumerate(transformed(b, matrix, xs, target)):
+                b.store(half, (j + a * patch) * lanes, y)
         tile = row * columns + column
         k.loops.current = lanes
-        for a in range(PATCH):
-            done = transformed(b, _input_row, [half[j][a] for j in range(PATCH)], target)
-            for c in range(PATCH):
-                k.sink.store([coord(a * PATCH + c), image, block, tile, ramp], done[c])
+        with b.loop(patch) as i:
+            xs = [b.let(Load(half, (i * patch + c) * lanes, lanes)) for c in range(patch)]
+            for c, y in enumerate(transformed(b, matrix, xs, target)):
+                k.sink.store([coord(i) * patch + c, image, block, tile, ramp], y)
         k.loops.current = 1
 
 
@@ -65,7 +67,9 @@ def winograd_output(k: Frame, op: WinogradOutput, target: Target) -> None:
     """Build the transform back: parallel over images, channel blocks and rows of tiles."""
     m = k.inputs[0]
     n, blocks, height, width, lanes = k.out.region.shape
-    rows, columns = -(-height // BLOCK), -(-width // BLOCK)
+    size = block_of(m.region.shape[0])
+    patch, matrix = size + 2, transforms(size).output
+    rows, columns = -(-height // size), -(-width // size)
     b = k.b
     with (
         k.loops.parallel([n, blocks, rows]) as (image, block, row),
@@ -74,19 +78,22 @@ def winograd_output(k: Frame, op: WinogradOutput, target: Target) -> None:
         at = b.let(m.address([coord(0), image, block, row * columns + column, coord(0)]).base)
         step = m.region.strides[0]
 
-        def point(i: int, at: Expr = at, step: int = step) -> Expr:
-            return b.let(Load(m.buffer, at + i * step, lanes))
-
-        half = [transformed(b, _output_row, [point(a * PATCH + c) for a in range(PATCH)], target)
-                for c in range(PATCH)]  # fmt: skip
-        for i in range(BLOCK):
-            done = transformed(b, _output_row, [half[c][i] for c in range(PATCH)], target)
-            _store_row(k, done, [image, block, row * BLOCK + i, column * BLOCK], i, lanes)
+        half = b.array("f32", size * patch * lanes)
+        with b.loop(patch) as c:
+            start = b.let(at + c * step)
+            xs = [b.let(Load(m.buffer, start + a * (patch * step), lanes)) for a in range(patch)]
+            for i, y in enumerate(transformed(b, matrix, xs, target)):
+                b.store(half, (c + i * patch) * lanes, y)
+        for i in range(size):
+            xs = [b.let(Load(half, Const((i * patch + c) * lanes), lanes)) for c in range(patch)]
+            done = transformed(b, matrix, xs, target)
+            _store_row(k, done, [image, block, row * size + i, column * size], i, lanes)
 
 
 def _store_row(k: Frame, row: list[Expr], at: list[Coord], i: int, lanes: int) -> None:
     """Store a row of a block, as far as it lies inside the image."""
     height, width = k.out.region.shape[2:4]
+    size = len(row)
     ramp = Coord(Const(0), 1, lanes)
     image, block, y, x = at
 
@@ -96,14 +103,14 @@ def _store_row(k: Frame, row: list[Expr], at: list[Coord], i: int, lanes: int) -
         k.loops.current = 1
 
     def columns() -> None:
-        for j in range(BLOCK):
-            if is_open(width) or (width % BLOCK and j >= width % BLOCK):
+        for j in range(size):
+            if is_open(width) or (width % size and j >= width % size):
                 with k.b.when((x + j).compare("lt", width)):
                     store(j)
             else:
                 store(j)
 
-    if is_open(height) or (height % BLOCK and i >= height % BLOCK):
+    if is_open(height) or (height % size and i >= height % size):
         with k.b.when(y.compare("lt", height)):
             columns()
     else:
@@ -111,7 +118,7 @@ def _store_row(k: Frame, row: list[Expr], at: list[Coord], i: int, lanes: int) -
 
 
 def winograd_product(k: Frame, op: WinogradProduct, target: Target) -> None:
-    """Build the 36 products: parallel over points, panels of outputs, images and tiles."""
+    """Build the products: parallel over points, panels of outputs, images and tiles."""
     v, u = k.inputs[:2]
     points, panels, _, lanes, width = u.region.shape
     cols = width // lanes
@@ -169,11 +176,43 @@ def winograd_product(k: Frame, op: WinogradProduct, target: Target) -> None:
         dispatch(b, tiles, number, lambda height, start: tile(height, point, panel, image, start))
 
 
-def transformed(
-    b: Builder, rows: Sequence[Sequence[float]], xs: Sequence[Expr], target: Target
-) -> list[Expr]:
-    """Return the products of a small constant matrix and a vector of vectors."""
-    return [_combination(b, row, xs, target) for row in rows]
+def transformed(b: Builder, matrix: Array, xs: Sequence[Expr], target: Target) -> list[Expr]:
+    """Return the products of a small constant matrix and a vector of vectors.
+
+    Points stand in pairs p and -p, so that rows of the matrix, or columns, differ in the signs of
+    every other element: what such two have in common is computed once.
+    """
+    rows = matrix.tolist()
+    mirrors = {i: j for i, j in itertools.pairwise(range(len(rows))) if _mirrored(rows[i], rows[j])}
+    if mirrors:
+        done: dict[int, Expr] = {}
+        for i, j in mirrors.items():
+            even = _combination(b, _every_other(rows[i], 0), xs, target)
+            odd = _combination(b, _every_other(rows[i], 1), xs, target)
+            done[i], done[j] = b.let(Binary("add", even, odd)), b.let(Binary("sub", even, odd))
+        return [done.get(i) or _combination(b, row, xs, target) for i, row in enumerate(rows)]
+    columns = list(zip(*rows, strict=True))
+    sums = list(xs)
+    pairs = [i for i in range(len(columns) - 1) if _mirrored(columns[i], columns[i + 1])]
+    for i in pairs:
+        sums[i] = b.let(Binary("add", xs[i], xs[i + 1]))
+        sums[i + 1] = b.let(Binary("sub", xs[i + 1], xs[i]))
+    # Rows of even number take the sums, the others the differences.
+    unused = [{i + 1 - number % 2 for i in pairs} for number in range(len(rows))]
+    return [
+        _combination(b, [0.0 if i in without else c for i, c in enumerate(row)], sums, target)
+        for row, without in zip(rows, unused, strict=True)
+    ]
+
+
+def _mirrored(one: Sequence[float], two: Sequence[float]) -> bool:
+    """Whether two vectors differ in the signs of every other element, the second, the fourth …"""
+    signs = [c == (-d if i % 2 else d) for i, (c, d) in enumerate(zip(one, two, strict=True))]
+    return all(signs) and one != two
+
+
+def _every_other(row: Sequence[float], first: int) -> list[float]:
+    return [c if i % 2 == first else 0.0 for i, c in enumerate(row)]
 
 
 def _combination(b: Builder, row: Sequence[float], xs: Sequence[Expr], target: Target) -> Expr:
@@ -191,7 +230,3 @@ def _combination(b: Builder, row: Sequence[float], xs: Sequence[Expr], target: T
             total = multiply_add(x, Const(float(c), "f32", x.lanes), total, target)
     assert total is not None
     return b.let(total)
-
-
-_input_row: list[list[float]] = INPUT.tolist()
-_output_row: list[list[float]] = OUTPUT.tolist()

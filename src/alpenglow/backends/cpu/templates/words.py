@@ -8,9 +8,11 @@ every product.  Columns are summed as they were packed, rows once for each panel
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from alpenglow.backends.cpu.templates.matmul import SCRATCH, ragged, store_tile
 from alpenglow.backends.cpu.templates.products import products
-from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, split_rows
+from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, ladder, split_rows
 from alpenglow.backends.loops.coord import Coord, coord, is_number
 from alpenglow.backends.loops.form import Window
 from alpenglow.backends.loops.instruction import Frame
@@ -20,28 +22,26 @@ from alpenglow.ir.types import TensorType
 from alpenglow.kernel.expr import (
     Binary,
     Bitcast,
+    Buffer,
     Const,
     Convert,
     Expr,
     Load,
     Reduce,
     Splat,
+    lift,
 )
 from alpenglow.ops.contraction import BYTES, MatMul
 
 HALF = 128
-MOST_ROWS = 4096
-"""Of so many rows the sums lie on the stack."""
 
 
 def multiplies_words(x: TensorType, y: TensorType, target: Target) -> bool:
     """Whether `mat_mul_words` implements the product of these operands."""
-    *_, rows, inner = x.extents
+    inner = x.extents[-1]
     narrow = {x.dtype, y.dtype} <= BYTES or x.dtype == y.dtype == "bf16"
-    if not narrow or is_open(inner) or is_open(rows):
-        return False
     fits = 0 < inner <= SCRATCH // (4 * target.lanes) - 4
-    return fits and 0 < rows <= MOST_ROWS and target.lanes > 1
+    return narrow and fits and target.lanes > 1
 
 
 def mat_mul_words(k: Frame, op: MatMul, target: Target) -> None:
@@ -52,12 +52,20 @@ def mat_mul_words(k: Frame, op: MatMul, target: Target) -> None:
     with k.loops.parallel([*batch, ceil_div(columns, made.width)]) as (*lead, panel):
         first = k.b.let(panel.base * made.width)
         made.pack(lead, first)
-        made.sum_rows(lead)
         starts = made.column_starts()
+
+        def tile(height: int, start: Expr) -> None:
+            made.tile(height, lead, start, first, starts)
+
+        if made.tiles.rest is not None:
+            with k.b.loop(lift(made.tiles.count)) as t:
+                tile(made.tiles.rows, k.b.let(t * made.tiles.rows))
+            ladder(k.b, made.tiles, tile)
+            return
         for begin, past, height in made.tiles.sizes():
             with k.b.loop(past - begin) as t:
                 start = (t + begin) * height + (made.tiles.larger if begin else 0)
-                made.tile(height, lead, k.b.let(start), first, starts)
+                tile(height, k.b.let(start))
 
 
 class _Words:
@@ -77,9 +85,10 @@ class _Words:
         self.tiles = split_rows(rows, self.cols, target, parts=self.kind.count)
         self.above = HALF if dtype == "i8" else 0
         self.below = HALF if self.y.buffer.dtype == "u8" else 0
-        steps = -(-self.inner // self.dots)
-        self.panel = k.b.array("i32", steps * self.width)
-        self.rows = k.b.array("i32", rows) if self.below else None
+        self.full, self.rest = divmod(self.inner, self.dots)
+        words = SCRATCH // 4 if is_open(self.inner) else (self.full + (self.rest > 0)) * self.width
+        self.panel = k.b.array("i32", words)
+        self.rows = k.b.array("i32", self.tiles.rows + 1) if self.below else None
 
     # ── operands ──
 
@@ -88,36 +97,52 @@ class _Words:
         found = self.kind.word(self.k.b, x.buffer, at, step, used)
         return Binary("xor", found, _upper_bits(used, 1)) if moved else found
 
+    def each_word(self, step: Callable[[Expr, Expr, int], None], unroll: int = 1) -> None:
+        """Run step(first row, number of the word, rows in it) for all rows of y.
+
+        Of an open extent what is left of a word has words of its own, with a row each.
+        """
+        b, dots = self.k.b, self.dots
+        groups, left = divmod(self.full, unroll)
+        if is_open(groups) or groups:
+            with b.loop(lift(groups)) as i:
+                for u in range(unroll):
+                    step((i * unroll + u) * dots, i * unroll + u, dots)
+        if is_open(left):
+            with b.loop(lift(left)) as i:
+                at = b.let(i + groups * unroll)
+                step(at * dots, at, dots)
+        else:
+            for u in range(left):
+                at = lift(groups * unroll + u)
+                step(at * dots, at, dots)
+        if is_open(self.rest):
+            with b.loop(lift(self.rest)) as i:
+                step(i + self.full * dots, i + self.full, 1)
+        elif self.rest:
+            step(lift(self.full * dots), lift(self.full), self.rest)
+
     def pack(self, lead: list[Coord], first: Expr) -> None:
         """Copy columns `first` … of y into the panel, a few rows to a word."""
         down, across = self.y.region.strides[-2:]
         b = self.k.b
         base = b.let(self.y.address([*lead, coord(0), coord(0)]).base + first * across)
-        full, rest = divmod(self.inner, self.dots)
-        if is_number(down, 1) and not is_number(across, 1):
-            self._pack_columns(base, first, across)
+        if not is_number(down, 1) or is_number(across, 1):
+            self.each_word(lambda row, at, used: self._pack_step(row, at, used, base, first))
             return
-        with b.loop(full) as i:
-            self._pack_step(i, self.dots, base, first)
-        if rest:
-            self._pack_step(Const(full), rest, base, first)
-
-    def _pack_columns(self, base: Expr, first: Expr, across: int) -> None:
-        """Copy a transposed y: its columns lie as they are read."""
-        b, dots = self.k.b, self.dots
-        full, rest = divmod(self.inner, dots)
+        # A transposed y: its columns lie as they are read.
         with b.loop(self.width) as j:
             # Past the last column it is copied again: nobody reads the sums.
             column = Binary("min", j, Binary("sub", Const(0) + self.columns - 1, first))
-            at = b.let(base + column * across)
-            with b.loop(full) as i:
-                word = self.word(self.y, at + i * dots, 1, dots, self.below)
-                b.store(self.panel, i * self.width + j, word)
-            if rest:
-                word = self.word(self.y, at + full * dots, 1, rest, self.below)
-                b.store(self.panel, j + full * self.width, word)
+            begin = b.let(base + column * across)
 
-    def _pack_step(self, i: Expr, used: int, base: Expr, first: Expr) -> None:
+            def step(row: Expr, at: Expr, used: int) -> None:
+                word = self.word(self.y, begin + row, 1, used, self.below)
+                b.store(self.panel, at * self.width + j, word)
+
+            self.each_word(step)
+
+    def _pack_step(self, start: Expr, word: Expr, used: int, base: Expr, first: Expr) -> None:
         down, across = self.y.region.strides[-2:]
         b, lanes = self.k.b, self.lanes
         for column in range(0, self.width, lanes):
@@ -126,7 +151,7 @@ class _Words:
                 mask = b.let(Coord(first + column, 1, lanes).compare("lt", self.columns))
             total: Expr = Const(0, "i32", lanes)
             for row in range(used):
-                at = Coord(base + (i * self.dots + row) * down + column * across, across, lanes)
+                at = Coord(base + (start + row) * down + column * across, across, lanes)
                 address = at.base if is_number(across, 1) else at.expr()
                 bits = 32 // self.dots
                 loaded = Bitcast(Load(self.y.buffer, address, lanes, mask), f"u{bits}")
@@ -135,43 +160,41 @@ class _Words:
                 total = b.let(Binary("or", total, moved))
             if self.below:
                 total = Binary("xor", total, _upper_bits(used, lanes))
-            b.store(self.panel, i * self.width + column, total)
+            b.store(self.panel, word * self.width + column, total)
 
     # ── sums ──
 
-    def sum_rows(self, lead: list[Coord]) -> None:
-        """Store the sums of the rows of x', times what was taken off y."""
+    def row_starts(self, height: int, origin: Expr) -> Buffer | None:
+        """Return the sums of the rows of x', times what was taken off y, if that is not 0."""
         if self.rows is None:
-            return
+            return None
         b = self.k.b
         down, across = self.x.region.strides[-2:]
-        origin = b.let(self.x.address([*lead, coord(0), coord(0)]).base)
-        count = self.k.out.region.shape[-2]
-        with b.loop(count) as r:
+        with b.loop(height) as r:
             total = self._row(b.let(origin + r * down), across)
-            scaled = Binary("mul", total, Const(self.below, "i32"))
-            b.store(self.rows, r, scaled)
+            b.store(self.rows, r, Binary("mul", total, Const(self.below, "i32")))
+        return self.rows
 
     def _row(self, at: Expr, across: int) -> Expr:
         """Return the sum of a row of x'."""
         b, lanes = self.k.b, self.lanes
         total = b.var(Const(0, "i32"))
-        done = 0
+        left = self.inner
         if is_number(across, 1):
-            full = self.inner // (4 * lanes)
-            done = full * 4 * lanes
-            if full:
+            full, left = divmod(self.inner, 4 * lanes)
+            if is_open(full) or full:
                 many = b.var(Const(0, "i32", lanes))
-                with b.loop(full) as i:
+                with b.loop(lift(full)) as i:
                     loaded = Load(self.x.buffer, at + i * (4 * lanes), 4 * lanes)
                     words: Expr = Bitcast(loaded, "i32")
                     if self.above:
                         words = Binary("xor", words, _upper_bits(4, lanes))
                     b.set(many, self._with_bytes(b.let(words), many))
                 b.set(total, Reduce("add", many))
-        if self.inner - done:
-            with b.loop(self.inner - done) as i:
-                one = Convert(Load(self.x.buffer, at + (i + done) * across), "i32")
+        if is_open(left) or left:
+            with b.loop(lift(left)) as i:
+                past = i + (self.inner - left)
+                one = Convert(Load(self.x.buffer, at + past * across), "i32")
                 moved = Binary("add", one, Const(self.above, "i32"))
                 b.set(total, Binary("add", total, moved))
         return total
@@ -182,14 +205,18 @@ class _Words:
         if not self.above:
             return [Const(0, "i32", lanes)] * self.cols
         sums = [b.var(Const(0, "i32", lanes)) for _ in range(self.cols)]
-        with b.loop(-(-self.inner // 4)) as i:
+
+        def step(row: Expr, at: Expr, used: int) -> None:
             for j, total in enumerate(sums):
-                word = Load(self.panel, i * self.width + j * lanes, lanes)
+                word = Load(self.panel, at * self.width + j * lanes, lanes)
                 b.set(total, self._of_ones(b.let(word), total))
+
+        self.each_word(step)
         found: list[Expr] = []
+        number = Convert(lift(self.inner), "i32")
+        every = b.let(Splat(Binary("mul", number, Const(-self.above * self.below, "i32")), lanes))
         for total in sums:
             scaled = Binary("mul", total, Const(-self.above, "i32", lanes))
-            every = Const(-self.above * self.below * self.inner, "i32", lanes)
             found.append(b.let(Binary("add", scaled, every)))
         return found
 
@@ -218,32 +245,23 @@ class _Words:
         down, across = self.x.region.strides[-2:]
         origin = b.let(self.x.address([*lead, coord(start), coord(0)]).base)
         tile = Tile(b, height, self.cols, lanes, self.target, self.kind)
+        sums = self.row_starts(height, origin)
         for r, row in enumerate(tile.acc):
-            if self.rows is not None:
-                own = b.let(Splat(Load(self.rows, start + r), lanes))
+            if sums is not None:
+                own = b.let(Splat(Load(sums, Const(r)), lanes))
                 for j, acc in enumerate(row):
                     b.set(acc, Binary("add", own, starts[j]))
             elif self.above:
                 for j, acc in enumerate(row):
                     b.set(acc, starts[j])
 
-        def step(i: Expr, used: int = self.dots) -> None:
+        def step(row: Expr, at: Expr, used: int) -> None:
             def element(r: int) -> Expr:
-                at = origin + i * (across * self.dots) + r * down
-                return self.word(self.x, at, across, used, self.above)
+                return self.word(self.x, origin + row * across + r * down, across, used, self.above)
 
-            tile.step(self.panel, i * self.width, element)
+            tile.step(self.panel, at * self.width, element)
 
-        steps, rest = divmod(self.inner, self.dots)
-        full, left = divmod(steps, UNROLL)
-        if full:
-            with b.loop(full) as i:
-                for u in range(UNROLL):
-                    step(i * UNROLL + u)
-        for u in range(left):
-            step(Const(full * UNROLL + u))
-        if rest:
-            step(Const(steps), rest)
+        self.each_word(step, UNROLL)
         store_tile(k, tile, lead, start, first, self.columns)
 
 

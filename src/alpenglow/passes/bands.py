@@ -1,0 +1,130 @@
+"""Bands: convolutions that Winograd's way computes through much memory run a few rows at a time.
+
+The transformed patches of an image and their products are each larger than the image.  Where they
+do not fit into the cache, they are written to memory and read again; a band of rows of patches at
+a time, they stay in the cache, and its memory is used again for the next.  What is elementwise
+after it goes with each band.  The price is that filters are read once for each band: layers with
+many channels, which have large filters and small images, keep the whole image.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from alpenglow.ir.dims import is_open
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Elementwise
+from alpenglow.ops.movement import Broadcast, Concat, Slice
+from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduct
+
+BAND = 3 << 20
+"""Bytes of patches and products that a band may have."""
+
+LARGE = 8 << 20
+"""Bytes of patches and products from which on they leave the cache."""
+
+ROWS = 2
+"""The axis of rows in a blocked image."""
+
+
+def split_bands(g: Graph) -> Graph:
+    """Run Winograd convolutions of large images with few weights a band of rows at a time."""
+    for node in list(g.nodes):
+        match node:
+            case Node(
+                WinogradOutput(),
+                [Value(Node(WinogradProduct(), [Value(Node(WinogradInput(), [x])) as v, u])) as m],
+            ):
+                assert x is not None and u is not None
+                band = Banded(node, x, v, u)
+                alone = g.users(v) == g.users(m) == 1 and not any(map(is_open, v.type.shape))
+                if alone and (rows := band.rows()):
+                    band.split(g, rows)
+    g.prune()
+    return g
+
+
+@dataclass(frozen=True, slots=True)
+class Banded:
+    """A Winograd convolution: its result, padded image x, transformed patches v and filters u."""
+
+    node: Node
+    x: Value
+    v: Value
+    u: Value
+
+    def rows(self) -> int:
+        """Return how many rows of patches a band should have; 0 if there should be no bands."""
+        m = self.node.inputs[0]
+        assert m is not None
+        moved = self.v.type.nbytes + m.type.nbytes
+        tall = -(-self.node.output.type.extents[ROWS] // self._block())
+        if moved <= LARGE or self.u.type.nbytes > BAND:
+            return 0
+        return max(1, BAND * tall // moved)
+
+    def split(self, g: Graph, rows: int) -> None:
+        """Replace the convolution, and what is elementwise behind it, by one for each band."""
+        chain = _chain(g, self.node)
+        block = self._block()
+        height = self.node.output.type.extents[ROWS]
+        step = rows * block
+        (product,) = self.v.users
+        bands: list[Value] = []
+        for start in range(0, height, step):
+            own = min(step, height - start)
+            covered = -(-own // block) * block
+            patches = g(WinogradInput(block), _rows(g, self.x, start, covered + 2))
+            output = self.node.op
+            assert isinstance(output, WinogradOutput)
+            y = g(replace(output, height=own), g(product.op, patches, self.u))
+            bands.append(_along(g, chain, y, start, own))
+        whole = g(Concat(ROWS), *bands)
+        last = chain[-1].output
+        whole.name = last.name
+        g.replace(last, whole)
+
+    def _block(self) -> int:
+        made = self.v.producer
+        assert made is not None and isinstance(made.op, WinogradInput)
+        return made.op.block
+
+
+def _chain(g: Graph, node: Node) -> list[Node]:
+    """Return the node and the elementwise nodes behind it, each the only user of the last."""
+    chain = [node]
+    while True:
+        y = chain[-1].output
+        user = next(iter(y.users), None)
+        if user is None or g.users(y) > 1 or not isinstance(user.op, Elementwise):
+            return chain
+        if len(user.results) != 1 or user.output.type.shape != y.type.shape:
+            return chain
+        chain.append(user)
+
+
+def _along(g: Graph, chain: Sequence[Node], y: Value, start: int, rows: int) -> Value:
+    """Return what the elementwise nodes make of a band y of the first one's result."""
+    for before, node in itertools.pairwise(chain):
+        operands = [y if v is before.output else None if v is None else _band(g, v, start, rows)
+                    for v in node.inputs]  # fmt: skip
+        y.name = before.output.name
+        y = g(node.op, *operands)
+    return y
+
+
+def _band(g: Graph, v: Value, start: int, rows: int) -> Value:
+    """Return a band of an operand; of one that repeats its rows, as many as there are."""
+    match v:
+        case Value(Node(Broadcast(shape=shape) as op, [Value() as x])):
+            if x.type.rank < v.type.rank or x.type.shape[ROWS] == 1:
+                return g(replace(op, shape=(*shape[:ROWS], rows, *shape[ROWS + 1 :])), x)
+    return _rows(g, v, start, rows)
+
+
+def _rows(g: Graph, v: Value, start: int, rows: int) -> Value:
+    starts, sizes = [0] * v.type.rank, list(v.type.extents)
+    starts[ROWS], sizes[ROWS] = start, rows
+    return g(Slice(tuple(starts), tuple(sizes), (1,) * v.type.rank), v)

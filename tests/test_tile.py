@@ -1,0 +1,26 @@
+"""The register tile: how rows are split into tiles."""
+
+import pytest
+
+from alpenglow.backends.cpu.templates.tile import split_rows
+from alpenglow.ir.target import Target
+
+
+@pytest.mark.parametrize("name", ["x86-64-v4", "x86-64-v3", "aarch64"])
+@pytest.mark.parametrize("cols", [1, 2, 3, 4])
+def test_a_tile_and_what_it_multiplies_fit_into_the_registers(name: str, cols: int) -> None:
+    target = Target.parse(name)
+    for extent in range(1, 200):
+        tiles = split_rows(extent, cols, target)
+        highest = max(rows for _, _, rows in tiles.sizes())
+
+        # A broadcast that multiplies one vector can be read from memory where it is used.
+        broadcast = 1 if cols > 1 else 0
+        assert highest * cols + cols + broadcast <= target.registers
+
+
+@pytest.mark.parametrize("extent", [1, 13, 14, 15, 28, 127, 128, 129])
+def test_tiles_cover_every_row_once(extent: int) -> None:
+    tiles = split_rows(extent, 2, Target.parse("x86-64-v4"))
+
+    assert sum((past - begin) * rows for begin, past, rows in tiles.sizes()) == extent

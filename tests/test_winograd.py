@@ -1,0 +1,172 @@
+"""Winograd's way: its matrices, how far it rounds, when it is taken, and bands of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import alpenglow as ag
+from alpenglow.ir.types import Array
+from alpenglow.ops.activation import Relu
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.contraction import Conv
+from alpenglow.ops.winograd import POINTS, WinogradInput, WinogradOutput, transforms
+from alpenglow.passes import bands, winograd
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALPENGLOW_CACHE", "off")
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape, np.float32)
+
+
+def convolved(x: Array, w: Array) -> Array:
+    """Return the convolution of one image in f64, padded by 1."""
+    wide = np.pad(x[0], ((0, 0), (1, 1), (1, 1))).astype(np.float64)
+    patches = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (1, 2))
+    made: Array = np.einsum("chwij,ocij->ohw", patches, w.astype(np.float64), optimize=True)
+    return made
+
+
+def compiled(x: Array, w: Array) -> tuple[ag.Executable, Array]:
+    g = ag.Graph("f")
+    g.output("y", g(Conv((1, 1), (1,) * 4), g.input("x", f"f32[{_text(x)}]"), g.constant(w)))
+    exe = ag.compile(g, threads=1)
+    return exe, exe(x)
+
+
+def _text(x: Array) -> str:
+    return ",".join(map(str, x.shape))
+
+
+def operators(exe: ag.Executable) -> list[str]:
+    instrs = exe.artifact.program.instrs()
+    return [n.op.name for i in instrs for n in (i.body.nodes if i.body is not None else [i])]
+
+
+@pytest.mark.parametrize("block", POINTS)
+def test_the_matrices_make_a_convolution(block: int) -> None:
+    t = transforms(block)
+    patch, taps = normal(block + 2, block + 2).astype(np.float64), normal(3, 3).astype(np.float64)
+    windows = np.lib.stride_tricks.sliding_window_view(patch, (3, 3))
+    wanted = np.einsum("yxij,ij->yx", windows, taps)
+
+    points = (t.input @ patch @ t.input.T) * (t.filter @ taps @ t.filter.T)
+
+    np.testing.assert_allclose(t.output @ points @ t.output.T, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("channels", [16, 128, 512])
+@pytest.mark.parametrize("block", POINTS)
+def test_the_error_is_what_the_table_says(
+    block: int, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "best_block", lambda *_: block)
+    x, w = normal(1, channels, 24, 24), normal(32, channels, 3, 3)
+    exe, y = compiled(x, w)
+    wanted = convolved(x, w)
+
+    far = np.abs(y[0] - wanted).max() / np.abs(wanted).max()
+
+    assert "winograd_product" in operators(exe)
+    assert winograd.error(block, channels) / 5 < far < winograd.error(block, channels)
+
+
+def test_larger_images_take_larger_blocks_and_small_ones_none() -> None:
+    def best(channels: int, extent: int) -> int:
+        shape = (1, channels, extent, extent)
+        return winograd.best_block((channels, channels, 3, 3), shape)
+
+    assert [best(64, 224), best(128, 28), best(512, 7), best(64, 3)] == [6, 4, 2, 0]
+
+
+def test_so_many_channels_that_errors_add_up_take_smaller_blocks() -> None:
+    assert winograd.best_block((512, 512, 3, 3), (1, 512, 224, 224)) == 6
+    assert winograd.best_block((1024, 1024, 3, 3), (1, 1024, 224, 224)) == 4
+
+
+@pytest.mark.parametrize("extents", [(13, 12), (12, 17), (25, 6), (6, 1)])
+@pytest.mark.parametrize("block", POINTS)
+def test_images_that_are_not_whole_blocks(
+    block: int, extents: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "best_block", lambda *_: block)
+    x, w = normal(1, 20, *extents), normal(40, 20, 3, 3)
+
+    _, y = compiled(x, w)
+
+    wanted = convolved(x, w)
+    np.testing.assert_allclose(y[0], wanted, rtol=0, atol=2e-5 * np.abs(wanted).max())
+
+
+# ── bands ──
+
+
+def network(samples: int = 1, extent: int = 40) -> ag.Graph:
+    """A residual block, so that bands meet sums, biases and the next convolution's border."""
+    g = ag.Graph("f")
+    x = g.input("x", f"f32[{samples},24,{extent},{extent}]")
+    y = x
+    for i in range(2):
+        w, b = g.constant(normal(24, 24, 3, 3, seed=i)), g.constant(normal(24, seed=i))
+        y = g(Conv((1, 1), (1,) * 4), y, w, b)
+        y = g(Relu(), g(Add(), y, x) if i else y)
+    g.output("y", y)
+    return g
+
+
+def banded(g: ag.Graph) -> tuple[ag.Executable, ag.Executable]:
+    """Compile with bands, of few rows, and without."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bands, "LARGE", 100_000)
+        patch.setattr(bands, "BAND", 300_000)
+        split = ag.compile(g, threads=1)
+    return split, ag.compile(g, threads=1)
+
+
+@pytest.mark.parametrize(("samples", "extent"), [(1, 40), (1, 45), (2, 40)])
+def test_bands_give_the_same_bits(samples: int, extent: int) -> None:
+    split, whole = banded(network(samples, extent))
+    x = normal(samples, 24, extent, extent)
+
+    assert operators(split).count("winograd_output") > operators(whole).count("winograd_output")
+    np.testing.assert_array_equal(split(x), whole(x))
+
+
+def test_bands_need_less_memory_and_copy_nothing() -> None:
+    split, whole = banded(network())
+
+    assert split.artifact.program.arena < whole.artifact.program.arena
+    assert {"copy", "concat", "slice"}.isdisjoint(set(operators(split)) - set(operators(whole)))
+
+
+def test_what_fits_into_the_cache_has_no_bands() -> None:
+    exe = ag.compile(network(), threads=1)
+
+    assert operators(exe).count("winograd_output") == 2
+
+
+def test_products_that_somebody_else_reads_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bands, "LARGE", 0)
+    g = ag.Graph("f")
+    v = g(WinogradInput(4), g.input("x", "f32[1,16/16,42,42,16]"))
+    g.output("patches", v)
+    before = len(g.nodes)
+
+    assert len(bands.split_bands(g).nodes) == before
+
+
+def test_a_result_that_is_read_twice_ends_the_band(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = network()
+    relu = [n for n in g.nodes if n.op == Relu()]
+    g.output("first", relu[0].output)
+    split, whole = banded(g)
+    x = normal(1, 24, 40, 40)
+
+    made, wanted = split.run({"x": x}), whole.run({"x": x})
+    for name in ("y", "first"):
+        np.testing.assert_array_equal(made[name], wanted[name])
+    assert WinogradOutput.name in operators(split)
