@@ -227,7 +227,7 @@ def test_a_board_without_a_system_reads_digits(tmp_path: Path, target: str) -> N
     assert said.strip() == "".join(map(str, want[:count]))
     assert linked["code"] <= made.needs.code_nbytes + made.needs.data_nbytes
     assert linked["memory"] == routine.mutable_nbytes + routine.scratch_nbytes
-    assert routine.scratch_nbytes == 35_456
+    assert routine.scratch_nbytes == 33_152
 
 
 def mapped(text: str) -> dict[str, int]:
