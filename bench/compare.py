@@ -1,7 +1,8 @@
 """Alpenglow beside other runtimes: speed, compile time, memory; writes bench/RESULTS.md.
 
     python bench/compare.py [--nets A,B] [--peers A,B] [--threads 1,2] [--rounds N] [--more]
-                            [--run first|second] [--sizes A,B] [--startup A,B] [--profiles A,B]
+                            [--run first|second] [--sizes A,B] [--startup A,B] [--exact A,B]
+                            [--profiles A,B]
 
 Everything goes under .bench: an environment for each runtime, the nets, and what was measured, the
 first run and the second apart.  A run measures what it is asked for and keeps the rest, so the
@@ -29,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+import exactness
 import nets
 import page
 import peers
@@ -65,6 +67,7 @@ def main() -> None:
         *((name, f"t{threads}", partial(bench.speed, name, threads))
           for threads in given.threads for name in given.nets),
         *((name, "startup", partial(bench.startup, name)) for name in given.startup),
+        *((name, "exact", partial(bench.exact, name)) for name in given.exact),
         *((name, "sizes", partial(bench.sizes, name)) for name in given.sizes),
         *((name, "profile", partial(bench.profile, name)) for name in given.profiles),
     ]  # fmt: skip
@@ -117,6 +120,11 @@ class Bench:
         row = startup.measure(*self.files(name), self.pythons, self.cpus[0])
         keep(self.path(name, "startup"), {"net": name, "startup": row})
         return [", ".join(f"{key} {value:.4g}" for key, value in row.items())]
+
+    def exact(self, name: str) -> list[str]:
+        row = exactness.measure(*self.files(name), self.pythons, self.cpus[0])
+        keep(self.path(name, "exact"), {"net": name, "exact": row})
+        return [", ".join(f"{key} {value:.1e}" for key, value in row.items())]
 
     def sizes(self, name: str) -> list[str]:
         with pinned(self.cpus[:1]):
@@ -241,6 +249,8 @@ def _arguments() -> argparse.Namespace:
                         type=lambda text: [int(n) for n in _names(text)])  # fmt: skip
     parser.add_argument("--startup", type=_names, default=list(startup.STARTUP),
                         help="nets whose start is measured; '' for none")  # fmt: skip
+    parser.add_argument("--exact", type=_names, default=list(exactness.EXACT),
+                        help="nets that are compared with f64; '' for none")  # fmt: skip
     parser.add_argument("--sizes", type=_names, default=list(sizes.SIZED),
                         help="nets that are measured in other sizes; '' for none")  # fmt: skip
     parser.add_argument("--profiles", type=_names, default=list(profiles.PROFILED),

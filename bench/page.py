@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import exactness
 import nets
 import peers
 import profiles
@@ -58,6 +59,11 @@ the model, *share of limit* is that after savings; *points off* is the differenc
 where it is more than {sizes.POINTS:.0f} below.
 """
 
+EXACT = """
+How far the results are from those in f64, as a share of the largest element of an output.  In f64
+is all that depends on inputs; weights are the same numbers.  The goal is at most 1e-4.
+"""
+
 PROFILES = (
     """
 Kernel by kernel, on one thread: """
@@ -91,6 +97,8 @@ def _of_run(found: Sequence[Row], told: str) -> list[str]:
         text += ["", *_remarks(rows)]
     if sized := sorted((row for row in found if "sizes" in row), key=_place):
         text += ["", f"## Sizes and batches{told}", "", SIZES.strip(), "", *sizes.table(sized)]
+    if exact := sorted((row for row in found if "exact" in row), key=_place):
+        text += ["", f"## Exactness{told}", "", EXACT.strip(), "", *_exact_table(exact)]
     if start := sorted((row for row in found if "startup" in row), key=_place):
         text += ["", f"## Start and memory{told}", "", *_startup_table(start)]
     return text
@@ -248,6 +256,15 @@ def _plain(text: str) -> str:
     """Return a message without the paths of this machine."""
     words = (w.rsplit("/", 1)[-1] if w.startswith(("/", "'/", '"/')) else w for w in text.split())
     return " ".join(words)
+
+
+def _exact_table(rows: Sequence[Row]) -> list[str]:
+    text = [f"| net | {' | '.join(exactness.RUNTIMES)} |", "|---|---|---|"]
+    for row in rows:
+        found = (row["exact"].get(name) for name in exactness.RUNTIMES)
+        cells = ["" if error is None else f"{error:.1e}" for error in found]
+        text.append(f"| {row['net']} | {' | '.join(cells)} |")
+    return text
 
 
 def _startup_table(rows: Sequence[Row]) -> list[str]:

@@ -15,8 +15,9 @@ Shape = tuple[int, ...]
 def resize(model: onnx.ModelProto, name: str, shape: Shape) -> onnx.ModelProto:
     """Return the model for an input `name` of another shape; only its pictures may have one.
 
-    A mean over all of the last map is told to be that.  What is reshaped keeps its channels; its
-    batch and sides are those that come in.  Raises ValueError where the shapes do not fit.
+    A mean over all of the last map is told to be that, and a pool whose padding rounds its sides up
+    does so for all sides.  What is reshaped keeps its channels; its batch and sides are those that
+    come in.  Raises ValueError where the shapes do not fit.
     """
     made = onnx.ModelProto()
     made.CopyFrom(model)
@@ -25,6 +26,10 @@ def resize(model: onnx.ModelProto, name: str, shape: Shape) -> onnx.ModelProto:
         if node.op_type == "AveragePool" and before[node.output[0]][2:] == (1, 1):
             node.op_type = "GlobalAveragePool"
             del node.attribute[:]
+        if node.op_type == "MaxPool" and _rounds_up(node, before):
+            rest = [a for a in node.attribute if a.name not in ("pads", "auto_pad")]
+            del node.attribute[:]
+            node.attribute.extend([*rest, helper.make_attribute("auto_pad", "SAME_UPPER")])
     (given,) = (i for i in made.graph.input if i.name == name)
     kind = given.type.tensor_type.elem_type
     given.CopyFrom(helper.make_tensor_value_info(name, kind, shape))
@@ -42,6 +47,15 @@ def resize(model: onnx.ModelProto, name: str, shape: Shape) -> onnx.ModelProto:
             made.graph.initializer.append(target)
             node.input[1] = target.name
     return made
+
+
+def _rounds_up(node: onnx.NodeProto, before: Mapping[str, Shape]) -> bool:
+    """Whether a pool pads ends only, so that its result has as many elements as strides begin."""
+    told = {a.name: tuple(a.ints) for a in node.attribute}
+    sides, results = before[node.input[0]][2:], before[node.output[0]][2:]
+    pads, strides = told.get("pads", ()), told.get("strides", (1,) * len(sides))
+    ends = any(pads) and not any(pads[: len(sides)])
+    return ends and all(r == -(-x // s) for x, r, s in zip(sides, results, strides, strict=True))
 
 
 def _reshaped(target: NDArray[np.int64], before: Shape, now: Shape) -> NDArray[np.int64]:

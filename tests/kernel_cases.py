@@ -24,6 +24,7 @@ from alpenglow.kernel.expr import (
     Intrinsic,
     Lanes,
     Load,
+    Lookup,
     Reduce,
     Select,
     Shuffle,
@@ -155,6 +156,12 @@ def movement(lanes: int) -> Iterator[Formula]:
     yield Formula(lambda x, y: Binary("add", x, Splat(Reduce("max", y), lanes)), ("i64", "i64"))
 
 
+def tables() -> Iterator[Formula]:
+    """Yield what only machines have that look up a table in one instruction, and C."""
+    table = tuple(n / 8 - 1 for n in range(16))
+    yield Formula(lambda x: Lookup(table, x), ("i32",))
+
+
 def formulas(lanes: int) -> Iterator[Formula]:
     """Yield all of the above, of every element type that they take."""
     for dtype in sorted(ALL):
@@ -167,6 +174,7 @@ def formulas(lanes: int) -> Iterator[Formula]:
         yield multiply_add(dtype)
         yield from constants(dtype)
     yield from movement(lanes)
+    yield from tables()
     if lanes > 1:
         yield from reductions("f32", "i32", "u8", "bf16")
 
@@ -217,6 +225,15 @@ def in_place() -> Case:
     return Case(b.done(), {"y": np.arange(16, dtype=np.int32)}, {})
 
 
+def strips() -> Case:
+    """A parallel loop in strips adds to an element in each iteration."""
+    b = Builder("strips")
+    y = b.buffer("y", "i64", True)
+    with b.loop(12, "parallel", strips=5) as i:
+        b.store(y, i, Load(y, i) + i + 1)
+    return Case(b.done(), {"y": np.zeros(12, np.int64)}, {})
+
+
 def sums(extent: int, kind: Kind = "serial") -> Case:
     """Loops of an extent that is known when they run, in a loop that threads share."""
     b = Builder("sums")
@@ -233,7 +250,7 @@ def sums(extent: int, kind: Kind = "serial") -> Case:
 
 
 def collatz() -> Case:
-    """Loops with a condition, branches, registers, an array, atomic operations and a prefetch."""
+    """Loops with a condition, branches, registers, an array, atomic operations and prefetches."""
     b = Builder("collatz")
     y = b.buffer("y", "i64", True)
     seen = b.array("i64", 16)
@@ -249,6 +266,7 @@ def collatz() -> Case:
         b.atomic("add", y, Const(0), steps)
         b.atomic("max", y, Const(1), steps)
         b.prefetch(y, i + 1000)
+        b.prefetch(y, i + 2000, later=True)
         b.store(y, i + 2, Load(seen, i % 16))
     return Case(b.done(), {"y": np.zeros(32, np.int64)}, {})
 
@@ -271,4 +289,4 @@ def statements() -> Iterator[Case]:
     yield from (masked(dtype) for dtype in ("f32", "bool", "i64", "bf16"))
     yield from (sums(extent) for extent in (0, 1, 7, 100))
     yield from (dot(name, lanes) for name in DOTS for lanes in (1, 4, 16))
-    yield from (spread(), in_place(), collatz())
+    yield from (spread(), in_place(), strips(), collatz())

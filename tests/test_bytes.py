@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import cycle, product
 
 import numpy as np
 import pytest
@@ -22,11 +23,12 @@ from alpenglow.kernel.build import Builder
 from alpenglow.kernel.evaluate import evaluate as run_kernel
 from alpenglow.kernel.expr import Const, Load, Splat
 from alpenglow.kernel.text import print_kernel
+from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.logic import BitXor
 from alpenglow.ops.movement import Broadcast, Pack, Transpose
 from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.quantize import Requantize
+from alpenglow.ops.quantize import Dequantize, Quantize, Requantize
 
 BYTES = {"u8": np.uint8, "i8": np.int8}
 TARGETS = (
@@ -264,6 +266,69 @@ def test_four_products_take_one_instruction_or_two(target: str, machine: str) ->
 
     assert text.count(f"{machine}\t") == kind.count
     assert "maddubs" not in text
+
+
+def requantized_within(g: Graph, y: Value, low: int, high: int) -> Value:
+    multiplier = g(Broadcast(y.type.shape), g.constant(np.float32(0.01)))
+    zero = g(Broadcast(y.type.shape), g.constant(np.uint8(101)))
+    return g(Requantize("u8", low, high), y, multiplier, zero)
+
+
+@every_target
+def test_rows_are_requantised_alike_however_many_there_are(target: str) -> None:
+    g, feeds = Graph("rows"), {}
+    bounds = cycle([(0, 255), (101, 255), (7, 180)])
+    for n, (width, group) in enumerate(product((3, 4, 6, 9, 28), (1, 24))):
+        shape, weights = (1, 24, 2, width), (24, 24 // group, 1, 3)
+        w, b = g.constant(drawn("i8", weights)), g.constant(np.arange(24, dtype=np.int32) * 50)
+        x = g.input(f"x{n}", TensorType("u8", shape))
+        y = g(Conv((), (0, 1, 0, 1), (), group), x, w, b)
+        g.output(f"y{n}", requantized_within(g, y, *next(bounds)))
+        feeds[f"x{n}"] = drawn("u8", shape, n)
+
+    agrees(g, feeds, target)
+
+
+def residual(least: float) -> tuple[Graph, dict[str, Array]]:
+    """Return the sum of a convolution and of bytes that it may overwrite, in steps of `least`."""
+    g, shape = Graph("residual"), (1, 32, 6, 6)
+    x = g.input("x", TensorType("u8", shape))
+    w = g.constant(drawn("i8", (32, 32, 1, 1)))
+    before = requantized(g, g(Conv(), x, w))
+
+    def reals(v: Value, scale: float) -> Value:
+        one, zero = g.constant(np.float32(scale)), g.constant(np.zeros((), v.type.numpy))
+        spread = [g(Broadcast(v.type.shape), c) for c in (one, zero)]
+        return g(Dequantize(), v, *spread)
+
+    total = g(Add(), reals(g(Conv(), before, w), 0.0001), reals(before, 0.03))
+    step, zero = g.constant(np.float32(least)), g.constant(np.uint8(5))
+    given = [g(Broadcast(shape), c) for c in (step, zero)]
+    g.output("y", g(Quantize("u8"), total, *given))
+    return g, {"x": drawn("u8", shape)}
+
+
+@pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
+@pytest.mark.parametrize("least", [0.05, 1e-6])
+def test_what_is_added_to_sums_is_at_most_one_step_off(least: float, target: str) -> None:
+    g, feeds = residual(least)
+    exe = ag.compile(g, target=ag.Target.parse(target))
+    (expected,), (actual,) = evaluate(g, feeds).values(), exe.run(feeds).values()
+
+    assert np.abs(expected.astype(np.int32) - actual).max() <= 1
+
+
+def test_results_of_four_rows_are_stored_at_once() -> None:
+    g = Graph("packed")
+    x, w = TensorType("u8", (1, 32, 5, 8)), drawn("i8", (16, 32, 1, 1))
+    y = g(Conv(), g.input("x", x), g.constant(w))
+    g.output("y", requantized_within(g, y, 0, 255))
+    target = ag.Target.parse("x86-64-v4+avx512vnni")
+    program = ag.compile(g, target=target).artifact.program
+    (text,) = [assembly(render(k), target) for _, k in kernels(program, target)
+               if k.name.startswith("conv")]  # fmt: skip
+
+    assert "vpackuswb" in text and "vpmovdb" not in text
 
 
 def test_sums_begin_with_the_bias() -> None:

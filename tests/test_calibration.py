@@ -107,12 +107,30 @@ def test_a_sample_that_is_not_finite_is_refused_by_its_number(graph: Graph, wron
         ({"y": np.zeros(3)}, "sample 0 has y, but the inputs are x"),
         ((np.zeros(3), np.zeros(3)), "sample 0 has 2 arrays, but the inputs are x"),
         (np.zeros((1, 3, 9, 9), np.float32), r"sample 0: input 'x' has shape \(1, 3, 9, 9\)"),
+        (np.full((1, 3, 8, 8), "a"), "sample 0: input 'x' is <U1, expected float32"),
     ],
-    ids=["name", "count", "shape"],
+    ids=["name", "count", "shape", "type"],
 )
 def test_a_sample_that_does_not_fit_is_refused(graph: Graph, sample: Any, message: str) -> None:
     with pytest.raises(FeedError, match=message):
         ag.profile_ranges(graph, [sample])
+
+
+def test_a_sample_that_is_not_finite_is_named_with_its_file(graph: Graph, tmp_path: Path) -> None:
+    np.savez(tmp_path / "nan.npz", x=np.full((2, 3, 8, 8), np.nan, np.float32))
+    types = {n: v.type for n, v in graph.inputs.items()}
+
+    with pytest.raises(FeedError, match="sample 0: input 'x' holds NaN or infinities") as caught:
+        list(Dataset.read(tmp_path / "nan.npz", types))
+    assert caught.value.file.endswith("nan.npz")
+
+
+def test_a_path_is_no_graph(profile: ag.Profile) -> None:
+    path: Any = "model.onnx"
+
+    for wrong in (lambda: ag.profile_ranges(path, inputs()), lambda: ag.quantize(path, profile)):
+        with pytest.raises(OptionError, match=r"'model.onnx' is no graph\n  try: alpenglow.load"):
+            wrong()
 
 
 def test_infinities_inside_of_a_model_are_counted() -> None:
@@ -194,6 +212,14 @@ def test_parts_of_a_data_set_are_all_of_it(data: Dataset) -> None:
 
 
 # ── metrics and tuning ──
+
+
+def test_labels_that_the_output_has_no_place_for_are_refused() -> None:
+    scores = [{"y": np.zeros((1, 5), np.float32)}]
+
+    for wrong in (5, -1):
+        with pytest.raises(FeedError, match=rf"labels are {wrong} to {wrong}, but .* 0 to 4"):
+            loss("top1", scores, scores, np.array([[wrong]]))
 
 
 def test_metrics_say_what_share_is_lost() -> None:

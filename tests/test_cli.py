@@ -236,6 +236,21 @@ def test_show_does_not_go_back(folder: Path) -> None:
     assert "it is after fuse" in alpenglow("show fused.txt --after lower", 2).stderr
 
 
+def test_show_compiles_as_it_is_told(folder: Path) -> None:
+    command = "show model.onnx --dim batch=1"
+
+    assert " : bf16[" in alpenglow(f"{command} --after layout --precision bf16").stdout
+    assert "stage 'quantized' is left out under --numerics strict" in alpenglow(
+        f"{command} --after quantized --numerics strict", 2).stderr  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["run", "show --after fuse", "compile -o x.ago", "bundle -o x"])
+def test_names_to_keep_that_are_nobodys_are_refused(folder: Path, command: str) -> None:
+    line = f"{command} model.onnx --dim batch=1 --precision bf16 --keep nobody"
+
+    assert "keep names 'nobody', which is no result of a node" in alpenglow(line, 2).stderr
+
+
 def test_show_after_emit_prints_each_kernel_once_and_the_table(folder: Path) -> None:
     text = alpenglow("show model.onnx --dim batch=1 --after emit").stdout
     kernels = re.findall(r"^# kernel (\S+)", text, re.MULTILINE)

@@ -76,6 +76,31 @@ def test_the_report_says_how_to_compile_what_takes_halves(folder: Path) -> None:
     found = alpenglow(f"{line} -o small.onnx")
 
     assert "on 8 samples, compiled with --precision bf16 --keep " in found.stdout
+    assert "c stays in f32: quantised alone it leaves the results" in found.stdout
+    found = alpenglow("quantize model.onnx --data samples.npz --metric sqnr --precision bf16 "
+                      "--keep d --max-drop 0.00005 -o small.onnx")  # fmt: skip
+    sentences = [s for s in found.stdout.splitlines() if ": quantised alone" in s]
+
+    assert "d stays in f32: it is kept as it is, as asked." in found.stdout
+    assert sentences and all(" takes bf16: " in s for s in sentences)
+
+
+def test_converted_placeholders_are_measured_on_the_samples_as_they_are(folder: Path) -> None:
+    line = "quantize model.onnx --dim N=1 --data samples.npz --metric sqnr"
+    plain = answer(f"{line} -o plain.onnx")
+    told = answer(f"{line} --convert-placeholders -o small.onnx")
+    session = onnxruntime.InferenceSession("small.onnx")
+
+    assert plain["drop"] < told["drop"] < 0.01
+    types = [x.type for x in (*session.get_inputs(), *session.get_outputs())]
+    assert types == ["tensor(uint8)", "tensor(uint8)"]
+
+
+def test_what_loses_nothing_says_so(folder: Path) -> None:
+    line = "quantize model.onnx --data samples.npz --metric sqnr --keep conv,mat_mul"
+
+    assert "0 of 3 layers are quantised; the outputs are those before" in alpenglow(
+        f"{line} -o same.onnx").stdout  # fmt: skip
 
 
 def test_calibrating_on_some_samples_measures_on_the_others(folder: Path) -> None:

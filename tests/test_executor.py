@@ -280,6 +280,26 @@ def test_calls_from_many_threads_do_not_disturb_each_other(threads: int, target:
     assert wrong == []
 
 
+def test_four_executables_serve_four_callers_each() -> None:
+    exes = [layers("cpu", 2)[0] for _ in range(4)]
+    xs = [numbers(32, 64) for _ in range(4)]
+    expected = [[exe(x) for x in xs] for exe in exes]
+    right: list[bool] = []
+    start = threading.Barrier(16)
+
+    def call(e: int, i: int) -> None:
+        start.wait()
+        right.append(all(np.array_equal(expected[e][i], exes[e](xs[i])) for _ in range(50)))
+
+    callers = [threading.Thread(target=call, args=(n // 4, n % 4)) for n in range(16)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+
+    assert right == [True] * 16
+
+
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
     g = ag.Graph("product")
     x, w = g.input("x", "f32[70,130]"), g.input("w", "f32[130,200]")

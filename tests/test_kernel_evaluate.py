@@ -257,6 +257,23 @@ def test_sdot_adds_four_products_of_bytes_with_signs() -> None:
     assert INTRINSICS["sdot"](np.array([1, 2], I32), a, b).tolist() == [-507, -524]
 
 
+def test_vcvtps2dq_rounds_halves_to_even_and_takes_the_least_for_what_is_too_large() -> None:
+    x = np.array([0.5, 1.5, -2.5, 2.0**30, 3e9, -3e9, np.nan, -INF], F32).view(I32)
+    least = -(2**31)
+
+    assert INTRINSICS["vcvtps2dq"](x).tolist() == [0, 2, -2, 2**30, *[least] * 4]
+
+
+def test_packing_limits_and_goes_by_quarters_of_registers() -> None:
+    a, b = np.arange(16, dtype=I32), np.arange(16, dtype=I32) + 100
+    a[0], b[3] = 40000, -40000
+    halves = INTRINSICS["vpackssdw"](a, b)
+    bytes_ = INTRINSICS["vpackuswb"](halves, halves).view(np.uint8)
+
+    assert halves.view(np.int16)[:9].tolist() == [32767, 1, 2, 3, 100, 101, 102, -32768, 4]
+    assert bytes_[:17].tolist() == [255, 1, 2, 3, 100, 101, 102, 0] * 2 + [4]
+
+
 def test_vdpbf16ps_adds_two_products_of_bf16() -> None:
     a = np.array([1.5, 2, 3, 4], ml_dtypes.bfloat16).view(I32)
     b = np.array([2, 0.5, 1, INF], ml_dtypes.bfloat16).view(I32)

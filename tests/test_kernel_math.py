@@ -17,6 +17,7 @@ from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, NAMES, Array
 from alpenglow.ir.vocabulary import NUMPY
 from alpenglow.kernel.build import Builder
+from alpenglow.kernel.evaluate import evaluate as interpret
 from alpenglow.kernel.expr import Const, Load
 from alpenglow.kernel.math import KernelMath
 
@@ -43,7 +44,8 @@ def evaluate(formula: Formula, *arrays: Array, lanes: int = 1, fast: bool = True
     assert arrays[0].size % lanes == 0
     with b.loop(arrays[0].size // lanes, "vector" if lanes == 1 else "serial") as i:
         values = [b.let(Load(x, i * lanes, lanes)) for x in operands]
-        b.store(result, i * lanes, formula(KernelMath(b), *values))
+        m = KernelMath(b, lookup=HOST.has("avx512f"))
+        b.store(result, i * lanes, formula(m, *values))
     code = Code.install([assemble(render(b.done(), fast=fast), HOST, opt=3)])
     y = np.empty(arrays[0].size, DTYPES[dtype])
     slots = np.array([x.ctypes.data for x in (*arrays, y)], np.int64)
@@ -85,6 +87,35 @@ def test_f32_function_is_exact_to_its_limit(name: str, fast: bool) -> None:
         assert ulps(actual, exact) <= LIMITS[name]
         zero = exact == 0
         assert np.array_equal(np.signbit(actual[zero]), np.signbit(exact[zero]))
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+def test_exponential_below_0_has_no_subnormal_results(lanes: int) -> None:
+    x = -np.abs(floats())
+    normal = x >= -87
+    with np.errstate(invalid="ignore"):
+        exact = np.exp(x.astype(np.float64))
+
+    actual = evaluate(lambda m, x: m.exp_below(x), x, lanes=lanes)
+
+    assert ulps(actual[normal], exact[normal]) <= 2
+    assert np.array_equal(np.isnan(actual), np.isnan(x))
+    assert not actual[x < -87].any()
+
+
+def test_error_function_by_a_table_is_exact_to_2_ulp() -> None:
+    """The evaluator runs what machines do that look up a table in one instruction."""
+    x = np.concatenate([EDGES, np.linspace(-4, 4, 1024 - EDGES.size)]).astype(np.float32)
+    b = Builder("formula")
+    operand, result = b.buffer("x", "f32"), b.buffer("y", "f32", mutable=True)
+    with b.loop(x.size // 16) as i:
+        value = b.let(Load(operand, i * 16, 16))
+        b.store(result, i * 16, KernelMath(b, lookup=True).erf(value))
+    y = np.empty_like(x)
+
+    interpret(b.done(), {"x": x, "y": y})
+
+    assert ulps(y, NUMPY.erf(x.astype(np.float64))) <= 2
 
 
 @pytest.mark.parametrize("name", [*LIMITS])

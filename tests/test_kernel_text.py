@@ -70,6 +70,14 @@ kernel @all(x: f32, y: mut f32 align 64, "odd name": i32, m: mut i32) extents(n,
 }
 """
 
+STRIPS = """\
+kernel @strips(y: mut i64) {
+  parallel i0 in 12 strips 3 {
+    y[i0] = i0
+  }
+}
+"""
+
 
 def built(fill: Callable[[Builder], None]) -> Kernel:
     b = Builder("k")
@@ -79,6 +87,7 @@ def built(fill: Callable[[Builder], None]) -> Kernel:
 
 def test_all_forms_print_as_they_are_read() -> None:
     assert print_kernel(parse_kernel(EVERYTHING)) == EVERYTHING
+    assert print_kernel(parse_kernel(STRIPS)) == STRIPS
 
 
 def expressions(x: Expr) -> list[Expr]:

@@ -8,9 +8,10 @@ import pytest
 import alpenglow as ag
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Neg
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Reshape
 from alpenglow.program import Region
+from alpenglow.program.pitch import LINE
 
 ROWS, COLUMNS = 20, 8
 
@@ -68,3 +69,15 @@ def test_rows_are_spread_where_their_number_is_open() -> None:
 
         np.testing.assert_array_equal(exe(x), closed(x))
     assert operand(exe).strides == (1040, 1)
+
+
+@pytest.mark.parametrize("extent", [16, 12])
+def test_planes_of_patches_lie_an_odd_number_of_lines_apart(extent: int) -> None:
+    g = ag.Graph("f")
+    x, w = g.input("x", f"f32[1,32,{extent},{extent}]"), integers(32, 32, 3, 3)
+    g.output("y", g(Conv((1, 1), (1,) * 4), x, g.constant(w)))
+    exe = ag.compile(g, threads=1)
+    (product,) = (i for i in exe.artifact.program.instrs() if i.op.name == "winograd_product")
+
+    planes = [r for r in (*product.outs, product.ins[0]) if r is not None]
+    assert [r.strides[0] * 4 // LINE % 2 for r in planes] == [1, 1]

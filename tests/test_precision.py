@@ -71,6 +71,19 @@ def test_what_is_kept_stays_in_f32(keep: list[str], types: list[str]) -> None:
     assert taken(ag.compile(network(), precision="bf16", keep=keep)) == types
 
 
+def test_a_layer_is_kept_by_its_own_name_though_its_bias_takes_that_away() -> None:
+    g = ag.Graph("biased")
+    x = g.input("x", "f32[1,32,8,8]")
+    for name in ("first", "second"):
+        x = g(Conv((1, 1), (1, 1, 1, 1)), x, g.constant(normal(32, 32, 3, 3) / 17), name=name)
+        bias = g(Broadcast((1, 32, 8, 8)), g(Reshape((32, 1, 1)), g.constant(normal(32))))
+        x = g(Relu(), g(Add(), x, bias, name=f"{name} and its bias"))
+    g.output("y", x)
+
+    assert taken(ag.compile(g, precision="bf16", keep=["first"])) == ["f32", "bf16"]
+    assert taken(ag.compile(g, precision="bf16", keep=["second"])) == ["bf16", "f32"]
+
+
 def test_activations_between_contractions_are_stored_in_halves() -> None:
     def largest(exe: ag.Executable) -> int:
         return exe.artifact.program.arena
@@ -81,6 +94,11 @@ def test_activations_between_contractions_are_stored_in_halves() -> None:
 def test_names_that_are_nobodys_are_refused() -> None:
     with pytest.raises(OptionError, match="keep names 'nobody', which is no result of a node"):
         ag.compile(network(), precision="bf16", keep=["nobody"])
+
+
+def test_names_to_keep_do_not_stand_in_a_string() -> None:
+    with pytest.raises(OptionError, match="keep is the string 'first', expected a list of names"):
+        ag.compile(network(), precision="bf16", keep="first")
 
 
 def test_a_precision_that_there_is_not_is_refused() -> None:

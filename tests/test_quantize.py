@@ -274,6 +274,15 @@ def test_what_is_to_be_kept_is_kept(keep: str) -> None:
                            {"first", "left", "right", "inner", "outer"})  # fmt: skip
 
 
+def test_names_to_keep_may_stand_in_a_list_but_not_in_a_string() -> None:
+    listed: Any = ["left"]
+    text: Any = "left"
+
+    assert QuantOptions(keep=listed).keep == {"left"}
+    with pytest.raises(OptionError, match="keep is the string 'left', expected a set of names"):
+        QuantOptions(keep=text)
+
+
 def test_only_the_layers_asked_for_are_converted() -> None:
     assert planned(branched(), only=frozenset({"left"})).layers == ("left",)
 

@@ -35,6 +35,7 @@ from kernel_cases import (
     multiply_add,
     reductions,
     spread,
+    strips,
     sums,
     unary,
 )
@@ -220,6 +221,20 @@ def test_what_cannot_change_is_read_once() -> None:
     assert text.count("12(%rsi)") == 1
     loop = text[text.index("12(%rsi)") :]
     assert "vfmadd" in loop and apart != text
+
+
+def test_any_part_of_a_loop_in_strips_runs_each_of_its_indices_once() -> None:
+    case = strips()
+    code = Code.install([assemble(render(case.kernel), HOST)])
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    y = case.operands["y"]
+    table = np.array([y.ctypes.data], np.int64)
+    for begin in range(13):
+        for end in range(begin, 13):
+            y[:] = 0
+            call(code.address(case.kernel.name))(table.ctypes.data, begin, end)
+
+            assert y.tolist() == [(begin <= i < end) * (i + 1) for i in range(12)]
 
 
 def test_in_place_is_right_when_said() -> None:

@@ -145,6 +145,25 @@ def test_helpers_that_sleep_are_woken(team: Team) -> None:
     assert wrong == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a thread where it is")
+def test_helpers_on_the_caller_s_cpu_are_moved(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.sched_getaffinity(0)
+    here = min(before)
+    moves: list[set[int]] = []
+    table = Table(steps=4, extent=6)
+    table.start()
+    os.sched_setaffinity(0, {here})  # helpers inherit it
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "sched_getaffinity", lambda thread: {here, here + 1})
+            patch.setattr(os, "sched_setaffinity", lambda thread, cpus: moves.append(cpus))
+            team.run(table.address, table.count, 2)
+    finally:
+        os.sched_setaffinity(0, before)
+
+    assert moves == [{here + 1}, {here, here + 1}]
+
+
 def test_callers_at_the_same_time_do_not_wait_for_each_other(team: Team) -> None:
     tables = [Table(steps=5, extent=50) for _ in range(3)]
     wrong = []

@@ -110,6 +110,13 @@ def test_problems_are_told_apart_by_machine() -> None:
     assert len(here) == len(there) == 2 and not here & there
 
 
+def test_problems_are_those_of_the_precision_that_is_compiled_for() -> None:
+    target = ag.Target.parse("x86-64-v4+avx512bf16")
+    found = problems(network(), target, ag.Options(precision="bf16"))
+
+    assert [m.problem.w.dtype for m in found.values()] == ["bf16", "bf16"]
+
+
 def test_tuning_measures_those_with_most_work_first() -> None:
     tuning = tune(network(), ag.Target.parse("cpu"), 1, seconds=60)
 

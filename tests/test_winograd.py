@@ -10,6 +10,7 @@ from alpenglow.ir.types import Array
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv
+from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.winograd import POINTS, WinogradInput, WinogradOutput, transforms
 from alpenglow.passes import bands, winograd
 
@@ -141,6 +142,39 @@ def test_bands_need_less_memory_and_copy_nothing() -> None:
 
     assert split.artifact.program.arena < whole.artifact.program.arena
     assert {"copy", "concat", "slice"}.isdisjoint(set(operators(split)) - set(operators(whole)))
+
+
+def pooled(kernel: int) -> ag.Graph:
+    """A convolution, a bias, an activation and a pool of every other place."""
+    g = ag.Graph("f")
+    w, b = g.constant(normal(24, 24, 3, 3)), g.constant(normal(24))
+    y = g(Relu(), g(Conv((1, 1), (1,) * 4), g.input("x", "f32[1,24,40,40]"), w, b))
+    g.output("y", g(MaxPool((kernel, kernel), (2, 2), (0,) * 4, (1, 1)), y))
+    return g
+
+
+def test_a_pool_goes_with_the_bands() -> None:
+    split, whole = banded(pooled(2))
+    x = normal(1, 24, 40, 40)
+
+    pools = operators(split).count("max_pool")
+    assert pools == operators(split).count("winograd_output") > 1
+    np.testing.assert_array_equal(split(x), whole(x))
+
+
+def test_a_pool_whose_windows_lie_across_bands_stays_whole() -> None:
+    split, whole = banded(pooled(3))
+    x = normal(1, 24, 40, 40)
+
+    assert operators(split).count("max_pool") == 1 < operators(split).count("winograd_output")
+    np.testing.assert_array_equal(split(x), whole(x))
+
+
+def test_bands_do_not_read_filters_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bands, "READS", 0)
+    split, _ = banded(network())
+
+    assert operators(split).count("winograd_output") == 2
 
 
 def test_what_fits_into_the_cache_has_no_bands() -> None:

@@ -30,7 +30,7 @@ from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.program import Program
-from alpenglow.runtime.compile import Model, bound
+from alpenglow.runtime.compile import Model, bound, check_kept
 
 Weights = Literal["separate", "embedded"]
 Shapes = Mapping[str, Sequence[int]]
@@ -172,6 +172,8 @@ def planned(ir: Graph | Program, target: Target, options: Options, resume: str =
                 "`alpenglow check` shows where the model is cut",
             )
         require_closed(ir)
+        if not resume:
+            check_kept(ir, options.keep)
         made = ir.copy()
     for _, stage in run_stages(made, target, options, resume):
         made = stage

@@ -61,6 +61,12 @@ def _missed(outputs: Outputs, labels: Array, count: int) -> float:
     missed = total = 0
     for found, wanted in zip(outputs, labels, strict=True):
         rows = _rows(found, len(wanted))
+        if wanted.min() < 0 or wanted.max() >= rows.shape[1]:
+            raise FeedError(
+                f"labels are {wanted.min()} to {wanted.max()}, but the first output scores "
+                f"0 to {rows.shape[1] - 1}",
+                hint="are classes counted from 1, or is the first output another one?",
+            )
         best = np.argsort(-rows, axis=1, kind="stable")[:, :count]
         missed += int((best != wanted[:, None]).all(1).sum())
         total += len(wanted)

@@ -15,6 +15,7 @@ from alpenglow.quant.activations import ALIASES
 from alpenglow.quant.layers import size, varying
 from alpenglow.quant.naming import fingerprint, names
 from alpenglow.quant.observe import BINS, Observer, check_bins
+from alpenglow.quant.plan import check_graph
 from alpenglow.quant.profile import Profile
 from alpenglow.runtime import Executable
 from alpenglow.runtime import compile as compile_model
@@ -38,6 +39,7 @@ def profile_ranges(
     called after each.  Raises FeedError if there are none, or one holds NaN or infinities.
     """
     check_bins(bins)
+    check_graph(graph)
     if graph.rest is not None:
         raise UnsupportedError("the graph depends on its data and is not known as a whole, so it "
                                "cannot be profiled")  # fmt: skip
@@ -52,10 +54,10 @@ def profile_ranges(
     count = 0
     for sample in samples:
         feeds = feeds_of(sample, types, count)
-        for n in inputs:
-            observers[called[graph.inputs[n]]].see(feeds[n])
         for exe, values in runs:
             _see(exe, feeds, {n: observers[called[v]] for n, v in values.items()}, count)
+        for n in inputs:
+            observers[called[graph.inputs[n]]].see(feeds[n])
         count += 1
         progress("profiling", count, max(total, count))
     if not count:

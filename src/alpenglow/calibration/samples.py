@@ -149,7 +149,10 @@ def _in_file(path: Path, types: Mapping[str, TensorType]) -> Dataset:
 
     def at(i: int) -> Feeds:
         rows = {n: a[i * r : (i + 1) * r] if (r := steps[n]) else a[i] for n, a in arrays.items()}
-        return feeds_of(rows, types, i)
+        try:
+            return feeds_of(rows, types, i)
+        except FeedError as error:
+            raise error.located(file=str(path)) from None
 
     return _labelled(counts.pop(), at, labels, str(path))
 

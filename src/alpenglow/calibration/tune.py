@@ -128,10 +128,10 @@ class _Search:
 
     def halved(self, found: Tuning, precision: Halves, most: float) -> Tuning:
         """Return what was found, with halves for layers that are not quantised."""
-        g = convert(found.plan)
+        g = convert(found.plan, floats=True)
         asked = self.options.keep
         left = [d for d in found.plan.decisions if d.why and isinstance(d.node.op, Conv | MatMul)]
-        rest = [_known_as(d) for d in left if not asked & {d.name, d.node.op.name}]
+        rest = [known_as(d) for d in left if not asked & {d.name, d.node.op.name}]
         lost: dict[frozenset[str], float] = {}
 
         def loses(wide: frozenset[str]) -> float:
@@ -162,7 +162,7 @@ class _Search:
         found = {}
         for i, d in enumerate(candidates, 1):
             alone = replace(self.options, only=frozenset({d.name}))
-            made = convert(plan(self.g, self.profile, alone))
+            made = convert(plan(self.g, self.profile, alone), floats=True)
             found[d.name] = loss("sqnr", self.run(made, data), reference, None)
             self.progress("sensitivity", i, len(candidates))
         return found
@@ -174,7 +174,8 @@ class _Search:
         """Return what is lost if these layers are kept."""
         if kept not in self.lost:
             made = self.plan(kept)
-            outputs = self.run(convert(made), self.data) if made.layers else self.reference
+            stored = made.activations or made.constants
+            outputs = self.run(convert(made, floats=True), self.data) if stored else self.reference
             self.lost[kept] = loss(self.metric, outputs, self.reference, self.data.labels)
             self.progress("search", len(self.lost), len(self.lost))
         return self.lost[kept]
@@ -198,7 +199,7 @@ def _fewest(worst: list[str], enough: Callable[[frozenset[str]], bool]) -> froze
     return frozenset(worst[:high])
 
 
-def _known_as(d: Decision) -> str:
+def known_as(d: Decision) -> str:
     """Return the name of a layer's result, or of what becomes of it."""
     v = d.node.output
     while not v.name and len(v.users) == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -12,6 +13,8 @@ from typing import BinaryIO
 
 def write(path: Path, fill: Callable[[BinaryIO], None]) -> None:
     """Let `fill` write aside, then give the file its name; on any error `path` is as it was."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
     aside = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(6).hex()}")
     mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:

@@ -134,7 +134,7 @@ def command(
         tuning = tune(g, profile, tested, options, metric=metric, max_drop=most,
                       precision=request.precision, threads=request.threads,
                       progress=bar)  # fmt: skip
-    told = explain(tuning.plan, profile, tested, request.threads)
+    told = explain(tuning.plan, profile, tested, request.threads, tuning.precision, tuning.wide)
     exported = write(request, tuning.plan, output, to_onnx)
     page = report or output.with_suffix(".md")
     notes = exported.notes if exported else ()
@@ -192,7 +192,10 @@ def outcome(tuning: Tuning, data: Dataset) -> str:
     """Return the sentence about what is lost."""
     stored, layers = len(tuning.plan.layers), len(tuning.plan.decisions)
     if tuning.metric == "sqnr":
-        lost = f"the outputs have {decibels(tuning.after):.1f} dB of signal to noise"
+        ratio = decibels(tuning.after)
+        lost = f"the outputs have {ratio:.1f} dB of signal to noise"
+        if math.isinf(ratio):
+            lost = "the outputs are those before"
     else:
         lost = (
             f"{tuning.metric} loses {100 * tuning.drop:.2f} points "

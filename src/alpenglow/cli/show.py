@@ -18,7 +18,7 @@ from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, table
 from alpenglow.cli.output import show as show_result
 from alpenglow.cli.source import IMPORT, MARK, Source, read, weights_path
-from alpenglow.compiler import STAGES, Options, require_closed
+from alpenglow.compiler import STAGES, require_closed
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
@@ -27,6 +27,7 @@ from alpenglow.ir.types import NAMES, NARROW, Array
 from alpenglow.kernel.text import print_kernel
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
+from alpenglow.runtime.compile import check_kept
 
 EMIT = "emit"
 """The name of the stage behind all passes."""
@@ -106,11 +107,16 @@ def advanced(source: Source, stage: str, request: Request) -> tuple[str, dict[st
     if stage != source.after:
         if isinstance(made, Graph):
             require_closed(made)
+            if source.after == IMPORT:
+                check_kept(made, request.keep)
             made = made.copy()
-        for p, ir in run_stages(made, target, Options(), source.resume):
+        for p, ir in run_stages(made, target, request.options(), source.resume):
             made = ir
             if p.name == stage:
                 break
+        else:
+            if stage != EMIT:
+                raise OptionError(f"stage '{stage}' is left out under --numerics strict")
     if stage == EMIT:
         return "\n".join(emitted(made, target)), {}
     if isinstance(made, Graph):

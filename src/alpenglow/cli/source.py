@@ -25,6 +25,7 @@ from alpenglow.program import text as program_text
 from alpenglow.runtime import Executable, archive
 from alpenglow.runtime import compile as compile_model
 from alpenglow.runtime import open as open_archive
+from alpenglow.runtime.compile import check_kept
 
 IMPORT = "import"
 """The name of the stage before all passes."""
@@ -161,6 +162,8 @@ def plain(array: Array) -> Array:
 def compiled(request: Request, source: Source) -> Artifact:
     """Compile what was read, for the target asked for."""
     refuse_staged(request, source, "compiled ahead")
+    if isinstance(source.ir, Graph) and source.after == IMPORT:
+        check_kept(source.ir, request.keep)
     store = Store(knobs.cache_folder())
     with progress() as report:
         options = request.options(report)

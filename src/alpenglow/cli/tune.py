@@ -56,7 +56,8 @@ def command(request: Request, budget: str, output: Path | None) -> None:
     require_closed(source.ir)
     before = Record.read(path) if path.exists() else Record()
     with progress() as report:
-        tuning = tune(source.ir, Target.parse(request.target), request.threads, seconds, report)
+        tuning = tune(source.ir, Target.parse(request.target), request.threads, seconds, report,
+                      request.options())  # fmt: skip
     record = before.merged(tuning.record)
     if tuning.record.problems:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ from alpenglow.passes.few_bits import keep_few_bits, read_stored
 from alpenglow.passes.fold import fold
 from alpenglow.passes.fuse import fuse
 from alpenglow.passes.lower import lower
-from alpenglow.passes.precision import reduce_precision
+from alpenglow.passes.precision import known_as, reduce_precision
 from alpenglow.passes.quantized import integers
 from alpenglow.passes.recover import recover
 from alpenglow.passes.simplify import simplify
@@ -97,7 +97,7 @@ STAGES: tuple[Pass, ...] = (
     Pass("share", _graph_pass(share), "results take over the memory of dying operands",
          needs=facts("program")),
     Pass("pitch", _graph_pass(spread_rows),
-         "rows of matrix operands that would fall into one cache set are moved apart",
+         "rows and planes that would fall into one cache set are moved apart",
          needs=facts("program")),
     Pass("lifetimes", _graph_pass(mark_lifetimes), "alloc and free mark what is alive",
          needs=facts("program"), makes=facts("lifetimes")),
@@ -179,11 +179,12 @@ def with_user_passes(extra: Sequence[Pass]) -> tuple[Pass, ...]:
     return tuple(stages)
 
 
-def _precision(options: Options) -> tuple[Pass, ...]:
+def _precision(options: Options, ir: Graph | Program) -> tuple[Pass, ...]:
     """Return the pass that reduces precision, if that is wanted."""
     if options.precision == "f32":
         return ()
-    dtype, keep, fast = options.precision, options.keep, options.numerics == "fast"
+    dtype, fast = options.precision, options.numerics == "fast"
+    keep = known_as(ir, options.keep) if isinstance(ir, Graph) else options.keep
     return (
         Pass("precision", lambda g, target: reduce_precision(g, dtype, keep, target, fast),
              "contractions take halves", needs=facts("primitive"), after="merge", steps=True),
@@ -197,7 +198,7 @@ def run_stages(
 
     `resume` names the last pass that `ir` has been through; what follows it is run.
     """
-    stages = with_user_passes((*_precision(options), *options.passes))
+    stages = with_user_passes((*_precision(options, ir), *options.passes))
     if resume:
         names = [p.name for p in stages]
         if resume not in names:

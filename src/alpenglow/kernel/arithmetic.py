@@ -32,8 +32,10 @@ from alpenglow.kernel.expr import (
 class Arithmetic:
     """Emits the statements of formulas into a builder; each result has a name."""
 
-    def __init__(self, b: Builder) -> None:
+    def __init__(self, b: Builder, lookup: bool = False) -> None:
+        """With `lookup` there is an instruction by which vectors of 16 f32 look up a table."""
         self.b = b
+        self.lookup = lookup
 
     # ── operands ──
 

@@ -54,7 +54,7 @@ class Builder:
         return self.extents[-1]
 
     @contextmanager
-    def loop(self, extent: Expr | int, kind: Kind = "serial") -> Iterator[Expr]:
+    def loop(self, extent: Expr | int, kind: Kind = "serial", strips: int = 1) -> Iterator[Expr]:
         """Open a loop; yields its index (the constant 0 for an extent of 1, and no loop then)."""
         n = lift(extent)
         if isinstance(n, Const) and n.value == 1 and kind not in ("group", "thread", "parallel"):
@@ -64,7 +64,7 @@ class Builder:
         self._scopes.append([])
         yield index
         body = tuple(self._scopes.pop())
-        self._scopes[-1].append(For(index, n, body, kind))
+        self._scopes[-1].append(For(index, n, body, kind, strips))
 
     @contextmanager
     def when(self, condition: Expr) -> Iterator[None]:
@@ -108,8 +108,8 @@ class Builder:
     def atomic(self, op: str, buffer: Buffer, at: Expr | int, value: Expr) -> None:
         self._scopes[-1].append(Atomic(op, buffer, lift(at), value))
 
-    def prefetch(self, buffer: Buffer, at: Expr | int) -> None:
-        self._scopes[-1].append(Prefetch(buffer, lift(at)))
+    def prefetch(self, buffer: Buffer, at: Expr | int, later: bool = False) -> None:
+        self._scopes[-1].append(Prefetch(buffer, lift(at), later))
 
     def barrier(self) -> None:
         self._scopes[-1].append(Barrier())

@@ -33,6 +33,7 @@ from alpenglow.kernel.expr import (
     Intrinsic,
     Lanes,
     Load,
+    Lookup,
     Reduce,
     Register,
     Select,
@@ -341,6 +342,9 @@ def _expr(e: Expr) -> Callable[[Frame], Scalars]:
             return _apply(lambda v: np.atleast_1d(v)[lane], x)
         case Blend(x, y, order):
             return _apply(lambda v, w: np.concatenate([v, w])[list(order)], x, y)
+        case Lookup(table, at):
+            numbers = np.array(table, np.float32)
+            return _apply(lambda v: numbers[np.asarray(v) % len(table)], at)
         case Reduce(op, x):
             return _reduce(op, x)
         case Load():

@@ -351,6 +351,29 @@ class Blend(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Lookup(Expr):
+    """The f32 of a table whose number the lowest bits of each lane of `at` say.
+
+    A table has a power of two of numbers; vectors as long as it look it up in one instruction.
+    """
+
+    table: tuple[float, ...]
+    at: Expr
+
+    def __post_init__(self) -> None:
+        assert len(self.table).bit_count() == 1, f"a table of {len(self.table)}"
+        assert self.at.dtype == "i32", f"looked up by {self.at.dtype}"
+
+    @property
+    def dtype(self) -> str:
+        return "f32"
+
+    @property
+    def lanes(self) -> int:
+        return self.at.lanes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Intrinsic(Expr):
     """A machine operation with a scalar definition; `kernel.intrinsics` lists them."""
 

@@ -8,6 +8,7 @@ first says the type of the result.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -78,6 +79,52 @@ def vpermps(table: Array, index: Array) -> Array:
     return found.reshape(np.shape(table))
 
 
+def vcvtps2dq(x: Array) -> Array:
+    """Floats as integers, halves to even; what no i32 holds, NaN too, is the least one.
+
+    x: i32x16, each lane the bits of an f32.  AVX-512.
+    """
+    steps = np.rint(np.asarray(x).view(np.float32))
+    fits = np.abs(steps) < 2.0**31
+    return np.where(fits, np.where(fits, steps, 0).astype(np.int32), np.int32(-(2**31)))
+
+
+def vpackssdw(a: Array, b: Array) -> Array:
+    """The lanes of a and b as i16, limited to what those hold, by turns 4 of a and 4 of b.
+
+    a: i32x16, b: i32x16; the result holds 2 i16 a lane.  AVX-512BW.
+    """
+    limits = np.iinfo(np.int16)
+    return _by_turns(a, b, np.dtype(np.int16), limits.min, limits.max)
+
+
+def vpackuswb(a: Array, b: Array) -> Array:
+    """The halves of lanes of a and b as u8, limited to what those hold, by turns 8 of each.
+
+    a: i32x16, b: i32x16, each holding 2 i16 a lane; the result holds 4 u8 a lane.  AVX-512BW.
+    """
+    return _by_turns(a.view(np.int16), b.view(np.int16), np.dtype(np.uint8), 0, 255)
+
+
+def _by_turns(a: Array, b: Array, narrow: np.dtype[Any], low: int, high: int) -> Array:
+    """Return the elements of a and b narrowed, by turns 16 bytes of each before that."""
+    count = 16 // a.itemsize
+    both = np.stack([a.reshape(-1, count), b.reshape(-1, count)], 1)
+    packed: Array = np.clip(both, low, high).astype(narrow).reshape(-1).view(np.int32)
+    return packed
+
+
 INTRINSICS: dict[str, Callable[..., Array]] = {
-    f.__name__: f for f in (vpdpbusd, usdot, sdot, vpmaddwd, vdpbf16ps, vpermps)
+    f.__name__: f
+    for f in (
+        vpdpbusd,
+        usdot,
+        sdot,
+        vpmaddwd,
+        vdpbf16ps,
+        vpermps,
+        vcvtps2dq,
+        vpackssdw,
+        vpackuswb,
+    )
 }

@@ -30,6 +30,10 @@ class KernelMath(Arithmetic):
     def exp(self, x: Any) -> Expr:
         return _for(x, transcendental.exp, transcendental_f64.exp)(self, x)
 
+    def exp_below(self, x: Any) -> Expr:
+        """e^x of x <= 0, to which subnormal numbers are 0."""
+        return _for(x, transcendental.exp_below, transcendental_f64.exp)(self, x)
+
     def log(self, x: Any) -> Expr:
         return _for(x, transcendental.log, transcendental_f64.log)(self, x)
 

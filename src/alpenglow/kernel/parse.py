@@ -30,6 +30,7 @@ from alpenglow.kernel.expr import (
     Intrinsic,
     Lanes,
     Load,
+    Lookup,
     Reduce,
     Register,
     Select,
@@ -78,7 +79,8 @@ _TOKEN = re.compile(
         | <<|>>|<=|>=|==|!= | [-+*/%&|^<>=()\[\]{},:.@])""",
     re.VERBOSE | re.ASCII,
 )
-_CALLS = {*UNARY, *(op for op in BINARY if op not in INFIX), "fma", "select", "shuffle", "blend"}
+_CALLS = {*UNARY, *(op for op in BINARY if op not in INFIX),
+          "fma", "select", "shuffle", "blend", "lookup"}  # fmt: skip
 
 
 def parse_kernel(text: str) -> Kernel:
@@ -185,8 +187,9 @@ class _Parser:
         if self.take("barrier"):
             return Barrier()
         if self.take("prefetch"):
+            later = self.peek() == "." and self.choice(("later",)) == "later"
             buffer, (at, _) = self.buffer(self.name()), self.place()
-            return Prefetch(buffer, at)
+            return Prefetch(buffer, at, later)
         if self.take("atomic"):
             op = self.choice(("add", "min", "max"))
             buffer, (at, _) = self.buffer(self.name()), self.place()
@@ -214,10 +217,11 @@ class _Parser:
         index = Index(self.name())
         self.expect("in")
         extent = self.expr()
+        strips = self.integer() if kind == "parallel" and self.take("strips") else 1
         outer = self.names.get(index.name)
         self.names[index.name] = index
         self.open()
-        loop = For(index, extent, self.block(), kind)
+        loop = For(index, extent, self.block(), kind, strips)
         del self.names[index.name]
         if outer is not None:
             self.names[index.name] = outer
@@ -285,6 +289,9 @@ class _Parser:
             self.expect("[")
             order = [self.integer(), *self.rest(self.integer, "]")]
             return self.close(Shuffle(x, tuple(order)))
+        if word == "lookup":
+            self.expect("[")
+            return self.close(Lookup((self.decimal(), *self.rest(self.decimal, "]")), x))
         y = self.expr()
         if word in BINARY:
             return self.close(Binary(word, x, y))
@@ -357,6 +364,13 @@ class _Parser:
         if not word.isdecimal():
             raise self.error(f"expected a whole number, found '{word}'")
         return int(word)
+
+    def decimal(self) -> float:
+        sign, word = (-1, self.next()) if self.take("-") else (1, self.next())
+        try:
+            return sign * float(word)
+        except ValueError as mistake:
+            raise self.error(f"expected a number, found '{word}'") from mistake
 
     def align(self) -> int:
         return self.integer() if self.take("align") else 0

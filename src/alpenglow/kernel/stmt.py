@@ -60,20 +60,32 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefetch:
-    """The memory there will be read soon.  It changes nothing; the place may lie past the end."""
+    """The memory there will be read soon.  It changes nothing; the place may lie past the end.
+
+    What is read `later` should not yet drive anything out of the first level cache.
+    """
 
     buffer: Buffer
     at: Expr
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class For:
-    """index = 0, 1, … extent-1."""
+    """index = 0, 1, … extent-1.
+
+    A parallel loop may run `strips` times through its part: for the indices of remainder 0 by that
+    number first, then for those of remainder 1, and so on.
+    """
 
     index: Index
     extent: Expr
     body: tuple[Stmt, ...]
     kind: Kind = "serial"
+    strips: int = 1
+
+    def __post_init__(self) -> None:
+        assert self.strips == 1 or self.kind == "parallel", f"a {self.kind} loop has no strips"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -40,6 +40,7 @@ from alpenglow.kernel.expr import (
     Intrinsic,
     Lanes,
     Load,
+    Lookup,
     Reduce,
     Register,
     Select,
@@ -90,8 +91,9 @@ def _print_block(body: Iterable[Stmt], pad: str, lines: list[str], typed: set[st
                 lines.append(f"{pad}{_word(name)}{declared} = {print_expr(value)}")
             case Store(buffer, at, value, mask):
                 lines.append(f"{pad}{_word(buffer.name)}{_place(at, mask)} = {print_expr(value)}")
-            case For(index, extent, inner, kind):
+            case For(index, extent, inner, kind, strips):
                 head = f"{_KEYWORDS[kind]} {_word(index.name)} in {print_expr(extent)}"
+                head += f" strips {strips}" if strips > 1 else ""
                 lines.append(f"{pad}{head} {{")
                 _print_block(inner, pad + "  ", lines, typed)
                 lines.append(pad + "}")
@@ -109,8 +111,9 @@ def _print_block(body: Iterable[Stmt], pad: str, lines: list[str], typed: set[st
             case Atomic(op, buffer, at, value):
                 place = _word(buffer.name) + _place(at, None)
                 lines.append(f"{pad}atomic.{op} {place} = {print_expr(value)}")
-            case Prefetch(buffer, at):
-                lines.append(f"{pad}prefetch {_word(buffer.name)}{_place(at, None)}")
+            case Prefetch(buffer, at, later):
+                word = "prefetch.later" if later else "prefetch"
+                lines.append(f"{pad}{word} {_word(buffer.name)}{_place(at, None)}")
             case Barrier():
                 lines.append(pad + "barrier")
 
@@ -154,6 +157,8 @@ def print_expr(e: Expr, least: int = 0) -> str:
             return f"shuffle({print_expr(x)}, [{', '.join(map(str, order))}])"
         case Blend(x, y, order):
             return f"blend({print_expr(x)}, {print_expr(y)}, [{', '.join(map(str, order))}])"
+        case Lookup(table, at):
+            return f"lookup({print_expr(at)}, [{', '.join(map(repr, table))}])"
         case Intrinsic(name, args):
             return f"@{name}({', '.join(map(print_expr, args))})"
     raise AssertionError(f"no text for {type(e).__name__}")

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from alpenglow.kernel import transcendental_f64
 from alpenglow.kernel.arithmetic import Arithmetic
-from alpenglow.kernel.expr import Expr
+from alpenglow.kernel.expr import Expr, Lookup
 
 Function = Callable[[Arithmetic, Expr], Expr]
 
@@ -70,6 +70,47 @@ ERF_FAR_F64 = (
     1.8614558234410217e-05, 7.5525352759400535e-06, -2.2987282846601692e-06,
     -1.801780569748727e-06, 7.974961409830222e-08, 3.4384797728358517e-07, 6.689897325794053e-08,
 )  # fmt: skip
+ERF_TABLE = (
+    (
+        0.0, 0.27632638812065125, 0.5204998850822449, 0.7111556529998779, 0.8427007794380188,
+        0.9229001402854919, 0.9661051630973816, 0.9866716861724854, 0.9953222870826721,
+        0.9985373020172119, 0.9995930194854736, 0.9998993873596191, 0.9999778866767883,
+        0.9999957084655762, 0.9999992847442627, 0.9999998807907104,
+    ),
+    (
+        0.12837916612625122, 0.06001421436667442, -0.1212172880768776, -0.3570689260959625,
+        -0.5848925113677979, -0.7634788751602173, -0.8810697197914124, -0.9472249746322632,
+        -0.9793330430984497, -0.9928576946258545, -0.9978216886520386, -0.9994137287139893,
+        -0.9998607635498047, -0.9999707937240601, -0.9999945759773254, -0.9999988079071045,
+    ),
+    (
+        0.0, -0.26499876379966736, -0.43938836455345154, -0.4822046458721161,
+        -0.41510117053985596, -0.2956598699092865, -0.17840611934661865, -0.09236494451761246,
+        -0.04134530574083328, -0.016079362481832504, -0.005430818535387516,
+        -0.0016167962457984686, -0.00040601452928967774, -0.00010057919280370697,
+        -3.310636384412646e-05, 6.704582483507693e-05,
+    ),
+    (
+        -0.376123309135437, -0.30918896198272705, -0.1464988738298416, 0.026785381138324738,
+        0.1383688896894455, 0.16753490269184113, 0.13875441253185272, 0.09015203267335892,
+        0.04822884872555733, 0.021727226674556732, 0.008344778791069984, 0.0027614363934844732,
+        0.0007922477670945227, 0.0001924832904478535, 3.756846854230389e-05,
+        0.0003171889402437955,
+    ),
+    (
+        0.0, 0.12607555091381073, 0.1821235567331314, 0.15067271888256073, 0.06885185092687607,
+        -0.005287530831992626, -0.04361490160226822, -0.047405906021595, -0.03371325880289078,
+        -0.018544605001807213, -0.009616841562092304, -0.0029945410788059235,
+        -0.0018058023415505886, 7.442472997354344e-05, 0.0008382500382140279,
+        -0.012774128466844559,
+    ),
+    (
+        0.11224132031202316, 0.08067604154348373, 0.009216663427650928, -0.05275808647274971,
+        -0.06889486312866211, -0.047077905386686325, -0.015057316049933434, 0.006745683029294014,
+        0.01277618296444416, 0.010531808249652386, 0.006354890298098326, 0.002723177894949913,
+        0.0008890112512744963, 0.0004587894363794476, 0.0002850671880878508, -0.08874968439340591,
+    ),
+)  # fmt: skip
 EXP_WIDE = (
     0.49999999999482, 0.16666666794129578, 0.04166666707594818, 0.008333279133359104,
     0.0013888793041115914, 0.0001991062129533578, 2.4889160914852466e-05,
@@ -91,18 +132,30 @@ def exp(m: Arithmetic, x: Expr, halved: bool = False) -> Expr:
     x = n ln 2 + r, n an integer, |r| <= ln 2 / 2, so e^x = 2^n e^r; e^r = 1 + r + r^2 EXP(r).
     Adding 1.5 * 2^23 rounds to an integer, which the low bits of the sum then are.
     """
-    magic = 1.5 * 2.0**23
-    y = m.minimum(m.maximum(x, -104.0), 90.0)
-    shifted = m.fma(y, 1 / math.log(2), magic)
-    n = m.plus(shifted, -magic)
-    r = m.fma(n, -LN2_LOW, m.fma(n, -LN2_HIGH, y))
-    power = m.plus(m.fma(m.mul(r, r), m.polynomial(r, EXP), r), 1.0)
-    exponent = m.sub(m.bits(shifted, "i32"), 0x4B400000 + halved)
+    shifted, power = _power(m, m.minimum(m.maximum(x, -104.0), 90.0))
+    exponent = m.sub(shifted, 0x4B400000 + halved)
     # In two steps, since 2^n alone may be beyond the numbers where the result is not.
     half = m.shift_right(exponent, 1)
     for part in (half, m.sub(exponent, half)):
         power = m.times(power, m.bits(m.shift_left(m.add(part, 127), 23), "f32"))
     return power
+
+
+def exp_below(m: Arithmetic, x: Expr) -> Expr:
+    """e^x of x <= 0, and 0 for what is less than all normal numbers: two thirds of the work."""
+    shifted, power = _power(m, x)
+    scale = m.bits(m.add(m.shift_left(shifted, 23), 127 << 23), "f32")
+    return m.where(m.lt(x, -87.0), 0.0, m.mul(power, scale))
+
+
+def _power(m: Arithmetic, x: Expr) -> tuple[Expr, Expr]:
+    """Return an i32 that ends with the bits of n, and e^r."""
+    magic = 1.5 * 2.0**23
+    shifted = m.fma(x, 1 / math.log(2), magic)
+    n = m.plus(shifted, -magic)
+    r = m.fma(n, -LN2_LOW, m.fma(n, -LN2_HIGH, x))
+    power = m.plus(m.fma(m.mul(r, r), m.polynomial(r, EXP), r), 1.0)
+    return m.bits(shifted, "i32"), power
 
 
 def log(m: Arithmetic, x: Expr) -> Expr:
@@ -334,11 +387,30 @@ def _log1p(m: Arithmetic, x: Expr, ln: Function) -> Expr:
 
 def erf(m: Arithmetic, x: Expr) -> Expr:
     """x + x ERF_NEAR(x^2); from 1 on, 1 - ERF_FAR(x - 2.5), and 1 from 4 on."""
+    if m.lookup and x.lanes == len(ERF_TABLE[0]):
+        return _erf_by_table(m, x)
     size = m.abs(x)
     near = m.fma(m.polynomial(m.mul(x, x), ERF_NEAR), x, x)
     t = m.sub(m.minimum(size, 4.0), 2.5)
     far = m.sub(1.0, m.polynomial(t, ERF_FAR))
     return m.where(m.lt(size, 1.0), near, m.copysign(far, x))
+
+
+def _erf_by_table(m: Arithmetic, x: Expr) -> Expr:
+    """erf(n / 4 + r) = r + a polynomial of r, with coefficients by n from ERF_TABLE; 1 from 3.8 on.
+
+    Row i of the table holds those of r^i.  That is half the work.  Without the r beside the
+    polynomial, rounding its largest coefficient would cost small numbers their last digit.
+    """
+    magic = 1.5 * 2.0**23
+    size = m.minimum(m.abs(x), 3.8125)
+    shifted = m.fma(size, 4.0, magic)
+    r = m.fma(m.plus(shifted, -magic), -0.25, size)
+    n = m.bits(shifted, "i32")
+    first, *others, total = [m.b.let(Lookup(row, n)) for row in ERF_TABLE]
+    for c in reversed(others):
+        total = m.fma(total, r, c)
+    return m.copysign(m.fma(total, r, m.plus(first, r)), x)
 
 
 def erf_wide(m: Arithmetic, x: Expr) -> Expr:

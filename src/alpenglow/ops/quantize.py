@@ -34,6 +34,10 @@ ROUNDER_BITS = 0x4B400000
 """A float whose last bit is worth 1, and its bits: plus n, they are those of the float plus n."""
 
 
+FITS = 2.0**30
+"""What is smaller than this is an i32, rounded and with a zero point added, too."""
+
+
 class Quantize(Elementwise):
     """round(x / scale) + zero_point, limited to what `dtype` holds.  ONNX QuantizeLinear.
 
@@ -137,12 +141,14 @@ class Requantize(Elementwise):
 
     x holds sums of products, in i32, or reals, whose multiplier is the reciprocal of a scale.  The
     product is taken in f32, halves go to even, and what is no number becomes `low`.  The bounds
-    are those of `dtype`, or of an activation, in steps.
+    are those of `dtype`, or of an activation, in steps.  That it `fits` promises that all
+    products are smaller than 2^30, and that none is no number.
     """
 
     dtype: str
     low: int
     high: int
+    fits: bool = False
 
     def infer(self, *xs: TensorType) -> TensorType:
         check_arity(self, len(xs))

@@ -3,7 +3,8 @@
 The transformed patches of an image and their products are each larger than the image.  Where they
 do not fit into the cache, they are written to memory and read again; a band of rows of patches at
 a time, they stay in the cache, and its memory is used again for the next.  What is elementwise
-after it goes with each band.  The price is that filters are read once for each band: layers with
+after it goes with each band, and so does a pool of rows after that: then the image before the pool
+is never in memory as a whole.  The price is that filters are read once for each band: layers with
 many channels, which have large filters and small images, keep the whole image.
 """
 
@@ -17,13 +18,18 @@ from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ops.movement import Broadcast, Concat, Slice
+from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduct
 
-BAND = 3 << 20
+BAND = 2 << 20
 """Bytes of patches and products that a band may have."""
 
 LARGE = 8 << 20
 """Bytes of patches and products from which on they leave the cache."""
+
+READS = 5
+"""How many bytes of filters may be read for each byte of patches and products: they come from a
+farther cache too, but in one piece and asked for ahead."""
 
 ROWS = 2
 """The axis of rows in a blocked image."""
@@ -61,16 +67,16 @@ class Banded:
         assert m is not None
         moved = self.v.type.nbytes + m.type.nbytes
         tall = -(-self.node.output.type.extents[ROWS] // self._block())
-        if moved <= LARGE or self.u.type.nbytes > BAND:
-            return 0
-        return max(1, BAND * tall // moved)
+        rows = max(1, BAND * tall // moved)
+        read = -(-tall // rows) * self.u.type.nbytes
+        return 0 if moved <= LARGE or read > READS * moved else rows
 
     def split(self, g: Graph, rows: int) -> None:
-        """Replace the convolution, and what is elementwise behind it, by one for each band."""
-        chain = _chain(g, self.node)
+        """Replace the convolution, and what goes with it, by one for each band."""
         block = self._block()
         height = self.node.output.type.extents[ROWS]
         step = rows * block
+        chain = _chain(g, self.node, step)
         (product,) = self.v.users
         bands: list[Value] = []
         for start in range(0, height, step):
@@ -92,21 +98,33 @@ class Banded:
         return made.op.block
 
 
-def _chain(g: Graph, node: Node) -> list[Node]:
-    """Return the node and the elementwise nodes behind it, each the only user of the last."""
+def _chain(g: Graph, node: Node, step: int) -> list[Node]:
+    """Return the node, the elementwise nodes behind it, each the only user of the last, and a pool
+    of bands of `step` rows."""
     chain = [node]
     while True:
         y = chain[-1].output
         user = next(iter(y.users), None)
-        if user is None or g.users(y) > 1 or not isinstance(user.op, Elementwise):
+        if user is None or g.users(y) > 1:
+            return chain
+        if isinstance(user.op, MaxPool) and _parts(user.op, step, y.type.extents[ROWS]):
+            return [*chain, user]
+        if not isinstance(user.op, Elementwise):
             return chain
         if len(user.results) != 1 or user.output.type.shape != y.type.shape:
             return chain
         chain.append(user)
 
 
+def _parts(op: MaxPool, step: int, height: int) -> bool:
+    """Whether the windows of a pool lie side by side, none across the end of `step` rows."""
+    rows = op.strides[0]
+    alone = op.kernel[0] == rows and op.dilations[0] == 1 and op.pads[:: len(op.kernel)] == (0, 0)
+    return alone and step % rows == 0 and height % rows == 0
+
+
 def _along(g: Graph, chain: Sequence[Node], y: Value, start: int, rows: int) -> Value:
-    """Return what the elementwise nodes make of a band y of the first one's result."""
+    """Return what the nodes of a chain make of a band y of the first one's result."""
     for before, node in itertools.pairwise(chain):
         operands = [y if v is before.output else None if v is None else _band(g, v, start, rows)
                     for v in node.inputs]  # fmt: skip

@@ -32,6 +32,10 @@ from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduc
 CACHE = 8 << 20
 """Bytes that a layer may read and write before its results leave the cache."""
 
+READS = 2
+"""How many bytes of weights may be read again for each byte of samples: they come in one piece, and
+are asked for ahead."""
+
 MOST_PARTS = 16
 """Each part has nodes of its own, so that compiling takes longer."""
 
@@ -93,10 +97,10 @@ def _part(batch: int, nbytes: int) -> int:
 
 
 def _pays(node: Node, axes: dict[Value, int], batch: int) -> bool:
-    """Whether a node moves so much data that reading its weights again is nothing beside it."""
+    """Whether a node moves so much data that reading its weights again is little beside it."""
     moved = _moved(node, axes)
     weights = sum(v.type.nbytes for v in _operands(node) if v not in axes)
-    return moved > CACHE and moved > weights * (batch - 1)
+    return moved > CACHE and moved * READS > weights * (batch - 1)
 
 
 def _moved(node: Node, axes: dict[Value, int]) -> int:

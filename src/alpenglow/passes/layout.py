@@ -266,13 +266,17 @@ def panel_width(problem: Problem, outputs: int, row: int, alone: bool = False) -
 
     Two vectors, so that the many rows of the tile reuse each weight; four where rows are too
     short for a high tile; but no more than leaves fewest padding channels.  One vector where a row
-    is `alone`, and one tile takes all of it: then each weight is read once, at an even pace.
+    is `alone`, neighbours being far away, and one tile takes all of it: then each weight is read
+    once, at an even pace.  Where elements can be multiplied as they come from memory, many such
+    tiles are faster too: they are twice as high, which reads weights half as often.
     """
-    lanes = problem.target.lanes
+    target = problem.target
+    lanes = target.lanes
+    folds = target.architecture == "x86-64" and target.registers >= 32
     blocks = ceil_div(outputs, lanes)
     assert known(blocks)
     choices: tuple[int, ...] = (4, 2, 3, 1) if row <= 4 else (2, 3, 1)
-    if alone and 12 <= row <= problem.target.registers - 4:
+    if alone and row >= 12 and (folds or row <= target.registers - 4):
         choices = (1,)
     waste = {c: -blocks % c for c in choices}
     best = min(choices, key=lambda c: (waste[c], choices.index(c)))

@@ -44,10 +44,10 @@ class Wanted:
     low: int
     high: int
 
-    def made(self, g: Graph, sums: Value, multiplier: Value) -> Value:
+    def made(self, g: Graph, sums: Value, multiplier: Value, fits: bool = False) -> Value:
         """Return sums times a multiplier, rounded to the grid."""
         zero = spread(g, self.grid.zeros, self.grid.dtype, None, sums.type)
-        op = Requantize(self.grid.dtype, self.low, self.high)
+        op = Requantize(self.grid.dtype, self.low, self.high, fits)
         return g(op, sums, multiplier, zero)
 
 

@@ -8,7 +8,7 @@ products of few rows by weights of few bits, which are read faster still.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from alpenglow.ir.dims import estimate, known, product
@@ -55,6 +55,38 @@ def reduce_precision(
         g.replace(node.output, y)
     g.prune()
     return g
+
+
+def known_as(g: Graph, keep: Collection[str]) -> frozenset[str]:
+    """Return what `keep` names in a graph as it was read, with the names it will go by later.
+
+    A bias or a scale that joins a contraction takes the name of the result away with it.
+    """
+    found = set(keep)
+    for node in g.nodes:
+        if isinstance(node.op, Conv | MatMul) and node.output.name in keep:
+            found.update(v.name for v in _followed(node) if v.name)
+    return frozenset(found)
+
+
+def _followed(node: Node) -> Iterator[Value]:
+    """Yield what is computed of a result and constants alone, as far as nobody else reads it."""
+    for _ in range(FOLLOWED):
+        v = node.output
+        if len(v.users) != 1:
+            return
+        (node,) = v.users
+        others = (x for x in node.inputs if x is not None and x is not v)
+        if len(node.results) != 1 or not all(map(_constant, others)):
+            return
+        yield node.output
+
+
+def _constant(v: Value) -> bool:
+    """Whether a value depends on constants alone."""
+    return v.array is not None or (
+        v.producer is not None and all(x is None or _constant(x) for x in v.producer.inputs)
+    )
 
 
 def _unpack(g: Graph) -> None:

@@ -6,7 +6,7 @@ multiplied, not divided.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,13 +16,22 @@ from alpenglow.ir.op import Elementwise
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import DTYPES, Array
 from alpenglow.ops.activation import Relu
+from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import BYTES
 from alpenglow.ops.lookup import Lookup
 from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.quantize import Quantize
+from alpenglow.ops.quantize import FITS, Quantize, Requantize
 from alpenglow.ops.select import Cast
-from alpenglow.passes.constants import uniform
-from alpenglow.passes.grid import grid_of, quantized, spread
+from alpenglow.passes.constants import read_once, uniform
+from alpenglow.passes.grid import (
+    LEAST,
+    MOST,
+    dequantized,
+    grid_of,
+    known_array,
+    quantized,
+    spread,
+)
 from alpenglow.passes.pointwise import wanted
 
 rules = Rules()
@@ -104,6 +113,46 @@ class Chain:
 
         g.output("y", built(quantize.output))
         return evaluate(g, {"q": bytes_})["y"]
+
+
+@rules.on(Requantize)
+def products_that_fit(g: Graph, node: Node) -> Rewritten:
+    """requantize(x, m, z) => requantize(x, m, z), which fits   where x are sums in i32 and m is
+    small"""
+    x, multiplier, zero = node.inputs
+    op = node.op
+    if not isinstance(op, Requantize) or op.fits or x is None or multiplier is None:
+        return None
+    factors = known_array(multiplier)
+    if x.type.dtype != "i32" or factors is None:
+        return None
+    if not (np.abs(factors) * 2.0**31 < FITS).all():
+        return None
+    return g(replace(op, fits=True), x, multiplier, zero)
+
+
+@rules.on(Quantize)
+def sum_in_steps(g: Graph, node: Node) -> Rewritten:
+    """quantize(add(dequantize(x, s, a), dequantize(y, t, b)), u, c)
+    => requantize(add(dequantize(x, s / u, a), dequantize(y, t / u, b)), 1, c);
+    through relu and clip, which become bounds"""
+    match wanted(node):
+        case (Value(Node(Add(), terms)) as v, to) if read_once(g, v):
+            parts = [quantized(term) for term in terms]
+        case _:
+            return None
+    scaled, reach = [], 0.0
+    for part in parts:
+        if part is None:
+            return None
+        q, grid = part
+        scales = tuple(s / to.grid.scale for s in grid.scales)
+        if not all(LEAST < s < MOST for s in scales):
+            return None
+        reach += max(scales) * 2.0 ** (8 * DTYPES[grid.dtype].itemsize)
+        scaled.append(dequantized(g, q, replace(grid, scales=scales)))
+    one = spread(g, (1.0,), "f32", None, v.type)
+    return to.made(g, g(Add(), *scaled), one, reach < FITS)
 
 
 @rules.on(Quantize)

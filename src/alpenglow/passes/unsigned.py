@@ -49,7 +49,7 @@ def requantize_unsigned(g: Graph, node: Node) -> Rewritten:
     if node.op.dtype != "i8":
         return None
     moved = g.constant((array.astype(np.int16) + HALF).astype(np.uint8))
-    op = Requantize("u8", node.op.low + HALF, node.op.high + HALF)
+    op = replace(node.op, dtype="u8", low=node.op.low + HALF, high=node.op.high + HALF)
     wide = moved if moved.type.shape == zero.type.shape else g(Broadcast(zero.type.shape), moved)
     return signed(g, g(op, x, multiplier, wide))
 

@@ -36,6 +36,9 @@ share of the largest element of the result."""
 TOLERATED = 6e-5
 """The error from which on blocks are too large."""
 
+FEW = 7
+"""Up to so many tiles of an image are multiplied together with those of the next."""
+
 DIRECT = 0
 """The size of blocks that stands for direct convolution."""
 
@@ -120,7 +123,8 @@ def _blocks(
     # Patches need whole blocks and a border: the pad grows by what the last ones lack.
     grown = (*pads[:2], pads[2] + tall * block - height, pads[3] + wide * block - width)
     patches = g(WinogradInput(block), padded(g, g(Pack(lanes), x), grown))
-    panel = panel_width(problem, outputs, estimate(tiles), alone=True)
+    row = estimate(tiles) * (estimate(x.type.shape[0]) if estimate(tiles) <= FEW else 1)
+    panel = panel_width(problem, outputs, row, alone=True)
     filters = g(WinogradFilter(lanes, panel, block), w)
     products = g(WinogradProduct(w.type.extents[1], outputs), patches, filters)
     return g(WinogradOutput(outputs, height, width), products)

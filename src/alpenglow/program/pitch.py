@@ -2,7 +2,9 @@
 
 A matrix product walks down a dozen rows of its operand side by side.  Where rows lie a multiple of
 a page apart, all of them fall into one set of a first-level cache, which holds eight: every load
-misses.  A line's room behind each row puts neighbours into neighbouring sets.
+misses.  A line's room behind each row puts neighbours into neighbouring sets.  Winograd's
+transforms do the same with the planes of their patches: 64 of them at once, a line of each, which
+take all sets only if they lie an odd number of lines apart.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from alpenglow.ir.dims import is_open
 from alpenglow.ops.blocked import MatMulPacked
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.few_bits import MatMulFewBits
+from alpenglow.ops.winograd import WinogradProduct
 from alpenglow.program.instr import Buffer, Instr, Program, Region
 
 LINE = 64
@@ -32,8 +35,7 @@ def spread_rows(program: Program) -> Program:
             regions.setdefault(r.buffer, []).append(r)
     pitches: dict[str, int] = {}
     buffers = dict(program.buffers)
-    for r in _walked_by_rows(instrs):
-        pitch = _colliding(r)
+    for r, pitch in _walked(instrs):
         buffer = buffers[r.buffer]
         if pitch is None or buffer.space != "arena" or r.buffer in pitches:
             continue
@@ -57,12 +59,14 @@ def spread_rows(program: Program) -> Program:
     return replace(program, buffers=buffers, body=body)
 
 
-def _walked_by_rows(instrs: list[Instr]) -> Iterator[Region]:
-    """Yield the operands of matrix products."""
+def _walked(instrs: list[Instr]) -> Iterator[tuple[Region, int | None]]:
+    """Yield what is walked at many places side by side; how far apart, if that should be more."""
     for i in instrs:
         ops = [i.op] if i.body is None else [n.op for n in i.body.nodes]
         if any(isinstance(op, MatMul | MatMulPacked | MatMulFewBits) for op in ops):
-            yield from i.reads()
+            yield from ((r, _colliding(r)) for r in i.reads())
+        if any(isinstance(op, WinogradProduct) for op in ops):
+            yield from ((r, _even(r)) for r in (*i.outs, *i.reads()))
 
 
 def _colliding(r: Region) -> int | None:
@@ -71,6 +75,12 @@ def _colliding(r: Region) -> int | None:
     steps = (s for d, s in zip(r.shape, r.strides, strict=True) if is_open(d) or d > 1)
     fixed = [s for s in steps if not is_open(s)]
     return min((s for s in fixed if s > 0 and s * size % WAY == 0), default=None)
+
+
+def _even(r: Region) -> int | None:
+    """Return the distance of planes, in elements, if it is an even number of lines."""
+    apart = r.strides[0]
+    return None if is_open(apart) or apart * r.type.numpy.itemsize % (2 * LINE) else apart
 
 
 def _room(r: Region) -> int:

@@ -38,14 +38,18 @@ def quantize(
     return convert(plan(g, profile, options or QuantOptions()))
 
 
-def convert(made: Plan) -> Graph:
-    """Return the graph of a plan."""
-    return written(made)[0]
+def convert(made: Plan, *, floats: bool = False) -> Graph:
+    """Return the graph of a plan.
+
+    With `floats` placeholders that are converted are rounded as they are when stored, but given and
+    returned in f32: so the graph takes the samples of the original and answers like it.
+    """
+    return written(made, floats=floats)[0]
 
 
-def written(made: Plan) -> tuple[Graph, dict[Value, Value]]:
+def written(made: Plan, *, floats: bool = False) -> tuple[Graph, dict[Value, Value]]:
     """Return the graph of a plan, and what stands in it for each value of the old one."""
-    writer = _Writer(made)
+    writer = _Writer(made, floats)
     g = writer.graph()
     g.prune()
     return g, writer.env
@@ -54,8 +58,8 @@ def written(made: Plan) -> tuple[Graph, dict[Value, Value]]:
 class _Writer:
     """The graph while it is written, and what stands for each value of the old one."""
 
-    def __init__(self, made: Plan) -> None:
-        self.plan = made
+    def __init__(self, made: Plan, floats: bool) -> None:
+        self.plan, self.floats = made, floats
         self.g = Graph(made.graph.name)
         self.env: dict[Value, Value] = {}
         self.read_back: dict[Activation, Value] = {}
@@ -68,7 +72,7 @@ class _Writer:
         old, placeholders = self.plan.graph, self.plan.options.convert_placeholders
         given = {a.value: a for a in self.plan.activations if a.value.producer is None}
         for name, v in old.inputs.items():
-            a = given.get(v) if placeholders else None
+            a = given.get(v) if placeholders and not self.floats else None
             if a is None:
                 self.env[v] = self.g.input(name, v.type)
             else:
@@ -82,7 +86,10 @@ class _Writer:
         for name, v in old.outputs.items():
             found = self.env[v]
             if v in wanted:
-                found = _quantized(self.g, found, wanted[v].parameters, name)
+                p = wanted[v].parameters
+                found = _quantized(self.g, found, p, name)
+                if self.floats:
+                    found = _dequantized(self.g, found, p, name)
             self.g.output(name, found)
         return self.g
 

@@ -50,6 +50,11 @@ class QuantOptions:
     convert_placeholders: bool = False
 
     def __post_init__(self) -> None:
+        named: tuple[tuple[str, Any], ...] = (("keep", self.keep), ("only", self.only))
+        for name, names in named:
+            if isinstance(names, str):
+                raise OptionError(f"{name} is the string '{names}', expected a set of names")
+            object.__setattr__(self, name, frozenset(names))
         choices: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
             ("precision", self.precision, get_args(Precision)),
             ("schema", self.schema, SCHEMAS),

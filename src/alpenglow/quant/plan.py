@@ -48,6 +48,7 @@ def plan(g: Graph, profile: Profile | None, options: QuantOptions) -> Plan:
 
     Raises ModelError for a profile of another graph, OptionError for a name to keep that is none.
     """
+    check_graph(g)
     if g.rest is not None:
         raise UnsupportedError("the graph depends on its data and is not known as a whole, so it "
                                "cannot be quantised")  # fmt: skip
@@ -126,6 +127,12 @@ def _unwanted(name: str, node: Node, options: QuantOptions) -> str:
 
 def _name(called: dict[Value, str], source: Source) -> str:
     return called.get(source.base) or source.base.name
+
+
+def check_graph(g: object) -> None:
+    """Raise OptionError for what is no graph: a path, perhaps."""
+    if not isinstance(g, Graph):
+        raise OptionError(f"{g!r} is no graph", hint="alpenglow.load reads one from a file")
 
 
 def _check_names(g: Graph, known: Iterable[str], options: QuantOptions) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,13 @@ import numpy as np
 from alpenglow.calibration.metrics import decibels
 from alpenglow.calibration.ranges import observed
 from alpenglow.calibration.samples import Dataset, Feeds
+from alpenglow.calibration.tune import Halves, known_as
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.target import Target
 from alpenglow.quant.activations import unmoved
 from alpenglow.quant.convert import written
 from alpenglow.quant.naming import names
-from alpenglow.quant.plan import Plan
+from alpenglow.quant.plan import Decision, Plan
 from alpenglow.quant.profile import Profile
 from alpenglow.report.profile import Part, profile
 from alpenglow.runtime import Executable
@@ -41,13 +42,15 @@ DOT_PRODUCTS = {"x86-64": ("avx512vnni", "avxvnni"), "aarch64": ("i8mm", "dotpro
 class LayerReport:
     """What is known of a layer.
 
-    `sqnr` is the ratio of its result's power to that of the noise in it, in decibels; `low`, `high`
+    `stored` is "quantised", or the precision of its product, for which `why` is the reason.  `sqnr`
+    is the ratio of its result's power to that of the noise in it, in decibels; `low`, `high`
     and `sparkline` tell of its operand as profiled; `before` and `after` are its seconds in a run
     of the original and of the quantised model, nan where no kernel could be told to be its.
     """
 
     name: str
     kind: str
+    stored: str
     why: str
     sqnr: float
     low: float
@@ -73,7 +76,11 @@ class Explanation:
 
     def sentences(self) -> list[str]:
         """Return a sentence for each layer that stays as it is, and those on the whole."""
-        kept = [f"{x.name} stays in f32: {x.why}." for x in self.layers if x.why]
+        kept = [
+            f"{x.name} {'stays in' if x.stored == 'f32' else 'takes'} {x.stored}: {x.why}."
+            for x in self.layers
+            if x.why
+        ]
         return [*kept, *self.notes]
 
     def markdown(self) -> str:
@@ -87,19 +94,25 @@ class Explanation:
         seen = "" if math.isnan(x.low) else f"{x.low:.4g} to {x.high:.4g}"
         sqnr = "" if math.isnan(x.sqnr) else "exact" if math.isinf(x.sqnr) else f"{x.sqnr:.1f}"
         shares = [_percent(x.before, self.before), _percent(x.after, self.after)]
-        return x.name, x.kind, "f32" if x.why else "quantised", sqnr, seen, x.sparkline, *shares
+        return x.name, x.kind, x.stored, sqnr, seen, x.sparkline, *shares
 
 
 def explain(
-    made: Plan, profile: Profile | None, data: Dataset, threads: int | None = None
-) -> Explanation:
-    """Run the original and the quantised graph on some samples and tell how they differ."""
-    g, env = written(made)
+    made: Plan, profile: Profile | None, data: Dataset, threads: int | None = None,
+    precision: Halves = "f32", keep: Collection[str] = (),
+) -> Explanation:  # fmt: skip
+    """Run the original and the quantised graph on some samples and tell how they differ.
+
+    `precision` and `keep` are those that the quantised graph is compiled with, as far as times are
+    told; noise is that of quantisation alone.
+    """
+    g, env = written(made, floats=True)
     results = [d.node.results[0] for d in made.decisions]
     few = data.first(SAMPLES)
     noise = _noise(made.graph, g, env, results, few, threads)
     feeds = few.at(0)
-    old, new = (compile_model(x, threads=threads) for x in (made.graph, g))
+    old = compile_model(made.graph, threads=threads)
+    new = compile_model(g, threads=threads, precision=precision, keep=tuple(keep))
     before = _seconds(old, made.graph, feeds, results)
     after = _seconds(new, g, feeds, [env[v] for v in results])
     called = names(made.graph)
@@ -110,11 +123,19 @@ def explain(
         low, high = (seen.low, seen.high) if seen else (math.nan, math.nan)
         line = seen.sparkline() if seen else ""
         layers.append(
-            LayerReport(d.name, d.node.op.name, d.why, decibels(noise.get(v, math.nan)), low, high,
-                        line, before.layers.get(v, math.nan), after.layers.get(env[v], math.nan))
+            LayerReport(d.name, d.node.op.name, _stored(d, precision, keep), d.why,
+                        decibels(noise.get(v, math.nan)), low, high, line,
+                        before.layers.get(v, math.nan), after.layers.get(env[v], math.nan))
         )  # fmt: skip
     notes = tuple(_notes(layers, before, after))
     return Explanation(tuple(layers), before.kernels, after.kernels, notes)
+
+
+def _stored(d: Decision, precision: Halves, keep: Collection[str]) -> str:
+    """Return what a layer takes: integers, or what the graph is compiled for unless it is kept."""
+    if not d.why:
+        return "quantised"
+    return "f32" if {d.name, d.node.op.name, known_as(d)} & set(keep) else precision
 
 
 @dataclass(frozen=True, slots=True)

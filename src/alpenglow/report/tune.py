@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -67,11 +67,15 @@ class Tuning:
 
 
 def tune(
-    g: Graph, target: Target, threads: int | None, seconds: float, progress: Progress = silent
-) -> Tuning:
-    """Measure the contractions of a graph, those with most work first, for about `seconds`."""
+    g: Graph, target: Target, threads: int | None, seconds: float, progress: Progress = silent,
+    options: Options | None = None,
+) -> Tuning:  # fmt: skip
+    """Measure the contractions of a graph, those with most work first, for about `seconds`.
+
+    They are those that compiling with `options` meets.
+    """
     end = time.perf_counter() + seconds
-    met = problems(g, target)
+    met = problems(g, target, options)
     order = sorted(met.values(), key=lambda m: -flops(alone(m.problem)))
     found: list[Tuned] = []
     for i, one in enumerate(order):
@@ -83,10 +87,11 @@ def tune(
     return Tuning(tuple(found), len(order))
 
 
-def problems(g: Graph, target: Target) -> dict[str, Met]:
+def problems(g: Graph, target: Target, options: Options | None = None) -> dict[str, Met]:
     """Return the contractions for which there is something to choose, by their text."""
+    untuned = replace(options or Options(), tuning=Record())
     with meeting() as met:
-        for stage, _ in run_stages(g.copy(), target, Options(tuning=Record())):
+        for stage, _ in run_stages(g.copy(), target, untuned):
             if stage.name == "layout":
                 break
     return {text: m for text, m in met.items() if any(map(len, m.choices.values()))}

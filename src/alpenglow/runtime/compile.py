@@ -52,6 +52,8 @@ def compile(
     chosen = target if isinstance(target, Target) else Target.parse(target)
     if options is not None and not isinstance(options, Options):
         raise OptionError(f"options is {options!r}, expected Options(…)")
+    if isinstance(keep, str):
+        raise OptionError(f"keep is the string '{keep}', expected a list of names")
     chosen_options = options or Options()
     if precision is not None or keep:
         chosen_options = replace(
@@ -69,7 +71,7 @@ def compile(
         graph = load(model, shapes)
 
     if graph.rest is None:
-        _check_kept(graph, chosen_options.keep)
+        check_kept(graph, chosen_options.keep)
 
     def compile_any(g: Graph, guards: Guards = ()) -> Executable:
         if _is_open(g):
@@ -140,7 +142,7 @@ def _unlike(values: Mapping[str, int], alike: bool = False) -> dict[str, int]:
     return found
 
 
-def _check_kept(g: Graph, keep: Sequence[str]) -> None:
+def check_kept(g: Graph, keep: Sequence[str]) -> None:
     """Raise OptionError if a name is that of no result and no operator that `keep` can name."""
     known = {v.name for n in g.nodes for v in n.results} | {Conv.name, MatMul.name}
     for name in keep:

@@ -5,6 +5,10 @@ work, spinning for about 50 µs before they come back to sleep.  One team serves
 started by the first run that wants more than one thread, and grows to the most ever wanted; its
 threads are daemons.  A caller that finds it busy runs its table alone: nobody ever waits for
 somebody else's run.  After a fork the child's team is empty and starts anew.
+
+Threads that spin do not sleep, and it is when they wake that a system places threads.  Two that
+were pushed onto one CPU may so stay there for seconds, each waiting for the other: a third of the
+speed.  A run that finds that moves them apart.
 """
 
 from __future__ import annotations
@@ -24,12 +28,21 @@ import llvmlite.binding as llvm
 
 from alpenglow.backends.cpu.assemble import assemble
 from alpenglow.backends.cpu.jit import Code
-from alpenglow.backends.cpu.walk import LINE, MAILBOX_NBYTES, OPENINGS, WAKING, walk_ir
+from alpenglow.backends.cpu.walk import (
+    CROWDED,
+    LEADER,
+    LINE,
+    MAILBOX_NBYTES,
+    OPENINGS,
+    WAKING,
+    walk_ir,
+)
 from alpenglow.base.knobs import cache_folder
 from alpenglow.base.store import Store
 from alpenglow.ir.target import Target
 
 PATIENCE = 50e-6  # seconds that a helper spins before it sleeps
+CALM = 2e-3  # seconds for which threads that have been moved are left alone
 
 
 def default_threads() -> int:
@@ -43,6 +56,7 @@ class Team:
     """Threads that run tables together; see `Team.shared`."""
 
     def __init__(self) -> None:
+        self._calm_until = 0.0
         self._reset()
         _teams.add(self)
 
@@ -103,6 +117,26 @@ class Team:
             walker.lead(self._mailbox, table_address, count, workers)
         finally:
             self._complete()
+        if self._crowded.value:
+            self._crowded.value = 0
+            self._spread()
+
+    def _spread(self) -> None:
+        """Move helpers to CPUs where the caller is not; where they may run does not change."""
+        now = time.monotonic()
+        if now < self._calm_until:
+            return
+        self._calm_until = now + CALM
+        leader = self._leader.value.bit_length() - 1
+        for number, thread in enumerate(self._threads):
+            assert thread.native_id is not None, "helpers have been started"
+            try:
+                allowed = os.sched_getaffinity(thread.native_id)
+                if others := sorted(allowed - {leader}):
+                    os.sched_setaffinity(thread.native_id, {others[number % len(others)]})
+                    os.sched_setaffinity(thread.native_id, allowed)
+            except OSError:  # a system may forbid it: then they stay
+                return
 
     def _complete(self) -> None:
         """Wake who is needed and wait until all are done, however often that is interrupted.
@@ -153,6 +187,8 @@ class Team:
         self._mailbox = -(-ctypes.addressof(self._memory) // LINE) * LINE
         self._openings = ctypes.c_int64.from_address(self._mailbox + OPENINGS)
         self._waking = ctypes.c_int64.from_address(self._mailbox + WAKING)
+        self._crowded = ctypes.c_int64.from_address(self._mailbox + CROWDED)
+        self._leader = ctypes.c_uint64.from_address(self._mailbox + LEADER)
 
 
 def _help(

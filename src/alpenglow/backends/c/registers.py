@@ -138,8 +138,8 @@ def _without_unread(kernel: Kernel) -> tuple[Stmt, ...]:
             match s:
                 case Store(buffer=buffer) | Atomic(buffer=buffer) if buffer.name in unread:
                     continue
-                case For(index, extent, inner, kind):
-                    found.append(For(index, extent, kept(inner), kind))
+                case For(index, extent, inner, kind, strips):
+                    found.append(For(index, extent, kept(inner), kind, strips))
                 case While(condition, inner):
                     found.append(While(condition, kept(inner)))
                 case If(condition, then, orelse):
@@ -157,8 +157,8 @@ def _kept(body: tuple[Stmt, ...], live: set[str]) -> tuple[Stmt, ...]:
         match s:
             case Set(register=register) if register.name not in live:
                 continue
-            case For(index, extent, inner, kind):
-                kept.append(For(index, extent, _kept(inner, live), kind))
+            case For(index, extent, inner, kind, strips):
+                kept.append(For(index, extent, _kept(inner, live), kind, strips))
             case While(condition, inner):
                 kept.append(While(condition, _kept(inner, live)))
             case If(condition, then, orelse):

@@ -6,6 +6,8 @@ each result.  Signed integers wrap by way of unsigned ones.
 
 from __future__ import annotations
 
+import zlib
+
 from alpenglow.backends.c.library import Library
 from alpenglow.backends.c.spelling import SHORT, SIGNS, TYPES, literal, negative, unsigned
 from alpenglow.base.errors import UnsupportedError
@@ -13,6 +15,12 @@ from alpenglow.ir.types import DTYPES, FLOATS, INTS, UNSIGNED
 from alpenglow.kernel.expr import Const, signed
 
 _WRAPPING = ("add", "sub", "mul", "shl")
+_LOOKUP = """\
+INLINE float {name}(int32_t at) {{
+  static const float table[{count}] = {{{numbers}}};
+  return table[at & {last}];
+}}
+"""
 _FIXED = ("abs", "floor", "ceil", "round", "trunc")
 """Unary operations that leave unsigned integers as they are, and all but the first the others."""
 
@@ -160,6 +168,14 @@ class Scalars:
             bits = x if kinds[0] == unsigned(target) else f"({TYPES[unsigned(target)]}){x}"
             return self.library.call(f"{target}_of_bits", bits)
         return f"(({TYPES[target]}){x})"
+
+    def lookup(self, table: tuple[float, ...], at: str) -> str:
+        """Return a call of a function that holds the table."""
+        numbers = ", ".join(f"{x!r}f" for x in table)
+        name = f"lookup_{zlib.crc32(numbers.encode()):08x}"
+        text = _LOOKUP.format(name=name, count=len(table), numbers=numbers, last=len(table) - 1)
+        self.library.define(name, text)
+        return f"{name}({at})"
 
     def intrinsic(self, name: str, *operands: str) -> str:
         if name not in ("vpdpbusd", "usdot", "sdot", "vpmaddwd", "vdpbf16ps"):

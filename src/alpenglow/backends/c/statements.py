@@ -24,6 +24,7 @@ from alpenglow.kernel.expr import (
     Index,
     Intrinsic,
     Load,
+    Lookup,
     Reduce,
     Register,
     Select,
@@ -180,6 +181,9 @@ class Statements:
             raise self.lacks(f"{s.kind}s")
         i = identifier(s.index.name)
         first, last = "0", ""
+        if s.strips > 1:
+            self.strips(s, i, path)
+            return
         if s is self.kernel.body[-1] and s.kind == "parallel":
             first, last = "begin", "end"
         elif isinstance(s.extent, Const | Index):
@@ -188,6 +192,16 @@ class Statements:
             last = self.named(s.extent)
         self.emit(f"for ({INDEX} {i} = {first}; {i} < {last}; {i}++) {{")
         self.inner(s.body, (*path, 0))
+        self.emit("}")
+
+    def strips(self, s: For, i: str, path: Path) -> None:
+        """Run the part of a parallel loop in strips."""
+        strip, n = self.fresh(), s.strips
+        self.emit(f"for ({INDEX} {strip} = 0; {strip} < {n}; {strip}++) {{")
+        first = f"(begin + {n - 1} - {strip}) / {n} * {n} + {strip}"
+        self.emit(f"for ({INDEX} {i} = {first}; {i} < end; {i} += {n}) {{")
+        self.inner(s.body, (*path, 0))
+        self.emit("}")
         self.emit("}")
 
     def named(self, e: Expr) -> str:
@@ -278,6 +292,8 @@ class Statements:
                 return self.regrouped(x, e)
             case Bitcast(x, dtype):
                 return ops.bitcast(self.value(x), x.dtype, dtype)
+            case Lookup(table, at):
+                return ops.lookup(table, self.value(at))
             case Intrinsic(name, args):
                 return ops.intrinsic(name, *(self.value(a) for a in args))
             case Load():

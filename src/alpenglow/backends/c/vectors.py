@@ -226,6 +226,13 @@ class Vectors(Scalars):
             return self.convert(f"(({self.kind(unsigned(source))}){x})", unsigned(source), "bool")
         return f"(({self.kind(target)}){x})"
 
+    def lookup(self, table: tuple[float, ...], at: str) -> str:
+        one = self.scalars.lookup(table, "a")
+        name = f"{one.partition('(')[0]}_x{self.lanes}"
+        full = self.lanewise(name, "f32", (("a", "i32"),),
+                             lambda lane: self.scalars.lookup(table, lane))  # fmt: skip
+        return f"{full}({bare(at)})"
+
     def intrinsic(self, name: str, *operands: str) -> str:
         dtype = "f32" if name == "vdpbf16ps" else "i32"
         given = (("a", dtype), ("b", "i32"), ("c", "i32"))

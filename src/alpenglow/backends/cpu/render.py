@@ -19,6 +19,7 @@ from itertools import islice
 
 from alpenglow.backends.cpu.spelling import (
     INTRINSICS,
+    NARROWING,
     alignment,
     constant,
     machine_name,
@@ -46,6 +47,7 @@ from alpenglow.kernel.expr import (
     Intrinsic,
     Lanes,
     Load,
+    Lookup,
     Reduce,
     Register,
     Select,
@@ -214,8 +216,8 @@ class _Body:
                     self.repeat(s)
                 case Atomic():
                     self.atomic(s)
-                case Prefetch(buffer, at):
-                    self.prefetch(buffer, at)
+                case Prefetch(buffer, at, later):
+                    self.prefetch(buffer, at, later)
                 case Barrier():
                     raise UnsupportedError(f"the CPU has no barrier (kernel {self.kernel.name})")
 
@@ -240,7 +242,43 @@ class _Body:
         if loop.kind in ("group", "thread"):
             raise UnsupportedError(f"the CPU has no {loop.kind}s (kernel {self.kernel.name})")
         assert parallel or loop.kind != "parallel", "a parallel loop is outermost and last"
+        if loop.strips > 1:
+            self.strips(loop)
+            return
         begin, end = ("%begin", "%end") if parallel else ("0", self.value(loop.extent))
+        self.run(loop, begin, end, parallel)
+
+    def strips(self, loop: For) -> None:
+        """Run the part of a parallel loop in strips."""
+        n = loop.strips
+        head, exit_ = self.fresh("strip", "stripped")
+        self.lines.append(f"  br label %{head}")
+        before, slot = self.label, len(self.lines) + 1
+        self.open(head)
+        strip = self.emit("")
+        room = self.emit(f"sub i64 {n - 1}, {strip}")
+        begin, end = (
+            self.emit(f"udiv i64 {self.emit(f'add i64 {bound}, {room}')}, {n}")
+            for bound in ("%begin", "%end")
+        )
+
+        def index_of(number: str) -> str:
+            first = self.emit(f"mul nuw nsw i64 {number}, {n}")
+            return self.emit(f"add nuw nsw i64 {first}, {strip}")
+
+        with self.scope():
+            self.run(loop, begin, end, True, index_of)
+        following = self.emit(f"add nuw nsw i64 {strip}, 1")
+        self.lines[slot] = f"  {strip} = phi i64 [0, %{before}], [{following}, %{self.label}]"
+        more = self.emit(f"icmp ult i64 {following}, {n}")
+        self.lines.append(f"  br i1 {more}, label %{head}, label %{exit_}")
+        self.open(exit_)
+
+    def run(
+        self, loop: For, begin: str, end: str, parallel: bool,
+        index_of: Callable[[str], str] = lambda number: number,
+    ) -> None:  # fmt: skip
+        """Run a loop for numbers from `begin` to `end`, which stand for indices."""
         head, exit_ = self.fresh("loop", "done")
         if isinstance(loop.extent, Const) and loop.extent.value > 0 and not parallel:
             self.lines.append(f"  br label %{head}")
@@ -251,9 +289,9 @@ class _Body:
         self.open(head)
         index = self.emit("")
         outer = self.indices.get(loop.index.name), self.access
-        self.indices[loop.index.name] = index
         hints = self.hints(loop)
         with self.scope():
+            self.indices[loop.index.name] = index_of(index)
             self.block(loop.body)
         following = self.emit(f"add nuw nsw i64 {index}, 1")
         self.lines[slot] = f"  {index} = phi i64 [{begin}, %{before}], [{following}, %{self.label}]"
@@ -390,10 +428,11 @@ class _Body:
         value, place = self.value(s.value), self.address(s.buffer, s.at, True)
         self.lines.append(f"  atomicrmw {op} ptr {place}, {typed(s.value)} {value} monotonic")
 
-    def prefetch(self, buffer: Buffer, at: Expr) -> None:
-        """Read, into all caches, data."""
+    def prefetch(self, buffer: Buffer, at: Expr, later: bool) -> None:
+        """Read, into all caches or all but the first, data."""
         place = self.address(buffer, at, False)
-        self.lines.append(f"  call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+        how = f"i32 0, i32 {3 - later}, i32 1"
+        self.lines.append(f"  call void @llvm.prefetch.p0(ptr {place}, {how})")
 
     # ── expressions ──
 
@@ -441,11 +480,25 @@ class _Body:
                 return self.out.shuffle(self.value(x), typed(x), order)
             case Blend(x, y, order):
                 return self.out.shuffle(self.value(x), typed(x), order, self.value(y))
+            case Lookup(table, at):
+                return self.lookup(table, at)
             case Intrinsic(name, args):
                 return self.intrinsic(name, args)
         raise AssertionError(f"no such expression: {e}")
 
+    def lookup(self, table: tuple[float, ...], at: Expr) -> str:
+        if not len(table) == at.lanes == 16:
+            raise UnsupportedError(
+                f"the CPU looks up 16 numbers of 16, not {at.lanes} of {len(table)} "
+                f"(kernel {self.kernel.name})"
+            )
+        numbers = ", ".join(f"float {constant(Const(x, 'f32'))}" for x in table)
+        operands = f"<16 x float> <{numbers}>, <16 x i32> {self.value(at)}"
+        return self.emit(f"call <16 x float> @{machine_name('vpermps', 512)}({operands})")
+
     def intrinsic(self, name: str, args: tuple[Expr, ...]) -> str:
+        if name in NARROWING and args[0].lanes == 16:
+            return self.out.narrowing(name, *map(self.value, args))
         if name not in INTRINSICS:
             raise UnsupportedError(f"the CPU has no {name} (kernel {self.kernel.name})")
         element, part = INTRINSICS[name]

@@ -83,13 +83,14 @@ def kernel_for(instr: Instr, target: Target, strict: bool = False) -> Kernel:
 
 
 def _kernel_for(instr: Instr, target: Target, strict: bool) -> Kernel:
+    lookup = target.has("avx512f")
     heavy = instr.op if instr.body is None else _heavy(instr)
     if heavy is not None and type(heavy) in TEMPLATES and _fits(instr, heavy, target):
-        frame = Frame(heavy.name, instr, target.lanes, strict)
+        frame = Frame(heavy.name, instr, target.lanes, strict, lookup)
         TEMPLATES[type(heavy)](frame, heavy, target)
         return frame.b.done()
     name = heavy.name if heavy is not None else "elementwise"
-    return loops.build(name, instr, target.lanes, strict).done()
+    return loops.build(name, instr, target.lanes, strict, lookup).done()
 
 
 def _heavy(instr: Instr) -> Op | None:

@@ -49,6 +49,13 @@ INTRINSICS = {
 }
 """The element of a machine operation's later operands, with its bits."""
 
+NARROWING = {
+    "vcvtps2dq": ("float", "i32"),
+    "vpackssdw": ("i32", "i16"),
+    "vpackuswb": ("i16", "i8"),
+}
+"""From what element to what a machine operation on whole registers of i32 leads."""
+
 
 def machine_name(name: str, bits: int) -> str:
     """Return what LLVM calls a machine operation on vectors of so many bits."""

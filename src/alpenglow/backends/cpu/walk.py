@@ -13,6 +13,8 @@ comes.  A helper that finds no opening for a while registers in `sleepers` and r
 caller to sleep; the leader withdraws registrations and must give each sleeper so withdrawn one
 permit to wake up.  Registering precedes a last look at the openings, and opening precedes a look at
 the sleepers, so one of the two always sees the other.
+
+Whoever takes part marks the CPU that it is on; one that finds its CPU marked says so at `CROWDED`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ BARRIER = 2 * LINE
 DONE = 3 * LINE
 SLEEPERS = 4 * LINE
 WAKING = 5 * LINE
-MAILBOX_NBYTES = 6 * LINE
+CROWDED = 6 * LINE
+MAILBOX_NBYTES = 7 * LINE
+LEADER = JOB + 24  # the bit of the leader's CPU, 0 if that is not known
 
 
 def walk_ir(target: Target) -> str:
@@ -51,7 +55,8 @@ def walk_ir(target: Target) -> str:
     """
     pause, yielding = _pause(target), _yield(target)
     declarations = sorted({line for line, _ in (pause, yielding) if line})
-    text = "\n".join([*declarations, _ALONE, _UNTIL, _WAIT, _WALK, _lead(), _serve()])
+    place = _PLACE if target.os == "linux" else _NOWHERE
+    text = "\n".join([*declarations, place, _ALONE, _UNTIL, _WAIT, _WALK, _lead(), _serve()])
     return text.replace("PAUSE", pause[1]).replace("YIELD", yielding[1])
 
 
@@ -79,6 +84,25 @@ def _yield(target: Target) -> tuple[str, str]:
         case _:
             return "", ""
 
+
+# The bit of the CPU that the caller is on; those past 64 have none.
+_PLACE = """
+declare i32 @sched_getcpu()
+
+define internal i64 @place() nounwind {
+  %cpu = call i32 @sched_getcpu()
+  %known = icmp ult i32 %cpu, 64
+  %one = zext i1 %known to i64
+  %low = and i32 %cpu, 63
+  %shift = zext i32 %low to i64
+  %bit = shl i64 %one, %shift
+  ret i64 %bit
+}"""
+
+_NOWHERE = """
+define internal i64 @place() nounwind {
+  ret i64 0
+}"""
 
 _ALONE = """
 define void @alone(ptr %table, i64 %count) nounwind {
@@ -246,6 +270,11 @@ entry:
   store ptr %table, ptr %table.at, align 8
   store i64 %count, ptr %count.at, align 8
   store i64 %workers, ptr %workers.at, align 8
+  %here = call i64 @place()
+  %leader = getelementptr i8, ptr %mailbox, i64 {LEADER}
+  %places = getelementptr i8, ptr %mailbox, i64 {CROWDED + 8}
+  store i64 %here, ptr %leader, align 8
+  store atomic i64 %here, ptr %places monotonic, align 8
   store atomic i64 0, ptr %barrier monotonic, align 8
   store atomic i64 0, ptr %done monotonic, align 8
   %wanted = sub i64 %workers, 1
@@ -318,6 +347,17 @@ work:
   %table = load ptr, ptr %table.at, align 8
   %count = load i64, ptr %count.at, align 8
   %workers = load i64, ptr %workers.at, align 8
+  %here = call i64 @place()
+  %places = getelementptr i8, ptr %mailbox, i64 {CROWDED + 8}
+  %taken = atomicrmw or ptr %places, i64 %here monotonic, align 8
+  %both = and i64 %taken, %here
+  %apart = icmp eq i64 %both, 0
+  br i1 %apart, label %run, label %crowd
+crowd:
+  %crowded = getelementptr i8, ptr %mailbox, i64 {CROWDED}
+  store atomic i64 1, ptr %crowded monotonic, align 8
+  br label %run
+run:
   call void @walk(ptr %table, i64 %count, i64 %open, i64 %workers, ptr %barrier)
   %before = atomicrmw add ptr %done, i64 1 release, align 8
   br label %fresh

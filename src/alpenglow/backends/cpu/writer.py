@@ -10,6 +10,7 @@ from alpenglow.backends.cpu.spelling import (
     BINARY,
     COMPARE,
     EXTREMES,
+    NARROWING,
     SCALAR,
     constant,
     family,
@@ -18,6 +19,9 @@ from alpenglow.backends.cpu.spelling import (
 )
 from alpenglow.ir.types import DTYPES, FLOATS
 from alpenglow.kernel.expr import Const, signed
+
+BITS = 512
+WIDTHS = {"float": 32, "i32": 32, "i16": 16, "i8": 8}
 
 
 class Writer:
@@ -196,6 +200,20 @@ class Writer:
         safe = self.emit(f"select {vector('i1', lanes)} {fits}, {kind} {x}, {kind} {least}")
         whole = self.emit(f"fptosi {kind} {safe} to {vector(SCALAR[through], lanes)}")
         return self.convert(whole, through, target, lanes)
+
+    def narrowing(self, name: str, *operands: str) -> str:
+        """Return what a machine makes of vectors of 512 bits, given and returned as i32."""
+        words = "<16 x i32>"
+        source, target = (f"<{BITS // WIDTHS[e]} x {e}>" for e in NARROWING[name])
+        given = [x if source == words else self.emit(f"bitcast {words} {x} to {source}")
+                 for x in operands]  # fmt: skip
+        if name == "vcvtps2dq":
+            more = f"{words} zeroinitializer, i16 -1, i32 4"
+            called = f"@llvm.x86.avx512.mask.cvtps2dq.512({source} {given[0]}, {more})"
+            return self.emit(f"call {words} {called}")
+        parts = ", ".join(f"{source} {x}" for x in given)
+        found = self.emit(f"call {target} @llvm.x86.avx512.{name[1:]}.512({parts})")
+        return self.emit(f"bitcast {target} {found} to {words}")
 
     def bitcast(self, x: str, source: str, target: str, lanes: int) -> str:
         if "bool" in (source, target):

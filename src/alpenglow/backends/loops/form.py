@@ -42,7 +42,7 @@ from typing import Any
 
 from alpenglow.backends.loops.coord import Coord, coord, is_number
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.ir.dims import Dim, Sym
+from alpenglow.ir.dims import Dim, Sym, is_open
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import COMPLEX, FLOATS, NARROW_FLOATS, TensorType
@@ -188,10 +188,13 @@ class Window:
 class Loops:
     """The kernel being built: the builder `b`, the vocabulary `m`, and the lanes of a vector."""
 
-    def __init__(self, b: Builder, lanes: int, serial: bool = False, strict: bool = False) -> None:
+    def __init__(
+        self, b: Builder, lanes: int, serial: bool = False, strict: bool = False,
+        lookup: bool = False,
+    ) -> None:  # fmt: skip
         self.b = b
         self.strict = strict
-        self.m = KernelMath(b)
+        self.m = KernelMath(b, lookup)
         self.lanes = lanes
         self.serial = serial
         self.mask: Expr | None = None
@@ -202,11 +205,20 @@ class Loops:
         return self.mask if self.mask is not None and self.mask.lanes == lanes else None
 
     @contextmanager
-    def parallel(self, extents: Sequence[int]) -> Iterator[list[Coord]]:
-        """Open a loop over all combinations of indices below `extents`, in parallel."""
-        total = math.prod(extents)
-        with self.b.loop(total, "serial" if self.serial else "parallel") as i:
-            yield self.split(i, extents)
+    def parallel(self, extents: Sequence[int], shared: int = 0) -> Iterator[list[Coord]]:
+        """Open a loop over all combinations of indices below `extents`, in parallel.
+
+        The last index is the fastest in any thread.  Threads share the loop along its axes from
+        `shared` on, and each runs through all of those before.
+        """
+        total, strips = math.prod(extents), math.prod(extents[:shared])
+        if self.serial or is_open(strips) or strips == 1:
+            with self.b.loop(total, "serial" if self.serial else "parallel") as i:
+                yield self.split(i, extents)
+            return
+        with self.b.loop(total, "parallel", strips) as i:
+            at = self.split(i, [*extents[shared:], *extents[:shared]])
+            yield [*at[len(extents) - shared :], *at[: len(extents) - shared]]
 
     @contextmanager
     def loop(self, extent: int) -> Iterator[Coord]:

@@ -14,6 +14,7 @@ from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Compare, Const, Expr, lift
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.quantize import Requantize
 from alpenglow.program.instr import Instr, Region
 
 
@@ -24,9 +25,11 @@ class Frame:
     result, written through `sink`, which computes what follows.
     """
 
-    def __init__(self, name: str, instr: Instr, lanes: int, strict: bool = False) -> None:
+    def __init__(
+        self, name: str, instr: Instr, lanes: int, strict: bool = False, lookup: bool = False
+    ) -> None:
         self.b = Builder(name)
-        self.loops = Loops(self.b, lanes, _small(instr), strict)
+        self.loops = Loops(self.b, lanes, _small(instr), strict, lookup)
         (result,) = instr.outs
         self.out = Window(self.b.buffer("y0", result.type.dtype, True), result)
         windows = [
@@ -69,18 +72,45 @@ class Frame:
                     return found
         return None
 
+    def requantized(self) -> Requantize | None:
+        """Return the requantisation that the instruction ends with, if it does."""
+        if self._body is None:
+            return None
+        (result,) = self._body.outputs.values()
+        assert result.producer is not None, "a part computes the result"
+        op = result.producer.op
+        return op if isinstance(op, Requantize) else None
+
+    def before_rounding(self, value: Expr, at: list[Coord]) -> tuple[Expr, Expr]:
+        """Return what the requantisation at the end rounds, and its zero point, given a sum."""
+        assert self._body is not None, "a requantisation follows the heavy part"
+        (result,) = self._body.outputs.values()
+        assert result.producer is not None, "a part computes the result"
+        x, multiplier, zero = (self._follow(v, value, at) for v in result.producer.inputs if v)
+        m = self.loops.m
+        return m.mul(m.cast(x, "f32"), multiplier), m.cast(zero, "i32")
+
     def _finish(self, value: Expr, at: list[Coord]) -> Expr:
         if self._body is None:
             return value
+        (result,) = self._body.outputs.values()
+        return self._follow(result, value, at)
+
+    def _follow(self, result: Value, value: Expr, at: list[Coord]) -> Expr:
+        """Return a value of the body at `at`, where the heavy part is `value`."""
+        assert self._body is not None, "nothing follows the heavy part"
         leaves = {v: Source(w.region.type, _loader(self.loops, w)) for v, w in self._leaves.items()}
         heavy = self.loops.rounded(value, self._heavy.type.dtype)
         leaves[self._heavy] = Source(self.out.region.type, lambda _: heavy)
-        (result,) = self._body.outputs.values()
         return self.loops.pulled(result, at, leaves)
 
 
-def build(name: str, instr: Instr, lanes: int, strict: bool = False) -> Builder:
+def build(
+    name: str, instr: Instr, lanes: int, strict: bool = False, lookup: bool = False
+) -> Builder:
     """Return the kernel of an instruction, as loops; `strict` rounds halves after each operator.
+
+    With `lookup` there is an instruction for tables (`kernel.expr.Lookup`).
 
     Raises UnsupportedError if an operator in it has no form.
     """
@@ -88,7 +118,7 @@ def build(name: str, instr: Instr, lanes: int, strict: bool = False) -> Builder:
     outs = [Window(b.buffer(f"y{i}", r.type.dtype, True), r) for i, r in enumerate(instr.outs)]
     ins = [None if r is None else Window(b.buffer(f"x{i}", r.type.dtype), r)
            for i, r in enumerate(instr.ins)]  # fmt: skip
-    k = Loops(b, lanes, _small(instr), strict)
+    k = Loops(b, lanes, _small(instr), strict, lookup)
     if _elementwise(instr):
         merge_axes([*outs, *(w for w in ins if w is not None)])
     sources = [None if w is None else Source(w.region.type, _loader(k, w)) for w in ins]

@@ -23,6 +23,9 @@ from alpenglow.ops.softmax import Softmax
 
 SLOTS = 2
 
+TOGETHER = 2
+"""Rows that are computed at a time: the latency of one is the other's time."""
+
 ROW = 4096
 """The exponentials of a row of at most so many elements are kept instead of computed twice."""
 
@@ -36,45 +39,53 @@ def softmax(k: Loops, op: Softmax, ins: list[Source | None], outs: list[Sink]) -
     rank = x.type.rank
     axis = op.axis % rank
     if axis == rank - 1:
-        with k.parallel(x.shape[:-1]) as at:
-            _softmax_row(k, x, outs[0], at)
+        *outer, rows = (1, *x.shape[:-1])
+        step = 1 if is_open(rows) or rows % TOGETHER else TOGETHER
+        with k.parallel([*outer, rows // step]) as at:
+            pair = [[*at[1:-1], at[-1] * step + i] for i in range(step)]
+            _softmax_rows(k, x, outs[0], pair if rank > 1 else [[]])
         return
     kept = [d for a, d in enumerate(x.shape[:-1]) if a != axis]
     columns(k, kept, x.shape[-1],
             lambda outer, last: _softmax_columns(k, x, outs[0], axis, [*outer, last]))  # fmt: skip
 
 
-def _softmax_row(k: Loops, x: Source, out: Sink, at: list[Coord]) -> None:
-    """Compute one row along the last axis."""
+def _softmax_rows(k: Loops, x: Source, out: Sink, rows: list[list[Coord]]) -> None:
+    """Compute rows along the last axis, step by step together, for each step waits for the last."""
     extent = x.shape[-1]
     dtype = _wide(x)
     lanes = width(k, extent)
     slots = slots_for(extent, lanes, SLOTS)
     size = ROW if is_open(extent) else extent
-    kept = k.b.array(dtype, size) if extent <= ROW else None
-    tops = accumulators(k, -math.inf, dtype, lanes, slots)
+    kept = [k.b.array(dtype, size) for _ in rows] if extent <= ROW else None
+    tops = [accumulators(k, -math.inf, dtype, lanes, slots) for _ in rows]
 
     def find_top(inner: list[Coord], slot: int) -> None:
-        value = unless_masked(k, x([*at, *inner]), -math.inf)
-        k.set(tops[slot], k.m.maximum(tops[slot], value))
+        for at, top in zip(rows, tops, strict=True):
+            value = unless_masked(k, x([*at, *inner]), -math.inf)
+            k.set(top[slot], k.m.maximum(top[slot], value))
 
     along(k, [extent], lanes, find_top, slots)
-    top = combined(k, "max", tops)
-    totals = accumulators(k, 0, dtype, lanes, slots)
+    top = [combined(k, "max", t) for t in tops]
+    totals = [accumulators(k, 0, dtype, lanes, slots) for _ in rows]
+
+    def exponential(row: int, inner: list[Coord]) -> Expr:
+        return k.m.exp_below(k.m.sub(x([*rows[row], *inner]), top[row]))
 
     def add_up(inner: list[Coord], slot: int) -> None:
-        share = k.b.let(k.m.exp(k.m.sub(x([*at, *inner]), top)))
-        if kept is not None:
-            k.b.store(kept, inner[0].base, share, k.mask_for(lanes))
-        k.set(totals[slot], k.m.add(totals[slot], unless_masked(k, share, 0)))
+        for row, total in enumerate(totals):
+            share = k.b.let(exponential(row, inner))
+            if kept is not None:
+                k.b.store(kept[row], inner[0].base, share, k.mask_for(lanes))
+            k.set(total[slot], k.m.add(total[slot], unless_masked(k, share, 0)))
 
     along(k, [extent], lanes, add_up, slots)
-    factor = k.b.let(k.m.div(1.0, combined(k, "add", totals)))
+    factors = [k.b.let(k.m.div(1.0, combined(k, "add", t))) for t in totals]
 
     def scale(inner: list[Coord], slot: int) -> None:
-        share = _kept(k, kept, inner[0]) if kept is not None else (
-            k.m.exp(k.m.sub(x([*at, *inner]), top)))  # fmt: skip
-        out.store([*at, *inner], k.m.mul(share, factor))
+        for row, at in enumerate(rows):
+            share = exponential(row, inner) if kept is None else _kept(k, kept[row], inner[0])
+            out.store([*at, *inner], k.m.mul(share, factors[row]))
 
     along(k, [extent], lanes, scale, slots)
 
@@ -91,12 +102,12 @@ def _softmax_columns(k: Loops, x: Source, out: Sink, axis: int, outer: list[Coor
     with k.loop(extent) as i:
         k.set(top, k.m.maximum(top, x(placed(rank, [axis], [i], outer))))
     with k.loop(extent) as i:
-        share = k.m.exp(k.m.sub(x(placed(rank, [axis], [i], outer)), top))
+        share = k.m.exp_below(k.m.sub(x(placed(rank, [axis], [i], outer)), top))
         k.set(total, k.m.add(total, share))
     factor = k.b.let(k.m.div(1.0, total))
     with k.loop(extent) as i:
         at = placed(rank, [axis], [i], outer)
-        out.store(at, k.m.mul(k.m.exp(k.m.sub(x(at), top)), factor))
+        out.store(at, k.m.mul(k.m.exp_below(k.m.sub(x(at), top)), factor))
 
 
 @push(LayerNorm)

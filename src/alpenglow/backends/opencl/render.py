@@ -44,6 +44,7 @@ from alpenglow.kernel.expr import (
     Intrinsic,
     Lanes,
     Load,
+    Lookup,
     Reduce,
     Register,
     Select,
@@ -289,6 +290,8 @@ class _Renderer:
                 lanes, digits = x.lanes, "0123456789abcdef"
                 parts = [f"{self.name(x if i < lanes else y)}.s{digits[i % lanes]}" for i in order]
                 return f"({kind})({', '.join(parts)})"
+            case Lookup():
+                raise self.lacks("tables in registers")
             case Intrinsic(name):
                 raise self.lacks(f"intrinsic {name}")
         raise AssertionError(f"no text for {type(e).__name__}")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from alpenglow.backends.cpu.templates.narrow import packs_rows, store_packed
 from alpenglow.backends.cpu.templates.products import Products, products
 from alpenglow.backends.cpu.templates.tile import (
     UNROLL,
     Tile,
     dispatch,
+    is_far,
+    shared_axis,
     split_rows,
     tiles_in_parallel,
 )
@@ -35,12 +38,8 @@ def conv_blocked(k: Frame, op: ConvBlocked, target: Target) -> None:
     tiles = split_rows(place[-1], cols, target, parts=kind.count, words=kind.dots > 1)
     conv = _Geometry(op, k, taps, in_blocks, steps, cols, out_blocks, kind, target)
     rows = place[:-1]
-    with k.loops.parallel([batch, panels, *rows, tiles_in_parallel(tiles)]) as (
-        n,
-        panel,
-        *outer,
-        t,
-    ):
+    extents = [batch, panels, *rows, tiles_in_parallel(tiles)]
+    with k.loops.parallel(extents, shared_axis(k, batch, 2)) as (n, panel, *outer, t):
         dispatch(k.b, tiles, t, lambda height, start: conv.tile(height, n, panel, outer, start))
 
 
@@ -56,6 +55,7 @@ class _Geometry:
         self.cols, self.out_blocks = cols, out_blocks
         self.x, self.w = k.inputs[:2]
         self.group_panels = self.w.region.shape[0] // op.group
+        self.far = kind.dots == 1 and is_far(self.x)
         self.bias = k.first_addend(self._by_channel) if out_blocks % cols == 0 else None
 
     def tile(self, height: int, n: Coord, panel: Coord, outer: list[Coord], start: Expr) -> None:
@@ -72,7 +72,8 @@ class _Geometry:
         origin = b.let(origin)
         inner = math.prod(self.taps) * self.in_lanes * self.cols * op.lanes
         weights = b.let(panel.base * (self.in_blocks * inner))
-        tile = Tile(b, height, self.cols, op.lanes, self.target, self.kind)
+        far = is_far(self.w)
+        tile = Tile(b, height, self.cols, op.lanes, self.target, self.kind, far)
         self._begin(tile, n, panel, outer)
         pitch = op.strides[-1] * strides[1 + spatial]
 
@@ -160,6 +161,9 @@ class _Geometry:
         with b.loop(full // max(unroll, 1)) as u:
             for i in range(unroll):
                 at = u * unroll + i
+                if self.far:
+                    # Each lane asks for one neighbour's next block of channels.
+                    b.prefetch(self.x.buffer, at_x + self.x.region.strides[1] + at * pitch)
                 self._step(tile, at_x + at * kind.dots, at_w + at * step, kind.dots, pitch)
         if rest:
             self._step(tile, at_x + full * kind.dots, at_w + full * step, rest, pitch)
@@ -189,10 +193,13 @@ class _Geometry:
         self, tile: Tile, j: int, n: Coord, block: Coord, outer: list[Coord], start: Expr,
         ramp: Coord,
     ) -> None:  # fmt: skip
-        def store(row: Coord, total: Expr) -> None:
-            self.k.sink.store([n, block, *outer, coord(start) + row, ramp], total)
+        def place(row: Coord) -> list[Coord]:
+            return [n, block, *outer, coord(start) + row, ramp]
 
-        tile.finish(j, store)
+        if packs_rows(self.k, self.target, tile.rows):
+            store_packed(self.k, tile.sums(j), place)
+        else:
+            tile.finish(j, lambda row, total: self.k.sink.store(place(row), total))
 
 
 def _channels(op: ConvBlocked) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
+from alpenglow.backends.cpu.templates.narrow import packs_rows, store_packed
 from alpenglow.backends.cpu.templates.products import Products, multiply_add, products
 from alpenglow.backends.cpu.templates.tile import dispatch, split_rows, tiles_in_parallel
 from alpenglow.backends.loops.coord import Coord, coord
@@ -146,9 +147,15 @@ class _Tile:
         k = self.k
         ramp = Coord(Const(0), 1, self.lanes)
         k.loops.current = self.lanes
-        for r, total in enumerate(acc):
-            place = [self.n, self.block, *self.outer, coord(self.start) + r, ramp]
-            k.sink.store(place, total)
+
+        def place(row: Coord) -> list[Coord]:
+            return [self.n, self.block, *self.outer, coord(self.start) + row, ramp]
+
+        if packs_rows(k, self.target, len(acc)):
+            store_packed(k, acc, place)
+        else:
+            for r, total in enumerate(acc):
+                k.sink.store(place(coord(r)), total)
         k.loops.current = 1
 
 

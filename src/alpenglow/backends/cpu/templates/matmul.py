@@ -14,6 +14,7 @@ from alpenglow.backends.cpu.templates.tile import (
     split_rows,
     tiles_in_parallel,
 )
+from alpenglow.backends.cpu.templates.transpose import transposed
 from alpenglow.backends.loops.coord import Coord, coord, is_number
 from alpenglow.backends.loops.form import Window
 from alpenglow.backends.loops.instruction import Frame
@@ -104,6 +105,14 @@ def _pack(
                 k.b.store(scratch, i * width + column, Load(y.buffer, address, lanes, mask))
         return
     # y is transposed in memory: read along its columns, write across the panel.
+    if lanes > 1 and not partly and not is_open(inner) and inner % lanes == 0:
+        with k.b.loop(width // lanes) as block, k.b.loop(inner // lanes) as group:
+            begin = k.b.let(base + (block * across + group) * lanes)
+            lines = [k.b.let(Load(y.buffer, begin + j * across, lanes)) for j in range(lanes)]
+            turned = k.b.let((group * width + block) * lanes)
+            for r, line in enumerate(transposed(k.b, lines)):
+                k.b.store(scratch, turned + r * width, line)
+        return
     with k.b.loop(width) as j:
         inside = Coord(first + j).compare("lt", columns)
         if partly:

@@ -8,12 +8,15 @@ neighbours, and what is issued is what `products` says.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from alpenglow.backends.cpu.templates.products import Products, products
-from alpenglow.backends.loops.coord import Coord, coord
-from alpenglow.ir.dims import is_open
+from alpenglow.backends.loops.coord import Coord, coord, is_number
+from alpenglow.backends.loops.form import Window
+from alpenglow.backends.loops.instruction import Frame
+from alpenglow.ir.dims import Dim, estimate, is_open
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES
 from alpenglow.kernel.build import Builder
@@ -43,8 +46,18 @@ AHEAD = 1024
 """How many elements before they are needed weights are asked for.
 
 They lie in one piece in the order in which they are read, but the machine's own prefetching stops
-at the end of each page.  That is worth 1 to 3 % where weights come from memory.
+at the end of each page.
 """
+
+FAR_AHEAD = 4096
+"""The same for weights that come from memory.
+
+It takes long to answer, and the first level cache has no room for what is so far ahead: they are
+asked for into the second.  That is worth 3 % of ResNet-50.
+"""
+
+FAR = 1 << 20
+"""Bytes of an operand from which on the second level cache does not hold it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,12 @@ class Tiles:
             yield self.larger, self.count, self.rows
 
 
+def is_far(operand: Window) -> bool:
+    """Whether an operand is larger than the second level cache."""
+    size = math.prod(map(estimate, operand.region.shape))
+    return size * DTYPES[operand.region.type.dtype].itemsize > FAR
+
+
 def split_rows(
     extent: int, cols: int, target: Target, limit: int = 64, parts: int = 1, words: bool = False
 ) -> Tiles:
@@ -72,12 +91,7 @@ def split_rows(
 
     No tile is higher than `limit`.  Operands are taken apart into `parts` vectors.
     """
-    # One register holds each of the weights and one the broadcast.  Where that multiplies a single
-    # vector it can come from memory instead, but for instructions that multiply words.
-    inline = cols == 1 and target.registers >= 32 and not words
-    spare = parts + 1 if parts > 1 else 0 if inline else 1
-    least = 4 // cols if parts > 1 else 1
-    most = min(limit, max(1, least, (target.registers - cols * parts - spare) // cols))
+    most = min(limit, most_rows(cols, target, parts, words))
     if is_open(extent):
         return Tiles(extent // most, most, 0, extent % most)
     count = -(-extent // most)
@@ -85,9 +99,36 @@ def split_rows(
     return Tiles(count, rows, larger)
 
 
+def most_rows(cols: int, target: Target, parts: int = 1, words: bool = False) -> int:
+    """Return how many rows the registers have room for."""
+    # One register holds each of the weights and one the broadcast.  Where that multiplies a single
+    # vector it can come from memory instead, but for instructions that multiply words.
+    inline = cols == 1 and target.registers >= 32 and not words
+    spare = parts + 1 if parts > 1 else 0 if inline else 1
+    least = 4 // cols if parts > 1 else 1
+    return max(1, least, (target.registers - cols * parts - spare) // cols)
+
+
 def tiles_in_parallel(tiles: Tiles) -> int:
     """Return how many tiles there are, the rest of an open extent counted as one more."""
     return tiles.count if tiles.rest is None else tiles.count + 1
+
+
+def shared_axis(k: Frame, batch: Dim, axis: int) -> int:
+    """Return the axis of a loop over images, channels and, from `axis` on, places to be shared.
+
+    Threads that take images, or places of one, leave what they read to themselves; were they to
+    take channels, each would read all of the image, and a line that another core holds a copy of
+    is written ten times as slowly later on.  But then each reads all weights, the second operand:
+    where these are more bytes than the images, threads do take channels.
+    """
+    x, weights = k.inputs[:2]
+    few = _nbytes(weights) <= _nbytes(x) + _nbytes(k.out)
+    return axis if few and is_number(batch, 1) else 0
+
+
+def _nbytes(w: Window) -> int:
+    return math.prod(map(estimate, w.region.shape)) * DTYPES[w.buffer.dtype].itemsize
 
 
 def ladder(b: Builder, tiles: Tiles, tile: Callable[[int, Expr], None]) -> None:
@@ -132,9 +173,10 @@ class Tile:
 
     def __init__(
         self, b: Builder, rows: int, cols: int, lanes: int, target: Target,
-        kind: Products | None = None,
+        kind: Products | None = None, far: bool = False,
     ) -> None:  # fmt: skip
-        self.b = b
+        """Begin with sums of 0.  `far` weights come from memory."""
+        self.b, self.far = b, far
         self.rows, self.cols, self.lanes = rows, cols, lanes
         self.kind = kind or products("f32", lanes, target)
         zero = Const(0 if self.kind.dtype == "i32" else 0.0, self.kind.dtype, lanes)
@@ -150,9 +192,7 @@ class Tile:
         through memory, and a loop.
         """
         b, lanes = self.b, self.lanes
-        sums: list[Expr] = [row[column] for row in self.acc]
-        if self._common:
-            sums = [b.let(Binary("add", total, self._common[column])) for total in sums]
+        sums = self.sums(column)
         if self.rows == 1 or b.length(lambda: store(coord(0), sums[0])) <= LONG:
             for r, total in enumerate(sums):
                 store(coord(r), total)
@@ -164,6 +204,13 @@ class Tile:
         with b.loop(self.rows) as i:
             store(coord(i), b.let(Load(self._spilled, i * lanes, lanes)))
 
+    def sums(self, column: int) -> list[Expr]:
+        """Return the sums of a column of vectors, one a row."""
+        sums: list[Expr] = [row[column] for row in self.acc]
+        if self._common:
+            return [self.b.let(Binary("add", total, self._common[column])) for total in sums]
+        return sums
+
     def step(self, w: Buffer, at: Expr, element: Callable[[int], Expr], ahead: bool = True) -> None:
         """Add the product of one column of elements (row -> scalar) and `cols` vectors at `at`.
 
@@ -173,7 +220,7 @@ class Tile:
         width = self.lanes if w.dtype == "i32" else self.lanes * kind.dots
         if ahead and self.lanes > 1:
             for i in range(0, self.cols * width, LINE // DTYPES[w.dtype].itemsize):
-                b.prefetch(w, at + (AHEAD + i))
+                b.prefetch(w, at + ((FAR_AHEAD if self.far else AHEAD) + i), later=self.far)
         loaded = [b.let(kind.vector(w, at + j * width, self.lanes)) for j in range(self.cols)]
         weights = [[b.let(part) for part in kind.weights(one)] for one in loaded]
         for r in range(self.rows):

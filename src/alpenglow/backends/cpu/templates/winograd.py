@@ -14,12 +14,14 @@ from alpenglow.backends.cpu.templates.tile import (
     UNROLL,
     Tile,
     dispatch,
+    is_far,
+    most_rows,
     split_rows,
     tiles_in_parallel,
 )
-from alpenglow.backends.loops.coord import Coord, coord
+from alpenglow.backends.loops.coord import Coord, coord, is_number
 from alpenglow.backends.loops.instruction import Frame
-from alpenglow.ir.dims import is_open, known
+from alpenglow.ir.dims import Dim, is_open, known
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array
 from alpenglow.kernel.build import Builder
@@ -118,21 +120,28 @@ def _store_row(k: Frame, row: list[Expr], at: list[Coord], i: int, lanes: int) -
 
 
 def winograd_product(k: Frame, op: WinogradProduct, target: Target) -> None:
-    """Build the products: parallel over points, panels of outputs, images and tiles."""
+    """Build the products: parallel over points, panels of outputs, images and tiles.
+
+    Where images have few patches, a tile takes those of several.
+    """
     v, u = k.inputs[:2]
     points, panels, _, lanes, width = u.region.shape
     cols = width // lanes
     n, out_blocks, extent, _ = k.out.region.shape[1:]
-    tiles = split_rows(extent, cols, target)
     b = k.b
     assert known(op.channels)
     full, rest = divmod(op.channels, lanes)
     ramp = Coord(Const(0), 1, lanes)
+    images = _images_a_tile(n, extent, cols, target)
+
+    def patch(r: int) -> tuple[int, int]:
+        """Return how many images and patches further row r of a tile is."""
+        return (0, r) if images == 1 else divmod(r, extent)
 
     def tile(height: int, point: Coord, panel: Coord, image: Coord, start: Expr) -> None:
         at_v = b.let(v.address([point, image, coord(0), coord(start), coord(0)]).base)
         at_u = b.let(u.address([point, panel, coord(0), coord(0), coord(0)]).base)
-        t = Tile(b, height, cols, lanes, target)
+        t = Tile(b, height, cols, lanes, target, far=is_far(u))
 
         def block(c: Expr, used: int) -> None:
             base_v = b.let(at_v + c * v.region.strides[2])
@@ -143,7 +152,9 @@ def winograd_product(k: Frame, op: WinogradProduct, target: Target) -> None:
                     lane = s * unroll + i
 
                     def element(r: int, lane: Expr = lane) -> Expr:
-                        return Load(v.buffer, base_v + lane + r * lanes)
+                        further, beside = patch(r)
+                        step = further * v.region.strides[1] + beside * lanes
+                        return Load(v.buffer, base_v + lane + step)
 
                     t.step(u.buffer, base_u + lane * width, element)
 
@@ -158,7 +169,9 @@ def winograd_product(k: Frame, op: WinogradProduct, target: Target) -> None:
 
             def column(j: int = j, at: Coord = at) -> None:
                 for r in range(height):
-                    k.sink.store([point, image, at, coord(start) + r, ramp], t.acc[r][j])
+                    further, beside = patch(r)
+                    place = [point, image + further, at, coord(start) + beside, ramp]
+                    k.sink.store(place, t.acc[r][j])
 
             if out_blocks % cols and j:
                 with b.when(at.compare("lt", out_blocks)):
@@ -167,6 +180,17 @@ def winograd_product(k: Frame, op: WinogradProduct, target: Target) -> None:
                 column()
         k.loops.current = 1
 
+    if images > 1:
+        tiles = split_rows(n, cols, target, limit=images)
+        with k.loops.parallel([points, panels, tiles_in_parallel(tiles)]) as (point, panel, number):
+            dispatch(
+                b,
+                tiles,
+                number,
+                lambda count, first: tile(count * extent, point, panel, coord(first), Const(0)),
+            )
+        return
+    tiles = split_rows(extent, cols, target)
     with k.loops.parallel([points, panels, n, tiles_in_parallel(tiles)]) as (
         point,
         panel,
@@ -174,6 +198,13 @@ def winograd_product(k: Frame, op: WinogradProduct, target: Target) -> None:
         number,
     ):
         dispatch(b, tiles, number, lambda height, start: tile(height, point, panel, image, start))
+
+
+def _images_a_tile(n: Dim, patches: Dim, cols: int, target: Target) -> int:
+    """Return of how many images with so few patches a tile takes all."""
+    if not isinstance(patches, int) or is_number(n, 1):
+        return 1
+    return max(1, most_rows(cols, target) // patches)
 
 
 def transformed(b: Builder, matrix: Array, xs: Sequence[Expr], target: Target) -> list[Expr]:
