@@ -49,9 +49,9 @@ def test_sums_are_rounded_once(dtype: str, target: str, monkeypatch: pytest.Monk
     looped: list[str] = []
     build = loops.build
 
-    def built(name: str, instr: Instr, lanes: int, strict: bool) -> Builder:
+    def built(name: str, instr: Instr, lanes: int, strict: bool, lookup: bool) -> Builder:
         looped.append(name)
-        return build(name, instr, lanes, strict)
+        return build(name, instr, lanes, strict, lookup)
 
     monkeypatch.setattr(loops, "build", built)
     monkeypatch.setenv("ALPENGLOW_CACHE", "off")
