@@ -45,7 +45,12 @@ def machine(instrs: Sequence[Instr], threads: int, target: Target | None = None)
 
 
 def limit(exe: Executable, threads: int) -> float | None:
-    """Return the seconds that a run cannot take less than; None if extents are left open."""
+    """Return the seconds that a run cannot take less than; None if extents are left open.
+
+    The machine is measured anew each time: clocks wander, and so do virtual machines.
+    """
+    peak.cache_clear()
+    bandwidth.cache_clear()
     if len(exe.artifacts) != 1:
         return None
     (artifact,) = exe.artifacts
