@@ -7,7 +7,6 @@ cache holds, a part of it on each thread.
 from __future__ import annotations
 
 import functools
-import time
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Const, Load
 from alpenglow.kernel.stmt import Kernel
-from alpenglow.runtime.team import Team
+from alpenglow.report.peak import best_of
 
 NBYTES = 128 << 20
 """What is read: more than caches hold."""
@@ -28,9 +27,6 @@ STREAMS = 4
 
 VECTORS = 4
 """Vectors read at each place in a turn, each added to a sum of its own, so that none waits."""
-
-ATTEMPTS = 10
-"""The best of these counts; the others met somebody else's work."""
 
 
 @functools.cache
@@ -43,7 +39,7 @@ def bandwidth(threads: int) -> float:
     x, y = np.ones(turns * sums, np.float32), np.zeros(sums, np.float32)
     args = np.array([y.ctypes.data, x.ctypes.data], np.uint64)
     table = np.array([code.address("bandwidth"), args.ctypes.data, threads], np.uint64)
-    return x.nbytes / min(_seconds(table.ctypes.data, threads) for _ in range(ATTEMPTS))
+    return x.nbytes / best_of(table.ctypes.data, threads)
 
 
 def sum_kernel(lanes: int, threads: int, turns: int) -> Kernel:
@@ -61,9 +57,3 @@ def sum_kernel(lanes: int, threads: int, turns: int) -> Kernel:
         for k, total in enumerate(sums):
             b.store(y, (thread * len(sums) + k) * lanes, total)
     return b.done()
-
-
-def _seconds(table: int, threads: int) -> float:
-    begin = time.perf_counter()
-    Team.shared().run(table, 1, threads)
-    return time.perf_counter() - begin

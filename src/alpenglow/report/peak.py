@@ -8,6 +8,7 @@ cores that share their units, or slow down together, show as what they are.
 from __future__ import annotations
 
 import functools
+import math
 import time
 
 import numpy as np
@@ -29,8 +30,10 @@ STEPS = 8
 """Fused multiply-adds of each chain in the loop body."""
 
 ROUNDS = 20_000
-ATTEMPTS = 40
-"""The best of these counts; the others met somebody else's work."""
+SECONDS = 0.4
+"""The best of as many attempts as fit in this counts.  Others met somebody else's work, or began
+when a CPU that had been idle was not yet given a core of its own: on virtual machines that takes
+0.1 s."""
 
 
 @functools.cache
@@ -55,7 +58,7 @@ def peak_now(threads: int, target: Target | None = None, dtype: str = "f32") -> 
     x = np.array([0.5, 1.0], np.float32)  # acc = acc / 2 + 1 stays near 2, never denormal
     args = np.array([y.ctypes.data, x.ctypes.data], np.uint64)
     table = np.array([code.address("peak"), args.ctypes.data, threads], np.uint64)
-    best = min(_seconds(table.ctypes.data, threads) for _ in range(ATTEMPTS))
+    best = best_of(table.ctypes.data, threads)
     return 2.0 * y.size * STEPS * ROUNDS / best
 
 
@@ -66,7 +69,7 @@ def _narrow_peak(threads: int, dtype: str, target: Target) -> float:
     x = np.zeros(4, np.uint8)
     args = np.array([y.ctypes.data, x.ctypes.data], np.uint64)
     table = np.array([code.address("peak"), args.ctypes.data, threads], np.uint64)
-    best = min(_seconds(table.ctypes.data, threads) for _ in range(ATTEMPTS))
+    best = best_of(table.ctypes.data, threads)
     kind = products(dtype, target.lanes, target)
     return 2.0 * y.size * STEPS * ROUNDS * kind.dots / (kind.count - kind.common) / best
 
@@ -110,7 +113,10 @@ def fma_kernel(lanes: int, threads: int) -> Kernel:
     return b.done()
 
 
-def _seconds(table: int, threads: int) -> float:
-    begin = time.perf_counter()
-    Team.shared().run(table, 1, threads)
-    return time.perf_counter() - begin
+def best_of(table: int, threads: int) -> float:
+    """Return the seconds that a table of one kernel takes at best, of attempts for `SECONDS`."""
+    best, until = math.inf, time.perf_counter() + SECONDS
+    while (begin := time.perf_counter()) < until:
+        Team.shared().run(table, 1, threads)
+        best = min(best, time.perf_counter() - begin)
+    return best
