@@ -26,8 +26,8 @@ WRONG, WRONG_IN_FEW_BITS = 1e-2, 0.25
 
 HOW = f"""
 Each runtime is a process of its own, stopped (SIGSTOP) while another runs.  In each round every
-runtime makes one burst of at least 20 calls, after {WARM} that do not count, in an order drawn
-anew.  A ratio is the median over the rounds of *other's time / ours*, with the range in which 80 %
+runtime makes one burst of at least 20 calls, after {WARM} or more in at least 0.1 s that do not
+count, in an order drawn anew.  A ratio is the median over the rounds of *other's time / ours*, with the range in which 80 %
 of the rounds lie; a time is the median over the rounds.  Above 1 we are faster.  All runtimes are
 pinned to the same CPUs, get the same arrays, whose shapes they know beforehand, and hand back
 arrays of their own.  Where a call takes more than {SLOW} s a burst is {FEW} calls after one that

@@ -404,14 +404,18 @@ class Server:
 
 
 def times(call: Callable[[], object], warm: int, calls: int, seconds: float = 0.0) -> list[float]:
-    """Return the seconds of each of some calls, after some that do not count.
+    """Return the seconds of each of some calls, after `warm` that do not count.
 
     There are `calls` of them at least, and more until they have taken `seconds` together.  Where a
     call takes more than SLOW seconds there are no more than FEW, after one that does not count.
+    Otherwise, as a virtual CPU that has been idle may at first share a core, more calls than `warm`
+    do not count until these have taken twice `seconds`.
     """
-    for _ in range(warm):
+    begun, made = time.perf_counter(), 0
+    while made < warm or time.perf_counter() < begun + 2 * seconds:
         begin = time.perf_counter()
         call()
+        made += 1
         if time.perf_counter() - begin > SLOW:
             calls = min(calls, FEW)
             break
