@@ -27,13 +27,14 @@ WRONG, WRONG_IN_FEW_BITS = 1e-2, 0.25
 HOW = f"""
 Each runtime is a process of its own, stopped (SIGSTOP) while another runs.  In each round every
 runtime makes one burst of at least 20 calls, after {WARM} or more in at least 0.1 s that do not
-count, in an order drawn anew.  A ratio is the median over the rounds of *other's time / ours*, with the range in which 80 %
-of the rounds lie; a time is the median over the rounds.  Above 1 we are faster.  All runtimes are
-pinned to the same CPUs, get the same arrays, whose shapes they know beforehand, and hand back
-arrays of their own.  Where a call takes more than {SLOW} s a burst is {FEW} calls after one that
-does not count.  Elements are f32 but where the name says otherwise (int8, dynamic, qdq, bf16):
-there small differences become steps, and the direct limit is still that of f32.  *Difference* is
-how far the results of the best other are from ours, relative to the largest element.
+count, in an order drawn anew.  A ratio is the median over the rounds of *other's time / ours*, with
+the range in which 80 % of the rounds lie; a time is the median over the rounds.  Above 1 we are
+faster.  All runtimes are pinned to the same CPUs, get the same arrays, whose shapes they know
+beforehand, and hand back arrays of their own.  Where a call takes more than {SLOW} s a burst is
+{FEW} calls after one that does not count.  Elements are f32 but where the name says otherwise
+(int8, dynamic, qdq, bf16): there small differences become steps, and the direct limit is still that
+of f32.  *Difference* is how far the results of the best other are from ours, relative to the
+largest element.
 
 *Peak* is what a kernel of nothing but multiply-adds reached in the same minute.  The *direct limit*
 is what the multiply-adds in the model would take at that rate, and the *share* beside it that time
