@@ -317,6 +317,14 @@ def test_an_explanation_tells_of_every_layer(
     assert all(x.sparkline for x in found.layers)
 
 
+def test_an_explanation_tells_between_what_conversions_did_not_fuse(
+    graph: Graph, profile: ag.Profile, data: Dataset
+) -> None:
+    found = explain(plan(graph, profile, QuantOptions(keep=frozenset({"d"}))), profile, data)
+
+    assert any("at the edge: d (between max_pool and pack)." in s for s in found.sentences())
+
+
 # ── export ──
 
 EXPORTED = [

@@ -200,10 +200,11 @@ def _notes(layers: Iterable[LayerReport], before: _Times, after: _Times) -> Iter
     alone = [p for p in after.parts if set(p.kind.split("+")) <= CONVERSIONS]
     if alone:
         seconds = sum(p.seconds for p in alone)
-        computed = _some(n for p in alone for n in p.sources)
         yield (
             f"{_percent(seconds, after.kernels)} % of the time goes to kernels that only convert "
-            f"between precisions, {len(alone)} in number: {computed}."
+            f"between precisions, {len(alone)} in number.  They did not fuse because they stand "
+            f"between kernels that compute in different ones, or at the edge: "
+            f"{_some(map(_between, alone))}."
         )
     slower = [x.name for x in layers if not x.why and x.after > SLOWER * x.before]
     if slower:
@@ -213,6 +214,12 @@ def _notes(layers: Iterable[LayerReport], before: _Times, after: _Times) -> Iter
             f"A run took {before.run * 1e3:.3f} ms before and {after.run * 1e3:.3f} ms after "
             f"({before.run / after.run:.2f} ×)."
         )
+
+
+def _between(p: Part) -> str:
+    """Say where a kernel stands."""
+    name = ", ".join(p.sources) or p.kind
+    return f"{name} (between {' and '.join(p.before)} and {' and '.join(p.after)})"
 
 
 CONVERSIONS = {"quantize", "dequantize", "cast", "broadcast"}

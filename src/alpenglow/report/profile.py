@@ -6,13 +6,13 @@ it cannot take less than (see `report.limit`), and the nodes of the model that i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from alpenglow.ir.graph import Graph
-from alpenglow.program import Instr
+from alpenglow.program import Instr, Program
 from alpenglow.report.flops import flops_of
 from alpenglow.report.limit import limits, machine, touched
 from alpenglow.report.sources import sources
@@ -28,7 +28,9 @@ class Part:
     """One instruction: median seconds, operations done, bytes read and written.
 
     `kind` names its operators; `sources` the results of the model's nodes that it computes;
-    `limit` is the seconds that it cannot take less than.
+    `limit` is the seconds that it cannot take less than.  `before` and `after` name the operators
+    of those that make its operands and read its results; the caller's are "an input" and "an
+    output".
     """
 
     number: int
@@ -39,6 +41,8 @@ class Part:
     flop: int
     nbytes: int
     limit: float
+    before: tuple[str, ...]
+    after: tuple[str, ...]
 
     @property
     def rate(self) -> float:
@@ -79,12 +83,37 @@ def profile(
     origins = sources(instrs, graph)
     on = machine(instrs, exe.threads or default_threads(), exe.target)
     least = limits(timing.program, on)
-    rows = zip(instrs, origins, timing.compiled, times, least, strict=True)
+    around = _neighbours(timing.program, instrs)
+    rows = zip(instrs, origins, timing.compiled, times, least, around, strict=True)
     parts = tuple(
-        Part(k, kind(i), origin, compiled, seconds, flops_of(i), nbytes(i), limit)
-        for k, (i, origin, compiled, seconds, limit) in enumerate(rows)
+        Part(k, kind(i), origin, compiled, seconds, flops_of(i), nbytes(i), limit, *beside)
+        for k, (i, origin, compiled, seconds, limit, beside) in enumerate(rows)
     )
     return Profile(parts, median(timing.runs))
+
+
+def _neighbours(
+    program: Program, instrs: Sequence[Instr]
+) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Return, for each instruction, the kinds of those before it and after it, each once."""
+    before: list[dict[str, None]] = [{} for _ in instrs]
+    after: list[dict[str, None]] = [{} for _ in instrs]
+    writers: dict[str, list[int]] = {}
+    for k, i in enumerate(instrs):
+        read = dict.fromkeys(r.buffer for r in i.reads())
+        for buffer in read:
+            for w in writers.get(buffer, ()):
+                before[k][kind(instrs[w])] = None
+                after[w][kind(i)] = None
+            if program.buffers[buffer].space == "input":
+                before[k]["an input"] = None
+        for r in i.outs:
+            # A buffer may be written in parts; who reads it too writes it anew.
+            others = [] if r.buffer in read else writers.get(r.buffer, [])
+            writers[r.buffer] = [*others, k]
+            if program.buffers[r.buffer].space == "output":
+                after[k]["an output"] = None
+    return [(tuple(b), tuple(a)) for b, a in zip(before, after, strict=True)]
 
 
 def kind(instr: Instr) -> str:
