@@ -55,12 +55,12 @@ def command(request: Request, budget: str, output: Path | None) -> None:
         raise UnsupportedError("only a model can be tuned", file=str(request.model))
     require_closed(source.ir)
     before = Record.read(path) if path.exists() else Record()
+    path.parent.mkdir(parents=True, exist_ok=True)  # what fails should fail before measuring
     with progress() as report:
         tuning = tune(source.ir, Target.parse(request.target), request.threads, seconds, report,
                       request.options())  # fmt: skip
     record = before.merged(tuning.record)
     if tuning.record.problems:
-        path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, lambda file: _write(file, record))
     rule, best = (sum(t.rule_seconds for t in tuning.found),
                   sum(min(t.best_seconds, t.rule_seconds) for t in tuning.found))  # fmt: skip
