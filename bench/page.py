@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -254,7 +255,8 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a message without the paths of this machine."""
+    """Return a message without colours and the paths of this machine."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     words = (w.rsplit("/", 1)[-1] if w.startswith(("/", "'/", '"/')) else w for w in text.split())
     return " ".join(words)
 
