@@ -85,6 +85,7 @@ def main() -> None:
         except (AlpenglowError, nets.NetError) as error:
             say(f"not measured: {error}")
         given.output.write_text(page.write(found()))
+    given.output.write_text(page.write(found()))
     say(f"{given.output} is written")
 
 
