@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -178,6 +179,10 @@ def test_an_extent_without_symbols_is_a_number() -> None:
         ("True", "extent 'True' is no integer expression"),
         ("3//0", "extent '3 // 0' divides by zero"),
         ("N%0", "extent 'N % 0' divides by zero"),
+        ("N\0M", r"extent 'N\x00M' is no expression"),
+        ("\ud800", r"extent '\ud800' is no expression"),
+        ("9" * 5000, f"extent '{'9' * 80}…' is no expression"),
+        ("0x" + "f" * 5000, f"extent '0x{'f' * 78}…' has a number of more than 2000 bits"),
     ],
 )
 def test_what_is_no_extent_is_refused(text: str, says: str) -> None:
@@ -185,6 +190,22 @@ def test_what_is_no_extent_is_refused(text: str, says: str) -> None:
         parse(text)
 
     assert says == str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["{}N", "({}N", "N{}", "f({}", "N[{}"])
+@pytest.mark.parametrize("part", ["-", "(", "N+", "+N", "[", "~N", "9", "N if N else "])
+@pytest.mark.parametrize("times", [100, 600, 3000, 100_000])
+def test_text_of_any_depth_is_an_extent_or_refused(text: str, part: str, times: int) -> None:
+    """Python's own parser raises four kinds of error here, each release at depths of its own."""
+    text = text.format(part * times)
+    with contextlib.suppress(ParseError):
+        assert parse(text) == parse(str(parse(text)))
+
+
+def test_a_sum_of_many_terms_reads_back() -> None:
+    expected = sum((symbol(f"n{i}") for i in range(400)), start=symbol("n"))
+
+    assert expected == parse(str(expected))
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TypeGuard, overload
 
 from alpenglow.base.errors import ParseError
+from alpenglow.base.expression import parse_expression, shown
 
 
 class Assumption:
@@ -289,12 +290,9 @@ def bind(dim: Dim, values: Mapping[str, Dim]) -> Dim:
 
 def parse(text: str) -> Dim:
     """Read what `str` wrote."""
-    if text.isdecimal():  # nearly always, and Python's own parser is slow
+    if text.isdecimal() and len(text) < 20:  # nearly always, and Python's own parser is slow
         return int(text)
-    try:
-        return from_ast(ast.parse(text.strip(), mode="eval").body)
-    except SyntaxError as error:
-        raise ParseError(f"extent '{text}' is no expression") from error
+    return from_ast(parse_expression(text, "extent"))
 
 
 def from_ast(tree: ast.expr) -> Dim:
@@ -316,12 +314,12 @@ def from_ast(tree: ast.expr) -> Dim:
                 case ast.Mult():
                     return a * b
                 case _ if b == 0:
-                    raise ParseError(f"extent '{ast.unparse(tree)}' divides by zero")
+                    raise ParseError(f"extent {shown(ast.unparse(tree))} divides by zero")
                 case ast.FloorDiv():
                     return a // b
                 case ast.Mod():
                     return a % b
-    raise ParseError(f"extent '{ast.unparse(tree)}' is no integer expression")
+    raise ParseError(f"extent {shown(ast.unparse(tree))} is no integer expression")
 
 
 @overload

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, ParseError, TypeRuleError
+from alpenglow.base.expression import parse_expression
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
@@ -214,7 +215,7 @@ class Lines:
         """Read an attribute or constant in the line taken last."""
         try:
             return parse_literal(text)
-        except (SyntaxError, ParseError) as error:
+        except ParseError as error:
             raise self.error("expected a Python literal", text) from error
 
     def error(self, message: str, line: str = "") -> ParseError:
@@ -337,8 +338,8 @@ def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[st
         operands.append(m[1])
         rest = rest[m.end() :]
     try:
-        call = ast.parse(f"f({rest})", mode="eval").body
-    except SyntaxError as error:
+        call = parse_expression(f"f({rest})", "text")
+    except ParseError as error:
         raise source.error("attributes are no Python literals", arguments) from error
     if not isinstance(call, ast.Call) or call.args or not all(k.arg for k in call.keywords):
         raise source.error("expected operands, then ATTRIBUTE=VALUE", arguments)
@@ -358,7 +359,7 @@ def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[st
 
 def parse_literal(text: str) -> Any:
     """Read what `literal` wrote."""
-    return _from_ast(ast.parse(text, mode="eval").body)
+    return _from_ast(parse_expression(text, "text"))
 
 
 def _from_ast(tree: ast.expr) -> Any:
