@@ -276,12 +276,21 @@ def pooled(
                     dilations[i], ceil)
         for i in range(spatial)
     ]  # fmt: skip
-    for i, pad in enumerate(pads):
-        span = (kernel[i % spatial] - 1) * dilations[i % spatial] + 1
-        if pad >= span:
-            raise TypeRuleError(f"{op.name}: a pad of {pad} holds a whole window of {span}")
+    if (too_wide := pad_that_holds_a_window(kernel, pads, dilations)) is not None:
+        raise TypeRuleError(f"{op.name}: a pad of {too_wide} holds a whole window of {kernel}")
     lanes = x.shape[2 + spatial :]
     return TensorType(x.dtype, (*x.shape[:2], *out, *lanes), x.blocked)
+
+
+def pad_that_holds_a_window(
+    kernel: tuple[int, ...], pads: tuple[int, ...], dilations: tuple[int, ...]
+) -> int | None:
+    """Return a pad that holds a window and no element of x, which no pooling may have."""
+    for i, pad in enumerate(pads):
+        axis = i % len(kernel)
+        if pad > (kernel[axis] - 1) * dilations[axis]:
+            return pad
+    return None
 
 
 def padded_windows(op: Pool, x: Array, fill: float, dilations: tuple[int, ...]) -> Array:

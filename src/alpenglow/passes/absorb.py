@@ -23,7 +23,7 @@ from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
 from alpenglow.ops.few_bits import MatMulFewBits
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
 from alpenglow.ops.normalize import BatchNorm
-from alpenglow.ops.pooling import AveragePool, MaxPool
+from alpenglow.ops.pooling import AveragePool, MaxPool, pad_that_holds_a_window
 from alpenglow.passes.constants import (
     Along,
     along,
@@ -159,8 +159,8 @@ def pad_of_average(g: Graph, node: Node) -> Rewritten:
     """average_pool(pad(x, 0)) => average_pool(x, count_pads=True)   with more padding of its own"""
     match node:
         case Node(AveragePool() as op, [Value(Node(Pad(value=0) as pad, [x]))]):
-            more = _spatial_pads(pad, op.pads)
-            if more is None or op.ceil or not (op.count_pads or not any(op.pads)):
+            more = _pool_pads(pad, op)
+            if more is None or not (op.count_pads or not any(op.pads)):
                 return None
             whole = AveragePool(op.kernel, op.strides, more, op.dilations, count_pads=True)
             return g(whole, x)
@@ -172,8 +172,8 @@ def pad_of_max(g: Graph, node: Node) -> Rewritten:
     """max_pool(pad(x, v)) => max_pool(x)   with v = -inf, or 0 that never beats an x >= 0"""
     match node:
         case Node(MaxPool() as op, [Value(Node(Pad() as pad, [Value() as x]))]):
-            more = _spatial_pads(pad, op.pads)
-            if more is None or op.ceil:
+            more = _pool_pads(pad, op)
+            if more is None:
                 return None
             never = pad.value == float("-inf") or (pad.value == 0 and _beaten(op, x, more))
             return g(MaxPool(op.kernel, op.strides, more, op.dilations), x) if never else None
@@ -309,6 +309,14 @@ def _spatial_pads(pad: Pad, pads: tuple[int, ...]) -> tuple[int, ...] | None:
     if pad.mode != "constant" or any(outer) or min(more) < 0 or len(more) != len(pads):
         return None
     return tuple(a + b for a, b in zip(more, pads, strict=True))
+
+
+def _pool_pads(pad: Pad, op: MaxPool | AveragePool) -> tuple[int, ...] | None:
+    """Return the pads of a pooling with those of `pad` added; None if it cannot have them."""
+    more = _spatial_pads(pad, op.pads)
+    if more is None or op.ceil:
+        return None
+    return more if pad_that_holds_a_window(op.kernel, more, op.dilations) is None else None
 
 
 def _beaten(op: MaxPool, x: Value, pads: tuple[int, ...]) -> bool:
