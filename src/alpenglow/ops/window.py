@@ -22,24 +22,26 @@ def conv_extent(
     """Return how many windows fit along one axis.
 
     With `ceil` a window may hang over the end, but must begin within the data or the padding
-    before it (ONNX pooling, ceil_mode).  Raises TypeRuleError if the window is empty or does not
-    fit at all.
+    before it (ONNX pooling, ceil_mode).  Raises TypeRuleError if the window is empty, or if not a
+    single one fits.
     """
     if known(kernel) and kernel < 1:
         raise TypeRuleError(f"{op.name}: the window's extent is {kernel}, expected 1 or more")
     if any(known(pad) and abs(pad) > FARTHEST for pad in (before, after)):
         raise TypeRuleError(f"{op.name}: padding by {before}+{after} is more than any tensor holds")
+    if stride < 1 or dilation < 1:
+        raise TypeRuleError(f"{op.name}: strides and dilations must be positive")
     span = (kernel - 1) * dilation + 1
     room = extent + before + after - span
+    if ceil:
+        room = room + (stride - 1)
     if known(room) and room < 0:
         raise TypeRuleError(
             f"{op.name}: a window of {span} does not fit into {extent} padded by {before}+{after}"
         )
-    if stride < 1 or dilation < 1:
-        raise TypeRuleError(f"{op.name}: strides and dilations must be positive")
+    count = room // stride + 1
     if not ceil:
-        return room // stride + 1
-    count = (room + stride - 1) // stride + 1
+        return count
     if known(count) and known(extent) and (count - 1) * stride >= extent + before:
         count -= 1
     return count
