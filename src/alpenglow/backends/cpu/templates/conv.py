@@ -208,10 +208,11 @@ def _channels(op: ConvBlocked) -> int:
 
 
 def _pointwise(op: ConvBlocked, w: tuple[int, ...]) -> bool:
-    """Whether the convolution has one tap, no stride, and more than one spatial axis."""
+    """Whether each result is made of the pixel at its place, and there are several spatial axes."""
     return (
         all(t == 1 for t in w[2 : 2 + len(op.strides)])
         and all(s == 1 for s in op.strides)
+        and not any(op.edges)
         and len(op.strides) > 1
     )
 
