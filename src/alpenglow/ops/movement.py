@@ -221,9 +221,9 @@ class Concat(Primitive):
                 raise TypeRuleError(f"concat: channels differ: {xs}")
             return extents[0]  # type: ignore[return-value]
         total: Dim = 0
-        for x, e in zip(xs, extents, strict=True):
+        for i, (x, e) in enumerate(zip(xs, extents, strict=True)):
             assert e is not None
-            if x is not xs[-1] and e != x.shape[1] * x.shape[-1]:
+            if i < len(xs) - 1 and e != x.shape[1] * x.shape[-1]:
                 raise TypeRuleError(f"concat: {x} ends within a block")
             total = total + e
         return total
@@ -259,7 +259,7 @@ class Pad(Primitive):
     """x with `before[i]` and `after[i]` elements more on axis i (fewer where negative).
 
     `mode` is constant (filled with `value`), reflect, edge or wrap; the last three allow no
-    negative amounts.  ONNX Pad.
+    negative amounts.  Reflection goes as far as the other end, wrapping round again.  ONNX Pad.
     """
 
     before: tuple[int, ...]
@@ -274,14 +274,12 @@ class Pad(Primitive):
             raise TypeRuleError(f"pad: mode '{self.mode}' is not constant, reflect, edge or wrap")
         out = []
         for d, a, b in zip(x.shape, self.before, self.after, strict=True):
-            most = d - 1 if self.mode == "reflect" else d
-            limited = self.mode in ("reflect", "wrap") and known(most)
             if self.mode != "constant" and min(a, b) < 0:
                 raise TypeRuleError(f"pad: negative amounts go with mode constant only, not {self}")
-            if limited and known(most) and max(a, b) > most:
-                raise TypeRuleError(f"pad: {self.mode} by {max(a, b)} reaches past an axis of {d}")
-            if self.mode == "edge" and d == 0 and (a or b):
-                raise TypeRuleError(f"pad: {x} has no edge to repeat")
+            if self.mode != "constant" and d == 0 and (a or b):
+                raise TypeRuleError(f"pad: {x} has nothing to repeat along an axis of 0")
+            if self.mode == "reflect" and known(d) and max(a, b) > max(d - 1, 0):
+                raise TypeRuleError(f"pad: reflect by {max(a, b)} reaches past an axis of {d}")
             extent = d + a + b
             if known(extent) and extent < 0:
                 raise TypeRuleError(f"pad: axis of {d} cannot lose {-a - b} elements")
@@ -312,6 +310,7 @@ class Pad(Primitive):
         yield cls((1, 2), (2, 3), "reflect"), "f32[3,4]"
         yield cls((1, 2), (2, 0), "edge"), "f32[3,4]"
         yield cls((1, 2), (2, 4), "wrap"), "f32[3,4]"
+        yield cls((7, 0), (3, 45), "wrap"), "f32[3,4]"
         yield cls((0, 0, 1, 1, 0), (0, 0, 1, 0, 0)), "f32[1,17/16,3,3,16]"
         yield cls((1, 1), (0, 0)), "f32[0,4]"
         for dtype in sorted(ALL - {"f32"}):

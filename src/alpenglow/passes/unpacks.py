@@ -155,11 +155,12 @@ def sink_concat(g: Graph, node: Node) -> Value | None:
             if axis % rank != 1:
                 return None
             parts: list[Value] = []
-            for v in node.inputs:
+            last = len(node.inputs) - 1
+            for i, v in enumerate(node.inputs):
                 match v:
                     case Value(Node(Unpack(channels), [Value() as x])):
                         full = channels == x.type.shape[1] * x.type.shape[-1]
-                        if not full and v is not node.inputs[-1]:
+                        if not full and i != last:
                             return None
                         parts.append(called(x, v))
                     case _:
