@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 import alpenglow as ag
+from agreement import disagreements
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ops.activation import Relu
@@ -57,3 +60,31 @@ def test_between_convolutions_nothing_leaves_its_blocks(mode: str) -> None:
 
     assert kernels.count("unpack") == kernels.count("pack") == 1
     np.testing.assert_allclose(got, want, atol=2e-5 * float(np.abs(want).max()), rtol=0)
+
+
+def test_wrapping_goes_round_as_often_as_it_takes() -> None:
+    g = Graph("f")
+    tried = 0
+    for extent, before, after in product((1, 2, 3, 17), (0, 1, 5, 40), (0, 2, 23, 150)):
+        for axis in range(3):
+            shape = [2, 3, 4]
+            shape[axis] = extent
+            x = g.input(f"x{tried}", f"f32[{','.join(map(str, shape))}]")
+            ends = (tuple(n if i == axis else 0 for i in range(3)) for n in (before, after))
+            g.output(f"y{tried}", g(Pad(*ends, "wrap"), x))
+            tried += 1
+
+    assert disagreements(g, tolerance=0) == []
+
+
+@MODES
+@pytest.mark.parametrize("amounts", [(0, 1), (2, 2), (7, 5)])
+def test_what_is_padded_may_be_open(mode: str, amounts: tuple[int, int]) -> None:
+    before, after = amounts
+    g = Graph("f")
+    g.output("y", g(Pad((0, before), (0, after), mode), g.input("x", "f32[2,n]")))
+    exe = ag.compile(g)
+    for extent in range(max(amounts) + 1 if mode == "reflect" else 1, 18):
+        x = np.arange(2 * extent, dtype=np.float32).reshape(2, extent)
+
+        np.testing.assert_array_equal(exe(x), np.pad(x, ((0, 0), amounts), mode))  # type: ignore[call-overload]

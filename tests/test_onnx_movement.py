@@ -57,6 +57,7 @@ CASES: list[Case] = [
     ("Pad", 13, (3, 4), {"pads": ints(1, 2, 0, 3)}, {"mode": "edge"}),
     ("Pad", 18, (3, 4), {"pads": ints(2, 1), "v": np.float32(2), "axes": ints(-1)}, {}),
     ("Pad", 19, (3, 4), {"pads": ints(1, 3, 2, 0)}, {"mode": "wrap"}),
+    ("Pad", 19, (2, 4), {"pads": ints(5, 3, 7, 9)}, {"mode": "wrap"}),
     ("Pad", 13, (5, 4), {"pads": ints(-1, 1, 2, -1)}, {"mode": "edge"}),
     ("DepthToSpace", 7, (2, 8, 2, 3), {}, {"blocksize": 2}),
     ("DepthToSpace", 13, (2, 18, 1, 2), {}, {"blocksize": 3, "mode": "CRD"}),

@@ -11,7 +11,7 @@ from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ops.movement import Concat, Pad, Slice
 
 MOST = 8
-"""The most copies of an edge: each is an instruction."""
+"""The most copies at one end of an axis: each is an instruction."""
 
 rules = Rules()
 
@@ -31,7 +31,8 @@ def pad_by_strips(g: Graph, node: Node) -> Rewritten:
         case Node(Pad(before, after, mode), [Value() as x]):
             if mode == "constant" or not x.type.static or 0 in x.type.shape:
                 return None
-            if mode == "edge" and max(*before, *after) > MOST:
+            if any(_copies(mode, max(ends), d) > MOST
+                   for *ends, d in zip(before, after, x.type.extents, strict=True)):  # fmt: skip
                 return None
             y = x
             for axis in reversed(range(x.type.rank)):
@@ -43,6 +44,16 @@ def pad_by_strips(g: Graph, node: Node) -> Rewritten:
     return None
 
 
+def _copies(mode: str, count: int, extent: int) -> int:
+    """Return how many pieces pad one end of an axis by `count`."""
+    match mode:
+        case "edge":
+            return count
+        case "wrap":
+            return -(-count // extent)
+    return 1
+
+
 def _strips(g: Graph, x: Value, axis: int, mode: str, count: int, leading: bool) -> list[Value]:
     """Return what pads x by `count` at one end of an axis."""
     if not count:
@@ -52,7 +63,14 @@ def _strips(g: Graph, x: Value, axis: int, mode: str, count: int, leading: bool)
         case "reflect":
             return [_strip(g, x, axis, count if leading else extent - 2, count, -1)]
         case "wrap":
-            return [_strip(g, x, axis, extent - count if leading else 0, count, 1)]
+            turns: list[Value] = []
+            while count >= extent:
+                turns.append(x)
+                count -= extent
+            if count == 0:
+                return turns
+            rest = _strip(g, x, axis, extent - count if leading else 0, count, 1)
+            return [rest, *turns] if leading else [*turns, rest]
     return [_strip(g, x, axis, 0 if leading else extent - 1, 1, 1)] * count
 
 

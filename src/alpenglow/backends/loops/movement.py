@@ -5,6 +5,7 @@ from __future__ import annotations
 from alpenglow.backends.loops.contraction import within
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Loops, Source, pull
+from alpenglow.ir.dims import is_open
 from alpenglow.kernel.expr import Expr
 from alpenglow.ops.copy import Fill
 from alpenglow.ops.movement import Pack, Pad, Trilu, Unpack
@@ -25,12 +26,18 @@ def pad(k: Loops, op: Pad, ins: list[Source | None], at: list[Coord]) -> Expr:
         inside = within(k, place, x.shape, edges)
         outside = k.constant(op.value, x.type.dtype)
         return x(place) if inside is None else k.when(inside, lambda: x(place), outside)
-    return x([_fold(k, op.mode, c, d) if e else c
-              for c, d, e in zip(place, x.shape, edges, strict=True)])  # fmt: skip
+    return x(
+        [
+            _fold(k, op.mode, c, d, max(a, b)) if e else c
+            for c, d, e, a, b in zip(place, x.shape, edges, op.before, op.after, strict=True)
+        ]
+    )
 
 
-def _fold(k: Loops, mode: str, c: Coord, extent: int) -> Coord:
-    """Bring a coordinate that may lie up to one extent outside back into range."""
+def _fold(k: Loops, mode: str, c: Coord, extent: int, reach: int) -> Coord:
+    """Bring a coordinate that may lie so far outside back into range."""
+    if mode == "wrap" and (is_open(extent) or reach > extent):
+        return (c + reach * extent) % extent
     at = c.expr()
     if mode == "edge":
         return coord(k.m.minimum(k.m.maximum(at, 0), extent - 1))
