@@ -160,13 +160,7 @@ class Window:
 
     def load(self, k: Loops, at: Sequence[Coord]) -> Expr:
         a = self.address(at)
-        same = a.vector is None and is_number(a.step, 0)
-        if same or a.lanes == 1:
-            value: Expr = Load(self.buffer, a.base if a.vector is None else a.vector)
-        elif a.vector is None and is_number(a.step, 1):
-            value = Load(self.buffer, a.base, a.lanes, k.mask_for(a.lanes))
-        else:
-            value = Load(self.buffer, a.expr(), a.lanes, k.mask_for(a.lanes))
+        value = element(self.buffer, a, k.mask_for(a.lanes))
         if self.buffer.dtype in HALVES:
             value = Convert(value, "f32")
         return k.b.let(value)
@@ -183,6 +177,22 @@ class Window:
             value = Convert(value, self.buffer.dtype)
         plain = a.vector is None and (is_number(a.step, 1) or lanes == 1)
         k.b.store(self.buffer, a.base if plain else a.expr(), value, k.mask_for(lanes))
+
+
+def element(buffer: Buffer, at: Coord, mask: Expr | None = None) -> Expr:
+    """Return what a buffer holds at a coordinate: one element if all lanes stand at one place."""
+    if at.vector is None and is_number(at.step, 0):
+        return Load(buffer, at.base)
+    if at.lanes == 1:
+        return Load(buffer, at.expr())
+    plain = at.vector is None and is_number(at.step, 1)
+    return Load(buffer, at.base if plain else at.expr(), at.lanes, mask)
+
+
+def in_lanes(buffer: Buffer, at: Coord, lanes: int, mask: Expr | None = None) -> Expr:
+    """Return what a buffer holds at a coordinate as a vector, whatever its step."""
+    value = element(buffer, at, mask)
+    return value if value.lanes == lanes else Splat(value, lanes)
 
 
 class Loops:

@@ -16,7 +16,7 @@ from alpenglow.backends.cpu.templates.tile import (
 )
 from alpenglow.backends.cpu.templates.transpose import transposed
 from alpenglow.backends.loops.coord import Coord, coord, is_number
-from alpenglow.backends.loops.form import Window
+from alpenglow.backends.loops.form import Window, in_lanes
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open
 from alpenglow.ir.target import Target
@@ -101,8 +101,7 @@ def _pack(
                 ramp = Coord(first + column, 1, lanes)
                 mask = k.b.let(ramp.compare("lt", columns)) if partly else None
                 at = Coord(base + i * down + column * across, across, lanes)
-                address = at.base if is_number(across, 1) else at.expr()
-                k.b.store(scratch, i * width + column, Load(y.buffer, address, lanes, mask))
+                k.b.store(scratch, i * width + column, in_lanes(y.buffer, at, lanes, mask))
         return
     # y is transposed in memory: read along its columns, write across the panel.
     if lanes > 1 and not partly and not is_open(inner) and inner % lanes == 0:

@@ -14,7 +14,7 @@ from alpenglow.backends.cpu.templates.matmul import SCRATCH, ragged, store_tile
 from alpenglow.backends.cpu.templates.products import products
 from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, ladder, split_rows
 from alpenglow.backends.loops.coord import Coord, coord, is_number
-from alpenglow.backends.loops.form import Window
+from alpenglow.backends.loops.form import Window, in_lanes
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import ceil_div, is_open
 from alpenglow.ir.target import Target
@@ -152,9 +152,8 @@ class _Words:
             total: Expr = Const(0, "i32", lanes)
             for row in range(used):
                 at = Coord(base + (start + row) * down + column * across, across, lanes)
-                address = at.base if is_number(across, 1) else at.expr()
                 bits = 32 // self.dots
-                loaded = Bitcast(Load(self.y.buffer, address, lanes, mask), f"u{bits}")
+                loaded = Bitcast(in_lanes(self.y.buffer, at, lanes, mask), f"u{bits}")
                 shift = Const(bits * row, "i32", lanes)
                 moved = Binary("shl", Convert(loaded, "i32"), shift)
                 total = b.let(Binary("or", total, moved))
