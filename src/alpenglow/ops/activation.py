@@ -233,16 +233,16 @@ class Shrink(Elementwise):
 class Mish(Elementwise):
     """x * tanh(log(1 + exp(x))).  ONNX Mish.
 
-    With e = exp(x) and n = e (e + 2) the tangent is n / (n + 2), which is 1 long before n
-    overflows.
+    With e = exp(x) and n = e (e + 2) the tangent is n / (n + 2), which is 1 from 20 on.
     """
 
     dtypes = FLOATS
 
     def scalar(self, m: Any, x: Any) -> Any:
-        e = m.exp(m.minimum(x, 30.0))
+        e = m.exp(m.minimum(x, 20.0))
         n = m.mul(e, m.add(e, 2.0))
-        return m.mul(x, m.div(n, m.add(n, 2.0)))
+        # Whichever of the product and the quotient is computed first, neither overflows.
+        return m.where(m.gt(x, 20.0), x, m.mul(x, m.div(n, m.add(n, 2.0))))
 
     @classmethod
     def examples(cls) -> Examples:
