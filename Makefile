@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 JOBS ?= 2
+SECONDS ?= 300
 DEMO_MODELS = data squeezenet11
 
 # Models on which every pass is validated: the others take NumPy too long.
@@ -17,6 +18,7 @@ help:
 	@echo "make test-all      ruff, mypy, import-linter, then all tests, with every pass checked"
 	@echo "make test-cross    run bundles on other machines' emulators; .ci/run installs these"
 	@echo "make conformance   run the tests that onnx brings and write docs/conformance.md"
+	@echo "make fuzz          try random models for SECONDS, and go on where it stopped"
 	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
 	@echo "make models        fetch the models and data into .models"
 	@echo "make clean         remove .venv, .models, .bench and what the tools leave behind"
@@ -63,6 +65,9 @@ conformance: .venv/dev.stamp
 	@$(TIMED) conformance $(BIN)/python tools/conformance.py --jobs $(JOBS); \
 	status=$$?; $(TIMED); exit $$status
 
+fuzz: .venv/dev.stamp
+	@ALPENGLOW_CACHE=off $(BIN)/python -m tests.fuzz.campaign --seconds $(SECONDS) --jobs $(JOBS)
+
 bench: .venv/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
 	$(TIMED) bench $(BIN)/python bench/compare.py $(BENCH); \
@@ -77,4 +82,4 @@ clean:
 .venv/dev.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) dev
 
-.PHONY: help demo models test test-offline test-all test-cross conformance bench clean
+.PHONY: help demo models test test-offline test-all test-cross conformance fuzz bench clean

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from onnx import helper
 import alpenglow as ag
 from alpenglow.base.errors import ModelError
 from fuzz.corpus import branches, info, made
-from fuzz.differential import judge
+from fuzz.judge import judge
+from fuzz.settings import PLAIN, Setting, here
 
 Array = NDArray[Any]
 Feeds = dict[str, Array]
@@ -111,10 +112,11 @@ def test_a_found_model_is_the_same_everywhere(name: str) -> None:
     found = FOUND[name]
     header = f'<ir_version: 8, opset_import: ["" : {found.opset}]>\n'
     model = onnx.parser.parse_model(header + found.text)
-    verdict = judge(model.SerializeToString(), found.feedings, True)
+    settings = here([replace(s, extents="open") for s in (Setting("interpreter"), *PLAIN)])
+    verdict = judge(model.SerializeToString(), found.feedings, settings, True)
 
     assert not verdict.problems, "\n".join(map(str, verdict.problems))
-    assert "fast" in verdict.ran
+    assert set(map(str, settings)) == set(verdict.ran)
 
 
 def scan_alone() -> onnx.ModelProto:

@@ -28,8 +28,14 @@ ULPS = 4.0
 """How many units in the last place an operator may be wrong by, and its operands may be off."""
 
 
-def noisy(g: Graph, feeds: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
-    """Return the outputs of `g`, evaluated with noise."""
+def noisy(
+    g: Graph, feeds: Mapping[str, Array], rng: np.random.Generator, precision: str = "f32"
+) -> dict[str, Array]:
+    """Return the outputs of `g`, evaluated with noise: that of halves, if these are the precision.
+
+    What a contraction reads is rounded to halves, and so is what others read of that.
+    """
+    half = 0.0 if precision == "f32" else float(ml_dtypes.finfo(HALVES[precision]).eps)
     env: dict[Value, Array] = {v: feeds[k] for k, v in g.inputs.items()}
 
     def operand(v: Value | None) -> Array | None:
@@ -40,10 +46,22 @@ def noisy(g: Graph, feeds: Mapping[str, Array], rng: np.random.Generator) -> dic
     for node in g.nodes:
         whole = not isinstance(node.op, Elementwise)
         arrays = [operand(v) for v in node.inputs]
+        if half:
+            arrays = [rounded(a, rng, half) for a in arrays]
         with formulas(rng, unit(arrays)):
             results = apply(node.op, arrays, node.regions)
         env |= {v: moved(y, rng, whole) for v, y in zip(node.results, results, strict=True)}
     return {k: env[v] if v.array is None else v.array for k, v in g.outputs.items()}
+
+
+HALVES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
+
+
+def rounded(x: Array | None, rng: np.random.Generator, eps: float) -> Array | None:
+    """Return floats as if they had been rounded to `eps`, up or down."""
+    if x is None or x.dtype != np.float32:
+        return x
+    return moved(x, rng, False, eps)
 
 
 class NoisyMath:
@@ -116,14 +134,6 @@ def moved(x: Array, rng: np.random.Generator, whole: bool, formula: float = 0.0)
 def largest(wide: Array) -> float:
     finite = np.abs(wide[np.isfinite(wide)])
     return float(finite.max()) if finite.size else 0.0
-
-
-def slack(
-    g: Graph, feeds: Mapping[str, Array], expected: Mapping[str, Array], runs: int
-) -> dict[str, Array]:
-    """Return by how much each element of each output may move; inf where it may be anything."""
-    rng = np.random.default_rng(0)
-    return spread(expected, (noisy(g, feeds, rng) for _ in range(runs)))
 
 
 def spread(

@@ -20,31 +20,41 @@ from alpenglow.runtime.staged import StagedExecutable
 
 from . import noise
 
+
+def loaded(model: bytes, feeds: Mapping[str, Array]) -> Graph:
+    """Import a model for the very extents of its feeds."""
+    named = {i.name for i in onnx.load_model_from_string(model).graph.input}
+    return ag.load(model, {k: a.shape for k, a in feeds.items() if k in named})
+
+
 Evaluate = Callable[[Graph, Mapping[str, Array]], dict[str, Array]]
 
 
 class Reference:
     """The results of a model for one choice of feeds, and how exactly they are determined."""
 
-    def __init__(self, model: bytes, feeds: Mapping[str, Array]) -> None:
-        proto = onnx.load_model_from_string(model)
-        named = {i.name for i in proto.graph.input}
-        self.graph = ag.load(model, {k: a.shape for k, a in feeds.items() if k in named})
+    def __init__(self, graph: Graph, feeds: Mapping[str, Array]) -> None:
+        self.graph = graph
         self.feeds = feeds
         self.evaluate: Evaluate = evaluate
         self.staged = None
         if self.graph.rest is not None:
             self.staged = StagedExecutable(self.graph.rest, self._plain, 1)
         self.expected = self._run(evaluate)
+        self._slack: dict[tuple[int, str], dict[str, Array]] = {}
 
-    def slack(self, runs: int) -> dict[str, Array]:
+    def slack(self, runs: int, precision: str = "f32") -> dict[str, Array]:
         """Return by how much each element of each output may move (see `noise`)."""
-        rng = np.random.default_rng(0)
-        if self.graph.rest is None:
-            return noise.slack(self.graph, self.feeds, self.expected, runs)
-        return noise.spread(
-            self.expected, (self._run(lambda g, f: noise.noisy(g, f, rng)) for _ in range(runs))
-        )
+        key = runs, precision
+        if key not in self._slack:
+            rng = np.random.default_rng(0)
+
+            def noisy(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+                return noise.noisy(g, feeds, rng, precision)
+
+            made = (self._run(noisy) for _ in range(runs))
+            self._slack[key] = noise.spread(self.expected, made)
+        return self._slack[key]
 
     def traits(self) -> set[str]:
         """Return what is inside that may explain a difference: halves, bytes, nan, empty."""

@@ -1,0 +1,199 @@
+"""Differences that are no mistake of ours, by kind: each with a reason and a narrow predicate.
+
+Where an oracle contradicts the reference, the model is computed in f64 by somebody else: whoever is
+farther from that is wrong.  What f64 cannot decide, because it is no matter of rounding, must be of
+a kind in `KINDS`, or it is a finding.  `tests/test_fuzz_aside.py` shows an example of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import shape_inference
+
+from .draft import every
+from .noise import wrong
+from .oracles import in_f64
+from .reference import Reference
+from .settings import Setting
+
+Array = NDArray[Any]
+
+TIMES = {"onnxruntime": 256.0, "reference": 64.0}
+"""Others approximate, too: exponentials and hyperbolic functions are off by many units."""
+
+LEAST = 1e-6
+"""Relative to the largest element: some operators on f64 are computed in single precision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where an output of an oracle and of the reference are not alike."""
+
+    oracle: str
+    nodes: tuple[onnx.NodeProto, ...]
+    expected: Array
+    actual: Array
+    where: Array
+    traits: frozenset[str]
+
+    @property
+    def operators(self) -> set[str]:
+        return {n.op_type for n in self.nodes}
+
+    def by_one(self) -> bool:
+        """Whether integers differ by one at most."""
+        if self.expected.shape != self.actual.shape:
+            return False
+        apart = np.abs(self.expected.astype(np.int64) - self.actual.astype(np.int64))
+        return int(apart.max(initial=0)) <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A way to differ that is set aside: what it is, and whether a difference is of it."""
+
+    name: str
+    reason: str
+    fits: Callable[[Difference], bool]
+
+
+KINDS = (
+    Kind(
+        "erf of integers",
+        "erf(5) is 1 only if it is rounded to f32 before it is cut off; both are done",
+        lambda d: "Erf" in d.operators and d.expected.dtype.kind in "iu" and d.by_one(),
+    ),
+)
+
+FOR_US = ("same", "nearer")
+"""Words for oracles that confirm the reference."""
+
+
+def weighed(
+    model: bytes, reference: Reference, results: Mapping[str, Array], oracle: str
+) -> tuple[str, str]:
+    """Return how the results of an oracle compare: a word for the log, and what is wrong, if any.
+
+    The word is same, nearer (the reference is nearer to f64 than the oracle), the name of a kind,
+    contradicted, or misshapen (what the oracle made is of other types than ONNX infers).
+    """
+    words = []
+    truth: Mapping[str, Array] | None = None
+    asked = False
+    for name, y in reference.expected.items():
+        if name not in results:
+            return "incomplete", ""
+        x = results[name]
+        if _misshapen(model, name, y, x):
+            words.append("misshapen")
+            continue
+        problem = _apart(reference, name, x, oracle)
+        if not problem:
+            words.append("same")
+            continue
+        if not asked:
+            truth, asked = in_f64(model, reference.feeds), True
+        if truth is not None and name in truth and is_nearer(y, x, truth[name]):
+            words.append("nearer")
+            continue
+        kind = _kind(model, reference, y, x, oracle)
+        if kind is None:
+            return "contradicted", f"output '{name}': {problem}"
+        words.append(kind.name)
+    odd = [w for w in words if w != "same"]
+    return (odd[0] if odd else "same"), ""
+
+
+def _apart(reference: Reference, name: str, x: Array, oracle: str) -> str:
+    """Return how far an output is from the reference, "" if rounding explains it."""
+    y = reference.expected[name]
+    nothing = np.zeros(y.shape)
+    if not wrong(y, x, nothing, 2.0):
+        return ""
+    for runs in (6, 60):
+        allowed = reference.slack(runs)[name]
+        problem = wrong(y, x, allowed, TIMES[oracle], LEAST)
+        if not problem:
+            return ""
+    return problem
+
+
+def _misshapen(model: bytes, name: str, y: Array, x: Array) -> bool:
+    """Whether a result has not the type that ONNX infers, where that of the reference has it."""
+    if (y.dtype, y.shape) == (x.dtype, x.shape):
+        return False
+    proto = shape_inference.infer_shapes(onnx.load_model_from_string(model), data_prop=True)
+    for o in proto.graph.output:
+        t = o.type.tensor_type
+        if o.name == name and t.HasField("shape"):
+            dims = tuple(d.dim_value for d in t.shape.dim)
+            told = (onnx.helper.tensor_dtype_to_np_dtype(t.elem_type), dims)
+            return told == (y.dtype, y.shape)
+    return False
+
+
+def is_nearer(ours: Array, theirs: Array, truth: Array) -> bool:
+    """Whether no element of ours is farther from the truth than theirs, where the two differ."""
+    if not ours.shape == theirs.shape == truth.shape:
+        return False
+    a, b, t = (z.astype(np.float64) for z in (ours, theirs, truth))
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    off_a = np.where((a == t) | (np.isnan(a) & np.isnan(t)), 0.0, np.abs(a - t))
+    off_b = np.where((b == t) | (np.isnan(b) & np.isnan(t)), 0.0, np.abs(b - t))
+    # What is no number on one side only is as far away as can be.
+    off_a, off_b = np.nan_to_num(off_a, nan=np.inf), np.nan_to_num(off_b, nan=np.inf)
+    return bool((same | (off_a < off_b)).all())
+
+
+def _kind(
+    model: bytes, reference: Reference, y: Array, x: Array, oracle: str
+) -> Kind | None:
+    where = _where(y, x)
+    nodes = tuple(every(onnx.load_model_from_string(model).graph.node))
+    d = Difference(oracle, nodes, y, x, where, frozenset(reference.traits()))
+    return next((k for k in KINDS if k.fits(d)), None)
+
+
+def _where(y: Array, x: Array) -> Array:
+    if y.shape != x.shape:
+        return np.ones(y.shape, bool)
+    a, b = y.astype(np.float64), x.astype(np.float64)
+    return ~((a == b) | (np.isnan(a) & np.isnan(b)))
+
+
+# ── settings of ours that may differ from the reference ──
+
+
+def explained(
+    reference: Reference, y: Array, actual: Array, allowed: Array, setting: Setting
+) -> str:
+    """Return the kind of difference that a setting may make, "" if it is none of them."""
+    if setting.numerics != "fast" and setting.precision == "f32":
+        return ""
+    traits = reference.traits()
+    if {"nan", "bytes"} <= traits:
+        return "NaN in bytes"
+    if "halves" in traits or setting.precision == "f16":
+        # Inside, halves are computed as f32, which overflows later; or the other way round.
+        return "" if wrong(y, actual, allowed, 16.0, overflows=False) else "overflow of halves"
+    return ""
+
+
+def is_torn(expected: Array, actual: Array, allowed: Array) -> bool:
+    """Whether a result is what it is only because rounding may decide: a tie, a step, a mask."""
+    nothing = np.where(np.isinf(allowed), 0.0, allowed)
+    return bool(np.isinf(allowed).any()) and bool(wrong(expected, actual, nothing, 256.0))
+
+
+def reasons() -> Iterable[str]:
+    """Yield the kinds with their reasons, for reading."""
+    for kind in KINDS:
+        yield f"{kind.name}: {kind.reason}"
+
+

@@ -1,0 +1,128 @@
+"""A campaign: random models under all settings for a while, recorded, resumed where it stopped.
+
+    python -m tests.fuzz.campaign --seconds 600 --jobs 2
+
+goes on with the seeds that have no line in the log (`log`) of this generator, and first with those
+that failed before the compiler was changed.  What fails is made small and written to `findings`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from .differential import BATCH, Hunt, Tried, keep
+from .draft import RECIPES, STAGED
+from .log import Log, Totals, generation
+
+
+class Seeds:
+    """Seeds that several threads take in batches."""
+
+    def __init__(self, seeds: Iterable[int], until: float) -> None:
+        self._seeds = iter(seeds)
+        self._lock = threading.Lock()
+        self.until = until
+
+    def __iter__(self) -> Iterator[list[int]]:
+        while time.monotonic() < self.until:
+            with self._lock:
+                batch = list(itertools.islice(self._seeds, BATCH))
+            if not batch:
+                return
+            yield batch
+
+    def stop(self) -> None:
+        self.until = 0.0
+
+
+def work(seeds: Seeds, log: Log, findings: Path, first: bool) -> None:
+    """Try batches until there are no more; stop all at the first finding, if that is enough."""
+    hunt = Hunt()
+    try:
+        for batch in seeds:
+            begin = time.monotonic()
+            tried = hunt.try_batch(batch)
+            each = (time.monotonic() - begin) / len(batch)
+            for t in tried:
+                log.add(t, each)
+                if t.finding is not None:
+                    tell(t, findings)
+                    if first:
+                        seeds.stop()
+    finally:
+        hunt.close()
+
+
+def tell(tried: Tried, findings: Path) -> None:
+    assert tried.finding is not None
+    keep(tried.finding, findings)
+    print(tried.finding, flush=True)
+
+
+def campaign(
+    folder: Path, seconds: float, jobs: int, first_seed: int = 0, first_finding: bool = False,
+    count: int | None = None,
+) -> Totals:  # fmt: skip
+    """Try seeds for a while, on several threads with a process each; return what the log says."""
+    log = Log(folder)
+    wanted: Iterable[int] = log.unfinished(first_seed)
+    seeds = Seeds(itertools.islice(wanted, count), time.monotonic() + seconds)
+    given = (seeds, log, folder / "findings", first_finding)
+    threads = [threading.Thread(target=work, args=given, daemon=True) for _ in range(jobs)]
+    try:
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    except KeyboardInterrupt:
+        seeds.stop()
+        print("stopping; what is under way is tried again another time", file=sys.stderr)
+    finally:
+        log.close()
+    return log.totals
+
+
+def summary(totals: Totals) -> str:
+    """Return what a log comes to, for reading."""
+    n = totals.cases
+    aside = totals.aside()
+    share = 100 * sum(aside.values()) / max(n + totals.alone, 1)
+    lines = [
+        f"{len(totals.entries):,} models, {n:,} cases, {n / max(totals.seconds, 1e-9):.1f} a second"
+        f" of one process; {totals.alone:,} more that nobody else could run",
+        f"{len(totals.failing())} findings",
+        f"set aside: {sum(aside.values())} cases, {share:.2f} %",
+        *(f"  {count:6} {kind}" for kind, count in aside.most_common()),
+        "oracles: " + ", ".join(f"{k} {v}" for k, v in sorted(totals.told().items())),
+    ]
+    reached = totals.words("operators")
+    missing = sorted(r for r in RECIPES | STAGED if r.rpartition(":")[2] not in reached)
+    if missing:
+        lines.append("not reached yet: " + ", ".join(missing))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--seconds", type=float, default=300.0, help="how long, about")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, help="at most so many seeds")
+    parser.add_argument("--folder", type=Path, default=Path(".fuzz"), help="where the logs are")
+    parser.add_argument("--first", action="store_true", help="stop at the first finding")
+    asked = parser.parse_args()
+    folder = asked.folder / generation()
+    print(f"log: {folder / 'log.jsonl'}", flush=True)
+    totals = campaign(folder, asked.seconds, asked.jobs, asked.seed, asked.first, asked.count)
+    print(summary(totals))
+    raise SystemExit(1 if totals.failing() else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,351 @@
+"""One model under all of its settings, next to whoever else can run it.
+
+The reference is our interpreter on the graph as it was imported: it gives the same precision and
+the same rounding of integers, so it is compared with closely.  That the import and the interpreter
+are right is what the oracles say (`oracles`), once for each choice of feeds.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import alpenglow as ag
+from alpenglow.backends.cpu import emit
+from alpenglow.backends.cpu.assemble import assemble
+from alpenglow.base.errors import AlpenglowError, UnsupportedError
+from alpenglow.ir.graph import Graph
+from alpenglow.passes.choices import Record
+from alpenglow.program import Program
+from alpenglow.report import tune
+from alpenglow.report.failure import place
+
+from . import aside, cc, guard
+from .noise import wrong
+from .oracles import Oracle, oracles
+from .reference import Reference, flat, loaded
+from .settings import Setting
+
+Array = NDArray[Any]
+Feeds = Mapping[str, Array]
+
+TIMES = {"strict": 8.0, "fast": 16.0}
+"""How many times what rounding may do is allowed."""
+
+PLAIN = 8.0
+"""So many units in the last place of the largest element need no explanation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What went wrong, under which setting; two are the same if these two are."""
+
+    engine: str
+    what: str
+    message: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.engine}: {self.what}" + (f": {self.message}" if self.message else "")
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What became of a model: `ran` says it of each setting, `oracles` who confirmed the results.
+
+    A word of `ran` is same, refused (both do), unsupported, or the kind that it was set aside for.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    ran: dict[str, str] = field(default_factory=dict)
+    oracles: dict[str, str] = field(default_factory=dict)
+    declined: str = ""
+    feeding: int = 0
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether somebody else has run the model, and did not contradict."""
+        return any(how in aside.FOR_US for how in self.oracles.values())
+
+
+class Trial:
+    """A model, its feeds, and what it gave so far."""
+
+    def __init__(
+        self, model: bytes, feedings: Sequence[Feeds], settings: Sequence[Setting], peers: bool,
+        strange: Sequence[int] = (1,),
+    ) -> None:  # fmt: skip
+        self.model, self.feedings, self.strange = model, feedings, strange
+        self.settings, self.peers = settings, peers
+        self.verdict = Verdict()
+        self.references: dict[int, Reference | AlpenglowError] = {}
+        self.programs: dict[Setting, Program] = {}
+
+    def run(self) -> None:
+        """Judge all settings but those in C, whose programs are left in `programs`."""
+        try:
+            self.graph = ag.load(self.model)
+            self.fixed = self._fixed()
+        except UnsupportedError as error:
+            self.verdict.declined = str(error)
+            return
+        except Exception as error:
+            self._found("load", place(error), error)
+            return
+        for number in range(len(self.feedings)):
+            self._expect(number)
+        if self.verdict.problems or 0 not in self.references:
+            return
+        for setting in self.settings:
+            self._try(setting)
+        if self.peers and not self.verdict.problems:
+            self._ask()
+
+    def run_c(self, setting: Setting, library: cc.Library, number: int) -> None:
+        """Judge a setting in C; the model is this number of the library."""
+        self._judge(setting, partial(library.run, number))
+
+    # ── what is expected ──
+
+    def _fixed(self) -> Graph:
+        is_open = any(v.type.symbols() for v in self.graph.inputs.values())
+        if is_open or self.graph.rest is not None:
+            return loaded(self.model, self.feedings[0])
+        return self.graph
+
+    def _expect(self, number: int) -> None:
+        feeds = self.feedings[number]
+        same = _shapes(feeds) == _shapes(self.feedings[0])
+        try:
+            graph = self.fixed if same else loaded(self.model, feeds)
+            self.references[number] = Reference(graph, feeds)
+        except UnsupportedError as error:
+            if not number:
+                self.verdict.declined = str(error)
+        except AlpenglowError as error:
+            self.references[number] = error
+            if not number:
+                self._found("evaluate", place(error), error)
+        except MemoryError:
+            return
+        except Exception as error:
+            self.verdict.feeding = number
+            self._found("evaluate", place(error), error)
+
+    def _found(self, engine: str, what: str, error: Exception | str) -> None:
+        self.verdict.problems.append(Problem(engine, what, str(error).partition("\n")[0]))
+
+    # ── settings ──
+
+    def _try(self, setting: Setting) -> None:
+        try:
+            if setting.is_c:
+                if self.fixed.rest is None:
+                    self.programs[setting] = cc.program(self.fixed, setting.numerics)
+                return
+            with _level(setting.level):
+                exe = self._compiled(setting)
+                self._judge(setting, partial(guard.run, exe))
+        except UnsupportedError:
+            self.verdict.ran[str(setting)] = "unsupported"
+        except Exception as error:
+            self._found(str(setting), place(error), error)
+
+    def _compiled(self, setting: Setting) -> ag.Executable:
+        graph = self.graph if setting.extents == "open" else self.fixed
+        target = ag.Target.parse(setting.machine)
+        options = ag.Options(numerics=setting.numerics, precision=setting.precision)
+        if setting.tuned:
+            record = random_record(graph, target, options, setting.tuned)
+            options = replace(options, tuning=record)
+        exe = ag.compile(graph, target, setting.threads, options=options)
+        if setting.way != "archive":
+            return exe
+        with tempfile.TemporaryDirectory(prefix="alpenglow-fuzz-") as folder:
+            exe.save(Path(folder) / "model.ago")
+            return ag.open(Path(folder) / "model.ago", setting.threads)
+
+    def _judge(self, setting: Setting, run: Any) -> None:
+        """Run a setting on all feeds that it takes, and compare."""
+        words = []
+        for number, reference in self.references.items():
+            if setting.extents == "fixed" and not self._fits(number):
+                continue
+            if number and setting.precision != "f32":
+                continue  # strange numbers overflow, and decisions fall otherwise
+            words.append(self._ran(setting, number, reference, run))
+            if words[-1] == "wrong":
+                self.verdict.feeding = number
+                return
+        odd = [w for w in words if w not in ("same", "refused")]
+        self.verdict.ran[str(setting)] = odd[0] if odd else "same"
+
+    def _fits(self, number: int) -> bool:
+        return _shapes(self.feedings[number]) == _shapes(self.feedings[0])
+
+    def _ran(
+        self, setting: Setting, number: int, reference: Reference | AlpenglowError, run: Any
+    ) -> str:
+        refused = isinstance(reference, AlpenglowError)
+        try:
+            actual = flat(run(self.feedings[number]))
+        except AlpenglowError as error:
+            if refused or number:
+                # Open extents are taken to be as large as what is cut out of them.
+                return "refused" if refused else "refused open"
+            self._found(str(setting), place(error), error)
+            return "wrong"
+        except Exception as error:
+            self._found(str(setting), place(error), error)
+            return "wrong"
+        if isinstance(reference, AlpenglowError):
+            self._found(str(setting), "accepts", f"what is refused otherwise: {reference}")
+            return "wrong"
+        how, what = compared(reference, actual, setting)
+        if what:
+            self._found(str(setting), "differs", what)
+        return how
+
+    # ── oracles ──
+
+    def _ask(self) -> None:
+        """Let others run the model on the feeds that are not strange."""
+        who = list(oracles(self.model))
+        for number, reference in self.references.items():
+            if number in self.strange or isinstance(reference, AlpenglowError):
+                continue
+            told = dict(self._told(reference, who, number))
+            objections = [(k, what) for k, (how, what) in told.items() if how == "contradicted"]
+            if any(how in aside.FOR_US for how, _ in told.values()):
+                # Two against one.
+                told |= {k: ("outvoted", "") for k, _ in objections}
+            elif objections:
+                self.verdict.feeding = number
+                for name, what in objections:
+                    self._found(name, "differs", what)
+            self.verdict.oracles |= {k: how for k, (how, _) in told.items()}
+
+    def _told(
+        self, reference: Reference, who: Sequence[Oracle], number: int
+    ) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Yield what oracles say of results, until one is of our opinion."""
+        for oracle in who:
+            results = oracle.run(self.feedings[number])
+            if results is None:
+                continue
+            how, what = aside.weighed(self.model, reference, results, oracle.name)
+            yield oracle.name, (how, what)
+            if how == "same":
+                return
+
+
+def compared(
+    reference: Reference, actual: Mapping[str, Array], setting: Setting
+) -> tuple[str, str]:
+    """Return how a result compares: a word for the log, and what is wrong, "" if nothing is."""
+    times = TIMES[setting.numerics]
+    how = "same"
+    for name, y in reference.expected.items():
+        if name not in actual:
+            return "wrong", f"output '{name}' is missing"
+        if is_near(y, actual[name]):
+            continue
+        allowed = reference.slack(6, setting.precision)
+        problem = wrong(y, actual[name], allowed[name], times)
+        if problem:
+            # The noise may have missed what is a tie: try harder before saying so.
+            allowed = reference.slack(60, setting.precision)
+            problem = wrong(y, actual[name], allowed[name], times)
+        if problem:
+            kind = aside.explained(reference, y, actual[name], allowed[name], setting)
+            if not kind:
+                return "wrong", f"output '{name}': {problem}"
+            how = kind
+        elif aside.is_torn(y, actual[name], allowed[name]):
+            how = "torn"
+    return how, ""
+
+
+def is_near(expected: Array, actual: Array) -> bool:
+    """Whether two results are so near each other that nothing needs to be explained."""
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+        return False
+    if expected.tobytes() == actual.tobytes():
+        return True
+    nothing = np.zeros(expected.shape)
+    return not wrong(expected, actual, nothing, PLAIN / 4)
+
+
+def random_record(g: Graph, target: ag.Target, options: ag.Options, seed: int) -> Record:
+    """Return a record that takes any of the ways there are for each problem of a graph."""
+    rng = np.random.default_rng(seed)
+    if g.rest is not None:
+        return Record()
+    found = {}
+    for text, met in tune.problems(g, target, options).items():
+        ways = list(tune.ways(met))
+        found[text] = ways[int(rng.integers(len(ways)))]
+    return Record(found)
+
+
+@contextmanager
+def _level(level: int) -> Iterator[None]:
+    """Let kernels be compiled at a level of LLVM: what is made lazily, too."""
+    before = emit.assemble
+    emit.assemble = partial(assemble, opt=level)
+    try:
+        yield
+    finally:
+        emit.assemble = before
+
+
+def _shapes(feeds: Feeds) -> dict[str, tuple[int, ...]]:
+    return {k: a.shape for k, a in feeds.items()}
+
+
+# ── models by themselves, and many at once ──
+
+
+def judge(
+    model: bytes, feedings: Sequence[Feeds], settings: Sequence[Setting], peers: bool,
+    strange: Sequence[int] = (),
+) -> Verdict:  # fmt: skip
+    """Run a model under settings, for each choice of feeds, and let `peers` confirm the results.
+
+    Those of `feedings` that are `strange` by number are no matter for peers.
+    """
+    (verdict,) = judge_all([Trial(model, feedings, settings, peers, strange)])
+    return verdict
+
+
+def judge_all(trials: Sequence[Trial]) -> list[Verdict]:
+    """Judge models; what is C of them is compiled together."""
+    with np.errstate(all="ignore"):
+        for trial in trials:
+            trial.run()
+        for setting in dict.fromkeys(s for t in trials for s in t.programs):
+            _in_c(setting, {i: t for i, t in enumerate(trials) if setting in t.programs})
+    return [t.verdict for t in trials]
+
+
+def _in_c(setting: Setting, trials: Mapping[int, Trial]) -> None:
+    """Build one library of the programs for a setting, and run each; where it fails, one each."""
+    try:
+        library = cc.Library({i: t.programs[setting] for i, t in trials.items()}, setting)
+    except Exception as error:
+        if len(trials) > 1:
+            for i, t in trials.items():
+                _in_c(setting, {i: t})
+            return
+        for t in trials.values():
+            t._found(str(setting), place(error), error)
+        return
+    for i, t in trials.items():
+        t.run_c(setting, library, i)

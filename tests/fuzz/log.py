@@ -1,0 +1,186 @@
+"""The log of a campaign: a line of JSON for each seed, so that it can stop at any time and go on.
+
+It lies in a folder of the generator that made the models: where recipes change, a seed makes
+another model, and what was tried before counts no more.  A line that was not finished, because the
+process was killed, is ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import alpenglow
+
+from .differential import Tried
+
+HERE = Path(__file__).parent
+NO_KIND = ("same", "nearer", "outvoted", "misshapen", "incomplete", "contradicted")
+"""What oracles say that sets nothing aside."""
+
+SYNC = 5.0
+"""Seconds after which what was written is on the disk for sure."""
+
+
+def generation() -> str:
+    """Return a name for what makes the models and the settings of seeds."""
+    names = ("draft.py", "models.py", "settings.py", "recipes_*.py")
+    return digest(p for name in names for p in HERE.glob(name))
+
+
+def compiler() -> str:
+    """Return a name for the compiler as it is now."""
+    return digest(Path(alpenglow.__file__).parent.rglob("*.py"))
+
+
+def digest(files: Iterable[Path]) -> str:
+    found = hashlib.sha256()
+    for file in sorted(files):
+        found.update(file.name.encode() + file.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def line(tried: Tried, seconds: float) -> dict[str, Any]:
+    """Return what is kept of a seed."""
+    v = tried.verdict
+    entry: dict[str, Any] = {
+        "seed": tried.seed, "cases": tried.cases(), "compared": tried.compared(),
+        "kinds": list(tried.kinds), "operators": sorted(set(tried.operators)), "ran": v.ran,
+        "oracles": v.oracles, "seconds": round(seconds, 3),
+    }  # fmt: skip
+    if v.declined:
+        entry["declined"] = v.declined[:200]
+    if v.problems:
+        entry["problems"] = [str(p)[:400] for p in v.problems]
+    if tried.finding is not None:
+        entry["finding"] = str(tried.finding)
+    return entry
+
+
+@dataclass
+class Totals:
+    """What all lines of a log come to; a seed that was tried again counts once, as it was last."""
+
+    entries: dict[int, dict[str, Any]] = field(default_factory=dict)
+    compilers: dict[int, str] = field(default_factory=dict)
+
+    def add(self, entry: dict[str, Any], compiler: str) -> None:
+        self.entries[entry["seed"]] = entry
+        self.compilers[entry["seed"]] = compiler
+
+    @property
+    def cases(self) -> int:
+        return sum(e["cases"] for e in self.entries.values())
+
+    @property
+    def alone(self) -> int:
+        """How many more cases only we could run."""
+        return sum(e["compared"] - e["cases"] for e in self.entries.values())
+
+    @property
+    def seconds(self) -> float:
+        return sum(e["seconds"] for e in self.entries.values())
+
+    def failing(self) -> list[int]:
+        return sorted(s for s, e in self.entries.items() if "problems" in e)
+
+    def aside(self) -> Counter[str]:
+        """Count cases by the kind that they were set aside for."""
+        fine = ("same", "refused", "refused open", "unsupported", "wrong")
+        found: Counter[str] = Counter()
+        for e in self.entries.values():
+            found.update(how for how in e["ran"].values() if how not in fine)
+            for who, how in e["oracles"].items():
+                if how not in NO_KIND:
+                    found[f"{who}: {how}"] += e["compared"]
+        return found
+
+    def words(self, name: str) -> Counter[str]:
+        """Count the words that stand in the lists `name` of seeds."""
+        return Counter(word for e in self.entries.values() for word in e[name])
+
+    def told(self) -> Counter[str]:
+        """Count what oracles said."""
+        return Counter(f"{k} {v}" for e in self.entries.values() for k, v in e["oracles"].items())
+
+
+class Log:
+    """The log of one generation, open for more lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "log.jsonl"
+        self.compiler = compiler()
+        self.totals = Totals()
+        for entry, made_by in read(self.path):
+            self.totals.add(entry, made_by)
+        self._file = open(self.path, "ab")  # noqa: SIM115
+        self._lock = threading.Lock()
+        self._synced = time.monotonic()
+        if self._file.tell() and not _ends_well(self.path):
+            self._file.write(b"\n")
+        self._write({"session": time.strftime("%Y-%m-%d %H:%M:%S"), "compiler": self.compiler})
+
+    def add(self, tried: Tried, seconds: float) -> None:
+        """Write the line of a seed."""
+        entry = line(tried, seconds)
+        with self._lock:
+            self.totals.add(entry, self.compiler)
+            self._write(entry)
+
+    def unfinished(self, first: int) -> Iterator[int]:
+        """Yield seeds from `first` on that have no line yet; before, those that failed otherwise.
+
+        A seed that failed with another compiler than this one may not fail any more.
+        """
+        done = self.totals.entries
+        yield from [s for s in self.totals.failing() if self.totals.compilers[s] != self.compiler]
+        seed = first
+        while True:
+            if seed not in done:
+                yield seed
+            seed += 1
+
+    def close(self) -> None:
+        with self._lock:
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        self._file.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+        self._file.flush()
+        if time.monotonic() - self._synced > SYNC:
+            os.fsync(self._file.fileno())
+            self._synced = time.monotonic()
+
+
+def read(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the lines of seeds, each with the compiler of its session."""
+    made_by = ""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for text in file:
+            try:
+                entry = json.loads(text)
+            except ValueError:  # the process was killed while it wrote
+                continue
+            if "session" in entry:
+                made_by = entry["compiler"]
+            elif "seed" in entry:
+                yield entry, made_by
+
+
+def _ends_well(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

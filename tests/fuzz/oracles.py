@@ -1,0 +1,152 @@
+"""Whoever else can say what a model computes: ONNX Runtime, and the reference of ONNX itself.
+
+ONNX Runtime runs the graph as it is written: none of its optimisations may hide a mistake of ours
+behind one of its own.  The reference evaluator of onnx is asked where ONNX Runtime declines, and
+where it disagrees.  `widened` writes a model in f64, which tells who of two is nearer.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx.reference import ReferenceEvaluator
+
+from .reference import flat
+
+Array = NDArray[Any]
+Feeds = Mapping[str, Array]
+Run = Callable[[Feeds], dict[str, Array] | None]
+"""Returns outputs by name, None if the oracle declines."""
+
+WIDE = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+"""What becomes double in a widened model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """Somebody who runs the model."""
+
+    name: str
+    run: Run
+
+
+def oracles(model: bytes) -> Iterator[Oracle]:
+    """Yield those who take a model, the quickest and strictest first."""
+    for name, make in (("onnxruntime", runtime), ("reference", reference)):
+        run = make(model)
+        if run is not None:
+            yield Oracle(name, run)
+
+
+def runtime(model: bytes) -> Run | None:
+    """Return ONNX Runtime's way to run a model, None if it does not take it."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    # Its exceptions have no common root, and it declines in many ways.
+    try:
+        typed = shape_inference.infer_shapes(onnx.load_model_from_string(model))
+        session = onnxruntime.InferenceSession(
+            typed.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:
+        return None
+    names = [o.name for o in session.get_outputs()]
+
+    def run(feeds: Feeds) -> dict[str, Array] | None:
+        try:
+            return flat(dict(zip(names, session.run(None, dict(feeds)), strict=True)))
+        except Exception:
+            return None
+
+    return run
+
+
+def reference(model: bytes) -> Run | None:
+    """Return the way of onnx's reference evaluator, None if it does not take the model."""
+    try:
+        evaluator: Any = ReferenceEvaluator(onnx.load_model_from_string(model))
+    except Exception:
+        return None
+
+    def run(feeds: Feeds) -> dict[str, Array] | None:
+        try:
+            with np.errstate(all="ignore"):
+                results = evaluator.run(None, dict(feeds))
+        except Exception:  # it is Python, and raises what Python raises
+            return None
+        return flat(dict(zip(evaluator.output_names, results, strict=True)))
+
+    return run
+
+
+# ── in f64 ──
+
+
+def widened(model: bytes) -> bytes | None:
+    """Return the model with all floats in f64; None where ONNX has it in no f64."""
+    wide = onnx.load_model_from_string(model)
+    _widen(wide.graph)
+    del wide.graph.value_info[:]
+    try:
+        typed = shape_inference.infer_shapes(wide, check_type=True, strict_mode=True)
+        onnx.checker.check_model(typed)
+    except Exception:
+        return None
+    return bytes(wide.SerializeToString())
+
+
+def in_f64(model: bytes, feeds: Feeds) -> dict[str, Array] | None:
+    """Return what a model computes in f64, as onnx's reference or ONNX Runtime says."""
+    wide = widened(model)
+    if wide is None:
+        return None
+    given = {k: a.astype(np.float64) if _is_float(a) else a for k, a in feeds.items()}
+    for make in (reference, runtime):
+        run = make(wide)
+        results = None if run is None else run(given)
+        if results is not None:
+            return results
+    return None
+
+
+def _is_float(a: Array) -> bool:
+    return a.dtype.kind == "f" or a.dtype.name == "bfloat16"
+
+
+def _widen(graph: onnx.GraphProto) -> None:
+    for v in (*graph.input, *graph.output):
+        if v.type.HasField("tensor_type") and v.type.tensor_type.elem_type in WIDE:
+            v.type.tensor_type.elem_type = TensorProto.DOUBLE
+    for t in graph.initializer:
+        t.CopyFrom(_wide(t))
+    for node in graph.node:
+        for a in node.attribute:
+            if a.HasField("g"):
+                _widen(a.g)
+            elif a.HasField("t"):
+                a.t.CopyFrom(_wide(a.t))
+            elif a.name in ("to", "dtype", "output_dtype", "output_datatype") and a.i in WIDE:
+                a.i = TensorProto.DOUBLE
+        if node.op_type == "ConstantOfShape" and not node.attribute:
+            node.attribute.append(helper.make_attribute("value", _zero()))
+
+
+def _zero() -> onnx.TensorProto:
+    return numpy_helper.from_array(np.zeros(1))
+
+
+def _wide(t: onnx.TensorProto) -> onnx.TensorProto:
+    if t.data_type not in WIDE:
+        return t
+    kept = copy.deepcopy(t)
+    return numpy_helper.from_array(numpy_helper.to_array(kept).astype(np.float64), t.name)
