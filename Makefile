@@ -11,6 +11,10 @@ CHECKED = (mnist8 or squeezenet11 or silero or mtcnn or espcn or minilm or resne
 BIN = .venv/bin
 TIMED = $(PYTHON) tools/timed.py .venv/times
 
+# Tests may change neither the sources nor what is installed, so they write no bytecode either.
+APART = $(PYTHON) tools/unchanged.py . --
+PYTEST = $(APART) $(BIN)/python -B -m pytest -n $(JOBS)
+
 help:
 	@echo "make demo          fetch a few models, compile them and show what they do"
 	@echo "make test          fetch the models and run the tests"
@@ -35,11 +39,11 @@ models: .venv/dev.stamp
 
 test: .venv/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	$(TIMED) tests $(BIN)/python -m pytest -n $(JOBS) -m "not slow and not cross"; \
+	$(TIMED) tests $(PYTEST) -m "not slow and not cross"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-offline: .venv/dev.stamp
-	@$(TIMED) tests $(BIN)/python -m pytest -n $(JOBS) \
+	@$(TIMED) tests $(PYTEST) \
 		-m "not models and not slow and not cross"; \
 	status=$$?; $(TIMED); exit $$status
 
@@ -48,17 +52,17 @@ test-all: .venv/dev.stamp
 	$(TIMED) mypy $(BIN)/mypy && \
 	$(TIMED) lint-imports $(BIN)/lint-imports && \
 	$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	ALPENGLOW_CHECK=1 $(TIMED) checked $(BIN)/python -m pytest -n $(JOBS) \
+	ALPENGLOW_CHECK=1 $(TIMED) checked $(PYTEST) \
 		-m "not models and not slow and not cross" && \
-	ALPENGLOW_CHECK=1 $(TIMED) checked-models $(BIN)/python -m pytest -n $(JOBS) \
+	ALPENGLOW_CHECK=1 $(TIMED) checked-models $(PYTEST) \
 		tests/test_models.py -m "not slow" -k "compiled and $(CHECKED)" && \
-	$(TIMED) models-and-slow $(BIN)/python -m pytest -n $(JOBS) \
+	$(TIMED) models-and-slow $(PYTEST) \
 		-m "(models or slow) and not cross"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-cross: .venv/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	$(TIMED) cross $(BIN)/python -m pytest -n $(JOBS) -m cross; \
+	$(TIMED) cross $(PYTEST) -m cross; \
 	status=$$?; $(TIMED); exit $$status
 
 conformance: .venv/dev.stamp

@@ -1,10 +1,34 @@
-"""Options and fixtures that all tests share."""
+"""Options and fixtures that all tests share, and what keeps tests apart from the machine."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+
+APART = ("ALPENGLOW_CACHE", "ALPENGLOW_TUNING", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+"""What would lead tests to files of the user: none of it is seen by a test."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let no test touch the home of the user, the caches in it, or the installation.
+
+    A home of its own goes with the session.  No process that a test starts writes bytecode: one
+    that may write only short files would leave half a file, which every later import fails on.
+    """
+    if hasattr(config, "workerinput"):
+        return  # what pytest-xdist starts inherits the environment
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    for name in APART:
+        os.environ.pop(name, None)
+    home = tempfile.mkdtemp(prefix="alpenglow-home-")
+    os.environ["HOME"] = home
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

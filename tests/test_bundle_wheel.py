@@ -324,7 +324,7 @@ def test_pip_installs_a_wheel_where_there_is_only_numpy(path: Path, tmp_path: Pa
         "numpy.savez('y.npz', scores=scores, mask=mask)\n"
     )
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", file], check=True)
-    subprocess.run([python, "-I", "-c", script], cwd=tmp_path, check=True)
+    subprocess.run([python, "-I", "-B", "-c", script], cwd=tmp_path, check=True)
     expected = ag.compile(path, "cpu", 1, SHAPES)(image()["image"])
     with np.load(tmp_path / "y.npz") as found:
         assert found["scores"].tobytes() == expected[0].tobytes()
