@@ -389,6 +389,24 @@ class Intrinsic(Expr):
         return self.args[0].lanes
 
 
+def children(e: Expr) -> tuple[Expr, ...]:
+    """Return the expressions that an expression is made of."""
+    match e:
+        case Unary(_, x) | Convert(x) | Bitcast(x) | Splat(x) | Reduce(_, x) | Shuffle(x):
+            return (x,)
+        case Lookup(_, x):
+            return (x,)
+        case Binary(_, x, y) | Compare(_, x, y) | Blend(x, y):
+            return (x, y)
+        case Fma(x, y, z) | Select(x, y, z):
+            return (x, y, z)
+        case Load(_, at, _, mask):
+            return (at,) if mask is None else (at, mask)
+        case Intrinsic(_, args):
+            return args
+    return ()
+
+
 def alike(what: str, x: Expr, y: Expr) -> None:
     """Assert that two operands agree in element type and lanes."""
     assert (x.dtype, x.lanes) == (y.dtype, y.lanes), (

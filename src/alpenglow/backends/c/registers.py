@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from alpenglow.kernel.expr import (
     Binary,
@@ -23,6 +23,7 @@ from alpenglow.kernel.expr import (
     Load,
     Register,
     Splat,
+    children,
 )
 from alpenglow.kernel.stmt import (
     Atomic,
@@ -61,16 +62,6 @@ class _Use:
     path: Path
     register: Register
     sets: Expr | None
-
-
-def children(e: Expr) -> Iterator[Expr]:
-    """Yield the operands of an expression."""
-    for f in fields(e):
-        value = getattr(e, f.name)
-        if isinstance(value, Expr):
-            yield value
-        elif isinstance(value, tuple):
-            yield from (x for x in value if isinstance(x, Expr))
 
 
 def parts(e: Expr) -> Iterator[Expr]:

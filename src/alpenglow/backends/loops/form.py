@@ -69,25 +69,32 @@ Push = Callable[["Loops", Any, list[Any], list[Any]], None]
 
 PULLS: dict[type[Op], Pull] = {}
 PUSHES: dict[type[Op], Push] = {}
+UNPROVED: dict[type[Op], str] = {}
+"""Operators whose addresses cannot be proved to lie within bounds, and why they do."""
 
 HALVES = ("f16", "bf16")
 
 
-def pull(*ops: type[Op]) -> Callable[[Pull], Pull]:
-    """Register the decorated function as the pull form of `ops`."""
+def pull(*ops: type[Op], unproved: str = "") -> Callable[[Pull], Pull]:
+    """Register the decorated function as the pull form of `ops`.
+
+    `unproved` says why its addresses lie within bounds, where that cannot be proved.
+    """
 
     def add(form: Pull) -> Pull:
         PULLS.update(dict.fromkeys(ops, form))
+        UNPROVED.update(dict.fromkeys(ops if unproved else (), unproved))
         return form
 
     return add
 
 
-def push(*ops: type[Op]) -> Callable[[Push], Push]:
-    """Register the decorated function as the push form of `ops`."""
+def push(*ops: type[Op], unproved: str = "") -> Callable[[Push], Push]:
+    """Register the decorated function as the push form of `ops`; `unproved` as for `pull`."""
 
     def add(form: Push) -> Push:
         PUSHES.update(dict.fromkeys(ops, form))
+        UNPROVED.update(dict.fromkeys(ops if unproved else (), unproved))
         return form
 
     return add

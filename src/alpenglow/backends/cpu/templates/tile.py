@@ -135,14 +135,13 @@ def ladder(b: Builder, tiles: Tiles, tile: Callable[[int, Expr], None]) -> None:
     """Run the rest of an open extent as tiles of 8, 4, 2 and 1 rows: the bits of its number."""
     assert tiles.rest is not None, "numbers leave no rest"
     rest = lift(tiles.rest)
-    first = b.var(lift(tiles.count * tiles.rows))
     height = 1 << (tiles.rows - 1).bit_length()
     while height > 1:
         height //= 2
-        bit = Binary("and", rest, Const(height))
-        with b.when(Compare("ne", bit, Const(0))):
-            tile(height, b.let(first))
-            b.set(first, first + height)
+        # What is left below this bit and the higher ones: with the bit, at least `height`.
+        low = b.let(rest % (2 * height))
+        with b.when(Compare("ge", low, Const(height))):
+            tile(height, b.let(rest - low + tiles.count * tiles.rows))
 
 
 def dispatch(b: Builder, tiles: Tiles, t: Coord, tile: Callable[[int, Expr], None]) -> None:

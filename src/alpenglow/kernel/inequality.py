@@ -1,0 +1,409 @@
+"""Inequalities between sums of products of integers, and a small prover for them.
+
+An *atom* is an integer of which little is known but bounds, such as the index of a loop, a
+quotient, the smaller of two sums.  Its bounds are sums over atoms that are older.  To prove that a
+sum is never negative, its youngest atom is replaced by a bound of it, until numbers are left (Blume
+and Eigenmann, "Symbolic range propagation", 1995).  The prover gives up rather than search for long:
+no answer is not "no".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from alpenglow.ir.dims import Dim, Ratio, Sym
+from alpenglow.kernel.sums import (
+    Monomial,
+    Sum,
+    constant,
+    divided,
+    number,
+    plus,
+    product,
+    scaled,
+    split,
+    without,
+)
+
+STEPS = 400
+"""How many sums are looked at for one question."""
+
+LARGEST = 1 << 46
+"""More than any extent of a tensor: its bytes could not be addressed."""
+
+Bound = tuple[int, Sum]
+"""(k, s) of an atom a: k * a <= s, or k * a >= s; k > 0."""
+
+
+class Atom:
+    """An integer between `low` and `high`, and whatever else is known of it.
+
+    `uppers` and `lowers` are bounds, `held_uppers` and `held_lowers` those that hold at one place;
+    if there are `cases`, it is one of these, each under facts.  It may be `equal` to a sum of which
+    less is seen at once: a remainder is.
+    """
+
+    __slots__ = ("cases", "equal", "held_lowers", "held_uppers", "high", "low", "lowers", "uppers")
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+        self.uppers: list[Bound] = []
+        self.lowers: list[Bound] = []
+        self.held_uppers: list[Bound] = []
+        self.held_lowers: list[Bound] = []
+        self.cases: tuple[tuple[Sum, tuple[Sum, ...]], ...] = ()
+        self.equal: Sum | None = None
+
+    def within(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+
+class Facts:
+    """Atoms, and what holds at one place of a program."""
+
+    def __init__(self) -> None:
+        self.atoms: list[Atom] = []
+        self.symbols: dict[object, Sum] = {}
+        self._held: list[Sum] = []
+        self._absurd = 0
+        self._quotients: dict[object, Sum] = {}
+        self._steps = 0
+        self._failed: set[tuple[frozenset[tuple[Monomial, int]], int, int]] = set()
+
+    # ── atoms ──
+
+    def atom(self, low: int, high: int) -> Sum:
+        """Return a new atom, as a sum."""
+        self.atoms.append(Atom(low, high))
+        return {(len(self.atoms) - 1,): 1}
+
+    def known(self, s: Sum) -> Atom:
+        """Return what is known of a sum that is a single atom."""
+        ((m, c),) = s.items()
+        assert c == 1 and len(m) == 1, f"{s} is no atom"
+        return self.atoms[m[0]]
+
+    def extent(self, dim: Dim) -> Sum:
+        """Return an extent of a tensor as a sum; it is not negative."""
+        if not isinstance(dim, Sym):
+            return number(dim)
+        total: Sum = {}
+        for monomial, coefficient in dim.terms:
+            term = number(coefficient)
+            for name in monomial:
+                if name not in self.symbols:
+                    self.symbols[name] = self._symbol(name)
+                term = product(term, self.symbols[name])
+            total = plus(total, term)
+        return total
+
+    def extent_of(self, name: str) -> Sum:
+        """Return a run-time extent of which only the name is known."""
+        if name not in self.symbols:
+            self.symbols[name] = self.atom(0, LARGEST)
+        return self.symbols[name]
+
+    def _symbol(self, name: str | Ratio) -> Sum:
+        if isinstance(name, str):
+            return self.atom(0, LARGEST)
+        left, right = self.extent(name.left), self.extent(name.right)
+        # Of extents, quotients are rounded down.
+        q = self.quotient(left, right, down=True)
+        return q if name.op == "//" else self.remainder(left, right, down=True)
+
+    def minimum(self, a: Sum, b: Sum) -> Sum:
+        """Return the smaller of two sums."""
+        apart = self.hull(plus(b, a, -1))
+        if apart[0] >= 0:
+            return a
+        if apart[1] <= 0:
+            return b
+        (low_a, high_a), (low_b, high_b) = self.hull(a), self.hull(b)
+        s = self.atom(min(low_a, low_b), min(high_a, high_b))
+        atom = self.known(s)
+        atom.uppers += [(1, a), (1, b)]
+        atom.cases = ((a, (plus(b, a, -1),)), (b, (plus(a, b, -1),)))
+        return s
+
+    def maximum(self, a: Sum, b: Sum) -> Sum:
+        """Return the larger of two sums."""
+        apart = self.hull(plus(b, a, -1))
+        if apart[0] >= 0:
+            return b
+        if apart[1] <= 0:
+            return a
+        (low_a, high_a), (low_b, high_b) = self.hull(a), self.hull(b)
+        s = self.atom(max(low_a, low_b), max(high_a, high_b))
+        atom = self.known(s)
+        atom.lowers += [(1, a), (1, b)]
+        atom.cases = ((a, (plus(a, b, -1),)), (b, (plus(b, a, -1),)))
+        return s
+
+    def one_of(self, cases: Sequence[tuple[Sum, tuple[Sum, ...]]]) -> Sum:
+        """Return a sum that is one of several, each under facts of its own."""
+        hulls = [self.hull(s) for s, _ in cases]
+        s = self.atom(min(h[0] for h in hulls), max(h[1] for h in hulls))
+        self.known(s).cases = tuple(cases)
+        return s
+
+    def quotient(self, a: Sum, b: Sum, down: bool = False) -> Sum:
+        """Return a / b for b > 0, truncated towards zero or rounded `down`."""
+        by = constant(b)
+        if by is not None and all(c % by == 0 for c in a.values()):
+            return {m: c // by for m, c in a.items()}
+        key = (frozenset(a.items()), frozenset(b.items()), down)
+        if key not in self._quotients:
+            exact, rest = divided(a, b)
+            self._quotients[key] = self._quotient(a, b, down) if rest else exact
+        return self._quotients[key]
+
+    def _quotient(self, a: Sum, b: Sum, down: bool) -> Sum:
+        low, high = self.hull(a)
+        least = max(1, self.hull(b)[0])
+        positive = self.nonnegative(a)
+        floors = down or positive
+        lowest = low // least if down else -(-low // least)
+        lowest, highest = 0 if positive else lowest, max(high, 0) // least
+        if lowest == highest:
+            return number(lowest)
+        s = self.atom(lowest, highest)
+        atom = self.known(s)
+        if positive:
+            bounds = (self._floor(upper, b) for k, upper in [(1, a), *self._uppers(a)] if k == 1)
+            atom.uppers += [(1, bound) for bound in bounds if bound is not None]
+        if (by := constant(b)) is not None:
+            slack = number(by - 1)
+            atom.uppers.append((by, a if floors else plus(a, slack)))
+            atom.lowers.append((by, plus(a, slack, -1)))
+        return s
+
+    def _floor(self, a: Sum, b: Sum) -> Sum | None:
+        """Return a sum that a / b, rounded down, does not exceed."""
+        whole, rest = divided(a, b)
+        if self.nonnegative(plus(number(-1), rest, -1)):
+            return plus(whole, number(1), -1)
+        return whole if self.nonnegative(plus(plus(b, number(1), -1), rest, -1)) else None
+
+    def remainder(self, a: Sum, b: Sum, down: bool = False) -> Sum:
+        """Return a - (a / b) * b for b > 0: of the sign of a, or not negative if `down`."""
+        q = self.quotient(a, b, down)
+        exact = plus(a, product(q, b), -1)
+        if constant(exact) is not None or not q:
+            return exact
+        most = self.hull(b)[1] - 1
+        s = self.atom(0 if down or self.nonnegative(a) else -most, most)
+        atom = self.known(s)
+        if constant(b) is None:
+            atom.uppers.append((1, plus(b, number(1), -1)))
+        atom.equal = exact
+        return s
+
+    def _uppers(self, s: Sum) -> Iterator[Bound]:
+        """Yield bounds of a sum with the youngest atoms replaced by theirs."""
+        youngest = max((m[-1] for m in s if m), default=None)
+        if youngest is None:
+            return
+        c = s.get((youngest,), 0)
+        if c <= 0 or any(youngest in m for m in s if m != (youngest,)):
+            return
+        rest = {m: d for m, d in s.items() if m != (youngest,)}
+        for k, upper in (*self.atoms[youngest].uppers, *self.atoms[youngest].held_uppers):
+            if k == 1:
+                yield 1, plus(rest, upper, c)
+
+    # ── facts ──
+
+    @contextmanager
+    def holding(self, facts: Iterable[Sum]) -> Iterator[None]:
+        """Let sums be not negative inside this block."""
+        undo: list[Callable[[], object]] = []
+        quotients = self._quotients
+        self._quotients = dict(quotients)
+        for fact in facts:
+            # Of two bounds the later one is tried first.
+            if (same := self._expanded(fact)) is not None:
+                self._add(same, undo)
+            self._add(fact, undo)
+        try:
+            yield
+        finally:
+            # What was made here may rest on what holds here only.
+            self._quotients = quotients
+            for step in reversed(undo):
+                step()
+
+    def _add(self, fact: Sum, undo: list[Callable[[], object]]) -> None:
+        """Remember a fact, and what it says of single atoms; add to `undo` how to forget it."""
+        self._held.append(fact)
+        undo.append(self._held.pop)
+        if self.hull(fact)[1] < 0:
+            self._absurd += 1
+            undo.append(self._possible)
+        for factor in self._factors(fact):
+            self._add(factor, undo)
+        for atom in {a for m in fact for a in m}:
+            c = fact.get((atom,), 0)
+            if not c or any(atom in m and m != (atom,) for m in fact):
+                continue
+            rest = {m: d for m, d in fact.items() if m != (atom,)}
+            # Only atoms that are older may bound one, or there would be no end of it.
+            if any(m[-1] > atom for m in rest if m):
+                continue
+            bound, k = scaled(rest, -1) if c > 0 else rest, abs(c)
+            if all(d % k == 0 for m, d in bound.items() if m):
+                # An integer: the constant is rounded the way that holds.
+                free = bound.get((), 0)
+                whole = -(-free // k) if c > 0 else free // k
+                bound = {m: d // k for m, d in bound.items() if m}
+                k, bound = 1, {**bound, (): whole} if whole else bound
+            self._limit(atom, k, bound, c > 0, undo)
+
+    def _expanded(self, s: Sum) -> Sum | None:
+        """Return a sum with what its atoms are equal to in their place, if any is."""
+        total: Sum = {}
+        changed = False
+        for m, c in s.items():
+            term = number(c)
+            for a in m:
+                equal = self.atoms[a].equal
+                changed |= equal is not None
+                term = product(term, {(a,): 1} if equal is None else equal)
+            total = plus(total, term)
+        return total if changed else None
+
+    def _limit(
+        self, atom: int, k: int, bound: Sum, lower: bool, undo: list[Callable[[], object]]
+    ) -> None:
+        """Remember a bound of an atom."""
+        known = self.atoms[atom]
+        value = constant(bound)
+        if value is None:
+            bounds = known.held_lowers if lower else known.held_uppers
+            bounds.append((k, bound))
+            undo.append(bounds.pop)
+            return
+        undo.append(partial(known.within, known.low, known.high))
+        if lower:
+            known.low = max(known.low, -(-value // k))
+        else:
+            known.high = min(known.high, value // k)
+
+    def _possible(self) -> None:
+        self._absurd -= 1
+
+    def _factors(self, fact: Sum) -> Iterator[Sum]:
+        """Yield factors less 1 of what a fact says to be at least 1: they are, too."""
+        rest = {m: c for m, c in fact.items() if m}
+        if fact.get((), 0) >= 0 or max(map(len, rest), default=0) < 2:
+            return
+        common = [a for a in set(next(iter(rest))) if all(a in m for m in rest)]
+        common = [a for a in common if self.atoms[a].low >= 0]
+        for a in common:
+            rest = {over: c for m, c in rest.items() if (over := without(m, (a,))) is not None}
+            yield {(a,): 1, (): -1}
+        if common:
+            yield plus(rest, number(1), -1)
+
+    # ── questions ──
+
+    def hull(self, s: Sum) -> tuple[int, int]:
+        """Return numbers between which a sum lies, by what is known of each atom alone."""
+        low = high = 0
+        for m, c in s.items():
+            if len(m) == 1:
+                atom = self.atoms[m[0]]
+                a, b = c * atom.low, c * atom.high
+                low, high = (low + a, high + b) if c > 0 else (low + b, high + a)
+                continue
+            a = b = c
+            for which in m:
+                atom = self.atoms[which]
+                x, y = atom.low, atom.high
+                ends = (a * x, a * y, b * x, b * y)
+                a, b = min(ends), max(ends)
+            low, high = low + a, high + b
+        return low, high
+
+    def nonnegative(self, s: Sum) -> bool:
+        """Whether a sum is proved not to be negative, or not to be met at all."""
+        if self.hull(s)[0] >= 0 or self._absurd:
+            return True
+        self._steps = STEPS
+        self._failed.clear()
+        return self._prove(s, {})
+
+    def positive(self, s: Sum) -> bool:
+        return self.nonnegative(plus(s, number(1), -1))
+
+    def _prove(self, s: Sum, chosen: dict[int, Sum]) -> bool:
+        """Prove that s >= 0, where some atoms have been `chosen` to be one of their cases."""
+        if self.hull(s)[0] >= 0:
+            return True
+        self._steps -= 1
+        if self._steps < 0:
+            return False
+        question = (frozenset(s.items()), len(self._held), len(chosen))
+        if question in self._failed:
+            return False
+        if self._replaced(s, chosen):
+            return True
+        self._failed.add(question)
+        return False
+
+    def _replaced(self, s: Sum, chosen: dict[int, Sum]) -> bool:
+        """Prove s >= 0 by a bound of its youngest atom, or by cases."""
+        youngest = max((a for m in s for a in m), default=None)
+        if youngest is None:
+            return False
+        factor, rest = split(s, youngest)
+        if factor is None:
+            return False
+        if youngest in chosen:
+            return self._prove(plus(rest, product(factor, chosen[youngest])), chosen)
+        sign = self._sign(factor, chosen)
+        if not sign:
+            return False
+        for k, bound in self._candidates(youngest, sign):
+            if self._prove(plus(scaled(rest, k), product(factor, bound)), chosen):
+                return True
+        return self._by_cases(s, youngest, chosen)
+
+    def _sign(self, factor: Sum, chosen: dict[int, Sum]) -> int:
+        one = constant(factor)
+        if one is not None:
+            return 1 if one > 0 else -1
+        if self._prove(factor, chosen):
+            return 1
+        return -1 if self._prove(scaled(factor, -1), chosen) else 0
+
+    def _candidates(self, atom: int, sign: int) -> Iterator[Bound]:
+        """Yield the bounds by which an atom may be replaced: lower ones for a positive factor."""
+        known = self.atoms[atom]
+        if sign > 0:
+            yield from (*reversed(known.held_lowers), *known.lowers)
+            yield 1, number(known.low)
+        else:
+            yield from (*reversed(known.held_uppers), *known.uppers)
+            yield 1, number(known.high)
+        if known.equal is not None:
+            yield 1, known.equal
+
+    def _by_cases(self, s: Sum, atom: int, chosen: dict[int, Sum]) -> bool:
+        """Prove s for each case of an atom, or that the case cannot be."""
+        cases = self.atoms[atom].cases
+        if not cases:
+            return False
+        for case, facts in cases:
+            choice = {**chosen, atom: case}
+            with self.holding(facts):
+                if not self._prove(s, choice) and not self._refuted(choice):
+                    return False
+        return True
+
+    def _refuted(self, chosen: dict[int, Sum]) -> bool:
+        """Whether what holds here cannot, with the choices made."""
+        return any(
+            self._prove(plus(scaled(fact, -1), number(-1)), chosen) for fact in self._held[-6:]
+        )

@@ -1,0 +1,91 @@
+"""Sums of products of integers that are not known: polynomials over numbered atoms."""
+
+from __future__ import annotations
+
+Monomial = tuple[int, ...]
+Sum = dict[Monomial, int]
+"""Coefficients by the numbers of the atoms in a product; () is that of the constant."""
+
+
+def number(value: int) -> Sum:
+    return {(): value} if value else {}
+
+
+def constant(s: Sum) -> int | None:
+    """Return the number that a sum is, if it is one."""
+    if not s:
+        return 0
+    return s.get(()) if len(s) == 1 else None
+
+
+def plus(a: Sum, b: Sum, times: int = 1) -> Sum:
+    """Return a + times * b."""
+    total = dict(a)
+    for m, c in b.items():
+        value = total.get(m, 0) + times * c
+        if value:
+            total[m] = value
+        else:
+            total.pop(m, None)
+    return total
+
+
+def scaled(a: Sum, factor: int) -> Sum:
+    return {m: c * factor for m, c in a.items()} if factor else {}
+
+
+def product(a: Sum, b: Sum) -> Sum:
+    one = constant(b)
+    if one is not None:
+        return scaled(a, one)
+    one = constant(a)
+    if one is not None:
+        return scaled(b, one)
+    total: Sum = {}
+    for m, c in a.items():
+        for n, d in b.items():
+            key = tuple(sorted(m + n))
+            total[key] = total.get(key, 0) + c * d
+    return {m: c for m, c in total.items() if c}
+
+
+def divided(a: Sum, b: Sum) -> tuple[Sum, Sum]:
+    """Return q and r with a = q * b + r, where as many terms as possible went into q."""
+    leading = max(b, key=lambda m: (len(m), m))
+    by = b[leading]
+    quotient: Sum = {}
+    rest = dict(a)
+    for m in sorted(a, key=lambda m: (-len(m), m)):
+        c = rest.get(m, 0)
+        over = without(m, leading)
+        if over is None or c // by == 0:
+            continue
+        part = {over: c // by}
+        quotient = plus(quotient, part)
+        rest = plus(rest, product(part, b), -1)
+    return quotient, rest
+
+
+def without(m: Monomial, atoms: Monomial) -> Monomial | None:
+    left = list(m)
+    for a in atoms:
+        if a not in left:
+            return None
+        left.remove(a)
+    return tuple(left)
+
+
+def split(s: Sum, atom: int) -> tuple[Sum | None, Sum]:
+    """Return f and r with s = f * atom + r; no f if the atom is multiplied by itself."""
+    factor: Sum = {}
+    rest: Sum = {}
+    for m, c in s.items():
+        if atom not in m:
+            rest[m] = c
+            continue
+        over = without(m, (atom,))
+        assert over is not None
+        if atom in over:
+            return None, s
+        factor[over] = c
+    return factor, rest
