@@ -8,7 +8,7 @@ a vector are one number more, from 0 to one less than there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -93,6 +93,7 @@ class _Run:
         self.lanes: dict[int, Sum] = {}
         self.data: set[int] = set()
         self._pending: dict[object, _Addresses] = {}
+        self._sets: dict[int, list[Register]] = {}
 
     # ── statements ──
 
@@ -159,13 +160,19 @@ class _Run:
             if a != b:
                 with self._derived(a, b):
                     self.sums[name] = self.facts.one_of([(a, condition[0]), (b, condition[1])])
-        self.conditions = {
-            k: c for k, c in self.conditions.items() if k not in _changed((*then, *orelse))
-        }
+        for register in (*self._changed(then), *self._changed(orelse)):
+            self.conditions.pop(register.name, None)
 
-    def _forget(self, body: Iterable[Stmt]) -> None:
+    def _changed(self, body: tuple[Stmt, ...]) -> list[Register]:
+        """Return the registers that a block sets of which something may be known."""
+        if id(body) not in self._sets:
+            sets = {s.register.name: s.register for s in statements(body) if isinstance(s, Set)}
+            self._sets[id(body)] = [r for r in sets.values() if r.dtype in INTS | {"bool"}]
+        return self._sets[id(body)]
+
+    def _forget(self, body: tuple[Stmt, ...]) -> None:
         """Let registers that `body` changes be anything."""
-        for register in _changed(tuple(body)).values():
+        for register in self._changed(body):
             self.conditions.pop(register.name, None)
             if register.name in self.sums:
                 self.sums[register.name] = self._anything(register.dtype)
@@ -218,6 +225,8 @@ class _Run:
     def sum(self, e: Expr) -> Sum:
         """Return an expression of integers as a sum."""
         match e:
+            case Binary(op, x, y):
+                return self._binary(e, op, x, y)
             case Const(value):
                 return number(int(value))
             case Index(name, dim):
@@ -234,8 +243,6 @@ class _Run:
                 return self._lane(lanes)
             case Splat(x):
                 return self.sum(x)
-            case Binary(op, x, y):
-                return self._binary(e, op, x, y)
             case Unary("neg", x):
                 return self._fitting(scaled(self.sum(x), -1), e.dtype)
             case Select(condition, x, y):
@@ -251,18 +258,20 @@ class _Run:
 
     def _binary(self, e: Expr, op: str, x: Expr, y: Expr) -> Sum:
         a, b = self.sum(x), self.sum(y)
-        with self._derived(a, b):
-            return self._computed(op, a, b, e.dtype)
-
-    def _computed(self, op: str, a: Sum, b: Sum, dtype: str) -> Sum:
-        facts = self.facts
         match op:
             case "add":
-                return self._fitting(plus(a, b), dtype)
+                return self._fitting(plus(a, b), e.dtype)
             case "sub":
-                return self._fitting(plus(a, b, -1), dtype)
+                return self._fitting(plus(a, b, -1), e.dtype)
             case "mul":
-                return self._fitting(product(a, b), dtype)
+                return self._fitting(product(a, b), e.dtype)
+        with self._derived(a, b):
+            return self._derive(op, a, b, e.dtype)
+
+    def _derive(self, op: str, a: Sum, b: Sum, dtype: str) -> Sum:
+        """Return what is no sum of products: an atom, if nothing simpler."""
+        facts = self.facts
+        match op:
             case "min":
                 return facts.minimum(a, b)
             case "max":
@@ -383,7 +392,3 @@ def _limits(dtype: str) -> tuple[int, int]:
     if dtype in UNSIGNED:
         return 0, (1 << bits) - 1
     return -1 << (bits - 1), (1 << (bits - 1)) - 1
-
-
-def _changed(body: tuple[Stmt, ...]) -> dict[str, Register]:
-    return {s.register.name: s.register for s in statements(body) if isinstance(s, Set)}

@@ -3,8 +3,8 @@
 An *atom* is an integer of which little is known but bounds, such as the index of a loop, a
 quotient, the smaller of two sums.  Its bounds are sums over atoms that are older.  To prove that a
 sum is never negative, its youngest atom is replaced by a bound of it, until numbers are left (Blume
-and Eigenmann, "Symbolic range propagation", 1995).  The prover gives up rather than search for long:
-no answer is not "no".
+and Eigenmann, "Symbolic range propagation", 1995).  The prover gives up rather than search for
+long, and no answer is not "no".
 """
 
 from __future__ import annotations
