@@ -3,12 +3,14 @@
     python bench/compare.py [--nets A,B] [--peers A,B] [--threads 1,2] [--rounds N] [--more]
                             [--run first|second] [--sizes A,B] [--startup A,B] [--exact A,B]
                             [--profiles A,B]
+    python bench/compare.py --against REV [--nets A,B] [--threads 1,2] [--rounds N]
 
 Everything goes under .bench: an environment for each runtime, the nets, and what was measured, the
 first run and the second apart.  A run measures what it is asked for and keeps the rest, so the
 table can be made in pieces, with --more even the rounds of one net; the page is written anew from
 all that is there.  Each piece pins itself to as many of the CPUs that it may run on as it has
-threads.
+threads.  The second form measures a commit of ours beside the sources as they are (`against`), and
+prints what it found.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+import against
 import exactness
 import nets
 import page
@@ -61,6 +64,9 @@ def main() -> None:
     # Every process that is started here inherits where compiled code is kept.
     os.environ["ALPENGLOW_CACHE"] = str(HOME / "cache")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(HOME / "inductor")
+    if given.against:
+        compare_commits(given)
+        return
     # Processes that compile for others would not be stopped with them.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     say(f"peers: {', '.join(given.peers) or 'none'}")
@@ -87,6 +93,28 @@ def main() -> None:
         given.output.write_text(page.write(found()))
     given.output.write_text(page.write(found()))
     say(f"{given.output} is written")
+
+
+def compare_commits(given: argparse.Namespace) -> None:
+    """Measure what the arguments ask for beside another commit, and print a table."""
+    then = against.unpacked(ROOT, given.against, HOME / "against")
+    length = Length(given.rounds, given.calls)
+    cpus = sorted(os.sched_getaffinity(0))
+    rows = []
+    for threads in [n for n in given.threads if n <= len(cpus)]:
+        for name in given.nets:
+            try:
+                files = nets.make(name, HOME / "nets", given.models)
+                with pinned(cpus[:threads]):
+                    row = against.measure(
+                        name, files, threads, then, HOME / "against", length, nets.precision(name)
+                    )
+            except (AlpenglowError, nets.NetError) as error:
+                say(f"{name} on {threads}: not measured: {error}")
+                continue
+            rows.append(row)
+            say(str(row))
+    print("\n".join(against.table(rows)))
 
 
 def found() -> dict[str, list[Row]]:
@@ -263,6 +291,7 @@ def _arguments() -> argparse.Namespace:
                         help="default: " + ",".join(peers.PEERS))  # fmt: skip
     parser.add_argument("--threads", default=[1, 2], metavar="N[,N]",
                         type=lambda text: [int(n) for n in _names(text)])  # fmt: skip
+    parser.add_argument("--against", metavar="REV", help="measure this commit of ours instead")
     parser.add_argument("--startup", type=_names, default=list(startup.STARTUP),
                         help="nets whose start is measured; '' for none")  # fmt: skip
     parser.add_argument("--exact", type=_names, default=list(exactness.EXACT),
