@@ -70,7 +70,7 @@ conformance: .venv/dev.stamp
 	status=$$?; $(TIMED); exit $$status
 
 fuzz: .venv/dev.stamp
-	@ALPENGLOW_CACHE=off $(BIN)/python -m tests.fuzz.campaign --seconds $(SECONDS) --jobs $(JOBS)
+	@$(BIN)/python -m tests.fuzz.campaign --seconds $(SECONDS) --jobs $(JOBS)
 
 bench: .venv/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \

@@ -15,6 +15,7 @@ import alpenglow as ag
 from alpenglow.base.errors import ModelError
 from fuzz.corpus import branches, info, made
 from fuzz.judge import judge
+from fuzz.oracles import ORACLES
 from fuzz.settings import PLAIN, Setting, here
 
 Array = NDArray[Any]
@@ -113,7 +114,7 @@ def test_a_found_model_is_the_same_everywhere(name: str) -> None:
     header = f'<ir_version: 8, opset_import: ["" : {found.opset}]>\n'
     model = onnx.parser.parse_model(header + found.text)
     settings = here([replace(s, extents="open") for s in (Setting("interpreter"), *PLAIN)])
-    verdict = judge(model.SerializeToString(), found.feedings, settings, True)
+    verdict = judge(model.SerializeToString(), found.feedings, settings, ORACLES)
 
     assert not verdict.problems, "\n".join(map(str, verdict.problems))
     assert set(map(str, settings)) == set(verdict.ran)

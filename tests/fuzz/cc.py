@@ -40,14 +40,15 @@ class BuildError(Exception):
 
 
 def program(g: Graph, numerics: Any) -> Program:
-    """Return the planned program of a graph; raise UnsupportedError if C cannot say it."""
-    made = planned(g, TARGET, Options(numerics=numerics))
-    source(layout({"net": made}, TARGET, strict=numerics == "strict"), "net", "static", False, True)
-    return made
+    """Return the planned program of a graph, for a library."""
+    return planned(g, TARGET, Options(numerics=numerics))
 
 
 class Library:
-    """Programs of one setting, by the number of their model, ready to be called."""
+    """Programs of one setting, by the number of their model, ready to be called.
+
+    Raises UnsupportedError if C cannot say any of them.
+    """
 
     def __init__(self, programs: Mapping[int, Program], setting: Setting) -> None:
         named = {f"net{k}": p for k, p in programs.items()}

@@ -30,6 +30,7 @@ from alpenglow.report.reduce import recorded, reduce
 from .draft import Draft, operators
 from .judge import Problem, Trial, Verdict, judge, judge_all
 from .models import draft, sizes, special
+from .oracles import ORACLES
 from .settings import Setting, drawn
 
 Array = NDArray[Any]
@@ -96,7 +97,7 @@ def feedings(d: Draft, seed: int) -> list[dict[str, Array]]:
     return found if d.feeds() else found[:1]
 
 
-def try_seeds(seeds: Sequence[int], peers: bool) -> tuple[list[Tried], int]:
+def try_seeds(seeds: Sequence[int], peers: Sequence[str]) -> tuple[list[Tried], int]:
     """Judge the models of some seeds; also return how large this process has become, in KiB."""
     tried = [Tried(s) for s in seeds]
     trials = {}
@@ -108,7 +109,7 @@ def try_seeds(seeds: Sequence[int], peers: bool) -> tuple[list[Tried], int]:
         t.kinds = tuple(["open"] * d.is_open + ["staged"] * d.is_staged) or ("plain",)
         settings = drawn(t.seed, d.is_open, d.is_staged)
         model = d.model().SerializeToString()
-        trials[t.seed] = Trial(model, feedings(d, t.seed), settings, peers)
+        trials[t.seed] = Trial(model, feedings(d, t.seed), settings, peers, (1,), True)
     verdicts = dict(zip(trials, judge_all(list(trials.values())), strict=True))
     for t in tried:
         t.verdict = verdicts.get(t.seed, t.verdict)
@@ -127,7 +128,7 @@ class Hunt:
 
     def try_batch(self, seeds: Sequence[int]) -> list[Tried]:
         """Return what the models of seeds show."""
-        answer = self.probe(try_seeds, list(seeds), True)
+        answer = self.probe(try_seeds, list(seeds), ORACLES)
         if isinstance(answer, Lost):
             if len(seeds) > 1:
                 return [t for s in seeds for t in self.try_batch([s])]
@@ -146,14 +147,20 @@ class Hunt:
         t = Tried(seed, tuple(operators(d.nodes)))
         model, feeds = d.model(), feedings(d, seed)
         for setting in drawn(seed, d.is_open, d.is_staged):
-            found = self._judged(model, feeds, [setting], False, (1,))
+            found = self._judged(model, feeds, [setting], (), (1,))
             t.verdict.ran |= found.ran
             if found.problems:
                 t.verdict.problems += found.problems
                 t.finding = self._finding(seed, t.verdict, found.problems[0])
                 return t
-        # Only others die of it, or all at once.
-        t.verdict.oracles["lost"] = lost.how
+        # Only others die of it, or all at once: ask each by itself.
+        t.kinds = ("lost",)
+        for name in ORACLES:
+            found = self._judged(model, feeds, [], (name,), (1,))
+            died = any(p.engine == "process" for p in found.problems)
+            t.verdict.oracles |= {name: lost.how} if died else found.oracles
+            if found.confirmed:
+                break
         return t
 
     def _finding(self, seed: int, verdict: Verdict, problem: Problem) -> Finding:
@@ -163,7 +170,7 @@ class Hunt:
         case = Case(d.model(), feeds[verdict.feeding])
         problem = self._plainest(case, problem)
         if verdict.feeding > 1 or not self._shows(case, problem):
-            return self._short(seed, d, problem)
+            return self._short(seed, d, problem, verdict.feeding)
         small = reduce(case, lambda c: self._shows(c, problem), self._values, self.seconds_each)
         found = self._judged(small.model, [small.feeds], *_engine(problem)).problems
         return Finding(seed, next((p for p in found if p == problem), problem), small)
@@ -183,21 +190,23 @@ class Hunt:
                     break
         return problem
 
-    def _short(self, seed: int, d: Draft, problem: Problem) -> Finding:
+    def _short(self, seed: int, d: Draft, problem: Problem, number: int) -> Finding:
         """Return the problem with as few nodes as it needs, all of its extents still open."""
         until = time.monotonic() + self.seconds_each
+        case = Case(d.model(), feedings(d, seed)[number])
         i = len(d.nodes) - 1
         while i >= 0 and time.monotonic() < until:
             shorter = d.without(i)
-            found = self._judged(shorter.model(), feedings(shorter, seed), *_engine(problem), (1,))
+            model, feeds = shorter.model(), feedings(shorter, seed)
+            found = self._judged(model, feeds, *_engine(problem), (1,))
             if shorter.nodes and problem in found.problems:
-                d = shorter
+                d, case = shorter, Case(model, feeds[found.feeding])
             i = min(i, len(d.nodes)) - 1
-        return Finding(seed, problem, Case(d.model(), d.feeds()))
+        return Finding(seed, problem, case)
 
     def _judged(
         self, model: onnx.ModelProto, feeds: Sequence[Feeds], settings: Sequence[Setting],
-        peers: bool, strange: Sequence[int] = (),
+        peers: Sequence[str], strange: Sequence[int] = (),
     ) -> Verdict:  # fmt: skip
         given = [dict(f) for f in feeds]
         found = self.probe(judge, model.SerializeToString(), given, settings, peers, strange)
@@ -223,12 +232,12 @@ class Hunt:
         self.probe.close()
 
 
-def _engine(problem: Problem) -> tuple[list[Setting], bool]:
-    """Return the settings and whether peers are asked, to see a problem again."""
+def _engine(problem: Problem) -> tuple[list[Setting], Sequence[str]]:
+    """Return the settings and the peers that are needed to see a problem again."""
     try:
-        return [Setting.parse(problem.engine)], False
+        return [Setting.parse(problem.engine)], ()
     except (KeyError, ValueError):
-        return [], True
+        return [], ORACLES
 
 
 def hunt(

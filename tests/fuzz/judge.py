@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import alpenglow as ag
 from alpenglow.backends.cpu import emit
 from alpenglow.backends.cpu.assemble import assemble
+from alpenglow.base import knobs
 from alpenglow.base.errors import AlpenglowError, UnsupportedError
 from alpenglow.ir.graph import Graph
 from alpenglow.passes.choices import Record
@@ -30,7 +31,7 @@ from alpenglow.report.failure import place
 
 from . import aside, cc, guard
 from .noise import wrong
-from .oracles import Oracle, oracles
+from .oracles import Oracle, oracle
 from .reference import Reference, flat, loaded
 from .settings import Setting
 
@@ -79,11 +80,12 @@ class Trial:
     """A model, its feeds, and what it gave so far."""
 
     def __init__(
-        self, model: bytes, feedings: Sequence[Feeds], settings: Sequence[Setting], peers: bool,
-        strange: Sequence[int] = (1,),
+        self, model: bytes, feedings: Sequence[Feeds], settings: Sequence[Setting],
+        peers: Sequence[str] = (), strange: Sequence[int] = (), shared: bool = False,
     ) -> None:  # fmt: skip
+        """Prepare to judge; if `shared`, settings share the feeds of other extents among them."""
         self.model, self.feedings, self.strange = model, feedings, strange
-        self.settings, self.peers = settings, peers
+        self.settings, self.peers, self.shared = settings, peers, shared
         self.verdict = Verdict()
         self.references: dict[int, Reference | AlpenglowError] = {}
         self.programs: dict[Setting, Program] = {}
@@ -97,7 +99,10 @@ class Trial:
             self.verdict.declined = str(error)
             return
         except Exception as error:
-            self._found("load", place(error), error)
+            if self._is_fixed():
+                self.verdict.declined = f"holds for one extent only: {error}"
+            else:
+                self._found("load", place(error), error)
             return
         for number in range(len(self.feedings)):
             self._expect(number)
@@ -119,6 +124,20 @@ class Trial:
         if is_open or self.graph.rest is not None:
             return loaded(self.model, self.feedings[0])
         return self.graph
+
+    def _is_fixed(self) -> bool:
+        """Whether a model is refused at all other extents than its first: its symbols are numbers.
+
+        A recipe may have drawn the very number that stands for a symbol.
+        """
+        others = [f for f in self.feedings if _shapes(f) != _shapes(self.feedings[0])]
+        for feeds in others:
+            try:
+                loaded(self.model, feeds)
+                return False
+            except AlpenglowError:
+                continue
+        return bool(others)
 
     def _expect(self, number: int) -> None:
         feeds = self.feedings[number]
@@ -176,19 +195,30 @@ class Trial:
         """Run a setting on all feeds that it takes, and compare."""
         words = []
         for number, reference in self.references.items():
-            if setting.extents == "fixed" and not self._fits(number):
-                continue
-            if number and setting.precision != "f32":
-                continue  # strange numbers overflow, and decisions fall otherwise
-            words.append(self._ran(setting, number, reference, run))
-            if words[-1] == "wrong":
-                self.verdict.feeding = number
-                return
+            if number in self._meant_for(setting):
+                words.append(self._ran(setting, number, reference, run))
+                if words[-1] == "wrong":
+                    self.verdict.feeding = number
+                    return
         odd = [w for w in words if w not in ("same", "refused")]
         self.verdict.ran[str(setting)] = odd[0] if odd else "same"
 
-    def _fits(self, number: int) -> bool:
-        return _shapes(self.feedings[number]) == _shapes(self.feedings[0])
+    def _meant_for(self, setting: Setting) -> list[int]:
+        """Return the numbers of the feeds that a setting is run on.
+
+        What is compiled once is run on all that fit; for other extents there is more to compile.
+        """
+        if setting.precision != "f32":
+            return [0]  # strange numbers overflow, and decisions fall otherwise
+        numbers = range(len(self.feedings))
+        fitting = [n for n in numbers if _shapes(self.feedings[n]) == _shapes(self.feedings[0])]
+        others = [n for n in numbers if n not in fitting]
+        if setting.extents == "fixed" or not others:
+            return fitting
+        if not self.shared:
+            return [*fitting, *others]
+        k = self.settings.index(setting)
+        return [*fitting, *(n for i, n in enumerate(others) if i % 3 == k % 3)]
 
     def _ran(
         self, setting: Setting, number: int, reference: Reference | AlpenglowError, run: Any
@@ -217,11 +247,11 @@ class Trial:
 
     def _ask(self) -> None:
         """Let others run the model on the feeds that are not strange."""
-        who = list(oracles(self.model))
+        asked: dict[str, Oracle | None] = {}
         for number, reference in self.references.items():
             if number in self.strange or isinstance(reference, AlpenglowError):
                 continue
-            told = dict(self._told(reference, who, number))
+            told = dict(self._told(reference, asked, number))
             objections = [(k, what) for k, (how, what) in told.items() if how == "contradicted"]
             if any(how in aside.FOR_US for how, _ in told.values()):
                 # Two against one.
@@ -233,15 +263,18 @@ class Trial:
             self.verdict.oracles |= {k: how for k, (how, _) in told.items()}
 
     def _told(
-        self, reference: Reference, who: Sequence[Oracle], number: int
+        self, reference: Reference, asked: dict[str, Oracle | None], number: int
     ) -> Iterator[tuple[str, tuple[str, str]]]:
         """Yield what oracles say of results, until one is of our opinion."""
-        for oracle in who:
-            results = oracle.run(self.feedings[number])
+        for name in self.peers:
+            if name not in asked:
+                asked[name] = oracle(name, self.model)
+            who = asked[name]
+            results = None if who is None else who.run(self.feedings[number])
             if results is None:
                 continue
-            how, what = aside.weighed(self.model, reference, results, oracle.name)
-            yield oracle.name, (how, what)
+            how, what = aside.weighed(self.model, reference, results, name)
+            yield name, (how, what)
             if how == "same":
                 return
 
@@ -306,6 +339,17 @@ def _level(level: int) -> Iterator[None]:
         emit.assemble = before
 
 
+@contextmanager
+def _uncached() -> Iterator[None]:
+    """Let compilations keep nothing on disk: there is nothing that will be compiled again."""
+    before = knobs.cache_folder
+    knobs.cache_folder = lambda: None
+    try:
+        yield
+    finally:
+        knobs.cache_folder = before
+
+
 def _shapes(feeds: Feeds) -> dict[str, tuple[int, ...]]:
     return {k: a.shape for k, a in feeds.items()}
 
@@ -314,8 +358,8 @@ def _shapes(feeds: Feeds) -> dict[str, tuple[int, ...]]:
 
 
 def judge(
-    model: bytes, feedings: Sequence[Feeds], settings: Sequence[Setting], peers: bool,
-    strange: Sequence[int] = (),
+    model: bytes, feedings: Sequence[Feeds], settings: Sequence[Setting],
+    peers: Sequence[str] = (), strange: Sequence[int] = (),
 ) -> Verdict:  # fmt: skip
     """Run a model under settings, for each choice of feeds, and let `peers` confirm the results.
 
@@ -327,7 +371,7 @@ def judge(
 
 def judge_all(trials: Sequence[Trial]) -> list[Verdict]:
     """Judge models; what is C of them is compiled together."""
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), _uncached():
         for trial in trials:
             trial.run()
         for setting in dict.fromkeys(s for t in trials for s in t.programs):
@@ -345,7 +389,10 @@ def _in_c(setting: Setting, trials: Mapping[int, Trial]) -> None:
                 _in_c(setting, {i: t})
             return
         for t in trials.values():
-            t._found(str(setting), place(error), error)
+            if isinstance(error, UnsupportedError):
+                t.verdict.ran[str(setting)] = "unsupported"
+            else:
+                t._found(str(setting), place(error), error)
         return
     for i, t in trials.items():
         t.run_c(setting, library, i)

@@ -41,16 +41,16 @@ def noisy(
     def operand(v: Value | None) -> Array | None:
         if v is None:
             return None
-        return moved(v.array if v.array is not None else env[v], rng, False)
+        return moved(v.array if v.array is not None else env[v], rng)
 
     for node in g.nodes:
-        whole = not isinstance(node.op, Elementwise)
         arrays = [operand(v) for v in node.inputs]
         if half:
             arrays = [rounded(a, rng, half) for a in arrays]
         with formulas(rng, unit(arrays)):
             results = apply(node.op, arrays, node.regions)
-        env |= {v: moved(y, rng, whole) for v, y in zip(node.results, results, strict=True)}
+        sums = 0.0 if isinstance(node.op, Elementwise) else terms(arrays, results)
+        env |= {v: moved(y, rng, sums) for v, y in zip(node.results, results, strict=True)}
     return {k: env[v] if v.array is None else v.array for k, v in g.outputs.items()}
 
 
@@ -61,7 +61,7 @@ def rounded(x: Array | None, rng: np.random.Generator, eps: float) -> Array | No
     """Return floats as if they had been rounded to `eps`, up or down."""
     if x is None or x.dtype != np.float32:
         return x
-    return moved(x, rng, False, eps)
+    return moved(x, rng, formula=eps)
 
 
 class NoisyMath:
@@ -76,7 +76,7 @@ class NoisyMath:
         exact = getattr(self.plain, name)
         if name in EXACT:
             return exact
-        return lambda *xs: moved(np.asarray(exact(*xs)), self.rng, False, self.eps)
+        return lambda *xs: moved(np.asarray(exact(*xs)), self.rng, formula=self.eps)
 
 
 EXACT = frozenset({"neg", "abs", "sign", "minimum", "maximum", "floor", "ceil", "round", "where",
@@ -114,7 +114,19 @@ def unit(arrays: Sequence[Array | None]) -> float:
     return float(np.finfo(np.float64 if wide else np.float32).eps)
 
 
-def moved(x: Array, rng: np.random.Generator, whole: bool, formula: float = 0.0) -> Array:
+def terms(arrays: Sequence[Array | None], results: Sequence[Array]) -> float:
+    """Return by how much more an operator may be off that adds up many terms: 1 for a few.
+
+    Equal terms added one by one are all rounded the same way, so errors grow with their number.
+    """
+    most = max((a.size for a in arrays if a is not None), default=0)
+    return max(1.0, most / max(sum(y.size for y in results), 1) / MANY)
+
+
+MANY = 64.0
+
+
+def moved(x: Array, rng: np.random.Generator, whole: float = 0.0, formula: float = 0.0) -> Array:
     """Return x with noise: relative to each element and, if `whole`, to the largest as well.
 
     Inside of a formula, it is one unit of the size `formula`.
@@ -124,7 +136,7 @@ def moved(x: Array, rng: np.random.Generator, whole: bool, formula: float = 0.0)
     eps = formula or ULPS * float(ml_dtypes.finfo(x.dtype).eps)
     wide = x.astype(np.float64)
     noise = rng.uniform(-1, 1, x.shape)
-    exact = np.abs(wide) if not whole else np.abs(wide) + 0.25 * largest(wide)
+    exact = np.abs(wide) if not whole else whole * (np.abs(wide) + 0.25 * largest(wide))
     least = float(ml_dtypes.finfo(x.dtype).smallest_subnormal)
     # What is zero stays zero: that is how sparse data, padding and masks are.
     off = np.where((wide == 0) & (not whole), 0.0, (eps * exact + least) * noise)

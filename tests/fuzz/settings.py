@@ -120,7 +120,7 @@ def _drawn(
     if s.is_c:
         portable = throws[1] < 0.75
         return replace(s, way="portable" if portable else "run", level=int(throws[2] < 0.1))
-    s = replace(s, threads=1 + int(throws[1] < 0.25), level=2 if throws[2] < 0.5 else 0)
+    s = replace(s, threads=1 + int(throws[1] < 0.25), level=2 if throws[2] < 0.35 else 0)
     if is_open and throws[3] < 0.5:
         s = replace(s, extents="open")
     if is_staged or s.extents == "open":

@@ -26,7 +26,7 @@ def main() -> None:
         asked.reached.write_text(str(batch[0]))
         if time.monotonic() > until:
             return
-        try_seeds(batch, False)
+        try_seeds(batch, ())
 
 
 if __name__ == "__main__":

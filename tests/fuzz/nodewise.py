@@ -1,0 +1,109 @@
+"""A model node by node, each by whoever takes it: for what nobody takes as a whole.
+
+ONNX Runtime lacks many operators for one type or another, and the reference evaluator some opsets.
+Of a node that both decline in halves, the results are those in f32, rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from alpenglow.report.cut import reads
+
+Array = NDArray[Any]
+Value = Array | list[Array] | None
+Engine = Callable[[bytes], Callable[[Mapping[str, Any]], list[Any] | None] | None]
+"""Takes a model, and then feeds; None where it declines either."""
+
+HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+
+
+class Declines(Exception):
+    """There is a node that nobody takes."""
+
+
+def run(model: onnx.ModelProto, feeds: Mapping[str, Array], engines: tuple[Engine, ...]) -> (
+    dict[str, Value] | None
+):  # fmt: skip
+    """Return the outputs of a model, None if there is a node that no engine takes."""
+    env: dict[str, Value] = dict(feeds)
+    env |= {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    try:
+        for node in model.graph.node:
+            env |= _results(model, node, env, engines)
+    except Declines:
+        return None
+    return {o.name: env[o.name] for o in model.graph.output}
+
+
+def _results(
+    model: onnx.ModelProto, node: onnx.NodeProto, env: Mapping[str, Value],
+    engines: tuple[Engine, ...],
+) -> dict[str, Value]:  # fmt: skip
+    given = {name: env[name] for name in dict.fromkeys(reads(node)) if name in env}
+    names = [o for o in node.output if o]
+    found = _asked(model, node, given, names, engines)
+    if found is None and any(_is_half(v) for v in given.values()):
+        found = _in_f32(model, node, given, names, engines)
+    if found is None:
+        raise Declines(node.op_type)
+    return dict(zip(names, found, strict=True))
+
+
+def _asked(
+    model: onnx.ModelProto, node: onnx.NodeProto, given: Mapping[str, Value], names: list[str],
+    engines: tuple[Engine, ...],
+) -> list[Any] | None:  # fmt: skip
+    try:
+        inputs = [onnx.ValueInfoProto(name=k, type=_type(v)) for k, v in given.items()]
+    except TypeError:
+        return None
+    outputs = [onnx.ValueInfoProto(name=n) for n in names]
+    graph = helper.make_graph([node], "node", inputs, outputs)
+    one = helper.make_model(graph, opset_imports=model.opset_import, ir_version=10)
+    content = one.SerializeToString()
+    for engine in engines:
+        take = engine(content)
+        found = None if take is None else take(given)
+        if found is not None:
+            return found
+    return None
+
+
+def _in_f32(
+    model: onnx.ModelProto, node: onnx.NodeProto, given: Mapping[str, Value], names: list[str],
+    engines: tuple[Engine, ...],
+) -> list[Any] | None:  # fmt: skip
+    """Return results of a node on halves, computed in f32; where it tells the type itself, None."""
+    halves = {v.dtype for v in given.values() if isinstance(v, np.ndarray) and v.dtype in HALVES}
+    tells = any(a.name in ("to", "dtype") or a.HasField("g") for a in node.attribute)
+    if len(halves) != 1 or tells:
+        return None
+    (half,) = halves
+    wide = {k: v.astype(np.float32) if _is_half(v) else v for k, v in given.items()}
+    found = _asked(model, node, wide, names, engines)
+    if found is None:
+        return None
+    return [v.astype(half) if isinstance(v, np.ndarray) and v.dtype == np.float32 else v
+            for v in found]  # fmt: skip
+
+
+def _is_half(v: Value) -> bool:
+    return isinstance(v, np.ndarray) and v.dtype in HALVES
+
+
+def _type(v: Value) -> onnx.TypeProto:
+    """Return the type of a value; raise TypeError if it is neither tensor nor sequence."""
+    if isinstance(v, np.ndarray):
+        return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+    if isinstance(v, list) and v and isinstance(v[0], np.ndarray):
+        code = helper.np_dtype_to_tensor_dtype(v[0].dtype)
+        return helper.make_sequence_type_proto(helper.make_tensor_type_proto(code, None))
+    raise TypeError(f"no type for {v!r}")
