@@ -77,7 +77,24 @@ KINDS = (
     Kind(
         "lengths of sequences",
         "the reference evaluator ignores sequence_lens of recurrent layers",
-        lambda d: d.oracle in ("reference", "nodewise") and _recurrent(d),
+        lambda d: d.oracle != "onnxruntime" and _recurrent(d),
+    ),
+    Kind(
+        "loops without a condition",
+        "the reference evaluator never turns a Loop whose condition is left out",
+        lambda d: d.oracle != "onnxruntime"
+        and any(n.op_type == "Loop" and not n.input[1] for n in d.nodes),
+    ),
+    Kind(
+        "LRN by samples",
+        "the reference evaluator normalises as many channels as there are samples",
+        lambda d: d.oracle != "onnxruntime" and "LRN" in d.operators,
+    ),
+    Kind(
+        "tails of a fused sigmoid",
+        "ONNX Runtime's sigmoid is 0 or 1e-8 where it should be less, which may be magnified",
+        lambda d: any(n.op_type == "FusedConv" and b"Sigmoid" in [a.s for a in n.attribute]
+                      for n in d.nodes),
     ),
     Kind(
         "NaN is quantised",
@@ -101,6 +118,9 @@ KINDS = (
         lambda d: "empty" in d.traits and bool(d.operators & {"MatMulIntegerToFloat"}),
     ),
 )
+
+NAMES = (*(k.name for k in KINDS), "torn", "NaN in bytes", "overflow of halves")
+"""The words that say that something was set aside."""
 
 FOR_US = ("same", "nearer")
 """Words for oracles that confirm the reference."""

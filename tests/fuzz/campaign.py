@@ -51,12 +51,19 @@ def work(seeds: Seeds, log: Log, findings: Path, first: bool) -> None:
             each = (time.monotonic() - begin) / len(batch)
             for t in tried:
                 log.add(t, each)
+                forget(t.seed, findings)
                 if t.finding is not None:
                     tell(t, findings)
                     if first:
                         seeds.stop()
     finally:
         hunt.close()
+
+
+def forget(seed: int, findings: Path) -> None:
+    """Remove what was kept of a seed, which has been tried again."""
+    for file in findings.glob(f"{seed}.*"):
+        file.unlink()
 
 
 def tell(tried: Tried, findings: Path) -> None:

@@ -20,12 +20,10 @@ from typing import Any
 
 import alpenglow
 
+from .aside import NAMES
 from .differential import Tried
 
 HERE = Path(__file__).parent
-NO_KIND = ("same", "nearer", "outvoted", "misshapen", "incomplete", "contradicted")
-"""What oracles say that sets nothing aside."""
-
 SYNC = 5.0
 """Seconds after which what was written is on the disk for sure."""
 
@@ -94,13 +92,13 @@ class Totals:
 
     def aside(self) -> Counter[str]:
         """Count cases by the kind that they were set aside for."""
-        fine = ("same", "refused", "refused open", "unsupported", "wrong")
         found: Counter[str] = Counter()
         for e in self.entries.values():
-            found.update(how for how in e["ran"].values() if how not in fine)
-            for who, how in e["oracles"].items():
-                if how not in NO_KIND:
-                    found[f"{who}: {how}"] += e["compared"]
+            found.update(how for how in e["ran"].values() if how in NAMES)
+            if e["cases"]:
+                continue  # somebody confirmed it, whatever others said
+            kinds = {how for how in e["oracles"].values() if how in NAMES}
+            found.update(dict.fromkeys(sorted(kinds)[:1], e["compared"]))
         return found
 
     def words(self, name: str) -> Counter[str]:

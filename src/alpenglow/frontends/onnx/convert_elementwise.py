@@ -121,11 +121,15 @@ def erf(s: Site) -> Made:
 
 
 def tuned(name: str, make: Callable[..., Op], **defaults: float) -> None:
-    """Register an operator on one tensor whose float attributes are ours, by name."""
+    """Register an operator on one tensor whose float attributes are ours, by name.
+
+    Attributes are f32, and so are their defaults, also where the tensor is f64.
+    """
+    narrow = {k: float(np.float32(d)) for k, d in defaults.items()}
 
     @on(name)
     def convert(s: Site) -> Made:
-        return s.g(make(**{k: s.attribute(k, d) for k, d in defaults.items()}), s.input(0))
+        return s.g(make(**{k: s.attribute(k, d) for k, d in narrow.items()}), s.input(0))
 
 
 tuned("LeakyRelu", activation.LeakyRelu, alpha=0.01)
