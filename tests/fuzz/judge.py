@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import alpenglow as ag
 from alpenglow.backends.cpu import emit
 from alpenglow.backends.cpu.assemble import assemble
+from alpenglow.backends.loops import instruction
 from alpenglow.base import knobs
 from alpenglow.base.errors import AlpenglowError, UnsupportedError
 from alpenglow.ir.graph import Graph
@@ -169,7 +170,7 @@ class Trial:
                 if self.fixed.rest is None:
                     self.programs[setting] = cc.program(self.fixed, setting.numerics)
                 return
-            with _level(setting.level):
+            with _level(setting.level), _shared(setting.threads):
                 exe = self._compiled(setting)
                 self._judge(setting, partial(guard.run, exe))
         except UnsupportedError:
@@ -337,6 +338,18 @@ def _level(level: int) -> Iterator[None]:
         yield
     finally:
         emit.assemble = before
+
+
+@contextmanager
+def _shared(threads: int) -> Iterator[None]:
+    """Let threads share even instructions that are too small to be worth it."""
+    before = instruction._small
+    if threads > 1:
+        instruction._small = lambda instr: False
+    try:
+        yield
+    finally:
+        instruction._small = before
 
 
 @contextmanager

@@ -1,0 +1,207 @@
+"""Mistakes to plant: each is one that somebody could make, in one place of the compiler.
+
+They were chosen before anybody looked at which of them fuzzing catches: the first four are those
+that stood in the compiler when its tests said that all was well.  `plant` puts them into a copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A text in a file of the package that stands there once, and what is to stand in its place."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+TEMPLATES = "backends/cpu/templates"
+LOOPS = "backends/loops"
+ONNX = "frontends/onnx"
+
+MISTAKES = (
+    # What once was there.
+    Mistake(
+        "a 1x1 convolution forgets which rows of padding were left out", f"{TEMPLATES}/conv.py",
+        "        and not any(op.edges)\n", "",
+    ),
+    Mistake(
+        "concat asks for identity where it means position", "passes/unpacks.py",
+        "if not full and i != last:", "if not full and v is not node.inputs[-1]:",
+    ),
+    Mistake(
+        "a vector load where a step of 0 means a splat", f"{TEMPLATES}/matmul.py",
+        "in_lanes(y.buffer, at, lanes, mask))",
+        "Load(y.buffer, at.base if is_number(across, 1) else at.expr(), lanes, mask))",
+    ),
+    Mistake(
+        "mish overflows before it divides", "ops/activation.py",
+        "return m.where(m.gt(x, 20.0), x, m.mul(x, m.div(n, m.add(n, 2.0))))",
+        "return m.mul(x, m.div(n, m.add(n, 2.0)))",
+    ),
+    # Templates.
+    Mistake(
+        "no mask where columns of a product end", f"{TEMPLATES}/matmul.py",
+        "partly = ragged(columns, tile.cols * lanes)", "partly = False",
+    ),
+    Mistake(
+        "the rest of an unrolled sum begins at the wrong step", f"{TEMPLATES}/matmul.py",
+        "step(Const(full * UNROLL + u))", "step(Const(full + u))",
+    ),
+    Mistake(
+        "the correction of two zero points has the wrong sign", f"{TEMPLATES}/words.py",
+        "Const(-self.above * self.below, \"i32\")", "Const(self.above * self.below, \"i32\")",
+    ),
+    Mistake(
+        "depthwise convolution forgets dilations", f"{TEMPLATES}/depthwise.py",
+        "where = [c * s + t * d for c, s, t, d in", "where = [c * s + t for c, s, t, d in",
+    ),
+    Mistake(
+        "winograd stores a row too many", f"{TEMPLATES}/winograd.py",
+        "if is_open(height) or (height % size and i >= height % size):",
+        "if is_open(height) or (height % size and i > height % size):",
+    ),
+    Mistake(
+        "odd bytes are multiplied without their signs", f"{TEMPLATES}/products.py",
+        "return [Bitcast(even, \"i32\"), Bitcast(Binary(\"shr\", halves, eight), \"i32\")]",
+        "unsigned = Binary(\"shr\", Bitcast(w, \"u16\"), Const(8, \"u16\", halves.lanes))\n"
+        "    return [Bitcast(even, \"i32\"), Bitcast(unsigned, \"i32\")]",
+    ),
+    Mistake(
+        "channels past the last are transposed as well", f"{TEMPLATES}/transpose.py",
+        "if i and channels % lanes and i >= channels % lanes:",
+        "if i and channels % lanes and i > channels % lanes:",
+    ),
+    # Loop forms.
+    Mistake(
+        "no mask for the last lanes", f"{LOOPS}/instruction.py",
+        "        elif rest:\n            block(at, Const(full * lanes), True)",
+        "        elif rest:\n            block(at, Const(full * lanes), False)",
+    ),
+    Mistake(
+        "the largest begins with 0", f"{LOOPS}/reduction.py",
+        "return \"max\", dtype, lowest(x.numpy)", "return \"max\", dtype, 0",
+    ),
+    Mistake(
+        "the last of equal elements is not asked for", f"{LOOPS}/reduction.py",
+        "wins = k.m.ge(x, y) if op.last else k.m.gt(x, y)", "wins = k.m.gt(x, y)",
+    ),
+    Mistake(
+        "reflection repeats the edge", f"{LOOPS}/movement.py",
+        "k.m.sub(2 * (extent - 1), at)))", "k.m.sub(2 * extent - 1, at)))",
+    ),
+    Mistake(
+        "what hangs over the end of padding counts in an average", f"{LOOPS}/pooling.py",
+        "counted = within(k, shifted, grown, [op.ceil] * spatial)", "counted = None",
+    ),
+    Mistake(
+        "an index from the end is off by one", f"{LOOPS}/gather.py",
+        "front = k.m.where(k.m.lt(at, 0), k.m.add(at, extent), at)",
+        "front = k.m.where(k.m.lt(at, 0), k.m.add(at, extent - 1), at)",
+    ),
+    Mistake(
+        "a group of a convolution reads the channels of the first", f"{LOOPS}/contraction.py",
+        "first = (o // per_out) * per_in if op.group > 1 else None", "first = None",
+    ),
+    Mistake(
+        "the reset gate is applied after the product", f"{LOOPS}/recurrent.py",
+        "scaled, u, k.m.mul(f(layer.gate(sums, u, 1)), layer.read(h, u))))",
+        "scaled, u, layer.read(h, u)))",
+    ),
+    Mistake(
+        "the total of a row of softmax counts masked lanes", f"{LOOPS}/normalize.py",
+        "k.set(total[slot], k.m.add(total[slot], unless_masked(k, share, 0)))",
+        "k.set(total[slot], k.m.add(total[slot], share))",
+    ),
+    Mistake(
+        "the smallest k are found among the first k", f"{LOOPS}/order.py",
+        "return k.m.gt(x, y) if op.largest else k.m.lt(x, y)", "return k.m.gt(x, y)",
+    ),
+    # Passes.
+    Mistake(
+        "a constant less a convolution becomes a convolution less a constant", "passes/absorb.py",
+        "if isinstance(node.op, Sub) and y is not node.inputs[0]:\n                    continue\n",
+        "if isinstance(node.op, Sub) and y is not node.inputs[0]:\n                    pass\n",
+    ),
+    Mistake(
+        "padding joins an average that does not count padding", "passes/absorb.py",
+        "if more is None or not (op.count_pads or not any(op.pads)):", "if more is None:",
+    ),
+    Mistake(
+        "pads are permuted the wrong way round", "passes/sink.py",
+        "before = tuple(op.before[i] for i in back)", "before = tuple(op.before[i] for i in perm)",
+    ),
+    Mistake(
+        "the axis of a concat does not move with the transpose", "passes/sink.py",
+        "g(Concat(perm[node.op.axis]), *parts)", "g(Concat(node.op.axis), *parts)",
+    ),
+    Mistake(
+        "two transposes are composed in the wrong order", "passes/rearrange.py",
+        "g(Transpose(tuple(p[i] for i in q)), x)", "g(Transpose(tuple(q[i] for i in p)), x)",
+    ),
+    Mistake(
+        "a difference of one operator is the same subexpression", "passes/cse.py",
+        "return node.op, tuple(operands), tuple(print_graph(r) for r in node.regions)",
+        "return type(node.op), tuple(operands), tuple(print_graph(r) for r in node.regions)",
+    ),
+    Mistake(
+        "what an output is joins what reads it", "passes/fuse.py",
+        "    if any(v is result for v in g.outputs.values()):\n        return False\n", "",
+    ),
+    Mistake(
+        "x to the power of three is x times x", "passes/identities.py",
+        "case [Value() as x, Value() as y] if uniform(y) == 2:",
+        "case [Value() as x, Value() as y] if uniform(y) in (2, 3):",
+    ),
+    # Programs.
+    Mistake(
+        "a result takes over memory that is still read", "program/share.py",
+        "if operand is None or last[operand.buffer] != k:", "if operand is None:",
+    ),
+    Mistake(
+        "a block may begin on the step on which another ends", "program/offsets.py",
+        "live = [j for j in live if blocks[j].end > begin]",
+        "live = [j for j in live if blocks[j].end - 1 > begin]",
+    ),
+    Mistake(
+        "a slice with steps begins at the wrong place", "program/views.py",
+        "offset = x.offset + sum(a * s for a, s in zip(first, x.strides, strict=True))\n"
+        "            strides = tuple(a * b",
+        "offset = x.offset + sum(a * s * t for a, s, t in zip(first, x.strides, steps))\n"
+        "            strides = tuple(a * b",
+    ),
+    # Operators and converters.
+    Mistake(
+        "quantising rounds halves away from zero", "ops/quantize.py",
+        "moved = m.add(m.round(quotient), zero)",
+        "moved = m.add(m.floor(m.add(quotient, 0.5)), zero)",
+    ),
+    Mistake(
+        "padding for SAME_LOWER is that of SAME_UPPER", f"{ONNX}/convert_window.py",
+        "before.append(small if mode == \"SAME_UPPER\" else large)\n"
+        "        after.append(large if mode == \"SAME_UPPER\" else small)",
+        "before.append(small)\n        after.append(large)",
+    ),
+    Mistake(
+        "a slice backwards ends before the first element", f"{ONNX}/convert_slice.py",
+        "last = offset(end, extent, -1, extent - 1)", "last = offset(end, extent, 0, extent - 1)",
+    ),
+    Mistake(
+        "columns and rows of a block change places", f"{ONNX}/convert_movement.py",
+        "moved = s.g(Transpose((0, 1, 4, 2, 5, 3)), s.g(Reshape((n, rest, b, b, h, w)), x))",
+        "moved = s.g(Transpose((0, 1, 4, 3, 5, 2)), s.g(Reshape((n, rest, b, b, h, w)), x))",
+    ),
+    Mistake(
+        "the scale of an extent is rounded up", f"{ONNX}/convert_resize.py",
+        "sizes.append(int(np.floor(np.float32(d) * np.float32(f))))",
+        "sizes.append(int(np.ceil(np.float32(d) * np.float32(f))))",
+    ),
+    Mistake(
+        "a second direction begins with the state of the first", f"{ONNX}/convert_recurrent.py",
+        "    return part(s, given, direction)", "    return part(s, given, 0)",
+    ),
+)  # fmt: skip
