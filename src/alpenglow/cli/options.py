@@ -87,7 +87,7 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
     click.option("--threads", type=click.IntRange(min=1),
                  help="How many threads a run may use.  [default: the CPUs of this process]"),
     click.option("--numerics", type=click.Choice(["fast", "strict"]), default="fast",
-                 show_default=True, help="Whether operations may be contracted and reassociated."),
+                 show_default=True, help="Whether results may be rounded differently."),
     click.option("--precision", type=click.Choice(["f32", "bf16", "f16"]), default="f32",
                  show_default=True, help="What convolutions and matrix products take; they sum "
                  "in f32."),

@@ -23,12 +23,13 @@ def silent(what: str, done: int, total: int) -> None:
 class Options:
     """Options of `compile`.
 
-    `numerics` is "fast" (contraction and reassociation; the default) or "strict" (operations as
-    written).  `passes` are the caller's own, each inserted where its `after` says.  `after` is
-    called with each pass and what it made.  `progress` is called on long work.  `check` validates
-    every pass (default: what ALPENGLOW_CHECK says).  `tuning` is what `alpenglow tune` measured
-    (default: the record that ALPENGLOW_TUNING names, see `base.knobs`); it changes speed, and the
-    rounding of convolutions that go Winograd's way or do not.
+    `numerics` is "fast" (results may be rounded differently, as docs/architecture.md lists; the
+    default) or "strict" (operations as written).  `passes` are the caller's own, each inserted
+    where its `after` says.  `after` is called with each pass and what it made.  `progress` is
+    called on long work.  `check` validates every pass (default: what ALPENGLOW_CHECK says).
+    `tuning` is what `alpenglow tune` measured (default: the record that ALPENGLOW_TUNING names,
+    see `base.knobs`); it changes speed, and the rounding of convolutions that go Winograd's way
+    or do not.
     `precision` is what convolutions and matrix products take: "f32" (the default), "bf16" or
     "f16", with sums in f32; those that `keep` names, by the name of a result or
     of an operator, stay in f32.

@@ -316,7 +316,7 @@ def in_floats(b: Graph, x: Value) -> Value:
 
 def as_type(b: Graph, x: Value, dtype: str) -> Value:
     """Return x in the given element type; x itself if it has it."""
-    return x if x.type.dtype == dtype else b(Cast(dtype), x)
+    return x if x.type.dtype == dtype else b(Cast(dtype, loose=dtype in ("f16", "bf16")), x)
 
 
 def filled(b: Graph, value: float, like: Value) -> Value:

@@ -61,11 +61,15 @@ class Cast(Elementwise):
     otherwise infinity, or NaN where there is none; those of fewer bits have the largest only.
     f8e8m0 holds powers of two, reached by `rounding` up, down, or to the nearest, halves up; with
     `saturate` 0 becomes the least.
+
+    A `loose` conversion to 16 bits is one that no model asks for: fast numerics may put it off
+    until the result is stored.
     """
 
     dtype: str
     saturate: bool = True
     rounding: str = "up"
+    loose: bool = False
 
     def infer(self, *xs: TensorType) -> TensorType:
         check_arity(self, len(xs))
@@ -107,6 +111,8 @@ class Cast(Elementwise):
         for rounding in ROUNDINGS:
             for saturate in (True, False):
                 yield cls("f8e8m0", saturate, rounding), np.abs(EDGES)
+        for dtype in ("f16", "bf16"):
+            yield cls(dtype, loose=True), "f32[17]"
 
 
 def limited(m: Any, x: Any, dtype: str) -> Any:

@@ -35,7 +35,7 @@ def contraction_of_f16(g: Graph, node: Node) -> Rewritten:
     if x.type.dtype != "f16":
         return None
     y = g(replace(op, wide=False), *[None if v is None else _widened(g, v) for v in node.inputs])
-    return y if op.wide else g(Cast("f16"), y)
+    return y if op.wide else g(Cast("f16", loose=True), y)
 
 
 def _widened(g: Graph, v: Value) -> Value:

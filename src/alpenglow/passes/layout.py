@@ -32,7 +32,7 @@ from alpenglow.ops.blocked import (
 )
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Broadcast, Pack, Pad, Reshape, Transpose, Unpack
-from alpenglow.ops.select import Cast
+from alpenglow.ops.reduction import as_type
 from alpenglow.passes import unpacks
 from alpenglow.passes.choices import Problem
 
@@ -103,13 +103,9 @@ def _conv(g: Graph, node: Node, target: Target) -> None:
         y = _direct(g, Problem(op, x.type, w.type, target), x, w, bands, node)
     bias = rest[0] if rest else None
     if bias is not None and bias.type.dtype != y.type.dtype:
-        bias = g(Cast(y.type.dtype), bias)
-    g.replace(node.output, rounded(g, unpacked(g, y, bias, lanes), node.output.type.dtype))
-
-
-def rounded(g: Graph, y: Value, dtype: str) -> Value:
-    """Return sums in the type that the result had: those of bf16 are f32."""
-    return y if y.type.dtype == dtype else g(Cast(dtype), y)
+        bias = as_type(g, bias, y.type.dtype)
+    # Sums of bf16 are f32.
+    g.replace(node.output, as_type(g, unpacked(g, y, bias, lanes), node.output.type.dtype))
 
 
 def _bands(w: Value) -> int:
@@ -339,7 +335,7 @@ def _mat_mul(g: Graph, node: Node, target: Target) -> None:
     problem = Problem(node.op, x.type, matrix.type, target)
     packed = g(PackMatrix(_matrix_width(problem, rows, columns), dots), matrix)
     y = g(MatMulPacked(columns), x, packed)
-    g.replace(node.output, rounded(g, y, node.output.type.dtype))
+    g.replace(node.output, as_type(g, y, node.output.type.dtype))
 
 
 def _matrix_width(problem: Problem, rows: int, columns: int) -> int:

@@ -143,7 +143,7 @@ def _narrowed(g: Graph, x: Value, dtype: str, narrow: dict[Value, Value]) -> Val
             return source
     if x not in narrow:
         others = list(x.users)
-        narrow[x] = g(Cast(dtype), x)
+        narrow[x] = g(Cast(dtype, loose=True), x)
         wide = g(Cast("f32"), narrow[x])
         for user in others:
             user.inputs = tuple(wide if v is x else v for v in user.inputs)

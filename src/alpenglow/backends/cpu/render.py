@@ -79,7 +79,8 @@ ATTRIBUTES = 'nounwind "prefer-vector-width"="512"'
 def render(kernel: Kernel, *, fast: bool = True, aliased: frozenset[str] = frozenset()) -> str:
     """Return `kernel` as an LLVM module.
 
-    `fast` lets LLVM contract and reassociate float operations, never assume finite ones.
+    `fast` lets LLVM contract products and sums, never reassociate them or assume that they are
+    finite.
     `aliased` names the read-only buffers that may be the same memory as a mutable one.
     """
     return "\n".join([*_entry(kernel), *_Body(kernel, fast).render(aliased)]) + "\n"

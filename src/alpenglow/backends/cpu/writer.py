@@ -28,11 +28,12 @@ class Writer:
     """Appends instructions to `lines`; each method returns the operand that holds its result.
 
     `known` holds results that may be used again: of instructions that always run before.
-    With `fast`, LLVM may contract and reassociate float operations.
+    With `fast`, LLVM may contract a product and a sum.  It may not reassociate: a quotient by what
+    follows it would overflow where the formula as written does not.
     """
 
     def __init__(self, fast: bool) -> None:
-        self.flags = " reassoc contract" if fast else ""
+        self.flags = " contract" if fast else ""
         self.lines: list[str] = []
         self.count = 0
         self.known: dict[str, str] = {}

@@ -61,6 +61,7 @@ from alpenglow.kernel.expr import (
 )
 from alpenglow.kernel.math import KernelMath
 from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.select import Cast
 from alpenglow.program.instr import Region
 
 At = Sequence[Coord]
@@ -175,13 +176,13 @@ class Window:
     def store(self, k: Loops, at: Sequence[Coord], value: Expr) -> None:
         a = self.address(at)
         lanes = max([c.lanes for c in at], default=1)
-        if value.lanes != lanes:
-            value = Splat(value, lanes)
         if self.buffer.dtype != value.dtype:
             assert self.buffer.dtype in HALVES and value.dtype == "f32", (
                 f"{value.dtype} stored as {self.buffer.dtype}"
             )
-            value = Convert(value, self.buffer.dtype)
+            value = k.narrowed(value, self.buffer.dtype)
+        if value.lanes != lanes:
+            value = Splat(value, lanes)
         plain = a.vector is None and (is_number(a.step, 1) or lanes == 1)
         k.b.store(self.buffer, a.base if plain else a.expr(), value, k.mask_for(lanes))
 
@@ -216,6 +217,7 @@ class Loops:
         self.serial = serial
         self.mask: Expr | None = None
         self._memo: dict[tuple[int, int], tuple[Expr, object, object]] = {}
+        self._halves: dict[int, tuple[Expr, Expr]] = {}
 
     def mask_for(self, lanes: int) -> Expr | None:
         """Return the mask that holds for a vector of this width."""
@@ -346,16 +348,28 @@ class Loops:
         wanted = "f32" if dtype in HALVES else dtype
         if not isinstance(value, Expr):
             return self.constant(value, dtype)
-        return self.rounded(self.b.let(self.m.cast(value, wanted)), dtype)
+        asked = isinstance(op, Cast) and not op.loose
+        return self.rounded(self.b.let(self.m.cast(value, wanted)), dtype, asked)
 
-    def rounded(self, value: Expr, dtype: str) -> Expr:
+    def rounded(self, value: Expr, dtype: str, asked: bool = False) -> Expr:
         """Return what a result of type `dtype` is for the operators that follow in a kernel.
 
-        Halves are f32 in registers; strictly, each operator's result is rounded.
+        Halves are f32 in registers; strictly, each operator's result is rounded, and always where
+        that is `asked` for.
         """
-        if not self.strict or dtype not in HALVES or value.dtype != "f32":
+        if not (self.strict or asked) or dtype not in HALVES or value.dtype != "f32":
             return value
-        return self.b.let(Convert(Convert(value, dtype), "f32"))
+        narrow = self.b.let(Convert(value, dtype))
+        wide = self.b.let(Convert(narrow, "f32"))
+        self._halves[id(wide)] = (wide, narrow)
+        return wide
+
+    def narrowed(self, value: Expr, dtype: str) -> Expr:
+        """Return an f32 as a half: what it was made of, if it was rounded before."""
+        _, narrow = self._halves.get(id(value), (value, None))
+        if narrow is not None and narrow.dtype == dtype:
+            return narrow
+        return Convert(value, dtype)
 
     def extent(self, value: Dim, dtype: str) -> Expr:
         """Return an extent as a scalar of the given element type (f32 for halves)."""

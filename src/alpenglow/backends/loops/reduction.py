@@ -10,6 +10,7 @@ from alpenglow.backends.loops.rows import (
     columns,
     combine,
     combined,
+    in_turn,
     placed,
     slots_for,
     unless_masked,
@@ -80,14 +81,20 @@ def _reduce_columns(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
     kept = [a for a in range(rank - 1) if a not in op.axes]
     extents = [x.shape[a] for a in op.axes]
     fold, dtype, neutral = _fold(op, x.type)
+    slots = slots_for(extents[-1], 1, SLOTS) if extents else 1
 
     def body(outer: list[Coord], last: Coord) -> None:
         at = [*outer, last]
-        total = k.accumulator(neutral, dtype)
-        if 0 not in extents:
-            with k.loops(extents) as inner:
-                value = k.m.cast(x(placed(rank, op.axes, inner, at)), dtype)
-                k.set(total, combine(k, fold, total, value))
+        totals = [k.accumulator(neutral, dtype) for _ in range(slots)]
+
+        def add(inner: list[Coord], slot: int) -> None:
+            value = k.m.cast(x(placed(rank, op.axes, inner, at)), dtype)
+            k.set(totals[slot], combine(k, fold, totals[slot], value))
+
+        in_turn(k, extents, add, slots)
+        total: Expr = totals[0]
+        for more in totals[1:]:
+            total = combine(k, fold, total, more)
         where = placed(rank, op.axes, zeros(rank), at) if op.keepdims else at
         out.store(where, _finished(k, op, x.type, total))
 

@@ -86,6 +86,32 @@ def columns(
             run(extent)
 
 
+def in_turn(
+    k: Loops, extents: Sequence[int], body: Callable[[list[Coord], int], None], slots: int
+) -> None:
+    """Run `body` for all indices below `extents`, in vectors as they are.
+
+    Its second argument counts modulo `slots` along the last axis, as for `along`.
+    """
+    if not extents or 0 in extents:
+        if not extents:
+            body([], 0)
+        return
+    *outer, last = extents
+    groups, left = divmod(last, slots)
+    with k.loops(outer) as before:
+        if is_open(groups) or groups:
+            with k.b.loop(lift(groups)) as group:
+                for slot in range(slots):
+                    body([*before, coord(group * slots + slot)], slot)
+        if is_open(left):
+            with k.b.loop(lift(left)) as number:
+                body([*before, coord(number + groups * slots)], 0)
+            return
+        for slot in range(left):
+            body([*before, coord(groups * slots + slot)], slot)
+
+
 def block(
     k: Loops, start: Expr, lanes: int, limit: Dim | None, body: Callable[[Coord], None]
 ) -> None:
