@@ -21,6 +21,7 @@ where another way is better.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import FrozenInstanceError, dataclass, fields
@@ -78,7 +79,11 @@ class Op:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other.__dict__ == self.__dict__
+        return (
+            type(other) is type(self)
+            and other.__dict__ == self.__dict__
+            and all(map(_same_zero, self.__dict__.values(), other.__dict__.values()))
+        )
 
     def __hash__(self) -> int:
         return hash((type(self), *self.__dict__.values()))
@@ -90,8 +95,18 @@ class Op:
     def attributes(self) -> Iterator[tuple[str, Any]]:
         """Yield the attributes that differ from their defaults, in order."""
         for f in fields(self):  # type: ignore[arg-type]  # subclasses are dataclasses
-            if getattr(self, f.name) != f.default:
-                yield f.name, getattr(self, f.name)
+            value = getattr(self, f.name)
+            if value != f.default or not _same_zero(value, f.default):
+                yield f.name, value
+
+
+def _same_zero(a: object, b: object) -> bool:
+    """Whether two equal attributes are also the same zero; to Python 0.0 and -0.0 are equal."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return all(map(_same_zero, a, b))
+    if not isinstance(a, float) or not isinstance(b, float) or a:
+        return True
+    return math.copysign(1, a) == math.copysign(1, b)
 
 
 class Primitive(Op, kind=True):
