@@ -45,11 +45,11 @@ def add_zero(g: Graph, node: Node) -> Rewritten:
 
 @rules.on(Sub)
 def sub_zero(g: Graph, node: Node) -> Rewritten:
-    """sub(x, 0) => x;  sub(0, x) => neg(x)"""
+    """sub(x, 0) => x;  sub(0, x) => neg(x)   for signed integers: of floats 0 - 0 is no -0"""
     match node.inputs:
         case [Value() as x, Value() as zero] if uniform(zero) == 0:
             return x
-        case [Value() as zero, Value() as x] if uniform(zero) == 0 and _signed(x):
+        case [Value() as zero, Value(type=t) as x] if uniform(zero) == 0 and t.dtype in SIGNED:
             return g(Neg(), x)
     return None
 
