@@ -44,6 +44,13 @@ def x(*shapes: tuple[int, ...]) -> tuple[Feeds, ...]:
 
 
 FOUND = {
+    "a scale of 0 is the default, also where it is written": Found(
+        """g (float[1,2,4] q, float[1,2,4] k, float[1,2,6] v) => (float[1,2,6] y, float[1,2,2,3] s) {
+            y, s = LinearAttention <q_num_heads=2, kv_num_heads=2, scale=0.0,
+                                    update_rule="linear"> (q, k, v) }""",
+        ({"q": floats(1, 2, 4), "k": floats(1, 2, 4), "v": floats(1, 2, 6)},),
+        27,
+    ),
     "a mapped body keeps the opset of its model": Found(
         """g (float[2,3] x) => (float[?,?] y) <int64[1] one = {1}, int64 at = {0}> {
             s = SequenceConstruct (x, x)

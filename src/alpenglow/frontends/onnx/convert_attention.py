@@ -75,9 +75,13 @@ def joined_heads(s: Site, y: Value) -> Value:
 
 def scale_of(s: Site, q: Value) -> float:
     """Return what the scores are multiplied with, 1 / sqrt(head size) if nothing is said."""
-    scale, size = s.attribute("scale"), q.type.shape[-1]
-    if scale is not None:
-        return float(scale)
+    scale = s.attribute("scale")
+    return usual_scale(q) if scale is None else float(scale)
+
+
+def usual_scale(q: Value) -> float:
+    """Return 1 / sqrt(head size)."""
+    size = q.type.shape[-1]
     if not known(size):
         raise Needed("")
     return float(size) ** -0.5 if size else 1.0
@@ -160,7 +164,8 @@ def linear_attention(s: Site) -> Made:
     else:
         state = as_type(s.g, before, wide)
     gate = None if decay is None else split_last(s, decay, groups)
-    scale = s.attribute("scale", 0.0) or scale_of(s, q)
+    # Here 0 says nothing, whether it is written or not.
+    scale = s.attribute("scale", 0.0) or usual_scale(q)
     node = s.g.add(LinearAttention(scale), [q, k, v, state, gate, beta])
     y, after = node.results
     batch, steps, heads, width = y.type.shape
