@@ -44,6 +44,16 @@ def x(*shapes: tuple[int, ...]) -> tuple[Feeds, ...]:
 
 
 FOUND = {
+    "a crop of an open image is resized": Found(
+        """g (int8[n,n] x, float[n,2] y) => (int8[?,?] z, float[?,?] r)
+            <float[4] roi = {0.1, 0.0, 1.3, 0.75}, float[2] scales = {2.5, 1.5},
+             int64[2] sizes = {9, 4}> {
+            z = Resize <mode="nearest", coordinate_transformation_mode="tf_crop_and_resize"> (
+                x, roi, scales)
+            r = Resize <keep_aspect_ratio_policy="not_larger"> (y, , , sizes) }""",
+        tuple({"x": np.arange(n * n, dtype=np.int8).reshape(n, n), "y": floats(n, 2)}
+              for n in (5, 7)),
+    ),  # fmt: skip
     "a scale of 0 is the default, also where it is written": Found(
         """g (float[1,2,4] q, float[1,2,4] k, float[1,2,6] v) => (float[1,2,6] y, float[1,2,2,3] s) {
             y, s = LinearAttention <q_num_heads=2, kv_num_heads=2, scale=0.0,

@@ -162,7 +162,7 @@ class Resize(Composite):
         table = axis_table(self, x.type, axis)
         assert table is not None, f"axis {axis} of {x.type} stays as it is"
         indices, weights = table
-        if (indices == extent).any():
+        if (indices == int(extent)).any():
             # An index just past the end stands for what lies outside of the region.
             after = tuple(int(a == axis) for a in range(x.type.rank))
             x = b(Pad((0,) * x.type.rank, after, value=self.extrapolation), x)
@@ -218,6 +218,7 @@ def axis_table(op: Resize, t: TensorType, axis: int) -> Table | None:
     assert known(extent) and known(size), (
         f"resize: axis {axis} of {t} must have a number before it is lowered"
     )
+    extent, size = int(extent), int(size)  # an open one that passes for a number becomes it
     rule = rule_of(op, axis)
     scale = op.scales[axis] if op.scales else size / max(extent, 1)
     # Scales and roi are in single precision; to that, 1 / 0.33333334 is 3 and not just below.

@@ -111,13 +111,13 @@ def same_ratio(
             raise Needed("")
         if d == 0:
             raise ModelError(f"Resize: an empty axis cannot get extent {size} in proportion")
-        ratios.append(size / d)
+        ratios.append(int(size) / int(d))
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     kept = list(sizes)
     for axis in axes:
         extent = shape[axis]
         assert known(extent)
-        kept[axis] = int(np.floor(scale * extent + 0.5))
+        kept[axis] = int(np.floor(scale * int(extent) + 0.5))
     return Target(tuple(kept), spread(axes, (scale,) * len(axes), len(shape), 1.0))
 
 
@@ -151,7 +151,7 @@ def cropped(
             continue
         if not known(d):
             raise Needed("")
-        sizes[axis] = int(np.floor(d * share * scales[axis]))
+        sizes[axis] = int(np.floor(int(d) * share * scales[axis]))
     return tuple(sizes)
 
 
