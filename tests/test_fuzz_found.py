@@ -51,11 +51,13 @@ FOUND = {
             z = Resize <mode="nearest", coordinate_transformation_mode="tf_crop_and_resize"> (
                 x, roi, scales)
             r = Resize <keep_aspect_ratio_policy="not_larger"> (y, , , sizes) }""",
-        tuple({"x": np.arange(n * n, dtype=np.int8).reshape(n, n), "y": floats(n, 2)}
-              for n in (5, 7)),
-    ),  # fmt: skip
+        tuple(
+            {"x": np.arange(n * n, dtype=np.int8).reshape(n, n), "y": floats(n, 2)} for n in (5, 7)
+        ),
+    ),
     "a scale of 0 is the default, also where it is written": Found(
-        """g (float[1,2,4] q, float[1,2,4] k, float[1,2,6] v) => (float[1,2,6] y, float[1,2,2,3] s) {
+        """g (float[1,2,4] q, float[1,2,4] k, float[1,2,6] v)
+            => (float[1,2,6] y, float[1,2,2,3] s) {
             y, s = LinearAttention <q_num_heads=2, kv_num_heads=2, scale=0.0,
                                     update_rule="linear"> (q, k, v) }""",
         ({"q": floats(1, 2, 4), "k": floats(1, 2, 4), "v": floats(1, 2, 6)},),

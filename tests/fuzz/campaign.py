@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .differential import BATCH, Hunt, Tried, keep
-from .draft import RECIPES, STAGED
 from .log import Log, Totals, generation
+from .recipe import RECIPES, STAGED
 
 
 class Seeds:

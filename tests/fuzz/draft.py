@@ -11,43 +11,29 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
-from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from alpenglow.report.cut import reads
 
-Array = NDArray[Any]
-Shape = tuple[int, ...]
+from .dice import LARGEST, SYMBOLS, Dice
+from .elements import (
+    DTYPES,
+    FLOATS,
+    STYLES,
+    Array,
+    Shape,
+    code,
+    elements,
+    name_of,
+)
+from .inference import Declined, inferred
 
-DTYPES: dict[str, np.dtype[Any]] = {
-    "bool": np.dtype(np.bool_), "int8": np.dtype(np.int8), "int16": np.dtype(np.int16),
-    "int32": np.dtype(np.int32), "int64": np.dtype(np.int64), "uint8": np.dtype(np.uint8),
-    "uint16": np.dtype(np.uint16), "uint32": np.dtype(np.uint32), "uint64": np.dtype(np.uint64),
-    "float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16),
-    "float": np.dtype(np.float32), "double": np.dtype(np.float64),
-}  # fmt: skip
-"""Element types by the names that ONNX's schemas give them."""
+OPSETS = (7, 8, 9, 10, 11, 12, 13, 13, 15, 16, 17, 18, 18, 19, 20, 21, 21, 22, 23, 24, 25, 26)
 
-FLOATS = ("float16", "bfloat16", "float", "double")
-COMMON = ("float", "float", "float", "double", "float16", "int64", "int32", "uint8", "bool")
-"""What stands in models most often is tried most often."""
-
-EXTENTS = (0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17, 33)
-LARGEST = 4096
-"""The most elements of a value: models stay quick, and loops still have every kind of tail."""
-
-OPSETS = (7, 8, 9, 10, 11, 12, 13, 13, 15, 17, 18, 18, 19, 20, 21, 21, 22, 23, 24, 26)
-
-SYMBOLS = {"n": 11, "m": 13}
-"""Open extents, and what they are while a model is drafted: numbers that nothing else is."""
-
-
-class Declined(Exception):
-    """A recipe finds no way to go on from here."""
+EVER = frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain)
+"""The operators that ONNX has, or had; some are known that it only had on trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +50,9 @@ class Var:
 
 
 @dataclass
-class Draft:
+class Draft(Dice):
     """Nodes, inputs and weights so far."""
 
-    rng: np.random.Generator
-    opset: int
-    is_open: bool = False
-    """Whether inputs may have open extents: those that are a number of SYMBOLS."""
     is_staged: bool = False
     """Whether shapes, axes and counts may be inputs, and what is run may depend on data."""
     prefix: str = ""
@@ -86,64 +68,106 @@ class Draft:
     """What is known of computed values: shapes that are made of open extents."""
     results: list[str] = field(default_factory=list)
     """Outputs that are no Var: sequences, and what has no fixed shape."""
+    view: Callable[[Draft, Array], Var] | None = None
+    """How a new value may be made of another one (`views.viewed`), and how often it is."""
+    views: float = 0.0
+    joins: float = 0.3
+    """How often a value that fits no recipe is converted to what it takes."""
+    versions: dict[str, int] = field(default_factory=dict)
+    """Of domains other than that of ONNX, where it is not 1."""
+    types: dict[str, Var] = field(default_factory=dict)
+    """All values by their names, those of bodies as well."""
+    shown: set[str] = field(default_factory=set)
+    """Outputs beside what nobody reads: inputs and weights may be among them."""
+    idle: set[str] = field(default_factory=set)
+    """Inputs and weights that nobody reads, and which the model has nevertheless."""
 
-    # ── chance ──
+    def some(self, op: str, domain: str = "", **choices: Sequence[Any]) -> dict[str, Any]:
+        """Return attributes that this form of an operator has: each left out, or a choice.
 
-    def chance(self, p: float) -> bool:
-        return bool(self.rng.random() < p)
+        Those that must be there always are.
+        """
+        schema = self.schema(op, domain)
+        found = {}
+        for name, options in choices.items():
+            if schema is not None and name not in schema.attributes:
+                continue
+            required = schema is not None and schema.attributes[name].required
+            if required or self.chance(0.6):
+                found[name] = self.one_of(options)
+        return found
 
-    def number(self, low: int, high: int) -> int:
-        """Return an integer from `low` to `high`, both included."""
-        return int(self.rng.integers(low, high + 1))
+    def has(self, op: str, attribute: str) -> bool:
+        """Return whether this opset's form of an operator has an attribute."""
+        schema = self.schema(op)
+        return schema is not None and attribute in schema.attributes
 
-    def one_of(self, options: Sequence[Any]) -> Any:
-        if not options:
+    def makes(self, op: str) -> list[str]:
+        """Return the element types that the first result of an operator may have."""
+        schema = self.schema(op)
+        if schema is None:
             raise Declined
-        return options[int(self.rng.integers(len(options)))]
+        return [t[7:-1] for t in schema.outputs[0].types if t[7:-1] in DTYPES]
 
-    def shape(self, least: int = 0, most: int = 6, empty: bool = True) -> Shape:
-        """Return a shape of a rank in between; large ranks are rare."""
-        rank = min(most, max(least, int(self.one_of((0, 1, 2, 2, 3, 3, 4, 4, 5, 6)))))
-        out: list[int] = []
-        for _ in range(rank):
-            fitting = [d for d in EXTENTS if d * int(np.prod(out or [1])) <= LARGEST]
-            extent = int(self.one_of(fitting or [1]))
-            if self.is_open and self.chance(0.4):
-                extent = int(self.one_of(list(SYMBOLS.values())))
-            # Without elements little is computed: rarely.
-            out.append(extent if extent or (empty and self.chance(0.3)) else 2)
-        return tuple(out)
-
-    def dtype(self, allowed: Iterable[str]) -> str:
-        known = [d for d in allowed if d in DTYPES]
-        common = [d for d in COMMON if d in known]
-        return str(self.one_of(common if common and self.chance(0.7) else known))
+    def schema(self, op: str, domain: str = "") -> onnx.defs.OpSchema | None:
+        version = self.versions.get(domain, 1) if domain else self.opset
+        if not onnx.defs.has(op, version, domain):
+            return None
+        return onnx.defs.get_schema(op, version, domain)
 
     # ── values ──
 
     def fresh(self, dtype: str, shape: Shape, constant: bool | None = None) -> Var:
-        """Return a new input or, if `constant` (by custom one time in four), a new weight."""
-        return self.given(self.contents(dtype, shape), constant)
+        """Return a new input or, if `constant` (by custom one time in four), a new weight.
+
+        It may also be a value that is there already, or a view of a new one.
+        """
+        again = [v for v in self.vars if v.dtype == dtype and v.shape == shape
+                 and v.name not in self.controls
+                 and (constant is None or (v.name in self.weights) == constant)]  # fmt: skip
+        if again and self.chance(0.15):
+            return again[-1] if self.chance(0.6) else self.one_of(again)
+        array = self.contents(dtype, shape)
+        if self.view is not None and constant is not True and self.chance(self.views):
+            with contextlib.suppress(Declined):
+                return self.view(self, array)
+        return self.given(array, constant)
 
     def given(self, array: Array, constant: bool | None = None) -> Var:
-        name = next(k for k, d in DTYPES.items() if d == array.dtype)
+        """Return a new input or weight that holds `array`."""
         stored = self.chance(0.25) if constant is None else constant
         if self.is_open and set(array.shape) & set(SYMBOLS.values()):
             stored = False
-        v = Var(f"{self.prefix}{'w' if stored else 'x'}{len(self.vars)}", name, array.shape)
+        name = f"{self.prefix}{'w' if stored else 'x'}{len(self.vars)}"
+        v = Var(name, name_of(array.dtype), array.shape)
         (self.weights if stored else self.inputs)[v.name] = array
+        return self.add(v)
+
+    def add(self, v: Var, made: bool = False) -> Var:
+        """Take note of a value."""
         self.vars.append(v)
+        self.types[v.name] = v
+        if made:
+            self.made.add(v.name)
         return v
+
+    def array(self, v: Var) -> Array | None:
+        """Return what a value holds, if nothing computes it."""
+        return self.weights.get(v.name, self.inputs.get(v.name))
 
     def ints(self, values: Sequence[int], dtype: str = "int64") -> Var:
         """Return a weight that holds integers, or computes those that are of open extents."""
         if self.is_open and dtype == "int64" and any(_symbol(n) for n in values):
-            return self._computed([int(n) for n in values])
+            return computed(self, [int(n) for n in values])
+        return self.known(np.array(values, DTYPES[dtype]))
+
+    def known(self, array: Array) -> Var:
+        """Return a weight for what an importer must know, or an input where it may wait."""
         if self.is_staged and self.chance(0.25):
-            v = self.control(np.array(values, DTYPES[dtype]))
+            v = self.control(array)
             self.elements[v.name] = self.inputs[v.name]
             return v
-        return self.given(np.array(values, DTYPES[dtype]), True)
+        return self.given(array, True)
 
     def control(self, array: Array, *others: Array) -> Var:
         """Return an input that decides what is run, and may be `others` in other calls."""
@@ -151,68 +175,64 @@ class Draft:
         self.controls[v.name] = list(others)
         return v
 
-    def _computed(self, values: Sequence[int]) -> Var:
-        """Return integers, some of them taken from the shapes of inputs."""
-        whole = Var(f"{self.prefix}s{len(self.vars)}", "int64", (len(values),))
-        pieces = []
-        for i, n in enumerate(values):
-            name = f"{whole.name}_{i}"
-            symbol = _symbol(n)
-            holders = [v for v in self.vars if v.name in self.inputs and symbol in v.shape]
-            if not symbol or not holders:
-                self.weights[name] = np.array([n])
-                pieces.append(name)
-                continue
-            holder = holders[-1]
-            self.weights[f"{name}_at"] = np.array([holder.shape.index(symbol)])
-            self.weights[f"{name}_times"] = np.array([n // symbol])
-            self.nodes += [
-                helper.make_node("Shape", [holder.name], [f"{name}_shape"]),
-                helper.make_node("Gather", [f"{name}_shape", f"{name}_at"], [f"{name}_one"]),
-                helper.make_node("Mul", [f"{name}_one", f"{name}_times"], [name]),
-            ]
-            pieces.append(name)
-        self.nodes.append(helper.make_node("Concat", pieces, [whole.name], axis=0))
-        self.elements[whole.name] = np.array(values)
-        return whole
-
     def contents(self, dtype: str, shape: Shape) -> Array:
         """Return elements of moderate size, some of them equal."""
-        kind = DTYPES[dtype]
-        if dtype == "bool":
-            return np.asarray(self.rng.random(shape) < 0.5)
-        if kind.kind in "iu":
-            low = 0 if kind.kind == "u" else -9
-            return np.asarray(self.rng.integers(low, 10, shape)).astype(kind)
-        made = np.asarray(self.rng.standard_normal(shape))
-        if self.chance(0.2):
-            made = np.round(made * 2)
-        return made.astype(kind)
+        return elements(self.rng, dtype, shape, self.one_of(STYLES))
 
     def pick(
         self, dtypes: Iterable[str], least: int = 0, most: int = 6, *, empty: bool = True,
-        where: Callable[[Var], bool] = lambda v: True,
+        where: Callable[[Var], bool] = lambda v: True, shape: Callable[[], Shape] | None = None,
     ) -> Var:  # fmt: skip
-        """Return a value that was made before or a new one, of a rank in between."""
+        """Return a value that was made before or a new one, of a rank in between.
+
+        A new one has a random shape, or that which `shape` returns.
+        """
         allowed = [d for d in dtypes if d in DTYPES]
-        fitting = [
-            v for v in self.vars
-            if v.dtype in allowed and least <= v.rank <= most and where(v)
-            and (empty or 0 not in v.shape)
-        ]  # fmt: skip
+
+        def fits(v: Var) -> bool:
+            ranked = v.dtype in allowed and least <= v.rank <= most
+            return ranked and (empty or 0 not in v.shape) and where(v)
+
+        fitting = [v for v in self.vars if fits(v)]
         computed = [v for v in fitting if v.name in self.made]
-        if computed and self.chance(0.75):
+        if computed and self.chance(0.75 if self.joins < 0.5 else 0.95):
             return computed[-1] if self.chance(0.6) else self.one_of(computed)
         if fitting and self.chance(0.3):
             return self.one_of(fitting)
+        if self.made and self.chance(self.joins):
+            with contextlib.suppress(Declined):
+                joined = self.adapted([v for v in self.vars if v.name in self.made][-1],
+                                      allowed, least, most)  # fmt: skip
+                if fits(joined):
+                    return joined
         for _ in range(8):
-            v = Var("", self.dtype(allowed), self.shape(least, most, empty))
+            wanted = shape() if shape is not None else self.shape(least, most, empty)
+            v = Var("", self.dtype(allowed), wanted)
             if where(v):
                 return self.fresh(v.dtype, v.shape, False if not self.vars else None)
         raise Declined
 
+    def adapted(self, v: Var, dtypes: Sequence[str], least: int, most: int) -> Var:
+        """Return v converted to one of `dtypes`, of a rank in between."""
+        if v.dtype not in dtypes:
+            wide = [t for t in (*FLOATS, "int32", "int64", "bool") if t in dtypes]
+            v = self.node("Cast", [v], to=code(self.one_of(wide)))[0]
+        if v.rank < least:
+            axes = list(range(v.rank, least)) if self.chance(0.5) else list(range(least - v.rank))
+            if self.opset < 13:
+                return self.node("Unsqueeze", [v], axes=axes)[0]
+            return self.node("Unsqueeze", [v, self.given(np.array(axes), True)])[0]
+        if v.rank > most:
+            if self.is_open or not most or self.opset < 5:
+                raise Declined
+            merged = (-1, *v.shape[v.rank - most + 1 :])
+            return self.node("Reshape", [v, self.given(np.array(merged, np.int64), True)])[0]
+        return v
+
     def beside(self, v: Var, dtype: str = "") -> Var:
         """Return a value that broadcasts with v: with some extents 1, or some axes missing."""
+        if not dtype and self.chance(0.08):
+            return v
         shape = tuple(1 if self.chance(0.2) else d for d in v.shape)
         shape = shape[self.number(0, len(shape)) :] if self.chance(0.3) else shape
         wanted = dtype or v.dtype
@@ -236,24 +256,37 @@ class Draft:
         while names and not names[-1]:
             names.pop()
         results = [f"{self.prefix}v{len(self.nodes)}_{i}" for i in range(outputs)]
-        node = helper.make_node(op, names, results, domain=domain, **attributes)
+        node = helper.make_node(op, names, results, domain=domain)
+        self._describe(node, attributes)
         self._check(node)
         found = types or self._inferred(node, [v for v in inputs if v is not None])
         if any(int(np.prod(shape)) > 4 * LARGEST for _, shape in found):
             raise Declined
         made = [Var(name, d, s) for name, (d, s) in zip(results, found, strict=True)]
         self.nodes.append(node)
-        self.vars += made
-        self.made |= {v.name for v in made}
-        return made
+        return [self.add(v, made=True) for v in made]
+
+    def _describe(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> None:
+        """Add attributes to a node; those that are None are left out."""
+        schema = self.schema(node.op_type, node.domain)
+        for name, value in attributes.items():
+            if value is None:
+                continue
+            kind = None  # an empty list does not tell
+            if schema is not None and name in schema.attributes:
+                kind = schema.attributes[name].type.value
+            try:
+                node.attribute.append(helper.make_attribute(name, value, attr_type=kind))
+            except (ValueError, TypeError) as error:
+                raise Declined from error
 
     def _check(self, node: onnx.NodeProto) -> None:
         """Decline a node that this opset does not have, or not with these operands."""
-        if node.domain:
+        schema = self.schema(node.op_type, node.domain)
+        if schema is None:
+            if node.domain == "ai.onnx.ml" or (not node.domain and node.op_type in EVER):
+                raise Declined
             return
-        if not onnx.defs.has(node.op_type, self.opset):
-            raise Declined
-        schema = onnx.defs.get_schema(node.op_type, self.opset)
         if not schema.min_input <= len(node.input) <= schema.max_input:
             raise Declined
         if len(node.output) > schema.max_output:
@@ -262,39 +295,20 @@ class Draft:
             raise Declined
 
     def _inferred(self, node: onnx.NodeProto, given: Sequence[Var]) -> list[tuple[str, Shape]]:
-        if not onnx.defs.has(node.op_type, self.opset, node.domain):
+        schema = self.schema(node.op_type, node.domain)
+        if schema is None:
             raise Declined
-        schema = onnx.defs.get_schema(node.op_type, self.opset, node.domain)
-        types = {v.name: type_proto(v) for v in given}
         held = self.weights | self.elements
-        known = {
-            v.name: numpy_helper.from_array(held[v.name], v.name) for v in given if v.name in held
-        }
-        imports = [helper.make_opsetid("", self.opset)]
-        try:
-            made = infer_node_outputs(schema, node, types, known, opset_imports=imports)
-        except (InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
-            raise Declined from error
-        found = []
-        for name in node.output:
-            t = made[name].tensor_type if name in made else onnx.TypeProto.Tensor()
-            kind = onnx.TensorProto.DataType.Name(t.elem_type).lower()
-            if not t.HasField("shape") or kind not in DTYPES:
-                raise Declined
-            if not all(d.HasField("dim_value") and d.dim_value >= 0 for d in t.shape.dim):
-                raise Declined
-            shape = tuple(d.dim_value for d in t.shape.dim)
-            if 0 in shape and any(a.name == "kernel_shape" for a in node.attribute):
-                raise Declined  # the window is larger than what it stands on
-            found.append((kind, shape))
-        return found
+        known = {v.name: held[v.name] for v in given if v.name in held}
+        types = {v.name: (v.dtype, v.shape) for v in given}
+        return inferred(schema, node, types, known, self.opset)
 
     def inner(self, prefix: str) -> Draft:
         """Return a draft for a body or a branch: it sees what is here, and shares the weights."""
         seen = [v for v in self.vars if v.name not in self.controls]
-        return Draft(
-            self.rng, self.opset, self.is_open, self.is_staged, prefix, seen, [], self.inputs,
-            self.weights, set(self.made), self.controls, dict(self.elements),
+        return dataclasses.replace(
+            self, prefix=prefix, vars=seen, nodes=[], made=set(self.made),
+            elements=dict(self.elements), results=[], shown=set(), idle=set(),
         )  # fmt: skip
 
     def without(self, number: int) -> Draft:
@@ -310,26 +324,27 @@ class Draft:
         found.vars = [v for v in self.vars if v.name not in gone]
         found.made = self.made - gone
         found.results = [name for name in self.results if name not in gone]
+        found.shown = self.shown - gone
         return found
 
+    # ── the model ──
+
     def model(self) -> onnx.ModelProto:
-        """Return the model: what nobody reads is an output, and so are some others."""
-        read = {name for n in self.nodes for name in reads(n)}
-        made = [v for v in self.vars if v.name in self.made]
-        outputs = [v for v in made if v.name not in read or self.chance(0.1)]
-        fed = [k for k in self.inputs if k in read]
+        """Return the model: what nobody reads is an output, and so is what is `shown`."""
+        read = self.read()
+        ends = self.shown | (self.made - read)
         graph = helper.make_graph(
             self.nodes,
             "random",
-            [self.info(k, self.inputs[k]) for k in fed],
-            [self._result(v) for v in outputs]
+            [self.info(k, a) for k, a in self.feeds().items()],
+            [self._result(v) for v in self.vars if v.name in ends]
             + [onnx.ValueInfoProto(name=n) for n in self.results],
-            [numpy_helper.from_array(a, k) for k, a in self.weights.items() if k in read],
+            [numpy_helper.from_array(a, k) for k, a in self._held(self.weights, read)],
         )
         domains = {n.domain for n in every(self.nodes)} - {""}
         imports = [
             helper.make_opsetid("", self.opset),
-            *(helper.make_opsetid(d, 1) for d in domains),
+            *(helper.make_opsetid(d, self.versions.get(d, 1)) for d in sorted(domains)),
         ]
         return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
@@ -343,9 +358,15 @@ class Draft:
         shape = [None] * v.rank if self.is_open else v.shape
         return helper.make_tensor_value_info(v.name, code(v.dtype), shape)
 
+    def read(self) -> set[str]:
+        """Return the names of all that nodes read."""
+        return {name for n in self.nodes for name in reads(n)}
+
+    def _held(self, arrays: dict[str, Array], read: set[str]) -> list[tuple[str, Array]]:
+        return [(k, a) for k, a in arrays.items() if k in read | self.shown | self.idle]
+
     def feeds(self) -> dict[str, Array]:
-        read = {name for n in self.nodes for name in reads(n)}
-        return {k: a for k, a in self.inputs.items() if k in read}
+        return dict(self._held(self.inputs, self.read()))
 
 
 def every(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
@@ -360,55 +381,32 @@ def operators(nodes: Iterable[onnx.NodeProto]) -> list[str]:
     return [n.op_type for n in every(nodes)]
 
 
+def computed(d: Draft, values: Sequence[int]) -> Var:
+    """Return integers, some of them taken from the shapes of inputs."""
+    whole = Var(f"{d.prefix}s{len(d.vars)}", "int64", (len(values),))
+    pieces = []
+    for i, n in enumerate(values):
+        name = f"{whole.name}_{i}"
+        symbol = _symbol(n)
+        holders = [v for v in d.vars if v.name in d.inputs and symbol in v.shape]
+        if not symbol or not holders:
+            d.weights[name] = np.array([n])
+            pieces.append(name)
+            continue
+        holder = holders[-1]
+        d.weights[f"{name}_at"] = np.array([holder.shape.index(symbol)])
+        d.weights[f"{name}_times"] = np.array([n // symbol])
+        d.nodes += [
+            helper.make_node("Shape", [holder.name], [f"{name}_shape"]),
+            helper.make_node("Gather", [f"{name}_shape", f"{name}_at"], [f"{name}_one"]),
+            helper.make_node("Mul", [f"{name}_one", f"{name}_times"], [name]),
+        ]
+        pieces.append(name)
+    d.nodes.append(helper.make_node("Concat", pieces, [whole.name], axis=0))
+    d.elements[whole.name] = np.array(values)
+    return whole
+
+
 def _symbol(n: int) -> int:
     """Return the number of SYMBOLS that divides n, 0 if none does."""
     return next((s for s in SYMBOLS.values() if n and n % s == 0 and n < 10 * s), 0)
-
-
-def code(dtype: str) -> int:
-    return int(helper.np_dtype_to_tensor_dtype(DTYPES[dtype]))
-
-
-def type_proto(v: Var) -> onnx.TypeProto:
-    return helper.make_tensor_type_proto(code(v.dtype), v.shape)
-
-
-def allowed(op: str, opset: int, position: int = 0, domain: str = "") -> list[str]:
-    """Return the element types that ONNX allows for an operand and that we know."""
-    if not onnx.defs.has(op, opset, domain):
-        raise Declined
-    schema = onnx.defs.get_schema(op, opset, domain)
-    types = schema.inputs[min(position, len(schema.inputs) - 1)].types
-    return sorted(t[7:-1] for t in types if t.startswith("tensor(") and t[7:-1] in DTYPES)
-
-
-Recipe = Callable[[Draft, str], None]
-RECIPES: dict[str, Recipe] = {}
-STAGED: dict[str, Recipe] = {}
-"""Recipes for what depends on data; they are for drafts that are staged."""
-
-
-def recipe(*ops: str, table: dict[str, Recipe] = RECIPES) -> Callable[[Recipe], Recipe]:
-    """Register the decorated function as the way to make random nodes of these operators."""
-
-    def add(made: Recipe) -> Recipe:
-        assert not table.keys() & set(ops), ops
-        table.update(dict.fromkeys(ops, made))
-        return made
-
-    return add
-
-
-def grow(d: Draft, wanted: int) -> None:
-    """Add nodes by random recipes until there are `wanted`, or nothing fits."""
-    plain, staged = sorted(RECIPES), sorted(STAGED)
-    end = len(d.nodes) + wanted
-    for _ in range(30 * wanted):
-        if len(d.nodes) >= end:
-            return
-        # One level of nesting is mostly enough.
-        table = STAGED if d.is_staged and d.chance(0.5 if not d.prefix else 0.1) else RECIPES
-        op = str(d.one_of(staged if table is STAGED else plain))
-        # What a recipe made before it gave up stands.
-        with contextlib.suppress(Declined):
-            table[op](d, op)

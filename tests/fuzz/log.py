@@ -30,7 +30,8 @@ SYNC = 5.0
 
 def generation() -> str:
     """Return a name for what makes the models and the settings of seeds."""
-    names = ("draft.py", "models.py", "settings.py", "recipes_*.py")
+    names = ("dice.py", "draft.py", "elements.py", "grids.py", "inference.py", "models.py",
+             "recipe.py", "recipes_*.py", "settings.py", "views.py", "windows.py")  # fmt: skip
     return digest(p for name in names for p in HERE.glob(name))
 
 

@@ -148,6 +148,11 @@ def largest(wide: Array) -> float:
     return float(finite.max()) if finite.size else 0.0
 
 
+def widest(x: Array) -> Array:
+    """Return x as f64, or as complex numbers of two f64."""
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
 def spread(
     expected: Mapping[str, Array], results: Iterable[Mapping[str, Array]]
 ) -> dict[str, Array]:
@@ -159,7 +164,7 @@ def spread(
             if y is None or y.shape != expected[k].shape:
                 found[k] = np.full(expected[k].shape, np.inf)
                 continue
-            a, b = expected[k].astype(np.float64), y.astype(np.float64)
+            a, b = widest(expected[k]), widest(y)
             apart = np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b), np.inf)
             same = (a == b) | (np.isnan(a) & np.isnan(b))
             found[k] = np.maximum(found[k], np.where(same, 0.0, apart))
@@ -177,7 +182,7 @@ def wrong(
     """
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         return f"{actual.dtype}{actual.shape} instead of {expected.dtype}{expected.shape}"
-    a, b = expected.astype(np.float64), actual.astype(np.float64)
+    a, b = widest(expected), widest(actual)
     limit = times * allowed + least * max(largest(a), 1.0)
     if NAMES.get(expected.dtype) in FLOATS:
         kind = ml_dtypes.finfo(expected.dtype)

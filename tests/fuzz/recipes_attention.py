@@ -1,117 +1,142 @@
-"""Recipes for attention, rotary embeddings, caches, and what stands around them."""
+"""Recipes for attention, rotary embeddings, and what stands around them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from .draft import Draft, Var, allowed, recipe
+from .draft import Draft, Var
+from .elements import DTYPES, code
+from .inference import Declined, allowed
+from .recipe import recipe
 
-MICROSOFT = "com.microsoft"
+
+def half(d: Draft, op: str, position: int = 0) -> str:
+    """Return a float type: most often single precision, which ONNX Runtime has kernels for."""
+    kinds = allowed(op, d.opset, position)
+    return "float" if "float" in kinds and d.chance(0.6) else d.dtype(kinds)
 
 
 @recipe("Attention")
 def attention(d: Draft, op: str) -> None:
-    kind = d.one_of([t for t in allowed(op, d.opset) if t in ("float", "float16")])
-    batch, keys = d.number(1, 3), d.number(1, 9)
-    heads = d.number(1, 3)
-    each = d.number(1, 3)
-    queries, size, width = d.number(1, 7), 2 * d.number(1, 5), d.number(1, 9)
-    flat = d.chance(0.3)
+    kind = half(d, op)
+    batch, keys, queries = d.number(1, 3), d.extent(17), d.extent(9)
+    heads, each = d.number(1, 3), d.number(1, 3)
+    size, width = d.one_of((1, 2, 4, 5, 8, 16, 17)), d.one_of((1, 3, 4, 8, 16, 17))
+    flat = d.chance(0.35)
 
     def operand(count: int, length: int, wide: int) -> Var:
         shape = (batch, length, count * wide) if flat else (batch, count, length, wide)
-        return d.fresh(kind, shape, False)
+        return d.pick([kind], len(shape), len(shape), where=lambda v: v.shape == shape,
+                      shape=lambda: shape)  # fmt: skip
 
     given: list[Var | None] = [operand(heads * each, queries, size), operand(heads, keys, size),
                                operand(heads, keys, width)]  # fmt: skip
-    options: dict[str, object] = {}
+    more: dict[str, Any] = {}
     if flat:
-        options |= {"q_num_heads": heads * each, "kv_num_heads": heads}
+        more |= {"q_num_heads": heads * each, "kv_num_heads": heads}
+    past = d.number(1, 5) if d.chance(0.3) else 0
+    total = keys + past
+    given.append(mask(d, op, kind, batch, heads * each, queries, total) if d.chance(0.45) else None)
+    if past:
+        given += [d.fresh(kind, (batch, heads, past, size)),
+                  d.fresh(kind, (batch, heads, past, width))]  # fmt: skip
+    elif d.opset >= 24 and d.chance(0.3) and not given[3]:
+        counts = d.rng.integers(min(queries, total), total + 1, batch)
+        if queries > total:
+            raise Declined
+        lengths = d.given(counts.astype(np.int64), True)
+        given += [None, None, lengths]
+    more |= d.some(op, scale=(0.25, 1.0), softcap=(0.0, 2.0, 30.0)) if d.chance(0.6) else {}
     if d.chance(0.4):
-        shape = d.one_of([(queries, keys), (batch, 1, queries, keys)])
-        mask = d.fresh("bool" if d.chance(0.5) else kind, shape, True)
-        if mask.dtype == "bool":
-            d.weights[mask.name][..., 0] = True  # a row without any is nobody's concern
-        given.append(mask)
-    elif d.chance(0.4):
-        options["is_causal"] = 1
-    if d.chance(0.2):
-        options["softcap"] = 2.0
-    if d.chance(0.3):
-        options["scale"] = 0.25
-    shape = (batch, queries, heads * each * width) if flat else (
-        batch, heads * each, queries, width)  # fmt: skip
-    d.node(op, given, types=[(kind, shape)], **options)
+        more["is_causal"] = d.number(0, 1)
+    windows = d.has(op, "left_window_size") and d.chance(0.3)
+    if windows:
+        more |= d.some(op, left_window_size=(-1, 0, 1, 5), right_window_size=(-1, 0, 2))
+    if d.chance(0.15):
+        more["softmax_precision"] = code(d.one_of(("float", "double")))
+    types = [(kind, (batch, queries, heads * each * width) if flat
+              else (batch, heads * each, queries, width))]  # fmt: skip
+    if d.chance(0.3) and (past or d.chance(0.5)):
+        types += [(kind, (batch, heads, total, size)), (kind, (batch, heads, total, width))]
+        if d.chance(0.4):
+            types.append((kind, (batch, heads * each, queries, total)))
+            more["qk_matmul_output_mode"] = d.number(0, 3)
+    d.node(op, given, outputs=len(types), types=types, **more)
+
+
+def mask(d: Draft, op: str, kind: str, batch: int, heads: int, queries: int, keys: int) -> Var:
+    """Return a mask that hides no row altogether: that is nobody's concern."""
+    shapes: list[tuple[int, ...]] = [(queries, keys), (batch, 1, queries, keys),
+                                     (1, heads, queries, keys), (batch, heads, queries, keys),
+                                     (1, keys), (heads, queries, keys)]  # fmt: skip
+    shape = d.one_of(shapes)
+    if d.chance(0.5):
+        seen = d.rng.random(shape) < 0.6
+        seen[..., 0] = True
+        return d.given(seen, d.chance(0.7))
+    return d.fresh(kind, shape)
 
 
 @recipe("RotaryEmbedding")
 def rotary(d: Draft, op: str) -> None:
-    kind = d.one_of([t for t in allowed(op, d.opset) if t in ("float", "float16")])
-    batch, heads, length, half = d.number(1, 3), d.number(1, 3), d.number(1, 6), d.number(1, 5)
-    x = d.fresh(kind, (batch, heads, length, 2 * half), False)
-    mode = {"interleaved": d.number(0, 1)}
+    kind = half(d, op)
+    batch, heads, length = d.number(1, 3), d.number(1, 3), d.number(1, 6)
+    size = 2 * d.one_of((1, 2, 3, 4, 8, 9))
+    turned = size
+    more = d.some(op, interleaved=(0, 1))
+    if size > 2 and d.chance(0.3):
+        turned = 2 * d.number(1, size // 2)
+        more["rotary_embedding_dim"] = turned
+    flat = d.chance(0.4)
+    shape = (batch, length, heads * size) if flat else (batch, heads, length, size)
+    if flat or d.chance(0.2):
+        more["num_heads"] = heads
+    x = d.pick([kind], len(shape), len(shape), where=lambda v: v.shape == shape,
+               shape=lambda: shape)  # fmt: skip
     if d.chance(0.5):
-        table = (length + 3, half)
-        places = d.rng.integers(0, length + 3, (batch, length)).astype(np.int64)
-        given = [d.fresh(kind, table, True), d.fresh(kind, table, True), d.given(places, True)]
+        table = (length + d.number(0, 3), turned // 2)
+        places = d.rng.integers(0, table[0], (batch, length)).astype(np.int64)
+        at = d.given(places, d.chance(0.6))
+        if at.name in d.inputs:
+            d.controls[at.name] = []
+        given = [d.fresh(kind, table), d.fresh(kind, table), at]
     else:
-        table = (batch, length, half)
-        given = [d.fresh(kind, table, True), d.fresh(kind, table, True)]
-    d.node(op, [x, *given], types=[(x.dtype, x.shape)], **mode)
+        given = [d.fresh(kind, (batch, length, turned // 2)) for _ in range(2)]
+    d.node(op, [x, *given], types=[(x.dtype, x.shape)], **more)
 
 
-@recipe("TensorScatter")
-def tensor_scatter(d: Draft, op: str) -> None:
-    kind = d.dtype(allowed(op, d.opset))
-    batch, heads, most, width = d.number(1, 3), d.number(1, 2), d.number(2, 8), d.number(1, 4)
-    count = d.number(1, most)
-    past = d.fresh(kind, (batch, heads, most, width), False)
-    update = d.fresh(kind, (batch, heads, count, width), False)
-    how = d.one_of(("linear", "circular"))
-    last = most if how == "circular" else most - count + 1
-    at = d.given(d.rng.integers(0, last, batch).astype(np.int64), True)
-    d.node(op, [past, update, at], types=[(kind, past.shape)], mode=how)
+@recipe("LinearAttention")
+def linear(d: Draft, op: str) -> None:
+    kind = half(d, op)
+    batch, length = d.number(1, 3), d.number(1, 9)
+    groups, each = d.number(1, 3), d.number(1, 3)
+    size, width = d.one_of((1, 2, 4, 8)), d.one_of((1, 3, 4, 8, 16))
+    rule = d.one_of(("linear", "gated", "delta", "gated_delta"))
+    q = d.fresh(kind, (batch, length, groups * each * size))
+    k = d.fresh(kind, (batch, length, groups * size))
+    v = d.fresh(kind, (batch, length, groups * width))
+    state = d.fresh(half(d, op, 3), (batch, groups, size, width)) if d.chance(0.5) else None
+    decay = beta = None
+    if "gated" in rule:
+        wide = groups * (size if d.chance(0.5) else 1)
+        array = -np.abs(d.contents(kind, (batch, length, wide)).astype(np.float64))
+        decay = d.given(array.astype(DTYPES[kind]))
+    if "delta" in rule:
+        share = d.rng.uniform(0, 1, (batch, length, groups))
+        beta = d.given(share.astype(DTYPES[kind]))
+    more = d.some(op, scale=(0.0, 0.5, 1.0), chunk_size=(1, 4, 64))
+    if rule != "gated_delta" or d.chance(0.5):
+        more["update_rule"] = rule
+    kept = kind if state is None else state.dtype
+    types = [(kind, (batch, length, groups * each * width)), (kept, (batch, groups, size, width))]
+    d.node(op, [q, k, v, state, decay, beta], outputs=2, types=types,
+           q_num_heads=groups * each, kv_num_heads=groups, **more)  # fmt: skip
 
 
-@recipe("com.microsoft:SkipLayerNormalization", "com.microsoft:SkipSimplifiedLayerNormalization")
-def skip(d: Draft, op: str) -> None:
-    op = op.partition(":")[2]
-    x = d.fresh("float", (d.number(1, 3), d.number(1, 4), d.number(1, 17)), False)
-    scale = d.fresh("float", x.shape[-1:], True)
-    bias = [d.fresh("float", x.shape[-1:], True)] if op == "SkipLayerNormalization" else []
-    more = [d.fresh("float", x.shape[-1:], True)] if d.chance(0.4) and bias else []
-    d.node(op, [x, d.fresh("float", x.shape), scale, *bias, *more], domain=MICROSOFT,
-           types=[("float", x.shape)])  # fmt: skip
-
-
-@recipe("com.microsoft:FusedMatMul")
-def fused_matmul(d: Draft, op: str) -> None:
-    x = d.pick(["float"], 2, 4, empty=False)
-    left, right = d.number(0, 1), d.number(0, 1)
-    m, k = (x.shape[-1], x.shape[-2]) if left else (x.shape[-2], x.shape[-1])
-    n = d.number(1, 20)
-    y = d.fresh("float", (*x.shape[:-2], n, k) if right else (*x.shape[:-2], k, n))
-    d.node("FusedMatMul", [x, y], domain=MICROSOFT, transA=left, transB=right,
-           alpha=d.one_of((1.0, 0.5)), types=[("float", (*x.shape[:-2], m, n))])  # fmt: skip
-
-
-@recipe("com.microsoft:FusedConv")
-def fused_conv(d: Draft, op: str) -> None:
-    x = d.fresh("float", tuple(d.number(1, 4) + (i > 1) * 3 for i in range(4)), False)
-    w = d.fresh("float", (d.number(1, 9), x.shape[1], 3, 3), True)
-    bias = d.fresh("float", w.shape[:1], True)
-    shape = (x.shape[0], w.shape[0], *x.shape[2:])
-    given: list[Var | None] = [x, w, bias]
-    if d.chance(0.5):
-        given.append(d.fresh("float", shape))
-    d.node("FusedConv", given, domain=MICROSOFT, pads=[1, 1, 1, 1], types=[("float", shape)],
-           activation=d.one_of(("Relu", "Tanh", "Sigmoid")))  # fmt: skip
-
-
-@recipe("com.microsoft:BiasSoftmax")
-def bias_softmax(d: Draft, op: str) -> None:
-    batch, rows, size = d.number(1, 3), d.number(1, 4), d.number(1, 17)
-    x = d.fresh("float", (batch, rows, size), False)
-    bias = d.fresh("float", (1, rows, size))
-    d.node("BiasSoftmax", [x, bias], domain=MICROSOFT, types=[("float", x.shape)], axis=2,
-           is_inner_broadcast=0)  # fmt: skip
+@recipe("SwiGLU")
+def swiglu(d: Draft, op: str) -> None:
+    x = d.pick(allowed(op, d.opset))
+    d.node(op, [x, x if d.chance(0.1) else d.fresh(x.dtype, x.shape)],
+           types=[(x.dtype, x.shape)], **d.some(op, alpha=(1.0, 1.702, 0.5)))  # fmt: skip

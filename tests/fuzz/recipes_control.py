@@ -10,7 +10,10 @@ from onnx import TensorProto, helper
 
 from alpenglow.report.cut import reads
 
-from .draft import DTYPES, STAGED, Array, Declined, Draft, Var, code, grow, recipe
+from .draft import Draft, Var
+from .elements import DTYPES, ORDINARY, Array, code
+from .inference import Declined
+from .recipe import STAGED, grow, recipe
 
 FLEXIBLE = ("float", "float", "double", "int64", "int32")
 
@@ -51,9 +54,7 @@ def info(v: Var, told: bool = True) -> onnx.ValueInfoProto:
 def local(b: Draft, name: str, dtype: str, shape: tuple[int, ...]) -> Var:
     """Return an input of a body, which what follows will like to read."""
     v = Var(f"{b.prefix}{name}", dtype, shape)
-    b.vars.append(v)
-    b.made.add(v.name)
-    return v
+    return b.add(v, made=True)
 
 
 def own(b: Draft) -> list[Var]:
@@ -243,7 +244,7 @@ def read(d: Draft, op: str, given: Sequence[str | Var], dtype: str, shape: tuple
 
 @recipe("SequenceConstruct", table=STAGED)
 def sequence(d: Draft, op: str) -> None:
-    x = d.pick(DTYPES)
+    x = d.pick(ORDINARY)
     parts = [x, *(d.fresh(x.dtype, d.shape(0, 3)) for _ in range(d.number(0, 2)))]
     if d.chance(0.3):
         found = host(d, "SequenceEmpty", [], dtype=code(x.dtype))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .draft import DTYPES, STAGED, Draft, Var, allowed, recipe
+from .draft import Draft, Var
+from .elements import DTYPES
+from .inference import allowed
+from .recipe import STAGED, recipe
 from .recipes_control import loosen
 
 

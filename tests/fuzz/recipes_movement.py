@@ -1,41 +1,59 @@
-"""Recipes for operators that move elements, pick them, or make them up."""
+"""Recipes for operators that move elements as they are, or make them up."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
+from onnx import numpy_helper
 
-from .draft import DTYPES, FLOATS, Declined, Draft, Shape, Var, allowed, recipe
+from .draft import SYMBOLS, Draft, Var
+from .elements import DTYPES, Shape, code
+from .inference import Declined, allowed
+from .recipe import recipe
 
 
-def some_axes(d: Draft, rank: int) -> list[int]:
-    """Return distinct axes, at least one, in any order and counted from either end."""
+def some_axes(d: Draft, rank: int, least: int = 1) -> list[int]:
+    """Return distinct axes, at least so many, in any order and counted from either end."""
     if not rank:
         raise Declined
-    axes = d.rng.permutation(rank)[: d.number(1, rank)].tolist()
+    axes = d.rng.permutation(rank)[: d.number(least, rank)].tolist()
     return [int(a) - rank if d.chance(0.3) else int(a) for a in axes]
+
+
+def front(axes: list[int], rank: int) -> list[int]:
+    return sorted(a % rank for a in axes)
 
 
 @recipe("Transpose")
 def transpose(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset))
-    perm = {"perm": d.rng.permutation(x.rank).tolist()} if x.rank and d.chance(0.85) else {}
-    d.node(op, [x], **perm)
+    perm = d.rng.permutation(x.rank).tolist()
+    if x.rank > 1 and d.chance(0.25):  # one pair, or one axis to the end
+        perm = list(range(x.rank))
+        perm.append(perm.pop(d.number(0, x.rank - 1)))
+    d.node(op, [x], **({"perm": perm} if x.rank and d.chance(0.85) else {}))
 
 
 @recipe("Reshape")
 def reshape(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset))
     shape = factors(d, prod(x.shape))
-    if shape and d.chance(0.4) and 0 not in shape:
-        shape[d.number(0, len(shape) - 1)] = -1
+    if d.opset < 5:
+        d.node(op, [x], types=[(x.dtype, tuple(shape))], shape=shape)
+        return
     # An open extent may turn out as 0, too, and then not mean what stands there in the operand.
     wanted = 0 in shape or d.is_open
-    zeros = {"allowzero": 1} if d.opset >= 14 and wanted else {}
-    if wanted and (not zeros or -1 in shape):
+    zeros = {"allowzero": 1} if d.opset >= 14 and wanted else d.some(op, allowzero=(0,))
+    if wanted and not zeros.get("allowzero"):
         raise Declined
+    if not wanted:
+        kept = [i for i, (a, b) in enumerate(zip(shape, x.shape, strict=False)) if a == b]
+        for i in kept:
+            shape[i] = 0 if d.chance(0.5) else shape[i]
+    if shape and d.chance(0.4) and (0 not in shape or not wanted):
+        shape[d.number(0, len(shape) - 1)] = -1
     d.node(op, [x, d.ints(shape)], **zeros)
 
 
@@ -44,12 +62,12 @@ def factors(d: Draft, size: int) -> list[int]:
     if size == 0:
         return [0, *d.shape(0, 2, empty=False)]
     out: list[int] = []
-    while size > 1 and len(out) < 4:
+    while size > 1 and len(out) < 5:
         divisors = [k for k in range(2, size + 1) if size % k == 0]
         out.append(int(d.one_of(divisors)))
         size //= out[-1]
     out += [size] if size > 1 or d.chance(0.4) else []
-    if d.chance(0.3):
+    for _ in range(d.one_of((0, 0, 1, 2))):
         out.insert(d.number(0, len(out)), 1)
     return out
 
@@ -57,237 +75,315 @@ def factors(d: Draft, size: int) -> list[int]:
 @recipe("Flatten")
 def flatten(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset), 1)
-    d.node(op, [x], axis=d.number(-x.rank, x.rank))
+    low = -x.rank if d.opset >= 11 else 0
+    d.node(op, [x], **d.some(op, axis=range(low, x.rank + 1)))
 
 
 @recipe("Squeeze")
 def squeeze(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset))
     ones = [i for i, e in enumerate(x.shape) if e == 1]
-    if ones and d.chance(0.7):
-        d.node(op, [x, d.ints(d.rng.permutation(ones)[: d.number(1, len(ones))].tolist())])
-    else:
+    if not ones and d.chance(0.7):
+        array = d.contents(x.dtype, tuple(np.insert(x.shape, d.number(0, x.rank), 1).astype(int)))
+        x = d.given(array)
+        ones = [i for i, e in enumerate(x.shape) if e == 1]
+    axes = d.rng.permutation(ones)[: d.number(1, max(len(ones), 1))].tolist()
+    if not ones or d.chance(0.25):
+        if d.opset < 1:
+            raise Declined
         d.node(op, [x])
+    elif d.opset >= 13:
+        d.node(op, [x, d.ints([a - x.rank if d.chance(0.3) else a for a in axes])])
+    else:
+        low = d.opset >= 11 and d.chance(0.3)
+        d.node(op, [x], axes=[a - x.rank if low else a for a in sorted(axes)])
 
 
 @recipe("Unsqueeze")
 def unsqueeze(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset), 0, 4)
-    more = d.number(1, 2)
-    axes = d.rng.permutation(x.rank + more)[:more].tolist()
-    d.node(op, [x, d.ints(axes)])
+    more = d.number(1, 3)
+    rank = x.rank + more
+    axes = d.rng.permutation(rank)[:more].tolist()
+    if d.opset >= 13:
+        d.node(op, [x, d.ints([a - rank if d.chance(0.3) else a for a in axes])])
+    else:
+        low = d.opset >= 11 and d.chance(0.3)
+        d.node(op, [x], axes=[a - rank if low else a for a in sorted(axes)])
 
 
 @recipe("Expand")
 def expand(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset), 0, 5)
-    shape = [e if e != 1 or d.chance(0.4) else d.number(1, 5) for e in x.shape]
-    shape = [1 if d.chance(0.2) else e for e in shape]
-    d.node(op, [x, d.ints([*d.shape(0, 1), *shape])])
+    shape = [e if e != 1 or d.chance(0.3) else d.extent(17, 0 if d.chance(0.1) else 1)
+             for e in x.shape]  # fmt: skip
+    shape = [1 if d.chance(0.15) else e for e in shape]
+    front_ = d.number(0, x.rank) if d.chance(0.2) else 0  # what is missing is kept
+    d.node(op, [x, d.ints([*([] if front_ else d.shape(0, 1)), *shape[front_:]])])
 
 
 @recipe("Tile")
 def tile(d: Draft, op: str) -> None:
-    x = d.pick(allowed(op, d.opset), 1, 4)
-    d.node(op, [x, d.ints([d.one_of((1, 1, 2, 3, 0)) for _ in x.shape])])
+    x = d.pick(allowed(op, d.opset), 1 if d.opset < 6 else 0, 5)
+    if d.opset < 6:
+        axis, times = d.number(0, x.rank - 1), d.number(1, 4)
+        shape = tuple(e * times if i == axis else e for i, e in enumerate(x.shape))
+        given = [d.given(np.array([n], np.int64), True) for n in (times, axis)]
+        d.node(op, [x, *given], types=[(x.dtype, shape)])
+        return
+    room = max(4096 // max(prod(x.shape), 1), 1)
+    times = [min(int(d.one_of((1, 1, 2, 3, 0 if d.chance(0.3) else 1, 5, 8))), room)
+             for _ in x.shape]  # fmt: skip
+    d.node(op, [x, d.ints(times)])
 
 
 @recipe("Concat")
 def concat(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset), 1)
     axis = d.number(0, x.rank - 1)
+    if d.opset < 4:
+        axis = min(1, x.rank - 1) if d.chance(0.5) else axis
 
     def another() -> Var:
         shape = list(x.shape)
-        shape[axis] = d.number(0, 5)
+        shape[axis] = d.extent(17, 0 if d.chance(0.2) else 1)
         return d.fresh(x.dtype, tuple(shape))
 
-    parts = [x, *(x if d.chance(0.2) else another() for _ in range(d.number(0, 3)))]
+    # The same one twice or thrice, others between them.
+    again = d.one_of((0.2, 0.2, 0.8))
+    parts = [x, *(x if d.chance(again) else another() for _ in range(d.number(0, 4)))]
     order = [parts[i] for i in d.rng.permutation(len(parts))]
-    d.node(op, order, axis=axis if d.chance(0.6) else axis - x.rank)
+    if d.opset < 4:
+        total = sum(p.shape[axis] for p in order)
+        shape = (*x.shape[:axis], total, *x.shape[axis + 1 :])
+        more: dict[str, Any] = {} if axis == 1 and d.chance(0.5) else {"axis": axis}
+        d.node(op, order, types=[(x.dtype, shape)], **more)
+        return
+    d.node(op, order, axis=axis - x.rank if d.opset >= 11 and d.chance(0.4) else axis)
 
 
 @recipe("Split")
 def split(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset), 1)
     axis = d.number(0, x.rank - 1)
-    parts = d.number(1, 3)
-    cuts = sorted(d.number(0, x.shape[axis]) for _ in range(parts - 1))
-    ends = [0, *cuts, x.shape[axis]]
-    sizes = [b - a for a, b in pairwise(ends)]
-    d.node(op, [x, d.ints(sizes)], outputs=parts, axis=axis)
+    extent = x.shape[axis]
+    parts = d.number(1, 4)
+    more: dict[str, Any] = {}
+    if axis or d.chance(0.5):
+        more["axis"] = axis - x.rank if d.opset >= 11 and d.chance(0.4) else axis
+    if d.chance(0.3):  # equal parts
+        uneven = d.opset >= 18
+        fitting = [k for k in range(1, 6) if (-(-extent // k) * (k - 1) <= extent if uneven
+                                              else extent % k == 0)]  # fmt: skip
+        parts = d.one_of(fitting)
+        if uneven:
+            more["num_outputs"] = parts
+        size = -(-extent // parts)
+        sizes = [size] * (parts - 1) + [extent - size * (parts - 1)]
+        d.node(op, [x], outputs=parts, types=pieces(x, axis, sizes), **more)
+        return
+    cuts = sorted(d.number(0, extent) for _ in range(parts - 1))
+    sizes = np.diff([0, *cuts, extent]).tolist()
+    types = pieces(x, axis, sizes)
+    if d.opset >= 13:
+        d.node(op, [x, d.ints(sizes)], outputs=parts, **more)
+    elif d.is_open:
+        raise Declined
+    else:
+        d.node(op, [x], outputs=parts, types=types, split=sizes, **more)
+
+
+def pieces(x: Var, axis: int, sizes: list[int]) -> list[tuple[str, Shape]]:
+    return [(x.dtype, (*x.shape[:axis], n, *x.shape[axis + 1 :])) for n in sizes]
+
+
+FAR = (-(2**63) + 1, 2**63 - 1, 2**31 - 1, -(2**31))
+STEPS = (1, 1, 1, 2, 3, 5, 16, 100, -1, -1, -2, -3, -7, -100, 2**31 - 1)
 
 
 @recipe("Slice")
 def cut(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset), 1)
     axes = some_axes(d, x.rank)
-    numbers = (-(2**63) + 1, -9, -3, -1, 0, 1, 2, 5, 2**63 - 1)
-    begins = [d.one_of(numbers) for _ in axes]
-    ends = [d.one_of(numbers) for _ in axes]
-    steps = [d.one_of((1, 1, 2, 3, -1, -2)) for _ in axes]
-    # Backwards to the largest number: ONNX Runtime takes it for the very front.
-    ends = [7 if s < 0 and e == numbers[-1] else e for s, e in zip(steps, ends, strict=True)]
-    given = [x, d.ints(begins), d.ints(ends), d.ints(axes), d.ints(steps)]
-    d.node(op, given[: d.one_of((4, 5))])
+
+    def place(extent: int) -> int:
+        if d.chance(0.2):
+            return int(d.one_of(FAR))
+        return d.number(-extent - 2, extent + 2)
+
+    begins = [place(x.shape[a]) for a in axes]
+    ends = [place(x.shape[a]) for a in axes]
+    if d.opset < 10:
+        if d.chance(0.3):
+            axes = list(range(len(axes)))
+            d.node(op, [x], starts=begins, ends=ends)
+        else:
+            d.node(op, [x], axes=front(axes, x.rank), starts=begins, ends=ends)
+        return
+    steps = [int(d.one_of(STEPS)) for _ in axes]
+    for i, (a, step) in enumerate(zip(axes, steps, strict=True)):
+        if step < 0:
+            # Backwards to the largest number: ONNX Runtime takes it for the very front.
+            ends[i] = x.shape[a] + 2 if ends[i] > 2**30 else ends[i]
+            # Further out than the front: the specification and the reference disagree.
+            begins[i] = max(begins[i], -x.shape[a])
+    kind = d.one_of(("int64", "int64", "int32"))
+    if kind == "int32":
+        begins, ends = ([max(-(2**31), min(n, 2**31 - 1)) for n in ns] for ns in (begins, ends))
+    given = [x, d.ints(begins, kind), d.ints(ends, kind)]
+    if axes == list(range(len(axes))) and d.chance(0.5):
+        given += [None] if d.chance(0.5) else []
+    else:
+        given.append(d.ints(axes, kind))
+    if set(steps) != {1} and len(given) == 4:
+        given.append(d.ints(steps, kind))
+    d.node(op, given)
 
 
 @recipe("Pad")
 def pad(d: Draft, op: str) -> None:
-    x = d.pick(allowed(op, d.opset), 1, 5)
+    x = d.pick(allowed(op, d.opset), 1, 6 if d.chance(0.1) else 5)
     modes = ["constant", "constant", "edge", "reflect", *(["wrap"] if d.opset >= 19 else [])]
     mode = d.one_of(modes)
-    low = [d.one_of((0, 0, 1, 2)) for _ in range(2 * x.rank)]
-    if mode == "constant":
-        low = [-1 if d.chance(0.1) and x.shape[i % x.rank] > 2 else p for i, p in enumerate(low)]
-    elif min(x.shape) < 3:
+    few = d.opset >= 18 and d.chance(0.4)
+    axes = some_axes(d, x.rank) if few else list(range(x.rank))
+    if prod(x.shape) * 8 > 4096:
+        axes = axes[:2] if few else axes
+    pads = [paddings(d, mode, x.shape[a % x.rank], prod(x.shape) > 1000) for a in [*axes, *axes]]
+    low, high = pads[: len(axes)], pads[len(axes) :]
+    for a, p, q in zip(axes, low, high, strict=True):
+        if x.shape[a % x.rank] + min(p, 0) + min(q, 0) < 1:
+            raise Declined  # more is cut off than there is
+    if mode != "constant" and 0 in x.shape:
         raise Declined
-    value = d.fresh(x.dtype, (), True) if mode == "constant" and d.chance(0.5) else None
-    d.node(op, [x, d.ints(low), value], mode=mode)
+    more = {"mode": mode} if mode != "constant" or d.chance(0.5) else {}
+    if d.opset < 11:
+        value = d.some(op, value=(1.5, 0.0, -1.0)) if mode == "constant" else {}
+        shape = tuple(e + p + q for e, p, q in zip(x.shape, low, high, strict=True))
+        name = "pads" if d.opset >= 2 else "paddings"
+        d.node(op, [x], types=[(x.dtype, shape)], **{name: pads}, **more, **value)
+        return
+    value_ = None
+    if mode == "constant" and d.chance(0.5):
+        value_ = d.given(d.contents(x.dtype, ()), True)
+        if d.chance(0.2) and x.dtype in ("float", "double"):
+            value_ = d.given(np.array(-np.inf, DTYPES[x.dtype]), True)
+    d.node(op, [x, d.ints(pads), value_, d.ints(axes) if few else None], **more)
+
+
+def paddings(d: Draft, mode: str, extent: int, large: bool) -> int:
+    """Return by how much to pad one end: by more than there is, where that is allowed."""
+    if large and d.chance(0.7):
+        return 0
+    if d.chance(0.08):
+        return -1 if extent > 2 else 0
+    most = {"reflect": extent - 1, "wrap": extent}.get(mode, 9)
+    return min(int(d.one_of((0, 0, 1, 1, 2, 3, 5, 8))), max(most, 0))
 
 
 @recipe("DepthToSpace", "SpaceToDepth")
 def depth(d: Draft, op: str) -> None:
-    kind = d.dtype(allowed(op, d.opset))
-    n, c, h, w, b = (d.number(1, 3) for _ in range(5))
+    b = d.one_of((1, 2, 2, 3, 4))
     to_space = op == "DepthToSpace"
-    shape = (n, c * b * b, h, w) if to_space else (n, c, h * b, w * b)
-    mode = {"mode": d.one_of(("DCR", "CRD"))} if to_space and d.chance(0.6) else {}
-    d.node(op, [d.fresh(kind, shape)], blocksize=b, **mode)
+
+    def fits(v: Var) -> bool:
+        return v.rank == 4 and (v.shape[1] % (b * b) == 0 if to_space
+                                else v.shape[2] % b == 0 == v.shape[3] % b)  # fmt: skip
+
+    def shape() -> Shape:
+        n, c, h, w = d.number(1, 3), d.extent(17), d.extent(9), d.extent(9)
+        return (n, c * b * b, h, w) if to_space else (n, c, h * b, w * b)
+
+    x = d.pick(allowed(op, d.opset), 4, 4, where=fits, shape=shape)
+    d.node(op, [x], blocksize=b, **d.some(op, mode=("DCR", "CRD")))
 
 
 @recipe("Trilu")
 def trilu(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset), 2)
-    k = d.ints([d.number(-4, 4)]) if d.chance(0.6) else None
-    if k is not None:
-        k = d.given(np.array(d.number(-4, 4)), True)
-    d.node(op, [x, k], upper=d.number(0, 1))
+    reach = max(x.shape[-2:]) + 1
+    far = d.one_of((d.number(-reach, reach), d.number(-2, 2), 2**62, -(2**62)))
+    k = d.known(np.array(far, np.int64)) if d.chance(0.7) else None
+    d.node(op, [x, k], **d.some(op, upper=(0, 1)))
 
 
 @recipe("EyeLike")
 def eye(d: Draft, op: str) -> None:
-    d.node(op, [d.pick(allowed(op, d.opset), 2, 2)], k=d.number(-3, 3))
+    x = d.pick(allowed(op, d.opset), 2, 2)
+    kinds = ("float", "double", "float16", "int64", "int32", "uint8", "bool")
+    kind = d.one_of(kinds) if d.chance(0.5) else x.dtype
+    given = {} if kind == x.dtype and d.chance(0.6) else {"dtype": code(kind)}
+    d.node(op, [x], **given, **d.some(op, k=range(-max(x.shape) - 1, max(x.shape) + 2)))
 
 
 @recipe("ConstantOfShape")
 def full(d: Draft, op: str) -> None:
-    d.node(op, [d.ints(d.shape(0, 4))])
+    kind = d.dtype(d.makes(op))
+    value = numpy_helper.from_array(d.contents(kind, (1,)))
+    d.node(op, [d.ints(d.shape(0, 5))], **({"value": value} if d.chance(0.7) else {}))
 
 
 @recipe("Range")
 def count(d: Draft, op: str) -> None:
-    kind = DTYPES[d.one_of(("int64", "int32", "float", "double"))]
-    begin, end, step = d.number(-5, 5), d.number(-9, 9), d.one_of((1, 2, 3, -1, -2))
-    d.node(op, [d.given(np.array(n, kind), True) for n in (begin, end, step)])
+    kind = d.one_of(allowed(op, d.opset))
+    begin, end, step = d.number(-5, 5), d.number(-9, 40), d.one_of((1, 2, 3, -1, -2, 7))
+    if d.chance(0.3):
+        begin, end = end, begin
+    numbers = [float(n) for n in (begin, end, step)]
+    if kind in ("float", "double") and d.chance(0.4):
+        numbers = [n / 4 for n in numbers]
+    d.node(op, [d.given(np.array(n).astype(DTYPES[kind]), True) for n in numbers])
 
 
 @recipe("CenterCropPad")
 def center(d: Draft, op: str) -> None:
-    x = d.pick(allowed(op, d.opset), 1, 4)
-    axes = d.rng.permutation(x.rank)[: d.number(1, x.rank)].tolist()
-    d.node(op, [x, d.ints([d.number(1, 9) for _ in axes])], axes=axes)
-
-
-@recipe("Gather", "GatherElements")
-def gather(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset), 1, 5)
-    axis = d.number(0, x.rank - 1)
-    shape: Shape = d.shape(0, 2)
-    if op == "GatherElements":
-        shape = tuple(
-            d.number(0, e) if i != axis else d.number(0, 6) for i, e in enumerate(x.shape)
-        )
-    indices = places(d, x.shape[axis], shape)
-    d.node(op, [x, d.given(indices)], axis=axis if d.chance(0.6) else axis - x.rank)
-
-
-def places(d: Draft, extent: int, shape: Shape) -> np.ndarray:
-    """Return indices for an axis, counted from either end; none where the axis is empty."""
-    if not extent and prod(shape):
-        raise Declined
-    low, high = -extent, max(extent, -extent + 1)
-    return d.rng.integers(low, high, shape).astype(DTYPES[d.one_of(("int64", "int64", "int32"))])
-
-
-@recipe("GatherND")
-def gather_nd(d: Draft, op: str) -> None:
-    x = d.pick(allowed(op, d.opset), 1, 5)
-    batch = d.number(0, x.rank - 1) if d.chance(0.4) else 0
-    deep = d.number(1, x.rank - batch)
-    lead = (*x.shape[:batch], *d.shape(0 if batch else 1, 2))
-    columns = [places(d, x.shape[batch + i], lead) for i in range(deep)]
-    indices = np.stack(columns, -1).astype(np.int64)
-    d.node(op, [x, d.given(indices)], **({"batch_dims": batch} if batch else {}))
-
-
-@recipe("ScatterElements")
-def scatter(d: Draft, op: str) -> None:
-    x = d.pick(allowed(op, d.opset), 1, 4)
-    axis = d.number(0, x.rank - 1)
-    how = reduction(d, x, {16: ("add", "mul"), 18: ("min", "max")})
-    shape = tuple(d.number(0, e) for e in x.shape)
-    rows = np.stack([d.rng.permutation(max(x.shape[axis], 1)) for _ in range(max(1, prod(shape)))])
-    spots = np.moveaxis(np.zeros(shape, np.int64), axis, -1)
-    if spots.size:  # Without repetition: the order of equal ones is free.
-        spots = rows[: prod(spots.shape[:-1]), : spots.shape[-1]].reshape(spots.shape)
-    indices = np.ascontiguousarray(np.moveaxis(spots, -1, axis))
-    d.node(op, [x, d.given(indices), d.fresh(x.dtype, shape)], axis=axis, **how)
-
-
-def reduction(d: Draft, x: Var, since: dict[int, tuple[str, ...]]) -> dict[str, str]:
-    known = [how for opset, hows in since.items() if d.opset >= opset for how in hows]
-    return {"reduction": d.one_of(known)} if known and x.dtype != "bool" and d.chance(0.5) else {}
-
-
-@recipe("ScatterND")
-def scatter_nd(d: Draft, op: str) -> None:
-    x = d.pick(allowed(op, d.opset), 1, 4)
-    deep = d.number(1, x.rank)
-    total = prod(x.shape[:deep])
-    spots = d.rng.permutation(total)[: d.number(0, min(total, 6))]
-    indices = (
-        np.stack(np.unravel_index(spots, x.shape[:deep]), -1) if total else np.zeros((0, deep))
-    )
-    updates = d.fresh(x.dtype, (len(spots), *x.shape[deep:]))
-    how = reduction(d, x, {16: ("add", "mul"), 18: ("min", "max")})
-    d.node(op, [x, d.given(indices.astype(np.int64)), updates], **how)
-
-
-@recipe("OneHot")
-def one_hot(d: Draft, op: str) -> None:
-    size = d.number(1, 6)
-    indices = d.given(d.rng.integers(-size - 1, size + 2, d.shape(0, 3)).astype(np.int64))
-    values = d.fresh(d.one_of(("float", "int32", "int64")), (2,))
-    d.node(op, [indices, d.ints([size]), values], axis=d.number(-1, indices.rank))
-
-
-@recipe("ReverseSequence")
-def reverse(d: Draft, op: str) -> None:
-    x = d.pick(allowed(op, d.opset), 2, 4, empty=False)
-    time = d.number(0, 1)
-    lengths = d.rng.integers(1, x.shape[time] + 1, x.shape[1 - time]).astype(np.int64)
-    d.node(op, [x, d.given(lengths)], time_axis=time, batch_axis=1 - time)
-
-
-@recipe("Resize")
-def resize(d: Draft, op: str) -> None:
-    x = d.pick([t for t in allowed(op, d.opset) if t in ("float", "uint8", "int8")], 4, 4,
-               empty=False)  # fmt: skip
-    mode = d.one_of(("nearest", "linear", "cubic"))
-    if mode != "nearest" and x.dtype not in FLOATS:
-        raise Declined
-    ways = ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"]
-    given = {"mode": mode, "coordinate_transformation_mode": d.one_of(ways)}
-    if mode == "nearest":
-        given["nearest_mode"] = d.one_of(
-            ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
-        )
-    if d.chance(0.5):
-        scales = np.array([1, 1, *(d.one_of((0.5, 1, 2, 3)) for _ in range(2))], np.float32)
-        if min(int(e * s) for e, s in zip(x.shape, scales, strict=True)) < 1:
-            raise Declined
-        d.node(op, [x, None, d.given(scales, True)], **given)
+    if d.chance(0.3):
+        axes, more = list(range(x.rank)), {}
     else:
-        sizes = [*x.shape[:2], d.number(1, 9), d.number(1, 9)]
-        d.node(op, [x, None, None, d.ints(sizes)], **given)
+        axes = some_axes(d, x.rank)
+        more = {"axes": axes}
+    sizes = [d.one_of((d.number(1, 9), x.shape[a], x.shape[a] + 1, max(x.shape[a] - 1, 1)))
+             for a in axes]  # fmt: skip
+    d.node(op, [x, d.ints(sizes)], **more)
+
+
+@recipe("Crop")
+def crop(d: Draft, op: str) -> None:
+    if d.opset > 9:
+        raise Declined
+    x = d.pick(["float"], 4, 4, empty=False, where=lambda v: min(v.shape[2:]) > 4)
+    border = [d.number(0, 2) for _ in range(4)]
+    left, top, right, bottom = border
+    size = [x.shape[2] - top - bottom, x.shape[3] - left - right]
+    more = {}
+    if d.chance(0.5):
+        size = [d.number(1, s) for s in size]
+        more["scale"] = size
+    d.node(op, [x], types=[(x.dtype, (*x.shape[:2], *size))], border=border, **more)
+
+
+@recipe("ImageScaler")
+def image_scaler(d: Draft, op: str) -> None:
+    if d.opset > 9:
+        raise Declined
+    x = d.pick(["float"], 4, 4, empty=False)
+    if d.is_open and x.shape[1] in SYMBOLS.values():
+        raise Declined  # there is a bias for each channel
+    bias = d.rng.standard_normal(x.shape[1]).astype(np.float32).tolist()
+    more = {"scale": d.one_of((0.5, 2.0, 1.0))} if d.chance(0.7) else {}
+    d.node(op, [x], types=[(x.dtype, x.shape)], bias=bias, **more)
+
+
+@recipe("DynamicSlice")
+def dynamic_slice(d: Draft, op: str) -> None:
+    if d.opset > 9:
+        raise Declined
+    x = d.pick(["float", "int32", "int64"], 1, 4, empty=False)
+    axes = front(some_axes(d, x.rank), x.rank)
+    begins = [d.number(0, x.shape[a] - 1) for a in axes]
+    ends = [d.number(b + 1, x.shape[a]) for a, b in zip(axes, begins, strict=True)]
+    shape = list(x.shape)
+    for a, b, e in zip(axes, begins, ends, strict=True):
+        shape[a] = e - b
+    d.node(op, [x, d.ints(begins), d.ints(ends), d.ints(axes)], types=[(x.dtype, tuple(shape))])

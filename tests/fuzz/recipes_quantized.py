@@ -1,70 +1,97 @@
-"""Recipes for what computes with small integers, and for networks that were quantised."""
+"""Recipes for what computes with small integers: to them and back, and sums of products."""
 
 from __future__ import annotations
 
+from math import prod
+from typing import Any
+
 import numpy as np
 
-from .draft import DTYPES, Array, Declined, Draft, Var, recipe
-from .recipes_heavy import check_fit, divisor, image, windowed
-from .recipes_movement import some_axes
-
-BYTES = ("uint8", "int8")
-MICROSOFT = "com.microsoft"
-
-
-def steps(d: Draft, count: int) -> list[Var]:
-    """Return scales that are powers of two, so that ties are frequent and exact."""
-    return [d.given(np.float32(2.0 ** -d.number(0, 5)), True) for _ in range(count)]
-
-
-def zeros(d: Draft, dtype: str, count: int) -> list[Var]:
-    return [d.given(extreme(d, dtype, ()), True) for _ in range(count)]
-
-
-def extreme(d: Draft, dtype: str, shape: tuple[int, ...]) -> Array:
-    """Return elements from the whole range of a type, or moderate ones."""
-    if d.chance(0.5):
-        return d.contents(dtype, shape)
-    limits = np.iinfo(DTYPES[dtype])
-    return np.asarray(d.rng.integers(limits.min, limits.max + 1, shape)).astype(DTYPES[dtype])
-
-
-def bytes_of(d: Draft, least: int, most: int) -> Var:
-    """Return a value of bytes: one that was made before, or one that uses their whole range."""
-    x = d.pick(BYTES, least, most, empty=False)
-    if x.name in d.made or d.chance(0.3):
-        return x
-    return d.given(extreme(d, x.dtype, x.shape), False)
-
-
-# ── to integers and back ──
+from .draft import Draft, Var
+from .elements import DTYPES, code, is_whole
+from .grids import BYTES, bytes_of, extreme, scale, steps, zeros
+from .inference import Declined, allowed
+from .recipe import recipe
+from .windows import divisor, features, image, window
 
 
 @recipe("QuantizeLinear")
 def quantize(d: Draft, op: str) -> None:
-    x = d.pick(["float", "float16"], 1)
-    axis, scale, zero = scales(d, x, d.one_of(BYTES))
-    if d.opset >= 19:
-        scale = d.given((d.weights | d.inputs)[scale.name].astype(DTYPES[x.dtype]), True)
-    elif x.dtype != "float":
+    x = d.pick(allowed(op, d.opset), 0)
+    if x.dtype == "int32" and d.opset < 19 and d.chance(0.5):
         raise Declined
-    d.node(op, [x, scale, zero if d.opset < 13 or d.chance(0.9) else None], **axis)
+    kind = d.one_of(BYTES) if d.chance(0.5) else d.one_of(d.makes(op))
+    more, shape = spread(d, op, x)
+    kinds = allowed(op, d.opset, 1)
+    real = x.dtype if x.dtype in kinds and d.opset >= 19 else "float"
+    if d.opset >= 23 and d.chance(0.2):
+        real = d.one_of([t for t in kinds if t != "float8e8m0"])
+    step = typed(d, scale(d, shape, *((0, 4) if real == "int32" else (-4, 0))), real)
+    zero = d.given(_zeros(d, kind, shape), True)
+    if d.opset >= 21 and d.chance(0.3):
+        more["output_dtype"] = code(kind)
+        zero_: Var | None = zero if d.chance(0.5) else None
+    else:
+        zero_ = zero if kind != "uint8" or d.chance(0.6) else None
+    if kind.startswith("float8"):
+        more |= d.some(op, saturate=(0, 1))
+    if d.opset >= 23 and d.chance(0.2):
+        more["precision"] = code(d.one_of(("float", "float16")))
+    d.node(op, [x, step, zero_], types=[(kind, x.shape)], **more)
+
+
+def typed(d: Draft, v: Var, kind: str) -> Var:
+    if kind == v.dtype:
+        return v
+    array = d.array(v)
+    assert array is not None
+    return d.given(array.astype(DTYPES[kind]), True)
+
+
+def _zeros(d: Draft, kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return zero points: those of floats, and of wide integers, are 0."""
+    if not is_whole(kind) or kind == "int32":
+        return np.zeros(shape, DTYPES[kind])
+    return d.contents(kind, shape) if d.chance(0.7) else extreme(d, kind, shape)
+
+
+def spread(d: Draft, op: str, x: Var) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Return attributes, and the shape of scales: one for all, one a slice, or one a block."""
+    how = d.one_of(("one", "one", "slice", "slice", "block"))
+    if not x.rank or how == "one" or d.opset < 13:
+        return ({} if d.opset < 13 or d.chance(0.7) or not x.rank else
+                {"axis": d.number(-x.rank, x.rank - 1)}), d.one_of(((), (), (1,)))  # fmt: skip
+    axis = d.number(0, x.rank - 1)
+    more = {} if axis == 1 and d.chance(0.5) else {
+        "axis": axis if d.chance(0.6) else axis - x.rank}  # fmt: skip
+    if how == "slice" or d.opset < 21 or not x.shape[axis]:
+        return more, (x.shape[axis],)
+    block = d.number(1, x.shape[axis])
+    more["block_size"] = block
+    count = -(-x.shape[axis] // block)
+    if count > 1 and block >= -(-x.shape[axis] // (count - 1)):
+        raise Declined  # fewer blocks would do
+    return more, (*x.shape[:axis], count, *x.shape[axis + 1 :])
 
 
 @recipe("DequantizeLinear")
 def dequantize(d: Draft, op: str) -> None:
-    x = d.pick(["int8", "uint8", "int32"], 1)
-    axis, scale, zero = scales(d, x, x.dtype)
-    d.node(op, [x, scale, None if x.dtype == "int32" else zero], **axis)
-
-
-def scales(d: Draft, x: Var, dtype: str) -> tuple[dict[str, int], Var, Var]:
-    """Return the axis, scale and zero point to quantize x by: one for all, or one a slice."""
-    axis = d.number(-x.rank, x.rank - 1)
-    shape = (x.shape[axis],) if d.chance(0.4) and d.opset >= 13 else ()
-    scale = d.given(np.asarray(2.0 ** d.rng.integers(-4, 1, shape), np.float32), True)
-    zero = d.given(d.contents(dtype, shape), True)
-    return ({"axis": axis} if shape else {}), scale, zero
+    kinds = allowed(op, d.opset)
+    kind = d.one_of(("int8", "uint8")) if d.chance(0.5) else d.one_of(kinds)
+    x = d.pick([kind], 0)
+    if x.name in d.inputs and kind in ("int8", "uint8") and d.chance(0.5):
+        d.inputs[x.name] = extreme(d, kind, x.shape)
+    more, shape = spread(d, op, x)
+    reals = [t for t in allowed(op, d.opset, 1) if t != "float8e8m0"]
+    real = "float" if d.chance(0.6) else d.one_of(reals)
+    step = typed(d, scale(d, shape, -4, 0), real)
+    # Zero points of int32 and of floats must be 0.
+    zero = d.given(_zeros(d, kind, shape), True) if d.chance(0.7) and kind != "int32" else None
+    out = real
+    if d.opset >= 23 and d.chance(0.3):
+        out = d.one_of(d.makes(op))
+        more["output_dtype"] = code(out)
+    d.node(op, [x, step, zero], types=[(out, x.shape)], **more)
 
 
 @recipe("DynamicQuantizeLinear")
@@ -72,203 +99,74 @@ def dynamic(d: Draft, op: str) -> None:
     d.node(op, [d.pick(["float"], empty=False)], outputs=3)
 
 
-def through(d: Draft, x: Var) -> Var:
-    """Return x quantised and dequantised, as exporters write it."""
-    if d.opset < 13:
-        raise Declined
-    kind = d.one_of(BYTES)
-    scale, zero = steps(d, 1)[0], zeros(d, kind, 1)[0]
-    return d.node("DequantizeLinear", [d.node("QuantizeLinear", [x, scale, zero])[0], scale, zero])[
-        0
-    ]
-
-
-def stored(d: Draft, shape: tuple[int, ...], axis: int) -> Var:
-    """Return weights that are stored as i8 and dequantised, by channel or as a whole."""
-    if d.opset < 13:
-        raise Declined
-    each = d.chance(0.6)
-    scale = 2.0 ** d.rng.integers(-6, -2, shape[axis : axis + 1] if each else ())
-    given = [d.given(extreme(d, "int8", shape), True), d.given(np.asarray(scale, np.float32), True)]
-    if d.chance(0.6):
-        given.append(d.given(np.zeros(scale.shape if each else (), np.int8), True))
-    return d.node("DequantizeLinear", given, **({"axis": axis} if each else {}))[0]
-
-
-@recipe("qdq:Conv")
-def qdq_conv(d: Draft, op: str) -> None:
-    """A convolution between quantisations, perhaps with Relu, Add or a pool, as QDQ models have."""
-    x = through(d, image(d, ["float"], 2))
-    window = windowed(d, 2, False)
-    kernel = window.pop("kernel")
-    assert isinstance(kernel, list)
-    check_fit(x, kernel, window)
-    group = d.one_of((1, divisor(d, x.shape[1])))
-    each = d.number(1, 9)
-    w = stored(d, (each * group, x.shape[1] // group, *kernel), 0)
-    bias = None
-    if d.chance(0.6):
-        bias = d.given(np.round(d.contents("float", (each * group,))), True)
-    y = d.node("Conv", [x, w, bias], group=group, **window)[0]
-    if d.chance(0.5):
-        y = d.node("Relu", [y])[0]
-    y = through(d, y)
-    if d.chance(0.3):
-        y = through(d, d.node("Add", [y, through(d, d.fresh("float", y.shape))])[0])
-    if d.chance(0.3):
-        through(d, d.node("GlobalAveragePool", [y])[0])
-
-
-@recipe("qdq:MatMul", "qdq:Gemm")
-def qdq_matmul(d: Draft, op: str) -> None:
-    op = op.partition(":")[2]
-    x = through(d, d.pick(["float"], 2, 2 if op == "Gemm" else 4, empty=False))
-    n = d.number(1, 40)
-    turned = op == "Gemm" and d.chance(0.5)
-    w = stored(d, (n, x.shape[-1]) if turned else (x.shape[-1], n), 0 if turned else 1)
-    if op == "Gemm":
-        bias = d.given(np.round(d.contents("float", (n,))), True)
-        y = d.node(op, [x, w, bias], transB=int(turned))[0]
-    else:
-        y = d.node(op, [x, w])[0]
-    through(d, y)
-
-
 # ── products ──
+
+
+def columns(d: Draft, k: int) -> int:
+    return d.extent(max(min(8192 // max(k, 1), 130), 1))
 
 
 @recipe("MatMulInteger")
 def matmul_integer(d: Draft, op: str) -> None:
-    x = bytes_of(d, 2, 4)  # not empty: ONNX Runtime adds up what is not there
-    n = d.number(1, 40)
-    w = d.given(extreme(d, d.one_of(BYTES), (x.shape[-1], n)), d.chance(0.8))
+    """Nothing is empty: ONNX Runtime adds up what is not there."""
+    x = bytes_of(d, 1 if d.chance(0.1) else 2, 4)
+    n = columns(d, x.shape[-1])
+    lead = x.shape[:-2] if d.chance(0.3) and prod(x.shape[:-2]) * n * x.shape[-1] < 8192 else ()
+    w = d.given(extreme(d, d.one_of(BYTES), (*lead, x.shape[-1], n)), d.chance(0.8))
     x_zero = zeros(d, x.dtype, 1)[0] if d.chance(0.6) else None
+    if x_zero is not None and x.rank == 2 and d.chance(0.2):
+        x_zero = d.given(extreme(d, x.dtype, (x.shape[0],)), True)
     w_zero = None
     if d.chance(0.6):
-        w_zero = d.given(extreme(d, w.dtype, (n,) if d.chance(0.3) else ()), True)
+        w_zero = d.given(extreme(d, w.dtype, (n,) if d.chance(0.3) and not lead else ()), True)
     d.node(op, [x, w, x_zero, w_zero])
-
-
-@recipe("ConvInteger", "QLinearConv")
-def conv(d: Draft, op: str) -> None:
-    x = image(d, list(BYTES), d.one_of((1, 2, 2, 2, 3)) if op == "ConvInteger" else 2)
-    window = windowed(d, x.rank - 2, False)
-    kernel = window.pop("kernel")
-    assert isinstance(kernel, list)
-    if d.chance(0.2):
-        window["dilations"] = [d.number(1, 2) for _ in kernel]
-    check_fit(x, kernel, window)
-    channels = x.shape[1]
-    group = divisor(d, channels)
-    shape = (d.number(1, 9) * group, channels // group, *kernel)
-    w = d.given(extreme(d, d.one_of(BYTES) if op == "ConvInteger" else x.dtype, shape), True)
-    if op == "ConvInteger":
-        w_zero = zeros(d, w.dtype, 1)[0] if d.chance(0.3) else None
-        x_zero = zeros(d, x.dtype, 1)[0] if w_zero or d.chance(0.5) else None
-        d.node(op, [x, w, x_zero, w_zero], group=group, **window)
-        return
-    x_step, y_step = steps(d, 2)
-    each = d.chance(0.4)
-    w_step = d.given(
-        np.asarray(2.0 ** d.rng.integers(-8, -2, shape[:1] if each else ()), np.float32), True
-    )
-    w_zero = d.given(np.zeros(shape[:1] if each else (), DTYPES[w.dtype]), True)
-    x_zero, y_zero = zeros(d, x.dtype, 2)
-    bias = None
-    if d.chance(0.6):
-        bias = d.given(d.rng.integers(-999, 999, shape[0]).astype(np.int32), True)
-    d.node(op, [x, x_step, x_zero, w, w_step, w_zero, y_step, y_zero, bias], group=group, **window)
 
 
 @recipe("QLinearMatMul")
 def q_matmul(d: Draft, op: str) -> None:
     x = bytes_of(d, 2, 4)
-    w = d.given(extreme(d, x.dtype, (x.shape[-1], d.number(1, 30))), True)
-    a, b, c = steps(d, 3)
-    p, q, r = zeros(d, x.dtype, 3)
-    d.node(op, [x, a, p, w, b, q, c, r])
+    kind = x.dtype if d.chance(0.7) else d.one_of(BYTES)
+    n = columns(d, x.shape[-1])
+    w = d.given(extreme(d, kind, (x.shape[-1], n)), d.chance(0.85))
+    to = x.dtype if d.chance(0.8) else d.one_of(BYTES)
+    each = d.chance(0.3)
+    a, c = steps(d, 2)
+    b = scale(d, (n,) if each else ())
+    q = d.given(extreme(d, kind, (n,) if each else ()), True)
+    p, r = zeros(d, x.dtype, 1)[0], zeros(d, to, 1)[0]
+    d.node(op, [x, a, p, w, b, q, c, r], types=[(to, (*x.shape[:-1], n))])
 
 
-@recipe("com.microsoft:QGemm")
-def q_gemm(d: Draft, op: str) -> None:
-    x = bytes_of(d, 2, 2)
-    n = d.number(1, 30)
-    turned = d.number(0, 1)
-    w = d.given(extreme(d, x.dtype, (n, x.shape[1]) if turned else (x.shape[1], n)), True)
-    a, b, c = steps(d, 3)
-    p, q, r = zeros(d, x.dtype, 3)
-    bias = d.given(d.rng.integers(-999, 999, n).astype(np.int32), True)
-    d.node("QGemm", [x, a, p, w, b, q, bias, c, r], domain=MICROSOFT, transB=turned,
-           types=[(x.dtype, (x.shape[0], n))])  # fmt: skip
-
-
-@recipe("com.microsoft:MatMulIntegerToFloat", "com.microsoft:DynamicQuantizeMatMul")
-def to_float(d: Draft, op: str) -> None:
-    """Products of bytes, times scales."""
-    op = op.partition(":")[2]
-    x = d.pick(["float"], 2, 3, empty=False) if op[0] == "D" else bytes_of(d, 2, 3)
-    n = d.number(1, 30)
-    w = d.given(extreme(d, d.one_of(BYTES), (x.shape[-1], n)), True)
-    each = (n,) if d.chance(0.4) else ()
-    step = d.given(np.asarray(2.0 ** d.rng.integers(-6, 0, each), np.float32), True)
-    zero = d.given(extreme(d, w.dtype, each), True) if d.chance(0.5) else None
-    bias = d.fresh("float", (n,), True) if d.chance(0.5) else None
-    if op[0] == "D":
-        given = [x, w, step, zero, bias]
-    else:
-        x_zero = zeros(d, x.dtype, 1)[0] if d.chance(0.5) else None
-        given = [x, w, steps(d, 1)[0], step, x_zero, zero, bias]
-    d.node(op, given, domain=MICROSOFT, types=[("float", (*x.shape[:-1], n))])
-
-
-# ── element by element, and windows ──
-
-
-@recipe("com.microsoft:QLinearAdd", "com.microsoft:QLinearMul")
-def binary(d: Draft, op: str) -> None:
-    x = bytes_of(d, 1, 4)
-    y = d.fresh(x.dtype, x.shape)
-    a, b, c = steps(d, 3)
-    p, q, r = zeros(d, x.dtype, 3)
-    d.node(op.partition(":")[2], [x, a, p, y, b, q, c, r], domain=MICROSOFT,
-           types=[(x.dtype, x.shape)])  # fmt: skip
-
-
-@recipe("com.microsoft:QLinearSigmoid", "com.microsoft:QLinearLeakyRelu")
-def unary(d: Draft, op: str) -> None:
-    x = d.pick(["int8", "uint8"], 1, 4, empty=False)
-    scale, zero = d.given(np.float32(0.25), True), zeros(d, x.dtype, 1)[0]
-    result = d.given(np.float32(2.0**-7), True)
-    d.node(op.partition(":")[2], [x, scale, zero, result, zero], domain=MICROSOFT,
-           types=[(x.dtype, x.shape)])  # fmt: skip
-
-
-@recipe("com.microsoft:QLinearConcat")
-def concat(d: Draft, op: str) -> None:
-    x = bytes_of(d, 1, 4)
-    axis = d.number(0, x.rank - 1)
-    shape = list(x.shape)
-    shape[axis] = d.number(1, 4)
-    y = d.fresh(x.dtype, tuple(shape))
-    a, b, c = steps(d, 3)
-    p, q, r = zeros(d, x.dtype, 3)
-    shape[axis] += x.shape[axis]
-    d.node("QLinearConcat", [c, r, x, a, p, y, b, q], domain=MICROSOFT, axis=axis,
-           types=[(x.dtype, tuple(shape))])  # fmt: skip
-
-
-@recipe("com.microsoft:QLinearGlobalAveragePool", "com.microsoft:QLinearReduceMean")
-def mean(d: Draft, op: str) -> None:
-    x = bytes_of(d, 3, 4)
-    a, b = steps(d, 2)
-    p, q = zeros(d, x.dtype, 2)
-    if op.endswith("Pool"):
-        shape = x.shape[:2] + (1,) * (x.rank - 2)
-        attributes: dict[str, object] = {"channels_last": 0}
-    else:
-        axes = some_axes(d, x.rank)
-        attributes = {"axes": axes, "keepdims": 1}
-        gone = {a % x.rank for a in axes}
-        shape = tuple(1 if i in gone else e for i, e in enumerate(x.shape))
-    d.node(op.partition(":")[2], [x, a, p, b, q], domain=MICROSOFT, types=[(x.dtype, shape)],
-           **attributes)  # fmt: skip
+@recipe("ConvInteger", "QLinearConv")
+def conv(d: Draft, op: str) -> None:
+    x = image(d, list(BYTES), d.one_of((1, 2, 2, 2, 3)))
+    win = window(d, op, x.rank - 2)
+    out = win.extents(x.shape[2:])
+    channels = x.shape[1]
+    group = divisor(d, channels)
+    each = channels // group
+    count = features(d, group, each * prod(win.kernel))
+    kind = x.dtype if op[0] == "Q" and d.chance(0.7) else d.one_of(BYTES)
+    w = d.given(extreme(d, kind, (count, each, *win.kernel)), d.chance(0.85))
+    more = {} if group == 1 and d.chance(0.5) else {"group": group}
+    shape = (x.shape[0], count, *out)
+    if op == "ConvInteger":
+        w_zero = zeros(d, w.dtype, 1)[0] if d.chance(0.3) else None
+        if w_zero is not None and d.chance(0.3):
+            w_zero = d.given(extreme(d, w.dtype, (count,)), True)
+        x_zero = zeros(d, x.dtype, 1)[0] if w_zero or d.chance(0.5) else None
+        d.node(op, [x, w, x_zero, w_zero], types=[("int32", shape)], **more, **win.attributes)
+        return
+    x_step, y_step = steps(d, 2)
+    apart = d.chance(0.4)
+    w_step = scale(d, (count,) if apart else (), -8, -3)
+    w_zero = d.given(np.zeros((count,) if apart else (), DTYPES[kind]), True)
+    if kind == "uint8" and d.chance(0.5):
+        w_zero = zeros(d, kind, 1)[0] if not apart else w_zero
+    to = x.dtype if d.chance(0.85) else d.one_of(BYTES)
+    x_zero, y_zero = zeros(d, x.dtype, 1)[0], zeros(d, to, 1)[0]
+    bias = None
+    if d.chance(0.6):
+        bias = d.given(d.rng.integers(-999, 999, count).astype(np.int32), True)
+    d.node(op, [x, x_step, x_zero, w, w_step, w_zero, y_step, y_zero, bias],
+           types=[(to, shape)], **more, **win.attributes)  # fmt: skip
