@@ -115,6 +115,18 @@ FOUND = {
         "g (float[1,c,2] x) => (float[?,?,?] y) { y = LRN <size = 2147483647, alpha = 1e9> (x) }",
         x((1, 5, 2), (1, 1, 2), (1, 9, 2)),
     ),
+    "the softmax of what is stretched along its rows": Found(
+        """g (float[3,1] x, float[n,m] z) => (float[3,16] y, float[3,33] w, float[?,?] v)
+            <int64[2] some = {3, 16}, int64[2] more = {3, 33}> {
+            a = Expand (x, some)
+            y = Softmax (a)
+            b = Expand (x, more)
+            w = Softmax (b)
+            s = Shape (z)
+            c = ConstantOfShape (s)
+            v = Softmax (c) }""",
+        ({"x": floats(3, 1), "z": floats(3, 17)}, {"x": floats(3, 1), "z": floats(2, 32)}),
+    ),
     "an open extent of one is squeezed": Found(
         "g (float[1,n,2] x) => (float y) { y = Squeeze (x) }",
         x((1, 3, 2), (1, 1, 2), (1, 0, 2)),

@@ -103,6 +103,9 @@ class Builder:
         self._scopes[-1].append(Set(register, value))
 
     def store(self, buffer: Buffer, at: Expr | int, value: Expr, mask: Expr | None = None) -> None:
+        assert mask is None or mask.lanes == value.lanes, (
+            f"{value.lanes} lanes are stored under a mask of {mask.lanes}"
+        )
         self._scopes[-1].append(Store(buffer, lift(at), value, mask))
 
     def atomic(self, op: str, buffer: Buffer, at: Expr | int, value: Expr) -> None:

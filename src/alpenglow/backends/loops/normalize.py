@@ -17,7 +17,7 @@ from alpenglow.backends.loops.rows import (
     width,
 )
 from alpenglow.ir.dims import is_open
-from alpenglow.kernel.expr import Buffer, Expr, Load
+from alpenglow.kernel.expr import Buffer, Expr, Load, Splat
 from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.softmax import Softmax
 
@@ -76,7 +76,9 @@ def _softmax_rows(k: Loops, x: Source, out: Sink, rows: list[list[Coord]]) -> No
         for row, total in enumerate(totals):
             share = k.b.let(exponential(row, inner))
             if kept is not None:
-                k.b.store(kept[row], inner[0].base, share, k.mask_for(lanes))
+                # A row that is stretched is one element for all lanes, but all of them are kept.
+                wide = share if share.lanes == lanes else Splat(share, lanes)
+                k.b.store(kept[row], inner[0].base, wide, k.mask_for(lanes))
             k.set(total[slot], k.m.add(total[slot], unless_masked(k, share, 0)))
 
     along(k, [extent], lanes, add_up, slots)
