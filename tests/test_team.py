@@ -12,7 +12,8 @@ import pytest
 from alpenglow.backends.cpu.assemble import assemble
 from alpenglow.backends.cpu.jit import Code
 from alpenglow.ir.target import Target
-from alpenglow.runtime.team import Team, default_threads
+from alpenglow.runtime.cpus import default_threads
+from alpenglow.runtime.team import Team
 
 # out[i] = 3 * in[n - 1 - i] + 1: each entry reads what other threads wrote in the one before.
 MIRROR = """

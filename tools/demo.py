@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import alpenglow as ag
 from alpenglow.report.flops import flops
 from alpenglow.report.peak import peak
-from alpenglow.runtime.team import default_threads
+from alpenglow.runtime.cpus import default_threads
 from model_inputs import squeezenet_input
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,10 +9,26 @@ import os
 import sys
 from pathlib import Path
 
+from alpenglow.base.errors import OptionError
+
+MOST_THREADS = 1024
+"""What is more is a slip, not a number of threads."""
+
 
 def check() -> bool:
     """`ALPENGLOW_CHECK=1`: validate every pass by evaluating the graph before and after it."""
     return os.environ.get("ALPENGLOW_CHECK", "") not in ("", "0")
+
+
+def threads() -> int | None:
+    """`ALPENGLOW_THREADS=N`: how many threads a call uses unless it is told; None if not set."""
+    text = os.environ.get("ALPENGLOW_THREADS", "").strip()
+    if not text:
+        return None
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    if not (is_number and 1 <= int(text) <= MOST_THREADS):
+        raise OptionError(f"ALPENGLOW_THREADS is {text[:40]!r}, expected 1 to {MOST_THREADS}")
+    return int(text)
 
 
 def tuning_file() -> Path | None:

@@ -36,7 +36,7 @@ from alpenglow.report.contest import (
 from alpenglow.report.flops import flops
 from alpenglow.report.peak import peak
 from alpenglow.report.runtimes import RUNTIMES
-from alpenglow.runtime.team import default_threads
+from alpenglow.runtime.cpus import default_threads
 
 ROUNDS = 5
 """Runtimes take turns so many times, so that none alone meets a slow spell."""

@@ -14,6 +14,7 @@ import click
 import numpy as np
 
 from alpenglow.base.errors import OptionError
+from alpenglow.base.knobs import MOST_THREADS
 from alpenglow.cli import TRACEBACK
 from alpenglow.compiler.options import Options, Progress, silent
 
@@ -84,7 +85,7 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
                  help="Bind an open extent by its own name, wherever it occurs."),
     click.option("--target", default="cpu", show_default=True,
                  help="The machine to make code for: cpu (this one), interpreter, x86-64-v3, …"),
-    click.option("--threads", type=click.IntRange(min=1),
+    click.option("--threads", type=click.IntRange(1, MOST_THREADS),
                  help="How many threads a run may use.  [default: the CPUs of this process]"),
     click.option("--numerics", type=click.Choice(["fast", "strict"]), default="fast",
                  show_default=True, help="Whether results may be rounded differently."),

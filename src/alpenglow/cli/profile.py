@@ -18,7 +18,7 @@ from alpenglow.ir.graph import Graph
 from alpenglow.report.bandwidth import bandwidth
 from alpenglow.report.peak import peak
 from alpenglow.report.profile import ROUNDS, Part, Profile, profile, trace
-from alpenglow.runtime.team import default_threads
+from alpenglow.runtime.cpus import default_threads
 
 WIDTH = 60
 """Characters of sources that a line of the table shows."""

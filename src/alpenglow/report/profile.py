@@ -16,8 +16,8 @@ from alpenglow.program import Instr, Program
 from alpenglow.report.flops import flops_of
 from alpenglow.report.limit import limits, machine, touched
 from alpenglow.report.sources import sources
+from alpenglow.runtime.cpus import default_threads
 from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.team import default_threads
 from alpenglow.runtime.timing import time_instructions
 
 ROUNDS = 20

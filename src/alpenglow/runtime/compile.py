@@ -21,7 +21,8 @@ from alpenglow.ir.graph import HIDDEN, Graph, is_closed
 from alpenglow.ir.solve import sources, values_of
 from alpenglow.ir.target import Target
 from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.runtime.executor import Executable, Make, check_threads
+from alpenglow.runtime.cpus import check_threads
+from alpenglow.runtime.executor import Executable, Make
 from alpenglow.runtime.extents import Reader
 from alpenglow.runtime.kept import Shelf
 from alpenglow.runtime.staged import StagedExecutable
@@ -45,8 +46,9 @@ def compile(
 
     `model` is a Graph, or what `load` takes.  `shapes` binds the open extents of inputs, by input
     name; where some are left open, code is made when the Executable first meets a kind of extents,
-    and serves all that behave alike.  `threads` is how many threads a call may use (None: the CPUs
-    this process may run on).  `precision` and `keep` are those of `Options`, for short.
+    and serves all that behave alike.  `threads` is how many threads a call may use, 1 to 1024
+    (None: the CPUs that this process has time of).  `precision` and `keep` are those of `Options`,
+    for short.
     """
     check_threads(threads)
     chosen = target if isinstance(target, Target) else Target.parse(target)

@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 
 from alpenglow.backends.api import Artifact
-from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
+from alpenglow.base.errors import FeedError, UnsupportedError
 from alpenglow.ir.dims import Guards, holds
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
 from alpenglow.program.interpret import step
 from alpenglow.runtime import archive
+from alpenglow.runtime.cpus import check_threads, default_threads
 from alpenglow.runtime.extents import Reader
 from alpenglow.runtime.layout import Bound, Context, Layout, address_of
-from alpenglow.runtime.team import Team, default_threads
+from alpenglow.runtime.team import Team
 
 
 def open(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
@@ -38,12 +39,6 @@ def open(path: str | os.PathLike[str], threads: int | None = None) -> Executable
     """
     check_threads(threads)
     return Executable(archive.read(path), threads)
-
-
-def check_threads(threads: int | None) -> None:
-    """Raise OptionError if `threads` is no number of threads to run on."""
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise OptionError(f"threads is {threads!r}, expected a number, at least 1")
 
 
 Make = Callable[[Mapping[str, int]], Artifact]
@@ -108,7 +103,6 @@ class Executable:
         self._runs_here = self.target.is_host_compatible() or (
             artifact is not None and not artifact.objects)  # fmt: skip
         self._ready: tuple[Layout, Bound] | None = None
-        self._serial = artifact is not None and all(e.extent == 1 for e in artifact.table)
         if artifact is not None and self._runs_here:
             layout = Layout(artifact)
             self.artifact = layout.artifact
@@ -304,8 +298,7 @@ class Executable:
                     args[slot] = address + offset
                 made.append(array)
             (span,) = layout.spans
-            threads = 1 if self._serial else self.threads or default_threads()
-            Team.shared().run(context.base, span.end - span.begin, threads)
+            Team.shared().run(context.base, span.end - span.begin, self._threads(bound))
         finally:
             layout.give_back(bound, context)
         return made
@@ -318,7 +311,7 @@ class Executable:
         given: Mapping[str, Array],
         results: Mapping[str, Array],
     ) -> None:
-        threads = self.threads or default_threads()
+        threads = self._threads(bound)
         for name, array in (*given.items(), *results.items()):
             address = address_of(array)
             for slot, offset in bound.slots[name]:
@@ -336,6 +329,10 @@ class Executable:
             # The caller's arrays are not held on to.
             for name in bound.slots:
                 del c.memory.bytes[name]
+
+    def _threads(self, bound: Bound) -> int:
+        """Return how many threads a call may use: no more than find something to do."""
+        return 1 if bound.widest <= 1 else min(self.threads or default_threads(), bound.widest)
 
     def _feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         given = self._named(feeds)

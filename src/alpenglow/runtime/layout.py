@@ -50,7 +50,8 @@ class Bound:
     """The argument table for given extents, as far as it is the same for every call.
 
     `slots` says, for each input and output, where its address goes and what is added to it;
-    `forms` holds its element type and shape.  `pool` keeps contexts of calls that have ended.
+    `forms` holds its element type and shape.  `widest` is the largest extent: more threads have
+    nothing to do.  `pool` keeps contexts of calls that have ended.
     """
 
     args: Array
@@ -60,6 +61,7 @@ class Bound:
     forms: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
     interpreted: list[Instr]
     make_memory: Callable[[Array], Memory] | None
+    widest: int
     pool: list[Context] = field(default_factory=list)
 
 
@@ -239,7 +241,10 @@ class Layout:
             pairs = zip(self.artifact.table, exact.instrs(), strict=True)
             interpreted = [i for entry, i in pairs if not entry.kernel]
             make = partial(Memory, memory)
-        return Bound(args.view(np.uint64), extents, arena, slots, forms, interpreted, make)
+        return Bound(
+            args.view(np.uint64), extents, arena, slots, forms, interpreted, make,
+            int(extents.max()),
+        )  # fmt: skip
 
     @property
     def arguments(self) -> int:

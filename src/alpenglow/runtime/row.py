@@ -91,7 +91,7 @@ class Row:
         self.extents = entries.reshape(-1)
         self.bite = FIRST_BITE
         """How many turns pass quickly, as far as that is known."""
-        self.is_parallel = bool(len(self.extents)) and int(self.extents.max()) > 1
+        self.widest = int(self.extents.max()) if len(self.extents) else 1
         self._pool: list[Context] = []
 
     def slots(self, name: str) -> Array:
@@ -171,7 +171,7 @@ class Context:
     def walk(self, turns: int, threads: int) -> int:
         """Run so many turns, or as many as there are until one ends the loop; return how many."""
         count = len(self._row.form.entries)
-        together = threads if self._row.is_parallel else 1
+        together = min(threads, self._row.widest)
         may_stop = bool(self._row.form.goes_on)
         one_by_one = may_stop and together > 1  # what looks at flags in between is one thread
         team, done, bite = Team.shared(), 0, 1 if one_by_one else self._row.bite

@@ -22,11 +22,11 @@ from alpenglow.ir.dims import Assumption, Guards, assuming
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.runtime import loops
+from alpenglow.runtime.cpus import default_threads
 from alpenglow.runtime.executor import Executable, fitting
 from alpenglow.runtime.layout import Layout
 from alpenglow.runtime.row import Ran
 from alpenglow.runtime.stages import Env, Matcher, Stage, State
-from alpenglow.runtime.team import default_threads
 from alpenglow.runtime.turns import Roles
 from alpenglow.runtime.values import value_of
 

@@ -40,16 +40,10 @@ from alpenglow.backends.cpu.walk import (
 from alpenglow.base.knobs import cache_folder
 from alpenglow.base.store import Store
 from alpenglow.ir.target import Target
+from alpenglow.runtime.cpus import most_workers
 
 PATIENCE = 50e-6  # seconds that a helper spins before it sleeps
 CALM = 2e-3  # seconds for which threads that have been moved are left alone
-
-
-def default_threads() -> int:
-    """Return the number of CPUs that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Team:
@@ -67,6 +61,8 @@ class Team:
 
     def run(self, table_address: int, count: int, threads: int) -> None:
         """Run the `count` entries of a table on at most `threads` threads, this one included.
+
+        However many are asked for, there are no more than `most_workers`.
 
         Returns when all is done.  The table, the kernels and their operands must outlive that.
         """
@@ -108,6 +104,7 @@ class Team:
 
     def _run_together(self, table_address: int, count: int, threads: int) -> None:
         walker = _walker()
+        threads = min(threads, most_workers())
         workers = min(threads, self._grown(threads - 1, walker) + 1)
         if workers <= 1:
             walker.alone(table_address, count)

@@ -16,9 +16,10 @@ import numpy as np
 from alpenglow.program import Program
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import step
+from alpenglow.runtime.cpus import default_threads
 from alpenglow.runtime.executor import Executable, random_key
 from alpenglow.runtime.layout import Bound, Context, Layout
-from alpenglow.runtime.team import Team, default_threads
+from alpenglow.runtime.team import Team
 
 ROW = 24
 """Bytes of one row of a table."""
