@@ -7,7 +7,10 @@ import dataclasses
 import gc
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
+from mmap import mmap as Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 import alpenglow as ag
+from alpenglow.backends.api import Artifact
 from alpenglow.base.errors import IncompatibleError, ModelError, OptionError, UnsupportedError
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.contraction import MatMul
@@ -94,9 +98,10 @@ def test_saving_what_was_opened_gives_the_same_file(path: Path) -> None:
     assert path.read_bytes() == again.read_bytes()
 
 
-def test_weights_are_mapped_from_the_file(path: Path) -> None:
+@pytest.mark.parametrize("mmap", [True, False])
+def test_weights_are_views_of_the_file_or_of_a_copy(path: Path, mmap: bool) -> None:
     small().save(path)
-    opened = ag.open(path)
+    opened = ag.open(path, mmap=mmap)
     weights = [b.array for b in opened.artifact.program.buffers.values() if b.array is not None]
 
     assert weights
@@ -105,7 +110,77 @@ def test_weights_are_mapped_from_the_file(path: Path) -> None:
         base: Any = array
         while not isinstance(base, memoryview):
             base = base.base
-        assert base.readonly
+        assert base.readonly and isinstance(base.obj, Mapping if mmap else np.ndarray)
+
+
+@pytest.mark.parametrize("change", ["smaller", "empty", "other bytes", "deleted"])
+def test_a_small_archive_may_be_overwritten_while_it_is_open(path: Path, change: str) -> None:
+    """In a process of its own: one that maps the file dies of a signal."""
+    small(width=4096).save(path)
+    other = path.with_name("other.ago")
+    small(width=8).save(other)
+    source = f"""
+import pathlib, shutil, sys
+import numpy as np
+import alpenglow as ag
+path, other = map(pathlib.Path, sys.argv[1:3])
+exe = ag.open(path, threads=1)
+x = np.load(sys.argv[3])
+match {change!r}:
+    case "smaller": shutil.copyfile(other, path)
+    case "empty": path.write_bytes(b"")
+    case "other bytes": path.write_bytes(bytes(path.stat().st_size))
+    case "deleted": path.unlink()
+np.save(other, exe(x))
+"""
+    fed = path.with_name("x.npy")
+    np.save(fed, given())
+    expected = ag.open(path)(given())
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-c", source, str(path), str(other), str(fed)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+    assert ended.returncode == 0, ended.stderr
+    np.testing.assert_array_equal(np.load(f"{other}.npy"), expected)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_file_that_grows_as_it_is_opened_is_refused(
+    path: Path, mmap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small().save(path)
+    unpack = archive.unpack
+
+    def unpack_slowly(view: memoryview) -> Artifact:
+        with path.open("ab") as file:
+            file.write(b"more")
+        return unpack(view)
+
+    monkeypatch.setattr(archive, "unpack", unpack_slowly)
+    with pytest.raises(ModelError, match="is being written"):
+        ag.open(path, mmap=mmap)
+
+
+def test_a_large_archive_is_mapped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small().save(path)
+    asked: list[int] = []
+
+    def mapped(descriptor: int, nbytes: int, **named: Any) -> Mapping:
+        asked.append(nbytes)
+        return Mapping(descriptor, nbytes, **named)
+
+    monkeypatch.setattr("alpenglow.runtime.archive.mmap.mmap", mapped)
+    ag.open(path)
+    monkeypatch.setattr(archive, "COPIED_NBYTES", path.stat().st_size - 1)
+    ag.open(path)
+
+    assert asked == [path.stat().st_size]
+
+
+def test_whether_to_map_is_yes_or_no(path: Path) -> None:
+    small().save(path)
+    with pytest.raises(OptionError, match="mmap is 'yes'"):
+        ag.open(path, mmap="yes")  # type: ignore[arg-type]
 
 
 def test_a_file_is_opened_without_a_compiler(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

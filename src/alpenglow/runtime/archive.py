@@ -29,7 +29,7 @@ import numpy as np
 
 from alpenglow.backends.api import Artifact, Entry
 from alpenglow.base.errors import AlpenglowError, IncompatibleError, ModelError
-from alpenglow.base.memory import ALIGNMENT
+from alpenglow.base.memory import ALIGNMENT, aligned_bytes
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, NAMES, Array
 from alpenglow.program import Program
@@ -43,6 +43,9 @@ CONVENTION = 1
 """The version of how a table is walked and kernels are called: see `backends.api.Entry`."""
 
 PREFIX = struct.Struct("<8sIIQ32s8x")
+
+COPIED_NBYTES = 64 << 20
+"""Up to this size a file is copied as it is opened, so that it may be overwritten."""
 
 
 NONSENSE = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
@@ -85,27 +88,48 @@ def write(artifact: Artifact, path: str | os.PathLike[str]) -> None:
         raise
 
 
-def read(path: str | os.PathLike[str]) -> Artifact:
-    """Return the artifact that the archive at `path` holds; its weights stay mapped to the file.
+def read(path: str | os.PathLike[str], mapped: bool | None = None) -> Artifact:
+    """Return the artifact that the archive at `path` holds.
 
-    Raises ModelError if the file is no archive or is damaged, and IncompatibleError if what is in
-    it cannot run here.
+    Its weights are views of the file if that is `mapped`, otherwise of a copy in memory.  None maps
+    what is larger than `COPIED_NBYTES`.  Raises ModelError if the file is no archive, is damaged or
+    changes meanwhile, and IncompatibleError if what is in it cannot run here.
     """
     file = os.fspath(path)
     try:
         descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         try:
-            # An empty file cannot be mapped.
-            empty = not os.fstat(descriptor).st_size
-            mapped = b"" if empty else mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+            content = _content(descriptor, mapped)
+            artifact = unpack(content)
+            if os.fstat(descriptor).st_size != len(content):
+                raise ModelError(_CHANGES)
+            return artifact
         finally:
             os.close(descriptor)
     except OSError as error:
         raise ModelError(f"cannot read the archive: {error.strerror}", file=file) from error
-    try:
-        return unpack(memoryview(mapped))
     except AlpenglowError as error:
         raise error.located(file=file) from None
+
+
+_CHANGES = "the file is being written: its size changes"
+
+
+def _content(descriptor: int, mapped: bool | None) -> memoryview:
+    """Return the bytes of an open file: mapped, or a copy."""
+    nbytes = os.fstat(descriptor).st_size
+    if mapped is None:
+        mapped = nbytes > COPIED_NBYTES
+    if mapped and nbytes:  # an empty file cannot be mapped
+        return memoryview(mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ))
+    copy = aligned_bytes(nbytes).data
+    with open(descriptor, "rb", buffering=0, closefd=False) as stream:
+        done = 0
+        while done < nbytes and (count := stream.readinto(copy[done:])):
+            done += count
+        if done < nbytes or stream.read(1):
+            raise ModelError(_CHANGES)
+    return copy.toreadonly()
 
 
 def parts(artifact: Artifact) -> Iterator[bytes | memoryview]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.backends.api import Artifact
-from alpenglow.base.errors import FeedError, UnsupportedError
+from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
 from alpenglow.ir.dims import Guards, holds
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
@@ -29,16 +29,21 @@ from alpenglow.runtime.layout import Bound, Context, Layout, address_of
 from alpenglow.runtime.team import Team
 
 
-def open(path: str | os.PathLike[str], threads: int | None = None) -> Executable:
+def open(
+    path: str | os.PathLike[str], threads: int | None = None, *, mmap: bool | None = None
+) -> Executable:
     """Return the Executable that `Executable.save` wrote to `path`, without compiling anything.
 
-    Weights are mapped from the file, not copied: replace an open archive, never write into it.
+    An archive of up to 64 MiB is copied; weights of a larger one are mapped from the file, which
+    must then be replaced, never written into.  `mmap` says which of the two, whatever the size.
     Raises ModelError if the file is no archive or damaged, and IncompatibleError if this version
     or this machine cannot run it; both before any of its code is loaded.  An archive is a program:
     open only what you would run.
     """
     check_threads(threads)
-    return Executable(archive.read(path), threads)
+    if mmap is not None and not isinstance(mmap, bool):
+        raise OptionError(f"mmap is {mmap!r}, expected True, False or None")
+    return Executable(archive.read(path, mmap), threads)
 
 
 Make = Callable[[Mapping[str, int]], Artifact]
