@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpenglow.backends.loops.instruction import heavy_node
+from alpenglow.ir.graph import Node
 from alpenglow.ir.types import COMPLEX, DTYPES, NARROW, width
 from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduct
 from alpenglow.program import Instr, Region
@@ -91,22 +92,24 @@ def _patches(instr: Instr) -> dict[str, tuple[int, int]]:
 
     Their types do not say how many channels there are, but the operators do.
     """
-    op, x = instr.op, "x0"
-    if instr.body is not None:
-        heavy = heavy_node(instr.body)
-        if heavy is None:
-            return {}
-        op, x = heavy.op, f"x{list(instr.body.inputs.values()).index(heavy.inputs[0])}"
-    match op:
+    heavy = None if instr.body is None else heavy_node(instr.body)
+    match instr.op if heavy is None else heavy.op:
         case WinogradInput():
-            first = next(instr.reads()).type.blocked
-            assert isinstance(first, int), "patches are of blocked images"
-            return {"y0": (2, first)}
+            channels = next(instr.reads()).type.blocked
+            assert isinstance(channels, int), "patches are those of a blocked image"
+            return {"y0": (2, channels)}
         case WinogradProduct(int(channels), int(outputs)):
-            return {x: (2, channels), "y0": (2, outputs)}
+            return {_first(instr, heavy): (2, channels), "y0": (2, outputs)}
         case WinogradOutput(outputs=int(outputs)):
-            return {x: (2, outputs)}
+            return {_first(instr, heavy): (2, outputs)}
     return {}
+
+
+def _first(instr: Instr, heavy: Node | None) -> str:
+    """Return the name of the first operand of the heavy part."""
+    if instr.body is None or heavy is None:
+        return "x0"
+    return f"x{list(instr.body.inputs.values()).index(heavy.inputs[0])}"
 
 
 @dataclass(slots=True)
