@@ -18,7 +18,7 @@ from alpenglow.backends.loops.instruction import heavy_node
 from alpenglow.ir.graph import Node
 from alpenglow.ir.types import COMPLEX, DTYPES, NARROW, width
 from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduct
-from alpenglow.program import Instr, Region
+from alpenglow.program import Instr, Program, Region
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
@@ -144,7 +144,7 @@ class Place:
         fill(flat, self.operands[0].region.type.dtype, number)
 
 
-def places(instr: Instr) -> list[Place]:
+def places(instr: Instr, program: Program) -> list[Place]:
     """Return what lies where: an operand that shares elements with a result lies with it."""
     groups: list[list[Operand]] = []
     for o in operands(instr):
@@ -153,7 +153,7 @@ def places(instr: Instr) -> list[Place]:
             shared[0].append(o)
         else:
             groups.append([o])
-    return [_place(group) for group in groups]
+    return [_place(group, program) for group in groups]
 
 
 def _meet(result: Operand, o: Operand) -> bool:
@@ -169,16 +169,19 @@ def _hull(group: Sequence[Operand]) -> tuple[int, int]:
     return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 
-def _place(group: list[Operand]) -> Place:
+def _place(group: list[Operand], program: Program) -> Place:
     begin, end = _hull(group)
+    buffer = group[0].region.buffer
+    # Of a constant all lanes are known: operators may ask for zeros past the channels.
+    computed = program.buffers[buffer].space != "const"
     read, written, result = (np.zeros(end - begin, np.bool_) for _ in range(3))
     for o in group:
         if o.is_result:
             written |= o.mask(begin, end)
             result |= o.mask(begin, end, logical=True)
         else:
-            read |= o.mask(begin, end, logical=True)
-    return Place(group[0].region.buffer, begin, end, group, read, written, result)
+            read |= o.mask(begin, end, logical=computed)
+    return Place(buffer, begin, end, group, read, written, result)
 
 
 # ── what nobody should read ──

@@ -113,7 +113,7 @@ class Trial:
         self._memory = memory
         self._extent = number(entry.extent, values)
         self._extents = [number(dim, values) for dim in entry.extents]
-        self._places = places(instr)
+        self._places = places(instr, memory.program)
         self._plots = plots.take([place.nbytes for place in self._places])
         self.findings: list[Finding] = []
 
