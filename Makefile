@@ -21,6 +21,7 @@ help:
 	@echo "make test-offline  run the tests that need no models"
 	@echo "make test-all      ruff, mypy, import-linter, then all tests, with every pass checked"
 	@echo "make test-cross    run bundles on other machines' emulators; .ci/run installs these"
+	@echo "make test-guarded  run all tests with every operand between unmapped pages"
 	@echo "make conformance   run the tests that onnx brings and write docs/conformance.md"
 	@echo "make fuzz          try random models for SECONDS, and go on where it stopped"
 	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
@@ -57,12 +58,18 @@ test-all: .venv/dev.stamp
 	ALPENGLOW_CHECK=1 $(TIMED) checked-models $(PYTEST) \
 		tests/test_models.py -m "not slow" -k "compiled and $(CHECKED)" && \
 	$(TIMED) models-and-slow $(PYTEST) \
-		-m "(models or slow) and not cross"; \
+		-m "(models or slow) and not cross and not guarded"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-cross: .venv/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
 	$(TIMED) cross $(PYTEST) -m cross; \
+	status=$$?; $(TIMED); exit $$status
+
+test-guarded: .venv/dev.stamp
+	@$(TIMED) sweep $(PYTEST) -m guarded && \
+	PYTHONPATH=tests $(TIMED) guarded $(PYTEST) -p fuzz.everywhere \
+		-m "not models and not slow and not cross"; \
 	status=$$?; $(TIMED); exit $$status
 
 conformance: .venv/dev.stamp
@@ -86,4 +93,4 @@ clean:
 .venv/dev.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) dev
 
-.PHONY: help demo models test test-offline test-all test-cross conformance fuzz bench clean
+.PHONY: help demo models test test-offline test-all test-cross test-guarded conformance fuzz bench clean
