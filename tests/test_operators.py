@@ -8,7 +8,7 @@ one graph of unconnected nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
@@ -182,6 +182,16 @@ def assert_same(expected: dict[str, Array], actual: dict[str, Array]) -> None:
 @every_operator
 def test_there_are_examples(cls: type[Op]) -> None:
     assert list(applications(cls))
+
+
+@every_operator
+def test_examples_vary_every_attribute(cls: type[Op]) -> None:
+    """What a form or template leaves out of account shows in one of them."""
+    ops = [a.op for a in applications(cls)]
+    names = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # they are dataclasses
+    constant = [name for name in names if len({repr(getattr(op, name)) for op in ops}) < 2]
+
+    assert constant == []
 
 
 @every_operator

@@ -41,6 +41,7 @@ class LeakyRelu(Elementwise):
     @classmethod
     def examples(cls) -> Examples:
         yield from unary(cls(0.1), FLOATS)
+        yield from unary(cls(-2.0), {"f32"})
 
 
 class PRelu(Elementwise):
@@ -98,6 +99,7 @@ class Elu(Elementwise):
     @classmethod
     def examples(cls) -> Examples:
         yield from unary(cls(0.5), FLOATS)
+        yield from unary(cls(), {"f32"})
 
 
 class Celu(Elementwise):
@@ -118,6 +120,7 @@ class Celu(Elementwise):
     @classmethod
     def examples(cls) -> Examples:
         yield from unary(cls(2.0), FLOATS)
+        yield from unary(cls(), {"f32"})
 
 
 class Selu(Elementwise):
@@ -134,6 +137,7 @@ class Selu(Elementwise):
     @classmethod
     def examples(cls) -> Examples:
         yield from unary(cls(), FLOATS)
+        yield from unary(cls(0.5, 2.0), {"f32"})
 
 
 class HardSigmoid(Elementwise):
@@ -150,6 +154,7 @@ class HardSigmoid(Elementwise):
     @classmethod
     def examples(cls) -> Examples:
         yield from unary(cls(0.25, 0.4), FLOATS)
+        yield from unary(cls(), {"f32"})
 
 
 class HardSwish(Elementwise):
@@ -212,6 +217,7 @@ class ThresholdedRelu(Elementwise):
     @classmethod
     def examples(cls) -> Examples:
         yield from unary(cls(0.25), FLOATS)
+        yield from unary(cls(), {"f32"})
 
 
 class Shrink(Elementwise):
@@ -228,6 +234,7 @@ class Shrink(Elementwise):
     @classmethod
     def examples(cls) -> Examples:
         yield from unary(cls(1.5, 0.25), FLOATS)
+        yield from unary(cls(), {"f32"})
 
 
 class Mish(Elementwise):

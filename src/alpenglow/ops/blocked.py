@@ -135,6 +135,7 @@ class Ungroup(Primitive):
     @classmethod
     def examples(cls) -> Examples:
         yield cls(3), "f32[6,2,3,3]"
+        yield cls(2), "f32[6,2,3]"
 
 
 class ConvBlocked(Primitive):

@@ -130,6 +130,7 @@ class ConvInteger(Composite):
             yield cls(pads=(1, 0, 1, 1)), x, w, x, w
         grouped, w = "u8[2,4,9]", "i8[6,2,3]"
         yield cls((2,), group=2), grouped, w, grouped, w
+        yield cls(dilations=(2,), group=2), grouped, w, grouped, w
 
 
 @dataclass(frozen=True)

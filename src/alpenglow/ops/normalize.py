@@ -112,6 +112,7 @@ class LayerMoments(Composite):
     @classmethod
     def examples(cls) -> Examples:
         yield from rows(cls)
+        yield cls(1, 0.5), "f32[3,7]"
 
 
 class RMSNorm(Composite):

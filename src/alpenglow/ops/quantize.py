@@ -197,6 +197,7 @@ class Requantize(Elementwise):
             yield cls(dtype, least, most), halves, half * 2, zero
             yield cls(dtype, 3, 100), "i32[2,17]", "f32[2,17]", f"{dtype}[2,17]"
             yield cls(dtype, 0, most), "f32[3,7]", "f32[3,7]", f"{dtype}[3,7]"
+            yield cls(dtype, least, most, fits=True), "i32[2,17]", "f32[2,17]", f"{dtype}[2,17]"
         for shape in SHAPES:
             yield cls("u8", 0, 255), f"i32[{shape}]", f"f32[{shape}]", f"u8[{shape}]"
 

@@ -189,6 +189,7 @@ class Resize(Composite):
         yield replace(crop, mode="linear"), "f32[3,4]"
         yield cls((3, 3), mode="linear", antialias=True), "f32[8,5]"
         yield cls((3, 3), mode="cubic", antialias=True, exclude_outside=True), "f32[8,5]"
+        yield cls((7, 3), mode="cubic", cubic=-0.5), "f32[4,5]"
         yield cls((0, 4)), "f32[0,2]"
         yield cls((6,), (2.3,), coordinates="half_pixel_symmetric"), "f32[3]"
         for dtype in sorted(ALL - {"f32"}):

@@ -105,7 +105,7 @@ class Momentum(Composite):
         for nesterov in (False, True):
             yield cls(0.9, 0.5, 0.01, nesterov), *updates("f32", 0, 3)
             yield cls(0.9, 0.5, 0.01, nesterov), *updates("f32", 7, 3)
-        yield cls(0.9, 0.5), *updates("f64", 7, 3)
+        yield cls(0.75, 0.25), *updates("f64", 7, 3)
 
 
 class Adagrad(Composite):

@@ -94,6 +94,7 @@ class WinogradFilter(Primitive):
     def examples(cls) -> Examples:
         yield cls(16, 32), "f32[40,20,3,3]"
         yield cls(16, 32, 6), "f32[40,20,3,3]"
+        yield cls(8, 16), "f32[20,12,3,3]"
 
 
 class WinogradInput(Primitive):
@@ -164,6 +165,7 @@ class WinogradProduct(Primitive):
     @classmethod
     def examples(cls) -> Examples:
         yield cls(20, 40), "f32[36,2,2,6,16]", "f32[36,2,2,16,32]"
+        yield cls(32, 16), "f32[16,1,2,5,16]", "f32[16,1,2,16,16]"
 
 
 class WinogradOutput(Primitive):
@@ -201,5 +203,5 @@ class WinogradOutput(Primitive):
     @classmethod
     def examples(cls) -> Examples:
         yield cls(20, 7, 5), "f32[36,2,2,4,16]"
-        yield cls(20, 3, 5), "f32[16,2,2,6,16]"
+        yield cls(32, 3, 6), "f32[16,2,2,6,16]"
         yield cls(20, 7, 5), "f32[64,2,2,2,16]"

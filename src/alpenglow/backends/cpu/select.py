@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from alpenglow.backends import loops
@@ -48,21 +48,37 @@ def _mat_mul(k: Frame, op: MatMul, target: Target) -> None:
     (mat_mul if k.inputs[0].buffer.dtype == "f32" else mat_mul_words)(k, op, target)
 
 
-TEMPLATES: dict[type[Op], Callable[[Frame, Any, Target], None]] = {
-    ConvBlocked: conv_blocked,
-    DepthwiseBlocked: depthwise_blocked,
-    DepthwisePlanar: depthwise_planar,
-    Conv: conv_planar,
-    ConvPlanar: conv_planar,
-    MatMul: _mat_mul,
-    Pack: pack,
-    Unpack: unpack,
-    MatMulPacked: mat_mul_packed,
-    MatMulFewBits: mat_mul_few_bits,
-    WinogradInput: winograd_input,
-    WinogradOutput: winograd_output,
-    WinogradProduct: winograd_product,
-}
+Template = Callable[[Frame, Any, Target], None]
+
+IMPLEMENTED: tuple[tuple[type[Op], Template, str], ...] = (
+    (ConvBlocked, conv_blocked, "channels outputs lanes strides dilations group bands edges"),
+    (DepthwiseBlocked, depthwise_blocked, "strides dilations taps"),
+    (DepthwisePlanar, depthwise_planar, "strides pads dilations"),
+    (Conv, conv_planar, "strides pads dilations group wide"),
+    (ConvPlanar, conv_planar, "strides dilations"),
+    (MatMul, _mat_mul, "wide"),
+    (Pack, pack, "lanes"),
+    (Unpack, unpack, "channels"),
+    (MatMulPacked, mat_mul_packed, "columns"),
+    (MatMulFewBits, mat_mul_few_bits, "columns size middle"),
+    (WinogradInput, winograd_input, "block"),
+    (WinogradOutput, winograd_output, "outputs height width"),
+    (WinogradProduct, winograd_product, "channels outputs"),
+)
+"""The templates, each with the attributes that it implements, or that `_fits` leaves to loops.
+
+Who gives an operator another attribute has to look at its template before anything runs again.
+"""
+
+
+def _templates() -> dict[type[Op], Template]:
+    for cls, template, names in IMPLEMENTED:
+        unread = {f.name for f in fields(cls)} ^ set(names.split())  # type: ignore[arg-type]
+        assert not unread, f"{template.__name__} and {cls.__name__} differ in {unread}"
+    return {cls: template for cls, template, _ in IMPLEMENTED}
+
+
+TEMPLATES = _templates()
 
 
 def compiles(op: Op) -> bool:

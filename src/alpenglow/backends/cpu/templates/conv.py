@@ -209,12 +209,11 @@ def _channels(op: ConvBlocked) -> int:
 
 def _pointwise(op: ConvBlocked, w: tuple[int, ...]) -> bool:
     """Whether each result is made of the pixel at its place, and there are several spatial axes."""
-    return (
-        all(t == 1 for t in w[2 : 2 + len(op.strides)])
-        and all(s == 1 for s in op.strides)
-        and not any(op.edges)
-        and len(op.strides) > 1
-    )
+    spatial = len(op.strides)
+    ones = (1,) * spatial
+    # All that is not named here has to have its default.
+    plain = ConvBlocked(op.channels, op.outputs, op.lanes, ones, op.dilations, op.group, op.bands)
+    return spatial > 1 and op == plain and all(t == 1 for t in w[2 : 2 + spatial])
 
 
 def _merge_rows(k: Frame) -> None:

@@ -129,7 +129,8 @@ def _merge_rows(k: Frame, op: Conv | ConvPlanar) -> None:
         return
     spatial = len(k.out.region.shape) - 2
     taps = k.inputs[1].region.shape[2:]
-    if spatial < 2 or math.prod(taps) != 1 or set(op.window(spatial)[1]) != {1}:
+    pads, strides, _ = op.window(spatial)
+    if spatial < 2 or math.prod(taps) != 1 or set(strides) != {1} or any(pads):
         return
     windows = [k.inputs[0], k.out, *k.inputs[2:]]
     for w in windows:
