@@ -197,9 +197,9 @@ def test_two_thousand_statements_print_in_no_time() -> None:
     kernel = built(fill)
     seconds = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         print_kernel(kernel)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
 
     # 25 ms where 40 are allowed; the rest is for slower machines.
     assert min(seconds) < 0.2

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations, permutations
 from pathlib import Path
 from random import Random
-from time import perf_counter
+from time import process_time
 
 from alpenglow.program.offsets import Block, Placement, assign_offsets
 
@@ -121,11 +121,11 @@ def test_three_thousand_blocks_take_seconds_not_minutes() -> None:
     random = Random(5)
     starts = [random.randrange(30_000) for _ in range(3000)]
     blocks = [Block(random.randrange(1 << 20), b, b + random.randrange(1, 900)) for b in starts]
-    before = perf_counter()
+    before = process_time()
     placement = assign_offsets(blocks)
-    seconds = perf_counter() - before
+    seconds = process_time() - before
 
-    # It takes about 0.5 s; the room is for a busy machine.
+    # It takes about 0.5 s; the room is for a slow machine.
     assert seconds < 10
     assert placement.gap < 0.1
 

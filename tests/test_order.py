@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from random import Random
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -91,11 +91,11 @@ def test_nodes_that_read_what_is_made_later_are_refused() -> None:
 
 def test_a_thousand_nodes_take_a_fraction_of_a_second() -> None:
     graph = random_graph(Random(8), 1000, 12)
-    before = perf_counter()
+    before = process_time()
     best_order(graph)
 
-    # It takes about 0.2 s; the room is for a busy machine.
-    assert perf_counter() - before < 4
+    # It takes about 0.2 s; the room is for a slow machine.
+    assert process_time() - before < 4
 
 
 def random_graph(random: Random, nodes: int, reach: int) -> MemoryGraph:
