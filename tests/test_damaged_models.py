@@ -15,6 +15,9 @@ from alpenglow.base.errors import AlpenglowError
 from alpenglow.frontends.onnx import load
 from tiny_models import W4, X4, floats, info, ints, made
 
+UNCHECKED = ag.Options(check=False)
+"""Damage makes weights of 1e30: what is left where their sums cancel, passes may change."""
+
 
 def network() -> onnx.ModelProto:
     nodes = [
@@ -74,7 +77,7 @@ def try_all(data: bytes) -> None:
         g = load(data)
         types = [v.type for n in g.nodes for v in n.results] + [v.type for v in g.inputs.values()]
         if all(t.static for t in types) and sum(t.nbytes for t in types) < 1 << 20:
-            ag.compile(g, target="interpreter")
+            ag.compile(g, target="interpreter", options=UNCHECKED)
     except AlpenglowError as error:
         assert str(error)
 
