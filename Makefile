@@ -1,6 +1,7 @@
 # Everything a newcomer runs. Needs make and Python 3.11 or newer; all else goes into .venv.
 
 PYTHON ?= python3
+VENV = .venv
 JOBS ?= 2
 SECONDS ?= 300
 DEMO_MODELS = data squeezenet11
@@ -8,7 +9,7 @@ DEMO_MODELS = data squeezenet11
 # Models on which every pass is validated: the others take NumPy too long.
 CHECKED = (mnist8 or squeezenet11 or silero or mtcnn or espcn or minilm or resnet50)
 
-BIN = .venv/bin
+BIN = $(VENV)/bin
 TIMED = $(PYTHON) tools/timed.py .venv/times
 
 # Tests may change neither the sources nor what is installed, so they write no bytecode either.
@@ -19,67 +20,80 @@ help:
 	@echo "make demo          fetch a few models, compile them and show what they do"
 	@echo "make test          fetch the models and run the tests"
 	@echo "make test-offline  run the tests that need no models"
-	@echo "make test-all      ruff, mypy, import-linter, then all tests, with every pass checked"
+	@echo "make test-few      run a few cases of each test that needs no models"
+	@echo "make test-all      make test, then make test-rest"
+	@echo "make test-rest     ruff, mypy, import-linter, slow tests, models with every pass checked"
 	@echo "make test-cross    run bundles on other machines' emulators; .ci/run installs these"
 	@echo "make test-guarded  run all tests with every operand between unmapped pages"
+	@echo "make test-pythons  make test on every CPython from 3.11 on that is here, each in an"
+	@echo "                   environment of its own; PYTHONS=\"~/3.13/bin/python\" names more"
 	@echo "make conformance   run the tests that onnx brings and write docs/conformance.md"
 	@echo "make fuzz          try random models for SECONDS, and go on where it stopped"
 	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
 	@echo "make models        fetch the models and data into .models"
 	@echo "make clean         remove .venv, .models, .bench and what the tools leave behind"
-	@echo "PYTHON=python3.13 chooses the interpreter, JOBS=4 the number of test processes."
+	@echo "PYTHON=python3.13 chooses the interpreter of a new .venv, VENV=.venv/3.13 another place"
+	@echo "for it, JOBS=4 the number of test processes."
 
-demo: .venv/demo.stamp
+demo: $(VENV)/demo.stamp
 	@rm -f .venv/times
 	@$(BIN)/python tools/fetch_models.py $(DEMO_MODELS)
 	@$(BIN)/python tools/demo.py
 
-models: .venv/dev.stamp
+models: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py; \
 	status=$$?; $(TIMED); exit $$status
 
-test: .venv/dev.stamp
+test: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
 	$(TIMED) tests $(PYTEST) -m "not slow and not cross"; \
 	status=$$?; $(TIMED); exit $$status
 
-test-offline: .venv/dev.stamp
-	@$(TIMED) tests $(PYTEST) \
-		-m "not models and not slow and not cross"; \
+test-offline: $(VENV)/dev.stamp
+	@$(TIMED) tests $(PYTEST) -m "not models and not slow and not cross"; \
 	status=$$?; $(TIMED); exit $$status
 
-test-all: .venv/dev.stamp
+test-few: $(VENV)/dev.stamp
+	@ALPENGLOW_CHECK=0 $(TIMED) tests $(PYTEST) -m "not models and not slow and not cross" \
+		--cases 2; \
+	status=$$?; $(TIMED); exit $$status
+
+test-all:
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-rest
+
+test-rest: $(VENV)/dev.stamp
 	@$(TIMED) ruff $(BIN)/ruff check . && \
 	$(TIMED) mypy $(BIN)/mypy && \
 	$(TIMED) lint-imports $(BIN)/lint-imports && \
 	$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	ALPENGLOW_CHECK=1 $(TIMED) checked $(PYTEST) \
-		-m "not models and not slow and not cross" && \
+	$(TIMED) slow $(PYTEST) -m "slow and not cross and not guarded" && \
 	ALPENGLOW_CHECK=1 $(TIMED) checked-models $(PYTEST) \
-		tests/test_models.py -m "not slow" -k "compiled and $(CHECKED)" && \
-	$(TIMED) models-and-slow $(PYTEST) \
-		-m "(models or slow) and not cross and not guarded"; \
+		tests/test_models.py -m "not slow" -k "compiled and $(CHECKED)"; \
 	status=$$?; $(TIMED); exit $$status
 
-test-cross: .venv/dev.stamp
+test-cross: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
 	$(TIMED) cross $(PYTEST) -m cross; \
 	status=$$?; $(TIMED); exit $$status
 
-test-guarded: .venv/dev.stamp
+test-guarded: $(VENV)/dev.stamp
 	@$(TIMED) sweep $(PYTEST) -m guarded && \
-	PYTHONPATH=tests $(TIMED) guarded $(PYTEST) -p fuzz.everywhere \
+	ALPENGLOW_CHECK=0 PYTHONPATH=tests $(TIMED) guarded $(PYTEST) -p fuzz.everywhere \
 		-m "not models and not slow and not cross"; \
 	status=$$?; $(TIMED); exit $$status
 
-conformance: .venv/dev.stamp
+test-pythons:
+	@$(PYTHON) tools/pythons.py each test
+
+conformance: $(VENV)/dev.stamp
 	@$(TIMED) conformance $(BIN)/python tools/conformance.py --jobs $(JOBS); \
 	status=$$?; $(TIMED); exit $$status
 
-fuzz: .venv/dev.stamp
+fuzz: $(VENV)/dev.stamp
 	@$(BIN)/python -m tests.fuzz.campaign --seconds $(SECONDS) --jobs $(JOBS)
 
-bench: .venv/dev.stamp
+bench: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
 	$(TIMED) bench $(BIN)/python bench/compare.py $(BENCH); \
 	status=$$?; $(TIMED); exit $$status
@@ -87,10 +101,11 @@ bench: .venv/dev.stamp
 clean:
 	rm -rf .venv .models .bench .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.venv/demo.stamp: pyproject.toml
-	@$(TIMED) install sh tools/install.sh $(PYTHON) demo
+$(VENV)/demo.stamp: pyproject.toml
+	@$(TIMED) install sh tools/install.sh $(PYTHON) demo $(VENV)
 
-.venv/dev.stamp: pyproject.toml
-	@$(TIMED) install sh tools/install.sh $(PYTHON) dev
+$(VENV)/dev.stamp: pyproject.toml
+	@$(TIMED) install sh tools/install.sh $(PYTHON) dev $(VENV)
 
-.PHONY: help demo models test test-offline test-all test-cross test-guarded conformance fuzz bench clean
+.PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
+	test-pythons conformance fuzz bench clean

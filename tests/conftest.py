@@ -13,6 +13,8 @@ import pytest
 APART = ("ALPENGLOW_CACHE", "ALPENGLOW_TUNING", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 """What would lead tests to files of the user: none of it is seen by a test."""
 
+CHECK_IS_SAID = "ALPENGLOW_CHECK" in os.environ
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let no test touch the home of the user, the caches in it, or the installation.
@@ -35,6 +37,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bless", action="store_true", help="rewrite golden files with what is computed now"
     )
+    parser.addoption(
+        "--cases", type=int, metavar="N", help="run at most N cases of each test, evenly spread"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before there are fixtures
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Validate every pass where NumPy is quick enough for it, unless one has said what to check."""
+    if not CHECK_IS_SAID:
+        long = any(item.get_closest_marker(mark) for mark in ("models", "slow", "cross"))
+        os.environ["ALPENGLOW_CHECK"] = "0" if long else "1"
+
+
+@pytest.hookimpl(trylast=True)  # when it is known what -m and -k have left out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is more than the asked number of cases of a test."""
+    most = config.getoption("--cases")
+    if most is None:
+        return
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {
+        id(all_of_one[k * len(all_of_one) // most])
+        for all_of_one in cases.values()
+        for k in range(most)
+    }
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+    items[:] = [item for item in items if id(item) in kept]
 
 
 @pytest.fixture
