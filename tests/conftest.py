@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-APART = ("ALPENGLOW_CACHE", "ALPENGLOW_TUNING", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
-"""What would lead tests to files of the user: none of it is seen by a test."""
+APART = (
+    "ALPENGLOW_CACHE", "ALPENGLOW_THREADS", "ALPENGLOW_TUNING", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
+)  # fmt: skip
+"""Files and choices of the user, none of which is seen by a test."""
 
 CHECK_IS_SAID = "ALPENGLOW_CHECK" in os.environ
 

@@ -13,6 +13,7 @@ from alpenglow.backends.cpu import CpuBackend
 from alpenglow.backends.cpu.emit import kernels
 from alpenglow.backends.registry import backend_for
 from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.whole import takes_what_comes
 from alpenglow.cli import files
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, table
@@ -148,8 +149,11 @@ def emitted(program: Program, target: Target) -> Iterator[str]:
 
 
 def write(path: Path, text: str, weights: dict[str, Array]) -> None:
-    """Write a text and its constants; the text, which names them, comes last."""
-    if weights:
+    """Write a text and its constants; the text, which names them, comes last.
+
+    Beside a device or a pipe there is no place for constants.
+    """
+    if weights and not takes_what_comes(path):
         # NumPy's files know the types of a byte or less by their codes only.
         arrays: dict[str, Any] = {k: a.view(np.uint8) if NAMES[a.dtype] in NARROW else a
                                   for k, a in weights.items()}  # fmt: skip

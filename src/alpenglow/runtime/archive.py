@@ -13,7 +13,6 @@ an archive holds machine code, and whoever runs it trusts whoever wrote it.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import mmap
@@ -22,12 +21,13 @@ import struct
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import llvmlite.binding as llvm
 import numpy as np
 
 from alpenglow.backends.api import Artifact, Entry
+from alpenglow.base import whole
 from alpenglow.base.errors import AlpenglowError, IncompatibleError, ModelError
 from alpenglow.base.memory import ALIGNMENT, aligned_bytes
 from alpenglow.ir.target import Target
@@ -71,21 +71,12 @@ def write(artifact: Artifact, path: str | os.PathLike[str]) -> None:
     The file gets its name when it is complete, so nobody ever sees a part of one.  Raises OSError
     where it cannot be written; then `path` is as it was.
     """
-    final = Path(path)
-    aside = final.with_name(f".{final.name}.{os.getpid()}-{os.urandom(6).hex()}")
-    mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(aside, mode, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            for part in parts(artifact):
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, final)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            aside.unlink()
-        raise
+
+    def fill(file: BinaryIO) -> None:
+        for part in parts(artifact):
+            file.write(part)
+
+    whole.write(Path(path), fill)
 
 
 def read(path: str | os.PathLike[str], mapped: bool | None = None) -> Artifact:
