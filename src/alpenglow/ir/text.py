@@ -25,7 +25,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -84,7 +83,7 @@ class Namer:
 
     def __init__(self) -> None:
         self.names: dict[Value, str] = {}
-        self.taken: set[str] = set()
+        self.taken: dict[str, int] = {}
 
     def __call__(self, v: Value | None) -> str:
         if v is None:
@@ -95,11 +94,17 @@ class Namer:
         return self.names[v]
 
 
-def unique(name: str, taken: set[str]) -> str:
-    """Return `name`, or a variant of it, that is not in `taken`, and put it there."""
-    choices = (f"{name}.{i}" if name else str(i) for i in count(0 if not name else 2))
-    chosen = name if name and name not in taken else next(c for c in choices if c not in taken)
-    taken.add(chosen)
+def unique(name: str, taken: dict[str, int]) -> str:
+    """Return `name`, or a variant of it, that is not in `taken`, and put it there.
+
+    Each name that is taken stands with the number of the variant of it to try next.
+    """
+    chosen, number = name, taken.get(name, 2 if name else 0)
+    while not chosen or chosen in taken:
+        chosen = f"{name}.{number}" if name else str(number)
+        number += 1
+    taken[name] = number
+    taken.setdefault(chosen, 2)
     return chosen
 
 

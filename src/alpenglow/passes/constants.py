@@ -52,7 +52,10 @@ def is_constant(v: Value, depth: int = DEPTH) -> bool:
     node = v.producer
     if node is None or not depth or not node.op.pure or node.regions or not node.inputs:
         return False
-    return all(i is None or is_constant(i, depth - 1) for i in node.inputs)
+    for i in node.inputs:  # asked of every node again and again: constants need no call
+        if i is not None and i.array is None and not is_constant(i, depth - 1):
+            return False
+    return True
 
 
 def along(v: Value) -> Along | None:

@@ -18,6 +18,10 @@ from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Trans
 VIEWS = (Broadcast, Concat, Pad, Reshape, Slice, Transpose, Fill)
 """Operators that memory planning turns into addressing: nothing can be fused to them."""
 
+MOST = 64
+"""Operators in a fused node, at most: registers run out long before, and every part of a node is
+looked at for each that joins it."""
+
 
 def fuse(g: Graph, takes_epilogue: Callable[[Op], bool]) -> Graph:
     """Gather operators into fused nodes.
@@ -99,7 +103,7 @@ def _grow(g: Graph, node: Node, group: dict[Node, list[Node]], narrow: bool) -> 
 
 def _may_join(g: Graph, producers: list[Node], consumers: list[Node], maker: Node) -> bool:
     """Whether two groups can be one: the producers' only result is read by the consumers alone."""
-    if maker is not producers[-1]:
+    if maker is not producers[-1] or len(producers) + len(consumers) > MOST:
         return False
     result = maker.output
     if any(v is result for v in g.outputs.values()):

@@ -14,6 +14,7 @@ least raised the lower bound.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -24,6 +25,9 @@ from typing import NamedTuple
 
 _WIDEST = 32
 """How many sets a beam search follows at once, at most."""
+
+_LONGEST = 4096
+"""Pieces of more nodes stay in the given order: sets of nodes take memory too."""
 
 _LOOKS = 40_000
 """How many times all searches but the greedy ones together may consider running a node."""
@@ -56,26 +60,32 @@ class MemoryGraph:
         return {value: node for node, values in enumerate(self.outputs) for value in values}
 
     @cached_property
-    def readers(self) -> dict[int, int]:
-        """The set of nodes that read each value that is made, as bits."""
-        readers = dict.fromkeys(self.makers, 0)
-        for node, values in enumerate(self.inputs):
-            for value in readers.keys() & set(values):
-                readers[value] |= 1 << node
-        return readers
+    def reads(self) -> tuple[tuple[int, ...], ...]:
+        """The values that each node reads and another made, each once."""
+        return tuple(tuple(v for v in dict.fromkeys(r) if v in self.makers) for r in self.inputs)
 
     @cached_property
-    def ancestors(self) -> list[int]:
-        """The set of nodes that run before each node in any order, as bits."""
-        ancestors: list[int] = []
-        for values in self.inputs:
-            makers = {self.makers[value] for value in values if value in self.makers}
-            ancestors.append(_union(ancestors[m] | 1 << m for m in makers))
-        return ancestors
+    def readers(self) -> dict[int, list[int]]:
+        """The nodes that read each value that is made, in order."""
+        readers: dict[int, list[int]] = {value: [] for value in self.makers}
+        for node, values in enumerate(self.reads):
+            for value in values:
+                readers[value].append(node)
+        return readers
 
     def lasts(self, value: int) -> bool:
         """Whether the value stays live after the node that made it has run."""
-        return value in self.keep or self.readers[value] != 0
+        return value in self.keep or bool(self.readers[value])
+
+    def outlives(self, value: int, end: int) -> bool:
+        """Whether the value stays live when the nodes before `end` have run."""
+        return value in self.keep or (bool(self.readers[value]) and self.readers[value][-1] >= end)
+
+    def readers_within(self, value: int, start: int, end: int) -> int:
+        """The set of nodes from `start` to `end` that read the value, as bits from there on."""
+        readers = self.readers[value]
+        inside = readers[bisect_left(readers, start) : bisect_left(readers, end)]
+        return _union(1 << w - start for w in inside)
 
 
 @dataclass(frozen=True)
@@ -97,18 +107,25 @@ def best_order(graph: MemoryGraph) -> Order:
 
     While a node runs, all it reads and makes is live.
     """
-    bound = max(_certain_bytes(graph), default=0)
-    pieces = list(_pieces(graph))
-    paths = [_follow(piece, range(len(piece.nodes)), 0) for piece in pieces]
-    reached, looks = bound, _LOOKS
-    for i in sorted(range(len(pieces)), key=lambda i: -paths[i].peak):
-        if paths[i].peak > reached:
-            found = _improve(pieces[i], paths[i], reached, looks)
-            paths[i], looks = found.state, found.looks
+    spans = sorted(_spans(graph), key=lambda span: -span.peak)
+    bound = 0
+    for span in spans:
+        if span.peak > bound:
+            bound = max(bound, *_certain_bytes(graph, span))
+    order = list(range(len(graph.inputs)))
+    peak, reached, looks = 0, bound, _LOOKS
+    for span in spans:
+        if span.peak > reached and span.end - span.start <= _LONGEST:
+            piece = _piece(graph, span)
+            given = _follow(piece, range(len(piece.nodes)), 0)
+            found = _improve(piece, given, reached, looks)
+            looks = found.looks
             bound = max(bound, found.bound if found.bound > reached else 0)
-            reached = max(reached, paths[i].peak)
-    nodes = [p.start + v for p, path in zip(pieces, paths, strict=True) for v in _nodes(path)]
-    return Order(tuple(nodes), max((path.peak for path in paths), default=0), bound)
+            order[span.start : span.end] = (span.start + v for v in _nodes(found.state))
+            span = span._replace(peak=found.state.peak)
+        reached = max(reached, span.peak)
+        peak = max(peak, span.peak)
+    return Order(tuple(order), peak, bound)
 
 
 class _Node(NamedTuple):
@@ -127,10 +144,21 @@ class _Node(NamedTuple):
     frees: int
 
 
-class _Piece(NamedTuple):
-    """The nodes from `start` on, in given order, between two sets that every order must pass."""
+class _Span(NamedTuple):
+    """The nodes from `start` to `end`, in given order, between two sets that every order must pass.
+
+    What is live before and, in the given order, at most.
+    """
 
     start: int
+    end: int
+    live: int
+    peak: int
+
+
+class _Piece(NamedTuple):
+    """The nodes of a span and what is live before."""
+
     nodes: tuple[_Node, ...]
     live: int
 
@@ -158,38 +186,72 @@ class _Found(NamedTuple):
     looks: int
 
 
-def _pieces(graph: MemoryGraph) -> Iterator[_Piece]:
-    """Cut the graph after each prefix of the given order that every order must begin with.
-
-    It must where each later node waits for all of the prefix.
-    """
-    cuts = [len(graph.inputs)]
-    common = -1
-    for node in reversed(range(len(graph.inputs))):
-        common &= graph.ancestors[node]
-        if common & ((1 << node) - 1) == (1 << node) - 1:
-            cuts.append(node)
+def _spans(graph: MemoryGraph) -> Iterator[_Span]:
+    """Cut the graph after each prefix of the given order that every order must begin with."""
+    left = {value: len(readers) for value, readers in graph.readers.items()}
     live = 0
-    for start, end in pairwise(reversed(cuts)):
-        piece = _Piece(start, tuple(_local_nodes(graph, start, end)), live)
-        yield piece
-        live = _follow(piece, range(end - start), 0).live
+    for start, end in pairwise(_cuts(graph)):
+        before, peak = live, 0
+        for node in range(start, end):
+            made = graph.outputs[node]
+            peak = max(peak, live + sum(graph.sizes[v] for v in made))
+            live += sum(graph.sizes[v] for v in made if graph.lasts(v))
+            for v in graph.reads[node]:
+                left[v] -= 1
+                live -= 0 if left[v] or v in graph.keep else graph.sizes[v]
+        yield _Span(start, end, before, peak)
 
 
-def _local_nodes(graph: MemoryGraph, start: int, end: int) -> Iterator[_Node]:
-    inside = (1 << end - start) - 1
-    for node in range(start, end):
-        made = graph.outputs[node]
-        read = [v for v in dict.fromkeys(graph.inputs[node]) if v in graph.makers]
-        dying = [v for v in read if not graph.readers[v] >> end and v not in graph.keep]
-        yield _Node(
+def _cuts(graph: MemoryGraph) -> list[int]:
+    """Return the lengths of the prefixes for which each later node waits for all of the prefix.
+
+    That is so where each node that could run next reads from each node of the prefix that no other
+    of the prefix reads from: the pairs of these are counted as nodes join the prefix.
+    """
+    before = [{graph.makers[v] for v in values} for values in graph.reads]
+    after: list[list[int]] = [[] for _ in before]
+    for node, makers in enumerate(before):
+        for maker in makers:
+            after[maker].append(node)
+    waits = [len(makers) for makers in before]
+    last: set[int] = set()
+    ready = {node for node, count in enumerate(waits) if not count}
+    pairs, cuts = 0, [0]
+    for node, makers in enumerate(before):
+        ready.discard(node)
+        pairs -= len(makers & last)
+        for maker in makers & last:
+            last.discard(maker)
+            pairs -= sum(w in ready for w in after[maker])
+        last.add(node)
+        for w in after[node]:
+            waits[w] -= 1
+            if not waits[w]:
+                ready.add(w)
+                pairs += len(before[w] & last)
+        if pairs == len(last) * len(ready):
+            cuts.append(node + 1)
+    return cuts
+
+
+def _piece(graph: MemoryGraph, span: _Span) -> _Piece:
+    start, end = span.start, span.end
+    inside = range(start, end)
+    touched = dict.fromkeys(v for n in inside for v in (*graph.reads[n], *graph.outputs[n]))
+    readers = {v: graph.readers_within(v, start, end) for v in touched}
+    nodes = []
+    for node in inside:
+        made, read = graph.outputs[node], graph.reads[node]
+        dying = [v for v in read if not graph.outlives(v, end)]
+        nodes.append(_Node(
             before=_union(1 << graph.makers[v] - start for v in read if graph.makers[v] >= start),
-            after=tuple(_bits(_union(graph.readers[v] for v in made) >> start & inside)),
+            after=tuple(_bits(_union(readers[v] for v in made))),
             made=sum(graph.sizes[v] for v in made),
             stays=sum(graph.sizes[v] for v in made if graph.lasts(v)),
-            reads=tuple(((graph.readers[v] ^ 1 << node) >> start, graph.sizes[v]) for v in dying),
+            reads=tuple((readers[v] ^ 1 << node - start, graph.sizes[v]) for v in dying),
             frees=sum(graph.sizes[v] for v in dying),
-        )
+        ))  # fmt: skip
+    return _Piece(tuple(nodes), span.live)
 
 
 def _improve(piece: _Piece, state: _State, reached: int, looks: int) -> _Found:
@@ -340,23 +402,40 @@ def _nodes(state: _State) -> list[int]:
     return nodes[::-1]
 
 
-def _certain_bytes(graph: MemoryGraph) -> list[int]:
-    """For each node the bytes that are live while it runs in every order.
+def _certain_bytes(graph: MemoryGraph, span: _Span) -> list[int]:
+    """For each node of a span the bytes that are live while it runs in every order.
 
     A value is, if the node comes after its maker, and it stays to the end or a reader is the node
     itself or comes after it.
     """
-    followers = [0] * len(graph.inputs)
-    for node in reversed(range(len(followers))):
-        after = _bits(_union(graph.readers[v] for v in graph.outputs[node]))
-        followers[node] = _union(followers[w] | 1 << w for w in after)
-    certain = [0] * len(graph.inputs)
-    for value, maker in graph.makers.items():
-        needed = _union(graph.ancestors[w] | 1 << w for w in _bits(graph.readers[value]))
-        span = followers[maker] & (-1 if value in graph.keep else needed) | 1 << maker
-        for node in _bits(span) if graph.sizes[value] else ():
-            certain[node] += graph.sizes[value]
-    return certain
+    start, end = span.start, span.end
+    inside = range(start, end)
+    if len(inside) > _LONGEST:
+        touched = ({*graph.outputs[n], *graph.reads[n]} for n in inside)
+        return [sum(graph.sizes[v] for v in values) for values in touched]
+    ancestors: list[int] = []
+    for node in inside:
+        makers = (graph.makers[v] - start for v in graph.reads[node])
+        ancestors.append(_union(ancestors[m] | 1 << m for m in makers if m >= 0))
+    values = dict.fromkeys(v for n in inside for v in (*graph.reads[n], *graph.outputs[n]))
+    readers = {v: graph.readers_within(v, start, end) for v in values}
+    followers = [0] * len(inside)
+    for node in reversed(inside):
+        after = _bits(_union(readers[v] for v in graph.outputs[node]))
+        followers[node - start] = _union(followers[w] | 1 << w for w in after)
+    certain = [0] * len(inside)
+    through = span.live
+    for value in values:
+        maker, size = graph.makers[value] - start, graph.sizes[value]
+        if maker < 0 and graph.outlives(value, end):
+            continue
+        through -= size if maker < 0 else 0
+        needed = _union(ancestors[w] | 1 << w for w in _bits(readers[value]))
+        needed = -1 if graph.outlives(value, end) else needed
+        lives = needed if maker < 0 else followers[maker] & needed | 1 << maker
+        for node in _bits(lives) if size else ():
+            certain[node] += size
+    return [through + nbytes for nbytes in certain]
 
 
 def _union(sets: Iterable[int]) -> int:

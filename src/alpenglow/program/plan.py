@@ -13,11 +13,12 @@ def mark_lifetimes(program: Program) -> Program:
     """Put an alloc before the first use of every arena buffer and a free after its last."""
     instrs = list(program.instrs())
     lives = lifetimes(program)
-    body: list[Step] = []
-    for k, instr in enumerate(instrs):
-        body += [Alloc(name) for name, (first, _) in lives.items() if first == k]
-        body.append(instr)
-        body += [Free(name) for name, (_, last) in lives.items() if last == k]
+    allocs: list[list[Step]] = [[] for _ in instrs]
+    frees: list[list[Step]] = [[] for _ in instrs]
+    for name, (first, last) in lives.items():
+        allocs[first].append(Alloc(name))
+        frees[last].append(Free(name))
+    body = [step for k, instr in enumerate(instrs) for step in (*allocs[k], instr, *frees[k])]
     return replace(program, body=tuple(body))
 
 

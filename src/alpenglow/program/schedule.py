@@ -19,7 +19,7 @@ def schedule(g: Graph) -> Program:
     ordered = [nodes[i] for i in best_order(memory_graph(g, nodes)).nodes]
     # The caller's names come first: what is inside makes way for them.
     free = set(g.outputs) - set(g.inputs)
-    taken = set(free)
+    taken = dict.fromkeys(free, 2)
     buffers: dict[str, Buffer] = {}
     home: dict[Value, Region] = {}
 
@@ -85,11 +85,11 @@ def memory_graph(g: Graph, nodes: list[Node]) -> MemoryGraph:
         if v not in values:
             values[v] = len(values)
             # Inputs and constants live elsewhere, and outputs in the caller's memory.
-            free = v.producer is None or any(v is o for o in outputs)
+            free = v.producer is None or v in outputs
             sizes.append(0 if free else estimate(v.type.nbytes))
         return values[v]
 
-    outputs = list(g.outputs.values())
+    outputs = dict.fromkeys(g.outputs.values())
     inputs = tuple(tuple({number(v): None for v in n.inputs if v is not None}) for n in nodes)
     made = tuple(tuple(number(v) for v in n.results) for n in nodes)
     keep = frozenset(values[v] for v in outputs if v in values)

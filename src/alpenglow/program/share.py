@@ -58,14 +58,18 @@ def in_place_operands(instr: Instr) -> set[int]:
         return set(range(len(instr.ins)))
     if instr.body is None:
         return set()
-    return {i for i, v in enumerate(instr.body.inputs.values()) if _aligned(instr.body, v)}
+    moved = _moved(instr.body)
+    return {i for i, v in enumerate(instr.body.inputs.values()) if v not in moved}
 
 
-def _aligned(body: Graph, v: Value) -> bool:
-    """Whether every path from `v` to a result goes through elementwise operators only."""
-    return all(
-        isinstance(n.op, Elementwise) and all(_aligned(body, r) for r in n.results) for n in v.users
-    )
+def _moved(body: Graph) -> set[Value]:
+    """Return the values from which some path to a result goes through other than elementwise
+    operators."""
+    moved: set[Value] = set()
+    for node in reversed(body.nodes):
+        if not isinstance(node.op, Elementwise) or not moved.isdisjoint(node.results):
+            moved.update(v for v in node.inputs if v is not None)
+    return moved
 
 
 def _fits(program: Program, r: Region, out: Region) -> bool:

@@ -43,7 +43,7 @@ from typing import Any
 from alpenglow.backends.loops.coord import Coord, coord, is_number
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import Dim, Sym, is_open
-from alpenglow.ir.graph import Node, Value
+from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import COMPLEX, FLOATS, NARROW_FLOATS, TensorType
 from alpenglow.kernel.build import Builder
@@ -307,32 +307,55 @@ class Loops:
     # ── pulling graphs ──
 
     def pulled(self, v: Value, at: list[Coord], leaves: dict[Value, Source]) -> Expr:
-        """Return the element of `v` at `at`, computed from the leaves."""
-        if v in leaves:
-            make: Callable[[], Expr] = lambda: leaves[v](at)  # noqa: E731
-        elif v.array is not None:
+        """Return the element of `v` at `at`, computed from the leaves.
+
+        What is computed first stands on a path, not on Python's stack, which is shorter than some
+        regions are deep.
+        """
+        path = [(v, self._operands(v, leaves))]
+        while path:
+            value, ahead = path[-1]
+            missing = next((x for x in ahead if self._known(x, at) is None), None)
+            if missing is not None:
+                path.append((missing, self._operands(missing, leaves)))
+                continue
+            path.pop()
+            if self._known(value, at) is None:
+                made = self._element(value, at, leaves)
+                # `at` is kept alive with its entry, so that its id stays its own.
+                self._memo[id(value), id(at)] = (made, self.b._scopes[-1], at)
+        return self._computed(v, at)
+
+    def _operands(self, v: Value, leaves: dict[Value, Source]) -> Iterator[Value]:
+        """Return what is computed before `v`; other than elementwise operators pull themselves."""
+        node = v.producer
+        if v in leaves or node is None or not isinstance(node.op, Elementwise | Broadcast):
+            return iter(())
+        return (x for x in node.inputs if x is not None)
+
+    def _known(self, v: Value, at: list[Coord]) -> Expr | None:
+        """Return the element of `v` at `at` if it is constant or has been computed here."""
+        if v.array is not None:
             assert v.array.size == 1 or v.type.size == 1, "a constant of a region is an operand"
             return self.constant(v.array.reshape(-1)[0].item(), v.type.dtype)
-        else:
-            node = v.producer
-            assert node is not None, f"{v} is no leaf"
-            if isinstance(node.op, Broadcast):  # of a single constant: the same everywhere
-                (only,) = (x for x in node.inputs if x is not None)
-                return self.pulled(only, at, leaves)
-            make = lambda: self._element(node, at, leaves)  # noqa: E731
-        key = (id(v), id(at))
-        if key in self._memo:
-            value, scope, _ = self._memo[key]
-            if any(scope is s for s in self.b._scopes):
-                return value
-        value = make()
-        # `at` is kept alive with its entry, so that its id stays its own.
-        self._memo[key] = (value, self.b._scopes[-1], at)
-        return value
+        value, scope, _ = self._memo.get((id(v), id(at)), (None, None, None))
+        return value if any(scope is s for s in self.b._scopes) else None
 
-    def _element(self, node: Node, at: list[Coord], leaves: dict[Value, Source]) -> Expr:
-        if isinstance(node.op, Elementwise):
-            xs = [self.pulled(v, at, leaves) for v in node.inputs if v is not None]
+    def _computed(self, v: Value, at: list[Coord]) -> Expr:
+        known = self._known(v, at)
+        assert known is not None, f"{v} is not computed yet"
+        return known
+
+    def _element(self, v: Value, at: list[Coord], leaves: dict[Value, Source]) -> Expr:
+        """Return an element whose operands, if its operator is elementwise, are known."""
+        if v in leaves:
+            return leaves[v](at)
+        node = v.producer
+        assert node is not None, f"{v} is no leaf"
+        if isinstance(node.op, Elementwise | Broadcast):
+            xs = [self._computed(x, at) for x in node.inputs if x is not None]
+            if isinstance(node.op, Broadcast):  # of a single constant: the same everywhere
+                return xs[0]
             return self.applied(node.op, xs, node.output.type.dtype)
         form = PULLS[type(node.op)]
         value = form(self, node.op, [self.source(v, leaves) for v in node.inputs], at)
