@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from alpenglow.base import store as store_module
 from alpenglow.base.store import HEADER_NBYTES, Store, StoreWarning
 
 posix = os.name == "posix"
@@ -275,12 +276,29 @@ def test_a_killed_writer_does_no_harm(tmp_path: Path) -> None:
 
 
 def test_what_killed_writers_left_is_removed_after_an_hour(tmp_path: Path) -> None:
-    Store(tmp_path / "s").put("key", b"content")
+    (tmp_path / "s").mkdir(mode=0o700)
     old, young = tmp_path / "s" / ".new-1-old", tmp_path / "s" / ".new-2-young"
     old.write_bytes(b"half")
     young.write_bytes(b"half")
     age = time.time() - 4000
     os.utime(old, (age, age))
-    Store(tmp_path / "s").put("another", b"content")
+    Store(tmp_path / "s").put("key", b"content")
 
     assert leftovers(tmp_path / "s") == [young]
+
+
+def test_a_folder_is_looked_through_once_by_all_stores_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Path] = []
+
+    def look(folder: Path, capacity_nbytes: int) -> int:
+        looks.append(folder)
+        return 0
+
+    monkeypatch.setattr(store_module, "_tidy", look)
+    for i in range(5):
+        Store(tmp_path / "s", capacity_nbytes=3000).put(f"key {i}", bytes(1000))
+
+    # At first, and when more than 3,000 bytes have been added since.
+    assert looks == [tmp_path / "s"] * 2

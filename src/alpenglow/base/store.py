@@ -23,6 +23,8 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,7 +55,6 @@ class Store:
         self._lock = threading.Lock()
         self._warned: set[str] = set()
         self._writable = True
-        self._nbytes: int | None = None  # of all entries, as far as this process knows
 
     def get(self, key: str) -> bytes | None:
         """Return what was put under `key`, or None."""
@@ -198,12 +199,14 @@ class Store:
         self._warn(f"nothing more is kept in '{self.folder}': {error}", "write")
 
     def _count(self, folder: Path, nbytes: int) -> None:
-        """Keep the sum of sizes; look at the folder at first, and when it may have become full."""
+        """Keep the sum of sizes; look at the folder at first, when it may be full, each hour."""
+        total = _total(folder)
         with self._lock:
-            if self._nbytes is not None:
-                self._nbytes += nbytes
-            if self._nbytes is None or self._nbytes > self.capacity_nbytes:
-                self._nbytes = _tidy(folder, self.capacity_nbytes)
+            total.nbytes += nbytes
+            late = time.monotonic() > total.until
+            if late or total.nbytes > self.capacity_nbytes:
+                total.nbytes = _tidy(folder, self.capacity_nbytes)
+                total.until = time.monotonic() + HOUR
 
     def _warn(self, message: str, cause: str) -> None:
         """Warn, once for each cause."""
@@ -212,6 +215,20 @@ class Store:
                 return
             self._warned.add(cause)
         warnings.warn(message, StoreWarning, stacklevel=4)
+
+
+@dataclass
+class _Total:
+    """The sum of sizes of a folder's entries as far as this process knows, and until when."""
+
+    nbytes: int = 0
+    until: float = float("-inf")  # of `time.monotonic`
+
+
+@cache
+def _total(folder: Path) -> _Total:
+    """Return what all stores of a folder know: to look at thousands of entries takes a while."""
+    return _Total()
 
 
 # A link in the place of an entry is not followed, a pipe does not block.
