@@ -200,14 +200,30 @@ def test_a_mistake_in_functions_is_reported(definitions: list[str], message: str
         load(model(GRAPH, *definitions))
 
 
-def test_functions_that_multiply_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functions, "MOST_NODES", 1000)
+@pytest.mark.parametrize("end", ["b = Neg (a)", "t = local.f0 (a)  b = Neg (t)"])
+def test_functions_that_multiply_without_end_are_refused_before_a_node_is_made(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(functions, "Call", None)
     chain = [function(f"f{i} (a) => (b)", "t = local.f{0} (a)  b = local.f{0} (t)".format(i + 1))
-             for i in range(30)]  # fmt: skip
-    last = function("f30 (a) => (b)", "b = Neg (a)")
+             for i in range(40)]  # fmt: skip
+    last = function("f40 (a) => (b)", end)
 
     with pytest.raises(ModelError, match="make more than"):
         load(model(GRAPH.replace("local.f", "local.f0"), *chain, last))
+
+
+def test_the_nodes_that_calls_make_are_counted_as_they_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = function("f (a) => (b)", "t = Neg (a)  b = local.g (t)")
+    parts = GRAPH, body, function("g (a) => (b)", "b = Neg (a)")
+    monkeypatch.setattr(functions, "MOST_NODES", 5)
+
+    assert load(model(*parts)).nodes
+    monkeypatch.setattr(functions, "MOST_NODES", 4)
+    with pytest.raises(ModelError, match="make more than 4 nodes"):
+        load(model(*parts))
 
 
 def test_an_operator_with_a_body_of_other_operators_needs_no_converter() -> None:

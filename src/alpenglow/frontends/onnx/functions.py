@@ -39,6 +39,8 @@ OPSET = "alpenglow.opset"
 MOST_NODES = 1 << 18
 """Calls that make more nodes than this are a mistake in the file."""
 
+TOO_MANY = "calls of functions make more than {} nodes"
+
 DEEPEST = 64
 """Functions that call each other deeper than this are a mistake in the file."""
 
@@ -117,6 +119,7 @@ class Inliner:
 
     def model(self) -> onnx.ModelProto:
         """Return the model with its calls replaced."""
+        self._require_few()
         new = onnx.ModelProto()
         new.CopyFrom(self.proto)
         self.taken.update(names_in(new.graph))
@@ -124,6 +127,33 @@ class Inliner:
         del new.functions[:], new.opset_import[:]
         new.opset_import.extend(helper.make_opsetid(*item) for item in self.opsets.items())
         return new
+
+    def _require_few(self) -> None:
+        """Raise ModelError if the calls make too many nodes, before any is made.
+
+        Two calls in each of forty functions are a trillion.
+        """
+        sizes: dict[Key, int] = {}
+        if sum(self._made(key, sizes, 0) for key in self._calls(self.proto.graph)) > MOST_NODES:
+            raise ModelError(TOO_MANY.format(MOST_NODES))
+
+    def _made(self, key: Key, sizes: dict[Key, int], depth: int) -> int:
+        """Return how many nodes a call makes at least; what calls itself counts as nothing."""
+        if depth < DEEPEST and key not in sizes:
+            sizes[key] = 0
+            body = self.local[key].body
+            inner = sum(self._made(k, sizes, depth + 1) for k in self._calls(body))
+            sizes[key] = min(1 + len(body.node) + inner, MOST_NODES + 1)
+        return sizes.get(key, 0)
+
+    def _calls(self, body: onnx.GraphProto | onnx.FunctionProto) -> Iterator[Key]:
+        """Yield what is called of the model's functions, once for each call."""
+        for node in body.node:
+            key = domain_of(node), node.op_type, node.overload
+            if key in self.local:
+                yield key
+            for graph in graphs_in(node):
+                yield from self._calls(graph)
 
     def _graph(self, graph: onnx.GraphProto, scope: Scope) -> None:
         """Replace the calls in a graph, in place."""
@@ -161,7 +191,7 @@ class Inliner:
         nodes = Call(node, definition, self.taken).nodes()
         self.count += 1 + len(nodes)
         if self.count > MOST_NODES:
-            raise ModelError(f"calls of functions make more than {MOST_NODES} nodes")
+            raise ModelError(TOO_MANY.format(MOST_NODES))
         opsets = imports(definition.body.opset_import)
         return self._nodes(nodes, Scope(opsets, (*scope.calls, key)))
 
