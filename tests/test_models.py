@@ -11,11 +11,13 @@ import sys
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
 
 import alpenglow as ag
 import models
+from alpenglow.report import peer
 
 sys.path.insert(0, str(models.ROOT / "tools"))
 
@@ -45,6 +47,11 @@ INTERPRETED = {
     "basic_pitch": 2e-3,
 }
 
+UNDETERMINED = "light_squeezenet"
+"""All weights are one number, so that 1000 equal scores of 1e10 go into its softmax.  On some
+processors NumPy's products round the last columns of a matrix otherwise than the first: of the
+scores that is 1e-7, but e to the power of it is anything."""
+
 HEAVY = (
     "vgg19", "zfnet512", "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50",
 )  # fmt: skip
@@ -55,6 +62,7 @@ def on_interpreter() -> list[Any]:
     return [
         pytest.param(name, k, marks=pytest.mark.slow if name.endswith(HEAVY) else ())
         for name, k in models.cases()
+        if name != UNDETERMINED
     ]
 
 
@@ -80,6 +88,19 @@ def test_compiled_it_answers_like_onnx_runtime(name: str, number: int) -> None:
 @pytest.mark.parametrize(("name", "number"), on_interpreter())
 def test_interpreted_it_answers_like_onnx_runtime(name: str, number: int) -> None:
     check(name, number, "interpreter")
+
+
+def test_interpreted_scores_are_those_of_onnx_runtime_where_their_softmax_is_undetermined() -> None:
+    model = onnx.load(models.model_path(UNDETERMINED))
+    softmax = model.graph.node.pop()
+    model.graph.output[0].name = softmax.input[0]
+    feeds = models.inputs(UNDETERMINED)
+    (expected,) = peer.session(model.SerializeToString(), 1).run(feeds).values()
+
+    (actual,) = ag.compile(model, "interpreter").run(feeds).values()
+
+    assert softmax.op_type == "Softmax"
+    assert np.abs(actual - expected).max() <= FLOAT * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("name", ["squeezenet11", "squeezenet11_qdq", "squeezenet11_qlinear"])
