@@ -79,6 +79,11 @@ def scale_of(s: Site, q: Value) -> float:
     return usual_scale(q) if scale is None else float(scale)
 
 
+def scale_or_usual(s: Site, q: Value) -> float:
+    """Return what `scale_of` does; a scale of 0 says nothing, whether it is written or not."""
+    return s.attribute("scale", 0.0) or usual_scale(q)
+
+
 def usual_scale(q: Value) -> float:
     """Return 1 / sqrt(head size)."""
     size = q.type.shape[-1]
@@ -164,9 +169,7 @@ def linear_attention(s: Site) -> Made:
     else:
         state = as_type(s.g, before, wide)
     gate = None if decay is None else split_last(s, decay, groups)
-    # Here 0 says nothing, whether it is written or not.
-    scale = s.attribute("scale", 0.0) or usual_scale(q)
-    node = s.g.add(LinearAttention(scale), [q, k, v, state, gate, beta])
+    node = s.g.add(LinearAttention(scale_or_usual(s, q)), [q, k, v, state, gate, beta])
     y, after = node.results
     batch, steps, heads, width = y.type.shape
     kept = (q if before is None else before).type.dtype

@@ -38,7 +38,6 @@ from alpenglow.ops.transcendental import Sqrt
 on("Trilu", domain=MICROSOFT)(trilu)
 on("GatherND", domain=MICROSOFT)(gather_nd)
 on("GridSample", domain=MICROSOFT)(grid_sample)
-on("Range", domain=MICROSOFT)(number_range)
 
 
 # ── matrices ──
@@ -199,6 +198,15 @@ def conv_transpose_with_dynamic_pads(s: Site) -> Made:
 
 
 # ── movement ──
+
+
+@on("Range", domain=MICROSOFT)
+def range_by_steps(s: Site) -> Made:
+    """Do what ONNX's does; the step is 1 where it is left out."""
+    whole = copy(s)
+    if s.optional(2) is None:
+        whole.inputs = [s.input(0), s.input(1), s.g.constant(np.ones((), s.input(0).type.numpy))]
+    return number_range(whole)
 
 
 @on("ExpandDims", domain=MICROSOFT)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.convert_attention import joined_heads, scale_of
+from alpenglow.frontends.onnx.convert_attention import joined_heads, scale_or_usual
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_window import product
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
@@ -109,7 +109,7 @@ def attended(
         k, v = s.g(Concat(2), before[0], k), s.g(Concat(2), before[1], v)
     rows, keys = q.type.shape[2], k.type.shape[2]
     hidden = added(s, [masked(s, mask, rows, keys), more])
-    op = Attention(scale_of(s, q), causal=bool(s.attribute("unidirectional", 0)), offset=offset)
+    op = Attention(scale_or_usual(s, q), causal=bool(s.attribute("unidirectional", 0)), offset=offset)
     y = s.g.add(op, [q, k, v, hidden]).results[0]
     both = [s.g(Reshape((1, *p.type.shape)), p) for p in (k, v)] if len(s.outputs) > 1 else []
     present = [s.g(Concat(0), *both)] if both and k.type == v.type else []
@@ -190,7 +190,7 @@ def multi_head_attention(s: Site) -> Made:
     hidden = masked(s, s.optional(4), q.type.shape[2], k.type.shape[2])
     mask = added(s, [hidden, s.optional(5)])
     causal = bool(s.attribute("unidirectional", 0))
-    op = Attention(scale_of(s, q), causal=causal, offset=offset, stage="masked")
+    op = Attention(scale_or_usual(s, q), causal=causal, offset=offset, stage="masked")
     y, shown = s.g.add(op, [q, k, v, mask]).results
     return [joined_heads(s, y), k, v, shown]
 
@@ -256,7 +256,7 @@ def group_query_attention(s: Site) -> Made:
     full = cached(s, step)
     window = s.attribute("local_window_size", -1)
     op = Attention(
-        scale_of(s, full.q),
+        scale_or_usual(s, full.q),
         s.attribute("softcap", 0.0),
         causal=bool(s.attribute("causal", 1)),
         left=window - 1 if window > 0 else -1,
