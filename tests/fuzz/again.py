@@ -1,6 +1,6 @@
 """A model that was kept, once more: what everybody makes of it, in f64 as well.
 
-    python -m tests.fuzz.again .fuzz/GENERATION/findings/17.onnx ["x86-64-v3 fast level=0"]
+python -m tests.fuzz.again .fuzz/GENERATION/findings/17.onnx ["x86-64-v3 fast level=0"]
 """
 
 from __future__ import annotations

@@ -116,6 +116,34 @@ KINDS = (
         "the reference evaluator has them from opset 13 or 7 on only",
         lambda d: d.oracle != "onnxruntime" and any(map(_old, d.nodes)),
     ),
+    Kind(
+        "ai.onnx.ml in the reference",
+        "the evaluator computes in the type of its operand, and counts votes otherwise",
+        lambda d: d.oracle != "onnxruntime" and any(n.domain == "ai.onnx.ml" for n in d.nodes),
+    ),
+    Kind(
+        "ends of trees",
+        "in TreeEnsemble, ONNX Runtime counts LOGISTIC before SOFTMAX, the specification after it",
+        lambda d: any(
+            n.op_type == "TreeEnsemble" and a.name == "post_transform" and a.i in (1, 2)
+            for n in d.nodes
+            for a in n.attribute
+        ),
+    ),
+    Kind(
+        "labels of two classes",
+        "ONNX Runtime calls them 0 and 1, whatever they are called, where trees score both",
+        lambda d: (
+            "TreeEnsembleClassifier" in d.operators
+            and d.expected.dtype == np.int64
+            and set(d.actual.flat) <= {0, 1}
+        ),
+    ),
+    Kind(
+        "layers of bytes",
+        "ONNX Runtime quantises what it feeds to the layer, and states, too",
+        lambda d: "DynamicQuantizeLSTM" in d.operators,
+    ),
     Kind("random numbers", "everybody draws others, under the same seed, too", _draws),
     Kind(
         "crops by scales",

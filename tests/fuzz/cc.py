@@ -100,4 +100,3 @@ def built(folder: Path, text: str, level: int) -> ctypes.CDLL:
     if done.returncode:
         raise BuildError(done.stderr[:2000])
     return ctypes.CDLL(str(folder / "all.so"))
-

@@ -23,6 +23,11 @@ from . import (
     recipes_data,
     recipes_elementwise,
     recipes_gather,
+    recipes_microsoft,
+    recipes_microsoft_attention,
+    recipes_microsoft_fused,
+    recipes_microsoft_quantized,
+    recipes_ml,
     recipes_movement,
     recipes_normalize,
     recipes_products,
@@ -32,6 +37,7 @@ from . import (
     recipes_reduction,
     recipes_sampling,
     recipes_signal,
+    recipes_trees,
     recipes_types,
     recipes_windows,
 )
@@ -46,6 +52,11 @@ FILES = (
     recipes_data,
     recipes_elementwise,
     recipes_gather,
+    recipes_microsoft,
+    recipes_microsoft_attention,
+    recipes_microsoft_fused,
+    recipes_microsoft_quantized,
+    recipes_ml,
     recipes_movement,
     recipes_normalize,
     recipes_products,
@@ -55,6 +66,7 @@ FILES = (
     recipes_reduction,
     recipes_sampling,
     recipes_signal,
+    recipes_trees,
     recipes_types,
     recipes_windows,
 )
@@ -84,7 +96,7 @@ def forms(name: str) -> list[tuple[int, int]]:
     """Return the first and last opset of each form of an operator that the importer knows."""
     domain, _, op = name.rpartition(":")
     if domain not in ("", "training"):
-        return [(7, LATEST)]
+        return [(7, 24)]  # they mean the same in all, and ONNX Runtime does not have the latest
     since = sorted({s.since_version for s in onnx.defs.get_all_schemas_with_history()
                     if (s.domain, s.name) == ("", op)})  # fmt: skip
     spans = [(a, b - 1) for a, b in pairwise([*since, LATEST + 1])]

@@ -109,7 +109,8 @@ def attended(
         k, v = s.g(Concat(2), before[0], k), s.g(Concat(2), before[1], v)
     rows, keys = q.type.shape[2], k.type.shape[2]
     hidden = added(s, [masked(s, mask, rows, keys), more])
-    op = Attention(scale_or_usual(s, q), causal=bool(s.attribute("unidirectional", 0)), offset=offset)
+    causal = bool(s.attribute("unidirectional", 0))
+    op = Attention(scale_or_usual(s, q), causal=causal, offset=offset)
     y = s.g.add(op, [q, k, v, hidden]).results[0]
     both = [s.g(Reshape((1, *p.type.shape)), p) for p in (k, v)] if len(s.outputs) > 1 else []
     present = [s.g(Concat(0), *both)] if both and k.type == v.type else []
