@@ -93,7 +93,9 @@ def weighted(d: Draft, trees: list[Tree], targets: list[int], what: str, positiv
     for t, each in enumerate(trees):
         for i in range(len(each.features)):
             if each.is_leaf(i):
-                some = d.one_of((1, 1, 1, len(targets))) if len(targets) > 1 else 1
+                some = d.one_of((1, 1, 1, len(targets)))
+                if what == "class" and len(targets) == 2:
+                    some = 2  # with one score of two, ONNX Runtime takes it for the only one
                 chosen = d.rng.permutation(targets)[:some].tolist()
                 entries += [(t, i, int(k)) for k in chosen]
     weights = d.rng.standard_normal(len(entries))
