@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,25 @@ def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     skip = -raw.ctypes.data % ALIGNMENT
     return raw[skip : skip + nbytes]
+
+
+def forget(array: NDArray[Any]) -> None:
+    """Let the system drop the pages of an array that lies in a file, mapped for reading.
+
+    It may be read again all the same: the pages come back from the file.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:  # what was written into a private map would be gone
+            return
+        base = base.base
+    if not isinstance(base, mmap.mmap) or not hasattr(base, "madvise"):
+        return
+    low = array.ctypes.data - np.frombuffer(base, np.uint8).ctypes.data
+    # Pages that are shared with what lies beside come back, too.
+    first = low // mmap.PAGESIZE * mmap.PAGESIZE
+    with contextlib.suppress(OSError, ValueError):
+        base.madvise(mmap.MADV_DONTNEED, first, low + array.nbytes - first)
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:

@@ -15,6 +15,7 @@ import math
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.memory import aligned_bytes, forget
 from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.op import Examples, Op, Primitive, check_rank
 from alpenglow.ir.types import Array, TensorType
@@ -27,6 +28,9 @@ DOTS = {"u8": 4, "bf16": 2}
 
 SUMS = {"u8": ("i8", "i32"), "bf16": ("bf16", "f32")}
 """The weights that go with such an x, and what the sums are."""
+
+CHUNK = 8 << 20
+"""Bytes of weights that are packed at a time."""
 
 PACKED = frozenset({("f32", "f32"), *((x, w) for x, (w, _) in SUMS.items())})
 """The operands, x and weights, that there are packed forms for."""
@@ -100,10 +104,21 @@ class PackMatrix(Primitive):
     def reference(self, w: Array) -> Array:
         k, n = w.shape
         panels, steps = -(-n // self.width), -(-k // self.dots)
-        full = np.zeros((steps * self.dots, panels * self.width), w.dtype)
-        full[:k, :n] = w
-        split = full.reshape(steps, self.dots, panels, self.width).transpose(2, 0, 3, 1)
-        return np.ascontiguousarray(split if self.dots > 1 else split[..., 0])
+        packed = aligned_bytes(panels * steps * self.width * self.dots * w.itemsize)
+        made = packed.view(w.dtype).reshape(panels, steps, self.width, self.dots)
+        # A few rows at a time: weights may be as large as memory, and lie in a file.
+        rows = self.dots * max(1, CHUNK // max(1, n * self.dots * w.itemsize))
+        for start in range(0, k, rows):
+            taken = w[start : start + rows]
+            count = -(-len(taken) // self.dots)
+            full = taken
+            if taken.shape != (count * self.dots, panels * self.width):
+                full = np.zeros((count * self.dots, panels * self.width), w.dtype)
+                full[: len(taken), :n] = taken
+            split = full.reshape(count, self.dots, panels, self.width).transpose(2, 0, 3, 1)
+            made[:, start // self.dots :][:, :count] = split
+            forget(taken)
+        return made if self.dots > 1 else made[..., 0]
 
     @classmethod
     def examples(cls) -> Examples:

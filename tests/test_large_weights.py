@@ -1,0 +1,57 @@
+"""Weights of gigabytes are packed a few rows at a time, and let go as they are read."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from alpenglow.base.memory import forget
+from alpenglow.ops import blocked
+from alpenglow.ops.blocked import PackMatrix
+
+
+@pytest.mark.parametrize("dots", [1, 2, 4])
+@pytest.mark.parametrize("shape", [(37, 70), (64, 64), (1, 1), (0, 5), (3, 0)])
+def test_packing_a_few_rows_at_a_time_makes_what_packing_all_does(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], dots: int
+) -> None:
+    w = np.arange(1, 1 + shape[0] * shape[1], dtype=np.int32).reshape(shape)
+    whole = PackMatrix(16, dots).reference(w)
+    monkeypatch.setattr(blocked, "CHUNK", 1000)
+    k, n = shape
+    rows, columns = np.indices(shape)
+
+    packed = PackMatrix(16, dots).reference(w)
+
+    np.testing.assert_array_equal(packed, whole)
+    full = packed.reshape(*whole.shape[:2], 16, dots)
+    np.testing.assert_array_equal(full[columns // 16, rows // dots, columns % 16, rows % dots], w)
+    assert np.count_nonzero(full) == k * n
+
+
+def test_packing_takes_little_more_memory_than_what_it_makes() -> None:
+    w = np.ones((4096, 4000), np.float32)
+    tracemalloc.start()
+    packed = PackMatrix(64).reference(w)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert peak < packed.nbytes + 3 * blocked.CHUNK
+
+
+@pytest.mark.parametrize("mode", ["r", "c", "r+"])
+def test_an_array_that_is_forgotten_reads_as_before(tmp_path: Path, mode: str) -> None:
+    content = np.arange(100_000, dtype=np.float32)
+    content.tofile(tmp_path / "w.bin")
+    mapped = np.memmap(tmp_path / "w.bin", np.float32, mode, 0, (99_999,))
+    if mode != "r":
+        mapped[5] = -1
+    before = np.array(mapped)
+
+    forget(mapped[1:])
+    forget(mapped[50_000:50_001])
+
+    np.testing.assert_array_equal(mapped, before)
