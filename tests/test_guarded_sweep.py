@@ -7,6 +7,7 @@ with the other tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from onnx import numpy_helper
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError
+from alpenglow.bundle import planned
 from alpenglow.ir.op import Op
-from fuzz import fences, guarded
+from fuzz import fences, guarded, guarded_c
+from fuzz.cc import TARGET
 from fuzz.models import draft, sizes
 from fuzz.trial import Tally
 from node_cases import models
@@ -69,6 +72,25 @@ def test_examples_at_every_width(target: str, numerics: str, record_property: Re
     record_property("tried", str(tally))
 
     assert len(tally.kernels) > 2000
+
+
+@pytest.mark.cross
+@pytest.mark.parametrize("portable", [True, False], ids=["portable", "vectors"])
+@pytest.mark.parametrize("slice_", range(SLICES))
+def test_examples_as_c(
+    slice_: int, portable: bool, tmp_path: Path, record_property: Record
+) -> None:
+    forests = [list(applications(cls)) for cls in OPERATORS[slice_::SLICES]]
+    programs = [planned(forest(cases), TARGET, ag.Options()) for cases in forests]
+    library = guarded_c.library(programs, tmp_path, strict=False, portable=portable)
+    tally, random, findings = Tally(), np.random.default_rng(3), []
+    for number, cases in enumerate(forests):
+        given = feeds(cases, [a.draw(random) for a in cases])
+        findings += library.run(number, given, tally)
+    record_property("tried", str(tally))
+
+    assert not findings, "\n".join(map(str, findings))
+    assert len(tally.kernels) > 50
 
 
 # ── node tests ──

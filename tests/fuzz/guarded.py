@@ -36,13 +36,13 @@ from alpenglow.backends.api import Artifact
 from alpenglow.base.memory import ALIGNMENT
 from alpenglow.program import Program
 from alpenglow.program.bind import bind
-from alpenglow.program.interpret import Memory, step
+from alpenglow.program.interpret import Memory
 from alpenglow.program.text import print_program
 from alpenglow.runtime import executor, staged
 from alpenglow.runtime.layout import Bound, Context, Layout
 
 from .places import Mask, fill, operands
-from .trial import LONG, Finding, Plots, Tally, Trial, number
+from .trial import LONG, Finding, Tally, number, run_all
 
 Array = NDArray[Any]
 Walk = Callable[..., None]
@@ -105,23 +105,9 @@ def _in_fences(
 ) -> None:  # fmt: skip
     """Run instruction by instruction in fences; raise Trespass where a kernel does wrong."""
     values = _values(layout, bound)
-    program = bind(layout.artifact.program, values)
-    # Without a place in the arena every buffer has memory of its own.
-    buffers = {name: replace(b, offset=None) for name, b in program.buffers.items()}
-    memory = Memory(replace(program, buffers=buffers, arena=0))
-    for name, array in (*given.items(), *results.items()):
-        memory.bytes[name] = executor._bytes_of(array)
-    findings: list[Finding] = []
-    with Plots() as plots:
-        for entry, instr in zip(layout.artifact.table, program.instrs(), strict=True):
-            if not entry.kernel:
-                tally.interpreted += 1
-                step(memory, instr)
-                continue
-            address = layout._code.address(entry.kernel)
-            trial = Trial(entry, address, instr, memory, values, plots)
-            trial.run(tally)
-            findings += trial.findings
+    program, table = bind(layout.artifact.program, values), layout.artifact.table
+    addresses = {e.kernel: layout._code.address(e.kernel) for e in table if e.kernel}
+    findings = run_all(program, table, addresses, {**given, **results}, tally, values)
     if findings:
         raise Trespass(findings)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import TracebackType
@@ -212,6 +212,34 @@ class Trial:
         operand = "" if place is None else str(place)
         text = excerpt(self._memory.program, self._instr)
         self.findings.append(Finding(self._entry.kernel, what, operand, side, text))
+
+
+def run_all(
+    program: Program, table: Sequence[Entry], addresses: Mapping[str, int],
+    arrays: Mapping[str, Array], tally: Tally, values: Mapping[str, int] | None = None,
+) -> list[Finding]:  # fmt: skip
+    """Run a program instruction by instruction; return what is wrong with its kernels.
+
+    `arrays` holds those of inputs, and of outputs, which are written.  Instructions without a
+    kernel are interpreted.
+    """
+    # Without a place in the arena every buffer has memory of its own.
+    buffers = {name: replace(b, offset=None) for name, b in program.buffers.items()}
+    memory = Memory(replace(program, buffers=buffers, arena=0))
+    for name, array in arrays.items():
+        flat = array.reshape(-1)
+        memory.bytes[name] = flat.view(np.uint8) if flat.size else np.empty(0, np.uint8)
+    findings: list[Finding] = []
+    with Plots() as plots:
+        for entry, instr in zip(table, program.instrs(), strict=True):
+            if not entry.kernel:
+                tally.interpreted += 1
+                step(memory, instr)
+                continue
+            trial = Trial(entry, addresses[entry.kernel], instr, memory, values or {}, plots)
+            trial.run(tally)
+            findings += trial.findings
+    return findings
 
 
 def number(dim: dims.Dim, values: Mapping[str, int]) -> int:
