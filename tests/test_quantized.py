@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 import alpenglow as ag
+from agreement import disagreements
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, TensorType
@@ -262,6 +263,18 @@ def test_zero_points_of_convolutions_are_corrected_exactly(
         actual = evaluate(lower(g), given)["y"]
 
         np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 15, 16, 17, 32])
+def test_sums_begin_with_what_a_fed_zero_point_adds(outputs: int) -> None:
+    g = Graph("conv")
+    x = g.input("x", "u8[1,5,6,7]")
+    w = g.constant(np.random.default_rng(1).integers(0, 256, (outputs, 5, 2, 2), np.uint8))
+    x_zero = zero_point(g, {}, "fed", x, ())
+    w_zero = zero_point(g, {}, "none", w, ())
+    g.output("y", g(ConvInteger((1, 1), (0,) * 4, (1, 1)), x, w, x_zero, w_zero))
+
+    assert disagreements(g, numerics=("fast", "strict")) == []
 
 
 @pytest.mark.parametrize("known", [True, False])

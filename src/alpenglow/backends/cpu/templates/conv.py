@@ -21,7 +21,7 @@ from alpenglow.backends.loops.form import Window
 from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import known
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Binary, Compare, Const, Expr, lift
+from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Splat, lift
 from alpenglow.ops.blocked import ConvBlocked
 
 
@@ -130,6 +130,8 @@ class _Geometry:
         ramp = Coord(Const(0), 1, self.op.lanes)
         for j in range(self.cols):
             first = self.bias.load(k.loops, [n, panel * self.cols + j, *outer, coord(0), ramp])
+            if first.lanes == 1:  # one number for all channels
+                first = Splat(first, self.op.lanes)
             for row in tile.acc:
                 k.b.set(row[j], first)
         k.loops.current = 1
