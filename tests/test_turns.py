@@ -267,7 +267,7 @@ def test_a_row_of_turns_that_take_long_can_be_interrupted(monkeypatch: pytest.Mo
     original = row.Team.run
     monkeypatch.setattr(row, "PATIENCE", 0.0)
     monkeypatch.setattr(
-        row.Team, "run", lambda s, t, n, k: (walked.append(n), original(s, t, n, k))[1]
+        row.Team, "run", lambda s, t, n, *more: (walked.append(n), original(s, t, n, *more))[1]
     )
     nodes = [node("Tanh", ["x"], ["x2"])]
     made = looping(nodes, [info("x", [8])], ["x2"])

@@ -17,6 +17,7 @@ from alpenglow.ir import dims
 from alpenglow.program import Instr, Program
 from alpenglow.program.interpret import Memory, step
 from alpenglow.program.text import print_program
+from alpenglow.runtime.team import NEVER
 
 from .fences import Fault, Plot, attempt
 from .places import Place, operands, places
@@ -184,12 +185,13 @@ class Trial:
         return list(pairwise(cuts))[::-1]
 
     def _slots(self, flats: list[Array]) -> Any:
-        """Return what the kernel gets: addresses of results and operands, and extents."""
+        """Return what the kernel gets: addresses of results, operands, stop word, and extents."""
         found = {o.name: flat.ctypes.data + o.region.offset * o.region.type.numpy.itemsize
                  - place.begin
                  for place, flat in zip(self._places, flats, strict=True)
                  for o in place.operands}  # fmt: skip
-        numbers = [*(found[o.name] for o in operands(self._instr)), *self._extents]
+        stop = [NEVER] if self._entry.stops else []
+        numbers = [*(found[o.name] for o in operands(self._instr)), *stop, *self._extents]
         return (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
 
     def _tell(self, fault: Fault, side: str, flats: list[Array]) -> None:

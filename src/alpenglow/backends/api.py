@@ -25,13 +25,15 @@ Progress = Callable[[str, int, int], None]
 class Entry:
     """How one instruction runs: its kernel and the extent of the kernel's parallel loop.
 
-    A kernel gets the addresses of the instruction's results, then of its operands, then its
-    run-time `extents`.  An entry without a kernel is interpreted.
+    A kernel gets the addresses of the instruction's results, then of its operands, then, if it
+    `stops`, of the stop word of the call (`kernel.stoppable`), then its run-time `extents`.  An
+    entry without a kernel is interpreted.
     """
 
     kernel: str
     extent: Dim
     extents: tuple[Sym, ...] = ()
+    stops: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

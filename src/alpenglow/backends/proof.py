@@ -12,6 +12,7 @@ from alpenglow.ir.op import Op
 from alpenglow.kernel.bounds import Access, accesses
 from alpenglow.kernel.inequality import Facts
 from alpenglow.kernel.stmt import Kernel
+from alpenglow.kernel.stoppable import STOP
 from alpenglow.kernel.sums import Sum, number, plus, product, scaled
 from alpenglow.program.instr import Instr, Region
 
@@ -35,6 +36,7 @@ def proved(kernel: Kernel, instr: Instr) -> list[Access]:
     regions = {f"y{i}": r for i, r in enumerate(instr.outs)}
     regions |= {f"x{i}": r for i, r in enumerate(instr.ins) if r is not None}
     spans = {name: _span(r, facts) for name, r in regions.items()}
+    spans[STOP.name] = {}, {}  # its one element
     with facts.holding(_guards(facts)):
         return accesses(kernel, facts, {b.name: spans[b.name] for b in kernel.buffers})
 

@@ -62,3 +62,11 @@ class OptionError(AlpenglowError):
 
 class IncompatibleError(AlpenglowError):
     """An artifact was made for another machine, format version or LLVM version."""
+
+
+class CancelledError(AlpenglowError):
+    """A call was ended by `Executable.cancel`."""
+
+
+class TimeLimitError(AlpenglowError):
+    """A call took longer than its `timeout`."""

@@ -22,17 +22,19 @@ from alpenglow.ir.types import Array
 alpenglow run model.onnx
 alpenglow run model.onnx --input image=photo.npy --output results
 alpenglow run model.onnx --shapes image=1x3x224x224
-alpenglow run model.ago --threads 1
+alpenglow run model.ago --threads 1 --timeout 10
 """),
 )
 @model_options
 @input_option
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Write each output that is an array to DIR/NAME.npy.")  # fmt: skip
-def command(request: Request, output: Path | None) -> None:
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+              help="End the run, with an error, when it has taken so long.")  # fmt: skip
+def command(request: Request, output: Path | None, timeout: float | None) -> None:
     """Run MODEL once and print its outputs: name, type, least, mean and largest element."""
     exe = executable(request)
-    arrays = exe.run(feeds(exe.inputs, request.inputs))
+    arrays = exe.run(feeds(exe.inputs, request.inputs), timeout=timeout)
     rows = [described(name, value) for name, value in arrays.items()]
     if output is not None:
         files_of = save({n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}, output)

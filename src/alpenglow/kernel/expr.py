@@ -46,7 +46,8 @@ REDUCE = ("add", "mul", "min", "max")
 class Buffer:
     """An operand or a local array.  `align` is in bytes (0: that of one element).
 
-    `size` counts elements and is given for `shared` and `local` arrays only.
+    `size` counts elements and is given for `shared` and `local` arrays only.  What is `volatile`
+    may change while the kernel runs: each load reads it anew.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Buffer:
     space: Space = "global"
     align: int = 0
     size: int = 0
+    volatile: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -121,8 +121,9 @@ class _Parser:
     def operand(self) -> Buffer:
         name = self.name()
         self.expect(":")
-        mutable = self.take("mut")
-        return self.declare(Buffer(name, self.dtype(), mutable, "global", self.align()))
+        volatile, mutable = self.take("volatile"), self.take("mut")
+        dtype, align = self.dtype(), self.align()
+        return self.declare(Buffer(name, dtype, mutable, "global", align, volatile=volatile))
 
     def extent(self) -> Index:
         index = Index(self.name())

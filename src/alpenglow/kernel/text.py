@@ -70,9 +70,7 @@ _KEYWORDS = {kind: word for word, kind in KINDS.items()}
 
 def print_kernel(k: Kernel) -> str:
     """Return the text of `k`."""
-    operands = ", ".join(
-        f"{_word(b.name)}: {'mut ' if b.mutable else ''}{b.dtype}{_align(b)}" for b in k.buffers
-    )
+    operands = ", ".join(f"{_word(b.name)}: {_access(b)}{b.dtype}{_align(b)}" for b in k.buffers)
     extents = f" extents({', '.join(_word(e.name) for e in k.extents)})" if k.extents else ""
     lines = [f"kernel @{_word(k.name)}({operands}){extents} {{"]
     lines += (
@@ -80,6 +78,10 @@ def print_kernel(k: Kernel) -> str:
     )
     _print_block(k.body, "  ", lines, set())
     return "\n".join([*lines, "}", ""])
+
+
+def _access(b: Buffer) -> str:
+    return ("volatile " if b.volatile else "") + ("mut " if b.mutable else "")
 
 
 def _print_block(body: Iterable[Stmt], pad: str, lines: list[str], typed: set[str]) -> None:

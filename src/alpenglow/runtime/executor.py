@@ -2,14 +2,18 @@
 
 A call takes an arena from a pool, writes the addresses of inputs and outputs into the argument
 table, and lets compiled code walk the table.  Instructions without a kernel are interpreted on
-the same memory.  Calls from several threads run side by side, each in an arena of its own.
+the same memory.  A call that may be long, or is given a time, waits for a thread that runs the code
+(`runtime.calls`); whether it is long is measured.  Calls from several threads run side by side,
+each in an arena of its own.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -22,7 +26,8 @@ from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
 from alpenglow.program.interpret import step
-from alpenglow.runtime import archive
+from alpenglow.runtime import archive, calls
+from alpenglow.runtime.calls import Call, StopWord
 from alpenglow.runtime.cpus import check_threads, default_threads
 from alpenglow.runtime.extents import Reader
 from alpenglow.runtime.layout import Bound, Context, Layout, address_of
@@ -88,6 +93,7 @@ class Executable:
         self._guards: Guards = () if graph is None else graph.guards
         self._layouts: list[Layout] = []
         self._compiling = threading.Lock()
+        self._running: set[StopWord | Call] = set()
         if artifact is not None:
             program = artifact.program
             self.artifact = artifact
@@ -149,7 +155,7 @@ class Executable:
         """
         layout, bound = self._ready or self._bound(values)
         if self._plain is not None:
-            plain = self._run_plain([given.get(n) for n in self.inputs])
+            plain = self._run_plain([given.get(n) for n in self.inputs], calls.current())
             if plain is not None:
                 return dict(zip(self.outputs, plain, strict=True)), layout
         dense = {n: a if a.flags.c_contiguous and a.flags.aligned else np.array(a, order="C")
@@ -158,11 +164,7 @@ class Executable:
             dense[name] = random_key()
         made = {n: np.empty(shape, dtype) for n in layout.artifact.program.outputs
                 for dtype, shape in (bound.forms[n],)}  # fmt: skip
-        context = layout.take(bound)
-        try:
-            self._walk(layout, bound, context, dense, made)
-        finally:
-            layout.give_back(bound, context)
+        self._run_code(layout, bound, dense, made, calls.current())
         called = layout.artifact.program.names
         return {called.get(name, name): array for name, array in made.items()}, layout
 
@@ -198,6 +200,7 @@ class Executable:
         unfit: str,
         given: Mapping[str, Array],
         out: Mapping[str, Array],
+        call: Call | None,
     ) -> dict[str, Array]:
         """Run on extents that break a guard of the graph, or of which input `unfit` is not true.
 
@@ -213,7 +216,7 @@ class Executable:
         if self._otherwise is None:
             broken = next(g for g in self._guards if not holds([g], values))
             raise FeedError(f"the graph holds for {broken[0]} {broken[1]} 0, not for {values}")
-        made = self._otherwise.run(given)
+        made = self._otherwise.run(given, timeout=None if call is None else call.seconds_left())
         self._check_names(out)
         for name, array in out.items():
             found = made[name]
@@ -231,20 +234,26 @@ class Executable:
         return made[0] if len(made) == 1 else tuple(made)
 
     def run(
-        self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None
+        self,
+        feeds: Mapping[str, Any],
+        out: Mapping[str, Array] | None = None,
+        timeout: float | None = None,
     ) -> dict[str, Array]:
         """Return the outputs by name.
 
         `feeds` holds an array (or anything with DLPack or the array interface) for each input;
         `out` may name arrays to write outputs into.  Raises FeedError where names, shapes or
-        element types do not fit.
+        element types do not fit, TimeLimitError once `timeout` seconds have passed, and
+        CancelledError if `cancel` ends the call; then arrays in `out` hold anything.
         """
+        call = None if timeout is None else Call(calls.deadline_of(timeout))
         if not self._runs_here:
             raise UnsupportedError(
                 f"code for target '{self.target}' does not run on this machine",
                 hint="save it and open it there, or compile with target='cpu' to run here",
             )
-        if self._plain is not None and type(feeds) is dict and len(feeds) == len(self.inputs):
+        plain = self._plain is not None and call is None
+        if plain and type(feeds) is dict and len(feeds) == len(self.inputs):
             made = None if out else self._run_plain([feeds.get(n) for n in self.inputs])
             if made is not None:
                 return dict(zip(self.outputs, made, strict=True))
@@ -255,16 +264,12 @@ class Executable:
             assert self._reader is not None, "a part is run by what knows its extents"
             values, unfit = self._reader.values(given)
             if unfit or self._is_other(values):
-                return self._run_otherwise(values, unfit, given, out or {})
+                return self._run_otherwise(values, unfit, given, out or {}, call)
             layout, bound = self._bound(values)
         for name in self._hidden:
             given[name] = random_key()
         results, direct = self._results(layout, bound, out or {}, given)
-        context = layout.take(bound)
-        try:
-            self._walk(layout, bound, context, given, direct)
-        finally:
-            layout.give_back(bound, context)
+        self._run_code(layout, bound, given, direct, call)
         if out:
             for name, array in results.items():
                 if array is not direct[name]:
@@ -272,16 +277,32 @@ class Executable:
         called = layout.artifact.program.names
         return {called.get(name, name): array for name, array in results.items()}
 
-    def _run_plain(self, arrays: Sequence[Any]) -> list[Array] | None:
+    def cancel(self) -> None:
+        """End all calls whose code is running now, from another thread: they raise CancelledError.
+
+        Interpreted instructions and compiling are not interrupted, only what would follow them.
+        """
+        for running in list(self._running):
+            running.stop(calls.CANCELLED)
+        if self._otherwise is not None:
+            self._otherwise.cancel()
+
+    def _run_plain(self, arrays: Sequence[Any], call: Call | None = None) -> list[Array] | None:
         """Do what `run` does in the usual case, where calls are short; None if it is another.
 
         Takes arrays in input order and returns those of the outputs.
         """
         assert self._ready is not None and self._plain is not None, "the usual case is no other"
         layout, bound = self._ready
+        if bound.is_long or (call is not None and call.deadline is not None):
+            return None
         inputs, outputs = self._plain
         context = layout.take(bound)
+        stop = context.stop
+        self._running.add(stop)
         try:
+            if call is not None:
+                call.begin(stop)
             args = context.args
             for array, (dtype, shape, slots) in zip(arrays, inputs, strict=True):
                 if (
@@ -303,10 +324,34 @@ class Executable:
                     args[slot] = address + offset
                 made.append(array)
             (span,) = layout.spans
-            Team.shared().run(context.base, span.end - span.begin, self._threads(bound))
+            threads = self._threads(bound)
+            Team.shared().run(context.base, span.end - span.begin, threads, stop.address)
         finally:
+            if call is not None:
+                call.end()
+            self._running.discard(stop)
             layout.give_back(bound, context)
+        if stop.word.value:
+            stop.check()
         return made
+
+    def _run_code(
+        self,
+        layout: Layout,
+        bound: Bound,
+        given: Mapping[str, Array],
+        results: Mapping[str, Array],
+        call: Call | None,
+    ) -> None:
+        """Run the table on arrays, as a part of `call`; raise an error if that is stopped."""
+        context = layout.take(bound)
+        self._running.add(context.stop)
+        try:
+            with calls.part(context.stop, call):
+                self._walk(layout, bound, context, given, results)
+        finally:
+            self._running.discard(context.stop)
+            layout.give_back(bound, context)
 
     def _walk(
         self,
@@ -316,7 +361,10 @@ class Executable:
         given: Mapping[str, Array],
         results: Mapping[str, Array],
     ) -> None:
+        """Run the table on arrays, to its end or until the stop word of `c` is set."""
         threads = self._threads(bound)
+        apart = bound.is_long or c.stop.deadline is not None
+        begin = time.perf_counter()
         for name, array in (*given.items(), *results.items()):
             address = address_of(array)
             for slot, offset in bound.slots[name]:
@@ -325,11 +373,19 @@ class Executable:
                 c.memory.bytes[name] = _bytes_of(array)
         team = Team.shared()
         for span in layout.spans:
+            if c.stop.is_set():
+                break
             if span.number >= 0:
                 assert c.memory is not None
                 step(c.memory, bound.interpreted[span.number])
+                continue
+            table = c.base + 24 * span.begin, span.end - span.begin
+            if apart:
+                calls.run_apart(partial(team.run, *table, threads, c.stop.address), c.stop)
             else:
-                team.run(c.base + 24 * span.begin, span.end - span.begin, threads)
+                team.run(*table, threads, c.stop.address)
+        if not c.stop.is_set():
+            bound.is_long = time.perf_counter() - begin > calls.LONG
         if c.memory is not None:
             # The caller's arrays are not held on to.
             for name in bound.slots:

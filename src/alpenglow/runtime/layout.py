@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.backends.api import Artifact
+from alpenglow.backends.api import Artifact, Entry
 from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.memory import ALIGNMENT, aligned, aligned_bytes
 from alpenglow.ir import dims
@@ -30,6 +30,7 @@ from alpenglow.program.bind import bind
 from alpenglow.program.interpret import Memory
 from alpenglow.program.offsets import Block, assign_offsets
 from alpenglow.program.plan import lifetimes
+from alpenglow.runtime.calls import StopWord
 
 KEPT = 1024
 """How many choices of extents a layout remembers."""
@@ -51,7 +52,8 @@ class Bound:
 
     `slots` says, for each input and output, where its address goes and what is added to it;
     `forms` holds its element type and shape.  `widest` is the largest extent: more threads have
-    nothing to do.  `pool` keeps contexts of calls that have ended.
+    nothing to do.  A call `is_long` until one was seen not to be.  `pool` keeps contexts of calls
+    that have ended.
     """
 
     args: Array
@@ -62,6 +64,7 @@ class Bound:
     interpreted: list[Instr]
     make_memory: Callable[[Array], Memory] | None
     widest: int
+    is_long: bool = True
     pool: list[Context] = field(default_factory=list)
 
 
@@ -79,7 +82,7 @@ class Spread:
 
 
 class Context:
-    """The memory of one running call: an arena, the argument table, and the table to walk."""
+    """The memory of one running call: arena, argument table, table to walk, and stop word."""
 
     def __init__(self, layout: Layout, bound: Bound) -> None:
         self.arena = layout.arena(bound.arena_nbytes)
@@ -89,6 +92,8 @@ class Context:
         self.table[:, 1] += np.uint64(address_of(self.args))
         self.table[:, 2] = bound.extents
         self.base = address_of(self.table)
+        self.stop = StopWord()
+        self.args[layout.stop_slots] = self.stop.address
         self.memory = None if bound.make_memory is None else bound.make_memory(self.arena)
 
 
@@ -103,6 +108,7 @@ class Layout:
         self._computed: list[tuple[int, int]] = []  # slot of an extent, its number
         self._offsets: list[tuple[int, str, int, int]] = []  # slot, buffer, offset, number or -1
         self._shifted: list[tuple[int, int]] = []  # slot in a constant, number that is added
+        self._stops: list[int] = []  # slots of the address of the stop word
         self._callers: dict[str, list[tuple[int, Dim]]] = {}
         self.spans: list[Span] = []
         program = self.artifact.program
@@ -120,7 +126,7 @@ class Layout:
             table.append((self._code.address(entry.kernel), 8 * len(self._args), 0))
             extents.append(entry.extent)
             self.spans.append(Span(begin, len(table)))
-            self._lay_out(instr, entry.extents)
+            self._lay_out(instr, entry)
         self.table = np.array(table or [(0, 0, 0)], np.uint64)
         self._extents = [(i, self._number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]
         self._fixed_extents = np.array([0 if isinstance(d, Sym) else d for d in extents] or [0])
@@ -136,6 +142,7 @@ class Layout:
         number = {name: i for i, name in enumerate(self._lives)}
         self._template = np.array(self._args, np.int64)
         self.arena_slots = np.array([slot for slot, *_ in self._offsets], np.intp)
+        self.stop_slots = np.array(self._stops, np.intp)
         self._arena_buffers = np.array([number[b] for _, b, _, _ in self._offsets], np.intp)
         self._arena_fixed = np.array([offset for _, _, offset, _ in self._offsets], np.int64)
         # Number -1 is the 0 that is appended to what is computed.
@@ -161,11 +168,14 @@ class Layout:
     def _number(self, dim: Sym) -> int:
         return self._numbers.setdefault(dim, len(self._numbers))
 
-    def _lay_out(self, instr: Instr, extents: Iterable[Sym]) -> None:
+    def _lay_out(self, instr: Instr, entry: Entry) -> None:
         """Add the arguments of one instruction."""
         for r in (*instr.outs, *instr.reads()):
             self._args.append(self._address(r, len(self._args)))
-        for dim in extents:
+        if entry.stops:
+            self._stops.append(len(self._args))
+            self._args.append(0)
+        for dim in entry.extents:
             self._computed.append((len(self._args), self._number(dim)))
             self._args.append(0)
 
@@ -315,9 +325,11 @@ class Layout:
     def take(self, bound: Bound) -> Context:
         """Return the memory of a call; to be given back."""
         try:
-            return bound.pool.pop()
+            context = bound.pool.pop()
         except IndexError:
             return Context(self, bound)
+        context.stop.word.value = 0
+        return context
 
     def give_back(self, bound: Bound, context: Context) -> None:
         """Keep the memory of a call that has ended for another."""

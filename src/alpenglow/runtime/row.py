@@ -8,8 +8,9 @@ that is long enough holds both, and nothing is copied.  All turns share an arena
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from alpenglow.backends.cpu.walk import ENTRY_NBYTES
 from alpenglow.base.memory import aligned_bytes
 from alpenglow.ir.types import Array
+from alpenglow.runtime.calls import LONG, StopWord, run_apart
 from alpenglow.runtime.layout import Layout, Spread, address_of, dense
 from alpenglow.runtime.team import Team
 
@@ -89,6 +91,8 @@ class Row:
             spread.args[:, self.slots(name)] += turn * nbytes
         entries = spread.extents[:, form.entries]
         self.extents = entries.reshape(-1)
+        self.is_long = True
+        """Whether the last turns took long; so it is taken before the first."""
         self.bite = FIRST_BITE
         """How many turns pass quickly, as far as that is known."""
         self.widest = int(self.extents.max()) if len(self.extents) else 1
@@ -101,9 +105,11 @@ class Row:
     def take(self) -> Context:
         """Return the memory of a run; to be given back."""
         try:
-            return self._pool.pop()  # in one step: other threads do the same
+            context = self._pool.pop()  # in one step: other threads do the same
         except IndexError:
             return Context(self)
+        context.stop.word.value = 0
+        return context
 
     def give_back(self, context: Context) -> None:
         """Keep the memory of a run that has ended for another."""
@@ -119,6 +125,7 @@ class Context:
 
     def __init__(self, row: Row) -> None:
         self._row = row
+        self.stop = StopWord()
         form, spread = row.form, row.spread
         layout = form.layout
         self._arena = aligned_bytes(spread.arena_nbytes)
@@ -132,6 +139,7 @@ class Context:
         ]
         self._args = args = spread.args.copy()
         args[:, layout.arena_slots] += address_of(self._arena)
+        args[:, layout.stop_slots] = self.stop.address
         held = ((form.count, self._numbers), (form.goes_on, self._flags), (form.going, self._yes))
         for name, array in held:
             args[:, row.slots(name)] += address_of(array)
@@ -169,27 +177,43 @@ class Context:
         return held
 
     def walk(self, turns: int, threads: int) -> int:
-        """Run so many turns, or as many as there are until one ends the loop; return how many."""
+        """Run so many turns, or as many as there are until one ends the loop; return how many.
+
+        None begins once the stop word is set.
+        """
         count = len(self._row.form.entries)
         together = min(threads, self._row.widest)
         may_stop = bool(self._row.form.goes_on)
         one_by_one = may_stop and together > 1  # what looks at flags in between is one thread
         team, done, bite = Team.shared(), 0, 1 if one_by_one else self._row.bite
-        while done < turns:
+        while done < turns and not self.stop.is_set():
             start = time.perf_counter()
             size = min(bite, turns - done)
             at = self._base + ENTRY_NBYTES * count * done
             if may_stop and not one_by_one:
-                done += team.run_until(at, count, size, address_of(self._flags) + done)
+                flags = address_of(self._flags) + done
+                done += self._ran(partial(team.run_until, at, count, size, flags), size)
             else:
-                team.run(at, count * size, together)
-                done += size
+                done += self._ran(partial(team.run, at, count * size, together), size)
+            seconds = time.perf_counter() - start
+            self._row.is_long = seconds > LONG
             if may_stop and not self._flags[done - 1]:
                 break
             if not one_by_one:
-                bite = _adapted(bite, size, time.perf_counter() - start)
+                bite = _adapted(bite, size, seconds)
                 self._row.bite = bite
         return done
+
+    def _ran(self, code: Callable[[int], int | None], turns: int) -> int:
+        """Run code for so many turns; return for how many it says that it ran."""
+        address = self.stop.address
+        if not self._row.is_long and self.stop.deadline is None:
+            ran = code(address)
+        else:
+            found: list[int | None] = []
+            run_apart(lambda: found.append(code(address)), self.stop)
+            (ran,) = found
+        return turns if ran is None else ran
 
     def goes_on(self, done: int) -> bool:
         """Whether the last of so many turns asked for another."""

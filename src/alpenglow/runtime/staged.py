@@ -21,7 +21,8 @@ from alpenglow.frontends.staged import Action, Apply, Given, Loop, Scan, StagedM
 from alpenglow.ir.dims import Assumption, Guards, assuming
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.runtime import loops
+from alpenglow.runtime import calls, loops
+from alpenglow.runtime.calls import Call
 from alpenglow.runtime.cpus import default_threads
 from alpenglow.runtime.executor import Executable, fitting
 from alpenglow.runtime.layout import Layout
@@ -228,6 +229,8 @@ class Runner:
 
     def _enter(self, stage: Stage, state: State, records: list[Record | Layout]) -> None:
         """Run the part and the actions of a stage."""
+        if (call := calls.current()) is not None:
+            call.check()
         if stage.run is not None:
             feeds = {n: state.env[n] for n in stage.inputs}
             made, layout = stage.run.execute(feeds, state.values)
@@ -318,17 +321,23 @@ class StagedExecutable(Executable):
         self.outputs = cast("dict[str, TensorType]", dict(model.outputs))
         self._kinds = model.kinds
         self._runner = Runner(model, compile_)
+        self._running = set()
+        self._otherwise = None
 
     def run(
-        self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None
+        self,
+        feeds: Mapping[str, Any],
+        out: Mapping[str, Array] | None = None,
+        timeout: float | None = None,
     ) -> dict[str, Any]:
         """Return the outputs by name: arrays, lists (sequences), None (an empty optional).
 
         Raises FeedError where feeds do not fit, and UnsupportedError where what the data lead to
-        is not supported.
+        is not supported; TimeLimitError and CancelledError as for any Executable.
         """
         if out:
             raise UnsupportedError("out= needs outputs of known shape; this model has none")
+        call = Call(calls.deadline_of(timeout))
         given = self._named(feeds)
         arrays = {
             n: value_of(n, given[n], self._kinds.get(n))
@@ -336,7 +345,12 @@ class StagedExecutable(Executable):
             else fitting(n, given[n], t, t.numpy, None)
             for n, t in self.inputs.items()
         }
-        return self._runner.run(arrays)
+        self._running.add(call)
+        try:
+            with calls.calling(call):
+                return self._runner.run(arrays)
+        finally:
+            self._running.discard(call)
 
     def save(self, path: Any) -> None:
         raise UnsupportedError("a model whose graph depends on its data cannot be saved compiled")

@@ -43,6 +43,10 @@ from alpenglow.ir.target import Target
 from alpenglow.runtime.cpus import most_workers
 
 PATIENCE = 50e-6  # seconds that a helper spins before it sleeps
+_never = ctypes.c_int64()
+NEVER = ctypes.addressof(_never)
+"""The address of a stop word that stays 0."""
+
 CALM = 2e-3  # seconds for which threads that have been moved are left alone
 
 
@@ -59,31 +63,34 @@ class Team:
         """Return the team of this process."""
         return _shared
 
-    def run(self, table_address: int, count: int, threads: int) -> None:
+    def run(self, table_address: int, count: int, threads: int, stop_address: int = NEVER) -> None:
         """Run the `count` entries of a table on at most `threads` threads, this one included.
 
         However many are asked for, there are no more than `most_workers`.
 
-        Returns when all is done.  The table, the kernels and their operands must outlive that.
+        Returns when all is done, or when what had begun has ended once the stop word, an i64 at
+        `stop_address`, is not 0.  The table, the kernels and their operands must outlive that.
         """
         if threads <= 1 or not self._busy.acquire(blocking=False):
             walker = _walker()
-            walker.alone(table_address, count)
+            walker.alone(table_address, count, stop_address)
             return
         try:
-            self._run_together(table_address, count, threads)
+            self._run_together(table_address, count, threads, stop_address)
         finally:
             # An interrupt can come before the other call of `_complete` has begun.
             self._complete()
             self._busy.release()
 
-    def run_until(self, table_address: int, count: int, turns: int, flags_address: int) -> int:
+    def run_until(
+        self, table_address: int, count: int, turns: int, flags_address: int, stop_address: int
+    ) -> int:
         """Run tables of `count` entries that follow each other, in this thread.
 
-        None is run after that whose byte of the flags is zero once it has run.  Returns how many
-        have run.
+        None is run after that whose byte of the flags is zero once it has run, or the stop word is
+        not.  Returns how many have run.
         """
-        return _walker().until(table_address, count, turns, flags_address)
+        return _walker().until(table_address, count, turns, flags_address, stop_address)
 
     def stop(self) -> None:
         """End the threads; a later run starts them anew.
@@ -102,16 +109,18 @@ class Team:
         finally:
             self._busy.release()
 
-    def _run_together(self, table_address: int, count: int, threads: int) -> None:
+    def _run_together(
+        self, table_address: int, count: int, threads: int, stop_address: int
+    ) -> None:
         walker = _walker()
         threads = min(threads, most_workers())
         workers = min(threads, self._grown(threads - 1, walker) + 1)
         if workers <= 1:
-            walker.alone(table_address, count)
+            walker.alone(table_address, count, stop_address)
             return
         # What must be woken is left in the mailbox, not in a result that an interrupt could lose.
         try:
-            walker.lead(self._mailbox, table_address, count, workers)
+            walker.lead(self._mailbox, table_address, count, workers, stop_address)
         finally:
             self._complete()
         if self._crowded.value:
@@ -202,9 +211,9 @@ class Walker:
     """The compiled walker (see `walk_ir`) and how many rounds of `serve` last for `PATIENCE`."""
 
     code: Code
-    alone: Callable[[int, int], None]
-    until: Callable[[int, int, int, int], int]
-    lead: Callable[[int, int, int, int], None]
+    alone: Callable[[int, int, int], None]
+    until: Callable[[int, int, int, int, int], int]
+    lead: Callable[[int, int, int, int, int], None]
     finish: Callable[[int], None]
     serve: Callable[[int, int], int]
     budget: int
@@ -226,9 +235,13 @@ def _walker() -> Walker:
     serve = ctypes.CFUNCTYPE(number, pointer, number)(code.address("serve"))
     return Walker(
         code=code,
-        alone=ctypes.CFUNCTYPE(None, pointer, number)(code.address("alone")),
-        until=ctypes.CFUNCTYPE(number, pointer, number, number, pointer)(code.address("until")),
-        lead=ctypes.CFUNCTYPE(None, pointer, pointer, number, number)(code.address("lead")),
+        alone=ctypes.CFUNCTYPE(None, pointer, number, pointer)(code.address("alone")),
+        until=ctypes.CFUNCTYPE(number, pointer, number, number, pointer, pointer)(
+            code.address("until")
+        ),
+        lead=ctypes.CFUNCTYPE(None, pointer, pointer, number, number, pointer)(
+            code.address("lead")
+        ),
         finish=ctypes.CFUNCTYPE(None, pointer)(code.address("finish")),
         serve=serve,
         budget=_calibrated(serve),

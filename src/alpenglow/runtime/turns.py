@@ -25,6 +25,7 @@ from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.copy import Copy
 from alpenglow.program import Instr, Program, Region
+from alpenglow.runtime import calls
 from alpenglow.runtime.layout import Layout, compiled
 from alpenglow.runtime.row import Form, Ran, Row
 
@@ -143,7 +144,8 @@ class Turns:
         context = row.take()
         try:
             held = context.begin(env, sliced, stacks, first)
-            done = context.walk(turns, threads)
+            with calls.part(context.stop, calls.current()):
+                done = context.walk(turns, threads)
             last = [n + (done - 1) * step for n, step in zip(numbers, row.steps, strict=True)]
             carried = context.carried(done, self._shapes(*last), [t.numpy for t in self._results])
             going = not self.may_stop or context.goes_on(done)

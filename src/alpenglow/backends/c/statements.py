@@ -82,8 +82,8 @@ class Statements:
         )
 
     def parameter(self, b: Buffer) -> str:
-        const = "" if b.mutable else "const "
-        alone = b.name not in self.aliased and not (self.aliased and b.mutable)
+        const = ("" if b.mutable else "const ") + ("volatile " if b.volatile else "")
+        alone = not b.volatile and b.name not in self.aliased and not (self.aliased and b.mutable)
         restrict = "restrict " if alone else ""
         self.library.type(b.dtype)
         return f"{const}{memory(b.dtype)} *{restrict}{identifier(b.name)}"

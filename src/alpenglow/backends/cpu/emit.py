@@ -18,7 +18,7 @@ from alpenglow.backends.api import Artifact, Entry, Progress
 from alpenglow.backends.cpu.assemble import assemble
 from alpenglow.backends.cpu.render import render
 from alpenglow.backends.cpu.select import TEMPLATES, compiles, kernel_for
-from alpenglow.backends.loops.form import PULLS
+from alpenglow.backends.loops.form import PULLS, UNPROVED
 from alpenglow.base.store import Store
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Graph, Value
@@ -26,6 +26,7 @@ from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Const, Index
 from alpenglow.kernel.stmt import Kernel
+from alpenglow.kernel.stoppable import STOP, stoppable
 from alpenglow.kernel.text import print_kernel
 from alpenglow.ops.quantize import Quantize, Requantize
 from alpenglow.passes.borders import borders
@@ -67,13 +68,15 @@ class CpuBackend:
         for instr in program.instrs():
             like = _signature(instr)
             if like not in chosen:
-                chosen[like] = choose(instr, target, strict)
+                choice = choose(instr, target, strict)
+                chosen[like] = None if choice is None else _stoppable(choice, instr)
             found = chosen[like]
             if found is None:
                 table.append(Entry("", 1))
                 continue
             sources.setdefault(found.kernel.name, (found.kernel, found.aliased, found.exact))
-            table.append(Entry(found.kernel.name, found.extent, _dims(found.kernel)))
+            stops = STOP in found.kernel.buffers
+            table.append(Entry(found.kernel.name, found.extent, _dims(found.kernel), stops))
         objects: dict[str, bytes] = {}
         for done, (name, (kernel, aliased, exact)) in enumerate(sources.items()):
             progress("compiling kernels", done, len(sources))
@@ -107,6 +110,21 @@ def choose(instr: Instr, target: Target, strict: bool) -> Choice | None:
     exact = strict or _quantizes(instr)
     named = replace(kernel, name=_name(kernel, aliased, exact))
     return Choice(named, aliased, _extent(kernel), exact)
+
+
+def _stoppable(choice: Choice, instr: Instr) -> Choice:
+    """Return what runs an instruction and looks at the stop word, if that takes long.
+
+    Where a kernel stays within bounds by its form, not by proof, no part of it may be left out.
+    """
+    if any(type(op) in UNPROVED for op in parts(instr)):
+        return choice
+    kernel = stoppable(choice.kernel)
+    if kernel is choice.kernel:
+        return choice
+    plain = replace(kernel, name=kernel.name.rpartition("_")[0])
+    named = replace(kernel, name=_name(plain, choice.aliased, choice.exact))
+    return replace(choice, kernel=named, extent=_extent(kernel))
 
 
 def _signature(instr: Instr) -> str:

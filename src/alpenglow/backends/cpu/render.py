@@ -112,6 +112,9 @@ def _parameters(kernel: Kernel, aliased: frozenset[str]) -> str:
     """Return the parameters of the body, saying of each buffer what LLVM may believe."""
     parameters = []
     for b in kernel.buffers:
+        if b.volatile:
+            parameters.append(f'ptr align {alignment(b)} %"b.{b.name}"')
+            continue
         # One aliased operand suffices to take the promise from all that are written.
         alone = "" if b.name in aliased or (aliased and b.mutable) else "noalias "
         access = "" if b.mutable else "readonly "
@@ -384,7 +387,9 @@ class _Body:
         kind = vector(memory(e.dtype), e.lanes)
         at = self.address(e.buffer, e.at, e.mask is None)
         if e.at.lanes == 1 and e.mask is None:
-            raw = self.emit(f"load {kind}, ptr {at}, align {size}{self.access}")
+            how = "load volatile" if e.buffer.volatile else "load"
+            access = "" if e.buffer.volatile else self.access
+            raw = self.emit(f"{how} {kind}, ptr {at}, align {size}{access}")
         else:
             mask = "splat (i1 true)" if e.mask is None else self.value(e.mask)
             what, where = places("load", "gather", e.at)

@@ -4,7 +4,8 @@ A *table* is an array of 24-byte entries {address of a kernel, address of its op
 extent}, 8 bytes each.  A kernel is `void kernel(ptr args, i64 begin, i64 end)` and runs the part
 [begin, end) of its parallel loop.  Every thread of a team walks the whole table and runs its part
 of each entry; an entry of extent 1 is run by worker 0.  Between entries the team meets at a
-barrier.
+barrier.  Whoever walks looks at the *stop word* before each entry: once that is not 0, nothing more
+is run, though the team goes on to meet.
 
 A team talks through a *mailbox* (`MAILBOX_NBYTES`, aligned to `LINE`, zero at first).  Its leader
 fills in a job and sets `openings` to the number of helpers wanted; a helper claims one by counting
@@ -34,20 +35,22 @@ WAKING = 5 * LINE
 CROWDED = 6 * LINE
 MAILBOX_NBYTES = 7 * LINE
 LEADER = JOB + 24  # the bit of the leader's CPU, 0 if that is not known
+STOP = JOB + 32  # the address of the stop word
 
 
 def walk_ir(target: Target) -> str:
     """Return the walker as LLVM IR.
 
-    - `void alone(ptr table, i64 count)` runs a table in the calling thread.
-    - `i64 until(ptr table, i64 count, i64 turns, ptr flags)` runs `turns` tables of `count` entries
-      that follow each other, but none after that whose byte of `flags` is then zero; it returns
-      how many have run.
-    - `void walk(ptr table, i64 count, i64 worker, i64 workers, ptr barrier)` runs one worker's
-      part; `barrier` points to an i64 that is zero when the first worker comes.  It returns
-      without meeting the others after the last entry: the join does that.
-    - `void lead(ptr mailbox, ptr table, i64 count, i64 workers)` posts a job, runs worker 0's
-      part and waits for the others.  If helpers must be woken it only posts the job, and leaves
+    - `void alone(ptr table, i64 count, ptr word)` runs a table in the calling thread; `word` is the
+      stop word, here and below.
+    - `i64 until(ptr table, i64 count, i64 turns, ptr flags, ptr word)` runs `turns` tables of
+      `count` entries that follow each other, but none after that whose byte of `flags` is then
+      zero, or that was stopped; it returns how many have run.
+    - `void walk(ptr table, i64 count, i64 worker, i64 workers, ptr barrier, ptr word)` runs one
+      worker's part; `barrier` points to an i64 that is zero when the first worker comes.  It
+      returns without meeting the others after the last entry: the join does that.
+    - `void lead(ptr mailbox, ptr table, i64 count, i64 workers, ptr word)` posts a job, runs worker
+      0's part and waits for the others.  If helpers must be woken it only posts the job, and leaves
       their number at `WAKING`: give as many permits, then call `finish`.
     - `void finish(ptr mailbox)` does the rest of `lead`.
     - `i64 serve(ptr mailbox, i64 budget)` is a helper's loop.  It returns 0 after `budget` rounds
@@ -105,7 +108,7 @@ define internal i64 @place() nounwind {
 }"""
 
 _ALONE = """
-define void @alone(ptr %table, i64 %count) nounwind {
+define void @alone(ptr %table, i64 %count, ptr %word) nounwind {
 entry:
   %some = icmp sgt i64 %count, 0
   br i1 %some, label %each, label %end
@@ -117,7 +120,10 @@ each:
   %kernel = load ptr, ptr %at, align 8
   %args = load ptr, ptr %args.at, align 8
   %extent = load i64, ptr %extent.at, align 8
-  %any = icmp sgt i64 %extent, 0
+  %stopped = load atomic i64, ptr %word monotonic, align 8
+  %goes.on = icmp eq i64 %stopped, 0
+  %some.extent = icmp sgt i64 %extent, 0
+  %any = and i1 %goes.on, %some.extent
   br i1 %any, label %run, label %next
 run:
   call void %kernel(ptr %args, i64 0, i64 %extent)
@@ -131,7 +137,7 @@ end:
 }"""
 
 _UNTIL = """
-define i64 @until(ptr %table, i64 %count, i64 %turns, ptr %flags) nounwind {
+define i64 @until(ptr %table, i64 %count, i64 %turns, ptr %flags, ptr %word) nounwind {
 entry:
   %some = icmp sgt i64 %turns, 0
   br i1 %some, label %each, label %end
@@ -139,12 +145,15 @@ each:
   %turn = phi i64 [0, %entry], [%turn.next, %next]
   %from = mul i64 %turn, %count
   %at = getelementptr [3 x i64], ptr %table, i64 %from
-  call void @alone(ptr %at, i64 %count)
+  call void @alone(ptr %at, i64 %count, ptr %word)
   %turn.next = add nuw nsw i64 %turn, 1
   %flag.at = getelementptr i8, ptr %flags, i64 %turn
   %flag = load i8, ptr %flag.at, align 1
-  %stop = icmp eq i8 %flag, 0
-  br i1 %stop, label %end, label %next
+  %last = icmp eq i8 %flag, 0
+  %stopped = load atomic i64, ptr %word monotonic, align 8
+  %told = icmp ne i64 %stopped, 0
+  %ends = or i1 %last, %told
+  br i1 %ends, label %end, label %next
 next:
   %more = icmp slt i64 %turn.next, %turns
   br i1 %more, label %each, label %end
@@ -189,7 +198,9 @@ end:
 # The barrier counts arrivals and is never reset within a walk: the n-th time all have arrived
 # it stands at n * workers.  Two entries in a row that worker 0 runs alone need none between.
 _WALK = """
-define void @walk(ptr %table, i64 %count, i64 %worker, i64 %workers, ptr %barrier) nounwind {
+define void @walk(
+    ptr %table, i64 %count, i64 %worker, i64 %workers, ptr %barrier, ptr %word
+) nounwind {
 entry:
   %worker.next = add i64 %worker, 1
   %first = icmp eq i64 %worker, 0
@@ -219,7 +230,10 @@ part:
 share:
   %from = phi i64 [0, %whole], [%part.begin, %part]
   %to = phi i64 [%whole.end, %whole], [%part.end, %part]
-  %any = icmp slt i64 %from, %to
+  %stopped = load atomic i64, ptr %word monotonic, align 8
+  %goes.on = icmp eq i64 %stopped, 0
+  %some.part = icmp slt i64 %from, %to
+  %any = and i1 %goes.on, %some.part
   br i1 %any, label %run, label %ran
 run:
   call void %kernel(ptr %args, i64 %from, i64 %to)
@@ -251,16 +265,18 @@ end:
 
 def _job(indent: str = "  ") -> str:
     """Return the IR that finds the fields of the job in %mailbox."""
-    fields = (("table", 0), ("count", 8), ("workers", 16))
+    fields = (("table", JOB), ("count", JOB + 8), ("workers", JOB + 16), ("word", STOP))
     return "\n".join(
-        f"{indent}%{field}.at = getelementptr i8, ptr %mailbox, i64 {JOB + offset}"
+        f"{indent}%{field}.at = getelementptr i8, ptr %mailbox, i64 {offset}"
         for field, offset in fields
     )
 
 
 def _lead() -> str:
     return f"""
-define void @lead(ptr %mailbox, ptr %table, i64 %count, i64 %workers) nounwind {{
+define void @lead(
+    ptr %mailbox, ptr %table, i64 %count, i64 %workers, ptr %word
+) nounwind {{
 entry:
 {_job()}
   %barrier = getelementptr i8, ptr %mailbox, i64 {BARRIER}
@@ -270,6 +286,7 @@ entry:
   store ptr %table, ptr %table.at, align 8
   store i64 %count, ptr %count.at, align 8
   store i64 %workers, ptr %workers.at, align 8
+  store ptr %word, ptr %word.at, align 8
   %here = call i64 @place()
   %leader = getelementptr i8, ptr %mailbox, i64 {LEADER}
   %places = getelementptr i8, ptr %mailbox, i64 {CROWDED + 8}
@@ -308,7 +325,8 @@ entry:
   %table = load ptr, ptr %table.at, align 8
   %count = load i64, ptr %count.at, align 8
   %workers = load i64, ptr %workers.at, align 8
-  call void @walk(ptr %table, i64 %count, i64 0, i64 %workers, ptr %barrier)
+  %word = load ptr, ptr %word.at, align 8
+  call void @walk(ptr %table, i64 %count, i64 0, i64 %workers, ptr %barrier, ptr %word)
   %others = sub i64 %workers, 1
   call void @wait(ptr %done, i64 %others)
   store i64 0, ptr %waking, align 8
@@ -347,6 +365,7 @@ work:
   %table = load ptr, ptr %table.at, align 8
   %count = load i64, ptr %count.at, align 8
   %workers = load i64, ptr %workers.at, align 8
+  %word = load ptr, ptr %word.at, align 8
   %here = call i64 @place()
   %places = getelementptr i8, ptr %mailbox, i64 {CROWDED + 8}
   %taken = atomicrmw or ptr %places, i64 %here monotonic, align 8
@@ -358,7 +377,7 @@ crowd:
   store atomic i64 1, ptr %crowded monotonic, align 8
   br label %run
 run:
-  call void @walk(ptr %table, i64 %count, i64 %open, i64 %workers, ptr %barrier)
+  call void @walk(ptr %table, i64 %count, i64 %open, i64 %workers, ptr %barrier, ptr %word)
   %before = atomicrmw add ptr %done, i64 1 release, align 8
   br label %fresh
 drowse:

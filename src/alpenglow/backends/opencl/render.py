@@ -98,8 +98,9 @@ class _Renderer:
         return "\n".join([*preamble, head, *arrays, *registers, *self.lines, "}", ""])
 
     def argument(self, b: Buffer) -> str:
-        const = "" if b.mutable else "const "
-        return f"__global {const}{self.type(b.dtype, memory=True)} *restrict {b.name}"
+        const = ("" if b.mutable else "const ") + ("volatile " if b.volatile else "")
+        alone = "" if b.volatile else "restrict "
+        return f"__global {const}{self.type(b.dtype, memory=True)} *{alone}{b.name}"
 
     def array(self, a: Buffer) -> str:
         space = "__local " if a.space == "shared" else ""
