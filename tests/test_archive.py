@@ -223,7 +223,7 @@ def test_another_version_is_refused(path: Path, offset: int, what: str) -> None:
     content[offset : offset + 4] = (77).to_bytes(4, "little")
     path.write_bytes(content)
 
-    with pytest.raises(IncompatibleError, match=rf"has {what} 77, .* expects 1") as raised:
+    with pytest.raises(IncompatibleError, match=rf"has {what} 77, .* expects \d") as raised:
         ag.open(path)
     assert str(path) in str(raised.value)
 

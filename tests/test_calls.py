@@ -74,6 +74,12 @@ def looping_model() -> onnx.ModelProto:
     return helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.fixture(autouse=True)
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy, which would validate passes, does need the memory, and the minutes."""
+    monkeypatch.setenv("ALPENGLOW_CHECK", "0")
+
+
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "sum": lambda: long_model("sum"),
     "rows": lambda: long_model("rows"),

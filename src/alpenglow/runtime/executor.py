@@ -284,6 +284,8 @@ class Executable:
         """
         for running in list(self._running):
             running.stop(calls.CANCELLED)
+        if self._plain is not None and self._ready is not None:
+            self._ready[1].stop(calls.CANCELLED)
         if self._otherwise is not None:
             self._otherwise.cancel()
 
@@ -299,7 +301,6 @@ class Executable:
         inputs, outputs = self._plain
         context = layout.take(bound)
         stop = context.stop
-        self._running.add(stop)
         try:
             if call is not None:
                 call.begin(stop)
@@ -324,12 +325,13 @@ class Executable:
                     args[slot] = address + offset
                 made.append(array)
             (span,) = layout.spans
-            threads = self._threads(bound)
+            threads = 1 if bound.widest == 1 else self.threads or default_threads()
+            if threads > bound.widest:
+                threads = bound.widest
             Team.shared().run(context.base, span.end - span.begin, threads, stop.address)
         finally:
             if call is not None:
                 call.end()
-            self._running.discard(stop)
             layout.give_back(bound, context)
         if stop.word.value:
             stop.check()

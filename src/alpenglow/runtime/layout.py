@@ -66,6 +66,15 @@ class Bound:
     widest: int
     is_long: bool = True
     pool: list[Context] = field(default_factory=list)
+    pooled: list[Context] = field(default_factory=list)
+    """All contexts that are in the pool, or will be again."""
+
+    def stop(self, reason: int) -> None:
+        """End the calls whose contexts are not in the pool."""
+        idle = set(map(id, self.pool))
+        for context in list(self.pooled):
+            if id(context) not in idle:
+                context.stop.stop(reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +336,10 @@ class Layout:
         try:
             context = bound.pool.pop()
         except IndexError:
-            return Context(self, bound)
+            context = Context(self, bound)
+            if not self.symbols:
+                bound.pooled.append(context)
+            return context
         context.stop.word.value = 0
         return context
 
