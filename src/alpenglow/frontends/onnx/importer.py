@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -238,8 +239,8 @@ class Importer:
         before = len(self.g.nodes)
         try:
             made = self._convert(node)
-            fresh = list(self.g.nodes)[before:] if len(self.g.nodes) > before else []
-            fresh = [n for n in fresh if n not in self._kept]
+            new = max(0, len(self.g.nodes) - before)
+            fresh = [n for n in islice(reversed(self.g.nodes), new) if n not in self._kept][::-1]
             folded = self._settle(fresh)
         except AlpenglowError as error:
             raise error.located(node=label(node)) from None
