@@ -35,9 +35,9 @@ def proved(kernel: Kernel, instr: Instr) -> list[Access]:
     facts = Facts()
     regions = {f"y{i}": r for i, r in enumerate(instr.outs)}
     regions |= {f"x{i}": r for i, r in enumerate(instr.ins) if r is not None}
-    spans = {name: _span(r, facts) for name, r in regions.items()}
-    spans[STOP.name] = {}, {}  # its one element
     with facts.holding(_guards(facts)):
+        spans = {name: _span(r, facts) for name, r in regions.items()}
+        spans[STOP.name] = {}, {}  # its one element
         return accesses(kernel, facts, {b.name: spans[b.name] for b in kernel.buffers})
 
 
@@ -45,9 +45,12 @@ def _span(r: Region, facts: Facts) -> tuple[Sum, Sum]:
     """Return the first and the last element of a region, counted from its offset."""
     first: Sum = {}
     last: Sum = {}
+    if 0 in [d for d in r.shape if isinstance(d, int)]:
+        return number(0), number(-1)
     for extent, stride in zip(r.shape, r.strides, strict=True):
-        reach = product(plus(facts.extent(extent), number(1), -1), facts.extent(stride))
-        if isinstance(stride, int) and stride < 0:
+        step = facts.extent(stride)
+        reach = product(plus(facts.extent(extent), number(1), -1), step)
+        if facts.nonnegative(scaled(step, -1)):
             first = plus(first, reach)
         else:
             last = plus(last, reach)

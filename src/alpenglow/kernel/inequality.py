@@ -15,7 +15,6 @@ from functools import partial
 
 from alpenglow.ir.dims import Dim, Ratio, Sym
 from alpenglow.kernel.sums import (
-    Monomial,
     Sum,
     constant,
     divided,
@@ -27,7 +26,7 @@ from alpenglow.kernel.sums import (
     without,
 )
 
-STEPS = 400
+STEPS = 2000
 """How many sums are looked at for one question."""
 
 LARGEST = 1 << 46
@@ -70,7 +69,8 @@ class Facts:
         self._absurd = 0
         self._quotients: dict[object, Sum] = {}
         self._steps = 0
-        self._failed: set[tuple[frozenset[tuple[Monomial, int]], int, int]] = set()
+        self._case: frozenset[tuple[int, int]] = frozenset()
+        self._failed: set[object] = set()
 
     # ── atoms ──
 
@@ -250,7 +250,7 @@ class Facts:
             rest = {m: d for m, d in fact.items() if m != (atom,)}
             # Only atoms that are older may bound one, or there would be no end of it.
             if any(m[-1] > atom for m in rest if m):
-                continue
+                rest = number(self.hull(rest)[1])
             bound, k = scaled(rest, -1) if c > 0 else rest, abs(c)
             if all(d % k == 0 for m, d in bound.items() if m):
                 # An integer: the constant is rounded the way that holds.
@@ -278,17 +278,16 @@ class Facts:
     ) -> None:
         """Remember a bound of an atom."""
         known = self.atoms[atom]
-        value = constant(bound)
-        if value is None:
+        if constant(bound) is None:
             bounds = known.held_lowers if lower else known.held_uppers
             bounds.append((k, bound))
             undo.append(bounds.pop)
-            return
         undo.append(partial(known.within, known.low, known.high))
+        least, most = self.hull(bound)
         if lower:
-            known.low = max(known.low, -(-value // k))
+            known.low = max(known.low, -(-least // k))
         else:
-            known.high = min(known.high, value // k)
+            known.high = min(known.high, most // k)
 
     def _possible(self) -> None:
         self._absurd -= 1
@@ -335,7 +334,16 @@ class Facts:
         return self._prove(s, {})
 
     def positive(self, s: Sum) -> bool:
-        return self.nonnegative(plus(s, number(1), -1))
+        """Whether a sum is proved to be at least 1."""
+        if self.nonnegative(plus(s, number(1), -1)):
+            return True
+        for fact in self._held:
+            if fact.get((), 0) < 0:
+                # Where a product is at least 1 and one factor is not negative, both are positive.
+                other, rest = divided(plus(fact, number(1)), s)
+                if not rest and (self.nonnegative(s) or self.nonnegative(other)):
+                    return True
+        return False
 
     def _prove(self, s: Sum, chosen: dict[int, Sum]) -> bool:
         """Prove that s >= 0, where some atoms have been `chosen` to be one of their cases."""
@@ -344,7 +352,7 @@ class Facts:
         self._steps -= 1
         if self._steps < 0:
             return False
-        question = (frozenset(s.items()), len(self._held), len(chosen))
+        question = (frozenset(s.items()), self._case)
         if question in self._failed:
             return False
         if self._replaced(s, chosen):
@@ -395,12 +403,36 @@ class Facts:
         cases = self.atoms[atom].cases
         if not cases:
             return False
-        for case, facts in cases:
-            choice = {**chosen, atom: case}
-            with self.holding(facts):
-                if not self._prove(s, choice) and not self._refuted(choice):
-                    return False
-        return True
+        before = self._case
+        try:
+            for number, (case, facts) in enumerate(cases):
+                # What failed elsewhere may be proved in this case.
+                self._case = before | {(atom, number)}
+                choice = {**chosen, atom: case}
+                if self._absurd_if(choice):
+                    continue
+                with self.holding(facts):
+                    if not self._prove(s, choice) and not self._refuted(choice):
+                        return False
+            return True
+        finally:
+            self._case = before
+
+    def _absurd_if(self, chosen: dict[int, Sum]) -> bool:
+        """Whether something that holds here plainly is not so, with the choices made."""
+        return any(
+            self.hull(self._with(fact, chosen))[1] < 0
+            for fact in self._held
+            if any(a in chosen for m in fact for a in m)
+        )
+
+    def _with(self, s: Sum, chosen: dict[int, Sum]) -> Sum:
+        """Return a sum with what is chosen in the place of atoms."""
+        for atom in sorted(chosen, reverse=True):
+            factor, rest = split(s, atom)
+            if factor:
+                s = plus(rest, product(factor, chosen[atom]))
+        return s
 
     def _refuted(self, chosen: dict[int, Sum]) -> bool:
         """Whether what holds here cannot, with the choices made."""

@@ -10,7 +10,8 @@ run only while the word is 0:
 
 Nothing is left early, so nothing that holds at the end of a loop without a break is lost; what
 results hold after a stop is nobody's business.  Addresses may not depend on a loop having run, and
-no proof of them does: to a proof, a register that a loop changes is anything after it.
+no proof of them does: to a proof, a register that a loop changes is anything after it that fewer
+turns could have made of it, too.
 """
 
 from __future__ import annotations
