@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Loops, Sink, Source, push
 from alpenglow.ir.types import FLOATS
-from alpenglow.kernel.expr import Const, Expr, Register
+from alpenglow.kernel.expr import Binary, Compare, Const, Convert, Expr, Register, lift
 from alpenglow.ops.counted import NonZero, Unique
 
 Less = Callable[[Expr, Expr], Expr]
@@ -76,13 +76,20 @@ class Slices:
         k = self.k
         if self.size == 0:
             return Const(0)
+        sign = k.b.var(Const(0))
         if self.size == 1:
-            return self._order([coord(0)] * len(self.others), p, q)
-        sign, i, going = k.b.var(Const(0)), k.b.var(Const(0)), k.b.var(Const(True, "bool"))
-        with k.b.repeat_while(going):
+            # Both always are slices, which no proof of addresses would see.
+            n = Const(self.x.shape[self.axis], "u64")
+            there = (Compare("lt", Convert(i, "u64"), n) for i in (p, q))
+            with k.b.when(Binary("and", *there)):
+                k.b.set(sign, self._order([coord(0)] * len(self.others), p, q))
+            return sign
+        p, q = (k.inside(i, self.x.shape[self.axis]) for i in (p, q))
+        i, same = k.b.var(Const(0)), k.b.var(Const(True, "bool"))
+        with k.b.repeat_while(Binary("and", same, Compare("lt", i, lift(self.size)))):
             k.b.set(sign, self._order(k.split(i, self.others), p, q))
             k.b.set(i, k.m.add(i, 1))
-            k.b.set(going, k.m.bit_and(k.m.eq(sign, 0), k.m.lt(i, self.size)))
+            k.b.set(same, k.m.eq(sign, 0))
         return sign
 
     def element(self, p: Expr) -> Expr:
@@ -161,48 +168,41 @@ def span(k: Loops, slices: Slices, n: int) -> tuple[Expr, Expr]:
 
 def merge(k: Loops, order: Sink, spare: Sink, less: Less) -> None:
     """Sort what `order` holds: runs of 1, 2, 4, … are merged into `spare` and back."""
-    width = k.b.var(Const(1))
-    going = k.b.var(k.m.lt(width, order.shape[0]))
-    with k.b.repeat_while(going):
+    width, n = k.b.var(Const(1)), order.shape[0]
+    with k.b.repeat_while(Compare("lt", width, lift(n))):
         for source, target in ((order, spare), (spare, order)):
-            merge_runs(k, less, source, target, width)
+            merge_runs(k, less, source, target, k.m.minimum(k.m.maximum(width, 1), n))
             k.b.set(width, k.m.add(width, width))
-        k.b.set(going, k.m.lt(width, order.shape[0]))
 
 
-def merge_runs(k: Loops, less: Less, source: Sink, target: Sink, width: Register) -> None:
-    """Merge each pair of neighbouring sorted runs of a width into one."""
+def merge_runs(k: Loops, less: Less, source: Sink, target: Sink, width: Expr) -> None:
+    """Merge each pair of neighbouring sorted runs of a width into one.
+
+    What is taken from a run goes where it stands, as much further as the other is not used up.
+    """
     n = source.shape[0]
-    i, going = k.b.var(Const(0)), k.b.var(Const(True, "bool"))
-    out = k.b.var(Const(0))
-    with k.b.repeat_while(going):
+    begin = k.b.var(Const(0))
+    with k.b.repeat_while(Compare("lt", begin, lift(n))):
+        i = k.b.var(k.m.maximum(begin, 0))
         middle = k.m.minimum(k.m.add(i, width), n)
         end = k.m.minimum(k.m.add(middle, width), n)
         j = k.b.var(middle)
-        both = k.b.var(k.m.lt(j, end))
-        with k.b.repeat_while(both):
+        left_there, right_there = Compare("lt", i, middle), Compare("lt", j, end)
+        with k.b.repeat_while(Binary("and", left_there, right_there)):
             left, right = source.load([i]), source.load([j])
             later = less(right, left)
-            target.store([out], k.select(later, right, left))
+            target.store([k.m.add(i, k.m.sub(j, middle))], k.select(later, right, left))
             step = k.m.cast(later, "i64")
             k.b.set(j, k.m.add(j, step))
             k.b.set(i, k.m.add(i, k.m.sub(1, step)))
-            k.b.set(out, k.m.add(out, 1))
-            k.b.set(both, k.m.bit_and(k.m.lt(i, middle), k.m.lt(j, end)))
-        for at, stop in ((i, middle), (j, end)):
-            move(k, source, at, stop, target, out)
-        k.b.set(i, end)
-        k.b.set(going, k.m.lt(end, n))
-
-
-def move(k: Loops, source: Sink, at: Register, stop: Expr, target: Sink, out: Register) -> None:
-    """Copy what is left of a run."""
-    going = k.b.var(k.m.lt(at, stop))
-    with k.b.repeat_while(going):
-        target.store([out], source.load([at]))
-        k.b.set(at, k.m.add(at, 1))
-        k.b.set(out, k.m.add(out, 1))
-        k.b.set(going, k.m.lt(at, stop))
+        further = k.m.maximum(k.m.sub(k.m.minimum(j, end), middle), 0)
+        with k.b.repeat_while(left_there):
+            target.store([k.m.add(i, further)], source.load([i]))
+            k.b.set(i, k.m.add(i, 1))
+        with k.b.repeat_while(right_there):
+            target.store([j], source.load([j]))
+            k.b.set(j, k.m.add(j, 1))
+        k.b.set(begin, end)
 
 
 def number_runs(k: Loops, slices: Slices, outs: list[Sink], total: Register) -> None:
@@ -211,7 +211,7 @@ def number_runs(k: Loops, slices: Slices, outs: list[Sink], total: Register) -> 
     before = k.b.var(Const(0))
     size = k.b.var(Const(0))
     with k.loop(counts.shape[0]) as i:
-        index = counts.load([i])
+        index = k.inside(counts.load([i]), first.shape[0])
         begins = k.b.var(k.m.eq(i.expr(), 0))
         with k.b.when(k.m.gt(i.expr(), 0)):
             k.b.set(begins, k.m.ne(slices.order(before, index), 0))
@@ -221,7 +221,7 @@ def number_runs(k: Loops, slices: Slices, outs: list[Sink], total: Register) -> 
             k.b.set(size, Const(0))
         k.b.set(before, index)
         k.b.set(size, k.m.add(size, 1))
-        kind = k.m.sub(total, 1)
+        kind = k.m.maximum(k.m.sub(total, 1), 0)
         kinds.store([index], kind)
         # The place of a kind is not behind this one, whose element has been read.
         counts.store([kind], size)
@@ -232,21 +232,22 @@ def number_occurrences(k: Loops, slices: Slices, outs: list[Sink], total: Regist
     first, kinds, counts, _ = outs
     leader = k.b.var(Const(0))
     with k.loop(counts.shape[0]) as i:
-        index = counts.load([i])
+        index = k.inside(counts.load([i]), first.shape[0])
         begins = k.b.var(k.m.eq(i.expr(), 0))
         with k.b.when(k.m.gt(i.expr(), 0)):
             k.b.set(begins, k.m.ne(slices.order(leader, index), 0))
         k.b.set(leader, k.select(begins, index, leader))
         kinds.store([index], leader)
     with k.loop(counts.shape[0]) as i:
-        leads = kinds.load([i])
+        leads = k.inside(kinds.load([i]), first.shape[0])
         with k.b.when(k.m.eq(leads, i.expr())):
             kinds.store([i], total)
             first.store([total], i.expr())
             counts.store([total], Const(1))
             k.b.set(total, k.m.add(total, 1))
         with k.b.otherwise():
-            kind = kinds.load([leads])  # its leader came before and is numbered
+            # Its leader came before and is numbered.
+            kind = k.inside(kinds.load([leads]), first.shape[0])
             kinds.store([i], kind)
             counts.store([kind], k.m.add(counts.load([kind]), 1))
 
@@ -254,11 +255,9 @@ def number_occurrences(k: Loops, slices: Slices, outs: list[Sink], total: Regist
 def fill(k: Loops, out: Sink, at: Sequence[Coord], begin: Expr, value: int = 0) -> None:
     """Store `value` along the last axis of a result, from `begin` on."""
     i = k.b.var(begin)
-    going = k.b.var(k.m.lt(i, out.shape[-1]))
-    with k.b.repeat_while(going):
+    with k.b.repeat_while(Compare("lt", i, lift(out.shape[-1]))):
         out.store([*at, coord(i)], Const(value))
         k.b.set(i, k.m.add(i, 1))
-        k.b.set(going, k.m.lt(i, out.shape[-1]))
 
 
 def comparable(k: Loops, x: Expr) -> Expr:

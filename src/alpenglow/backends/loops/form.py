@@ -42,7 +42,7 @@ from typing import Any
 
 from alpenglow.backends.loops.coord import Coord, coord, is_number
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.ir.dims import Dim, Sym, is_open
+from alpenglow.ir.dims import Dim, Sym, is_open, known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import COMPLEX, FLOATS, NARROW_FLOATS, TensorType
@@ -269,6 +269,20 @@ class Loops:
         lanes = max(condition.lanes, x.lanes, y.lanes)
         wide = [e if e.lanes == lanes else Splat(e, lanes) for e in (condition, x, y)]
         return self.b.let(Select(*wide))
+
+    def limited(self, index: Expr, extent: Dim) -> Coord:
+        """Return an index brought into the range of an axis, the first of one without elements."""
+        at = self.m.maximum(self.m.cast(index, "i64"), 0)
+        return coord(self.m.minimum(at, lift(extent - 1)))
+
+    def inside(self, index: Expr, extent: Dim) -> Expr:
+        """Return a scalar index that lies on an axis, so that a proof of addresses sees it.
+
+        That is one operation where `limited` takes two.
+        """
+        if not known(extent) or extent == 0:
+            return self.limited(index, extent).expr()
+        return self.m.cast(self.m.minimum(self.m.cast(index, "u64"), extent - 1), "i64")
 
     def when(self, condition: Expr, element: Callable[[], Expr], otherwise: Expr) -> Expr:
         """Return `element()` where the condition holds, else `otherwise`.

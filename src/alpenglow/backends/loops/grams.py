@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Loops, Sink, Source, push
-from alpenglow.kernel.expr import Const, Expr, lift
+from alpenglow.kernel.expr import Compare, Const, Expr, lift
 from alpenglow.ops.grams import CountGrams
 
 
@@ -26,14 +26,13 @@ def count_grams(k: Loops, op: CountGrams, ins: list[Source | None], outs: list[S
         with k.b.loop(fitting) as far:
             distance = k.b.let(far + 1)
             starts = k.m.sub(lift(length), k.m.mul(distance, n - 1))
-            start, going = k.b.var(Const(0)), k.b.var(k.m.gt(starts, 0))
-            with k.b.repeat_while(going):
+            start = k.b.var(Const(0))
+            with k.b.repeat_while(Compare("lt", start, starts)):
                 element = [k.m.add(start, k.m.mul(distance, i)) for i in range(n)]
                 found = lookup(k, [k.m.cast(x([row, e]), "i64") for e in element], grams)
                 with k.b.when(k.m.ge(found, 0)):
-                    add_one(k, outs[0], row, columns([coord(found)]), op.width)
+                    add_one(k, outs[0], row, columns([coord(k.inside(found, kinds))]), op.width)
                 k.b.set(start, k.m.add(start, 1))
-                k.b.set(going, k.m.lt(start, starts))
 
 
 def lookup(k: Loops, gram: list[Expr], grams: Source) -> Expr:
@@ -41,7 +40,7 @@ def lookup(k: Loops, gram: list[Expr], grams: Source) -> Expr:
     low, high = k.b.var(Const(0)), k.b.var(lift(grams.shape[0]))
     found, going = k.b.var(Const(-1)), k.b.var(Const(True, "bool"))
     with k.b.repeat_while(going):
-        middle = k.m.shift_right(k.m.add(low, high), 1)
+        middle = k.inside(k.m.shift_right(k.m.add(low, high), 1), grams.shape[0])
         sign = compare(k, gram, grams, middle)
         k.b.set(found, k.select(k.m.eq(sign, 0), middle, found))
         k.b.set(low, k.select(k.m.gt(sign, 0), k.m.add(middle, 1), low))

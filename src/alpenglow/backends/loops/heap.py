@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from alpenglow.backends.loops.form import Loops
-from alpenglow.kernel.expr import Const, Expr, Register
+from alpenglow.ir.dims import Dim
+from alpenglow.kernel.expr import Binary, Compare, Const, Convert, Expr, Register
 
 Item = tuple[Expr, ...]
 """What is known of an element of a heap."""
@@ -14,9 +15,13 @@ Item = tuple[Expr, ...]
 
 @dataclass(frozen=True)
 class Heap:
-    """A line of items at places 0, 1, …; none comes `before` the one at half its place."""
+    """Items at places 0, 1, … of a line of an extent; none comes `before` the one above it.
+
+    Above the items at 2 * i + 1 and 2 * i + 2 is that at i.
+    """
 
     k: Loops
+    extent: Dim
     load: Callable[[Expr], Item]
     store: Callable[[Expr, Item], None]
     before: Callable[[Item, Item], Expr]
@@ -25,11 +30,9 @@ class Heap:
         """Order the first `size` items so that they are a heap."""
         k = self.k
         root = k.b.var(k.m.shift_right(size, 1))
-        going = k.b.var(k.m.gt(root, 0))
-        with k.b.repeat_while(going):
+        with k.b.repeat_while(Compare("gt", root, Const(0))):
             k.b.set(root, k.m.sub(root, 1))
             self.sink(root, size)
-            k.b.set(going, k.m.gt(root, 0))
 
     def pop(self, size: Register) -> Item:
         """Take out the first item of a heap of `size`, which shrinks; its last place is free."""
@@ -44,30 +47,29 @@ class Heap:
         """Order a heap so that no item comes before one behind it."""
         k = self.k
         left = k.b.var(size)
-        going = k.b.var(k.m.gt(left, 1))
-        with k.b.repeat_while(going):
+        with k.b.repeat_while(Compare("gt", left, Const(1))):
             first = self.pop(left)
             self.store(left, first)
-            k.b.set(going, k.m.gt(left, 1))
 
     def sink(self, root: Expr, size: Expr) -> None:
         """Move an item down to where none below it comes before it."""
         k = self.k
-        at, item = k.b.var(root), self.load(root)
-        child = k.b.var(k.m.add(k.m.add(at, at), 1))
-        going = k.b.var(k.m.lt(child, size))
-        with k.b.repeat_while(going):
+        item = self.load(root)
+        # The place before that of a child; half of it is the place above both children.
+        before = k.b.var(k.m.add(root, root))
+        last = k.b.let(Convert(k.m.maximum(k.m.sub(size, 1), 0), "u64"))
+        going = k.b.var(Const(True, "bool"))
+        with k.b.repeat_while(Binary("and", going, Compare("lt", Convert(before, "u64"), last))):
+            at, child = k.m.shift_right(before, 1), k.m.add(before, 1)
             below = tuple(k.b.var(x) for x in self.load(child))
             with k.b.when(k.m.lt(k.m.add(child, 1), size)):
                 other = self.load(k.m.add(child, 1))
                 with k.b.when(self.before(other, below)):
                     for register, x in zip(below, other, strict=True):
                         k.b.set(register, x)
-                    k.b.set(child, k.m.add(child, 1))
+                    k.b.set(before, child)
             k.b.set(going, self.before(below, item))
             with k.b.when(going):
                 self.store(at, below)
-                k.b.set(at, child)
-                k.b.set(child, k.m.add(k.m.add(at, at), 1))
-                k.b.set(going, k.m.lt(child, size))
-        self.store(at, item)
+                k.b.set(before, k.m.add(k.m.add(before, before), 2))
+        self.store(k.inside(k.m.shift_right(before, 1), self.extent), item)

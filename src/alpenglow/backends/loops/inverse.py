@@ -38,7 +38,7 @@ def pivot(k: Loops, left: Sink, outer: list[Coord], n: int, j: Coord) -> Coord:
         with k.b.when(k.b.let(k.m.bit_and(i.compare("gt", j), k.m.gt(size, best)))):
             k.b.set(best, size)
             k.b.set(row, i.expr())
-    return coord(row)
+    return coord(k.inside(row, n))
 
 
 def exchange(k: Loops, outs: list[Sink], outer: list[Coord], n: int, j: Coord, row: Coord) -> None:

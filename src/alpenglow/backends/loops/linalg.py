@@ -46,7 +46,7 @@ def _pivot(k: Loops, a: Sink, batch: list[Coord], j: Coord, n: int) -> Expr:
         better = k.m.bit_and(k.m.bit_or(k.m.gt(size, best), k.m.isnan(size)), k.m.eq(best, best))
         k.b.set(best, k.select(better, size, best))
         k.b.set(row, k.select(better, i, row))
-    return row
+    return k.inside(row, n)
 
 
 def _swap(k: Loops, a: Sink, batch: list[Coord], i: Expr, j: Expr, n: int) -> None:

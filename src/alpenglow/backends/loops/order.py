@@ -8,7 +8,7 @@ from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Loops, Sink, Source, pull, push
 from alpenglow.backends.loops.heap import Heap, Item
 from alpenglow.ir.types import FLOATS
-from alpenglow.kernel.expr import Const, Expr, Register, lift
+from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Register, lift
 from alpenglow.ops.order import ReverseSequence, TopK
 
 FEW = 48
@@ -57,8 +57,9 @@ def insert_all(k: Loops, op: TopK, x: Source, outs: list[Sink], axis: int, on: P
             k.b.set(moving, precedes(k, op, value, values.load(on(kept - 1))))
         with k.b.when(moving):
             insert(k, op, value, free, values, indices, on)
-            values.store(on(free), value)
-            indices.store(on(free), i.expr())
+            place = k.m.maximum(free, 0)
+            values.store(on(place), value)
+            indices.store(on(place), i.expr())
 
 
 def heap_all(k: Loops, op: TopK, x: Source, outs: list[Sink], axis: int, on: Place) -> None:
@@ -78,7 +79,7 @@ def heap_all(k: Loops, op: TopK, x: Source, outs: list[Sink], axis: int, on: Pla
         later = k.m.bit_and(k.m.gt(p[1], q[1]), k.m.bit_not(precedes(k, op, p[0], q[0])))
         return k.m.bit_or(later, precedes(k, op, q[0], p[0]))
 
-    heap = Heap(k, load, store, before)
+    heap = Heap(k, kept, load, store, before)
     size = lift(kept)
     with k.loop(kept) as i:
         store(i.expr(), (x(on(i)), i.expr()))
@@ -96,16 +97,15 @@ def insert(
     k: Loops, op: TopK, value: Expr, free: Register, values: Sink, indices: Sink, on: Place
 ) -> None:
     """Move the results before the free place that `value` precedes, and that place with them."""
-    going = k.b.var(k.m.gt(free, 0))
-    with k.b.repeat_while(going):
+    first = k.b.var(Const(True, "bool"))
+    with k.b.repeat_while(Binary("and", first, Compare("gt", free, Const(0)))):
         before = k.m.sub(free, 1)
         other = values.load(on(before))
-        first = precedes(k, op, value, other)
+        k.b.set(first, precedes(k, op, value, other))
         with k.b.when(first):
             values.store(on(free), other)
             indices.store(on(free), indices.load(on(before)))
             k.b.set(free, before)
-        k.b.set(going, k.m.bit_and(first, k.m.gt(free, 0)))
 
 
 def precedes(k: Loops, op: TopK, x: Expr, y: Expr) -> Expr:

@@ -85,12 +85,19 @@ def _neighbours(
     limit = k.extent(extent, dtype)
     inside = k.m.bit_and(k.m.ge(p, -1.0), k.m.le(p, limit))
     safe = k.m.maximum(k.m.where(inside, p, 0.0), 0.0)
-    last = lift(extent - 1)
-    low = k.m.minimum(k.m.cast(safe, "i64"), last)
+    low, last = _index(k, safe, extent), extent - 1
     share = k.m.where(k.m.lt(low, last), k.m.sub(safe, k.m.cast(low, dtype)), 0.0)
     weights = [k.m.where(inside, w, 0.0) for w in (k.m.sub(1.0, share), share)]
     high = k.m.minimum(k.m.add(low, 1), last)
-    return [(coord(low), weights[0]), (coord(high), weights[1])]
+    return [(coord(k.m.cast(c, "i64")), w) for c, w in zip((low, high), weights, strict=True)]
+
+
+def _index(k: Loops, p: Expr, extent: Dim) -> Expr:
+    """Return the index that a number, which is neither NaN nor negative, stands for on an axis."""
+    if known(extent) and extent < 1 << 31:
+        # No number is negative as u32, which a proof of addresses sees.
+        return k.m.cast(k.m.minimum(k.m.cast(k.m.cast(p, "i32"), "u32"), extent - 1), "i32")
+    return k.m.minimum(k.m.maximum(k.m.cast(p, "i64"), 0), extent - 1)
 
 
 @push(MaxRoiPool)
@@ -124,13 +131,13 @@ def _bin(
     index = k.m.cast(number.expr(), dtype)
     before, after = k.m.floor(k.m.mul(index, size)), k.m.ceil(k.m.mul(k.m.add(index, 1.0), size))
     begin, stop = (_whole(k, k.m.add(edge, first), extent) for edge in (before, after))
-    return begin, k.m.maximum(k.m.sub(stop, begin), 0)
+    return begin, k.m.sub(k.m.maximum(stop, begin), begin)
 
 
 def _whole(k: Loops, p: Expr, most: Dim) -> Expr:
     """Return a whole number limited to 0 to `most`; NaN is 0."""
     inside = k.m.minimum(k.m.where(k.m.gt(p, 0.0), p, 0.0), k.extent(most, p.dtype))
-    return k.m.minimum(k.m.cast(inside, "i64"), lift(most))
+    return k.m.cast(_index(k, inside, most + 1), "i64")
 
 
 def _half_away(k: Loops, p: Expr) -> Expr:

@@ -13,7 +13,7 @@ from alpenglow.backends.loops.form import Loops, Sink, Source, push
 from alpenglow.backends.loops.resize import narrowed
 from alpenglow.backends.loops.rows import columns
 from alpenglow.ir.dims import Dim, known
-from alpenglow.kernel.expr import Const, Expr, lift
+from alpenglow.kernel.expr import Const, Expr
 from alpenglow.ops.sampling import SHARPNESS, Sample
 
 
@@ -109,8 +109,9 @@ def _taps(k: Loops, op: Sample, p: Expr, extent: Dim) -> list[Tap]:
 
 def _index(k: Loops, at: Expr, last: Expr, extent: Dim) -> Coord:
     """Return a place as an index; NaN is 0."""
-    safe = k.m.minimum(k.m.where(k.m.gt(at, 0.0), at, 0.0), last)
-    return coord(k.m.minimum(k.m.cast(safe, "i64"), lift(extent - 1)))
+    kind = "i32" if known(extent) and extent < 1 << 31 else "i64"
+    whole = k.m.maximum(k.m.cast(k.m.minimum(at, last), kind), 0)
+    return coord(k.m.cast(k.m.minimum(whole, extent - 1), "i64"))
 
 
 def _weight(k: Loops, op: Sample, share: Expr, offset: int) -> Expr:

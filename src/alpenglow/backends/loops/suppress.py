@@ -6,7 +6,7 @@ from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.counted import fill
 from alpenglow.backends.loops.form import Loops, Sink, Source, push
 from alpenglow.backends.loops.heap import Heap, Item
-from alpenglow.kernel.expr import Const, Expr, Register
+from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Register
 from alpenglow.ops.suppress import Suppress
 
 Box = tuple[Expr, Expr, Expr, Expr]
@@ -26,6 +26,10 @@ def suppress(k: Loops, op: Suppress, ins: list[Source | None], outs: list[Sink])
     kept, counts = outs
     if 0 in counts.shape:
         return
+    if 0 in kept.shape:
+        with k.parallel(counts.shape) as line:
+            counts.store(line, Const(0))
+        return
     with k.parallel(counts.shape) as line:
         size = gather(k, scores, kept, line, None if threshold is None else threshold([]))
         heap = candidates(k, scores, kept, line)
@@ -34,33 +38,36 @@ def suppress(k: Loops, op: Suppress, ins: list[Source | None], outs: list[Sink])
         taken = k.b.var(Const(0))
         left = k.b.var(size)
         most_boxes = limit([])
-        going = k.b.var(k.m.bit_and(k.m.gt(left, 0), k.m.gt(most_boxes, 0)))
-        with k.b.repeat_while(going):
+        going = k.b.var(k.m.gt(most_boxes, 0))
+        with k.b.repeat_while(Binary("and", going, Compare("gt", left, Const(0)))):
             index, _ = heap.pop(left)
             free = box(k, boxes, line[0], index, op.center)
             clear = k.b.var(Const(True, "bool"))
             j = k.b.var(Const(0))
-            comparing = k.b.var(k.m.gt(taken, 0))
-            with k.b.repeat_while(comparing):
-                other = kept.load([*line, coord(k.m.sub(k.m.sub(size, 1), j))])
+            with k.b.repeat_while(Binary("and", clear, Compare("lt", j, taken))):
+                other = k.inside(kept.load([*line, from_end(k, size, j)]), kept.shape[-1])
                 against = box(k, boxes, line[0], other, op.center)
                 k.b.set(clear, k.m.bit_not(overlapping(k, free, against, most)))
                 k.b.set(j, k.m.add(j, 1))
-                k.b.set(comparing, k.m.bit_and(clear, k.m.lt(j, taken)))
             with k.b.when(clear):
-                kept.store([*line, coord(k.m.sub(k.m.sub(size, 1), taken))], index)
+                kept.store([*line, from_end(k, size, taken)], index)
                 k.b.set(taken, k.m.add(taken, 1))
-            k.b.set(going, k.m.bit_and(k.m.gt(left, 0), k.m.lt(taken, most_boxes)))
+            k.b.set(going, k.m.lt(taken, most_boxes))
         turn(k, kept, line, size)
         fill(k, kept, line, taken, -1)
         counts.store(line, taken)
+
+
+def from_end(k: Loops, size: Expr, number: Expr) -> Coord:
+    """Return the place of a number, counted from the end of `size` places."""
+    return coord(k.m.maximum(k.m.sub(k.m.sub(size, 1), number), 0))
 
 
 def candidates(k: Loops, scores: Source, out: Sink, line: list[Coord]) -> Heap:
     """Return the heap of boxes at the front of a line, the one of the best score first."""
 
     def load(at: Expr) -> Item:
-        index = out.load([*line, coord(at)])
+        index = k.inside(out.load([*line, coord(at)]), out.shape[-1])
         x = scores([*line, coord(index)])
         return index, k.m.where(k.m.isnan(x), float("-inf"), x)
 
@@ -68,7 +75,10 @@ def candidates(k: Loops, scores: Source, out: Sink, line: list[Coord]) -> Heap:
         same = k.m.bit_and(k.m.eq(p[1], q[1]), k.m.lt(p[0], q[0]))
         return k.m.bit_or(k.m.gt(p[1], q[1]), same)
 
-    return Heap(k, load, lambda at, item: out.store([*line, coord(at)], item[0]), before)
+    def store(at: Expr, item: Item) -> None:
+        out.store([*line, coord(at)], item[0])
+
+    return Heap(k, out.shape[-1], load, store, before)
 
 
 def gather(
@@ -76,8 +86,6 @@ def gather(
 ) -> Register:
     """Store the boxes whose score is above the threshold; return their number."""
     size = k.b.var(Const(0))
-    if out.shape[-1] == 0:
-        return size
     with k.loop(out.shape[-1]) as i:
         out.store([*line, coord(size)], i.expr())
         above = None if threshold is None else k.m.gt(scores([*line, i]), threshold)
@@ -88,14 +96,12 @@ def gather(
 def turn(k: Loops, out: Sink, line: list[Coord], size: Expr) -> None:
     """Reverse the first `size` elements of a line."""
     i, j = k.b.var(Const(0)), k.b.var(k.m.sub(size, 1))
-    going = k.b.var(k.m.lt(i, j))
-    with k.b.repeat_while(going):
+    with k.b.repeat_while(Compare("lt", i, j)):
         a, b = out.load([*line, coord(i)]), out.load([*line, coord(j)])
         out.store([*line, coord(i)], b)
         out.store([*line, coord(j)], a)
         k.b.set(i, k.m.add(i, 1))
         k.b.set(j, k.m.sub(j, 1))
-        k.b.set(going, k.m.lt(i, j))
 
 
 def box(k: Loops, boxes: Source, batch: Coord, index: Expr, center: bool) -> Box:

@@ -41,7 +41,7 @@ def one_target(
     (total,) = accumulators(k, start, weight.type.dtype, lanes, 1)
 
     def add(leaf: Expr, trees: Coord) -> None:
-        value = widened(weight([limited(k, leaf, weight.shape[0])]), lanes)
+        value = widened(weight([k.limited(leaf, weight.shape[0])]), lanes)
         if k.mask is not None:
             value = k.select(k.mask, value, Const(start, value.dtype, lanes))
         k.b.set(total, combine(k, name, total, value))
@@ -70,9 +70,9 @@ def several_targets(
         with k.b.loop(count) as lane:
             one = k.b.let(Load(leaves, lane))
             begin, end = spans(k, one, first, entries)
-            with k.b.loop(k.b.let(k.m.maximum(k.m.sub(end, begin), 0))) as i:
+            with k.b.loop(k.m.sub(k.m.maximum(end, begin), begin)) as i:
                 entry = k.b.let(begin + i)
-                place = [row, limited(k, target([coord(entry)]), op.targets)]
+                place = [row, k.limited(target([coord(entry)]), op.targets)]
                 value = combine(k, COMBINE[op.aggregate], out.load(place), weight([coord(entry)]))
                 out.store(place, value)
 
@@ -85,9 +85,9 @@ def several_targets(
 def spans(k: Loops, leaf: Expr, first: Source | None, entries: int) -> tuple[Expr, Expr]:
     """Return where the entries of a leaf begin and end."""
     if first is None:
-        begin = limited(k, leaf, entries).expr()
+        begin = k.limited(leaf, entries).expr()
         return begin, begin + 1
-    at = limited(k, leaf, first.shape[0] - 1)
+    at = k.limited(leaf, first.shape[0] - 1)
 
     def bound(c: Coord) -> Expr:
         return k.b.let(k.m.minimum(k.m.maximum(k.m.cast(first([c]), "i64"), 0), entries))
@@ -134,8 +134,8 @@ def walked(k: Loops, op: TreeEnsemble, ins: list[Source | None], row: Coord, roo
         steps = k.b.var(Const(0))
         going = k.b.var(inside(k, node))
         with k.b.repeat_while(going):
-            at = limited(k, node, feature.shape[0])
-            value = widened(x([row, limited(k, feature([at]), x.shape[1])]), lanes)
+            at = k.limited(node, feature.shape[0])
+            value = widened(x([row, k.limited(feature([at]), x.shape[1])]), lanes)
             yes = k.m.le(value, widened(threshold([at]), lanes))
             if nan is not None:
                 there = k.m.bit_and(k.m.isnan(value), widened(nan([at]), lanes))
@@ -160,12 +160,6 @@ def named(k: Loops, op: TreeEnsemble, value: Expr) -> Expr:
         return value
     none = k.constant(neutral(op.aggregate), value.dtype)
     return k.select(k.m.eq(value, none), k.constant(0, value.dtype), value)
-
-
-def limited(k: Loops, index: Expr, extent: int) -> Coord:
-    """Return an index brought into the range of an axis of `extent`."""
-    at = k.m.cast(index, "i64")
-    return coord(k.b.let(k.m.minimum(k.m.maximum(at, 0), extent - 1)))
 
 
 def widened(value: Expr, lanes: int) -> Expr:

@@ -21,7 +21,7 @@ from alpenglow.backends.cpu.templates.tile import (
 )
 from alpenglow.backends.loops.coord import Coord, coord, is_number
 from alpenglow.backends.loops.instruction import Frame
-from alpenglow.ir.dims import Dim, is_open, known
+from alpenglow.ir.dims import Dim, ceil_div, is_open, known
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array
 from alpenglow.kernel.build import Builder
@@ -71,7 +71,7 @@ def winograd_output(k: Frame, op: WinogradOutput, target: Target) -> None:
     n, blocks, height, width, lanes = k.out.region.shape
     size = block_of(m.region.shape[0])
     patch, matrix = size + 2, transforms(size).output
-    rows, columns = -(-height // size), -(-width // size)
+    rows, columns = ceil_div(height, size), ceil_div(width, size)
     b = k.b
     with (
         k.loops.parallel([n, blocks, rows]) as (image, block, row),
