@@ -37,7 +37,7 @@ def long_model(kind: str) -> onnx.ModelProto:
     """Return a model of a few hundred bytes that needs no memory, and minutes."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    size = {"sum": [2**36], "rows": [2**12, 2**24], "expand": [2**29, 4]}[kind]
+    size = {"sum": [2**36], "rows": [2**12, 2**24], "expand": [2**34, 4]}[kind]
     s = helper.make_tensor("s", TensorProto.INT64, [len(size)], size)
     one = helper.make_tensor("v", TensorProto.FLOAT, [1], [1.0])
     axes = helper.make_tensor("axes", TensorProto.INT64, [1], [0 if kind == "expand" else -1])

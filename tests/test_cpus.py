@@ -136,7 +136,8 @@ def test_no_more_threads_are_started_than_are_of_use(shape: str) -> None:
     x = np.ones((4000, 500), np.float32)
 
     assert (exe(x) == -x).all()
-    assert threading.active_count() - before < most_workers()
+    # Beside the helpers there is the thread that a call runs on of which nothing is known yet.
+    assert threading.active_count() - before <= most_workers()
 
 
 def test_a_table_of_few_parts_takes_few_threads() -> None:

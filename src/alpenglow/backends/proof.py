@@ -7,6 +7,7 @@ What cannot be proved is a mistake, but for operators whose form says why it nee
 from __future__ import annotations
 
 from alpenglow.backends.loops.form import UNPROVED
+from alpenglow.base import knobs
 from alpenglow.ir import dims
 from alpenglow.ir.op import Op
 from alpenglow.kernel.bounds import Access, accesses
@@ -18,7 +19,12 @@ from alpenglow.program.instr import Instr, Region
 
 
 def require(kernel: Kernel, instr: Instr) -> None:
-    """Assert that nothing outside of the operands is read or written, as far as that is proved."""
+    """Assert that a kernel is proved to stay within its operands, under ALPENGLOW_CHECK.
+
+    Kernels for open extents are left out: of some it is not proved yet.
+    """
+    if not knobs.check() or dims.assumed() is not None:
+        return
     excused = any(type(op) in UNPROVED for op in operators(instr))
     lost = [a for a in proved(kernel, instr) if not a.proved and (a.affine or not excused)]
     types = ", ".join(str(r.type) for r in (*instr.outs, *instr.reads()))

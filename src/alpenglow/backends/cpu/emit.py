@@ -19,6 +19,7 @@ from alpenglow.backends.cpu.assemble import assemble
 from alpenglow.backends.cpu.render import render
 from alpenglow.backends.cpu.select import TEMPLATES, compiles, kernel_for
 from alpenglow.backends.loops.form import PULLS, UNPROVED
+from alpenglow.backends.proof import require
 from alpenglow.base.store import Store
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Graph, Value
@@ -63,26 +64,26 @@ class CpuBackend:
     ) -> Artifact:
         """Compile every instruction that has a compiled form; the others are interpreted."""
         table: list[Entry] = []
-        sources: dict[str, tuple[Kernel, frozenset[str], bool]] = {}
+        sources: dict[str, Choice] = {}
         chosen: dict[str, Choice | None] = {}
         for instr in program.instrs():
             like = _signature(instr)
             if like not in chosen:
                 choice = choose(instr, target, strict)
                 chosen[like] = None if choice is None else _stoppable(choice, instr)
+                if (made := chosen[like]) is not None:
+                    require(made.kernel, instr)
             found = chosen[like]
             if found is None:
                 table.append(Entry("", 1))
                 continue
-            sources.setdefault(found.kernel.name, (found.kernel, found.aliased, found.exact))
+            sources.setdefault(found.kernel.name, found)
             stops = STOP in found.kernel.buffers
             table.append(Entry(found.kernel.name, found.extent, _dims(found.kernel), stops))
         objects: dict[str, bytes] = {}
-        for done, (name, (kernel, aliased, exact)) in enumerate(sources.items()):
+        for done, (name, choice) in enumerate(sources.items()):
             progress("compiling kernels", done, len(sources))
-            objects[name] = store.get_or_make(
-                _key(name, target), partial(_object, kernel, aliased, exact, target)
-            )
+            objects[name] = store.get_or_make(_key(name, target), partial(_object, choice, target))
         progress("compiling kernels", len(sources), len(sources))
         return Artifact(target, program, objects, tuple(table))
 
@@ -171,8 +172,9 @@ def _quantizes(instr: Instr) -> bool:
     return any(isinstance(op, Quantize | Requantize) for op in parts(instr))
 
 
-def _object(kernel: Kernel, aliased: frozenset[str], exact: bool, target: Target) -> bytes:
-    return assemble(render(kernel, fast=not exact, aliased=aliased), target)
+def _object(choice: Choice, target: Target) -> bytes:
+    text = render(choice.kernel, fast=not choice.exact, aliased=choice.aliased)
+    return assemble(text, target)
 
 
 def _aliased(instr: Instr) -> frozenset[str]:
