@@ -27,7 +27,9 @@ def conv_extent(
     """
     if known(kernel) and kernel < 1:
         raise TypeRuleError(f"{op.name}: the window's extent is {kernel}, expected 1 or more")
-    if any(known(pad) and abs(pad) > FARTHEST for pad in (before, after)):
+    if any(known(pad) and pad < 0 for pad in (before, after)):
+        raise TypeRuleError(f"{op.name}: padding by {before}+{after}, expected 0 or more")
+    if any(known(pad) and pad > FARTHEST for pad in (before, after)):
         raise TypeRuleError(f"{op.name}: padding by {before}+{after} is more than any tensor holds")
     if stride < 1 or dilation < 1:
         raise TypeRuleError(f"{op.name}: strides and dilations must be positive")
