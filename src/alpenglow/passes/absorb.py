@@ -2,14 +2,17 @@
 
 What is constant by output channel becomes part of the weights and the bias, so that at run time
 nothing is left of a batch normalisation or of the scaling of attention.  New weights are written
-as operators on constants, which folding evaluates.  Rounding may differ from the model's; scales
-are taken to be finite.
+as operators on constants, which folding evaluates.  Rounding may differ from the model's, but
+no constant comes to over- or underflow (`_scalable`), and those that are added for the rounding
+stay apart (`_rounds`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from alpenglow.ir.dims import Dim
@@ -33,8 +36,15 @@ from alpenglow.passes.constants import (
     unstretched,
     with_constant,
 )
+from alpenglow.passes.grid import known_array
 
 rules = Rules()
+
+EXTREME = 2.0**60
+"""No scale that is meant to be one is as large, or its reciprocal."""
+
+COARSE = {"f16": 0.25, "bf16": 0.25}
+"""What is added to floats that makes them as coarse as this, others as 2^-12, rounds them."""
 
 
 def absorb(g: Graph) -> Graph:
@@ -94,6 +104,8 @@ def shift_of_shift(g: Graph, node: Node) -> Rewritten:
         match y.producer:
             case Node(Add()) as inner if read_once(g, y):
                 for x, s in with_constant(inner):
+                    if _rounds(s) or _rounds(t):
+                        return None
                     total = _combined(g, s, Add(), along(t))
                     return total and g(Add(), x, total)
     return None
@@ -107,7 +119,7 @@ def scale_of_conv_operand(g: Graph, node: Node) -> Rewritten:
             if not is_constant(w) or not read_once(g, y):
                 return None
             for x, scale in _scales(_producer(y)):
-                if scale.axis in (None, 1):
+                if scale.axis in (None, 1) and _scalable(w, replace(scale, axis=None)):
                     return g(op, x, _times_inputs(g, w, scale, group), *bias)
     return None
 
@@ -120,8 +132,9 @@ def scale_of_matmul_operand(g: Graph, node: Node) -> Rewritten:
             if not is_constant(w) or not read_once(g, y):
                 return None
             for x, scale in _scales(_producer(y)):
-                if scale.axis in (None, x.type.rank - 1):
-                    return g(op, x, _times(g, w, scale.at(x.type.rank - 2)))
+                by_row = scale.at(x.type.rank - 2)
+                if scale.axis in (None, x.type.rank - 1) and _scalable(w, by_row):
+                    return g(op, x, _times(g, w, by_row))
     return None
 
 
@@ -135,6 +148,8 @@ def shift_of_conv(g: Graph, node: Node) -> Rewritten:
                 old = bias[0] if bias else None
                 fits = shift is not None and shift.axis in (None, 1) and read_once(g, y)
                 if not fits or shift is None or not (old is None or is_constant(old)):
+                    continue
+                if old is not None and (_rounds(old) or _rounds(t)):
                     continue
                 if isinstance(node.op, Sub) and y is not node.inputs[0]:
                     continue
@@ -175,7 +190,8 @@ def pad_of_max(g: Graph, node: Node) -> Rewritten:
             more = _pool_pads(pad, op)
             if more is None:
                 return None
-            never = pad.value == float("-inf") or (pad.value == 0 and _beaten(op, x, more))
+            lowest = pad.value == float("-inf") and x.type.dtype in FLOATS
+            never = lowest or (pad.value == 0 and _beaten(op, x, more))
             return g(MaxPool(op.kernel, op.strides, more, op.dilations), x) if never else None
     return None
 
@@ -187,10 +203,11 @@ def scaled(g: Graph, v: Value, scale: Scale) -> Value | None:
         return None
     match node:
         case Node(Conv() as op, [x, w, *bias]) if scale.axis in (None, 1):
-            if all(c is None or is_constant(c) for c in (w, *bias)):
+            if all(c is None or _scalable(c, scale.at(0)) for c in (w, *bias)):
                 return g(op, x, *[c and _times(g, c, scale.at(0)) for c in (w, *bias)])
         case Node(ConvTranspose(group=1) as op, [x, Value() as w, *bias]):
-            if scale.axis in (None, 1) and all(c is None or is_constant(c) for c in (w, *bias)):
+            fits = scale.axis in (None, 1) and _scalable(w, scale.at(1))
+            if fits and all(c is None or _scalable(c, scale.at(0)) for c in bias):
                 return g(op, x, _times(g, w, scale.at(1)),
                          *[c and _times(g, c, scale.at(0)) for c in bias])  # fmt: skip
         case Node(MatMul()):
@@ -199,12 +216,14 @@ def scaled(g: Graph, v: Value, scale: Scale) -> Value | None:
             number = uniform(scale.value)
             return None if number is None else g(op, x, q, _scaled_grid(g, grid, number, scale.op))
         case Node(Add() | Sub() as op, [Value() as a, Value() as b]):
-            if is_constant(b) and (x := scaled(g, a, scale)):
+            if _scalable(b, scale) and not _rounds(b) and (x := scaled(g, a, scale)):
                 return g(op, x, _times(g, b, scale))
-            if is_constant(a) and (x := scaled(g, b, scale)):
+            if _scalable(a, scale) and not _rounds(a) and (x := scaled(g, b, scale)):
                 return g(op, _times(g, a, scale), x)
         case Node(Mul()):
             for x, c in with_constant(node):
+                if not _scalable(c, scale):
+                    return None
                 product = _combined(g, c, scale.op, Along(scale.value, scale.axis))
                 return product and g(Mul(), x, product)
         case Node(Transpose(perm=perm) as op, [Value() as x]):
@@ -222,11 +241,11 @@ def _scaled_product(g: Graph, node: Node, scale: Scale) -> Value | None:
     assert x is not None and y is not None
     rows, columns = x.type.rank - 2, x.type.rank - 1
     if scale.axis in (None, columns):
-        right = _times(g, y, scale) if is_constant(y) else scaled(g, y, scale)
+        right = _times(g, y, scale) if _scalable(y, scale) else scaled(g, y, scale)
         if right is not None:
             return g(node.op, x, right)
     if scale.axis in (None, rows):
-        left = _times(g, x, scale) if is_constant(x) else scaled(g, x, scale)
+        left = _times(g, x, scale) if _scalable(x, scale) else scaled(g, x, scale)
         return left and g(node.op, left, y)
     return None
 
@@ -244,6 +263,39 @@ def _combined(g: Graph, v: Value, op: Op, other: Along | None) -> Value | None:
     if own is None or other is None or len({own.axis, other.axis} - {None}) > 1:
         return None
     return _times(g, v, Scale(op, other.value, other.axis))
+
+
+def _scalable(v: Value, scale: Scale) -> bool:
+    """Whether v is a constant, and what the scale makes of the largest element of each channel is a
+    normal number."""
+    if not is_constant(v):
+        return False
+    array, factors = known_array(v), known_array(scale.value)
+    assert array is not None and factors is not None, "they are constant"
+    info = _finfo(v.type.numpy)
+    axis = None if scale.axis is None else scale.axis - (v.type.rank - array.ndim)
+    others = tuple(i for i in range(array.ndim) if i != axis)
+    ends = array.max(axis=others, initial=0), array.min(axis=others, initial=0)
+    largest = np.maximum(*(np.abs(e.astype(np.float64)) for e in ends)).reshape(-1)
+    sizes = np.abs(factors.astype(np.float64)).reshape(-1)
+    with np.errstate(all="ignore"):
+        made = largest / sizes if isinstance(scale.op, Div) else largest * sizes
+    normal = (float(info.tiny) <= made) & (made <= float(info.max))
+    usual = (sizes > 1 / EXTREME) & (sizes < EXTREME)
+    nothing = (sizes == 0) & (not isinstance(scale.op, Div))
+    return bool(np.all(nothing | usual & (normal | (made == 0))))
+
+
+def _finfo(dtype: np.dtype[Any]) -> Any:
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+
+
+def _rounds(v: Value) -> bool:
+    """Whether a constant is so large that to add it is to round."""
+    array = known_array(v)
+    assert array is not None, f"{v} is constant"
+    coarse = COARSE.get(v.type.dtype, 2.0**-12) / float(_finfo(v.type.numpy).eps)
+    return float(np.abs(array).max(initial=0)) > coarse
 
 
 def _scales(node: Node) -> list[tuple[Value, Scale]]:
@@ -325,8 +377,8 @@ def _beaten(op: MaxPool, x: Value, pads: tuple[int, ...]) -> bool:
     match x:
         case Value(Node(Relu())):
             return inside and set(op.dilations) <= {1}
-        case Value(Node(Clip(low=low))):
-            return inside and set(op.dilations) <= {1} and low >= 0
+        case Value(Node(Clip(low=low, high=high))):
+            return inside and set(op.dilations) <= {1} and min(low, high) >= 0
     return False
 
 

@@ -309,9 +309,10 @@ def _axis_after(node: Node, axis: int) -> int | None:
 
 def _is_step(real: float, grid: Grid) -> bool:
     """Whether a real is a number of steps of a uniform grid, or beyond them."""
-    steps = real / grid.scale + grid.zero
-    low, high = grid.limits
-    return not low < steps < high or abs(steps - round(steps)) < 1e-3
+    steps = real / grid.scale
+    low, high = (limit - grid.zero for limit in grid.limits)
+    # The scale and the real were rounded to f32 each.
+    return not low < steps < high or abs(steps - round(steps)) <= 2.0**-20 * abs(steps)
 
 
 WHOLE = Rules()

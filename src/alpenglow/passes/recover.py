@@ -58,7 +58,7 @@ def layer_norm(g: Graph, node: Node) -> Rewritten:
                 epsilon = _epsilon(deviation, c, axes)
                 last = axes == tuple(range(x.type.rank - len(axes), x.type.rank))
                 plain = x.type.blocked is None and x.type.dtype in FLOATS
-                if epsilon is not None and last and plain:
+                if epsilon is not None and 0 <= epsilon < math.inf and last and plain:
                     return g(LayerNorm(axes[0], epsilon), x)
     return None
 
@@ -100,7 +100,7 @@ def gelu(g: Graph, node: Node) -> Rewritten:
 
 @rules.on(Div, Mul)
 def hard_sigmoid(g: Graph, node: Node) -> Rewritten:
-    """div(clip(add(x, 3), 0, 6), 6) => hard_sigmoid(x, 1 / 6, 1 / 2)"""
+    """div(clip(add(x, 3), 0, 6), 6) => hard_sigmoid(x, 1 / 6, 1 / 2)   of floats"""
     line = _sixth(node)
     x = line and _clipped_line(line)
     return g(HardSigmoid(1 / 6, 0.5), x) if line and x and read_once(g, line) else None
@@ -109,7 +109,7 @@ def hard_sigmoid(g: Graph, node: Node) -> Rewritten:
 @rules.on(Div, Mul)
 def hard_swish(g: Graph, node: Node) -> Rewritten:
     """mul(x, hard_sigmoid(x, 1 / 6, 1 / 2)) => hard_swish(x);
-    div(mul(x, clip(add(x, 3), 0, 6)), 6) => hard_swish(x)"""
+    div(mul(x, clip(add(x, 3), 0, 6)), 6) => hard_swish(x)   of floats"""
     product = _sixth(node)
     if product is not None and product.producer and isinstance(product.producer.op, Mul):
         for x, line in _either_way(product.producer):
@@ -273,9 +273,11 @@ def _sixth(node: Node) -> Value | None:
 
 
 def _clipped_line(v: Value) -> Value | None:
-    """Return x if v is x + 3 limited to [0, 6]."""
+    """Return x if v is x + 3 limited to [0, 6], and these are floats."""
     match v:
-        case Value(Node(Clip(low=0, high=6), [Value(Node(Add()) as line)])):
+        case Value(Node(Clip(low=0, high=6), [Value(Node(Add()) as line)])) if (
+            v.type.dtype in FLOATS
+        ):  # fmt: skip
             return next((x for x, c in _either_way(line) if uniform(c) == 3), None)
     return None
 
@@ -283,5 +285,5 @@ def _clipped_line(v: Value) -> Value | None:
 def _near(v: Value, wanted: float) -> bool:
     """Whether v is this number everywhere, as precisely as its type and writers of models are."""
     value = uniform(v)
-    precision = {"f16": 1e-3, "bf16": 1e-2}.get(v.type.dtype, 1e-4)
+    precision = {"f16": 1e-3, "bf16": 1e-2, "f64": 1e-9}.get(v.type.dtype, 1e-4)
     return value is not None and math.isclose(value, wanted, rel_tol=precision)
