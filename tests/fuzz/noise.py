@@ -8,6 +8,7 @@ stochastic arithmetic: Vignes, 1993.)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,8 +20,11 @@ from numpy.typing import NDArray
 from alpenglow.evaluate import apply
 from alpenglow.ir import op
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Elementwise
+from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import FLOATS, NAMES
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.reduction import ReduceMean, ReduceSum
+from alpenglow.ops.scan import CumSum
 
 Array = NDArray[Any]
 
@@ -49,8 +53,10 @@ def noisy(
             arrays = [rounded(a, rng, half) for a in arrays]
         with formulas(rng, unit(arrays)):
             results = apply(node.op, arrays, node.regions)
-        sums = 0.0 if isinstance(node.op, Elementwise) else terms(arrays, results)
-        env |= {v: moved(y, rng, sums) for v, y in zip(node.results, results, strict=True)}
+        many = 0.0 if isinstance(node.op, Elementwise) else terms(arrays, results)
+        least = partial_sums(node.op, arrays, results)
+        env |= {v: moved(y, rng, many, least=least)
+                for v, y in zip(node.results, results, strict=True)}  # fmt: skip
     return {k: env[v] if v.array is None else v.array for k, v in g.outputs.items()}
 
 
@@ -126,10 +132,29 @@ def terms(arrays: Sequence[Array | None], results: Sequence[Array]) -> float:
 MANY = 64.0
 
 
-def moved(x: Array, rng: np.random.Generator, whole: float = 0.0, formula: float = 0.0) -> Array:
+def partial_sums(op: Op, arrays: Sequence[Array | None], results: Sequence[Array]) -> float:
+    """Return how large sums may have been on the way, however little is left of them."""
+    if not isinstance(op, SUMS):
+        return 0.0
+    xs = [a for a in arrays[:2] if a is not None and a.size and NAMES.get(a.dtype) in FLOATS]
+    count = max((a.size for a in xs), default=1) / max(sum(y.size for y in results), 1)
+    if isinstance(op, Conv | MatMul) and len(xs) == 2:
+        kernel = math.prod(xs[1].shape[1:]) if isinstance(op, Conv) else xs[0].shape[-1]
+        count = max(count, float(kernel))
+    sizes = math.prod(largest(a.astype(np.float64)) for a in xs)
+    return float(sizes * math.sqrt(max(count, 1.0)) / (count if isinstance(op, ReduceMean) else 1))
+
+
+SUMS = (ReduceSum, ReduceMean, CumSum, Conv, MatMul)
+
+
+def moved(
+    x: Array, rng: np.random.Generator, whole: float = 0.0, formula: float = 0.0,
+    least: float = 0.0,
+) -> Array:  # fmt: skip
     """Return x with noise: relative to each element and, if `whole`, to the largest as well.
 
-    Inside of a formula, it is one unit of the size `formula`.
+    Inside of a formula, it is one unit of the size `formula`.  Elements count as `least` at least.
     """
     if not isinstance(x, np.ndarray) or NAMES.get(x.dtype) not in FLOATS:
         return x
@@ -137,6 +162,7 @@ def moved(x: Array, rng: np.random.Generator, whole: float = 0.0, formula: float
     wide = x.astype(np.float64)
     noise = rng.uniform(-1, 1, x.shape)
     exact = np.abs(wide) if not whole else whole * (np.abs(wide) + 0.25 * largest(wide))
+    exact = exact + 0.25 * least
     least = float(ml_dtypes.finfo(x.dtype).smallest_subnormal)
     # What is zero stays zero: that is how sparse data, padding and masks are.
     off = np.where((wide == 0) & (not whole), 0.0, (eps * exact + least) * noise)

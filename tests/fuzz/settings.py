@@ -33,6 +33,8 @@ class Setting:
     `extents` are those of the feeds, or left open as the model has them.  `way` is how code comes
     to be run: as it was made, or through an archive; C has its vectors in a gcc type, or in arrays
     (`portable`).  `tuned` is the seed of a random record, 0 for none.  `level` is LLVM's, or gcc's.
+    `cache` is how many bytes are taken to fit a cache, where that decides how large layers are
+    split; 0 leaves it as it is, and small models whole.
     """
 
     machine: str
@@ -43,6 +45,7 @@ class Setting:
     tuned: int = 0
     precision: Literal["f32", "bf16", "f16"] = "f32"
     level: int = 2
+    cache: int = 0
 
     @property
     def lanes(self) -> int:
@@ -115,7 +118,7 @@ def _drawn(
     is_staged: bool,
 ) -> Setting:  # fmt: skip
     # A fixed number of throws: what is decided by one does not move the others.
-    throws = rng.random(8)
+    throws = rng.random(9)
     s = Setting(str(WIDTHS[lanes][int(throws[0] * len(WIDTHS[lanes]))]), numerics)
     if s.is_c:
         portable = throws[1] < 0.75
@@ -131,4 +134,6 @@ def _drawn(
         s = replace(s, tuned=1 + int(throws[5] * 5000))
     if throws[6] < 0.1:
         s = replace(s, precision="bf16" if throws[7] < 0.5 else "f16")
+    if throws[8] < 0.3:
+        s = replace(s, cache=256 << int(throws[8] * 20))
     return s
