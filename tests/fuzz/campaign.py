@@ -41,9 +41,9 @@ class Seeds:
         self.until = 0.0
 
 
-def work(seeds: Seeds, log: Log, findings: Path, first: bool) -> None:
+def work(seeds: Seeds, log: Log, findings: Path, first: bool, each: int) -> None:
     """Try batches until there are no more; stop all at the first finding, if that is enough."""
-    hunt = Hunt()
+    hunt = Hunt(0.0 if first else 30.0, each)
     try:
         for batch in seeds:
             begin = time.monotonic()
@@ -74,13 +74,13 @@ def tell(tried: Tried, findings: Path) -> None:
 
 def campaign(
     folder: Path, seconds: float, jobs: int, first_seed: int = 0, first_finding: bool = False,
-    count: int | None = None,
+    count: int | None = None, each: int = 0,
 ) -> Totals:  # fmt: skip
     """Try seeds for a while, on several threads with a process each; return what the log says."""
     log = Log(folder)
     wanted: Iterable[int] = log.unfinished(first_seed)
     seeds = Seeds(itertools.islice(wanted, count), time.monotonic() + seconds)
-    given = (seeds, log, folder / "findings", first_finding)
+    given = (seeds, log, folder / "findings", first_finding, each)
     threads = [threading.Thread(target=work, args=given, daemon=True) for _ in range(jobs)]
     try:
         for t in threads:
@@ -123,10 +123,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="at most so many seeds")
     parser.add_argument("--folder", type=Path, default=Path(".fuzz"), help="where the logs are")
     parser.add_argument("--first", action="store_true", help="stop at the first finding")
+    parser.add_argument("--each", type=int, default=0, help="settings of a model, by custom all")
     asked = parser.parse_args()
     folder = asked.folder / generation()
     print(f"log: {folder / 'log.jsonl'}", flush=True)
-    totals = campaign(folder, asked.seconds, asked.jobs, asked.seed, asked.first, asked.count)
+    given = (asked.seconds, asked.jobs, asked.seed, asked.first, asked.count, asked.each)
+    totals = campaign(folder, *given)
     print(summary(totals))
     raise SystemExit(1 if totals.failing() else 0)
 

@@ -97,8 +97,13 @@ def feedings(d: Draft, seed: int) -> list[dict[str, Array]]:
     return found if d.feeds() else found[:1]
 
 
-def try_seeds(seeds: Sequence[int], peers: Sequence[str]) -> tuple[list[Tried], int]:
-    """Judge the models of some seeds; also return how large this process has become, in KiB."""
+def try_seeds(
+    seeds: Sequence[int], peers: Sequence[str], each: int = 0
+) -> tuple[list[Tried], int]:
+    """Judge the models of some seeds under `each` settings, by custom all.
+
+    Also return how large this process has become, in KiB.
+    """
     tried = [Tried(s) for s in seeds]
     trials = {}
     for t in tried:
@@ -107,7 +112,7 @@ def try_seeds(seeds: Sequence[int], peers: Sequence[str]) -> tuple[list[Tried], 
             continue
         t.operators = tuple(operators(d.nodes))
         t.kinds = tuple(["open"] * d.is_open + ["staged"] * d.is_staged) or ("plain",)
-        settings = drawn(t.seed, d.is_open, d.is_staged)
+        settings = drawn(t.seed, d.is_open, d.is_staged, each)
         model = d.model().SerializeToString()
         trials[t.seed] = Trial(model, feedings(d, t.seed), settings, peers, (1,), True)
     verdicts = dict(zip(trials, judge_all(list(trials.values())), strict=True))
@@ -122,13 +127,15 @@ def try_seeds(seeds: Sequence[int], peers: Sequence[str]) -> tuple[list[Tried], 
 class Hunt:
     """A process that judges models, and what finds the smallest that still fail."""
 
-    def __init__(self, seconds_each: float = 30.0) -> None:
+    def __init__(self, seconds_each: float = 30.0, each: int = 0) -> None:
+        """Prepare to judge under `each` settings, to be made small in so many seconds."""
         self.probe = Probe(SECONDS, NBYTES)
         self.seconds_each = seconds_each
+        self.each = each
 
     def try_batch(self, seeds: Sequence[int]) -> list[Tried]:
         """Return what the models of seeds show."""
-        answer = self.probe(try_seeds, list(seeds), ORACLES)
+        answer = self.probe(try_seeds, list(seeds), ORACLES, self.each)
         if isinstance(answer, Lost):
             if len(seeds) > 1:
                 return [t for s in seeds for t in self.try_batch([s])]
@@ -146,7 +153,7 @@ class Hunt:
         d = draft(seed)
         t = Tried(seed, tuple(operators(d.nodes)))
         model, feeds = d.model(), feedings(d, seed)
-        for setting in drawn(seed, d.is_open, d.is_staged):
+        for setting in drawn(seed, d.is_open, d.is_staged, self.each):
             found = self._judged(model, feeds, [setting], (), (1,))
             t.verdict.ran |= found.ran
             if found.problems:

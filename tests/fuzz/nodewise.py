@@ -1,7 +1,8 @@
 """A model node by node, each by whoever takes it: for what nobody takes as a whole.
 
 ONNX Runtime lacks many operators for one type or another, and the reference evaluator some opsets.
-Of a node that both decline in halves, the results are those in f32, rounded.
+Of a node that both decline in halves, the results are those in f32, rounded; and of one in f64, if
+results may be coarse.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ class Declines(Exception):
     """There is a node that nobody takes."""
 
 
-def run(model: onnx.ModelProto, feeds: Mapping[str, Array], engines: tuple[Engine, ...]) -> (
-    dict[str, Value] | None
-):  # fmt: skip
+def run(
+    model: onnx.ModelProto, feeds: Mapping[str, Array], engines: tuple[Engine, ...],
+    coarse: bool = False,
+) -> dict[str, Value] | None:  # fmt: skip
     """Return the outputs of a model, None if there is a node that no engine takes."""
+    others = (*HALVES, np.dtype(np.float64)) if coarse else HALVES
     env: dict[str, Value] = dict(feeds)
     env |= {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     try:
         for node in model.graph.node:
-            env |= _results(model, node, env, engines)
+            env |= _results(model, node, env, engines, others)
     except Declines:
         return None
     return {o.name: env[o.name] for o in model.graph.output}
@@ -45,13 +48,13 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, Array], engines: tuple[Engin
 
 def _results(
     model: onnx.ModelProto, node: onnx.NodeProto, env: Mapping[str, Value],
-    engines: tuple[Engine, ...],
+    engines: tuple[Engine, ...], others: tuple[np.dtype[Any], ...],
 ) -> dict[str, Value]:  # fmt: skip
     given = {name: env[name] for name in dict.fromkeys(reads(node)) if name in env}
     names = [o for o in node.output if o]
     found = _asked(model, node, given, names, engines)
-    if found is None and any(_is_half(v) for v in given.values()):
-        found = _in_f32(model, node, given, names, engines)
+    if found is None:
+        found = _in_f32(model, node, given, names, engines, others)
     if found is None:
         raise Declines(node.op_type)
     return dict(zip(names, found, strict=True))
@@ -79,24 +82,23 @@ def _asked(
 
 def _in_f32(
     model: onnx.ModelProto, node: onnx.NodeProto, given: Mapping[str, Value], names: list[str],
-    engines: tuple[Engine, ...],
+    engines: tuple[Engine, ...], others: tuple[np.dtype[Any], ...],
 ) -> list[Any] | None:  # fmt: skip
-    """Return results of a node on halves, computed in f32; where it tells the type itself, None."""
-    halves = {v.dtype for v in given.values() if isinstance(v, np.ndarray) and v.dtype in HALVES}
+    """Return results of a node on other floats, computed in f32; None if it tells the type."""
+    kinds = {v.dtype for v in given.values() if isinstance(v, np.ndarray) and v.dtype in others}
     tells = any(a.name in ("to", "dtype") or a.HasField("g") for a in node.attribute)
-    if len(halves) != 1 or tells:
+    if len(kinds) != 1 or tells:
         return None
-    (half,) = halves
-    wide = {k: v.astype(np.float32) if _is_half(v) else v for k, v in given.items()}
-    found = _asked(model, node, wide, names, engines)
+    (kind,) = kinds
+    f32 = {
+        k: v.astype(np.float32) if isinstance(v, np.ndarray) and v.dtype == kind else v
+        for k, v in given.items()
+    }
+    found = _asked(model, node, f32, names, engines)
     if found is None:
         return None
-    return [v.astype(half) if isinstance(v, np.ndarray) and v.dtype == np.float32 else v
+    return [v.astype(kind) if isinstance(v, np.ndarray) and v.dtype == np.float32 else v
             for v in found]  # fmt: skip
-
-
-def _is_half(v: Value) -> bool:
-    return isinstance(v, np.ndarray) and v.dtype in HALVES
 
 
 def _type(v: Value) -> onnx.TypeProto:

@@ -34,7 +34,8 @@ class Setting:
     to be run: as it was made, or through an archive; C has its vectors in a gcc type, or in arrays
     (`portable`).  `tuned` is the seed of a random record, 0 for none.  `level` is LLVM's, or gcc's.
     `cache` is how many bytes are taken to fit a cache, where that decides how large layers are
-    split; 0 leaves it as it is, and small models whole.
+    split; 0 leaves it as it is, and small models whole.  If `fenced`, each kernel runs between
+    pages that nobody may touch (`guarded`).
     """
 
     machine: str
@@ -46,6 +47,7 @@ class Setting:
     precision: Literal["f32", "bf16", "f16"] = "f32"
     level: int = 2
     cache: int = 0
+    fenced: int = 0
 
     @property
     def lanes(self) -> int:
@@ -106,11 +108,17 @@ def here(settings: Sequence[Setting]) -> list[Setting]:
     return [s for s in settings if runs(s)]
 
 
-def drawn(seed: int, is_open: bool, is_staged: bool) -> list[Setting]:
-    """Return the settings of a model: all widths with both numerics, and the rest by lot."""
+def drawn(seed: int, is_open: bool, is_staged: bool, each: int = 0) -> list[Setting]:
+    """Return the settings of a model: all widths with both numerics, and the rest by lot.
+
+    If `each` is not 0, so many of them: more models can be tried.
+    """
     rng = np.random.default_rng((seed, 0x5E77))
     widths = [n for n in WIDTHS if n > 1 or not is_staged]
-    return here([_drawn(rng, n, how, is_open, is_staged) for n in widths for how in NUMERICS])
+    found = here([_drawn(rng, n, how, is_open, is_staged) for n in widths for how in NUMERICS])
+    if not each or each >= len(found):
+        return found
+    return [found[i] for i in sorted(rng.permutation(len(found))[:each])]
 
 
 def _drawn(
@@ -118,7 +126,7 @@ def _drawn(
     is_staged: bool,
 ) -> Setting:  # fmt: skip
     # A fixed number of throws: what is decided by one does not move the others.
-    throws = rng.random(9)
+    throws = rng.random(10)
     s = Setting(str(WIDTHS[lanes][int(throws[0] * len(WIDTHS[lanes]))]), numerics)
     if s.is_c:
         portable = throws[1] < 0.75
@@ -126,6 +134,9 @@ def _drawn(
     s = replace(s, threads=1 + int(throws[1] < 0.25), level=2 if throws[2] < 0.35 else 0)
     if is_open and throws[3] < 0.5:
         s = replace(s, extents="open")
+    # At level 0 LLVM itself reads more than it is asked to, of a page that is there.
+    if throws[9] < 0.2 and s.level == 2:
+        s = replace(s, fenced=1)
     if is_staged or s.extents == "open":
         return s
     if throws[4] < 0.1:

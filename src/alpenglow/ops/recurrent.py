@@ -91,14 +91,18 @@ class Lstm(Primitive):
         f, g = (act(a, self.clip) for a in self.activations[:2])
         out = act(self.activations[2], 0.0)
         x, weights, h, c = (wide(a) for a in (xw, r, h0, c0))
-        rows = np.zeros((3, h.shape[1]), h.dtype) if peepholes is None else wide(peepholes)
+        rows = None if peepholes is None else wide(peepholes)
+
+        def peep(gate: Array, row: int, cell: Array) -> Array:
+            return gate if rows is None else gate + rows[row] * cell
+
         y = np.zeros((*x.shape[:2], h.shape[1]), h.dtype)
         for t, alive in steps(x, lengths, self.reverse):
             i, o, forget, cell = np.split(x[t] + h @ weights, 4, axis=1)
-            i = f(i + rows[0] * c)
-            forget = 1 - i if self.couple else f(forget + rows[2] * c)
+            i = f(peep(i, 0, c))
+            forget = 1 - i if self.couple else f(peep(forget, 2, c))
             new_c = forget * c + i * g(cell)
-            new_h = f(o + rows[1] * new_c) * out(new_c)
+            new_h = f(peep(o, 1, new_c)) * out(new_c)
             y[t] = np.where(alive, new_h, 0)
             h, c = np.where(alive, new_h, h), np.where(alive, new_c, c)
         return y.astype(xw.dtype), h.astype(xw.dtype), c.astype(xw.dtype)
