@@ -134,6 +134,13 @@ FOUND = {
             v = Softmax (c) }""",
         ({"x": floats(3, 1), "z": floats(3, 17)}, {"x": floats(3, 1), "z": floats(2, 32)}),
     ),
+    "a bias in floats beside products of bytes, not quantised after": Found(
+        """g (uint8[1,1,1] x) => (float[?,?,?] y) <int8[1,6] w = {-74, 90, 102, -71, 109, 105},
+            float[6] b = {2.18, 1.33, 1.25, 0.62, -0.614, -0.04898}, float[1] s = {0.0625},
+            float[6] t = {0.015625, 0.0625, 0.0625, 0.03125, 0.03125, 0.03125}> {
+            y = com.microsoft.QAttention <num_heads = 2> (x, w, b, s, t) }""",
+        ({"x": np.array([[[3]]], np.uint8)},),
+    ),
     "an open extent of one is squeezed": Found(
         "g (float[1,n,2] x) => (float y) { y = Squeeze (x) }",
         x((1, 3, 2), (1, 1, 2), (1, 0, 2)),

@@ -48,6 +48,9 @@ rules = Rules()
 MORE = 2
 """A slice is quantised before it is cut out of at most so many times its elements."""
 
+FOLLOWED = 6
+"""So many operators behind a sum are looked at for where it is quantised."""
+
 LARGEST = 255**2
 """No product of two bytes less their zero points is larger."""
 
@@ -119,8 +122,8 @@ def mat_mul_of_integers(g: Graph, node: Node) -> Rewritten:
 
 @rules.on(Add)
 def bias_of_integers(g: Graph, node: Node) -> Rewritten:
-    """add(dequantize(x, s), bias) => dequantize(add(x, bias / s), s)   where x are sums in i32 and
-    the bias is constant, with one number or one a channel"""
+    """add(dequantize(x, s), bias) => dequantize(add(x, bias / s), s)   where x are sums in i32, the
+    bias is constant, with one number or one a channel, and whole in steps or quantised after"""
     for v, other in (node.inputs, node.inputs[::-1]):
         sums = quantized(v)
         if sums is None or v is None or other is None or sums[1].dtype != "i32":
@@ -129,7 +132,7 @@ def bias_of_integers(g: Graph, node: Node) -> Rewritten:
         if found is None or not read_once(g, v) or found.axis not in (None, sums[1].axis or 1):
             continue
         steps = _in_steps(other, *sums, found.axis)
-        if steps is not None:
+        if steps is not None and (_is_whole(other, sums[1]) or _is_quantised(g, node.output)):
             axis = found.axis if found.axis is not None else sums[1].axis
             more = spread(g, steps, "i32", axis, v.type)
             return dequantized(g, g(Add(), sums[0], more), sums[1])
@@ -176,6 +179,26 @@ def _in_steps(v: Value, sums: Value, grid: Grid, axis: int | None) -> tuple[int,
         return None
     assert axis is not None or len(reals) == 1, "several numbers need an axis"
     return tuple(int(s) for s in limited)
+
+
+def _is_whole(v: Value, grid: Grid) -> bool:
+    """Whether a constant bias is whole in steps of a grid, but for rounding in f32."""
+    array = known_array(v)
+    assert array is not None, "a bias is constant"
+    steps = array.reshape(-1).astype(np.float64) / np.array(grid.scales)
+    return bool((np.abs(steps - np.rint(steps)) <= np.maximum(1e-3, 1e-6 * np.abs(steps))).all())
+
+
+def _is_quantised(g: Graph, v: Value, depth: int = FOLLOWED) -> bool:
+    """Whether all that is made of v, after a few operators, is bytes: half a step of sums is lost
+    among theirs."""
+    if depth == 0 or not v.users or any(o is v for o in g.outputs.values()):
+        return False
+    return all(
+        node.op.dtype in BYTES if isinstance(node.op, Quantize)
+        else all(_is_quantised(g, y, depth - 1) for y in node.results)
+        for node in v.users
+    )  # fmt: skip
 
 
 def _reach(sums: Value) -> int | None:
