@@ -205,7 +205,14 @@ KINDS = (
     ),
 )
 
-NAMES = (*(k.name for k in KINDS), "torn", "NaN in bytes", "overflow of halves")
+OURS = {
+    "torn": "rounding decides: a tie, a step, a mask, a shape",
+    "NaN in bytes": "under `fast`, what NaN is quantised to is any",
+    "overflow of halves": "under `fast`, halves are computed as f32, which overflows later",
+}
+"""Kinds of differences between the reference and a setting."""
+
+NAMES = (*(k.name for k in KINDS), *OURS)
 """The words that say that something was set aside."""
 
 FOR_US = ("same", "nearer")
