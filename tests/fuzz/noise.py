@@ -174,6 +174,10 @@ def largest(wide: Array) -> float:
     return float(finite.max()) if finite.size else 0.0
 
 
+def is_text(x: Array) -> bool:
+    return x.dtype.kind in "OUST"
+
+
 def widest(x: Array) -> Array:
     """Return x as f64, or as complex numbers of two f64."""
     return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
@@ -189,6 +193,8 @@ def spread(
             y = result.get(k)
             if y is None or y.shape != expected[k].shape:
                 found[k] = np.full(expected[k].shape, np.inf)
+                continue
+            if is_text(y):
                 continue
             a, b = widest(expected[k]), widest(y)
             apart = np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b), np.inf)
@@ -206,6 +212,9 @@ def wrong(
     It may be off by `times` the slack and as many units in the last place, or by `least` relative
     to the largest, or to 1.  What overflows need not, unless `overflows`.
     """
+    if is_text(expected) and is_text(actual) and expected.shape == actual.shape:
+        same_text = expected.astype(str) == actual.astype(str)
+        return "" if same_text.all() else f"{actual} instead of {expected}"
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         return f"{actual.dtype}{actual.shape} instead of {expected.dtype}{expected.shape}"
     a, b = widest(expected), widest(actual)

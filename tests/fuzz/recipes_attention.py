@@ -76,7 +76,7 @@ def mask(d: Draft, op: str, kind: str, batch: int, heads: int, queries: int, key
         seen = d.rng.random(shape) < 0.6
         seen[..., 0] = True
         return d.given(seen, d.chance(0.7))
-    return d.fresh(kind, shape)
+    return d.fresh(d.dtype(allowed(op, d.opset, 3)) if d.chance(0.2) else kind, shape)
 
 
 @recipe("RotaryEmbedding")

@@ -259,7 +259,11 @@ def sequence(d: Draft, op: str) -> None:
         parts.insert(at, v)
     if len(parts) > 1 and d.chance(0.4):
         at = d.number(-len(parts), len(parts) - 1)
-        found = host(d, "SequenceErase", [found, position(d, at)])
+        if d.chance(0.3):  # the last one
+            at = -1
+            found = host(d, "SequenceErase", [found])
+        else:
+            found = host(d, "SequenceErase", [found, position(d, at)])
         del parts[at]
     if d.chance(0.3):
         read(d, "SequenceLength", [found], "int64", ())
@@ -313,6 +317,9 @@ def optional(d: Draft, op: str) -> None:
     if d.opset < 15:
         raise Declined
     x = d.pick(FLEXIBLE)
+    if d.opset >= 18 and d.chance(0.15):
+        d.node("OptionalHasElement", [], types=[("bool", ())])
+        return
     if d.chance(0.3):
         kind = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
         found = host(d, op, [], type=kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .draft import Draft, Var
-from .elements import DTYPES
+from .elements import DTYPES, INTS
 from .inference import allowed
 from .recipe import STAGED, recipe
 from .recipes_control import loosen
@@ -40,11 +40,11 @@ def compress(d: Draft, op: str) -> None:
 
 @recipe("Unique", table=STAGED)
 def unique(d: Draft, op: str) -> None:
-    x = d.pick([t for t in allowed(op, d.opset) if t in ("float", "double", "int64", "int8")],
-               1, 3, empty=False)  # fmt: skip
-    axis = {"axis": d.number(0, x.rank - 1)} if d.chance(0.4) else {}
+    x = d.pick([t for t in allowed(op, d.opset) if t in (*INTS, "bool", "float", "double")],
+               0, 3, empty=False)  # fmt: skip
+    axis = {"axis": d.number(-x.rank, x.rank - 1)} if x.rank and d.chance(0.4) else {}
     types = [(x.dtype, (1,) * (x.rank if axis else 1)), *[("int64", (1,))] * d.number(0, 3)]
-    made(d, op, [x], types, sorted=d.number(0, 1), **axis)
+    made(d, op, [x], types, **d.some(op, sorted=(0, 1)), **axis)
 
 
 @recipe("NonMaxSuppression", table=STAGED)
@@ -57,8 +57,10 @@ def suppress(d: Draft, op: str) -> None:
         d.controls[most.name] = []
     overlap = d.given(np.array([d.one_of((0.0, 0.3, 0.6))], np.float32), True)
     least = d.given(np.array([0.25], np.float32), True) if d.chance(0.5) else None
-    given = [d.given(corners), d.given(scores), most, overlap, least]
-    made(d, op, given, [("int64", (1, 3))], center_point_box=d.number(0, 1))
+    given: list[Var | None] = [d.given(corners), d.given(scores)]
+    if d.chance(0.85):
+        given += [most, overlap if d.chance(0.8) else None, least]
+    made(d, op, given, [("int64", (1, 3))], **d.some(op, center_point_box=(0, 1)))
 
 
 @recipe("Range", table=STAGED)

@@ -186,8 +186,8 @@ def clip(d: Draft, op: str) -> None:
         more = d.some(op, consumed_inputs=([0],))
         d.node(op, [x], types=[(x.dtype, x.shape)], **bounds, **more)
         return
-    if x.dtype not in FLOATS and x.dtype.startswith("u"):
-        low = max(low, 0)
+    if x.dtype.startswith("u"):
+        low, high = max(low, 0), max(high, 0)
 
     def bound(number: float) -> Var | None:
         if d.chance(0.3):
@@ -230,7 +230,7 @@ def dropout(d: Draft, op: str) -> None:
         # What the mask of old forms holds where nothing is dropped is not said.
         d.node(op, [x], types=[(x.dtype, x.shape)], **more)
         return
-    share = np.array(d.one_of((0.0, 0.5, 0.25)), np.float32)
+    share = np.array(d.one_of((0.0, 0.5, 0.25)), DTYPES[d.one_of(allowed(op, d.opset, 1))])
     ratio = d.given(share, True) if d.chance(0.5) else None
     training = d.given(np.array(False), True) if d.chance(0.5) else None
     d.node(op, [x, ratio, training], outputs=d.number(1, 2), **d.some(op, seed=(0, 7)))

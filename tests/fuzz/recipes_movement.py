@@ -332,7 +332,8 @@ def count(d: Draft, op: str) -> None:
     numbers = [float(n) for n in (begin, end, step)]
     if kind in ("float", "double") and d.chance(0.4):
         numbers = [n / 4 for n in numbers]
-    d.node(op, [d.given(np.array(n).astype(DTYPES[kind]), True) for n in numbers])
+    given = [d.given(np.array(n).astype(DTYPES[kind]), True) for n in numbers]
+    d.node(op, given, **d.some(op, stash_type=(1,)))
 
 
 @recipe("CenterCropPad")
@@ -345,7 +346,7 @@ def center(d: Draft, op: str) -> None:
         more = {"axes": axes}
     sizes = [d.one_of((d.number(1, 9), x.shape[a], x.shape[a] + 1, max(x.shape[a] - 1, 1)))
              for a in axes]  # fmt: skip
-    d.node(op, [x, d.ints(sizes)], **more)
+    d.node(op, [x, d.ints(sizes, d.one_of(("int64", "int64", "int32")))], **more)
 
 
 @recipe("Crop")

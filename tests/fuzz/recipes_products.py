@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from .draft import Draft, Var
-from .elements import FLOATS, INTS
+from .draft import Draft
+from .elements import FLOATS, INTS, Shape
 from .inference import Declined, allowed
 from .recipe import recipe
 
@@ -17,12 +17,12 @@ def wide(d: Draft, room: int) -> int:
 
 @recipe("MatMul")
 def matmul(d: Draft, op: str) -> None:
+    if d.chance(0.12):
+        itself(d, op)
+        return
     x = d.pick(allowed(op, d.opset), 1, 5)
     k = x.shape[-1]
     rows = prod(x.shape[:-1])
-    if d.chance(0.12) and x.rank > 1:
-        itself(d, op, x)
-        return
     n = wide(d, min(8192 // max(k, 1), 16384 // max(rows, 1)))
     lead: tuple[int, ...] = ()
     how = d.one_of(("none", "none", "same", "some", "more"))
@@ -38,10 +38,15 @@ def matmul(d: Draft, op: str) -> None:
     d.node(op, [x, d.fresh(x.dtype, shape)])
 
 
-def itself(d: Draft, op: str, x: Var) -> None:
-    """Multiply x by itself, turned or not, perhaps stretched before."""
-    square = x.shape[-1] == x.shape[-2]
-    if square and d.chance(0.4):
+def itself(d: Draft, op: str) -> None:
+    """Multiply a value by itself, turned or not."""
+
+    def square() -> Shape:
+        side = d.extent(33)
+        return (*d.shape(0, 2, empty=False)[:1], side, side) if side < 12 else (side, side)
+
+    x = d.pick(allowed(op, d.opset), 2, 5, shape=square)
+    if x.shape[-1] == x.shape[-2] and d.chance(0.6):
         d.node(op, [x, x])
         return
     perm = [*range(x.rank - 2), x.rank - 1, x.rank - 2]

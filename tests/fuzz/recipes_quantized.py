@@ -86,7 +86,8 @@ def dequantize(d: Draft, op: str) -> None:
     real = "float" if d.chance(0.6) else d.one_of(reals)
     step = typed(d, scale(d, shape, -4, 0), real)
     # Zero points of int32 and of floats must be 0.
-    zero = d.given(_zeros(d, kind, shape), True) if d.chance(0.7) and kind != "int32" else None
+    some = d.chance(0.2 if kind == "int32" else 0.7)
+    zero = d.given(_zeros(d, kind, shape), True) if some else None
     out = real
     if d.opset >= 23 and d.chance(0.3):
         out = d.one_of(d.makes(op))

@@ -61,7 +61,8 @@ def recurrent(d: Draft, op: str) -> None:
         given.append(d.fresh(kind, place) if d.chance(0.5) else None)
         given.append(d.fresh(kind, (ways, 3 * hidden), True) if d.chance(0.3) else None)
     more: dict[str, Any] = d.some(op, hidden_size=(hidden,), direction=(direction,))
-    more["direction"] = direction
+    if direction != "forward":
+        more["direction"] = direction
     if d.opset < 7 or ("hidden_size" not in more and d.chance(0.8)):
         more["hidden_size"] = hidden
     if first:

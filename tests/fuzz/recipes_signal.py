@@ -32,7 +32,7 @@ def window(d: Draft, op: str) -> None:
 
 @recipe("DFT")
 def transform(d: Draft, op: str) -> None:
-    kinds = [t for t in allowed(op, d.opset) if t in ("float", "double", "float16")]
+    kinds = allowed(op, d.opset)
 
     def shape() -> tuple[int, ...]:
         middle = [d.extent(17) for _ in range(d.number(1, 3))]

@@ -35,8 +35,6 @@ def cast(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset))
     to = target(d, op, x)
     more = d.some(op, saturate=(0, 1), round_mode=("up", "down", "nearest"))
-    if to != "float8e8m0":
-        more.pop("round_mode", None)
     if d.opset < 6:
         d.node(op, [x], types=[(to, x.shape)], to=to.upper())
     else:

@@ -20,13 +20,16 @@ def spatial_axes(d: Draft) -> int:
 @recipe("Conv")
 def conv(d: Draft, op: str) -> None:
     x = image(d, allowed(op, d.opset), spatial_axes(d))
-    w = window(d, op, x.rank - 2)
+    # Images are their own filters, once in a while.
+    itself = d.chance(0.03) and max(x.shape) < 10
+    w = window(d, op, x.rank - 2, kernel=list(x.shape[2:]) if itself else None)
     out = w.extents(x.shape[2:])
     channels = x.shape[1]
-    group = divisor(d, channels)
+    group = 1 if itself else divisor(d, channels)
     each = channels // group * prod(w.kernel)
-    count = features(d, group, each)
-    weights = d.fresh(x.dtype, (count, channels // group, *w.kernel), d.chance(0.75))
+    count = x.shape[0] if itself else features(d, group, each)
+    shape = (count, channels // group, *w.kernel)
+    weights = x if x.shape == shape else d.fresh(x.dtype, shape, d.chance(0.75))
     bias = d.fresh(x.dtype, (count,), None if d.chance(0.5) else True) if d.chance(0.6) else None
     more = {} if group == 1 and d.chance(0.5) else {"group": group}
     d.node(op, [x, weights, bias], types=[(x.dtype, (x.shape[0], count, *out))],
@@ -102,11 +105,18 @@ def unpool(d: Draft, op: str) -> None:
     kernel = [d.one_of((1, 2, 2, 3)) for _ in range(spatial)]
     # Windows that overlap write elements twice, in any order.
     w = Window(kernel, list(kernel), [1] * spatial, [0] * (2 * spatial))
+    given = {"kernel_shape": kernel}
+    if d.chance(0.3):
+        w.pads = [d.number(0, k - 1) for k in kernel * 2]
+        given["pads"] = w.pads
+    if set(kernel) != {1} or d.chance(0.5):
+        given["strides"] = kernel
     out = w.extents(x.shape[2:])
-    given = {"kernel_shape": kernel, "strides": kernel}
     shape = (*x.shape[:2], *out)
     y, at = d.node("MaxPool", [x], outputs=2, types=[(x.dtype, shape), ("int64", shape)], **given)
-    back = (*x.shape[:2], *(e * k for e, k in zip(out, kernel, strict=True)))
+    whole_ = [e * k - w.pads[i] - w.pads[i + spatial]
+              for i, (e, k) in enumerate(zip(out, kernel, strict=True))]  # fmt: skip
+    back = (*x.shape[:2], *whole_)
     if back == x.shape and d.chance(0.6):
         d.node(op, [y, at], types=[(x.dtype, back)], **given)
     else:
