@@ -8,7 +8,7 @@ one graph of unconnected nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.backends.cpu.select import compiles
+from alpenglow.base.errors import TypeRuleError
 from alpenglow.evaluate import apply, evaluate
 from alpenglow.ir.graph import Graph, infer
 from alpenglow.ir.op import Composite, Elementwise, Host, Op, Primitive
@@ -192,6 +193,19 @@ def test_examples_vary_every_attribute(cls: type[Op]) -> None:
     constant = [name for name in names if len({repr(getattr(op, name)) for op in ops}) < 2]
 
     assert constant == []
+
+
+ABSURD = (np.zeros(2, np.float32), [1, 2], {}, b"x", (object(),), np.int64(1), 1j)
+
+
+@pytest.mark.parametrize("cls", [c for c in Op.registry.values() if c is not Fused])
+def test_an_attribute_that_is_not_what_its_field_holds_is_refused(cls: type[Op]) -> None:
+    op = next(iter(cls.examples()))[0]
+
+    for f in fields(cls):  # type: ignore[arg-type]
+        for value in ABSURD:
+            with pytest.raises(TypeRuleError, match=f"{cls.name}: attribute {f.name} is "):
+                replace(op, **{f.name: value})
 
 
 @every_operator

@@ -8,6 +8,7 @@ it derives from exactly one of the kinds below, which says how its meaning is gi
 - `Composite`: `lower`, a graph of other operators.
 - `Host`: `reference`, on values that no graph holds: sequences, optionals, strings.
 
+An operator cannot be made with an attribute that is not what its field is declared to hold.
 `infer` is the type rule, and its parameters are the operands: a default of None marks an optional
 one, ``*xs`` a variadic tail.  `examples` yields applications that drive every property test.
 
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.attribute import tests_of
 from alpenglow.ir.types import ALL, FLOATS, Array, TensorType
 from alpenglow.ir.types import NAMES as NAMES_OF
 from alpenglow.ir.vocabulary import NUMPY
@@ -74,6 +76,13 @@ class Op:
             f"two operators are called {cls.name}"
         )
         Op.registry[cls.name] = cls
+
+    def __post_init__(self) -> None:
+        cls: type = type(self)
+        for name, kind, fits in tests_of(cls):
+            value = self.__dict__[name]
+            if not fits(value):
+                raise TypeRuleError(f"{self.name}: attribute {name} is {value!r}, expected {kind}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")

@@ -358,7 +358,7 @@ def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[st
         raise source.error(f"{name} has no attribute {', '.join(sorted(unknown))}", arguments)
     try:
         return operands, cls(**given)
-    except TypeError as error:
+    except (TypeError, TypeRuleError) as error:
         raise source.error(f"{name}: {error}", arguments) from error
 
 
