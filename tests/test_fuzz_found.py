@@ -150,6 +150,19 @@ FOUND = {
             y, z = Split <axis = 0> (x, sizes) }""",
         x((5, 2), (7, 2), (3, 2)),
     ),
+    "a product with rows that are stretched to a matrix": Found(
+        """g (float[1,3] x) => (float[1,3] y, float[1,3] z)
+            <float[3] w = {1, 2, 4}, float[1,3] v = {1, 2, 4}, int64[2] to = {3, 3}> {
+            a = Expand (w, to)
+            y = MatMul (x, a)
+            b = Expand (v, to)
+            z = MatMul (x, b) }""",
+        x((1, 3)),
+    ),
+    "a diagonal of two labels": Found(
+        """g (float[2,3,2,3] x) => (float[2,3] y) { y = Einsum <equation = "abab->ab"> (x) }""",
+        x((2, 3, 2, 3)),
+    ),
 }
 
 

@@ -84,6 +84,8 @@ class Einsum(Composite):
         yield cls("abc->ca"), "f32[2,3,4]"
         yield cls("aa->a"), "f32[3,3]"
         yield cls("aba->b"), "f32[3,2,3]"
+        yield cls("abab->ab"), "f32[3,2,3,2]"
+        yield cls("aabb->ba"), "f32[3,3,2,2]"
         yield cls("a,b->ab"), "f32[3]", "f32[5]"
         yield cls("a,a->"), "f32[7]", "f32[7]"
         yield cls("ab,b->ab"), "f32[3,1]", "f32[5]"
@@ -98,9 +100,11 @@ def diagonal(b: Graph, part: Labelled) -> Labelled:
     x, labels = part
     for c in sorted(set(labels)):
         while labels.count(c) > 1:
-            renamed = labels.replace(c, "0", 1).replace(c, "1", 1)
-            labels = renamed.replace("0", "").replace("1", "")
-            x, _ = arranged(b, (x, renamed), labels + "01")
+            first = labels.index(c)
+            second = labels.index(c, first + 1)
+            rest = [i for i in range(len(labels)) if i not in (first, second)]
+            x = b(Transpose((*rest, first, second)), x)
+            labels = "".join(labels[i] for i in rest)
             *kept, n, _ = x.type.extents
             flat = b(Reshape((*kept, n * n)), x)
             steps = (*[1] * len(kept), n + 1)

@@ -324,7 +324,9 @@ def _mat_mul(g: Graph, node: Node, target: Target) -> None:
     x, w = node.inputs
     assert x is not None and w is not None
     match w:
-        case Value(Node(Broadcast(), [Value() as inner])) if inner.array is not None:
+        case Value(Node(Broadcast(), [Value() as inner])) if (
+            inner.array is not None and inner.type.shape[-2:] == w.type.shape[-2:]
+        ):
             w = inner
     squeezed = [d for d in w.type.shape[:-2] if d != 1]
     if w.array is None or squeezed or not x.type.static or 0 in (*x.type.shape, *w.type.shape):
