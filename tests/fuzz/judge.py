@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.backends.cpu import emit
 from alpenglow.backends.cpu.assemble import assemble
+from alpenglow.backends.cpu.onelane import has_masked_stores
 from alpenglow.backends.loops import instruction
 from alpenglow.base import knobs
-from alpenglow.base.errors import AlpenglowError, UnsupportedError
+from alpenglow.base.errors import AlpenglowError, FeedError, UnsupportedError
 from alpenglow.ir.graph import Graph
 from alpenglow.passes import bands, batch
 from alpenglow.passes.choices import Record
@@ -31,7 +33,7 @@ from alpenglow.program import Program
 from alpenglow.report import tune
 from alpenglow.report.failure import place
 
-from . import aside, cc, guard, guarded
+from . import aside, cc, draws, guard, guarded
 from .noise import wrong
 from .oracles import Oracle, oracle
 from .reference import Reference, flat, loaded
@@ -152,7 +154,8 @@ class Trial:
                 self.verdict.declined = str(error)
         except AlpenglowError as error:
             self.references[number] = error
-            if not number:
+            # What data make impossible, everybody has to refuse.
+            if not number and not isinstance(error, FeedError):
                 self._found("evaluate", place(error), error)
         except MemoryError:
             return
@@ -249,13 +252,22 @@ class Trial:
 
     def _ask(self) -> None:
         """Let others run the model on the feeds that are not strange."""
+        model = onnx.load_model_from_string(self.model)
+        is_random = draws.is_random(model)
         asked: dict[str, Oracle | None] = {}
         for number, reference in self.references.items():
-            if number in self.strange or isinstance(reference, AlpenglowError):
+            if number in self.strange:
+                continue
+            if isinstance(reference, AlpenglowError):
+                if not number:
+                    self._ask_who_refuses(reference)
                 continue
             if number and any(not a.size for a in self.feedings[number].values()):
                 continue  # ONNX Runtime dies of some operators on nothing
-            told = dict(self._told(reference, asked, number))
+            if is_random:
+                told = self._told_of_draws(model, reference)
+            else:
+                told = dict(told_by(self.peers, asked, self.model, reference))
             objections = [(k, what) for k, (how, what) in told.items() if how == "contradicted"]
             if any(how in aside.FOR_US for how, _ in told.values()):
                 # Two against one.
@@ -266,21 +278,52 @@ class Trial:
                     self._found(name, "differs", what)
             self.verdict.oracles |= {k: how for k, (how, _) in told.items()}
 
-    def _told(
-        self, reference: Reference, asked: dict[str, Oracle | None], number: int
-    ) -> Iterator[tuple[str, tuple[str, str]]]:
-        """Yield what oracles say of results, until one is of our opinion."""
-        for name in self.peers:
-            if name not in asked:
-                asked[name] = oracle(name, self.model)
-            who = asked[name]
-            results = None if who is None else who.run(self.feedings[number])
-            if results is None:
-                continue
-            how, what = aside.weighed(self.model, reference, results, name)
-            yield name, (how, what)
-            if how == "same":
-                return
+    def _ask_who_refuses(self, error: AlpenglowError) -> None:
+        """Find who computes what we refuse: ONNX Runtime's word is enough for that."""
+        runs = oracle("onnxruntime", self.model) if "onnxruntime" in self.peers else None
+        if runs is None:
+            return
+        if runs.run(self.feedings[0]) is None:
+            self.verdict.oracles["onnxruntime"] = "same"
+        else:
+            self._found("onnxruntime", "accepts", f"what we refuse: {error}")
+
+    def _told_of_draws(
+        self, model: onnx.ModelProto, reference: Reference
+    ) -> dict[str, tuple[str, str]]:
+        """Return what is said of random numbers and, of what is made of them, by oracles."""
+        try:
+            parted = draws.parted(model, reference)
+        except draws.Odd as error:
+            return {"draws": ("contradicted", str(error))}
+        if parted is None:
+            return {}
+        if parted.rest is None:
+            return {"draws": (parted.word, "")}
+        content, feeds = parted.rest.model.SerializeToString(), parted.rest.feeds
+        rest = Reference(loaded(content, feeds), feeds)
+        apart = sorted(k for k, y in rest.expected.items()
+                       if k in reference.expected and not is_near(reference.expected[k], y))
+        if apart:
+            return {"draws": ("contradicted", f"'{apart[0]}' depends on where numbers are drawn")}
+        return dict(told_by(self.peers, {}, content, rest))
+
+
+def told_by(
+    peers: Sequence[str], asked: dict[str, Oracle | None], model: bytes, reference: Reference
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield what oracles say of results, until one is of our opinion."""
+    for name in peers:
+        if name not in asked:
+            asked[name] = oracle(name, model)
+        who = asked[name]
+        results = None if who is None else who.run(reference.feeds)
+        if results is None:
+            continue
+        how, what = aside.weighed(model, reference, results, name)
+        yield name, (how, what)
+        if how == "same":
+            return
 
 
 def compared(
@@ -339,7 +382,13 @@ def random_record(g: Graph, target: ag.Target, options: ag.Options, seed: int) -
 def _level(level: int) -> Iterator[None]:
     """Let kernels be compiled at a level of LLVM: what is made lazily, too."""
     before = emit.assemble
-    emit.assemble = partial(assemble, opt=level)
+
+    def at_level(ir_text: str, target: ag.Target) -> bytes:
+        # At level 0 the mask of one lane becomes a constant too late for `onelane` to see it.
+        seen = level or int(target.has("avx512f") and has_masked_stores(ir_text))
+        return assemble(ir_text, target, opt=seen)
+
+    emit.assemble = at_level
     try:
         yield
     finally:

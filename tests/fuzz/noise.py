@@ -101,8 +101,8 @@ def formulas(rng: np.random.Generator, eps: float) -> Iterator[None]:
         op.NUMPY = plain
 
 
-def makes_nan(g: Graph, feeds: Mapping[str, Array]) -> bool:
-    """Whether any value inside of `g` has a NaN."""
+def strange(g: Graph, feeds: Mapping[str, Array]) -> set[str]:
+    """Return what is among the floats inside of `g`: nan, or large (what f16 does not hold)."""
     env: dict[Value, Array] = {v: feeds[k] for k, v in g.inputs.items()}
     for node in g.nodes:
         given = [
@@ -111,7 +111,10 @@ def makes_nan(g: Graph, feeds: Mapping[str, Array]) -> bool:
         results = apply(node.op, given, node.regions)
         env |= dict(zip(node.results, results, strict=True))
     arrays = [*env.values(), *(v.array for v in g.outputs.values() if v.array is not None)]
-    return any(NAMES.get(y.dtype) in FLOATS and bool(np.isnan(y).any()) for y in arrays)
+    floats = [widest(y) for y in arrays if NAMES.get(y.dtype) in FLOATS]
+    found = {"nan"} if any(np.isnan(y).any() for y in floats) else set()
+    most = float(np.finfo(np.float16).max)
+    return found | ({"large"} if any(largest(y) > most for y in floats) else set())
 
 
 def unit(arrays: Sequence[Array | None]) -> float:

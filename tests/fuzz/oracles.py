@@ -101,9 +101,15 @@ def lowered(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def reference(model: bytes) -> Run | None:
-    """Return the way of onnx's reference evaluator, None if it does not take the model."""
+    """Return the way of onnx's reference evaluator, None if it does not take the model.
+
+    It is not asked of what it has not right (`unfit`).
+    """
+    proto = onnx.load_model_from_string(model)
+    if unfit(proto):
+        return None
     try:
-        evaluator: Any = ReferenceEvaluator(onnx.load_model_from_string(model))
+        evaluator: Any = ReferenceEvaluator(proto)
     except Exception:
         return None
 
@@ -117,6 +123,45 @@ def reference(model: bytes) -> Run | None:
         return [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
 
     return run
+
+
+UNFIT = {
+    "GRU": "knows no lengths, activations or clipping",
+    "LSTM": "knows no lengths, activations, clipping or coupled gates",
+    "RNN": "knows no lengths, activations or clipping",
+    "LRN": "normalises as many channels as there are samples",
+    "LpNormalization": "adds up numbers, not their sizes, where p is 1",
+    "MatMulInteger": "stretches the zero points of rows along columns",
+    "Unique": "sorts, if nobody asks for where elements are",
+    "SequenceInsert": "inserts at the front what belongs to the end",
+    "OptionalHasElement": "finds an element in every optional",
+    "Erf": "rounds to f32 before it cuts off, where integers are wanted: erf(5) is 1",
+}
+"""Operators that the reference evaluator of onnx has not right, and why."""
+
+OF_OLD = ("Softmax", "LogSoftmax", "Hardmax")
+"""Operators that it knows as they are from opset 13 on: before, an axis flattens."""
+
+
+def unfit(model: onnx.ModelProto) -> str:
+    """Return why the reference evaluator of onnx has a model not right, "" if it may have.
+
+    `tests/test_fuzz_aside.py` shows each reason.
+    """
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    return next(filter(None, (_unfit(n, opset) for n in every(model.graph.node))), "")
+
+
+def _unfit(n: onnx.NodeProto, opset: int) -> str:
+    if n.domain == "ai.onnx.ml":
+        return "computes in the type of its operand, and counts votes otherwise"
+    if n.op_type == "Loop" and not n.input[1]:
+        return "never turns a Loop whose condition is left out"
+    if any(a.name == "broadcast" for a in n.attribute):
+        return "knows no broadcasting as it was up to opset 6"
+    if n.op_type in OF_OLD and opset < 13:
+        return "knows only the form in which an axis does not flatten"
+    return UNFIT.get(n.op_type, "")
 
 
 def _outputs(model: bytes) -> list[str]:
@@ -155,9 +200,20 @@ def in_f64(model: bytes, feeds: Feeds) -> dict[str, Array] | None:
     if wide is None:
         return None
     given = {k: a.astype(np.float64) if _is_float(a) else a for k, a in feeds.items()}
-    for make in (reference, runtime):
-        run = make(wide)
-        results = None if run is None else _named(run, _outputs(wide), given)
+    return _first((reference, runtime), wide, given)
+
+
+def plainly(model: bytes, feeds: Feeds) -> dict[str, Array] | None:
+    """Return what ONNX Runtime gives, or onnx's reference evaluator where it declines."""
+    return _first((runtime, reference), model, feeds)
+
+
+def _first(
+    engines: Sequence[Callable[[bytes], Run | None]], model: bytes, feeds: Feeds
+) -> dict[str, Array] | None:
+    for make in engines:
+        run = make(model)
+        results = None if run is None else _named(run, _outputs(model), feeds)
         if results is not None:
             return results
     return None

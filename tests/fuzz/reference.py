@@ -57,7 +57,7 @@ class Reference:
         return self._slack[key]
 
     def traits(self) -> set[str]:
-        """Return what is inside that may explain a difference: halves, bytes, nan, empty."""
+        """Return what is inside that may explain a difference: halves, bytes, nan, large, empty."""
         found: set[str] = set()
 
         def look(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -68,8 +68,7 @@ class Reference:
                 found.add("bytes")
             if any(t.static and not t.size for t in types):
                 found.add("empty")
-            if noise.makes_nan(g, feeds):
-                found.add("nan")
+            found.update(noise.strange(g, feeds))
             return evaluate(g, feeds)
 
         self._run(look)

@@ -1,0 +1,159 @@
+"""Operators written down in NumPy, in f64, from what their specification says.
+
+They are those that ONNX Runtime lacks for some type, and that the reference evaluator of onnx has
+not right: `nodewise` asks here first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper
+
+Array = NDArray[Any]
+Given = Sequence[Array | None]
+Attributes = Mapping[str, Any]
+
+
+def results(node: onnx.NodeProto, given: Mapping[str, Any]) -> list[Array] | None:
+    """Return the results of a node, None if it is not written down here."""
+    write = WRITTEN.get((node.domain, node.op_type))
+    arrays = [given.get(name) if name else None for name in node.input]
+    if write is None or not all(a is None or isinstance(a, np.ndarray) for a in arrays):
+        return None
+    with np.errstate(all="ignore"):
+        return write(arrays, {a.name: helper.get_attribute_value(a) for a in node.attribute})
+
+
+def _erf(given: Given, attributes: Attributes) -> list[Array] | None:
+    """Of integers: what f64 cuts off."""
+    x = given[0]
+    if x is None or x.dtype.kind not in "iu":
+        return None
+    return [np.array([math.erf(v) for v in x.flat], np.float64).reshape(x.shape).astype(x.dtype)]
+
+
+def _lrn(given: Given, attributes: Attributes) -> list[Array] | None:
+    x = given[0]
+    assert x is not None
+    wide, size = x.astype(np.float64), attributes["size"]
+    before = (size - 1) // 2
+    sums = np.zeros_like(wide)
+    for c in range(wide.shape[1]):
+        window = wide[:, max(c - before, 0) : c + size - before]
+        sums[:, c] = (window**2).sum(1)
+    scale = attributes.get("bias", 1.0) + attributes.get("alpha", 1e-4) / size * sums
+    return [(wide / scale ** attributes.get("beta", 0.75)).astype(x.dtype)]
+
+
+def _lp_normalization(given: Given, attributes: Attributes) -> list[Array] | None:
+    x = given[0]
+    assert x is not None
+    wide, axis = x.astype(np.float64), attributes.get("axis", -1)
+    if attributes.get("p", 2) == 1:
+        norm = np.abs(wide).sum(axis, keepdims=True)
+    else:
+        norm = np.sqrt((wide**2).sum(axis, keepdims=True))
+    # Where all is 0, ONNX says that the result is.
+    return [np.where(norm == 0, 0.0, wide / norm).astype(x.dtype)]
+
+
+def _mat_mul_integer(given: Given, attributes: Attributes) -> list[Array] | None:
+    a, b, *zeros = given
+    assert a is not None and b is not None
+    x, y = a.astype(np.int64), b.astype(np.int64)
+    if zeros and zeros[0] is not None:
+        rows = zeros[0].astype(np.int64)
+        x = x - (rows[..., None] if rows.ndim else rows)
+    if len(zeros) > 1 and zeros[1] is not None:
+        columns = zeros[1].astype(np.int64)
+        y = y - (columns[..., None, :] if columns.ndim == 1 else columns)
+    return [(x @ y).astype(np.int32)]
+
+
+def _group_norm(given: Given, attributes: Attributes) -> list[Array] | None:
+    """Of com.microsoft: channels last or not, and SiLU after it if asked for."""
+    x, gamma, beta = given[:3]
+    assert x is not None and gamma is not None and beta is not None
+    wide = x.astype(np.float64)
+    last = attributes.get("channels_last", 1)
+    wide = wide if last else np.moveaxis(wide, 1, -1)
+    n, c, groups = wide.shape[0], wide.shape[-1], attributes["groups"]
+    if not wide.size:
+        return [x]
+    parts = wide.reshape(n, -1, groups, c // groups)
+    mean = parts.mean((1, 3), keepdims=True)
+    spread = np.sqrt(parts.var((1, 3), keepdims=True) + attributes.get("epsilon", 1e-5))
+    y = ((parts - mean) / spread).reshape(wide.shape)
+    y = y * gamma.astype(np.float64) + beta.astype(np.float64)
+    if attributes["activation"]:
+        y = y / (1 + np.exp(-y))
+    return [(y if last else np.moveaxis(y, -1, 1)).astype(x.dtype)]
+
+
+def _skip_group_norm(given: Given, attributes: Attributes) -> list[Array] | None:
+    x, gamma, beta, skip, *bias = given
+    assert x is not None and skip is not None
+    last = attributes.get("channels_last", 1)
+    shape = (-1, 1, 1, x.shape[3]) if last else (-1, x.shape[1], 1, 1)
+    skip = skip if skip.ndim == 4 else skip.reshape(shape)
+    total = x.astype(np.float64) + skip.astype(np.float64)
+    if bias and bias[0] is not None:
+        total = total + bias[0].astype(np.float64).reshape(shape)
+    made = _group_norm([total, gamma, beta], attributes)
+    assert made is not None
+    return [made[0].astype(x.dtype), total.astype(x.dtype)]
+
+
+def _lstm_of_bytes(given: Given, attributes: Attributes) -> list[Array] | None:
+    """DynamicQuantizeLSTM with the floats that its weights stand for; x and states stay floats."""
+    x, w, r, bias, lengths, state, cell, peephole, *grids = given
+    if x is None or lengths is not None or peephole is not None:
+        return None
+    weights = [_floats(a, *g) for a, g in ((w, grids[:2]), (r, grids[2:]))]
+    hidden = attributes["hidden_size"]
+    steps, batch = x.shape[:2]
+    ways = weights[0].shape[0]
+    backwards = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}
+    whole, last, cells = [], [], []
+    for way, turned in enumerate(backwards[attributes.get("direction", b"forward").decode()]):
+        added = np.zeros(8 * hidden) if bias is None else bias[way].astype(np.float64)
+        h, c = (np.zeros((batch, hidden)) if s is None else s[way].astype(np.float64)
+                for s in (state, cell))  # fmt: skip
+        rows = np.zeros((steps, batch, hidden))
+        for k in range(steps)[:: -1 if turned else 1]:
+            sums = x[k].astype(np.float64) @ weights[0][way] + h @ weights[1][way]
+            i, o, f, g = np.split(sums + added[: 4 * hidden] + added[4 * hidden :], 4, 1)
+            c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
+            h = rows[k] = _sigmoid(o) * np.tanh(c)
+        whole, last, cells = [*whole, rows], [*last, h], [*cells, c]
+    assert len(whole) == ways
+    return [a.astype(x.dtype) for a in (np.stack(whole, 1), np.stack(last), np.stack(cells))]
+
+
+def _floats(w: Array | None, scale: Array | None, zero: Array | None) -> Array:
+    """Return quantised weights [D, I, 4H] as floats; scales are one a direction or one a column."""
+    assert w is not None and scale is not None and zero is not None
+    grid = [a.astype(np.float64).reshape(w.shape[0], 1, -1) for a in (scale, zero)]
+    return np.asarray((w.astype(np.float64) - grid[1]) * grid[0])
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+WRITTEN: dict[tuple[str, str], Callable[[Given, Attributes], list[Array] | None]] = {
+    ("", "Erf"): _erf,
+    ("", "LRN"): _lrn,
+    ("", "LpNormalization"): _lp_normalization,
+    ("", "MatMulInteger"): _mat_mul_integer,
+    ("com.microsoft", "DynamicQuantizeLSTM"): _lstm_of_bytes,
+    ("com.microsoft", "GroupNorm"): _group_norm,
+    ("com.microsoft", "SkipGroupNorm"): _skip_group_norm,
+}
+"""By domain and name."""
