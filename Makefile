@@ -91,7 +91,7 @@ conformance: $(VENV)/dev.stamp
 	status=$$?; $(TIMED); exit $$status
 
 fuzz: $(VENV)/dev.stamp
-	@$(BIN)/python -m tests.fuzz.campaign --seconds $(SECONDS) --jobs $(JOBS)
+	@$(BIN)/python -m tests.fuzz.campaign --seconds $(SECONDS) --workers $(JOBS)
 
 bench: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \

@@ -1,24 +1,35 @@
 """A campaign: random models under all settings for a while, recorded, resumed where it stopped.
 
-    python -m tests.fuzz.campaign --seconds 600 --jobs 2
+    python -m tests.fuzz.campaign --seconds 600 --workers 2 --summary summary.txt
 
 goes on with the seeds that have no line in the log (`log`) of this generator, and first with those
 that failed before the compiler was changed.  What fails is made small and written to `findings`.
+Each worker is a process of its own; one that dies or hangs is replaced, and its model a finding.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .differential import BATCH, Hunt, Tried, keep
+from .judge import Problem, Verdict
 from .log import Log, Totals, generation
 from .recipe import RECIPES, STAGED
+from .settings import NUMERICS, WIDTHS, lacking
+
+ENOUGH = 40
+"""Findings of a worker that are made small: after so many, there is something to mend first."""
+
+ALONE = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""What keeps NumPy to one thread a process."""
 
 
 class Seeds:
@@ -44,20 +55,34 @@ class Seeds:
 def work(seeds: Seeds, log: Log, findings: Path, first: bool, each: int) -> None:
     """Try batches until there are no more; stop all at the first finding, if that is enough."""
     hunt = Hunt(0.0 if first else 30.0, each)
+    count = 0
     try:
         for batch in seeds:
             begin = time.monotonic()
-            tried = hunt.try_batch(batch)
-            each = (time.monotonic() - begin) / len(batch)
+            tried = attempted(hunt, batch)
+            seconds = (time.monotonic() - begin) / len(batch)
             for t in tried:
-                log.add(t, each)
+                log.add(t, seconds)
                 forget(t.seed, findings)
                 if t.finding is not None:
                     tell(t, findings)
+                    count += 1
+                    hunt.seconds_each = hunt.seconds_each if count < ENOUGH else 0.0
                     if first:
                         seeds.stop()
     finally:
         hunt.close()
+
+
+def attempted(hunt: Hunt, batch: list[int]) -> list[Tried]:
+    """Try a batch; what goes wrong on this side is a finding as well, and no worker's end."""
+    try:
+        return hunt.try_batch(batch)
+    except Exception as error:
+        traceback.print_exc()
+        hunt.close()
+        problem = Problem("campaign", type(error).__name__, str(error))
+        return [Tried(seed, verdict=Verdict([problem])) for seed in batch]
 
 
 def forget(seed: int, findings: Path) -> None:
@@ -73,15 +98,17 @@ def tell(tried: Tried, findings: Path) -> None:
 
 
 def campaign(
-    folder: Path, seconds: float, jobs: int, first_seed: int = 0, first_finding: bool = False,
+    folder: Path, seconds: float, workers: int, first_seed: int = 0, first_finding: bool = False,
     count: int | None = None, each: int = 0,
 ) -> Totals:  # fmt: skip
     """Try seeds for a while, on several threads with a process each; return what the log says."""
+    for name in ALONE:
+        os.environ.setdefault(name, "1")
     log = Log(folder)
     wanted: Iterable[int] = log.unfinished(first_seed)
     seeds = Seeds(itertools.islice(wanted, count), time.monotonic() + seconds)
     given = (seeds, log, folder / "findings", first_finding, each)
-    threads = [threading.Thread(target=work, args=given, daemon=True) for _ in range(jobs)]
+    threads = [threading.Thread(target=work, args=given, daemon=True) for _ in range(workers)]
     try:
         for t in threads:
             t.start()
@@ -100,10 +127,17 @@ def summary(totals: Totals) -> str:
     n = totals.cases
     aside = totals.aside()
     share = 100 * sum(aside.values()) / max(n + totals.alone, 1)
+    widths, found = totals.by_width(), totals.findings()
+    kinds = ("silent differences", "crashes and hangs", "accesses outside operands", *found)
     lines = [
         f"{len(totals.entries):,} models, {n:,} cases, {n / max(totals.seconds, 1e-9):.1f} a second"
         f" of one process; {totals.alone:,} more that nobody else could run",
-        f"{len(totals.failing())} findings",
+        "cases by lanes:    " + " ".join(f"{how:>9}" for how in NUMERICS),
+        *(f"{lanes:18} " + " ".join(f"{widths[f'{lanes} {how}']:9,}" for how in NUMERICS)
+          for lanes in WIDTHS),
+        *(f"none at {lanes} lanes: {why}" for lanes, why in lacking().items()),
+        f"{len(totals.failing())} findings: "
+        + ", ".join(f"{found[kind]} {kind}" for kind in dict.fromkeys(kinds)),
         f"set aside: {sum(aside.values())} cases, {share:.2f} %",
         *(f"  {count:6} {kind}" for kind, count in aside.most_common()),
         "oracles: " + ", ".join(f"{k} {v}" for k, v in sorted(totals.told().items())),
@@ -118,18 +152,22 @@ def summary(totals: Totals) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=300.0, help="how long, about")
-    parser.add_argument("--jobs", type=int, default=1, help="how many processes")
+    parser.add_argument("--workers", type=int, default=1, help="how many processes")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, help="at most so many seeds")
     parser.add_argument("--folder", type=Path, default=Path(".fuzz"), help="where the logs are")
+    parser.add_argument("--summary", type=Path, help="write what is printed at the end here, too")
     parser.add_argument("--first", action="store_true", help="stop at the first finding")
     parser.add_argument("--each", type=int, default=0, help="settings of a model, by custom all")
     asked = parser.parse_args()
     folder = asked.folder / generation()
     print(f"log: {folder / 'log.jsonl'}", flush=True)
-    given = (asked.seconds, asked.jobs, asked.seed, asked.first, asked.count, asked.each)
+    given = (asked.seconds, asked.workers, asked.seed, asked.first, asked.count, asked.each)
     totals = campaign(folder, *given)
-    print(summary(totals))
+    text = summary(totals)
+    print(text)
+    if asked.summary is not None:
+        asked.summary.write_text(f"{text}\n", encoding="utf-8")
     raise SystemExit(1 if totals.failing() else 0)
 
 

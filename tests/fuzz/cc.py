@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from alpenglow.base.errors import FeedError
 from alpenglow.bundle import parsed, planned
 from alpenglow.bundle.c import source
 from alpenglow.bundle.plan import Layout, Routine, layout
@@ -74,7 +75,8 @@ class Library:
         held = bytes(mutable[: _inputs_end(routine)])
         regions = [ctypes.c_void_p(a.ctypes.data) for a in (constants, mutable, scratch)]
         status = getattr(self.loaded, routine.entry)(*regions)
-        assert status == 0, f"the entry point returned {status}"
+        if status:
+            raise FeedError(f"the entry point returned {status}")
         guards.check()
         if bytes(constants[: len(self.constants)]) != self.constants:
             raise guard.Trespass("constants were written")

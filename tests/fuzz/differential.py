@@ -83,9 +83,13 @@ class Tried:
 
     def compared(self) -> int:
         """Count the widths and numerics that were compared with the reference."""
+        return len(self.widths())
+
+    def widths(self) -> set[str]:
+        """Return the widths and numerics that were compared with the reference: "16 strict"."""
         fine = (t for t, how in self.verdict.ran.items() if how not in ("unsupported", "wrong"))
         settings = map(Setting.parse, fine)
-        return len({(s.lanes, s.numerics) for s in settings if s.lanes})
+        return {f"{s.lanes} {s.numerics}" for s in settings if s.lanes}
 
 
 # ── in the process that may crash ──
@@ -137,9 +141,12 @@ class Hunt:
         """Return what the models of seeds show."""
         answer = self.probe(try_seeds, list(seeds), ORACLES, self.each)
         if isinstance(answer, Lost):
-            if len(seeds) > 1:
-                return [t for s in seeds for t in self.try_batch([s])]
-            return [self._lost(seeds[0], answer)]
+            if len(seeds) == 1:
+                return [self._lost(seeds[0], answer)]
+            found = [t for s in seeds for t in self.try_batch([s])]
+            if not any(t.finding or "lost" in t.kinds for t in found):
+                self._blame(found[0], answer, f"of seeds {seeds[0]} to {seeds[-1]} one by one")
+            return found
         tried, kibibytes = answer
         if kibibytes > WORN:
             self.probe.close()
@@ -164,11 +171,20 @@ class Hunt:
         t.kinds = ("lost",)
         for name in ORACLES:
             found = self._judged(model, feeds, [], (name,), (1,))
-            died = any(p.engine == "process" for p in found.problems)
-            t.verdict.oracles |= {name: lost.how} if died else found.oracles
+            died = [p.message for p in found.problems if p.engine == "process"]
+            t.verdict.oracles |= {name: died[0]} if died else found.oracles
             if found.confirmed:
                 break
+        by_others = [how for how in t.verdict.oracles.values() if how.startswith(("SIG", "no "))]
+        if not by_others:
+            self._blame(t, lost, "of no setting and no oracle by itself")
         return t
+
+    def _blame(self, t: Tried, lost: Lost, when: str) -> None:
+        """Make a finding of a process that died, though not of what was tried again."""
+        d = draft(t.seed)
+        t.verdict.problems.append(Problem("process", lost.kind, f"{lost.how}, but {when}"))
+        t.finding = Finding(t.seed, t.verdict.problems[-1], Case(d.model(), d.feeds()))
 
     def _finding(self, seed: int, verdict: Verdict, problem: Problem) -> Finding:
         """Return the problem with a small model: of fixed extents, if it shows there as well."""

@@ -6,7 +6,7 @@ The rest of the model is fed what we drew, and so has results that others can co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,13 @@ import ml_dtypes
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, shape_inference
 
-from alpenglow.report.cut import Case, with_nodes
+from alpenglow.report.cut import Case, fixed, with_nodes
 
 from .draft import every
-from .oracles import plainly
+from .elements import Shape
+from .oracles import runtime
 from .reference import Reference, loaded
 
 Array = NDArray[Any]
@@ -75,12 +76,13 @@ def parted(model: onnx.ModelProto, reference: Reference) -> Parted | None:
     for name, y in reference.expected.items():
         if name in names and y.tobytes() != values[name].tobytes():
             raise Odd(f"'{name}' is drawn otherwise where more is an output")
-    others = plainly(content, reference.feeds)
-    for name in sorted(names) if others is not None else ():
-        _alike(name, values[name], others[name])
+    others = drawn_by_others(content, reference.feeds)
+    for name in sorted(names & others.keys()):
+        if others[name] != (values[name].dtype, values[name].shape):
+            raise Odd(f"'{name}' is {values[name].dtype}{values[name].shape}, not {others[name]}")
     kept = [i for i, n in enumerate(model.graph.node) if not draws(n)]
     rest = with_nodes(Case(model, reference.feeds), kept, {n: values[n] for n in names})
-    return Parted(rest, "alone" if others is None else "same")
+    return Parted(rest, "same" if names <= others.keys() else "alone")
 
 
 def _showing(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
@@ -92,9 +94,28 @@ def _showing(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
     return shown
 
 
-def _alike(name: str, ours: Array, theirs: Array) -> None:
-    if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
-        raise Odd(f"'{name}' is {ours.dtype}{ours.shape}, others draw {theirs.dtype}{theirs.shape}")
+def drawn_by_others(model: bytes, feeds: Values) -> dict[str, tuple[np.dtype[Any], Shape]]:
+    """Return types and shapes of outputs: those that ONNX Runtime makes, or that ONNX infers."""
+    run = runtime(model)
+    results = None if run is None else run(feeds)
+    shown = onnx.load_model_from_string(model)
+    if results is not None:
+        named = zip([o.name for o in shown.graph.output], results, strict=True)
+        return {name: (y.dtype, y.shape) for name, y in named}
+    found = {}
+    for o in fixed_outputs(shown, feeds):
+        t = o.type.tensor_type
+        known = t.HasField("shape") and all(d.HasField("dim_value") for d in t.shape.dim)
+        if t.elem_type and known:
+            kind = helper.tensor_dtype_to_np_dtype(t.elem_type)
+            found[o.name] = kind, tuple(d.dim_value for d in t.shape.dim)
+    return found
+
+
+def fixed_outputs(model: onnx.ModelProto, feeds: Values) -> Sequence[onnx.ValueInfoProto]:
+    """Return outputs with the types that ONNX infers for the very shapes that are fed."""
+    settled = fixed(Case(model, feeds)).model
+    return list(shape_inference.infer_shapes(settled, data_prop=True).graph.output)
 
 
 # ── what each operator promises ──

@@ -52,9 +52,12 @@ def line(tried: Tried, seconds: float) -> dict[str, Any]:
     v = tried.verdict
     entry: dict[str, Any] = {
         "seed": tried.seed, "cases": tried.cases(), "compared": tried.compared(),
-        "kinds": list(tried.kinds), "operators": sorted(set(tried.operators)), "ran": v.ran,
-        "oracles": v.oracles, "seconds": round(seconds, 3),
+        "kinds": list(tried.kinds), "operators": sorted(set(tried.operators)),
+        "widths": sorted(tried.widths()), "oracles": v.oracles, "seconds": round(seconds, 3),
     }  # fmt: skip
+    odd = {setting: how for setting, how in v.ran.items() if how != "same"}
+    if odd:
+        entry["odd"] = odd
     if v.declined:
         entry["declined"] = v.declined[:200]
     if v.problems:
@@ -88,6 +91,14 @@ class Totals:
     def seconds(self) -> float:
         return sum(e["seconds"] for e in self.entries.values())
 
+    def by_width(self) -> Counter[str]:
+        """Count the confirmed cases by width and numerics."""
+        return Counter(w for e in self.entries.values() if e["cases"] for w in e["widths"])
+
+    def findings(self) -> Counter[str]:
+        """Count what failed, by what went wrong: one finding a seed."""
+        return Counter(kind_of(e["problems"][0]) for e in self.entries.values() if "problems" in e)
+
     def failing(self) -> list[int]:
         return sorted(s for s, e in self.entries.items() if "problems" in e)
 
@@ -95,7 +106,7 @@ class Totals:
         """Count cases by the kind that they were set aside for."""
         found: Counter[str] = Counter()
         for e in self.entries.values():
-            found.update(how for how in e["ran"].values() if how in NAMES)
+            found.update(how for how in e.get("odd", {}).values() if how in NAMES)
             if e["cases"]:
                 continue  # somebody confirmed it, whatever others said
             kinds = {how for how in e["oracles"].values() if how in NAMES}
@@ -109,6 +120,20 @@ class Totals:
     def told(self) -> Counter[str]:
         """Count what oracles said."""
         return Counter(f"{k} {v}" for e in self.entries.values() for k, v in e["oracles"].items())
+
+
+def kind_of(problem: str) -> str:
+    """Return what kind of finding a problem is, by its text."""
+    what = problem.partition(": ")[2]
+    if what.startswith(("differs", "accepts")):
+        return "silent differences"
+    if what.startswith(("crash", "hang")):
+        return "crashes and hangs"
+    if "may leave its operands" in what:
+        return "addresses without proof"
+    if what.startswith("Trespass") or "between fences" in what:
+        return "accesses outside operands"
+    return "errors"
 
 
 class Log:

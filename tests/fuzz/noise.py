@@ -23,7 +23,7 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import FLOATS, NAMES
 from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.reduction import ReduceMean, ReduceSum
+from alpenglow.ops.reduction import ReduceMean, ReduceProd, ReduceSum
 from alpenglow.ops.scan import CumSum
 
 Array = NDArray[Any]
@@ -53,6 +53,8 @@ def noisy(
             arrays = [rounded(a, rng, half) for a in arrays]
         with formulas(rng, unit(arrays)):
             results = apply(node.op, arrays, node.regions)
+        if isinstance(node.op, ReduceProd) and arrays[0] is not None:
+            results = [unless_large(node.op, arrays[0], results[0])]
         many = 0.0 if isinstance(node.op, Elementwise) else terms(arrays, results)
         least = partial_sums(node.op, arrays, results)
         env |= {v: moved(y, rng, many, least=least)
@@ -133,6 +135,17 @@ def terms(arrays: Sequence[Array | None], results: Sequence[Array]) -> float:
 
 
 MANY = 64.0
+
+
+def unless_large(op: ReduceProd, x: Array, y: Array) -> Array:
+    """Return products, NaN where one of some factors may overflow before others make it small."""
+    if NAMES.get(x.dtype) not in FLOATS:
+        return y
+    sizes = np.abs(x.astype(np.float64))
+    grown = np.log(np.where(sizes > 1, sizes, 1)).sum(op.axes, keepdims=op.keepdims)
+    wide = x.dtype if x.dtype.itemsize > 2 else np.dtype(np.float32)
+    most = math.log(float(ml_dtypes.finfo(wide).max))
+    return np.where(grown > most, np.nan, y).astype(y.dtype)
 
 
 def partial_sums(op: Op, arrays: Sequence[Array | None], results: Sequence[Array]) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -99,13 +100,30 @@ PLAIN = tuple(Setting(WIDTHS[n][0], how) for n in (16, 8, 4) for how in NUMERICS
 
 def here(settings: Sequence[Setting]) -> list[Setting]:
     """Return the settings whose machines are at most this one; C where there is a compiler."""
+    return [s for s in settings if runs(s.machine) and s.lanes in (0, lanes_of(s.machine))]
 
-    def runs(s: Setting) -> bool:
-        if s.is_c:
-            return shutil.which("gcc") is not None
-        return Target.parse(s.machine).is_host_compatible()
 
-    return [s for s in settings if runs(s)]
+@cache
+def runs(machine: str) -> bool:
+    """Whether this machine runs code for another, or for a compiler of C."""
+    if machine == "c":
+        return shutil.which("gcc") is not None
+    return Target.parse(machine).is_host_compatible()
+
+
+@cache
+def lanes_of(machine: str) -> int:
+    """Return how many lanes there are: "cpu" has as many as this machine."""
+    return 1 if machine == "c" else Target.parse(machine).lanes
+
+
+def lacking() -> dict[int, str]:
+    """Return the widths that no setting of this machine has, each with the reason."""
+    found = {}
+    for lanes, machines in WIDTHS.items():
+        if not any(here([Setting(m)]) for m in machines):
+            found[lanes] = "there is no gcc" if lanes == 1 else f"it does not run {machines[0]}"
+    return found
 
 
 def drawn(seed: int, is_open: bool, is_staged: bool, each: int = 0) -> list[Setting]:
