@@ -1,25 +1,28 @@
 """Plant mistakes in copies of the compiler, one each, and see which of them fuzzing catches.
 
-    python -m tests.fuzz.plant --seconds 180 [--only WORDS] [--tests] [--out TABLE.md]
+    python -m tests.fuzz.plant --seconds 180 --workers 2 [--only WORDS] [--tests 600] [--out FILE]
 
-Each copy is fuzzed from the same seed until the first finding, for so many seconds at most.  With
-`--tests` it also says whether the tests, without any fuzzing, catch it.  The table is Markdown.
+Each copy is fuzzed from the same seed until the first finding, for so many seconds at most; what
+fails without the mistake, too, is none.  With `--tests` it also says whether the tests, without any
+fuzzing, catch it in so many seconds; `--seconds 0` runs nothing but these.  The table is Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from .log import generation
+from .log import generation, kind_of, read
 from .mistakes import MISTAKES, Mistake
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,19 +38,25 @@ TESTS = ("not slow and not cross and not models", "not fuzz")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a mistake: the seed that showed it, after how many seconds, and how."""
+    """What became of a mistake: the seed that showed it, how many cases after how many seconds, and
+    how; and what the tests say."""
 
     mistake: Mistake
-    seed: int | None
-    seconds: float
-    how: str
+    seed: int | None = None
+    seconds: float = 0.0
+    cases: int = 0
+    how: str = ""
     tests: str = ""
 
     def row(self) -> str:
         where = f"`{self.mistake.file.rpartition('/')[2]}`"
-        found = f"{self.seed - SEED}, {self.seconds:.0f} s" if self.seed is not None else "**no**"
-        cells = [self.mistake.name, where, found, self.how, *([self.tests] if self.tests else [])]
-        return f"| {' | '.join(cells)} |"
+        cells = [self.mistake.name, where, "**no**", f"{self.seconds:.0f}", f"{self.cases:,}"]
+        if self.seed is not None:
+            cells[2] = str(self.seed)
+        return f"| {' | '.join([*cells, self.how, self.tests])} |"
+
+
+HEADS = ("mistake", "in", "seed", "seconds", "cases", "caught as", "tests")
 
 
 def planted(mistake: Mistake, folder: Path) -> None:
@@ -64,19 +73,47 @@ def planted(mistake: Mistake, folder: Path) -> None:
 
 
 def fuzzed(mistake: Mistake, folder: Path, seconds: float) -> Outcome:
-    """Fuzz a copy until the first finding."""
+    """Fuzz a copy until the first finding that is not one of the compiler as it is."""
     begin = time.monotonic()
+    known: set[int] = set()
+    cases = 0
+    while (left := seconds - (time.monotonic() - begin)) > 1:
+        done = campaign(folder, folder, left, SEED)
+        entries = logged(folder)
+        cases = sum(e["cases"] for e in entries)
+        new = [e for e in entries if "problems" in e and e["seed"] not in known]
+        taken = time.monotonic() - begin
+        for entry in new:
+            if not fails(entry["seed"], folder):
+                how = f"{kind_of(entry['problems'][0])}, {_how(entry['problems'][0])}"
+                return Outcome(mistake, entry["seed"], taken, cases, how)
+        known |= {e["seed"] for e in new}
+        assert new or done.returncode in (0, 1), done.stderr[-2000:]
+    return Outcome(mistake, None, time.monotonic() - begin, cases)
+
+
+def campaign(
+    tree: Path, folder: Path, seconds: float, seed: int, *more: str
+) -> subprocess.CompletedProcess[str]:
+    """Fuzz the compiler of a tree; the log is kept in a folder."""
     command = [sys.executable, "-m", "tests.fuzz.campaign", "--seconds", str(seconds), "--first",
-               "--seed", str(SEED), "--each", str(EACH), "--folder", "log"]  # fmt: skip
-    done = subprocess.run(command, cwd=folder, env=_environment(folder), text=True,
+               "--seed", str(seed), "--each", str(EACH), "--folder", str(folder / "log"),
+               *more]  # fmt: skip
+    return subprocess.run(command, cwd=tree, env=_environment(tree, folder), text=True,
                           capture_output=True, check=False)  # fmt: skip
-    taken = time.monotonic() - begin
-    entries = folder / "log" / generation() / "log.jsonl"
-    for line in entries.read_text().splitlines() if entries.exists() else ():
-        entry = json.loads(line)
-        if "problems" in entry:
-            return Outcome(mistake, entry["seed"], taken, _how(entry["problems"][0]))
-    return Outcome(mistake, None, taken, "" if done.returncode in (0, 1) else done.stderr[-200:])
+
+
+def fails(seed: int, folder: Path) -> bool:
+    """Whether a seed fails without any mistake planted."""
+    apart = folder / f"without-{seed}"
+    apart.mkdir()
+    campaign(ROOT, apart, 300.0, seed, "--count", "1")
+    (entry,) = logged(apart)
+    return "problems" in entry
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    return [entry for entry, _ in read(folder / "log" / generation() / "log.jsonl")]
 
 
 def _how(problem: str) -> str:
@@ -85,48 +122,62 @@ def _how(problem: str) -> str:
     return f"{engine}: {what.partition(':')[0]}"
 
 
-def tested(folder: Path) -> str:
+def tested(folder: Path, seconds: float) -> str:
     """Say whether the tests catch the mistake in a copy."""
     marks, names = TESTS
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider",
                "-m", marks, "-k", names, "tests"]  # fmt: skip
-    done = subprocess.run(command, cwd=folder, env=_environment(folder), text=True,
-                          capture_output=True, check=False)  # fmt: skip
+    begin = time.monotonic()
+    try:
+        done = subprocess.run(command, cwd=folder, env=_environment(folder, folder), text=True,
+                              capture_output=True, check=False, timeout=seconds)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"not in {seconds:.0f} s"
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return f"`{failed[0].split('::')[0].partition(' ')[2]}`" if failed else "no"
+    if failed:
+        return f"`{failed[0].split('::')[0].partition(' ')[2]}`, {time.monotonic() - begin:.0f} s"
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return "no"
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(tree: Path, folder: Path) -> dict[str, str]:
     cache = str(folder / "cache")
-    return {**os.environ, "PYTHONPATH": str(folder / "src"), "XDG_CACHE_HOME": cache}
+    return {**os.environ, "PYTHONPATH": str(tree / "src"), "XDG_CACHE_HOME": cache}
+
+
+def tried(mistake: Mistake, seconds: float, test_seconds: float) -> Outcome:
+    """Plant a mistake in a copy, fuzz that, and test it."""
+    with tempfile.TemporaryDirectory(prefix="alpenglow-planted-") as name:
+        folder = Path(name)
+        planted(mistake, folder)
+        outcome = fuzzed(mistake, folder, seconds) if seconds else Outcome(mistake)
+        if test_seconds:
+            outcome = replace(outcome, tests=tested(folder, test_seconds))
+    print(outcome.row(), flush=True)
+    return outcome
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=180.0, help="how long each, at most")
+    parser.add_argument("--workers", type=int, default=1, help="how many mistakes at a time")
     parser.add_argument("--only", default="", help="mistakes with these words in file or name")
-    parser.add_argument("--tests", action="store_true", help="run the tests on each copy as well")
+    parser.add_argument("--tests", type=float, default=0.0, help="seconds of tests on each copy")
     parser.add_argument("--out", type=Path, help="write the table to this file")
     asked = parser.parse_args()
-    rows = []
-    caught = total = 0
-    for mistake in MISTAKES:
-        if asked.only not in mistake.file + mistake.name:
-            continue
-        with tempfile.TemporaryDirectory(prefix="alpenglow-planted-") as folder:
-            planted(mistake, Path(folder))
-            outcome = fuzzed(mistake, Path(folder), asked.seconds)
-            if asked.tests:
-                tests = tested(Path(folder))
-                outcome = Outcome(mistake, outcome.seed, outcome.seconds, outcome.how, tests)
-        caught, total = caught + (outcome.seed is not None), total + 1
-        rows.append(outcome.row())
-        print(rows[-1], flush=True)
-    print(f"{caught} of {total} caught")
+    chosen = [m for m in MISTAKES if asked.only in m.file + m.name]
+    with ThreadPoolExecutor(asked.workers) as pool:
+        outcomes = list(pool.map(lambda m: tried(m, asked.seconds, asked.tests), chosen))
+    caught = sum(o.seed is not None for o in outcomes)
+    kinds = Counter(o.how.partition(",")[0] for o in outcomes if o.seed is not None)
+    text = f"{caught} of {len(outcomes)} caught: {dict(kinds)}"
+    if asked.tests:
+        text += f"; {sum(o.tests.startswith('`') for o in outcomes)} by the tests alone"
+    print(text)
     if asked.out is not None:
-        heads = ["mistake", "in", "seed and time", "by", *(["tests"] if asked.tests else [])]
-        lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *rows]
-        asked.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        heads = [f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}"]
+        lines = [*heads, *(o.row() for o in outcomes)]
+        asked.out.write_text("\n".join([*lines, "", text]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
