@@ -27,7 +27,8 @@ MISTAKES = (
     # What once was there.
     Mistake(
         "a 1x1 convolution forgets which rows of padding were left out", f"{TEMPLATES}/conv.py",
-        "        and not any(op.edges)\n", "",
+        "op.group, op.bands)\n    return spatial > 1",
+        "op.group, op.bands, op.edges)\n    return spatial > 1",
     ),
     Mistake(
         "concat asks for identity where it means position", "passes/unpacks.py",
