@@ -232,7 +232,7 @@ def _misshapen(model: bytes, reference: Reference, name: str, x: Array) -> bool:
 
 def is_nearer(ours: Array, theirs: Array, truth: Array) -> bool:
     """Whether no element of ours is farther from the truth than theirs, where the two differ."""
-    if not ours.shape == theirs.shape == truth.shape:
+    if not ours.shape == theirs.shape == truth.shape or truth.dtype.kind == "O":
         return False
     a, b, t = (z.astype(np.float64) for z in (ours, theirs, truth))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -251,7 +251,7 @@ def _kind(model: bytes, reference: Reference, y: Array, x: Array, oracle: str) -
 
 
 def _where(y: Array, x: Array) -> Array:
-    if y.shape != x.shape:
+    if y.shape != x.shape or y.dtype.kind == "O" or x.dtype.kind == "O":
         return np.ones(y.shape, bool)
     a, b = y.astype(np.float64), x.astype(np.float64)
     return ~((a == b) | (np.isnan(a) & np.isnan(b)))

@@ -320,7 +320,10 @@ def told_by(
         results = None if who is None else who.run(reference.feeds)
         if results is None:
             continue
-        how, what = aside.weighed(model, reference, results, name)
+        try:
+            how, what = aside.weighed(model, reference, results, name)
+        except Exception as error:  # a mistake of the judge, which is to be seen as such
+            how, what = "contradicted", f"cannot be compared: {type(error).__name__}: {error}"
         yield name, (how, what)
         if how == "same":
             return
