@@ -10,8 +10,11 @@ Each worker is a process of its own; one that dies or hangs is replaced, and its
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -19,14 +22,19 @@ import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from alpenglow.frontends.registry import frontends
+
 from .differential import BATCH, Hunt, Tried, keep
 from .judge import Problem, Verdict
-from .log import Log, Totals, generation
+from .log import Log, Totals, died, generation
 from .recipe import RECIPES, STAGED
 from .settings import NUMERICS, WIDTHS, lacking
 
 ENOUGH = 40
 """Findings of a worker that are made small: after so many, there is something to mend first."""
+
+LONG = 600
+"""Characters of a finding that are printed."""
 
 ALONE = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """What keeps NumPy to one thread a process."""
@@ -94,7 +102,7 @@ def forget(seed: int, findings: Path) -> None:
 def tell(tried: Tried, findings: Path) -> None:
     assert tried.finding is not None
     keep(tried.finding, findings)
-    print(tried.finding, flush=True)
+    print(str(tried.finding)[:LONG], flush=True)
 
 
 def campaign(
@@ -129,7 +137,9 @@ def summary(totals: Totals) -> str:
     share = 100 * sum(aside.values()) / max(n + totals.alone, 1)
     widths, found = totals.by_width(), totals.findings()
     kinds = ("silent differences", "crashes and hangs", "accesses outside operands", *found)
+    ends = ", ".join(f"{n} times of {how}" for how, n in sorted(totals.ends.items()))
     lines = [
+        *([f"the campaign's own process died {ends}"] if ends else []),
         f"{len(totals.entries):,} models, {n:,} cases, {n / max(totals.seconds, 1e-9):.1f} a second"
         f" of one process; {totals.alone:,} more that nobody else could run",
         "cases by lanes:    " + " ".join(f"{how:>9}" for how in NUMERICS),
@@ -149,6 +159,26 @@ def summary(totals: Totals) -> str:
     return "\n".join(lines)
 
 
+def supervised(folder: Path, seconds: float) -> int:
+    """Run this command in a process of its own, which goes on if it dies; return its status.
+
+    Models are judged in processes of workers; but findings are made small where ONNX itself, which
+    infers the types of what is cut out, may die.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        left = max(until - time.monotonic(), 1.0)
+        command = [sys.executable, "-m", "tests.fuzz.campaign", *sys.argv[1:], "--alone"]
+        process = subprocess.Popen([*command, "--seconds", str(left)])
+        status = None
+        while status is None:
+            with contextlib.suppress(KeyboardInterrupt):  # it stops by itself
+                status = process.wait()
+        if status >= 0:
+            return status
+        died(folder, signal.Signals(-status).name)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=300.0, help="how long, about")
@@ -159,7 +189,12 @@ def main() -> None:
     parser.add_argument("--summary", type=Path, help="write what is printed at the end here, too")
     parser.add_argument("--first", action="store_true", help="stop at the first finding")
     parser.add_argument("--each", type=int, default=0, help="settings of a model, by custom all")
+    parser.add_argument("--alone", action="store_true", help="restart nothing if this process dies")
     asked = parser.parse_args()
+    if not frontends():
+        parser.error("alpenglow is not installed: no front end is known")
+    if not asked.alone:
+        raise SystemExit(supervised(asked.folder / generation(), asked.seconds))
     folder = asked.folder / generation()
     print(f"log: {folder / 'log.jsonl'}", flush=True)
     given = (asked.seconds, asked.workers, asked.seed, asked.first, asked.count, asked.each)

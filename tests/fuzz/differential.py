@@ -125,6 +125,16 @@ def try_seeds(
     return tried, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def is_typed(model: bytes) -> bool:
+    """Whether ONNX finds a model well typed."""
+    try:
+        proto = onnx.load_model_from_string(model)
+        shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+    except Exception:
+        return False
+    return True
+
+
 # ── on this side ──
 
 
@@ -240,10 +250,8 @@ class Hunt:
         return found
 
     def _shows(self, case: Case, problem: Problem) -> bool:
-        try:
-            shape_inference.infer_shapes(case.model, check_type=True, strict_mode=True)
-        except Exception:  # a model that ONNX does not take shows nothing
-            return False
+        if self.probe(is_typed, case.model.SerializeToString()) is not True:
+            return False  # a model that ONNX does not take, or dies of, shows nothing
         return problem in self._judged(case.model, [case.feeds], *_engine(problem)).problems
 
     def _values(self, case: Case) -> Mapping[str, Array]:

@@ -7,6 +7,7 @@ process was killed, is ignored.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -73,6 +74,8 @@ class Totals:
 
     entries: dict[int, dict[str, Any]] = field(default_factory=dict)
     compilers: dict[int, str] = field(default_factory=dict)
+    ends: Counter[str] = field(default_factory=Counter)
+    """Signals that the campaign's own process died of, and how often."""
 
     def add(self, entry: dict[str, Any], compiler: str) -> None:
         self.entries[entry["seed"]] = entry
@@ -147,6 +150,7 @@ class Log:
         self.totals = Totals()
         for entry, made_by in read(self.path):
             self.totals.add(entry, made_by)
+        self.totals.ends.update(entry["died"] for entry in lines(self.path) if "died" in entry)
         self._file = open(self.path, "ab")  # noqa: SIM115
         self._lock = threading.Lock()
         self._synced = time.monotonic()
@@ -190,18 +194,27 @@ class Log:
 def read(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the lines of seeds, each with the compiler of its session."""
     made_by = ""
+    for entry in lines(path):
+        if "session" in entry:
+            made_by = entry["compiler"]
+        elif "seed" in entry:
+            yield entry, made_by
+
+
+def lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a log that were written to their ends."""
     if not path.exists():
         return
     with path.open("rb") as file:
         for text in file:
-            try:
-                entry = json.loads(text)
-            except ValueError:  # the process was killed while it wrote
-                continue
-            if "session" in entry:
-                made_by = entry["compiler"]
-            elif "seed" in entry:
-                yield entry, made_by
+            with contextlib.suppress(ValueError):  # the process was killed while it wrote
+                yield json.loads(text)
+
+
+def died(folder: Path, how: str) -> None:
+    """Write that the process of a campaign died."""
+    with (folder / "log.jsonl").open("ab") as file:
+        file.write(b"\n" + json.dumps({"died": how}).encode() + b"\n")
 
 
 def _ends_well(path: Path) -> bool:

@@ -142,7 +142,8 @@ def tested(folder: Path, seconds: float) -> str:
 
 def _environment(tree: Path, folder: Path) -> dict[str, str]:
     cache = str(folder / "cache")
-    return {**os.environ, "PYTHONPATH": str(tree / "src"), "XDG_CACHE_HOME": cache}
+    path = os.pathsep.join([str(tree / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": cache}
 
 
 def tried(mistake: Mistake, seconds: float, test_seconds: float) -> Outcome:
