@@ -159,6 +159,11 @@ FOUND = {
             z = MatMul (x, b) }""",
         x((1, 3)),
     ),
+    "pooling of an axis without elements, beside one that is smaller than its window": Found(
+        """g (float[2,3,1,n] x) => (float[2,3,?,?] y) {
+            y = MaxPool <kernel_shape = [3, 1], strides = [3, 3], ceil_mode = 1> (x) }""",
+        x((2, 3, 1, 4), (2, 3, 1, 0)),
+    ),
     "a diagonal of two labels": Found(
         """g (float[2,3,2,3] x) => (float[2,3] y) { y = Einsum <equation = "abab->ab"> (x) }""",
         x((2, 3, 2, 3)),

@@ -57,7 +57,7 @@ def noisy(
             results = [unless_large(node.op, arrays[0], results[0])]
         many = 0.0 if isinstance(node.op, Elementwise) else terms(arrays, results)
         least = partial_sums(node.op, arrays, results)
-        env |= {v: moved(y, rng, many, least=least)
+        env |= {v: moved(unless_overflown(y, least), rng, many, least=least)
                 for v, y in zip(node.results, results, strict=True)}  # fmt: skip
     return {k: env[v] if v.array is None else v.array for k, v in g.outputs.items()}
 
@@ -146,6 +146,13 @@ def unless_large(op: ReduceProd, x: Array, y: Array) -> Array:
     wide = x.dtype if x.dtype.itemsize > 2 else np.dtype(np.float32)
     most = math.log(float(ml_dtypes.finfo(wide).max))
     return np.where(grown > most, np.nan, y).astype(y.dtype)
+
+
+def unless_overflown(y: Array, least: float) -> Array:
+    """Return sums, 0 where they are no number that may have overflown on the way only."""
+    if NAMES.get(y.dtype) not in FLOATS or least < float(ml_dtypes.finfo(y.dtype).max):
+        return y
+    return np.where(np.isfinite(y), y, 0).astype(y.dtype)
 
 
 def partial_sums(op: Op, arrays: Sequence[Array | None], results: Sequence[Array]) -> float:

@@ -1,0 +1,204 @@
+"""What fuzzing sets aside: of each kind a model, what it is in f64, and who comes near to that."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
+
+from fuzz import draws
+from fuzz.aside import weighed
+from fuzz.judge import judge
+from fuzz.oracles import ORACLES, oracle
+from fuzz.reference import Reference, loaded
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A model, who runs it differently, and what it is in f64: None if ONNX leaves that open."""
+
+    text: str
+    feeds: dict[str, Array]
+    truth: Array | None
+    oracle: str = "onnxruntime"
+    opset: int = 21
+
+
+def floats(*shape: int) -> Array:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+def lrn(x: Array) -> Array:
+    wide = x.astype(np.float64)
+    padded = np.pad(wide**2, ((0, 0), (1, 1), (0, 0), (0, 0)))
+    sums = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]
+    return np.asarray(wide / (1 + 0.5 / 3 * sums) ** 0.75)
+
+
+def softmax(x: Array) -> Array:
+    wide = np.exp(x.astype(np.float64).reshape(x.shape[0], -1))
+    return np.asarray(wide / wide.sum(1, keepdims=True)).reshape(x.shape)
+
+
+EXAMPLES = {
+    "tails of a fused sigmoid": Example(
+        """g (float[1,1,1,1] x) => (float[1,1,1,1] y) <float[1,1,1,1] w = {30}> {
+            s = com.microsoft.FusedConv <activation = "Sigmoid"> (x, w)
+            y = Log (s) }""",
+        {"x": np.full((1, 1, 1, 1), -1, np.float32)}, np.full((1, 1, 1, 1), -30.0),
+    ),
+    "infinity is quantised": Example(
+        "g (float16[2] x, float16 s, int8 z) => (int8[2] y) { y = QuantizeLinear (x, s, z) }",
+        {"x": np.array([1, np.inf], np.float16), "s": np.array(1, np.float16),
+         "z": np.array(3, np.int8)}, np.array([4.0, 127.0]),
+    ),
+    "the fifth result of BatchNormalization": Example(
+        """g (float[2,1,2] x) => (float[1] v)
+            <float[1] s = {1}, float[1] b = {0}, float[1] m = {0}, float[1] w = {4}> {
+            y, a, c, d, v = BatchNormalization <epsilon = 0.0> (x, s, b, m, w) }""",
+        {"x": np.array([[[1, 2]], [[3, 6]]], np.float32)}, None, opset=9,
+    ),
+    "NaN is quantised": Example(
+        "g (float[2] x) => (uint8[2] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear (x) }",
+        {"x": np.array([1, np.nan], np.float32)}, None,
+    ),
+    "zeros of windows": Example(
+        """g () => (float[5] y) <int64 n = {5}> {
+            w = BlackmanWindow (n)
+            y = Log (w) }""",
+        {}, None,
+    ),
+}  # fmt: skip
+
+UNFIT = {
+    "erf of integers": Example(
+        "g (int8[1] x) => (int8[1] y) { y = Erf (x) }",
+        {"x": np.array([5], np.int8)}, np.trunc([math.erf(5.0)]), opset=9,
+    ),
+    "loops without a condition": Example(
+        """g (int64 n, float x) => (float y) {
+            y = Loop (n, , x) <body = b (int64 i, bool go, float h) => (bool on, float k) {
+                on = Identity (go)
+                k = Add (h, h) }> }""",
+        {"n": np.array(3), "x": np.array(1, np.float32)}, np.array(8.0),
+    ),
+    "LRN": Example(
+        "g (float[1,4,2,1] x) => (float[1,4,2,1] y) { y = LRN <size = 3, alpha = 0.5> (x) }",
+        {"x": floats(1, 4, 2, 1)}, lrn(floats(1, 4, 2, 1)),
+    ),
+    "Softmax of old": Example(
+        "g (float[2,3,4] x) => (float[2,3,4] y) { y = Softmax <axis = 1> (x) }",
+        {"x": floats(2, 3, 4)}, softmax(floats(2, 3, 4)), opset=11,
+    ),
+}  # fmt: skip
+"""What the reference evaluator of onnx has not right."""
+
+
+def parsed(example: Example) -> bytes:
+    header = f'<ir_version: 8, opset_import: ["" : {example.opset}, "com.microsoft" : 1]>\n'
+    return bytes(onnx.parser.parse_model(header + example.text).SerializeToString())
+
+
+def told(example: Example) -> tuple[Reference, str, str]:
+    """Return the reference, and how the oracle's results compare with it."""
+    model = parsed(example)
+    reference = Reference(loaded(model, example.feeds), example.feeds)
+    who = oracle(example.oracle, model)
+    results = None if who is None else who.run(example.feeds)
+    assert results is not None, f"{example.oracle} declines"
+    return reference, *weighed(model, reference, results, example.oracle)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_is_set_aside_is_right_in_f64(name: str) -> None:
+    example = EXAMPLES[name]
+    with np.errstate(all="ignore"):
+        reference, how, problem = told(example)
+    y = next(iter(reference.expected.values()))
+
+    assert (how, problem) == (name, "")
+    if example.truth is not None:
+        np.testing.assert_allclose(y.astype(np.float64), example.truth, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_nobody_is_asked_what_he_has_not_right(name: str) -> None:
+    example = UNFIT[name]
+    model = parsed(example)
+    (y,) = Reference(loaded(model, example.feeds), example.feeds).expected.values()
+    (theirs,) = ReferenceEvaluator(onnx.load_model_from_string(model)).run(None, example.feeds)
+    assert example.truth is not None
+
+    assert oracle("reference", model) is None
+    np.testing.assert_allclose(y.astype(np.float64), example.truth, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(np.asarray(theirs, np.float64), example.truth, rtol=1e-5, atol=1e-6)
+
+
+def test_a_contradiction_of_no_kind_is_a_finding() -> None:
+    """The reference is that of another model: of one with the opposite result."""
+    feeds = {"x": floats(3)}
+    model, other = (
+        parsed(Example(f"g (float[3] x) => (float[3] y) {{ {text} }}", feeds, None))
+        for text in ("y = Abs (x)", "z = Abs (x) y = Neg (z)")
+    )
+    who = oracle("onnxruntime", model)
+    results = None if who is None else who.run(feeds)
+    assert results is not None
+    how, problem = weighed(model, Reference(loaded(other, feeds), feeds), results, "onnxruntime")
+
+    assert how == "contradicted" and problem.startswith("output 'y': 3 of 3 elements")
+    assert judge(model, [feeds], [], ("onnxruntime",)).confirmed
+
+
+# ── what is drawn ──
+
+
+def drawn(text: str, feeds: dict[str, Array]) -> tuple[bytes, Reference]:
+    model = parsed(Example(text, feeds, None))
+    return model, Reference(loaded(model, feeds), feeds)
+
+
+def test_what_is_made_of_draws_is_compared() -> None:
+    text = """g (float[5] x) => (float[5] y) {
+        r = RandomUniform <shape = [5], seed = 1.0> ()
+        y = Add (r, x) }"""
+    model, reference = drawn(text, {"x": floats(5)})
+    parted = draws.parted(onnx.load_model_from_string(model), reference)
+    assert parted is not None and parted.rest is not None
+
+    assert [n.op_type for n in parted.rest.nodes] == ["Add"]
+    assert judge(model, [{"x": floats(5)}], [], ORACLES).oracles == {"onnxruntime": "same"}
+
+
+@pytest.mark.parametrize(
+    ("drawn_as", "name"),
+    [
+        ("RandomUniform <shape = [99], low = -1.0, seed = 1.0> ()", "low"),
+        ("RandomNormal <shape = [99], mean = 2.0, seed = 1.0> ()", "mean"),
+        ("RandomNormal <shape = [99], scale = 9.0, seed = 1.0> ()", "scale"),
+    ],
+)
+def test_a_wrong_distribution_is_noticed(drawn_as: str, name: str) -> None:
+    """What is drawn with an attribute is not what there would be without it."""
+    model, reference = drawn(f"g () => (float[99] y) {{ y = {drawn_as} }}", {})
+    plain = onnx.load_model_from_string(model)
+    kept = [a for a in plain.graph.node[0].attribute if a.name != name]
+    values = reference.expected
+    draws.CHECKS[plain.graph.node[0].op_type](plain.graph.node[0], values)
+    del plain.graph.node[0].attribute[:]
+    plain.graph.node[0].attribute.extend(kept)
+
+    with pytest.raises(draws.Odd):
+        draws.CHECKS[plain.graph.node[0].op_type](plain.graph.node[0], values)
