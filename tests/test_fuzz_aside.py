@@ -74,6 +74,10 @@ EXAMPLES = {
         "g (float[2] x) => (uint8[2] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear (x) }",
         {"x": np.array([1, np.nan], np.float32)}, None,
     ),
+    "NaN in a maximum": Example(
+        'g (float[1,2] x) => (float[1,2] y) { y = ai.onnx.ml.Normalizer <norm = "MAX"> (x) }',
+        {"x": np.array([[np.nan, -1]], np.float32)}, np.array([[np.nan, np.nan]]),
+    ),
     "zeros of windows": Example(
         """g () => (float[5] y) <int64 n = {5}> {
             w = BlackmanWindow (n)
@@ -94,6 +98,16 @@ UNFIT = {
                 k = Add (h, h) }> }""",
         {"n": np.array(3), "x": np.array(1, np.float32)}, np.array(8.0),
     ),
+    "loops that give rows": Example(
+        """g (int64 n, bool c, float[1,2] x) => (float[?,1,2] r) {
+            y, r = Loop (n, c, x) <body = b (int64 i, bool go, float[1,2] h)
+                => (bool on, float[1,2] k, float[1,2] s) {
+                on = Identity (go)
+                k = Add (h, h)
+                s = Identity (h) }> }""",
+        {"n": np.array(2), "c": np.array(True), "x": np.ones((1, 2), np.float32)},
+        np.array([[[1.0, 1.0]], [[2.0, 2.0]]]),
+    ),
     "LRN": Example(
         "g (float[1,4,2,1] x) => (float[1,4,2,1] y) { y = LRN <size = 3, alpha = 0.5> (x) }",
         {"x": floats(1, 4, 2, 1)}, lrn(floats(1, 4, 2, 1)),
@@ -107,7 +121,8 @@ UNFIT = {
 
 
 def parsed(example: Example) -> bytes:
-    header = f'<ir_version: 8, opset_import: ["" : {example.opset}, "com.microsoft" : 1]>\n'
+    domains = f'"" : {example.opset}, "com.microsoft" : 1, "ai.onnx.ml" : 3'
+    header = f"<ir_version: 8, opset_import: [{domains}]>\n"
     return bytes(onnx.parser.parse_model(header + example.text).SerializeToString())
 
 

@@ -97,6 +97,21 @@ KINDS = (
         lambda d: "DynamicQuantizeLSTM" in d.operators,
     ),
     Kind(
+        "caches behind their sequences",
+        "ONNX Runtime clears rows of a cache that are behind a sequence; nobody reads them",
+        lambda d: (
+            "GroupQueryAttention" in d.operators
+            and d.expected.shape == d.actual.shape
+            and d.expected.ndim == 4
+            and not d.actual[d.where].any()
+        ),
+    ),
+    Kind(
+        "NaN in a maximum",
+        "ONNX Runtime's Normalizer passes over NaN where it looks for the largest",
+        lambda d: "nan" in d.traits and "Normalizer" in d.operators,
+    ),
+    Kind(
         "crops by scales",
         "ONNX multiplies extents by the share of the region, nobody else does",
         lambda d: d.expected.shape != d.actual.shape and "tf_crop_and_resize" in str(d.nodes),

@@ -169,6 +169,8 @@ def _unfit(n: onnx.NodeProto, opset: int) -> str:
         return "computes in the type of its operand, and counts votes otherwise"
     if n.op_type == "Loop" and not n.input[1]:
         return "never turns a Loop whose condition is left out"
+    if n.op_type == "Loop" and len(n.output) > len(n.input) - 2:
+        return "joins what turns of a Loop give along its first axis, not along a new one"
     if any(a.name == "broadcast" for a in n.attribute):
         return "knows no broadcasting as it was up to opset 6"
     if n.op_type in OF_OLD and opset < 13:

@@ -7,11 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
+from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.convert_movement import normal_axes
 from alpenglow.frontends.onnx.table import Made, Needed, Site, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
+from alpenglow.ir.types import COMPLEX
 from alpenglow.ops.resize import Resize
 
 
@@ -33,7 +34,7 @@ def upsample(s: Site) -> Made:
 
 def asymmetric(s: Site, scales: tuple[float, ...]) -> Value:
     """Return input 0 resampled as before opset 11: output x reads input x / scale, rounded down."""
-    x = s.input(0)
+    x = image(s)
     sizes = scaled(s, x.type.shape, scales)
     mode = s.attribute("mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
@@ -42,7 +43,7 @@ def asymmetric(s: Site, scales: tuple[float, ...]) -> Value:
 
 @on("Resize", since=11)
 def resize(s: Site) -> Made:
-    x = s.input(0)
+    x = image(s)
     rank = x.type.rank
     axes = normal_axes(s, s.attribute("axes", tuple(range(rank))), rank)
     coordinates = s.attribute("coordinate_transformation_mode", "half_pixel")
@@ -75,6 +76,14 @@ class Target:
 
     sizes: tuple[Dim, ...]
     scales: tuple[float, ...]
+
+
+def image(s: Site) -> Value:
+    """Return input 0, of numbers that can be weighted here: ONNX has complex ones, too."""
+    x = s.input(0)
+    if x.type.dtype in COMPLEX:
+        raise UnsupportedError(f"{s.op_type}: {x.type} holds complex numbers")
+    return x
 
 
 def extents(s: Site, axes: tuple[int, ...]) -> Target:
