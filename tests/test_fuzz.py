@@ -1,4 +1,4 @@
-"""Random models give the same everywhere, and damaged files are refused or run.
+"""Random models give the same everywhere; damaged files and edited texts are refused or run.
 
     ALPENGLOW_FUZZ_SECONDS=3600 pytest tests/test_fuzz.py -m slow
 
@@ -22,7 +22,7 @@ from alpenglow.ops.arithmetic import Add
 from alpenglow.report.cut import Case, exposed
 from alpenglow.report.probe import Lost, Probe
 from alpenglow.report.reduce import recorded, reduce
-from fuzz import callers, differential, guard, hostile
+from fuzz import callers, differential, guard, hostile, texts
 from fuzz.draft import every
 from fuzz.models import draft, sizes
 
@@ -74,6 +74,23 @@ def received(first: int, most: int, seconds: float, record: Record) -> None:
 
     assert not findings, "\n".join(findings)
     assert how["ModelError"]
+
+
+def computed(first: int, most: int, record: Record) -> None:
+    tried = texts.hunt(first, most)
+    record("tried", f"{len(tried.outcomes)} edited texts from seed {first}")
+
+    assert not tried.problems(), "\n".join(map(str, tried.problems().values()))
+    assert {o.how for o in tried.outcomes.values()} >= {"ran", "ProgramError at parse"}
+
+
+def test_edited_texts_are_refused_or_compute_what_they_say(record_property: Record) -> None:
+    computed(0, 600, record_property)
+
+
+@pytest.mark.slow
+def test_many_edited_texts_are_refused_or_compute_what_they_say(record_property: Record) -> None:
+    computed(1_000_000, 3000, record_property)
 
 
 def test_damaged_files_are_refused_or_run(record_property: Record) -> None:

@@ -14,9 +14,9 @@ from alpenglow.base.store import Store
 from alpenglow.compiler import compile_graph
 from alpenglow.compiler.pipeline import ORDER, STAGES, check_order, facts
 from alpenglow.ir.graph import Graph, Node
-from alpenglow.ops.arithmetic import Add, Sub
+from alpenglow.ops.arithmetic import Add, Mul, Sub
 from alpenglow.ops.contraction import Conv
-from alpenglow.program import Program
+from alpenglow.program import Instr, Program
 
 
 def addition() -> Graph:
@@ -98,11 +98,12 @@ def test_nothing_is_checked_where_nobody_asks_for_it(
 
 
 def test_checking_interprets_programs_too() -> None:
-    def halve(program: Program, target: ag.Target) -> Program:
-        return replace(program, body=program.body[: len(program.body) // 2])
+    def multiply(program: Program, target: ag.Target) -> Program:
+        body = tuple(replace(s, op=Mul()) if isinstance(s, Instr) else s for s in program.body)
+        return replace(program, body=body)
 
-    wrong = ag.Pass("halve", halve, "forgets instructions", after="views")
-    with pytest.raises(AssertionError, match="pass halve changes output 'y'"):
+    wrong = ag.Pass("multiply", multiply, "takes another operator", after="views")
+    with pytest.raises(AssertionError, match="pass multiply changes output 'y'"):
         ag.compile(addition(), options=ag.Options(passes=(wrong,), check=True))
 
 

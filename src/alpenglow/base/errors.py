@@ -56,6 +56,10 @@ class ParseError(AlpenglowError):
     """Text of a graph, program or kernel does not follow the grammar."""
 
 
+class ProgramError(AlpenglowError):
+    """A program reaches outside of its memory, or breaks another rule of programs."""
+
+
 class OptionError(AlpenglowError):
     """An option, target or knob has a value that it cannot have."""
 
@@ -70,3 +74,8 @@ class CancelledError(AlpenglowError):
 
 class TimeLimitError(AlpenglowError):
     """A call took longer than its `timeout`."""
+
+
+NONSENSE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""What Python raises in converters and type rules where attributes or operands of somebody else's
+make no sense.  No AssertionError: an assertion that a file can break is a check that is missing."""

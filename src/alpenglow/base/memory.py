@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector of any target."""
 
+MOST_NBYTES = 1 << 40
+"""A tensor of more bytes than this is a mistake in a file: no machine at hand can hold it."""
+
 
 def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
     """Return `nbytes` bytes of memory that begins at a multiple of ALIGNMENT; they are not set."""

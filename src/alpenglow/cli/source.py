@@ -10,11 +10,17 @@ import numpy as np
 
 from alpenglow.backends.api import Artifact
 from alpenglow.base import knobs
-from alpenglow.base.errors import ModelError, OptionError, ParseError, UnsupportedError
+from alpenglow.base.errors import (
+    AlpenglowError,
+    ModelError,
+    OptionError,
+    ParseError,
+    UnsupportedError,
+)
 from alpenglow.base.store import Store
 from alpenglow.cli.options import Request
 from alpenglow.cli.progress import progress
-from alpenglow.compiler import STAGES, compile_graph
+from alpenglow.compiler import STAGES, compile_graph, facts_after
 from alpenglow.frontends import load
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
@@ -104,13 +110,14 @@ def read_text(path: Path) -> Source:
             hint=f"write it after one of {', '.join(known)}",
         )
     weights = read_weights(path)
+    facts = facts_after(after)
     # The empty line keeps line numbers those of the file.
     body = "\n" + rest
     try:
-        if rest.lstrip().startswith("program "):
-            return Source(program_text.parse_program(body, weights), after)
+        if "program" in facts:
+            return Source(program_text.parse_program(body, weights, facts), after)
         return Source(graph_text.parse_graph(body, weights), after)
-    except ParseError as error:
+    except AlpenglowError as error:
         raise error.located(file=str(path)) from None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from alpenglow.backends.api import Artifact
 from alpenglow.backends.registry import backend_for
 from alpenglow.base import knobs
-from alpenglow.base.errors import OptionError, TypeRuleError, UnsupportedError
+from alpenglow.base.errors import OptionError, ProgramError, TypeRuleError, UnsupportedError
 from alpenglow.base.store import Store
 from alpenglow.compiler.options import Options
 from alpenglow.compiler.passes import Facts, Pass
@@ -47,6 +47,7 @@ from alpenglow.program import (
     spread_rows,
 )
 from alpenglow.program.bind import bind
+from alpenglow.program.verify import verify
 
 
 def _graph_pass(run: Any) -> Any:
@@ -91,9 +92,9 @@ STAGES: tuple[Pass, ...] = (
          "elementwise operators join what makes their operands",
          needs=facts("primitive"), makes=facts("fused")),
     Pass("schedule", _graph_pass(schedule), "Graph becomes Program",
-         needs=facts("primitive"), makes=facts("program")),
+         needs=facts("primitive"), makes=facts("program", "values")),
     Pass("views", _graph_pass(eliminate_copies), "moves become addressing",
-         needs=facts("program")),
+         needs=facts("program", "values"), breaks=facts("values")),
     Pass("share", _graph_pass(share), "results take over the memory of dying operands",
          needs=facts("program")),
     Pass("pitch", _graph_pass(spread_rows),
@@ -151,6 +152,16 @@ def check_order(stages: Sequence[Pass]) -> None:
     assert missing is None, missing
 
 
+def facts_after(name: str, stages: Sequence[Pass] = STAGES) -> Facts:
+    """Return what holds after the pass of this name; nothing if no pass is called so."""
+    held: Facts = frozenset()
+    for p in stages:
+        held = (held - p.breaks) | p.makes
+        if p.name == name:
+            return held
+    return frozenset()
+
+
 def unmet(stages: Sequence[Pass]) -> str | None:
     """Return a sentence about the first pass whose needs are not met; None if all are."""
     held: set[str] = set()
@@ -198,13 +209,14 @@ def run_stages(
 
     `resume` names the last pass that `ir` has been through; what follows it is run.
     """
-    stages = with_user_passes((*_precision(options, ir), *options.passes))
+    every = stages = with_user_passes((*_precision(options, ir), *options.passes))
     if resume:
         names = [p.name for p in stages]
         if resume not in names:
             raise OptionError(f"no pass is called '{resume}'; there are {', '.join(names)}")
         stages = stages[names.index(resume) + 1 :]
     record = options.record
+    held = facts_after(resume, every)
     validator = Validator() if (knobs.check() if options.check is None else options.check) else None
     if validator is not None:
         validator.begin(_as_assumed(ir))
@@ -213,11 +225,24 @@ def run_stages(
             continue
         with tuned(record):
             ir = p.run(ir, target)
+        held = (held - p.breaks) | p.makes
+        if isinstance(ir, Program) and (p in options.passes or validator is not None):
+            _verify(p, _as_assumed(ir), held)
         if validator is not None:
             validator.after(p, _as_assumed(ir))
         if options.after is not None:
             options.after(p, ir)
         yield p, ir
+
+
+def _verify(p: Pass, program: Graph | Program, held: Facts) -> None:
+    """Raise ProgramError if what a pass made breaks a rule of programs."""
+    assert isinstance(program, Program), "a program stays one"
+    try:
+        verify(program, held)
+    except ProgramError as error:
+        error.message = f"after pass {p.name}: {error.message}"
+        raise
 
 
 def _as_assumed(ir: Graph | Program) -> Graph | Program:

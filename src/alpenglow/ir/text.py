@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -29,8 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import AlpenglowError, ParseError, TypeRuleError
+from alpenglow.base.errors import NONSENSE, AlpenglowError, ParseError, TypeRuleError
 from alpenglow.base.expression import parse_expression
+from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
@@ -212,9 +214,12 @@ class Lines:
     def type(self, text: str) -> TensorType:
         """Read a type in the line taken last."""
         try:
-            return TensorType.parse(text)
+            t = TensorType.parse(text)
         except ParseError as error:
             raise ParseError(f"line {self.at}: {error.message}") from error
+        if math.prod(max(d, 1) for d in t.shape if isinstance(d, int)) > MOST_NBYTES:
+            raise self.error(f"expected a tensor of at most {MOST_NBYTES} elements", text)
+        return t
 
     def literal(self, text: str) -> Any:
         """Read an attribute or constant in the line taken last."""
@@ -297,8 +302,9 @@ def parse_constant(
         raise source.error("expected TYPE = CONTENTS or TYPE sha256:HASH", text)
     t = source.type(m[1])
     try:
-        array = np.array(source.literal(m[2]), t.numpy)
-    except (ValueError, TypeError, OverflowError) as error:
+        with np.errstate(over="raise"):
+            array = np.array(source.literal(m[2]), t.numpy)
+    except (ValueError, TypeError, ArithmeticError) as error:
         raise source.error(f"these are no elements of {t.dtype}", text) from error
     if not t.static or array.size != t.size:
         raise source.error(f"these contents have {array.size} elements", text)
@@ -324,6 +330,8 @@ def _parse_node(source: Lines, g: Graph, values: Values, weights: Mapping[str, A
         node = g.add(op, operands, regions)
     except AlpenglowError as error:
         raise error.located(node=line) from None
+    except NONSENSE as error:
+        raise source.error(f"{op.name}: {type(error).__name__}: {error}", line) from error
     end, source.at = source.at, place
     if [v.type for v in node.results] != [t for _, t in results]:
         raise source.error(f"{op.name} infers {', '.join(str(v.type) for v in node.results)}", line)

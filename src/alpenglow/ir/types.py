@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from alpenglow.base.errors import ParseError
+from alpenglow.base.errors import ParseError, TypeRuleError
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Dim, Sym, ceil_div
 
@@ -90,9 +90,17 @@ class TensorType:
     blocked: Dim | None = None
 
     def __post_init__(self) -> None:
-        assert self.dtype in DTYPES, f"no element type is called {self.dtype!r}"
-        if self.blocked is not None:
-            assert self.shape[1] == ceil_div(self.blocked, self.shape[-1]), str(self.shape)
+        if self.dtype not in DTYPES:
+            known = " ".join(DTYPES)
+            raise TypeRuleError(f"no element type is called {self.dtype!r}; there are {known}")
+        if self.blocked is not None and not self._holds_blocks():
+            raise TypeRuleError(f"a shape of {self.shape} holds no {self.blocked} in blocks")
+
+    def _holds_blocks(self) -> bool:
+        assert self.blocked is not None, "only of a blocked type"
+        if len(self.shape) < 3 or (dims.known(self.shape[-1]) and self.shape[-1] < 1):
+            return False
+        return self.shape[1] == ceil_div(self.blocked, self.shape[-1])
 
     def __str__(self) -> str:
         extents = [str(d) for d in self.shape]
@@ -114,10 +122,16 @@ class TensorType:
         blocks = [re.fullmatch(r"(.*[^/])/([^/].*)", p) for p in parts]
         if len(parts) > 2 and (block := blocks[1]) is not None:
             extent, lanes = dims.parse(block[1]), dims.parse(block[2])
+            if lanes != dims.parse(parts[-1]) or (isinstance(lanes, int) and lanes < 1):
+                raise ParseError(f"'{text}' has blocks of {lanes}; expected its last extent")
             shape = [ceil_div(extent, lanes) if i == 1 else dims.parse(p)
                      for i, p in enumerate(parts)]  # fmt: skip
-            return cls(match[1], tuple(shape), extent)
-        return cls(match[1], tuple(dims.parse(p) for p in parts))
+            found = cls(match[1], tuple(shape), extent)
+        else:
+            found = cls(match[1], tuple(dims.parse(p) for p in parts))
+        if any(isinstance(d, int) and d < 0 for d in found.shape):
+            raise ParseError(f"'{text}' has a negative extent")
+        return found
 
     @property
     def rank(self) -> int:

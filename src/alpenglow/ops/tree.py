@@ -70,6 +70,8 @@ class TreeEnsemble(Primitive):
                 raise TypeRuleError(
                     f"tree_ensemble: {what} is {given}, expected {TensorType(dtype, shape)}"
                 )
+        if nodes and known(nodes[0]) and self.depth > nodes[0]:
+            raise TypeRuleError(f"tree_ensemble: depth {self.depth}, of {nodes[0]} nodes")
         if first is not None and known(first.shape[0]) and first.shape[0] < 2:
             raise TypeRuleError(f"tree_ensemble: first is {first}, expected one leaf or more")
         if x.shape[1] == 0 and nodes != (0,):

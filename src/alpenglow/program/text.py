@@ -20,7 +20,7 @@ in elements follow.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 
 from alpenglow.ir import text as graph_text
@@ -28,6 +28,7 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.text import WORD, Lines, parse_application, quote, unquote
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.program.instr import Alloc, Buffer, Free, Instr, Program, Region, Step, whole
+from alpenglow.program.verify import shown_facts, verify
 
 TYPE = r"\w+\[[^\]]*\]"
 REGION = rf"[%@]({WORD}) ({TYPE})(?: \+(\d+) (\([-\d, ]*\)))?"
@@ -41,12 +42,17 @@ def print_program(program: Program) -> str:
 
 
 def parse_program(
-    text: str, weights: Mapping[str, Array] | None = None, *, trusted: bool = False
+    text: str,
+    weights: Mapping[str, Array] | None = None,
+    facts: Set[str] | None = None,
+    *,
+    trusted: bool = False,
 ) -> Program:
     """Read a program; `weights` holds the constants that are not inline, by SHA-256.
 
-    Of `trusted` weights the hashes are not computed again.  Raises ParseError with the line where
-    the text breaks the grammar.
+    A program is verified: `facts` must be true of it, or those that it shows.  One that is
+    `trusted` is not, nor are the hashes of its weights computed again.  Raises ParseError with the
+    line where the text breaks the grammar, and ProgramError where the program breaks a rule.
     """
     source = Lines(text, trusted=trusted)
     head = source.match(
@@ -74,7 +80,7 @@ def parse_program(
             body.append(_parse_instr(source, buffers, weights or {}))
     source.take()
     source.end()
-    return Program(
+    program = Program(
         unquote(head[1]),
         buffers,
         tuple(b.name for b in buffers.values() if b.space == "input"),
@@ -84,6 +90,9 @@ def parse_program(
         int(head[3]),
         names,
     )
+    if not trusted:
+        verify(program, shown_facts(program) if facts is None else facts)
+    return program
 
 
 def side_weights(program: Program) -> dict[str, Array]:

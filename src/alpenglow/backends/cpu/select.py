@@ -147,6 +147,8 @@ def _fits(instr: Instr, op: Op, target: Target) -> bool:
         if x.dtype == "f32":
             return 0 not in t.shape and fits_scratch(x.extents[-1], target)
         return 0 not in t.shape and multiplies_words(x, y, target)
+    if isinstance(op, MatMulPacked):  # a program may have been made for another machine
+        return _operands(instr)[1].type.shape[2] % target.lanes == 0
     if isinstance(op, MatMulFewBits):
         return _operands(instr)[1].type.shape[-1] % target.lanes == 0
     left = _left(instr)

@@ -12,6 +12,7 @@ import onnx
 from onnx import numpy_helper
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.frontends.onnx.extents import Labels, label_of
 from alpenglow.frontends.staged import Kind
 from alpenglow.ir.dims import Dim, known
@@ -53,9 +54,6 @@ _ELEMENTS = {code: _NAMES[name] for name, code in onnx.TensorProto.DataType.item
 MOST_ELEMENTS = 1 << 40
 """A tensor of more elements than this is a mistake in the file."""
 
-MOST_BYTES = 1 << 40
-"""A tensor of more bytes than this is a mistake in the file: no machine at hand can hold it."""
-
 POSITIVE = frozenset({"kernel_shape", "strides", "dilations"})
 """Attributes of windows whose numbers are at least 1."""
 
@@ -79,8 +77,8 @@ def check_size(what: str, t: TensorType) -> None:
     extents = [d for d in t.shape if known(d)]
     if any(d < 0 for d in extents):
         raise ModelError(f"{what} is {t}, with a negative extent")
-    if math.prod(max(d, 1) for d in extents) * t.numpy.itemsize > MOST_BYTES:
-        raise ModelError(f"{what} is {t}, which is more than {MOST_BYTES} bytes")
+    if math.prod(max(d, 1) for d in extents) * t.numpy.itemsize > MOST_NBYTES:
+        raise ModelError(f"{what} is {t}, which is more than {MOST_NBYTES} bytes")
 
 
 def check_form(node: onnx.NodeProto, domain: str, opset: int) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
+from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError, UnsupportedError
 from alpenglow.evaluate import apply
 from alpenglow.frontends.onnx import contents, table
 from alpenglow.frontends.onnx.attributes import (
@@ -39,11 +39,6 @@ from alpenglow.ir.dims import Sym
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.movement import Reshape
-
-NONSENSE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
-"""What Python raises in converters and type rules when attributes or operands make no sense.
-
-No AssertionError: an assertion that a model can break is a check that is missing."""
 
 LOOPS = ("Loop", "Scan")
 

@@ -1,0 +1,313 @@
+"""Verification: a program that passes touches no memory but its own, and means one thing.
+
+Texts of programs and passes of users are not believed.  After `verify`
+
+- every region lies inside its buffer, and a result touches each of its bytes once;
+- operators may be applied to their operands, and make what stands on the left;
+- only outputs and the arena are written, and nothing is read that was not written as that type;
+- a result lies on an operand only where its operator allows that;
+- buffers are used while they are alive, and those alive together have places of their own;
+- every output is written, all of it.
+
+So instructions mean the same to whatever runs them: NumPy, or compiled code.  All of this stands in
+the text; how long it takes grows as the text does, and with what is written piece by piece.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Set
+
+from alpenglow.base.errors import NONSENSE, AlpenglowError, ProgramError
+from alpenglow.base.memory import ALIGNMENT, MOST_NBYTES
+from alpenglow.ir.graph import infer
+from alpenglow.ir.op import Primitive
+from alpenglow.ops.fused import Fused
+from alpenglow.program.footprint import EMPTY, Footprint, Map, footprint, overlap
+from alpenglow.program.instr import Alloc, Buffer, Free, Instr, Program, Region, whole
+from alpenglow.program.share import in_place_operands
+
+MOST_AXES = 64
+"""NumPy has no arrays of more."""
+
+
+def verify(program: Program, facts: Set[str] = frozenset()) -> None:
+    """Raise ProgramError if `program` breaks a rule of programs, or one of `facts` is not true.
+
+    A program of which memory is "planned" has lifetimes and places; one with "lifetimes" says where
+    buffers begin to be used and where they end; where "values" is true, each buffer holds one value
+    that fills it.
+    """
+    _Verifier(program, facts).run()
+
+
+def shown_facts(program: Program) -> frozenset[str]:
+    """Return the facts about memory that a program shows: that it has lifetimes, and places."""
+    lifetimes = any(isinstance(step, Alloc | Free) for step in program.body)
+    planned = any(b.offset is not None for b in program.buffers.values())
+    return frozenset((["lifetimes"] if lifetimes else []) + (["planned"] if planned else []))
+
+
+class _Contents:
+    """What a buffer holds: elements of one type, in all of it or at some footprints."""
+
+    def __init__(self, nbytes: int, dtype: str = "", complete: bool = False) -> None:
+        self.nbytes = nbytes
+        self.dtype = dtype
+        self.complete = complete
+        self.written: dict[Footprint, None] = {}
+        self._map: Map | None = None
+        self._unmarked: list[Footprint] = []
+
+    def write(self, dtype: str, place: Footprint) -> None:
+        if dtype != self.dtype:  # what was there is elements of this type no longer
+            self.complete, self.written, self._map = False, {}, None
+        self.dtype = dtype
+        self.complete |= place.dense and place.end - place.begin == self.nbytes
+        self.written[place] = None
+        self._unmarked.append(place)
+
+    def holds(self, dtype: str, place: Footprint) -> bool:
+        """Whether all of a footprint was written as elements of this type."""
+        if place.empty:
+            return True
+        if dtype != self.dtype:
+            return False
+        if self.complete or place in self.written:
+            return True
+        if self._map is None or not self._map.fits(place, *self._unmarked):
+            self._map = Map(self.nbytes, (place, *self.written))
+            self._unmarked = list(self.written)
+        for f in self._unmarked:
+            self._map.mark(f)
+        self._unmarked = []
+        self.complete = self._map.full()
+        return self.complete or self._map.has(place)
+
+
+class _Verifier:
+    """What is known of the buffers of a program at a step of it."""
+
+    def __init__(self, program: Program, facts: Set[str]) -> None:
+        self.program = program
+        self.lifetimes = "lifetimes" in facts or "planned" in facts
+        self.planned = "planned" in facts
+        self.values = "values" in facts
+        self.contents: dict[str, _Contents] = {}
+        self.alive: set[str] = set()
+        self.dead: set[str] = set()
+        self.places: list[tuple[int, int, str]] = []
+        """Begin and end in the arena of what is alive, in order, with its name."""
+
+    def run(self) -> None:
+        self._memory()
+        for b in self.program.buffers.values():
+            self._buffer(b)
+        for number, step in enumerate(self.program.body):
+            match step:
+                case Alloc(name):
+                    self._alloc(name)
+                case Free(name):
+                    self._free(name)
+                case Instr():
+                    self._at(number, step)
+        if self.alive:
+            raise ProgramError(f"buffer {_name(min(self.alive))} is never freed")
+        for name in self.program.outputs:
+            self._output(self.program.buffers[name])
+
+    # ── memory ──
+
+    def _memory(self) -> None:
+        p = self.program
+        ends = [b.offset + b.nbytes for b in p.buffers.values() if b.offset is not None]
+        peak = -(-max(ends, default=0) // ALIGNMENT) * ALIGNMENT
+        if not 0 <= p.arena <= peak:
+            raise ProgramError(f"the arena has {p.arena} bytes, but its buffers end at {peak}")
+        if not 0 <= p.lower_bound <= p.arena:
+            raise ProgramError(f"the bound is {p.lower_bound}, but the arena {p.arena} bytes")
+        called = [p.names.get(name, name) for name in p.outputs]
+        if len(set(called)) < len(called):
+            twice = next(name for name in called if called.count(name) > 1)
+            raise ProgramError(f"two outputs are called {_name(twice)}")
+
+    def _buffer(self, b: Buffer) -> None:
+        what = f"buffer {_name(b.name)}"
+        if not 0 <= b.nbytes <= MOST_NBYTES:
+            raise ProgramError(f"{what} has {b.nbytes} bytes, expected 0 to {MOST_NBYTES}")
+        if b.offset is not None and not self.planned:
+            raise ProgramError(f"{what} has a place, but memory is not planned yet")
+        if b.offset is not None:
+            end = b.offset + b.nbytes
+            if b.offset % ALIGNMENT:
+                raise ProgramError(f"{what} lies at {b.offset}, no multiple of {ALIGNMENT}")
+            if not 0 <= b.offset <= end <= self.program.arena:
+                raise ProgramError(
+                    f"{what} lies at {b.offset} to {end}, but the arena has "
+                    f"{self.program.arena} bytes"
+                )
+        if b.space == "arena":
+            self.contents[b.name] = _Contents(b.nbytes)
+            return
+        assert b.type is not None, f"{what} is in no arena and has no type"
+        _check_size(what, whole(b.name, b.type))
+        self.contents[b.name] = _Contents(b.nbytes, b.type.dtype, b.space != "output")
+
+    def _alloc(self, name: str) -> None:
+        b = self.program.buffers[name]
+        if not self.lifetimes:
+            raise ProgramError(f"alloc of {_name(name)}, but lifetimes are not marked yet")
+        if b.space != "arena":
+            raise ProgramError(f"alloc of {_name(name)}, which is no buffer of the arena")
+        if name in self.alive or name in self.dead:
+            raise ProgramError(f"buffer {_name(name)} is allocated twice")
+        self.alive.add(name)
+        if not self.planned:
+            return
+        if b.offset is None:
+            raise ProgramError(f"buffer {_name(name)} has no place in the arena")
+        if not b.nbytes:
+            return
+        place = (b.offset, b.offset + b.nbytes, name)
+        at = bisect_left(self.places, place)
+        for begin, end, other in self.places[max(at - 1, 0) : at + 1]:
+            if begin < place[1] and place[0] < end:
+                raise ProgramError(
+                    f"buffer {_name(name)} at {place[0]} to {place[1]} overlaps {_name(other)} "
+                    f"at {begin} to {end}, which is alive"
+                )
+        self.places.insert(at, place)
+
+    def _free(self, name: str) -> None:
+        b = self.program.buffers[name]
+        if name not in self.alive:
+            raise ProgramError(f"buffer {_name(name)} is freed, but it is not alive")
+        self.alive.remove(name)
+        self.dead.add(name)
+        if self.planned and b.offset is not None and b.nbytes:
+            del self.places[bisect_left(self.places, (b.offset, b.offset + b.nbytes, name))]
+
+    def _output(self, b: Buffer) -> None:
+        assert b.type is not None, f"output {b.name} has no type"
+        place, _ = footprint(whole(b.name, b.type))
+        if not self.contents[b.name].holds(b.type.dtype, place):
+            raise ProgramError(f"output {_name(b.name)} {b.type} is not written, or not all of it")
+
+    # ── instructions ──
+
+    def _at(self, number: int, instr: Instr) -> None:
+        """Check an instruction; say which it is where it breaks a rule."""
+        try:
+            self._instr(instr)
+        except AlpenglowError as error:
+            made = ", ".join(_name(r.buffer) for r in instr.outs)
+            where = f"{number}: {made} = {instr.op.name}(…)"
+            raise ProgramError(error.message, node=where, hint=error.hint) from None
+
+    def _instr(self, instr: Instr) -> None:
+        if not isinstance(instr.op, Primitive | Fused):
+            raise ProgramError(f"{instr.op.name} is no primitive; programs hold nothing else")
+        for used in (*instr.reads(), *instr.outs):
+            self._region(used)
+        self._types(instr)
+        reads = [EMPTY if r is None else footprint(r)[0] for r in instr.ins]
+        for i, (r, place) in enumerate(zip(instr.ins, reads, strict=True)):
+            if r is not None and not self.contents[r.buffer].holds(r.type.dtype, place):
+                raise ProgramError(
+                    f"operand {i}, {_region(r)}, is not written, or not all of it as {r.type.dtype}"
+                )
+        places: list[Footprint] = []
+        for out in instr.outs:
+            place = self._place(out)
+            self._in_place(instr, out, place, reads)
+            for other, beside in zip(instr.outs, places, strict=False):
+                if other.buffer == out.buffer and overlap(place, beside):
+                    raise ProgramError(f"results {_region(other)} and {_region(out)} overlap")
+            places.append(place)
+        for out, place in zip(instr.outs, places, strict=True):
+            self.contents[out.buffer].write(out.type.dtype, place)
+
+    def _region(self, r: Region) -> None:
+        b = self.program.buffers[r.buffer]
+        what = _region(r)
+        _check_size(what, r)
+        begin, end = r.span()
+        if begin < 0 or end > b.nbytes:
+            raise ProgramError(f"{what} reaches bytes {begin} to {end} of a buffer of {b.nbytes}")
+        if self.values and (r != whole(b.name, r.type) or r.type.nbytes != b.nbytes):
+            raise ProgramError(f"{what} is a part of its buffer, expected the value that fills it")
+        if self.lifetimes and b.space == "arena" and b.name not in self.alive:
+            raise ProgramError(f"{what} is used, but not alive")
+        if self.planned and b.space == "arena" and b.offset is None:
+            raise ProgramError(f"buffer {_name(b.name)} has no place in the arena")
+
+    def _types(self, instr: Instr) -> None:
+        """Check that the operator makes what stands on the left."""
+        given = [None if r is None else r.type for r in instr.ins]
+        try:
+            made = infer(instr.op, given, instr.regions)
+        except NONSENSE as error:
+            raise ProgramError(f"{instr.op.name}: {type(error).__name__}: {error}") from None
+        expected = tuple(r.type for r in instr.outs)
+        if made != expected:
+            raise ProgramError(
+                f"{instr.op.name} makes {', '.join(map(str, made))}, "
+                f"found {', '.join(map(str, expected))}"
+            )
+
+    def _place(self, r: Region) -> Footprint:
+        """Return the footprint of a result."""
+        b = self.program.buffers[r.buffer]
+        if b.space in ("input", "const"):
+            raise ProgramError(f"{_region(r)} is written, but it is an {b.space}")
+        if b.type is not None and b.type.dtype != r.type.dtype:
+            raise ProgramError(f"{_region(r)} is written to an output of {b.type.dtype}")
+        if self.values and self.contents[r.buffer].written:
+            raise ProgramError(f"{_region(r)} is written twice")
+        place, once = footprint(r)
+        if not once:
+            raise ProgramError(f"{_region(r)} is written, but has elements on top of each other")
+        return place
+
+    def _in_place(
+        self, instr: Instr, out: Region, place: Footprint, reads: list[Footprint]
+    ) -> None:
+        """Check that a result lies on an operand only element by element."""
+        allowed: set[int] | None = None
+        for i, (r, read) in enumerate(zip(instr.ins, reads, strict=True)):
+            if r is None or r.buffer != out.buffer or not overlap(place, read):
+                continue
+            allowed = in_place_operands(instr) if allowed is None else allowed
+            if i not in allowed or not _same_place(r, out):
+                raise ProgramError(f"the result {_region(out)} lies on operand {i}, {_region(r)}")
+
+
+def _same_place(a: Region, b: Region) -> bool:
+    """Whether elements of the same index lie at the same bytes."""
+    first = (a.shape, a.offset, a.type.numpy.itemsize)
+    if first != (b.shape, b.offset, b.type.numpy.itemsize):
+        return False
+    return all(d == 1 or s == t for d, s, t in zip(a.shape, a.strides, b.strides, strict=True))
+
+
+def _check_size(what: str, r: Region) -> None:
+    """Raise ProgramError if a region has negative extents, or more axes or bytes than there are."""
+    if len(r.shape) > MOST_AXES or min(r.shape, default=0) < 0:
+        raise ProgramError(
+            f"{what} has {len(r.shape)} axes, expected 0 to {MOST_AXES} of 0 or more"
+        )
+    reach = [
+        r.type.with_shape(max(d, 1) for d in r.shape).size,
+        abs(r.offset),
+        *map(abs, r.strides),
+    ]
+    if max(reach) * r.type.numpy.itemsize > MOST_NBYTES:
+        raise ProgramError(f"{what} goes over more than {MOST_NBYTES} bytes")
+
+
+def _region(r: Region) -> str:
+    return f"{_name(r.buffer)} {r.type} +{r.offset} {r.strides}"
+
+
+def _name(name: str) -> str:
+    return f"%{name}"
