@@ -6,9 +6,13 @@ What cannot be proved is a mistake, but for operators whose form says why it nee
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+
 from alpenglow.backends.loops.form import UNPROVED
 from alpenglow.base import knobs
 from alpenglow.ir import dims
+from alpenglow.ir.dims import symbol
 from alpenglow.ir.op import Op
 from alpenglow.kernel.bounds import Access, accesses
 from alpenglow.kernel.inequality import Facts
@@ -19,16 +23,53 @@ from alpenglow.program.instr import Instr, Region
 
 
 def require(kernel: Kernel, instr: Instr) -> None:
-    """Assert that a kernel is proved to stay within its operands, under ALPENGLOW_CHECK.
+    """Assert that nothing outside of the operands is read or written.
 
-    Kernels for open extents are left out: of some it is not proved yet.
+    What is not proved for open extents is proved for, and then serves, those of the call alone;
+    under ALPENGLOW_CHECK that is a mistake as well.
     """
-    if not knobs.check() or dims.assumed() is not None:
-        return
-    excused = any(type(op) in UNPROVED for op in operators(instr))
-    lost = [a for a in proved(kernel, instr) if not a.proved and (a.affine or not excused)]
+    lost = _lost(kernel, instr)
+    assumption = dims.assumed()
+    if lost and assumption is not None and not knobs.check():
+        text = f"{_place(kernel, instr, lost)} for other extents than these: it serves these alone"
+        warnings.warn(text, ProofWarning, stacklevel=2)
+        regions = (*instr.outs, *instr.reads())
+        for name in sorted({name for r in regions for name in r.type.symbols()}):
+            int(symbol(name))  # a guard: it is this number
+        lost = _lost(kernel, instr)
+    assert not lost, _place(kernel, instr, lost)
+
+
+class ProofWarning(RuntimeWarning):
+    """A kernel is not proved to stay within its operands for all extents that it might serve."""
+
+
+def _lost(kernel: Kernel, instr: Instr) -> list[Access]:
+    """Return the addresses that would have to be proved, and are not."""
+    excused = bool(excuses(instr))
+    return [a for a in proved(kernel, instr) if not a.proved and (a.affine or not excused)]
+
+
+def _place(kernel: Kernel, instr: Instr, lost: list[Access]) -> str:
     types = ", ".join(str(r.type) for r in (*instr.outs, *instr.reads()))
-    assert not lost, f"{kernel.name} of {types} may leave its operands at {lost[0]}"
+    names = " + ".join(op.name for op in operators(instr))
+    more = f", and at {len(lost) - 1} more places" if lost[1:] else ""
+    return f"kernel {kernel.name} of {names} on {types} may leave its operands at {lost[0]}{more}"
+
+
+def excuses(instr: Instr) -> list[str]:
+    """Return why addresses of an instruction need no proof, if some do not."""
+    ops = {type(op): op.name for op in operators(instr) if type(op) in UNPROVED}
+    return [f"{name}: {UNPROVED[cls]}" for cls, name in ops.items()]
+
+
+def summary(kernel: Kernel, instr: Instr) -> str:
+    """Return how many addresses of a kernel are proved, and why the others need not be."""
+    found = proved(kernel, instr)
+    count = sum(a.proved for a in found)
+    if count == len(found):
+        return f"{count} proved"
+    return f"{count} proved, {len(found) - count} by the form ({'; '.join(excuses(instr))})"
 
 
 def operators(instr: Instr) -> list[Op]:
@@ -63,19 +104,19 @@ def _span(r: Region, facts: Facts) -> tuple[Sum, Sum]:
     return first, last
 
 
-def _guards(facts: Facts) -> list[Sum]:
-    """Return what is assumed of open extents."""
+def _guards(facts: Facts) -> Iterator[Sum]:
+    """Yield what is assumed of open extents; numbers first, for what is made of them."""
     assumption = dims.assumed()
-    found: list[Sum] = []
-    for x, relation in () if assumption is None else assumption.guards:
+    guards = () if assumption is None else tuple(assumption.guards)
+    for x, relation in sorted(guards, key=lambda guard: guard[1] != "=="):
         s = facts.extent(x)
         match relation:
             case ">=":
-                found.append(s)
+                yield s
             case "<":
-                found.append(plus(scaled(s, -1), number(1), -1))
+                yield plus(scaled(s, -1), number(1), -1)
             case "==":
-                found += [s, scaled(s, -1)]
+                yield s
+                yield scaled(s, -1)
             case "!=" if facts.hull(s)[0] >= 0:
-                found.append(plus(s, number(1), -1))
-    return found
+                yield plus(s, number(1), -1)

@@ -11,6 +11,7 @@ import numpy as np
 
 from alpenglow.backends.cpu import CpuBackend
 from alpenglow.backends.cpu.emit import kernels
+from alpenglow.backends.proof import summary
 from alpenglow.backends.registry import backend_for
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.whole import takes_what_comes
@@ -137,6 +138,7 @@ def emitted(program: Program, target: Target) -> Iterator[str]:
             texts[body] = f"{kernel.name}.{len(texts)}"
             yield f"# kernel {texts[body]}"
             yield body
+            yield f"# addresses: {summary(kernel, instr)}"
             yield ""
         used[id(instr)] = texts[body]
     rows = [("instruction", "kernel", "results", "operands")]

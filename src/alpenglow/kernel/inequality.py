@@ -200,10 +200,10 @@ class Facts:
         atom.equal = exact
         return s
 
-    def _uppers(self, s: Sum) -> Iterator[Bound]:
-        """Yield bounds of a sum with the youngest atoms replaced by theirs."""
+    def _uppers(self, s: Sum, steps: int = 4) -> Iterator[Bound]:
+        """Yield bounds of a sum with its youngest atoms replaced by theirs, a few steps deep."""
         youngest = max((m[-1] for m in s if m), default=None)
-        if youngest is None:
+        if youngest is None or not steps:
             return
         c = s.get((youngest,), 0)
         if c <= 0 or any(youngest in m for m in s if m != (youngest,)):
@@ -211,7 +211,9 @@ class Facts:
         rest = {m: d for m, d in s.items() if m != (youngest,)}
         for k, upper in (*self.atoms[youngest].uppers, *self.atoms[youngest].held_uppers):
             if k == 1:
-                yield 1, plus(rest, upper, c)
+                bound = plus(rest, upper, c)
+                yield 1, bound
+                yield from self._uppers(bound, steps - 1)
 
     # ── facts ──
 
@@ -241,8 +243,8 @@ class Facts:
         if self.hull(fact)[1] < 0:
             self._absurd += 1
             undo.append(self._possible)
-        for factor in self._factors(fact):
-            self._add(factor, undo)
+        for implied in (*self._factors(fact), *self._behind(fact)):
+            self._add(implied, undo)
         for atom in {a for m in fact for a in m}:
             c = fact.get((atom,), 0)
             if not c or any(atom in m and m != (atom,) for m in fact):
@@ -250,7 +252,7 @@ class Facts:
             rest = {m: d for m, d in fact.items() if m != (atom,)}
             # Only atoms that are older may bound one, or there would be no end of it.
             if any(m[-1] > atom for m in rest if m):
-                rest = number(self.hull(rest)[1])
+                rest = self._above(rest, atom)
             bound, k = scaled(rest, -1) if c > 0 else rest, abs(c)
             if all(d % k == 0 for m, d in bound.items() if m):
                 # An integer: the constant is rounded the way that holds.
@@ -259,6 +261,26 @@ class Facts:
                 bound = {m: d // k for m, d in bound.items() if m}
                 k, bound = 1, {**bound, (): whole} if whole else bound
             self._limit(atom, k, bound, c > 0, undo)
+
+    def _above(self, s: Sum, atom: int) -> Sum:
+        """Return a sum that is not less than `s`, over atoms that are older than `atom` only."""
+        bound = s
+        while (youngest := max((m[-1] for m in bound if m), default=-1)) > atom:
+            factor, rest = split(bound, youngest)
+            c = None if factor is None else constant(factor)
+            if c is None:
+                break
+            bound = plus(rest, self._near(self.atoms[youngest], c > 0), c)
+        return number(self.hull(s)[1]) if youngest >= atom else bound
+
+    def _near(self, atom: Atom, above: bool) -> Sum:
+        """Return a bound of an atom, one that is no number if there is."""
+        if above:
+            bounds, last = (*atom.uppers, *atom.held_uppers), atom.high
+        else:
+            bounds, last = (*atom.lowers, *atom.held_lowers), atom.low
+        close = [b for k, b in bounds if k == 1 and constant(b) is None]
+        return close[-1] if close else number(last)
 
     def _expanded(self, s: Sum) -> Sum | None:
         """Return a sum with what its atoms are equal to in their place, if any is."""
@@ -305,6 +327,22 @@ class Facts:
         if common:
             yield plus(rest, number(1), -1)
 
+    def _behind(self, fact: Sum) -> Iterator[Sum]:
+        """Yield what must be so for a single atom to be so large: the least of two sums, say."""
+        least = -fact.get((), 0)
+        atoms = [m for m in fact if m]
+        if least <= 0 or len(atoms) != 1 or len(atoms[0]) != 1 or fact[atoms[0]] != 1:
+            return
+        atom = self.atoms[atoms[0][0]]
+        for k, upper in atom.uppers:
+            if constant(upper) is None:
+                yield plus(upper, number(k * least), -1)
+        possible = [case for case in atom.cases if self.hull(case[0])[1] >= least]
+        if len(possible) == 1:
+            ((case, facts),) = possible
+            yield plus(case, number(least), -1)
+            yield from facts
+
     # ── questions ──
 
     def hull(self, s: Sum) -> tuple[int, int]:
@@ -338,12 +376,20 @@ class Facts:
         if self.nonnegative(plus(s, number(1), -1)):
             return True
         for fact in self._held:
-            if fact.get((), 0) < 0:
-                # Where a product is at least 1 and one factor is not negative, both are positive.
-                other, rest = divided(plus(fact, number(1)), s)
+            if fact.get((), 0) >= 0:
+                continue
+            # Where a product is at least 1 and one factor is not negative, both are positive.
+            for large in (fact, self._raised(fact)):
+                other, rest = divided(plus(large, number(1)), s)
                 if not rest and (self.nonnegative(s) or self.nonnegative(other)):
                     return True
         return False
+
+    def _raised(self, s: Sum) -> Sum:
+        """Return a sum without what only makes it smaller, but the constant."""
+        return {
+            m: c for m, c in s.items() if not m or c > 0 or any(self.atoms[a].low < 0 for a in m)
+        }
 
     def _prove(self, s: Sum, chosen: dict[int, Sum]) -> bool:
         """Prove that s >= 0, where some atoms have been `chosen` to be one of their cases."""
@@ -374,7 +420,9 @@ class Facts:
         if not sign:
             return False
         for k, bound in self._candidates(youngest, sign):
-            if self._prove(plus(scaled(rest, k), product(factor, bound)), chosen):
+            # An integer of which k times is more than -k is not negative.
+            by = plus(product(factor, bound), number(k - 1))
+            if self._prove(plus(scaled(rest, k), by), chosen):
                 return True
         return self._by_cases(s, youngest, chosen)
 

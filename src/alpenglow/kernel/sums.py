@@ -51,19 +51,26 @@ def product(a: Sum, b: Sum) -> Sum:
 
 def divided(a: Sum, b: Sum) -> tuple[Sum, Sum]:
     """Return q and r with a = q * b + r, where as many terms as possible went into q."""
-    leading = max(b, key=lambda m: (len(m), m))
+    leading = max(b, key=_degree)
     by = b[leading]
     quotient: Sum = {}
-    rest = dict(a)
-    for m in sorted(a, key=lambda m: (-len(m), m)):
-        c = rest.get(m, 0)
+    rest, left = dict(a), {}
+    while rest:
+        m = max(rest, key=_degree)
         over = without(m, leading)
-        if over is None or c // by == 0:
-            continue
-        part = {over: c // by}
-        quotient = plus(quotient, part)
-        rest = plus(rest, product(part, b), -1)
-    return quotient, rest
+        times = 0 if over is None else rest[m] // by
+        if over is not None and times:
+            part = {over: times}
+            quotient = plus(quotient, part)
+            rest = plus(rest, product(part, b), -1)
+        if m in rest:
+            left[m] = rest.pop(m)
+    return quotient, left
+
+
+def _degree(m: Monomial) -> tuple[int, Monomial]:
+    """Return by what monomials are put in order: an order that holds for products, too."""
+    return len(m), m
 
 
 def without(m: Monomial, atoms: Monomial) -> Monomial | None:

@@ -70,9 +70,10 @@ class CpuBackend:
             like = _signature(instr)
             if like not in chosen:
                 choice = choose(instr, target, strict)
-                chosen[like] = None if choice is None else _stoppable(choice, instr)
-                if (made := chosen[like]) is not None:
-                    require(made.kernel, instr)
+                if choice is not None:
+                    choice = _stoppable(choice, instr)
+                    require(choice.kernel, instr)
+                chosen[like] = choice
             found = chosen[like]
             if found is None:
                 table.append(Entry("", 1))

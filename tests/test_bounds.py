@@ -1,0 +1,410 @@
+"""Kernels stay within their operands, which is proved; and nothing else is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpenglow as ag
+from alpenglow.backends import loops, proof
+from alpenglow.backends.cpu.emit import kernels
+from alpenglow.backends.loops.form import UNPROVED, has_form
+from alpenglow.backends.proof import ProofWarning, proved, require, summary
+from alpenglow.compiler.pipeline import run_stages
+from alpenglow.ir import dims
+from alpenglow.ir.op import Op
+from alpenglow.ir.target import Target
+from alpenglow.ir.types import DTYPES, FLOATS, INTS, Array, TensorType
+from alpenglow.kernel.bounds import Access, accesses
+from alpenglow.kernel.evaluate import evaluate
+from alpenglow.kernel.expr import Binary, Const, Expr, Load
+from alpenglow.kernel.inequality import Facts
+from alpenglow.kernel.parse import parse_kernel
+from alpenglow.kernel.stmt import For, If, Kernel, Store, While, statements
+from alpenglow.kernel.sums import number
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.copy import Copy
+from alpenglow.program import Instr, Program, Region
+from test_operators import OPERATORS, applications, every_operator, forest
+
+TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64-v2")
+"""Machines of 16, 8 and 4 lanes."""
+
+
+def planned(cls: type[Op], target: Target) -> Program:
+    """Return the program of all examples of an operator."""
+    graph = forest(list(applications(cls)))
+    *_, (_, program) = run_stages(graph, target, ag.Options(check=False))
+    assert isinstance(program, Program)
+    return program
+
+
+def unproved(kernel: Kernel, instr: Instr) -> list[str]:
+    return [str(a) for a in proved(kernel, instr) if not a.proved]
+
+
+# ── what kernels do is proved ──
+
+
+@every_operator
+def test_addresses_of_every_example_are_proved(
+    cls: type[Op], record_property: pytest.RecordProperty
+) -> None:
+    found: list[tuple[str, Access]] = []
+    for name in TARGETS:
+        target = Target.parse(name)
+        program = planned(cls, target)
+        for instr, kernel in kernels(program, target):
+            found += [(f"{name} {kernel.name}", a) for a in proved(kernel, instr)]
+    for instr in program.instrs():
+        if instr.body is None and has_form(instr.op):
+            kernel = loops.build(instr.op.name, instr, 1).done()
+            found += [(f"1 lane {kernel.name}", a) for a in proved(kernel, instr)]
+    affine = [a for _, a in found if a.affine]
+    record_property("affine", f"{sum(a.proved for a in affine)} of {len(affine)}")
+    record_property("data", f"{sum(a.proved for _, a in found if not a.affine)}"
+                            f" of {len(found) - len(affine)}")  # fmt: skip
+
+    assert [f"{where}: {a}" for where, a in found if not a.proved] == []
+
+
+# ── what they do not is not ──
+
+
+class Change:
+    """Changes the one of the places where a kernel could be changed that has a number."""
+
+    def __init__(self, wanted: int, way: Callable[[Any], Any]) -> None:
+        self.wanted, self.way = wanted, way
+        self.count = 0
+
+    def kernel(self, k: Kernel) -> Kernel:
+        return replace(k, body=self.rebuilt(k.body))
+
+    def rebuilt(self, x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(self.rebuilt(part) for part in x)
+        if isinstance(x, Expr | For | If | While | Store) or type(x).__name__ in ("Set", "Atomic"):
+            parts = {f.name: getattr(x, f.name) for f in fields(x)}
+            made = type(x)(**{n: self.rebuilt(part) for n, part in parts.items()})
+            changed = self.way(made)
+            if changed is not None:
+                self.count += 1
+                if self.count - 1 == self.wanted:
+                    return changed
+            return made
+        return x
+
+
+def further(x: Any, by: int) -> Any:
+    if not isinstance(x, Load | Store):
+        return None
+    return replace(x, at=Binary("add", x.at, Const(by, "i64", x.at.lanes)))
+
+
+def longer(x: Any) -> Any:
+    if isinstance(x, For) and isinstance(x.extent, Const):
+        return replace(x, extent=Const(x.extent.value + 1))
+    return None
+
+
+def unmasked(x: Any) -> Any:
+    return replace(x, mask=None) if isinstance(x, Load | Store) and x.mask is not None else None
+
+
+def unasked(x: Any) -> Any:
+    return replace(x, condition=Const(True, "bool")) if isinstance(x, If) else None
+
+
+def unlimited(x: Any) -> Any:
+    is_limit = isinstance(x, Binary) and x.op in ("min", "max") and x.dtype in INTS
+    return x.x if is_limit else None
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "one element further": lambda x: further(x, 1),
+    "one element back": lambda x: further(x, -1),
+    "one turn more": longer,
+    "without mask": unmasked,
+    "without a branch": unasked,
+    "without a limit": unlimited,
+}
+
+
+def mutants(kernel: Kernel, draw: random.Random, most: int) -> Iterator[tuple[str, Kernel]]:
+    """Yield some of the kernels that one change makes of a kernel."""
+    places: list[tuple[str, int]] = []
+    for name, way in WAYS.items():
+        counting = Change(-1, way)
+        counting.kernel(kernel)
+        places += [(name, i) for i in range(counting.count)]
+    loops_on = any(isinstance(s, While) for s in statements(kernel.body))
+    if loops_on:  # What is read elsewhere may keep a loop going for ever.
+        places = [p for p in places if p[0] == "without mask" or p[0] == "without a limit"]
+    for name, i in draw.sample(places, min(most, len(places))):
+        yield f"{name}, place {i}", Change(i, WAYS[name]).kernel(kernel)
+
+
+def extent_of(r: Region) -> int:
+    """Return how many elements lie from the first of a region to its last."""
+    if 0 in r.shape:
+        return 0
+    return 1 + sum((d - 1) * s for d, s in zip(r.shape, r.strides, strict=True))
+
+
+def contents(program: Program, r: Region, draw: np.random.Generator) -> Array:
+    """Return what a region holds: a constant, or numbers that often are no indices."""
+    size = extent_of(r)
+    array = program.buffers[r.buffer].array
+    if array is not None and r.buffer in program.buffers and array.size >= r.offset + size:
+        return array.reshape(-1)[r.offset : r.offset + size].copy()
+    dtype = DTYPES[r.type.dtype]
+    if r.type.dtype in FLOATS:
+        return draw.normal(0, 5, size).astype(dtype)
+    if r.type.dtype in INTS:
+        return draw.integers(0 if r.type.dtype[0] == "u" else -9, 10, size).astype(dtype)
+    if r.type.dtype == "bool":
+        return draw.random(size) < 0.5
+    return np.zeros(size * dtype.itemsize, np.uint8).view(dtype)
+
+
+def leaves(kernel: Kernel, program: Program, instr: Instr) -> bool:
+    """Whether a kernel leaves its operands where they hold some numbers."""
+    draw = np.random.default_rng(1)
+    regions = {f"y{i}": r for i, r in enumerate(instr.outs)}
+    regions |= {f"x{i}": r for i, r in enumerate(instr.ins) if r is not None}
+    arrays = {b.name: contents(program, regions[b.name], draw) for b in kernel.buffers}
+    try:
+        evaluate(kernel, arrays)
+    except IndexError:
+        return True
+    return False
+
+
+def small(cls: type[Op], target: Target) -> tuple[Program, Instr, Kernel] | None:
+    """Return an example of an operator whose kernel is soon evaluated."""
+    program = planned(cls, target)
+    found = [
+        (len(list(statements(k.body))), i, k)
+        for i, k in kernels(program, target)
+        if not isinstance(i.op, Copy)
+        and 1 < max(r.type.size for r in (*i.outs, *i.reads())) < 400
+        and all(s >= 0 for r in (*i.outs, *i.reads()) for s in r.strides)
+    ]
+    if not found:
+        return None
+    _, instr, kernel = min(found, key=lambda each: each[0])
+    return program, instr, kernel
+
+
+def test_no_kernel_that_leaves_its_operands_is_proved(
+    record_property: pytest.RecordProperty,
+) -> None:
+    """Where the evaluator meets an address outside, the proof has failed."""
+    target = Target.parse("x86-64-v3")
+    draw = random.Random(0)
+    tried = outside = 0
+    for cls in OPERATORS:
+        example = small(cls, target)
+        if example is None:
+            continue
+        program, instr, kernel = example
+        for what, mutant in mutants(kernel, draw, 4):
+            tried += 1
+            if leaves(mutant, program, instr):
+                outside += 1
+                assert unproved(mutant, instr), f"{cls.name}, {what}: is proved, but leaves"
+    record_property("mutants", f"{outside} of {tried} leave")
+
+    assert outside > tried / 4 > 100
+
+
+# ── single kernels ──
+
+
+def found(text: str, **sizes: int) -> list[str]:
+    """Return the unproved addresses of a kernel, on operands of so many elements."""
+    kernel = parse_kernel(text)
+    operands = {name: (number(0), number(size - 1)) for name, size in sizes.items()}
+    return [str(a) for a in accesses(kernel, Facts(), operands) if not a.proved]
+
+
+def test_an_index_from_memory_is_anything_until_it_is_limited() -> None:
+    kernel = """
+    kernel @take(y: mut f32, x: f32, i: i64) {{
+      for i0 in 8 {{
+        r1: i64 = i[i0]
+        r2: i64 = {index}
+        y[i0] = x[r2]
+      }}
+    }}"""
+
+    assert found(kernel.format(index="r1"), y=8, x=100, i=8) == ["x[r2]"]
+    assert found(kernel.format(index="max(r1, 0)"), y=8, x=100, i=8) == ["x[r2]"]
+    assert found(kernel.format(index="min(max(r1, 0), 100)"), y=8, x=100, i=8) == ["x[r2]"]
+    assert found(kernel.format(index="min(max(r1, 0), 99)"), y=8, x=100, i=8) == []
+    assert found(kernel.format(index="i64(min(u64(r1), 99:u64))"), y=8, x=100, i=8) == []
+
+
+def test_the_condition_of_a_loop_holds_in_it_and_not_while_it_is_asked() -> None:
+    kernel = """
+    kernel @walk(y: mut f32, x: f32) {{
+      r0: i64 = 0
+      while {condition} {{
+        y[r0] = 0.0:f32
+        r1: i64 = r0 + {step}
+        r0 = r1
+      }}
+    }}"""
+    within = kernel.format(condition="r0 < 9", step=1)
+    looking = kernel.format(condition="(r0 < 9) & (x[r0] < 1.0:f32)", step=1)
+    back = kernel.format(condition="r0 < 9", step=-1)
+
+    assert found(within, y=9, x=9) == []
+    assert found(within, y=8, x=9) == ["y[r0]"]
+    assert found(looking, y=9, x=9) == ["x[r0]"]
+    assert found(back, y=9, x=9) == ["y[r0]"]
+
+
+def test_what_is_counted_in_a_loop_is_not_more_than_its_turns() -> None:
+    kernel = """
+    kernel @find(y: mut i64, x: f32) {{
+      r0: i64 = 0
+      for i1 in 4 {{
+        for i2 in 5 {{
+          y[r0] = i2
+          r3: bool = x[i1*5 + i2] > 0.0:f32
+          r4: i64 = r0 + i64(r3)
+          r0 = r4
+          {more}
+        }}
+      }}
+      y[r0 - 1] = 0
+    }}"""
+
+    assert found(kernel.format(more=""), y=20, x=20) == ["y[r0 - 1]"]
+    assert found(kernel.format(more=""), y=19, x=20) == ["y[r0]", "y[r0 - 1]"]
+    assert found(kernel.format(more="r0 = r0 + 1"), y=20, x=20) == ["y[r0]", "y[r0 - 1]"]
+    assert found(kernel.format(more="r0 = i2 + 16"), y=20, x=20) == ["y[r0]", "y[r0 - 1]"]
+
+
+def test_what_only_one_branch_sets_is_not_known() -> None:
+    kernel = """
+    kernel @pick(y: mut f32, x: f32) {{
+      r0: bool = x[0] > 0.0:f32
+      if r0 {{
+        r1: i64 = {one}
+      }} else {{
+        r1 = {other}
+      }}
+      y[r1] = 0.0:f32
+    }}"""
+
+    assert found(kernel.format(one=3, other=5), y=6, x=1) == []
+    assert found(kernel.format(one=3, other=5), y=5, x=1) == ["y[r1]"]
+    assert found(kernel.format(one=5, other=3), y=5, x=1) == ["y[r1]"]
+
+
+def test_numbers_from_memory_can_wrap_when_they_are_multiplied() -> None:
+    """A large number times another may be any: here it is asked for one that is not negative."""
+    kernel = """
+    kernel @wrap(y: mut f32, i: i32) {
+      r0: i64 = i64(i[0])
+      if r0 >= 0 {
+        r1: i64 = r0*r0*r0
+        r2: i64 = min(r1, 7)
+        y[r2] = 0.0:f32
+      }
+    }"""
+
+    assert found(kernel, y=8, i=1) == ["y[r2]"]
+    assert found(kernel.replace("r0*r0*r0", "r0*r0"), y=8, i=1) == []
+
+
+# ── where it is asked for ──
+
+
+def sliced(offset: int, end: int) -> tuple[Instr, Kernel]:
+    """Return an instruction that copies so many elements, and a kernel that copies eight."""
+    t = TensorType("f32", (end - offset,))
+    instr = Instr(Copy(), (Region("b", t, 0, (1,)),), (Region("a", t, offset, (1,)),))
+    kernel = parse_kernel("""
+    kernel @copy(y0: mut f32, x0: f32) {
+      for i0 in 8 {
+        y0[i0] = x0[i0]
+      }
+    }""")
+    return instr, kernel
+
+
+def test_a_kernel_that_may_leave_its_operands_is_a_mistake() -> None:
+    instr, kernel = sliced(0, 8)
+    require(kernel, instr)
+    assert summary(kernel, instr) == "2 proved"
+    instr, kernel = sliced(1, 8)
+
+    with pytest.raises(
+        AssertionError, match=r"kernel copy of copy on f32\[7\], f32\[7\] may leave"
+    ):
+        require(kernel, instr)
+
+
+def test_a_form_may_say_why_its_data_stay_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    t, n = TensorType("f32", (8,)), TensorType("i64", (8,))
+    operands = (Region("a", t, 0, (1,)), Region("i", n, 0, (1,)))
+    instr = Instr(Copy(), (Region("b", t, 0, (1,)),), operands)
+    kernel = parse_kernel("""
+    kernel @copy(y0: mut f32, x0: f32, x1: i64) {
+      for i0 in 8 {
+        r1: i64 = x1[i0]
+        y0[i0] = x0[r1]
+      }
+    }""")
+    with pytest.raises(AssertionError, match=r"x0\[r1\]"):
+        require(kernel, instr)
+    monkeypatch.setitem(UNPROVED, Copy, "it sorts indices of its own")
+
+    require(kernel, instr)
+    assert summary(kernel, instr) == "2 proved, 1 by the form (copy: it sorts indices of its own)"
+    with pytest.raises(AssertionError, match="may leave"):
+        require(Change(0, longer).kernel(kernel), instr)
+
+
+def test_an_operand_without_elements_has_no_address() -> None:
+    t = TensorType("f32", (0, 5))
+    instr = Instr(Copy(), (Region("b", t, 0, (1, 10)),), (Region("a", t, 0, (1, 10)),))
+    kernel = parse_kernel("kernel @copy(y0: mut f32, x0: f32) {\n  y0[0] = x0[0]\n}")
+
+    assert unproved(kernel, instr) == ["x0[0]", "y0[0]"]
+
+
+def test_what_is_not_proved_for_open_extents_serves_those_that_it_is_proved_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def timid(kernel: Kernel, instr: Instr) -> list[Access]:
+        assumption = dims.assumed()
+        closed = assumption is None or any(relation == "==" for _, relation in assumption.guards)
+        return [replace(a, proved=a.proved and closed) for a in proved(kernel, instr)]
+
+    monkeypatch.setattr(proof, "proved", timid)
+    g = ag.Graph("f")
+    x = g.input("x", "f32[n]")
+    g.output("y", g(Add(), x, x))
+    rows = [np.arange(n, dtype=np.float32) for n in (5, 40, 5)]
+
+    monkeypatch.setenv("ALPENGLOW_CHECK", "0")
+    exe = ag.compile(g)
+    for row in rows[:2]:
+        with pytest.warns(ProofWarning, match=r"of add on f32\[n\].*serves these alone"):
+            np.testing.assert_array_equal(exe(row), row + row)
+    np.testing.assert_array_equal(exe(rows[2]), rows[2] + rows[2])
+    assert len(exe.artifacts) == 2
+
+    monkeypatch.setenv("ALPENGLOW_CHECK", "1")
+    with pytest.raises(AssertionError, match=r"of add on f32\[n\].*may leave its operands"):
+        ag.compile(g)(rows[0])
