@@ -41,10 +41,12 @@ class Atom:
 
     `uppers` and `lowers` are bounds, `held_uppers` and `held_lowers` those that hold at one place;
     if there are `cases`, it is one of these, each under facts.  It may be `equal` to a sum of which
-    less is seen at once: a remainder is.
+    less is seen at once: a remainder is.  A `quotient` is one of two sums, rounded.
     """
 
-    __slots__ = ("cases", "equal", "held_lowers", "held_uppers", "high", "low", "lowers", "uppers")
+    __slots__ = (
+        "cases", "equal", "held_lowers", "held_uppers", "high", "low", "lowers", "quotient", "uppers",
+    )  # fmt: skip
 
     def __init__(self, low: int, high: int) -> None:
         self.low, self.high = low, high
@@ -54,6 +56,7 @@ class Atom:
         self.held_lowers: list[Bound] = []
         self.cases: tuple[tuple[Sum, tuple[Sum, ...]], ...] = ()
         self.equal: Sum | None = None
+        self.quotient: tuple[Sum, Sum] | None = None
 
     def within(self, low: int, high: int) -> None:
         self.low, self.high = low, high
@@ -170,6 +173,7 @@ class Facts:
             return number(lowest)
         s = self.atom(lowest, highest)
         atom = self.known(s)
+        atom.quotient = a, b
         if positive:
             bounds = (self._floor(upper, b) for k, upper in [(1, a), *self._uppers(a)] if k == 1)
             atom.uppers += [(1, bound) for bound in bounds if bound is not None]
@@ -337,6 +341,11 @@ class Facts:
         for k, upper in atom.uppers:
             if constant(upper) is None:
                 yield plus(upper, number(k * least), -1)
+        if atom.quotient is not None:
+            # What is positive has been rounded down.
+            a, b = atom.quotient
+            yield plus(a, scaled(b, least), -1)
+            yield plus(a, product(b, {atoms[0]: 1}), -1)
         possible = [case for case in atom.cases if self.hull(case[0])[1] >= least]
         if len(possible) == 1:
             ((case, facts),) = possible
