@@ -45,7 +45,8 @@ class Atom:
     """
 
     __slots__ = (
-        "cases", "equal", "held_lowers", "held_uppers", "high", "low", "lowers", "quotient", "uppers",
+        "cases", "equal", "held_lowers", "held_uppers", "high", "low", "lowers", "quotient",
+        "uppers",
     )  # fmt: skip
 
     def __init__(self, low: int, high: int) -> None:
