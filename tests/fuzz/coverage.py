@@ -1,6 +1,6 @@
 """What of the compiler the fuzzers reach by themselves: lines and branches, a file a row.
 
-    python -m tests.fuzz.coverage --seconds 600
+    python -m tests.fuzz.coverage --seconds 600 --workers 2 --out unreached.txt
 
 runs the models of seeds, and nothing else, under coverage.py; it prints a table, and writes to
 `--out` what was never reached.
@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ WATCHED = (
     "backends/cpu/templates/*", "backends/loops/*", "passes/*", "frontends/onnx/convert_*",
     "ops/*", "program/*",
 )  # fmt: skip
+
+APART = 100_000
+"""Seeds between where workers begin."""
 
 ROUND = 60.0
 """Seconds of one process: what it reached is lost if it dies."""
@@ -35,7 +40,7 @@ def measured(folder: Path, seconds: float, first: int) -> int:
     """Run seeds under coverage.py for a while; return the seed to go on with."""
     until, seed = time.monotonic() + seconds, first
     while (left := until - time.monotonic()) > 0:
-        reached = folder / "seed"
+        reached = folder / f"from-{first}"
         command = [
             sys.executable, "-m", "coverage", "run", "--branch", "--parallel-mode",
             f"--data-file={folder / 'data'}",
@@ -102,15 +107,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=600.0, help="how long, about")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--workers", type=int, default=1, help="how many processes")
     parser.add_argument("--out", type=Path, help="write what was never reached to this file")
     asked = parser.parse_args()
+    if find_spec("coverage") is None:
+        parser.error("coverage.py is needed: pip install coverage")
     with tempfile.TemporaryDirectory(prefix="alpenglow-coverage-") as folder:
-        end = measured(Path(folder), asked.seconds, asked.seed)
+        starts = [asked.seed + k * APART for k in range(asked.workers)]
+        with ThreadPoolExecutor(asked.workers) as pool:
+            ends = list(pool.map(lambda s: measured(Path(folder), asked.seconds, s), starts))
         files = report(Path(folder))
-    print("\n".join(table(files)))
-    print(f"{end - asked.seed} seeds from {asked.seed}")
+    tried = sum(end - start for start, end in zip(starts, ends, strict=True))
+    rows = [*table(files), f"{tried} models from seed {asked.seed} on, {asked.workers} x {APART}"]
+    print("\n".join(rows))
     if asked.out is not None:
-        asked.out.write_text("\n".join([*table(files), "", *unreached(files), ""]))
+        asked.out.write_text("\n".join([*rows, "", *unreached(files), ""]))
 
 
 if __name__ == "__main__":
