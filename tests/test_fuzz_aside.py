@@ -52,6 +52,15 @@ def softmax(x: Array) -> Array:
     return np.asarray(wide / wide.sum(1, keepdims=True)).reshape(x.shape)
 
 
+def last_row_alone(q: Array, k: Array, v: Array) -> Array:
+    """Return causal attention of one head: query i meets keys 0 to i, of which there are more."""
+    rows = []
+    for i in range(q.shape[1]):
+        weights = np.exp(k[0, : i + 1].astype(np.float64) @ q[0, i] / math.sqrt(q.shape[2]))
+        rows.append(weights @ v[0, : i + 1] / weights.sum())
+    return np.array([rows])
+
+
 EXAMPLES = {
     "tails of a fused sigmoid": Example(
         """g (float[1,1,1,1] x) => (float[1,1,1,1] y) <float[1,1,1,1] w = {30}> {
@@ -77,6 +86,12 @@ EXAMPLES = {
     "NaN in a maximum": Example(
         'g (float[1,2] x) => (float[1,2] y) { y = ai.onnx.ml.Normalizer <norm = "MAX"> (x) }',
         {"x": np.array([[np.nan, -1]], np.float32)}, np.array([[np.nan, np.nan]]),
+    ),
+    "the last row of causal attention": Example(
+        """g (float[1,2,2] q, float[1,3,2] k, float[1,3,2] v) => (float[1,2,2] y) {
+            y = com.microsoft.MultiHeadAttention <num_heads = 1, unidirectional = 1> (q, k, v) }""",
+        {"q": floats(1, 2, 2), "k": floats(1, 3, 2), "v": 2 * floats(1, 3, 2)},
+        last_row_alone(floats(1, 2, 2), floats(1, 3, 2), 2 * floats(1, 3, 2)),
     ),
     "zeros of windows": Example(
         """g () => (float[5] y) <int64 n = {5}> {

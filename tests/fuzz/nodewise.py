@@ -82,8 +82,22 @@ def _asked(
         take = engine(content)
         found = None if take is None else take(given)
         if found is not None:
-            return found
+            return _named(node, found)
     return None
+
+
+def _named(node: onnx.NodeProto, results: list[Any]) -> list[Any]:
+    """Return results of a node with the labels that two classes have.
+
+    Where trees score both, ONNX Runtime calls them 0 and 1, whatever they are called.
+    """
+    labels = next((a.ints for a in node.attribute if a.name == "classlabels_int64s"), ())
+    y = results[0]
+    if node.op_type != "TreeEnsembleClassifier" or len(labels) != 2 or not node.output[0]:
+        return results
+    if set(y.flat) <= set(labels) or not set(y.flat) <= {0, 1}:
+        return results
+    return [np.array(labels, y.dtype)[y], *results[1:]]
 
 
 def _in_f32(
