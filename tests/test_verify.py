@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,8 @@ from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ops.activation import Tanh
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.movement import Concat, Slice, Transpose
+from alpenglow.ops.scan import CumSum
+from alpenglow.ops.select import Cast
 from alpenglow.program import Instr, Program
 from alpenglow.program.footprint import Footprint, Map, footprint, overlap
 from alpenglow.program.instr import Region
@@ -247,7 +249,17 @@ def test_what_our_passes_make_is_verified_where_passes_are_checked(
     assert "values" in seen[0] and "planned" in seen[-1]
 
 
-def test_what_our_passes_make_passes() -> None:
+def other_types() -> ag.Graph:
+    """A net in which results take over memory that held another type."""
+    g = ag.Graph("net")
+    x = g.input("x", "f32[64]")
+    whole = g(Cast("i32"), g(CumSum(0), x))
+    g.output("y", g(CumSum(0), g(Cast("f32"), g(CumSum(0), whole))))
+    return g
+
+
+@pytest.mark.parametrize("net", [net, other_types])
+def test_what_our_passes_make_passes(net: Callable[[], ag.Graph]) -> None:
     for p, made in run_stages(net(), ag.Target.parse("cpu"), ag.Options(check=False)):
         if isinstance(made, Program):
             verify(made, facts_after(p.name))

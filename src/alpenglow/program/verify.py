@@ -260,7 +260,7 @@ class _Verifier:
         b = self.program.buffers[r.buffer]
         if b.space in ("input", "const"):
             raise ProgramError(f"{_region(r)} is written, but it is an {b.space}")
-        if b.type is not None and b.type.dtype != r.type.dtype:
+        if b.space == "output" and b.type is not None and b.type.dtype != r.type.dtype:
             raise ProgramError(f"{_region(r)} is written to an output of {b.type.dtype}")
         if self.values and self.contents[r.buffer].written:
             raise ProgramError(f"{_region(r)} is written twice")
