@@ -192,6 +192,33 @@ def test_an_archive_that_cannot_be_written_is_an_error(folder: Path) -> None:
     assert found.startswith("error:") and "nowhere" in found
 
 
+@pytest.mark.parametrize("line", [
+    "run {}", "compile {} -o x.ago", "bundle {} -o x", "show {}", "check {}", "verify {}",
+    "reduce {} -o x.onnx", "bench {} --calls 1", "profile {}", "tune {} -o x.txt",
+    "profile-ranges {} --data samples.npz -o x.yaml",
+    "quantize {} --data samples.npz -o x.onnx",
+])  # fmt: skip
+def test_code_under_the_name_of_data_is_refused(folder: Path, line: str) -> None:
+    np.savez(folder / "samples.npz", image=np.zeros((1, 1, 3, 32, 32), np.float32))
+    alpenglow("compile model.onnx --dim batch=1 -o archive.ago")
+    alpenglow("show model.onnx --dim batch=1 --after plan -o text.txt")
+    (folder / "archive.ago").rename(folder / "archive.onnx")
+    (folder / "text.txt").rename(folder / "text.ago")
+
+    found = alpenglow(line.format("archive.onnx"), 2).stderr
+    assert "archive.onnx holds machine code; rename it .ago or pass --trust to run it" in found
+    assert "text.ago holds the text of a stage" in alpenglow(line.format("text.ago"), 2).stderr
+    assert not list(folder.glob("x*"))
+
+
+def test_code_under_another_name_runs_if_it_is_trusted(folder: Path) -> None:
+    alpenglow("compile model.onnx --dim batch=1 -o model.bin")
+    alpenglow("show model.onnx --dim batch=1 --after plan -o text.bin")
+    expected = answer("run model.onnx --dim batch=1")
+
+    assert answer("run model.bin --trust") == answer("run text.bin --trust") == expected
+
+
 def test_extents_of_an_archive_are_fixed(folder: Path) -> None:
     alpenglow("compile model.onnx --dim batch=1 -o model.ago")
 

@@ -29,7 +29,8 @@ class Request:
     """What was asked for, on whichever command.
 
     `shapes` binds extents by input, `extents` by name; `inputs` says where arrays come from: a
-    .npy file, a .npz file that holds an array of the input's name, or "random".
+    .npy file, a .npz file that holds an array of the input's name, or "random".  With `trust`, the
+    model may hold code under any name.
     """
 
     model: Path
@@ -42,6 +43,7 @@ class Request:
     json: bool = False
     precision: Precision = "f32"
     keep: tuple[str, ...] = ()
+    trust: bool = False
 
     def options(self, progress: Progress = silent, check: bool | None = None) -> Options:
         """Return how to compile."""
@@ -57,13 +59,13 @@ def model_options(function: Function) -> Function:
     @functools.wraps(function)
     def call(model: Path, target: str, threads: int | None, numerics: Numerics,
              precision: Precision, keep: str, shapes: tuple[str, ...], dim: tuple[str, ...],
-             as_json: bool, inputs: tuple[str, ...] = (), feeds: Path | None = None, **rest: Any
-             ) -> Any:  # fmt: skip
+             as_json: bool, trust: bool, inputs: tuple[str, ...] = (), feeds: Path | None = None,
+             **rest: Any) -> Any:  # fmt: skip
         request = Request(
             model, target, threads, numerics,
             shapes=parse_shapes(shapes), extents=parse_extents(dim),
             inputs=parse_feeds(feeds) | parse_inputs(inputs), json=as_json,
-            precision=precision, keep=tuple(n for n in keep.split(",") if n),
+            precision=precision, keep=tuple(n for n in keep.split(",") if n), trust=trust,
         )  # fmt: skip
         return function(request, **rest)
 
@@ -94,6 +96,8 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
                  "in f32."),
     click.option("--keep", default="", metavar="NAME[,…]",
                  help="What stays in f32: names of results, or of operators (conv, mat_mul)."),
+    click.option("--trust", is_flag=True,
+                 help="Take MODEL for what it holds, code too, whatever its name ends in."),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
     click.option("--traceback", is_flag=True, expose_value=False, callback=_note_traceback,
                  help="Show where in Alpenglow an error was found."),

@@ -22,7 +22,7 @@ from alpenglow.cli.output import examples, show, table
 from alpenglow.cli.profile_ranges import data_option, samples, whole_graph
 from alpenglow.cli.progress import progress
 from alpenglow.cli.show import write as write_text
-from alpenglow.cli.source import IMPORT, MARK, is_text
+from alpenglow.cli.source import IMPORT, MARK, kind_of
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.text import print_graph, side_weights
 from alpenglow.quant.calibrate import CALIBRATIONS
@@ -118,7 +118,7 @@ def command(
     most = 1.0 if max_drop is None else share(max_drop)
     g = whole_graph(request)
     to_onnx = output.suffix == ".onnx"
-    if to_onnx and is_text(request.model):
+    if to_onnx and kind_of(request) == "text":
         raise OptionError(
             f"{request.model} is the text of a graph, which has no ONNX model to put scales into",
             hint=f"-o {output.with_suffix('.txt')}",

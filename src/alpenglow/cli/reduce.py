@@ -15,7 +15,7 @@ from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
-from alpenglow.cli.source import header, is_archive, is_text
+from alpenglow.cli.source import header, kind_of
 from alpenglow.frontends.onnx.attributes import tensor_type
 from alpenglow.frontends.onnx.extents import symbols_of
 from alpenglow.frontends.onnx.reader import read
@@ -75,7 +75,7 @@ def command(ctx: click.Context, request: Request, output: Path, check: str, tole
 
 def read_case(request: Request) -> Case:
     """Return the ONNX model that was asked for, weights and all, and arrays for its inputs."""
-    if is_archive(request.model) or is_text(request.model):
+    if kind_of(request) != "model":
         raise OptionError(f"reduce takes ONNX files, which {request.model} is not")
     model, _, folder = read(request.model)
     external_data_helper.load_external_data_for_model(model, str(folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import ml_dtypes
 import numpy as np
@@ -65,14 +66,31 @@ class Source:
         return {name: t for name in self.ir.inputs if (t := buffers[name].type) is not None}
 
 
-def is_archive(path: Path) -> bool:
-    """Whether the file at `path` begins as an archive does."""
-    return _begins(path, archive.MAGIC)
+Kind = Literal["model", "text", "archive"]
+
+_KINDS: tuple[tuple[Kind, bytes, str, str], ...] = (
+    ("archive", archive.MAGIC, ".ago", "machine code"),
+    ("text", MARK.encode(), ".txt", "the text of a stage, not a model"),
+)
+"""What else than a model MODEL can be: how it begins, what its name ends in, and what it holds."""
 
 
-def is_text(path: Path) -> bool:
-    """Whether the file at `path` is the text of a stage."""
-    return _begins(path, MARK.encode())
+def kind_of(request: Request) -> Kind:
+    """Tell by its first bytes what MODEL is.
+
+    Raises ModelError if it is more than data and its name does not say so: who was given a model
+    does not expect code.
+    """
+    path = request.model
+    for kind, magic, suffix, content in _KINDS:
+        if not _begins(path, magic):
+            continue
+        if path.suffix.lower() != suffix and not request.trust:
+            raise ModelError(
+                f"{path} holds {content}; rename it {suffix} or pass --trust to run it"
+            )
+        return kind
+    return "model"
 
 
 def read(request: Request) -> Source:
@@ -80,11 +98,11 @@ def read(request: Request) -> Source:
 
     Extents that no option binds are taken from the arrays given for inputs.
     """
-    path = request.model
-    if is_archive(path):
+    path, kind = request.model, kind_of(request)
+    if kind == "archive":
         _refuse_extents(request)
         return Source(open_archive(path).artifact.program, STAGES[-1].name)
-    if is_text(path):
+    if kind == "text":
         _refuse_extents(request)
         return read_text(path)
     given = {name: header(name, file) for name, file in request.inputs.items() if file != "random"}
@@ -180,7 +198,7 @@ def compiled(request: Request, source: Source) -> Artifact:
 
 def executable(request: Request, source: Source | None = None) -> Executable:
     """Return the Executable of MODEL: opened if it is an archive, compiled otherwise."""
-    if is_archive(request.model):
+    if kind_of(request) == "archive":
         _refuse_extents(request)
         return open_archive(request.model, request.threads)
     source = source or read(request)

@@ -11,7 +11,7 @@ import click
 from alpenglow.cli.feeds import feeds, number
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show, table
-from alpenglow.cli.source import Source, executable, is_archive, is_text, read, refuse_staged
+from alpenglow.cli.source import Source, executable, kind_of, read, refuse_staged
 from alpenglow.compiler import require_closed
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
@@ -65,7 +65,7 @@ def command(ctx: click.Context, request: Request, tolerance: float, bisecting: b
     arrays = feeds(exe.inputs, request.inputs)
     actual = exe.run(arrays)
     found = compared("interpreter", _interpreted(source, arrays), actual)
-    is_model = not (is_archive(request.model) or is_text(request.model))
+    is_model = kind_of(request) == "model"
     if is_model and peer.installed() and peer.reads(request.model):
         found += compared("ONNX Runtime", peer.session(request.model, None).run(arrays), actual)
     ok = all(c.error <= tolerance for c in found)
