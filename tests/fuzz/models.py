@@ -1,7 +1,8 @@
 """Random models, one a seed, and what to feed them.
 
-A third of the models have one operator alone, a third have two that follow each other, and a third
-are graphs.  The operators of the first two go round: so many seeds in a row have each of them.
+A third of the models have one operator alone, a third have two that follow each other, a sixth one
+pattern, and a sixth are graphs.  The operators of the first two and the patterns go round: so many
+seeds in a row have each of them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from . import (
 )
 from .draft import OPSETS, SYMBOLS, Draft, operators
 from .elements import FLOATS, NARROW, Array, is_whole, limits, name_of
-from .recipe import RECIPES, STAGED, attempt, grow
+from .recipe import PATTERNS, RECIPES, STAGED, attempt, grow
 from .views import viewed
 
 FILES = (
@@ -120,6 +121,8 @@ def draft(seed: int) -> Draft:
         first, second = seed // 3 % len(every), int(rng.integers(len(every)))
         pair = [every[first], every[second]]
         d = chosen(rng, pair if rng.random() < 0.5 else pair[::-1])
+    elif seed % 6 == 2:
+        d = patterned(rng, sorted(PATTERNS)[seed // 6 % len(PATTERNS)])
     else:
         d = started(rng, int(rng.choice(OPSETS)))
         d.views = float(rng.choice([0.0, 0.1, 0.3]))
@@ -139,6 +142,18 @@ def chosen(rng: np.random.Generator, wanted: list[str]) -> Draft:
         d.joins = 0.9
         if all(attempt(d, RECIPES if n in RECIPES else STAGED, n) for n in wanted):
             return d
+    return d
+
+
+def patterned(rng: np.random.Generator, name: str) -> Draft:
+    """Return a draft with one pattern, and sometimes a node behind it."""
+    for _ in range(20):
+        d = started(rng, int(rng.choice(OPSETS)))
+        d.joins = 0.9
+        if attempt(d, PATTERNS, name):
+            break
+    if d.chance(0.3):
+        grow(d, 1)
     return d
 
 

@@ -164,6 +164,20 @@ def branches(d: Draft, op: str) -> None:
         convolved(d, y)
 
 
+@recipe("a layer beside constants", table=PATTERNS)
+def beside(d: Draft, op: str) -> None:
+    """A convolution, then arithmetic with a number, or with one a channel, on either side."""
+    x = convolved(d, images(d))
+    for _ in range(d.number(1, 3)):
+        how = d.one_of(("Add", "Sub", "Mul", "Div"))
+        shape = d.one_of(((), (1,), (x.shape[1], 1, 1), (1, x.shape[1], 1, 1)))
+        if how == "Div":
+            x = d.node(how, [x, number(d, x.dtype, d.one_of((0.5, -1.5, 4.0)), shape)])[0]
+            continue
+        c = d.given(d.contents(x.dtype, shape), True)
+        x = d.node(how, [x, c] if d.chance(0.5) else [c, x])[0]
+
+
 @recipe("depthwise, then pointwise", table=PATTERNS)
 def separable(d: Draft, op: str) -> None:
     x = images(d)
