@@ -184,6 +184,8 @@ def _unfit(n: onnx.NodeProto, opset: int) -> str:
         return "knows no broadcasting as it was up to opset 6"
     if n.op_type in OF_OLD and opset < 13:
         return "knows only the form in which an axis does not flatten"
+    if n.op_type == "ConvTranspose" and any(a.name == "group" and a.i > 1 for a in n.attribute):
+        return "adds the bias of the first group's channels to all"
     causal = any(a.name == "is_causal" and a.i for a in n.attribute)
     if n.op_type == "Attention" and causal and len(n.input) > 3 and n.input[3]:
         return "lays the triangle over a mask before it is stretched"
