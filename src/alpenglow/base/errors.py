@@ -7,6 +7,8 @@ Mistakes of our own are `AssertionError`s.
 
 from __future__ import annotations
 
+from alpenglow.base.words import escaped, told
+
 
 class AlpenglowError(Exception):
     """The root of all errors that a user can cause.
@@ -17,10 +19,11 @@ class AlpenglowError(Exception):
 
     def __init__(self, message: str, *, file: str = "", node: str = "", hint: str = "") -> None:
         super().__init__(message)
-        self.message = message
+        # What is in a file goes into messages: see `told`.
+        self.message = told(message)
         self.file = file
         self.node = node
-        self.hint = hint
+        self.hint = told(hint)
 
     def located(self, *, file: str = "", node: str = "") -> AlpenglowError:
         """Return self, with the places filled in that were not known before."""
@@ -29,9 +32,8 @@ class AlpenglowError(Exception):
         return self
 
     def __str__(self) -> str:
-        where = ", ".join(
-            [*([f"node {self.node}"] if self.node else []), *([self.file] if self.file else [])]
-        )
+        node, file = ([f"node {told(self.node)}"] if self.node else []), escaped(self.file)
+        where = ", ".join([*node, *([file] if file else [])])
         text = self.message + (f"   ({where})" if where else "")
         return text + (f"\n  try: {self.hint}" if self.hint else "")
 

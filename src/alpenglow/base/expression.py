@@ -11,15 +11,13 @@ from __future__ import annotations
 import ast
 
 from alpenglow.base.errors import ParseError
+from alpenglow.base.words import shown
 
 DEEPEST = 500
 """How deep an expression may be; a sum is as deep as it has terms, and Python stops at 1000."""
 
 LONGEST_BITS = 2000
 """How long a number may be: Python prints no int of more than some 14,000 bits."""
-
-SHOWN = 80
-"""How much of a text a message repeats."""
 
 
 def parse_expression(text: str, noun: str) -> ast.expr:
@@ -28,16 +26,10 @@ def parse_expression(text: str, noun: str) -> ast.expr:
         tree = ast.parse(text.strip(), mode="eval").body
     # What is no text to the parser is a ValueError; what is too deep, one of the others.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ParseError(f"{noun} {shown(text)} is no expression") from error
+        raise ParseError(f"{noun} '{shown(text)}' is no expression") from error
     if len(text) > DEEPEST:  # a shorter one cannot be deeper, nor a number in it longer
-        _limit(tree, f"{noun} {shown(text)}")
+        _limit(tree, f"{noun} '{shown(text)}'")
     return tree
-
-
-def shown(text: str) -> str:
-    """Return text as a message quotes it: cut, and without characters that do not print."""
-    cut = text if len(text) <= SHOWN else text[:SHOWN] + "…"
-    return "'" + "".join(c if c.isprintable() else repr(c)[1:-1] for c in cut) + "'"
 
 
 def _limit(tree: ast.expr, what: str) -> None:

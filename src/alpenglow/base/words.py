@@ -1,6 +1,50 @@
-"""Words in messages that depend on what they are about."""
+"""Words in messages: how many of a thing, and names that come from files.
+
+Whoever made a file chose the names in it.  On a terminal they may not move the cursor, turn the
+direction of writing, begin a line, or go on for pages.
+"""
 
 from __future__ import annotations
+
+import re
+
+LONGEST = 80
+"""How many characters of a name are printed, of what stands in quotes, or of a word."""
+
+LONGEST_TOLD = 4000
+"""How many characters of a message are printed."""
+
+_QUOTED = re.compile(rf"(?<!\w)'(?=\S)([^']{{{LONGEST + 1},}})'(?!\w)")
+_WORD = re.compile(rf"[^\s/'…]{{{LONGEST + 1},}}")
+
+
+def escaped(text: str) -> str:
+    """Return text with escapes for what does not print: controls, turns of direction, surrogates.
+
+    A space is the only blank that prints as such.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def shown(name: str) -> str:
+    """Return a name as a message or table shows it: escaped, and cut where it is long."""
+    return _cut(escaped(name), LONGEST)
+
+
+def told(message: str) -> str:
+    """Return a message with names in it as it is shown: one line, in which each name is cut.
+
+    A name ends where its quotes do, or its word; the parts of a path are words.
+    """
+    line = _cut(escaped(message), 4 * LONGEST_TOLD)
+    line = _QUOTED.sub(lambda m: f"'{_cut(m[1], LONGEST)}'", line)
+    return _cut(_WORD.sub(lambda m: _cut(m[0], LONGEST), line), LONGEST_TOLD)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + "…"
 
 
 def counted(number: int, thing: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from alpenglow.base.errors import OptionError, UnsupportedError
-from alpenglow.base.words import counted
+from alpenglow.base.words import counted, shown
 from alpenglow.bundle.entry import APIS, Api
 from alpenglow.bundle.fat import require_fat
 from alpenglow.bundle.formats import FORMATS
@@ -69,7 +69,7 @@ class Bundle:
             ]
             for s in r.symbols:
                 kind = "output" if s.output else "input"
-                lines.append(f"  {kind:10} {s.offset:>12,}   {s.name}: {s.type}")
+                lines.append(f"  {kind:10} {s.offset:>12,}   {shown(s.name)}: {s.type}")
         return "\n".join(lines)
 
 

@@ -80,7 +80,7 @@ def command(
             format=kind, freestanding=freestanding, portable=portable, release=release,
             options=options,
         )  # fmt: skip
-    show(_described(made), [str(made)], request.json)
+    show(_described(made), str(made).splitlines(), request.json)
 
 
 def parse_variants(texts: tuple[str, ...]) -> dict[str, Shapes]:

@@ -36,8 +36,8 @@ def command(ctx: click.Context, request: Request) -> None:
     try:
         source = read(request)
     except UnsupportedError as error:
-        show({"ok": False, "missing": str(error), "operators": []}, [f"missing: {error}"],
-             request.json)  # fmt: skip
+        lines = f"missing: {error}".splitlines()
+        show({"ok": False, "missing": str(error), "operators": []}, lines, request.json)
         ctx.exit(1)
     if isinstance(source.ir, Graph):
         require_closed(source.ir)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import FeedError, UnsupportedError
+from alpenglow.base.words import shown
 from alpenglow.cli.source import array_in
 from alpenglow.compiler.validate import generate
 from alpenglow.ir.types import NAMES, TensorType
@@ -75,15 +76,15 @@ def number(value: float) -> float | str:
 
 def line(row: Mapping[str, Any]) -> str:
     """Return the line about an array that is printed."""
-    name, t = row["name"], row["type"]
+    name, t = shown(row["name"]), row["type"]
     if "first" not in row:
         return f"{name} : {t}"
     if "min" not in row:
-        shown = " ".join(row["first"])
-        return f"{name} : {t}   [{shown} …]" if shown else f"{name} : {t}   no elements"
+        first = " ".join(map(shown, row["first"]))
+        return f"{name} : {t}   [{first} …]" if first else f"{name} : {t}   no elements"
     spread = "  ".join(f"{k} {short(row[k])}" for k in ("min", "mean", "max"))
-    shown = " ".join(short(v) for v in row["first"])
-    return f"{name} : {t}   {spread}   [{shown} …]"
+    first = " ".join(short(v) for v in row["first"])
+    return f"{name} : {t}   {spread}   [{first} …]"
 
 
 def short(value: float | str) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from alpenglow.base.words import escaped, told
+
 
 def examples(text: str) -> str:
     """Return examples as the epilog of a command's help, line by line."""
@@ -16,21 +18,22 @@ def examples(text: str) -> str:
 
 
 def show(result: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None:
-    """Print a result as JSON if wanted, else as lines."""
+    """Print a result as JSON if wanted, else as lines; both escape what does not print."""
     if as_json:
         click.echo(json.dumps(result, indent=1, allow_nan=False))
         return
     for line in lines:
-        click.echo(line)
+        click.echo(escaped(line))
 
 
 def table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) -> list[str]:
     """Return rows as aligned lines; the columns numbered in `right` are flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [[told(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join(
             cell.rjust(width) if i in right else cell.ljust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
-        for row in rows
+        for row in cells
     ]

@@ -11,6 +11,7 @@ import onnx
 from onnx import external_data_helper
 
 from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.words import told
 from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
@@ -67,7 +68,7 @@ def command(ctx: click.Context, request: Request, output: Path, check: str, tole
         if wanted is None:
             show({"failure": None}, ["the model does not fail"], request.json)
             ctx.exit(1)
-        click.echo(f"{wanted}; {len(case.nodes)} nodes", err=True)
+        click.echo(told(f"{wanted}; {len(case.nodes)} nodes"), err=True)
         small = reduced(case, trial, wanted, probe, seconds, _report)
         found = examined(trial, small.model.SerializeToString(), small.feeds, probe) or wanted
     _show(request, case, small, found, output, save(small, output))

@@ -99,7 +99,7 @@ def command(request: Request, after: str | None, output: Path | None) -> None:
         ]
         show_result({"file": str(output), "after": stage}, lines, request.json)
         return
-    show_result({"after": stage, "text": text}, [text.rstrip("\n")], request.json)
+    show_result({"after": stage, "text": text}, text.rstrip("\n").split("\n"), request.json)
 
 
 def advanced(source: Source, stage: str, request: Request) -> tuple[str, dict[str, Array]]:

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import TypeGuard, overload
 
 from alpenglow.base.errors import ParseError
-from alpenglow.base.expression import parse_expression, shown
+from alpenglow.base.expression import parse_expression
+from alpenglow.base.words import shown
 
 
 class Assumption:
@@ -314,12 +315,12 @@ def from_ast(tree: ast.expr) -> Dim:
                 case ast.Mult():
                     return a * b
                 case _ if b == 0:
-                    raise ParseError(f"extent {shown(ast.unparse(tree))} divides by zero")
+                    raise ParseError(f"extent '{shown(ast.unparse(tree))}' divides by zero")
                 case ast.FloorDiv():
                     return a // b
                 case ast.Mod():
                     return a % b
-    raise ParseError(f"extent {shown(ast.unparse(tree))} is no integer expression")
+    raise ParseError(f"extent '{shown(ast.unparse(tree))}' is no integer expression")
 
 
 @overload

@@ -20,6 +20,7 @@ from collections.abc import Set
 
 from alpenglow.base.errors import NONSENSE, AlpenglowError, ProgramError
 from alpenglow.base.memory import ALIGNMENT, MOST_NBYTES
+from alpenglow.base.words import shown
 from alpenglow.ir.graph import infer
 from alpenglow.ir.op import Primitive
 from alpenglow.ops.fused import Fused
@@ -310,4 +311,4 @@ def _region(r: Region) -> str:
 
 
 def _name(name: str) -> str:
-    return f"%{name}"
+    return f"%{shown(name)}"
