@@ -132,7 +132,7 @@ def constants(dtype: str) -> Iterator[Formula]:
 
 def reductions(*dtypes: str) -> Iterator[Formula]:
     for dtype in dtypes:
-        for op in REDUCE:
+        for op in ("or",) if dtype == "bool" else REDUCE if dtype in INTS else REDUCE[:-1]:
             yield Formula(lambda x, op=op: Reduce(op, x), (dtype,))
 
 

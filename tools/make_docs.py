@@ -21,7 +21,7 @@ from alpenglow import ops, passes
 from alpenglow.backends.cpu.select import TEMPLATES
 from alpenglow.backends.loops import has_form
 from alpenglow.compiler.passes import Facts
-from alpenglow.compiler.pipeline import ORDER, STAGES
+from alpenglow.compiler.pipeline import CLAMP, ORDER, STAGES
 from alpenglow.frontends.onnx.hosted import Hosted, find_hosted, supported_on_host
 from alpenglow.frontends.onnx.table import Converter, find, supported
 from alpenglow.ir.op import Composite, Elementwise, Host, Op
@@ -211,9 +211,10 @@ def passes_page() -> Iterator[str]:
     """Yield the lines of docs/passes.md."""
     yield PASSES
     yield "| pass | what it does | needs | makes | breaks |\n|---|---|---|---|---|"
-    for p in STAGES:
+    for p in (CLAMP, *STAGES):
         facts = " | ".join(map(listed, (p.needs, p.makes, p.breaks)))
         doc = f"{p.doc} (fast numerics only)" if p.fast else p.doc
+        doc = f'{doc} (only with `indices="clamp"`)' if p is CLAMP else doc
         yield f"| `{p.name}` | {doc} | {facts} |"
     yield "\n## Order\n"
     yield "| pass | stands before | because |\n|---|---|---|"

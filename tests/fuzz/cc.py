@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from alpenglow.base.errors import FeedError
 from alpenglow.bundle import parsed, planned
 from alpenglow.bundle.c import source
+from alpenglow.bundle.entry import OUT_OF_RANGE
 from alpenglow.bundle.plan import Layout, Routine, layout
 from alpenglow.compiler import Options
 from alpenglow.ir.graph import Graph
@@ -75,8 +76,9 @@ class Library:
         held = bytes(mutable[: _inputs_end(routine)])
         regions = [ctypes.c_void_p(a.ctypes.data) for a in (constants, mutable, scratch)]
         status = getattr(self.loaded, routine.entry)(*regions)
-        if status:
-            raise FeedError(f"the entry point returned {status}")
+        if status == OUT_OF_RANGE:
+            raise FeedError("an index is out of range")
+        assert status == 0, f"the entry point returned {status}"
         guards.check()
         if bytes(constants[: len(self.constants)]) != self.constants:
             raise guard.Trespass("constants were written")

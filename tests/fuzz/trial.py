@@ -17,7 +17,6 @@ from alpenglow.ir import dims
 from alpenglow.program import Instr, Program
 from alpenglow.program.interpret import Memory, step
 from alpenglow.program.text import print_program
-from alpenglow.runtime.team import NEVER
 
 from .fences import Fault, Plot, attempt
 from .places import Place, operands, places
@@ -113,6 +112,8 @@ class Trial:
         self._entry, self._address, self._instr = entry, address, instr
         self._memory = memory
         self._extent = number(entry.extent, values)
+        # Nobody looks at what it finds: the program runs on its own, too.
+        self._stop, self._found = np.zeros(1, np.int64), np.zeros(1, np.int64)
         self._extents = [number(dim, values) for dim in entry.extents]
         self._places = places(instr, memory.program)
         self._plots = plots.take([place.nbytes for place in self._places])
@@ -185,13 +186,15 @@ class Trial:
         return list(pairwise(cuts))[::-1]
 
     def _slots(self, flats: list[Array]) -> Any:
-        """Return what the kernel gets: addresses of results, operands, stop word, and extents."""
+        """Return what the kernel gets: addresses of results and operands, words, and extents."""
         found = {o.name: flat.ctypes.data + o.region.offset * o.region.type.numpy.itemsize
                  - place.begin
                  for place, flat in zip(self._places, flats, strict=True)
                  for o in place.operands}  # fmt: skip
-        stop = [NEVER] if self._entry.stops else []
-        numbers = [*(found[o.name] for o in operands(self._instr)), *stop, *self._extents]
+        self._stop[0] = 0
+        words = [self._stop.ctypes.data] if self._entry.stops else []
+        words += [self._found.ctypes.data] if self._entry.faults else []
+        numbers = [*(found[o.name] for o in operands(self._instr)), *words, *self._extents]
         return (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
 
     def _tell(self, fault: Fault, side: str, flats: list[Array]) -> None:

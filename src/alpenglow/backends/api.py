@@ -26,14 +26,16 @@ class Entry:
     """How one instruction runs: its kernel and the extent of the kernel's parallel loop.
 
     A kernel gets the addresses of the instruction's results, then of its operands, then, if it
-    `stops`, of the stop word of the call (`kernel.stoppable`), then its run-time `extents`.  An
-    entry without a kernel is interpreted.
+    `stops`, of the stop word of the call (`kernel.stoppable`), then, if it `faults`, of a word of
+    this entry (`kernel.faults`), then its run-time `extents`.  An entry without a kernel is
+    interpreted.
     """
 
     kernel: str
     extent: Dim
     extents: tuple[Sym, ...] = ()
     stops: bool = False
+    faults: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ from alpenglow.ir import dims
 from alpenglow.ir.dims import symbol
 from alpenglow.ir.op import Op
 from alpenglow.kernel.bounds import Access, accesses
+from alpenglow.kernel.faults import FAULT
 from alpenglow.kernel.inequality import Facts
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import STOP
@@ -84,7 +85,7 @@ def proved(kernel: Kernel, instr: Instr) -> list[Access]:
     regions |= {f"x{i}": r for i, r in enumerate(instr.ins) if r is not None}
     with facts.holding(_guards(facts)):
         spans = {name: _span(r, facts) for name, r in regions.items()}
-        spans[STOP.name] = {}, {}  # its one element
+        spans[STOP.name] = spans[FAULT.name] = {}, {}  # their one element
         return accesses(kernel, facts, {b.name: spans[b.name] for b in kernel.buffers})
 
 

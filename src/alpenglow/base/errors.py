@@ -51,7 +51,8 @@ class UnsupportedError(AlpenglowError):
 
 
 class FeedError(AlpenglowError):
-    """An array given to an Executable has the wrong name, shape or element type."""
+    """An array given to an Executable has the wrong name, shape or element type, or data in it,
+    or computed from it, is out of range."""
 
 
 class ParseError(AlpenglowError):

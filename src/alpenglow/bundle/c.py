@@ -13,7 +13,7 @@ from alpenglow.backends.c.render import Unit
 from alpenglow.backends.c.spelling import memory
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.bundle.config import config
-from alpenglow.bundle.entry import MISALIGNED, Api
+from alpenglow.bundle.entry import MISALIGNED, OUT_OF_RANGE, Api
 from alpenglow.bundle.header import parameters
 from alpenglow.bundle.plan import Call, Layout, Routine
 from alpenglow.ir.types import DTYPES
@@ -88,9 +88,10 @@ def _title(layout: Layout, name: str, api: Api, portable: bool) -> str:
 def _static(layout: Layout, routine: Routine, names: dict[str, str]) -> Iterator[str]:
     yield f"int {routine.entry}({parameters('static')}) {{"
     yield _checked(layout.alignment)
+    yield from _cleared(routine)
     for call in routine.calls:
         yield f"  {_call(layout, names, call, '', '0', str(call.extent))}"
-    yield from ("  return 0;", "}")
+    yield from _returned(routine)
 
 
 def _dynamic(layout: Layout, routine: Routine, names: dict[str, str]) -> Iterator[str]:
@@ -106,9 +107,25 @@ def _dynamic(layout: Layout, routine: Routine, names: dict[str, str]) -> Iterato
     yield f"int {entry}({parameters('dynamic')}) {{"
     yield _checked(layout.alignment)
     yield "  struct regions at = {constants, mutable_data, scratch};"
+    yield from _cleared(routine)
     for number, call in enumerate(routine.calls):
         yield f"  each(parallel, {entry}_{number}, &at, {call.extent});"
-    yield from ("  return 0;", "}")
+    yield from _returned(routine)
+
+
+def _cleared(routine: Routine) -> Iterator[str]:
+    """Clear the words in which checks leave what they find."""
+    if routine.checks:
+        place = routine.stop_word
+        at = f"{_REGIONS[place.memory]} + {place.offset}"
+        yield f"  volatile int64_t *const found = (volatile int64_t *)({at});"
+        yield "  found[0] = found[1] = 0;"
+
+
+def _returned(routine: Routine) -> Iterator[str]:
+    """Return whether data was out of range."""
+    yield f"  return found[0] != 0 ? {OUT_OF_RANGE} : 0;" if routine.checks else "  return 0;"
+    yield "}"
 
 
 def _checked(alignment: int) -> str:
@@ -123,6 +140,7 @@ def _call(
     given = []
     for b, place in zip(kernel.buffers, call.args, strict=True):
         const = "const " if place.memory == "constants" or not b.mutable else ""
+        const += "volatile " if b.volatile else ""
         region = f"{prefix}{_REGIONS[place.memory]}"
         at = f"({region} + {place.offset})" if place.offset else region
         given.append(f"({const}{memory(b.dtype)} *){at}")

@@ -3,7 +3,8 @@
 The static API is `int NAME(constants, mutable, scratch)`; the dynamic one takes `parallel` as well,
 null or a structure of two pointers: a function that runs a task on all of [0, extent), in parts, on
 as many threads as it likes, and what is handed to it first.  Both return 1 if a region does not
-begin at a multiple of the alignment, else 0, and keep nothing anywhere but in the three regions.
+begin at a multiple of the alignment, 3 if data was out of range, else 0, and keep nothing anywhere
+but in the three regions.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ APIS: tuple[Api, ...] = ("static", "dynamic")
 
 MISALIGNED = 1
 """What an entry point returns if it cannot run."""
+
+OUT_OF_RANGE = 3
+"""What an entry point returns if data was out of range: outputs then hold anything."""
 
 BODY = ".body"
 """What the renderer appends to the name of a kernel for the function that does the work."""
@@ -60,9 +64,10 @@ def _static(layout: Layout, routine: Routine) -> Iterator[str]:
     parameters = "ptr %constants, ptr %mutable, ptr %scratch"
     yield f'define {_linkage(routine)}i32 @"{routine.entry}"({parameters}) nounwind {{'
     yield from _checked(layout.alignment)
+    yield from _cleared(routine)
     for number, call in enumerate(routine.calls):
         yield from _call(call, f"c{number}", "0", str(call.extent))
-    yield from ("  ret i32 0", "}")
+    yield from _returned(routine)
 
 
 def _dynamic(layout: Layout, routine: Routine) -> Iterator[str]:
@@ -73,15 +78,37 @@ def _dynamic(layout: Layout, routine: Routine) -> Iterator[str]:
     for slot, memory in enumerate(MEMORIES):
         yield f"  %at{slot} = getelementptr [3 x ptr], ptr %regions, i64 0, i64 {slot}"
         yield f"  store ptr %{memory}, ptr %at{slot}"
+    yield from _cleared(routine)
     for number, call in enumerate(routine.calls):
         task = f'@"{entry}.{number}"'
         if call.extent > 1:
             yield f"  call void @each(ptr %parallel, ptr {task}, ptr %regions, i64 {call.extent})"
         else:
             yield f"  call void {task}(ptr %regions, i64 0, i64 {call.extent})"
-    yield from ("  ret i32 0", "}")
+    yield from _returned(routine)
     for number, call in enumerate(routine.calls):
         yield from _task(f'@"{entry}.{number}"', call)
+
+
+def _cleared(routine: Routine) -> Iterator[str]:
+    """Clear the words in which checks leave what they find."""
+    if routine.checks:
+        place = routine.stop_word
+        yield f"  %stop = getelementptr i8, ptr %{place.memory}, i64 {place.offset}"
+        yield f"  %fault = getelementptr i8, ptr %{place.memory}, i64 {place.offset + 8}"
+        yield "  store volatile i64 0, ptr %stop, align 8"
+        yield "  store volatile i64 0, ptr %fault, align 8"
+
+
+def _returned(routine: Routine) -> Iterator[str]:
+    """Return whether data was out of range."""
+    if routine.checks:
+        yield "  %stopped = load volatile i64, ptr %stop, align 8"
+        yield "  %good = icmp eq i64 %stopped, 0"
+        yield f"  %status = select i1 %good, i32 0, i32 {OUT_OF_RANGE}"
+        yield from ("  ret i32 %status", "}")
+    else:
+        yield from ("  ret i32 0", "}")
 
 
 def _task(name: str, call: Call) -> Iterator[str]:

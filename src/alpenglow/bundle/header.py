@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from alpenglow.bundle.entry import Api
+from alpenglow.bundle.entry import OUT_OF_RANGE, Api
 from alpenglow.bundle.job import Needs
 from alpenglow.bundle.plan import Layout, Routine, Symbol
 from alpenglow.ir.graph import HIDDEN
@@ -90,11 +90,7 @@ def _routine(routine: Routine, api: Api, needs: Needs) -> Iterator[str]:
     for s in routine.symbols:
         yield from ("", *_symbol(upper, s))
     yield ""
-    if routine.choices:
-        yield "/* Returns 0; without doing anything, 1 if a region is not aligned, or 2 if this"
-        yield " * processor has none of the levels that there is code for. */"
-    else:
-        yield "/* Returns 0, or 1 without doing anything if a region is not aligned. */"
+    yield from _status(routine)
     yield f"int {entry}({parameters(api)});"
     if routine.choices:
         yield ""
@@ -105,6 +101,22 @@ def _routine(routine: Routine, api: Api, needs: Needs) -> Iterator[str]:
         yield ""
         yield "/* Sizes, and the inputs and outputs by name. */"
         yield f"extern const struct alpenglow_config {entry}_config;"
+
+
+def _status(routine: Routine) -> Iterator[str]:
+    """Say what the entry point returns."""
+    if routine.choices:
+        yield "/* Returns 0; without doing anything, 1 if a region is not aligned, or 2 if this"
+        last = " * processor has none of the levels that there is code for."
+    else:
+        last = "/* Returns 0, or 1 without doing anything if a region is not aligned."
+    if not routine.checks:
+        yield f"{last} */"
+        return
+    yield last
+    yield f" * Returns {OUT_OF_RANGE} if an index, given or computed, is out of range: outputs then"
+    yield " * hold anything, and the int64_t at this offset in mutable memory is one of those. */"
+    yield f"#define {routine.entry.upper()}_OUT_OF_RANGE_OFFSET {routine.stop_word.offset + 8}"
 
 
 def parameters(api: Api) -> str:

@@ -22,8 +22,13 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.memory import ALIGNMENT
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.kernel.faults import FAULT
 from alpenglow.kernel.stmt import Kernel
+from alpenglow.kernel.stoppable import STOP
 from alpenglow.program import Buffer, Instr, Program, Region
+
+CHECKS_NBYTES = ALIGNMENT
+"""Bytes of memory in which checks of data leave what they find."""
 
 Memory = Literal["constants", "mutable", "scratch"]
 MEMORIES: tuple[Memory, ...] = ("constants", "mutable", "scratch")
@@ -71,7 +76,8 @@ class Routine:
     """What one entry point does: calls in order, and the memory that they need.
 
     One that runs on machines of several targets has `choices`, from the least to the best, of which
-    `calls` are the first; `scratch` is what the one needs that needs most.
+    `calls` are the first; `scratch` is what the one needs that needs most.  One that `checks` data
+    has two words for it at the end of `mutable`: a stop word, and what was found out of range.
     """
 
     entry: str
@@ -79,6 +85,7 @@ class Routine:
     calls: tuple[Call, ...]
     mutable_nbytes: int
     scratch_nbytes: int
+    checks: bool = False
     choices: tuple[Choice, ...] = ()
 
     @property
@@ -88,6 +95,12 @@ class Routine:
     @property
     def outputs(self) -> tuple[Symbol, ...]:
         return tuple(s for s in self.symbols if s.output)
+
+    @property
+    def stop_word(self) -> Place:
+        """Where the stop word of one that checks data lies."""
+        assert self.checks, "nothing is checked"
+        return Place("mutable", self.mutable_nbytes - CHECKS_NBYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +185,7 @@ def _chosen(alike: Sequence[Routine], targets: Sequence[Target]) -> Routine:
     if len(alike) == 1:
         return first
     choices = tuple(Choice(t, r.calls) for t, r in zip(targets, alike, strict=True))
+    assert len({r.checks for r in alike}) == 1, "targets differ in what they check"
     return replace(first, scratch_nbytes=max(r.scratch_nbytes for r in alike), choices=choices)
 
 
@@ -205,6 +219,9 @@ class _Maker:
         symbols = _symbols(program)
         callers = dict(zip((*program.inputs, *program.outputs), symbols, strict=True))
         calls = []
+        checks = False
+        end = _aligned(max((s.offset + s.type.nbytes for s in symbols), default=0))
+        words = {STOP: Place("mutable", end), FAULT: Place("mutable", end + 8)}
         for instr in program.instrs():
             found = choose(instr, target, self.strict)
             assert found is not None, f"{instr.op.name} has no kernel"
@@ -222,10 +239,12 @@ class _Maker:
                 self._place(r, program.buffers[r.buffer], callers)
                 for r in (*instr.outs, *instr.reads())
             )
+            args += tuple(words[b] for b in kernel.buffers if b in words)
+            checks = checks or FAULT in kernel.buffers
             if found.extent > 0:
                 calls.append(Call(kernel.name, args, found.extent))
-        end = max((s.offset + s.type.nbytes for s in symbols), default=0)
-        return Routine(entry, symbols, tuple(calls), _aligned(end), _aligned(program.arena))
+        mutable = end + CHECKS_NBYTES * checks
+        return Routine(entry, symbols, tuple(calls), mutable, _aligned(program.arena), checks)
 
     def _place(self, r: Region, b: Buffer, callers: Mapping[str, Symbol]) -> Place:
         offset = r.offset * r.type.numpy.itemsize

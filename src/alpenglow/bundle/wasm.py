@@ -11,6 +11,7 @@ import json
 from importlib.resources import files
 
 from alpenglow.base.errors import OptionError
+from alpenglow.bundle.entry import OUT_OF_RANGE
 from alpenglow.bundle.job import Job, Made
 from alpenglow.bundle.object import emit
 from alpenglow.bundle.plan import Symbol
@@ -90,13 +91,14 @@ def _script(job: Job, linked: Module) -> str:
         }
         for r in layout.routines
     }
+    checks = {r.entry: r.stop_word.offset + 8 if r.checks else 0 for r in layout.routines}
     listed = ",\n".join(
         f"  {json.dumps(entry)}: {{\n"
         + "".join(
             f"    {kind}: [\n" + "".join(f"      {_literal(s)},\n" for s in rows) + "    ],\n"
             for kind, rows in symbols.items()
         )
-        + "  }"
+        + f"    outOfRange: {checks[entry]},\n  }}"
         for entry, symbols in entries.items()
     )
     return _filled(
@@ -105,6 +107,7 @@ def _script(job: Job, linked: Module) -> str:
         VERSION=job.version,
         TARGET=str(layout.target),
         ENTRIES=listed,
+        OUT_OF_RANGE=str(OUT_OF_RANGE),
         CONSTANTS=str(linked.places["constants"]),
         MUTABLE=str(linked.places["mutable"]),
         SCRATCH=str(linked.places["scratch"]),

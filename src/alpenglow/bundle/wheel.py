@@ -169,6 +169,7 @@ def _routine(routine: Routine, name: str) -> Iterator[str]:
     yield f"    scratch_nbytes={routine.scratch_nbytes},"
     hidden = {s.offset: s.type.nbytes for s in routine.inputs if s.name.startswith(HIDDEN)}
     yield f"    random={hidden!r},"
+    yield f"    out_of_range={routine.stop_word.offset + 8 if routine.checks else 0},"
     yield ")"
 
 

@@ -22,6 +22,10 @@ ALIGNMENT = 64
 """The library takes memory that begins at a multiple of this many bytes."""
 
 
+OUT_OF_RANGE = 3
+"""What functions return if an index was out of range."""
+
+
 class Tensor(NamedTuple):
     """An input or output: name, elements, shape, and where in a workspace it lies.
 
@@ -68,10 +72,14 @@ class Routine:
         mutable_nbytes: int,
         scratch_nbytes: int,
         random: Mapping[int, int],
+        out_of_range: int,
     ) -> None:
-        """Find the function `entry`; `random` says where it takes how many random bytes."""
+        """Find the function `entry`; `random` says where it takes how many random bytes.
+
+        At `out_of_range` in its memory it leaves an index that is.
+        """
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
-        self._entry, self._random = entry, dict(random)
+        self._entry, self._random, self._out_of_range = entry, dict(random), out_of_range
         self._constants = library.constants
         self._mutable_nbytes, self._scratch_nbytes = mutable_nbytes, scratch_nbytes
         self._function = library.functions[entry]
@@ -82,7 +90,8 @@ class Routine:
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Return the output; a tuple if there are several.
 
-        Raises TypeError or ValueError if the arrays are not those that `inputs` lists.
+        Raises TypeError or ValueError if the arrays are not those that `inputs` lists, and
+        IndexError if an index in them, or computed from them, is out of range.
         """
         values = self.ordered(arrays, named)
         given = [self._fitting(t, a) for t, a in zip(self.inputs, values, strict=True)]
@@ -92,6 +101,10 @@ class Routine:
         for offset, nbytes in self._random.items():
             mutable[offset : offset + nbytes] = np.frombuffer(os.urandom(nbytes), np.uint8)
         status = self._function(self._constants, mutable.ctypes.data, scratch.ctypes.data)
+        if status == OUT_OF_RANGE:
+            index = int(mutable[self._out_of_range : self._out_of_range + 8].view(np.int64)[0])
+            self._free.append((mutable, scratch))
+            raise IndexError(f"{self._entry}: index {index} is out of range")
         assert status == 0, f"{self._entry} returned {status}"
         results = tuple(_place(mutable, t).copy() for t in self.outputs)
         self._free.append((mutable, scratch))

@@ -12,7 +12,7 @@ from alpenglow.base.errors import FeedError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.cli.source import array_in
 from alpenglow.compiler.validate import generate
-from alpenglow.ir.types import NAMES, TensorType
+from alpenglow.ir.types import NAMES, Array, TensorType
 
 FIRST = 5
 """How many elements are shown of an array."""
@@ -29,8 +29,14 @@ def feeds(types: Mapping[str, TensorType | None], inputs: Mapping[str, str]) -> 
             _check_known(name, t)
     rng = np.random.default_rng(0)
     # All are generated, so that a file for one input does not change the others.
-    made = {name: generate(t, rng) for name, t in types.items() if t is not None and t.static}
+    made = {name: _made_up(t, rng) for name, t in types.items() if t is not None and t.static}
     return {name: given.get(name, made.get(name)) for name in types}
+
+
+def _made_up(t: TensorType, rng: np.random.Generator) -> Array:
+    """Return contents for an input.  What may be an index is 0 or 1: most tables have both."""
+    array = generate(t, rng)
+    return array % 2 if t.dtype in ("i32", "i64") else array
 
 
 def _check_known(name: str, t: TensorType | None) -> None:

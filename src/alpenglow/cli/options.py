@@ -20,6 +20,7 @@ from alpenglow.compiler.options import Options, Progress, silent
 
 Numerics = Literal["fast", "strict"]
 Precision = Literal["f32", "bf16", "f16"]
+Indices = Literal["error", "clamp"]
 Shapes = dict[str, tuple[int, ...]]
 Function = Callable[..., Any]
 
@@ -43,13 +44,14 @@ class Request:
     json: bool = False
     precision: Precision = "f32"
     keep: tuple[str, ...] = ()
+    indices: Indices = "error"
     trust: bool = False
 
     def options(self, progress: Progress = silent, check: bool | None = None) -> Options:
         """Return how to compile."""
         return Options(
             numerics=self.numerics, progress=progress, check=check,
-            precision=self.precision, keep=self.keep,
+            precision=self.precision, keep=self.keep, indices=self.indices,
         )  # fmt: skip
 
 
@@ -58,14 +60,16 @@ def model_options(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(model: Path, target: str, threads: int | None, numerics: Numerics,
-             precision: Precision, keep: str, shapes: tuple[str, ...], dim: tuple[str, ...],
+             precision: Precision, keep: str, indices: Indices,
+             shapes: tuple[str, ...], dim: tuple[str, ...],
              as_json: bool, trust: bool, inputs: tuple[str, ...] = (), feeds: Path | None = None,
              **rest: Any) -> Any:  # fmt: skip
         request = Request(
             model, target, threads, numerics,
             shapes=parse_shapes(shapes), extents=parse_extents(dim),
             inputs=parse_feeds(feeds) | parse_inputs(inputs), json=as_json,
-            precision=precision, keep=tuple(n for n in keep.split(",") if n), trust=trust,
+            precision=precision, keep=tuple(n for n in keep.split(",") if n), indices=indices,
+            trust=trust,
         )  # fmt: skip
         return function(request, **rest)
 
@@ -96,6 +100,9 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
                  "in f32."),
     click.option("--keep", default="", metavar="NAME[,…]",
                  help="What stays in f32: names of results, or of operators (conv, mat_mul)."),
+    click.option("--indices", type=click.Choice(["error", "clamp"]), default="error",
+                 show_default=True, help="Whether an index out of range is an error, or the "
+                 "nearest that there is is used."),
     click.option("--trust", is_flag=True,
                  help="Take MODEL for what it holds, code too, whatever its name ends in."),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),

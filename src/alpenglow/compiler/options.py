@@ -30,6 +30,8 @@ class Options:
     `tuning` is what `alpenglow tune` measured (default: the record that ALPENGLOW_TUNING names,
     see `base.knobs`); it changes speed, and the rounding of convolutions that go Winograd's way
     or do not.
+    `indices` says what becomes of indices out of range, where a model does not allow any: "error"
+    (a call raises FeedError; the default) or "clamp" (the nearest that there is is used).
     `precision` is what convolutions and matrix products take: "f32" (the default), "bf16" or
     "f16", with sums in f32; those that `keep` names, by the name of a result or
     of an operator, stay in f32.
@@ -43,10 +45,13 @@ class Options:
     tuning: Record | None = None
     precision: Literal["f32", "bf16", "f16"] = "f32"
     keep: tuple[str, ...] = ()
+    indices: Literal["error", "clamp"] = "error"
 
     def __post_init__(self) -> None:
         if self.numerics not in ("fast", "strict"):
             raise OptionError(f"numerics is {self.numerics!r}, expected 'fast' or 'strict'")
+        if self.indices not in ("error", "clamp"):
+            raise OptionError(f"indices is {self.indices!r}, expected 'error' or 'clamp'")
         if self.precision not in PRECISIONS:
             known = ", ".join(PRECISIONS)
             raise OptionError(f"precision is {self.precision!r}, expected one of {known}")

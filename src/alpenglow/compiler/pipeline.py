@@ -31,6 +31,7 @@ from alpenglow.passes.cse import cse
 from alpenglow.passes.few_bits import keep_few_bits, read_stored
 from alpenglow.passes.fold import fold
 from alpenglow.passes.fuse import fuse
+from alpenglow.passes.indices import clamp_indices
 from alpenglow.passes.lower import lower
 from alpenglow.passes.precision import known_as, reduce_precision
 from alpenglow.passes.quantized import integers
@@ -202,6 +203,10 @@ def _precision(options: Options, ir: Graph | Program) -> tuple[Pass, ...]:
     )  # fmt: skip
 
 
+CLAMP = Pass("clamp", _graph_pass(clamp_indices), "indices out of range are no errors")
+"""The first pass, if it is asked for: it changes what a model means, so nothing validates it."""
+
+
 def run_stages(
     ir: Graph | Program, target: Target, options: Options, resume: str = ""
 ) -> Iterator[tuple[Pass, Any]]:
@@ -215,6 +220,8 @@ def run_stages(
         if resume not in names:
             raise OptionError(f"no pass is called '{resume}'; there are {', '.join(names)}")
         stages = stages[names.index(resume) + 1 :]
+    elif options.indices == "clamp":
+        stages = (CLAMP, *stages)
     record = options.record
     held = facts_after(resume, every)
     validator = Validator() if (knobs.check() if options.check is None else options.check) else None
@@ -228,7 +235,9 @@ def run_stages(
         held = (held - p.breaks) | p.makes
         if isinstance(ir, Program) and (p in options.passes or validator is not None):
             _verify(p, _as_assumed(ir), held)
-        if validator is not None:
+        if validator is not None and p is CLAMP:
+            validator.begin(_as_assumed(ir))
+        elif validator is not None:
             validator.after(p, _as_assumed(ir))
         if options.after is not None:
             options.after(p, ir)

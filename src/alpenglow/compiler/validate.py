@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from alpenglow.base.errors import FeedError
 from alpenglow.compiler.passes import Pass
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
@@ -42,13 +43,16 @@ class Validator:
         else:
             types = {k: t for k in ir.inputs if (t := ir.buffers[k].type) is not None}
         self.feeds = {k: generate(t, rng) for k, t in types.items()}
-        self.expected = self.outputs(ir)
+        try:
+            self.expected = self.outputs(ir)
+        except FeedError:  # an index is out of range
+            self.expected = self._of_zeros(ir)
         self.text = _text(ir)
 
     def after(self, p: Pass, ir: Any) -> None:
         """Assert that `ir` computes what was expected."""
         text = _text(ir)
-        if text == self.text:
+        if text == self.text or not self.expected:
             return
         self.text = text
         compare = apart if p.steps else difference
@@ -59,6 +63,15 @@ class Validator:
         if p.steps:
             # What follows must compute what stands there now, as exactly as ever.
             self.expected = made
+
+    def _of_zeros(self, ir: Graph | Program) -> dict[str, Array]:
+        """Return outputs where all integers given are 0; none if even those are out of range."""
+        integers = {k: np.zeros_like(a) for k, a in self.feeds.items() if a.dtype.kind in "iu"}
+        self.feeds |= integers
+        try:
+            return self.outputs(ir)
+        except FeedError:
+            return {}
 
     def outputs(self, ir: Graph | Program) -> dict[str, Array]:
         """Return the outputs of a graph or program on the generated inputs."""

@@ -39,7 +39,7 @@ UNARY = (
 )  # fmt: skip
 """The second line is transcendental: a renderer may call the platform's library for them.
 Formulas in f32 reach the polynomials of `kernel.math` instead."""
-REDUCE = ("add", "mul", "min", "max")
+REDUCE = ("add", "mul", "min", "max", "or")
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,10 @@ class Load(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduce(Expr):
-    """All lanes of x combined into a scalar, pairwise from the halves."""
+    """All lanes of x combined into a scalar, pairwise from the halves.
+
+    Of bool there is ``or`` alone.
+    """
 
     op: str
     x: Expr

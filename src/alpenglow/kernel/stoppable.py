@@ -48,7 +48,7 @@ from alpenglow.kernel.stmt import (
     statements,
 )
 
-STOP = Buffer("stop", "i64", volatile=True)
+STOP = Buffer("stop", "i64", mutable=True, volatile=True)
 
 LONG = 1 << 26
 """Statements from which on a kernel is long: 20 ms or so."""
@@ -74,7 +74,8 @@ def stoppable(kernel: Kernel) -> Kernel:
     body = cut.block(kernel.body)
     if not cut.count:
         return kernel
-    buffers, extents = (*kernel.buffers, STOP), (*kernel.extents, *cut.extents)
+    buffers = kernel.buffers if STOP in kernel.buffers else (*kernel.buffers, STOP)
+    extents = (*kernel.extents, *cut.extents)
     return replace(kernel, buffers=buffers, extents=extents, body=body)
 
 

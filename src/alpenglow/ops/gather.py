@@ -2,7 +2,8 @@
 
 A negative index counts from the end of its axis.  One that is out of range even so is *clamped*
 to the nearest element, in the reference and in every compiled form, so that no index reads or
-writes outside its tensor.  An axis of no elements can only be indexed by no indices.
+writes outside its tensor.  Where one is to be an error, `in_range` stands before the operator.  An
+axis of no elements can only be indexed by no indices.
 """
 
 from __future__ import annotations

@@ -7,12 +7,14 @@ operands may be swapped are recognised either way.  Random and stateful nodes st
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.text import print_graph
 from alpenglow.ir.types import TensorType
 from alpenglow.ops.arithmetic import Add, Maximum, Minimum, Mul
 from alpenglow.ops.comparison import Equal
+from alpenglow.ops.in_range import InRange
 from alpenglow.ops.logic import BitAnd, BitOr, BitXor
 
 COMMUTATIVE = (Add, Mul, Minimum, Maximum, Equal, BitAnd, BitOr, BitXor)
@@ -55,4 +57,7 @@ def _key(node: Node) -> Hashable:
     operands = [id(v) for v in node.inputs]
     if isinstance(node.op, COMMUTATIVE):
         operands.sort()
-    return node.op, tuple(operands), tuple(print_graph(r) for r in node.regions)
+    op = node.op
+    if isinstance(op, InRange):
+        op = replace(op, of="")  # whoever is the first to ask is named
+    return op, tuple(operands), tuple(print_graph(r) for r in node.regions)

@@ -6,6 +6,7 @@ on constants, so this pass is where weights are prepared.
 
 from __future__ import annotations
 
+from alpenglow.base.errors import FeedError, ModelError
 from alpenglow.base.memory import aligned
 from alpenglow.evaluate import apply
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
@@ -39,7 +40,11 @@ def _replace(g: Graph, node: Node) -> None:
     """Make users of the results of `node` read constants instead."""
     arrays = [None if v is None else contents(v) for v in node.inputs]
     types = [v.type for v in node.results]
-    for old, array in zip(node.results, apply(node.op, arrays, node.regions, types), strict=True):
+    try:
+        made = apply(node.op, arrays, node.regions, types)
+    except FeedError as error:  # there is no data but the model's
+        raise ModelError(error.message) from None
+    for old, array in zip(node.results, made, strict=True):
         new = g.constant(aligned(array), old.name, old.type)
         g.replace(old, new)
 

@@ -2,7 +2,8 @@
 
 An operator with a compiled form takes along the elementwise operators that follow it and are the
 only ones to read it; what else these read becomes an operand.  Elementwise operators without such
-a producer join each other.  A fused node holds its parts in order, and means just that.
+a producer join each other.  A check of indices joins what reads each of them once.  A fused node
+holds its parts in order, and means just that.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ops.copy import Fill
 from alpenglow.ops.fused import Fused
+from alpenglow.ops.gather import Gather, GatherElements, GatherNd, ScatterElements, ScatterNd
+from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 
 VIEWS = (Broadcast, Concat, Pad, Reshape, Slice, Transpose, Fill)
@@ -35,6 +38,10 @@ def fuse(g: Graph, takes_epilogue: Callable[[Op], bool]) -> Graph:
         if not _fusible(node, takes_epilogue):
             continue
         group[node] = [node]
+    checks = _checks(g, takes_epilogue)
+    for check, reader in checks.items():
+        if reader in group:
+            group[check] = group[reader] = [check, reader]
     # What makes bytes wider goes to its readers, if they take it, so that bytes lie in between.
     for narrow in (True, False):
         for node in group:
@@ -45,8 +52,40 @@ def fuse(g: Graph, takes_epilogue: Callable[[Op], bool]) -> Graph:
         if len(members) > 1 and id(members) not in done:
             done.add(id(members))
             _replace(g, members)
+    for check, reader in checks.items():
+        if reader not in group:
+            _replace(g, [check, reader])
     g.prune()
     return g
+
+
+def _checks(g: Graph, takes_epilogue: Callable[[Op], bool]) -> dict[Node, Node]:
+    """Return checks of indices that cost least where the indices are read, each with its reader."""
+    found: dict[Node, Node] = {}
+    for node in g.nodes:
+        if not isinstance(node.op, InRange) or not takes_epilogue(node.op):
+            continue
+        users = list(node.users)
+        if len(users) == g.users(node.output) == 1 and _reads_once(users[0], node.output):
+            found[node] = users[0]
+    return found
+
+
+def _reads_once(node: Node, indices: Value) -> bool:
+    """Whether a node reads each of its indices once."""
+    match node:
+        case Node(GatherElements() | ScatterElements(), [_, at, *_]):
+            return at is indices
+        case Node(Gather() | GatherNd() as op, [_, at]):
+            moved = node.output.type
+        case Node(ScatterNd() as op, [_, at, Value(type=moved)]):
+            pass
+        case _:
+            return False
+    if at is not indices or not indices.type.static or not moved.static:
+        return False
+    depth = 1 if isinstance(op, Gather) else indices.type.extents[-1]
+    return moved.size * depth == indices.type.size
 
 
 def _read_bytes(g: Graph) -> None:
@@ -110,7 +149,7 @@ def _may_join(g: Graph, producers: list[Node], consumers: list[Node], maker: Nod
         return False
     if any(user not in consumers for user in result.users):
         return False
-    heavy = _heavy((*producers, *consumers))
+    heavy = [*_heavy(producers), *_heavy(consumers)]
     if len(heavy) > 1:
         return False
     # What a heavy part reads is not computed on the way; what only those after it read may be.
@@ -118,7 +157,9 @@ def _may_join(g: Graph, producers: list[Node], consumers: list[Node], maker: Nod
 
 
 def _heavy(members: Sequence[Node]) -> list[Node]:
-    return [n for n in members if not isinstance(n.op, Elementwise)]
+    found = [n for n in members if not isinstance(n.op, Elementwise)]
+    # A check is heavy only by itself.
+    return [n for n in found if not isinstance(n.op, InRange)] or found
 
 
 def _replace(g: Graph, members: list[Node]) -> None:
@@ -133,7 +174,7 @@ def _replace(g: Graph, members: list[Node]) -> None:
 
     # A heavy part reads memory, and be it a number that is there once.
     for v in (v for n in _heavy(members) for v in n.inputs):
-        if v is not None and v not in env:
+        if v is not None and v not in env and v not in inside:
             env[v] = operand(v)
     for node in members:
         for v in node.inputs:

@@ -39,7 +39,7 @@ MAGIC = b"ALPENGO\n"
 FORMAT = 1
 """The version of the file format: anything else is refused."""
 
-CONVENTION = 2
+CONVENTION = 3
 """The version of how a table is walked and kernels are called: see `backends.api.Entry`."""
 
 PREFIX = struct.Struct("<8sIIQ32s8x")
@@ -126,7 +126,7 @@ def _content(descriptor: int, mapped: bool | None) -> memoryview:
 def parts(artifact: Artifact) -> Iterator[bytes | memoryview]:
     """Yield the bytes of the archive of `artifact`, from first to last."""
     program = print_program(artifact.program).encode()
-    table = json.dumps([[e.kernel, e.extent, e.stops] for e in artifact.table]).encode()
+    table = json.dumps([[e.kernel, e.extent, e.stops, e.faults] for e in artifact.table]).encode()
     kernels = b"".join(artifact.objects.values())
     weights = side_weights(artifact.program)
     header = _header(artifact, {"program": program, "table": table, "kernels": kernels}, weights)
@@ -198,8 +198,8 @@ def unpack(view: memoryview, *, ours: bool = False) -> Artifact:
         objects = _objects(kernels, fields["kernels"])
         weights = {digest: _constant(body, place) for digest, place in fields["weights"].items()}
         entries = tuple(
-            Entry(str(kernel), int(extent), stops=bool(stops))
-            for kernel, extent, stops in json.loads(bytes(table))
+            Entry(str(kernel), int(extent), stops=bool(stops), faults=bool(faults))
+            for kernel, extent, stops, faults in json.loads(bytes(table))
         )
         text = str(program, "utf-8")
     except NONSENSE as error:

@@ -1,7 +1,8 @@
 """Calls that end before they are done: stop words, who sets them, and who waits meanwhile.
 
 Compiled code looks at the stop word of its call and runs out quickly once that is not 0.  It is set
-by `Executable.cancel`, when the time of a call is up, and by an interrupt.  Python handles signals
+by `Executable.cancel`, when the time of a call is up, by an interrupt, and by code that finds data
+out of range (`kernel.faults`).  Python handles signals
 in its main thread and between its own instructions only, so a call that may be long runs on a
 thread of its own, while the caller waits where it can be interrupted.  Whatever ends the waiting,
 the caller goes on only when the code has ended: it works on the caller's memory.
@@ -20,9 +21,10 @@ from contextvars import ContextVar
 from queue import SimpleQueue
 
 from alpenglow.base.errors import AlpenglowError, CancelledError, OptionError, TimeLimitError
+from alpenglow.kernel.faults import OUT_OF_RANGE
 
 CANCELLED, TIMED_OUT, INTERRUPTED = 1, 2, 3
-"""What a stop word can hold but 0: why."""
+"""What a stop word can hold but 0 and OUT_OF_RANGE: why."""
 
 LONG = 20e-3
 """Seconds from which on a call is long: it then runs on a thread of its own."""
@@ -35,11 +37,15 @@ MOST_IDLE = 8
 
 
 class StopWord:
-    """An i64 that compiled code reads, and when it is to be set if it is not before."""
+    """An i64 that compiled code reads, and when it is to be set if it is not before.
 
-    __slots__ = ("address", "deadline", "word")
+    `fault` tells which data the code found out of range.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("address", "deadline", "fault", "word")
+
+    def __init__(self, fault: Callable[[], AlpenglowError] | None = None) -> None:
+        self.fault = fault
         self.word = ctypes.c_int64()
         self.address = ctypes.addressof(self.word)
         self.deadline: float | None = None
@@ -57,6 +63,9 @@ class StopWord:
 
     def check(self) -> None:
         """Raise what the word stands for, unless that is nothing."""
+        if self.word.value == OUT_OF_RANGE:
+            assert self.fault is not None, "this code checks no data"
+            raise self.fault()
         if self.word.value:
             raise _error(self.word.value)
 

@@ -329,12 +329,12 @@ class Executable:
             if threads > bound.widest:
                 threads = bound.widest
             Team.shared().run(context.base, span.end - span.begin, threads, stop.address)
+            if stop.word.value:
+                stop.check()
         finally:
             if call is not None:
                 call.end()
             layout.give_back(bound, context)
-        if stop.word.value:
-            stop.check()
         return made
 
     def _run_code(

@@ -83,7 +83,8 @@ class Shelf:
     def _settings(self) -> str:
         versions = f"llvm{llvm.llvm_version_info} numpy{np.__version__} onnx{onnx.__version__}"
         record = hashlib.sha256(str(self.options.record).encode()).hexdigest()
-        chosen = (self.options.numerics, self.options.precision, self.options.keep)
+        o = self.options
+        chosen = (o.numerics, o.precision, o.keep, o.indices)
         return f"{self.target!r} {chosen} {versions} {record} {_sources()}"
 
     def _unpacked(self, key: str) -> Artifact | None:

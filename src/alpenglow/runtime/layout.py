@@ -25,12 +25,14 @@ from alpenglow.base.memory import ALIGNMENT, aligned, aligned_bytes
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.types import Array
+from alpenglow.ops.in_range import InRange
 from alpenglow.program import Buffer, Instr, Program, Region
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import Memory
 from alpenglow.program.offsets import Block, assign_offsets
 from alpenglow.program.plan import lifetimes
 from alpenglow.runtime.calls import StopWord
+from alpenglow.runtime.faults import Faults, check_in
 
 KEPT = 1024
 """How many choices of extents a layout remembers."""
@@ -52,8 +54,8 @@ class Bound:
 
     `slots` says, for each input and output, where its address goes and what is added to it;
     `forms` holds its element type and shape.  `widest` is the largest extent: more threads have
-    nothing to do.  A call `is_long` until one was seen not to be.  `pool` keeps contexts of calls
-    that have ended.
+    nothing to do; `values` are those of the symbols.  A call `is_long` until one was seen not to
+    be.  `pool` keeps contexts of calls that have ended.
     """
 
     args: Array
@@ -64,6 +66,7 @@ class Bound:
     interpreted: list[Instr]
     make_memory: Callable[[Array], Memory] | None
     widest: int
+    values: Mapping[str, int]
     is_long: bool = True
     pool: list[Context] = field(default_factory=list)
     pooled: list[Context] = field(default_factory=list)
@@ -101,9 +104,15 @@ class Context:
         self.table[:, 1] += np.uint64(address_of(self.args))
         self.table[:, 2] = bound.extents
         self.base = address_of(self.table)
-        self.stop = StopWord()
+        faults = Faults(layout.checks, 1, partial(_always, bound.values))
+        self.stop = StopWord(faults.error)
         self.args[layout.stop_slots] = self.stop.address
+        self.args[layout.fault_slots] = faults.addresses()
         self.memory = None if bound.make_memory is None else bound.make_memory(self.arena)
+
+
+def _always(values: Mapping[str, int], turn: int) -> Mapping[str, int]:
+    return values
 
 
 class Layout:
@@ -118,6 +127,8 @@ class Layout:
         self._offsets: list[tuple[int, str, int, int]] = []  # slot, buffer, offset, number or -1
         self._shifted: list[tuple[int, int]] = []  # slot in a constant, number that is added
         self._stops: list[int] = []  # slots of the address of the stop word
+        self._faults: list[int] = []  # slots of the addresses of words for data out of range
+        self.checks: list[InRange] = []  # what may leave something there
         self._callers: dict[str, list[tuple[int, Dim]]] = {}
         self.spans: list[Span] = []
         program = self.artifact.program
@@ -152,6 +163,7 @@ class Layout:
         self._template = np.array(self._args, np.int64)
         self.arena_slots = np.array([slot for slot, *_ in self._offsets], np.intp)
         self.stop_slots = np.array(self._stops, np.intp)
+        self.fault_slots = np.array(self._faults, np.intp)
         self._arena_buffers = np.array([number[b] for _, b, _, _ in self._offsets], np.intp)
         self._arena_fixed = np.array([offset for _, _, offset, _ in self._offsets], np.int64)
         # Number -1 is the 0 that is appended to what is computed.
@@ -183,6 +195,10 @@ class Layout:
             self._args.append(self._address(r, len(self._args)))
         if entry.stops:
             self._stops.append(len(self._args))
+            self._args.append(0)
+        if entry.faults:
+            self.checks.append(check_in(instr))
+            self._faults.append(len(self._args))
             self._args.append(0)
         for dim in entry.extents:
             self._computed.append((len(self._args), self._number(dim)))
@@ -262,7 +278,7 @@ class Layout:
             make = partial(Memory, memory)
         return Bound(
             args.view(np.uint64), extents, arena, slots, forms, interpreted, make,
-            int(extents.max()),
+            int(extents.max()), values,
         )  # fmt: skip
 
     @property

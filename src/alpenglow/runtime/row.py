@@ -20,6 +20,7 @@ from alpenglow.backends.cpu.walk import ENTRY_NBYTES
 from alpenglow.base.memory import aligned_bytes
 from alpenglow.ir.types import Array
 from alpenglow.runtime.calls import LONG, StopWord, run_apart
+from alpenglow.runtime.faults import Faults
 from alpenglow.runtime.layout import Layout, Spread, address_of, dense
 from alpenglow.runtime.team import Team
 
@@ -72,16 +73,17 @@ class Row:
     """Tables for turns that begin with given extents, as far as they are the same for every run.
 
     `sizes` are bytes that hold what is carried, in any turn; `sliced` and `collected` those of one
-    slice.  `steps` is by how much symbols grow each turn.
+    slice.  `start` holds the symbols of the first turn, `steps` by how much they grow each turn.
     """
 
     def __init__(
-        self, form: Form, spread: Spread, steps: tuple[int, ...], sizes: list[int],
-        sliced: list[int], collected: list[int],
+        self, form: Form, spread: Spread, start: Mapping[str, int], steps: tuple[int, ...],
+        sizes: list[int], sliced: list[int], collected: list[int],
     ) -> None:  # fmt: skip
         self.form = form
         self.spread = spread
         self.turns = len(spread.args)
+        self.start = start
         self.steps = steps
         self.sizes = sizes
         moving = [*zip(form.sliced, sliced, strict=True), (form.count, 8), (form.goes_on, 1),
@@ -125,7 +127,8 @@ class Context:
 
     def __init__(self, row: Row) -> None:
         self._row = row
-        self.stop = StopWord()
+        faults = Faults(row.form.layout.checks, row.turns, partial(_in_turn, row.start, row.steps))
+        self.stop = StopWord(faults.error)
         form, spread = row.form, row.spread
         layout = form.layout
         self._arena = aligned_bytes(spread.arena_nbytes)
@@ -140,6 +143,7 @@ class Context:
         self._args = args = spread.args.copy()
         args[:, layout.arena_slots] += address_of(self._arena)
         args[:, layout.stop_slots] = self.stop.address
+        args[:, layout.fault_slots] = faults.addresses()
         held = ((form.count, self._numbers), (form.goes_on, self._flags), (form.going, self._yes))
         for name, array in held:
             args[:, row.slots(name)] += address_of(array)
@@ -228,6 +232,12 @@ class Context:
             for pair, shape, dtype in zip(self._buffers, shapes, dtypes, strict=True)
         ]
         return [buffer.copy() for buffer in buffers]
+
+
+def _in_turn(start: Mapping[str, int], steps: tuple[int, ...], turn: int) -> Mapping[str, int]:
+    """Return what symbols stand for in a turn."""
+    grown = zip(start.items(), steps, strict=True)
+    return {s: value + turn * step for (s, value), step in grown}
 
 
 def _adapted(bite: int, turns: int, seconds: float) -> int:

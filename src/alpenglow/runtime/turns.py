@@ -183,7 +183,7 @@ class Turns:
                 spread = self.layout.spread(dict(zip(self.symbols, columns, strict=True)), turns)
                 collected = [_nbytes(t, values) for t in self._collected]
                 sliced = [0 if t is None else _nbytes(t, values) for t in self._sliced]
-                return Row(self._form, spread, steps, sizes, sliced, collected)
+                return Row(self._form, spread, values, steps, sizes, sliced, collected)
             turns //= 2
         return None
 

@@ -26,6 +26,7 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Const, Index
+from alpenglow.kernel.faults import FAULT
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import STOP, stoppable
 from alpenglow.kernel.text import print_kernel
@@ -79,8 +80,9 @@ class CpuBackend:
                 table.append(Entry("", 1))
                 continue
             sources.setdefault(found.kernel.name, found)
-            stops = STOP in found.kernel.buffers
-            table.append(Entry(found.kernel.name, found.extent, _dims(found.kernel), stops))
+            stops, faults = (b in found.kernel.buffers for b in (STOP, FAULT))
+            dims = _dims(found.kernel)
+            table.append(Entry(found.kernel.name, found.extent, dims, stops, faults))
         objects: dict[str, bytes] = {}
         for done, (name, choice) in enumerate(sources.items()):
             progress("compiling kernels", done, len(sources))

@@ -413,7 +413,9 @@ class _Body:
             value = self.emit(f"zext {typed(e)} {value} to {kind}")
         place = self.address(buffer, at, mask is None)
         if at.lanes == 1 and mask is None:
-            self.lines.append(f"  store {kind} {value}, ptr {place}, align {size}{self.access}")
+            how = "store volatile" if buffer.volatile else "store"
+            access = "" if buffer.volatile else self.access
+            self.lines.append(f"  {how} {kind} {value}, ptr {place}, align {size}{access}")
             return value
         lanes = "splat (i1 true)" if mask is None else self.value(mask)
         what, where = places("store", "scatter", at)

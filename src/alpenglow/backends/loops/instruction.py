@@ -13,6 +13,7 @@ from alpenglow.ir.op import Elementwise
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Compare, Const, Expr, lift
 from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.quantize import Requantize
 from alpenglow.program.instr import Instr, Region
@@ -157,8 +158,12 @@ def merge_axes(windows: Sequence[Window]) -> None:
 
 
 def heavy_node(body: Graph) -> Node | None:
-    """Return the one part of a fused instruction that is not elementwise, if there is one."""
-    heavy = [n for n in body.nodes if not isinstance(n.op, Elementwise | Broadcast)]
+    """Return the one part of a fused instruction that is not elementwise, if there is one.
+
+    A check of indices beside it is none.
+    """
+    found = [n for n in body.nodes if not isinstance(n.op, Elementwise | Broadcast)]
+    heavy = [n for n in found if not isinstance(n.op, InRange)] or found
     assert len(heavy) < 2, f"two heavy parts: {heavy}"
     return heavy[0] if heavy else None
 

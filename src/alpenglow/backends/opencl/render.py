@@ -408,7 +408,7 @@ class _Renderer:
         if x.lanes == 1:
             return self.value(x)
         if x.dtype == "bool":
-            raise self.lacks("reductions of bool")
+            return f"(any({self.value(x)}) != 0)"
         name, lanes = self.name(x), x.lanes
         while lanes > 1:
             lanes //= 2

@@ -8,12 +8,14 @@
  * loaded module come one after the other; load it once for each worker.
  */
 
-/** What each entry point takes and gives; `offset` counts from the region `mutable`. */
+/** What each entry point takes and gives; offsets count from the region `mutable`. */
 export const entries = {
 @ENTRIES@
 };
 
 const CONSTANTS = @CONSTANTS@, MUTABLE = @MUTABLE@, SCRATCH = @SCRATCH@;
+/** What an entry point returns if an index was out of range. */
+const OUT_OF_RANGE = @OUT_OF_RANGE@;
 const WEIGHTS = @WEIGHTS@, WEIGHTS_NBYTES = @NBYTES@;
 
 /** Returns a loaded module; `wasm` and `weights` are bytes for hosts that have files elsewhere. */
@@ -43,7 +45,12 @@ function call(exports, inputs, entry) {
       throw new TypeError(`${entry}: no input '${name}'; there are ${known.join(", ")}`);
   const { buffer } = exports.memory;
   for (const s of wanted) view(buffer, s).set(checked(entry, s, inputs[s.name]));
-  if (exports[entry](CONSTANTS, MUTABLE, SCRATCH) !== 0)
+  const status = exports[entry](CONSTANTS, MUTABLE, SCRATCH);
+  if (status === OUT_OF_RANGE) {
+    const [index] = new BigInt64Array(buffer, MUTABLE + entries[entry].outOfRange, 1);
+    throw new RangeError(`${entry}: index ${index} is out of range`);
+  }
+  if (status !== 0)
     throw new Error(`${entry}: a region of memory is not aligned`);
   return Object.fromEntries(outputs.map((s) => [
     s.name, { data: view(buffer, s).slice(), type: s.type, shape: [...s.shape] },

@@ -17,6 +17,7 @@ from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Primitive
 from alpenglow.ir.types import Array
 from alpenglow.ops.gather import Gather
+from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 
 LIMIT = 64
@@ -42,6 +43,8 @@ def propagate(node: Node, known: list[Array | None]) -> Array | None:
     t = node.output.type
     arrays = [np.asarray(k, object) for k in known]
     try:
+        if isinstance(node.op, InRange):
+            return arrays[0] if _in_range(node.op, arrays[0]) else None
         if isinstance(node.op, Elementwise):
             result = np.asarray(node.op.scalar(SYMBOLIC, *arrays), object)
             return np.broadcast_to(result, t.extents)
@@ -54,6 +57,12 @@ def propagate(node: Node, known: list[Array | None]) -> Array | None:
     except (Undecided, TypeError):
         return None
     return None
+
+
+def _in_range(op: InRange, array: Array) -> bool:
+    """Whether all elements are known to be in range."""
+    both = [(v - op.low, op.high - v) for v in array.reshape(-1).tolist()]
+    return all(not isinstance(d, Sym) and d >= 0 for pair in both for d in pair)
 
 
 def numbers(known: Array | None) -> bool:

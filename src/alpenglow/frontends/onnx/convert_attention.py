@@ -10,6 +10,7 @@ from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Needed, Site, on, stretch
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
+from alpenglow.ir.op import normal_axis
 from alpenglow.ops.activation import Swish
 from alpenglow.ops.arithmetic import Mul
 from alpenglow.ops.attention import STAGES, Attention
@@ -20,6 +21,9 @@ from alpenglow.ops.linear_attention import LinearAttention
 from alpenglow.ops.movement import Concat, Pad, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import as_type
 from alpenglow.ops.rotary import RotaryEmbedding
+
+LARGEST = (1 << 63) - 1
+"""As much as an i64 holds."""
 
 
 @on("Attention", since=23)
@@ -40,6 +44,8 @@ def attention(s: Site) -> Made:
     if not 0 <= mode < len(STAGES):
         raise ModelError(f"Attention: qk_matmul_output_mode is {mode}, expected 0 to 3")
     code = s.attribute("softmax_precision")
+    if lengths is not None:
+        lengths = s.within(lengths, 0, k.type.shape[2], "a length of keys")
     op = Attention(
         scale_of(s, q),
         s.attribute("softcap", 0.0),
@@ -122,6 +128,7 @@ def rotary_embedding(s: Site) -> Made:
         raise ModelError(f"RotaryEmbedding: x is {x.type}, expected rank 3 or 4")
     positions = s.optional(3)
     if positions is not None:
+        positions = s.within(positions, 0, caches[0].type.shape[0] - 1, "a position")
         caches = [s.g(Gather(0), v, positions) for v in caches]
     turned = s.attribute("rotary_embedding_dim", 0) or x.type.shape[3]
     cos, sin = (beside_heads(s, v, x, flat, turned) for v in caches)
@@ -147,7 +154,11 @@ def tensor_scatter(s: Site) -> Made:
     if start is None:
         zero = s.g.constant(np.zeros((1,), np.int64))
         start = stretch(s.g, zero, cache.type.shape[:1])
-    return s.g(UpdateCache(s.attribute("axis", -2), mode == "circular"), cache, update, start)
+    op = UpdateCache(s.attribute("axis", -2), mode == "circular")
+    axis = normal_axis(op, op.axis, cache.type.rank)
+    most = LARGEST if op.circular or update.type.rank != cache.type.rank else (
+        cache.type.shape[axis] - update.type.shape[axis])  # fmt: skip
+    return s.g(op, cache, update, s.within(start, 0, most, "a write index"))
 
 
 @on("LinearAttention", since=27)

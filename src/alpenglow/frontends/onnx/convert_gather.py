@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.table import Made, Site, on
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.gather import (
+    INDICES,
     Gather,
     GatherElements,
     GatherNd,
@@ -16,6 +17,7 @@ from alpenglow.ops.gather import (
     ScatterElements,
     ScatterNd,
 )
+from alpenglow.ops.movement import Concat, Slice
 from alpenglow.ops.order import TopK
 
 
@@ -23,19 +25,20 @@ from alpenglow.ops.order import TopK
 def gather(s: Site) -> Made:
     data = s.input(0)
     axis = normal_axis(Gather(), s.attribute("axis", 0), data.type.rank)
-    return s.g(Gather(axis), data, s.input(1))
+    return s.g(Gather(axis), data, indices_on(s, axis))
 
 
 @on("GatherElements", since=11)
 def gather_elements(s: Site) -> Made:
     data = s.input(0)
     axis = normal_axis(GatherElements(), s.attribute("axis", 0), data.type.rank)
-    return s.g(GatherElements(axis), data, s.input(1))
+    return s.g(GatherElements(axis), data, indices_on(s, axis))
 
 
 @on("GatherND", since=11)
 def gather_nd(s: Site) -> Made:
-    return s.g(GatherNd(s.attribute("batch_dims", 0)), s.input(0), s.input(1))
+    batch = s.attribute("batch_dims", 0)
+    return s.g(GatherNd(batch), s.input(0), tuples_on(s, batch))
 
 
 @on("Scatter", since=9)
@@ -44,12 +47,38 @@ def scatter_elements(s: Site) -> Made:
     data = s.input(0)
     axis = normal_axis(ScatterElements(), s.attribute("axis", 0), data.type.rank)
     reduction = s.attribute("reduction", "none")
-    return s.g(ScatterElements(axis, reduction), data, s.input(1), s.input(2))
+    return s.g(ScatterElements(axis, reduction), data, indices_on(s, axis), s.input(2))
 
 
 @on("ScatterND", since=11)
 def scatter_nd(s: Site) -> Made:
-    return s.g(ScatterNd(s.attribute("reduction", "none")), s.input(0), s.input(1), s.input(2))
+    return s.g(ScatterNd(s.attribute("reduction", "none")), s.input(0), tuples_on(s), s.input(2))
+
+
+def indices_on(s: Site, axis: int) -> Value:
+    """Return the indices of a node, which are on one axis of its data."""
+    v = s.input(1)
+    if v.type.dtype not in INDICES:
+        return v  # its type rule says so
+    return s.indices(v, s.input(0).type.shape[axis], axis)
+
+
+def tuples_on(s: Site, first: int = 0) -> Value:
+    """Return the indices of a node, tuples that begin with axis `first` of its data."""
+    data, v = s.input(0).type, s.input(1)
+    depth = v.type.shape[-1] if v.type.rank else 0
+    if v.type.dtype not in INDICES or not known(depth) or not 0 < depth <= data.rank - first:
+        return v  # its type rule says so
+    extents = data.shape[first : first + depth]
+    if depth == 1:
+        return s.indices(v, extents[0], first)
+    if len(set(extents)) == 1:
+        return s.within(v, extents[0] * -1, extents[0] - 1, "an index")
+    outer = v.type.shape[:-1]
+    ones = (1,) * v.type.rank
+    columns = (s.g(Slice((*[0] * len(outer), i), (*outer, 1), ones), v) for i in range(depth))
+    pairs = enumerate(zip(columns, extents, strict=True), first)
+    return s.g(Concat(len(outer)), *(s.indices(x, extent, axis) for axis, (x, extent) in pairs))
 
 
 @on("OneHot", since=9)

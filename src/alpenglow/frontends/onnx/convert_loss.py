@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from alpenglow.frontends.onnx.table import Made, Site, on
+from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
+from alpenglow.ops.comparison import Equal
+from alpenglow.ops.gather import INDICES
 from alpenglow.ops.loss import NegativeLogLikelihoodLoss
 from alpenglow.ops.reduction import as_type, in_floats
+from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import LogSoftmax
 
 
@@ -30,4 +33,20 @@ def likelihood(s: Site, x: Value, weight: Value | None) -> Value:
     op = NegativeLogLikelihoodLoss(
         s.attribute("reduction", "mean"), () if ignored is None else (ignored,)
     )
-    return s.g(op, x, s.input(1), weight)
+    return s.g(op, x, checked(s, x, op.ignored), weight)
+
+
+def checked(s: Site, x: Value, ignored: tuple[int, ...]) -> Value:
+    """Return the targets, each of which is a class of x[N, C, …] or ignored.
+
+    Negative ones count from the end, as they do in the function by which ONNX defines the loss.
+    """
+    target = s.input(1)
+    if x.type.rank < 2 or target.type.dtype not in INDICES:
+        return target  # the type rule of the loss says what is wrong
+    if not ignored:
+        return s.indices(target, x.type.shape[1], 1)
+    number = scalar(s.g, ignored[0], target)
+    void = s.g(Equal(), target, number)
+    classes = s.indices(s.g(Where(), void, scalar(s.g, 0, target), target), x.type.shape[1], 1)
+    return s.g(Where(), void, number, classes)

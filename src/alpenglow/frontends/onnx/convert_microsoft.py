@@ -251,6 +251,7 @@ def crop_and_resize(s: Site) -> Made:
         spread = (count, size, 1) if axis == 0 else (count, 1, size)
         insides.append(stretch(s.g, s.g(Reshape(spread), within), box))
         places.append(stretch(s.g, s.g(Reshape((*spread, 1)), grid), (*box, 1)))
+    batch = s.within(batch, 0, x.type.shape[0] - 1, "a batch index")
     images = s.g(Gather(0), x, batch)
     kind = "linear" if mode == "bilinear" else "nearest"
     points = s.g(Concat(3), places[1], places[0])

@@ -4,7 +4,6 @@ forms, caches of keys and values, and rotary positions.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -152,6 +151,8 @@ def spans(s: Site, mask: Value, keys: Dim) -> Value:
     def bound(start: Dim) -> Value:
         return stretch(s.g, s.g(Reshape((batch, 1, 1, 1)), part(s, mask, 0, start, batch)), box)
 
+    if count == batch and s.op_type != "MultiHeadAttention":
+        mask = s.within(mask, 0, (1 << 31) - 1, "a number of keys")
     keep = s.g(Less(), at, bound(0))
     if count == batch:
         return keep
@@ -289,10 +290,14 @@ def current(s: Site) -> Cached:
 def ends(s: Site, q: Value) -> Value:
     """Return how many keys each sample has after this step."""
     batch, _, rows, _ = q.type.shape
-    if operator.eq(*compared(s, rows)):
+    total, given = compared(s, rows)
+    if total == given:
         # The first step: shorter samples are padded behind, where nobody looks.
         return stretch(s.g, length(s, rows), (batch,))
+    past = s.optional(3)
+    most = total if past is None else max(compared(s, past.type.shape[2]))
     before = cast(s, s.g(Reshape((batch,)), s.input(5)), "i64")
+    before = s.within(before, 0, most - 1, "a last position")
     return s.g(Add(), before, scalar(s.g, 1, before))
 
 
@@ -314,6 +319,7 @@ def rotated(s: Site, step: Cached) -> Cached:
     if given is None:
         first = s.g(Reshape((batch, 1)), starts(s, step))
         given = s.g(Add(), *s.broadcast(first, s.g(Range(rows))))
+    given = s.within(given, 0, s.input(7).type.shape[0] - 1, "a position")
     caches = [s.g(Gather(0), s.input(i), given) for i in (7, 8)]
     half = caches[0].type.shape[-1]
     cos, sin = (s.g(Reshape((batch, 1, rows, half)), v) for v in caches)
@@ -396,6 +402,7 @@ def rotary_embedding(s: Site) -> Made:
     if places.type.rank == 1:
         first = s.g(Reshape(()), places)
         places = s.g(Add(), *s.broadcast(first, s.g(Range(rows))))
+    places = s.within(places, 0, cos.type.shape[0] - 1, "a position")
     found = [s.g(Gather(0), v, places) for v in (cos, sin)]
     found = [stretch(s.g, v, (batch, rows, half)) for v in found]
     beside = [s.g(Reshape((batch, 1, rows, half)), v) for v in found]

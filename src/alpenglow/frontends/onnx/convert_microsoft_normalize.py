@@ -90,11 +90,11 @@ def embedded(s: Site) -> list[Value]:
     batch, steps = ids.type.shape
     places = s.optional(8)
     places = s.g(Range(steps)) if places is None else places
-    total = s.g(Gather(0), s.input(2), ids)
-    where = s.g(Gather(0), s.input(3), places)
+    total = row(s, 2, ids, "a token")
+    where = row(s, 3, places, "a position")
     total = s.g(Add(), total, stretch(s.g, where, total.type.shape))
     if segments is not None:
-        total = s.g(Add(), total, s.g(Gather(0), s.input(4), segments))
+        total = s.g(Add(), total, row(s, 4, segments, "a segment"))
     op = LayerNorm(2, s.attribute("epsilon", EPSILON))
     y = s.g(op, total, s.input(5), s.input(6))
     if mask is None:
@@ -103,6 +103,12 @@ def embedded(s: Site) -> list[Value]:
         there = s.g(Equal(), mask, scalar(s.g, 1, mask))
         lengths = s.g(ReduceSum((1,), False), cast(s, there, "i32"))
     return [y, lengths, total]
+
+
+def row(s: Site, i: int, at: Value, what: str) -> Value:
+    """Return the rows of operand i with these numbers."""
+    rows = s.input(i)
+    return s.g(Gather(0), rows, s.within(at, 0, rows.type.shape[0] - 1, what))
 
 
 # ── groups of channels ──

@@ -152,6 +152,7 @@ def part_of(s: Site, x: Value, sizes: tuple[Dim, ...]) -> Value:
 def by_group(s: Site, v: Value, group: Value | None, block: int, columns: int) -> Value:
     """Return v[N, groups] by column [N, K]: blocks of neighbours, or as `group`[K] says."""
     if group is not None:
+        group = s.within(group, 0, v.type.shape[1] - 1, "a group")
         return s.g(Gather(1), v, group)
     return repeated(s, v, 1, block, columns)
 
@@ -173,6 +174,8 @@ def gather_block_quantized(s: Site) -> Made:
     along = axis_of(s, s.attribute("quantize_axis", 1))
     if along == rows or bits not in (4, 8):
         raise UnsupportedError(f"GatherBlockQuantized: axes {rows} and {along}, {bits} bits")
+
+    indices = s.indices(indices, packed.type.shape[rows], rows)
 
     def chosen(v: Value) -> Value:
         found = s.g(Gather(rows), v, indices)

@@ -111,6 +111,7 @@ def array_feature_extractor(s: Site) -> Made:
     x, chosen = s.input(0), s.input(1)
     x = s.g(Reshape((1, *x.type.shape)), x) if x.type.rank == 1 else x
     flat = s.g(Reshape((product(chosen.type.shape),)), chosen)
+    flat = s.within(flat, 0, x.type.shape[-1] - 1, "an index")
     return s.g(Gather(x.type.rank - 1), x, flat)
 
 

@@ -7,6 +7,7 @@ from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Needed, Site, common_shape, on, stretch
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
+from alpenglow.ir.op import normal_axis
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, Trilu
 from alpenglow.ops.order import ReverseSequence
 
@@ -263,7 +264,9 @@ def trilu(s: Site) -> Made:
 @on("ReverseSequence", since=10)
 def reverse_sequence(s: Site) -> Made:
     batch, time = s.attribute("batch_axis", 1), s.attribute("time_axis", 0)
-    return s.g(ReverseSequence(batch, time), s.input(0), s.input(1))
+    x, op = s.input(0), ReverseSequence(batch, time)
+    extent = x.type.shape[normal_axis(op, time, x.type.rank)]
+    return s.g(op, x, s.within(s.input(1), 0, extent, "a sequence length"))
 
 
 def normal_axes(s: Site, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:

@@ -122,6 +122,8 @@ def layer(
     if batch_first:
         x = s.g(Transpose((1, 0, 2)), x)
     lengths = s.optional(4)
+    if lengths is not None:
+        lengths = s.within(lengths, 0, x.type.shape[0], "a sequence length")
     chosen = activations(s, functions, count)
     results = []
     for d, reverse in enumerate(directions[name]):

@@ -5,12 +5,14 @@ that are put back.
 from __future__ import annotations
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.onnx.convert_elementwise import cast
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
+from alpenglow.ir.types import FLOATS
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.linalg import Det
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.movement import Concat, Reshape, Slice
 from alpenglow.ops.regions import MaxRoiPool, RoiAlign
 from alpenglow.ops.sampling import AffineGrid, DeformConv, GridSample
 from alpenglow.ops.unpooling import MaxUnpool, OverlapAdd
@@ -91,7 +93,8 @@ def aligned_regions(s: Site, half_pixel: bool) -> Value:
         half_pixel,
     )
     rois = s.input(1)
-    return s.g(op, s.input(0), rois, matched(s, s.input(2), rois.type.shape[:1]))
+    x, batch = s.input(0), matched(s, s.input(2), rois.type.shape[:1])
+    return s.g(op, x, rois, s.within(batch, 0, x.type.shape[0] - 1, "a batch index"))
 
 
 @on("MaxRoiPool")
@@ -100,7 +103,14 @@ def max_roi_pool(s: Site) -> Made:
     if len(bins) != 2:
         raise ModelError(f"MaxRoiPool: pooled_shape is {bins}, expected two extents")
     op = MaxRoiPool(bins[0], bins[1], s.attribute("spatial_scale", 1.0))
-    return s.g(op, s.input(0), s.input(1))
+    x, rois = s.input(0), s.input(1)
+    if rois.type.rank != 2 or rois.type.shape[1] != 5 or rois.type.dtype not in FLOATS:
+        return s.g(op, x, rois)  # its type rule says what is wrong
+    count = rois.type.shape[0]
+    batch = cast(s, s.g(Slice((0, 0), (count, 1), (1, 1)), rois), "i64")
+    batch = s.within(batch, 0, x.type.shape[0] - 1, "a batch index")
+    box = s.g(Slice((0, 1), (count, 4), (1, 1)), rois)
+    return s.g(op, x, s.g(Concat(1), cast(s, batch, rois.type.dtype), box))
 
 
 @on("Col2Im", since=18)
@@ -138,12 +148,18 @@ def max_unpool(s: Site) -> Made:
         raise ModelError(f"MaxUnpool: the window {kernel} does not fit {x.type}")
     if s.optional(2) is not None:
         # The indices count in the tensor that was pooled, and that is the one asked for.
-        return s.g(MaxUnpool(s.dims(2)), x, indices)
+        return unpooled(s, s.dims(2), x, indices)
     extents: list[Dim] = [
         (d - 1) * strides[i] + kernel[i] - pads[i] - pads[rank + i]
         for i, d in enumerate(x.type.shape[2:])
     ]
-    return s.g(MaxUnpool((*x.type.shape[:2], *extents)), x, indices)
+    return unpooled(s, (*x.type.shape[:2], *extents), x, indices)
+
+
+def unpooled(s: Site, shape: tuple[Dim, ...], x: Value, indices: Value) -> Value:
+    """Return zeros of a shape with the elements of x at the indices."""
+    indices = s.within(indices, 0, product(shape) - 1, "an index")
+    return s.g(MaxUnpool(shape), x, indices)
 
 
 @on("Det", since=11)

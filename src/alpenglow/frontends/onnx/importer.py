@@ -38,6 +38,7 @@ from alpenglow.frontends.staged import Given
 from alpenglow.ir.dims import Sym
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Reshape
 
 LOOPS = ("Loop", "Scan")
@@ -285,7 +286,8 @@ class Importer:
             for v in node.results:
                 check_size(f"the result of {node.op.name}", v.type)
             inputs = [folded.get(v, v) if v is not None else None for v in node.inputs]
-            if not any(v is None or v.array is None for v in inputs) and node.op.pure:
+            computed = node.op.pure and not isinstance(node.op, InRange)
+            if not any(v is None or v.array is None for v in inputs) and computed:
                 small = all(
                     not v.type.symbols() and v.type.size <= contents.LIMIT for v in node.results
                 )

@@ -14,10 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from alpenglow.base.errors import ModelError
-from alpenglow.ir.dims import Dim, Sym, assumed, is_open
+from alpenglow.base.words import shown
+from alpenglow.ir.dims import Dim, Sym, assumed, is_open, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import INTS, Array
+from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Broadcast
 
 Made = Value | Sequence[Value]
@@ -192,12 +194,32 @@ class Site:
         assert self._find is not None, "elements are known where an importer is at work"
         return tuple(self._elements[name].reshape(-1).tolist()), [self._find(n) for n in names]
 
+    def within(self, v: Value, low: Dim, high: Dim, what: str) -> Value:
+        """Return integers each of which must be from `low` to `high`: another ends the call.
+
+        `what` says what they are.
+        """
+        if not is_open(high) and high < 0:
+            return v  # there is nothing to choose from, and type rules say so
+        if v.array is not None and known(low) and known(high) and _are_within(v.array, low, high):
+            return v
+        node = self.name.removeprefix(f"{self.op_type} '").removesuffix("'")
+        return self.g(InRange(low, high, f"{self.op_type} '{shown(node)}': {what}"), v)
+
+    def indices(self, v: Value, extent: Dim, axis: int = 0) -> Value:
+        """Return indices on an axis, of which negative ones count from its end."""
+        return self.within(v, extent * -1, extent - 1, f"an index on axis {axis}")
+
     def broadcast(self, *values: Value) -> list[Value]:
         """Stretch values to their common shape, as NumPy does."""
         if len(values) < 2:
             return list(values)
         shape = common_shape(self.op_type, [v.type.shape for v in values])
         return [stretch(self.g, v, shape) for v in values]
+
+
+def _are_within(array: Array, low: int, high: int) -> bool:
+    return not array.size or (int(array.min()) >= low and int(array.max()) <= high)
 
 
 def stretch(g: Graph, v: Value, shape: tuple[Dim, ...]) -> Value:
