@@ -226,3 +226,26 @@ def test_division_of_sums_leaves_a_rest(seed: int) -> None:
     q, rest = divided(a, b)
 
     assert plus(product(q, b), rest) == a
+
+
+def test_what_holds_of_a_product_bounds_what_is_counted_by_it() -> None:
+    facts = Facts()
+    m, n = (facts.atom(0, 1 << 40) for _ in range(2))
+    size = scaled(product(m, n), 8)
+    blocks = facts.quotient(size, number(32))
+    last = plus(scaled(plus(blocks, number(1), -1), 32), number(31))
+
+    assert not facts.nonnegative(plus(number(4095), last, -1))
+    with facts.holding([plus(number(4096), size, -1)]):
+        assert facts.nonnegative(plus(number(4095), last, -1))
+
+
+def test_a_quotient_that_is_positive_was_rounded_down() -> None:
+    facts = Facts()
+    x = facts.atom(0, 9)
+    half = facts.quotient(plus(number(6), x, -1), number(2))  # towards 0: 0 for x = 7, too
+
+    assert not facts.nonnegative(plus(number(4), x, -1))
+    with facts.holding([plus(half, number(1), -1)]):
+        assert facts.nonnegative(plus(number(4), x, -1))
+        assert facts.nonnegative(plus(plus(number(6), x, -1), scaled(half, 2), -1))

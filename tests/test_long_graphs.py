@@ -38,6 +38,14 @@ def test_layers_with_residual_sums_compile_deep_down_in_a_recursion() -> None:
     np.testing.assert_allclose(y, expected, rtol=1e-3)
 
 
+def test_transposes_between_all_nodes_meet_on_their_way_down() -> None:
+    model, expected = turned(1_000)
+
+    y = from_deep_down(lambda: ag.compile(model, threads=1)(X.reshape(2, 8)))
+
+    np.testing.assert_array_equal(y, expected)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("op", ["Sum", "Concat"])
 def test_five_thousand_operands_compile_deep_down_in_a_recursion(op: str) -> None:
@@ -107,6 +115,14 @@ def layers(count: int) -> tuple[onnx.ModelProto, Array]:
         ]
         y = y + np.maximum(y @ w + b, 0)
     return chain(nodes, {"w": w, "b": b}, [1, 16]), y
+
+
+def turned(count: int) -> tuple[onnx.ModelProto, Array]:
+    """relu(relu(x.T).T) and so on."""
+    nodes = [helper.make_node(("Transpose", "Relu")[i % 2], [value(i)], [value(i + 1)])
+             for i in range(count)]  # fmt: skip
+    y = np.maximum(X.reshape(2, 8), 0)
+    return chain(nodes, {}, [2, 8]), y.T if count // 2 % 2 else y
 
 
 def many_operands(op: str, count: int) -> tuple[onnx.ModelProto, Array]:

@@ -434,7 +434,21 @@ class Facts:
             by = plus(product(factor, bound), number(k - 1))
             if self._prove(plus(scaled(rest, k), by), chosen):
                 return True
-        return self._by_cases(s, youngest, chosen)
+        return self._by_product(s, youngest, chosen) or self._by_cases(s, youngest, chosen)
+
+    def _by_product(self, s: Sum, atom: int, chosen: dict[int, Sum]) -> bool:
+        """Prove s >= 0 by what holds of a product that its youngest atom is part of."""
+        products = [m for m in s if len(m) > 1 and atom in m]
+        for m, fact in [(m, fact) for m in products for fact in self._held]:
+            c = fact.get(m, 0)
+            if c * s[m] <= 0 or any(a > atom for n in fact for a in n):
+                continue
+            less = plus(scaled(s, abs(c)), fact, -abs(s[m]))
+            # With fewer products each time, or there would be no end of it.
+            fewer = sum(len(n) > 1 and atom in n for n in less) < len(products)
+            if fewer and self._prove(plus(less, number(abs(c) - 1)), chosen):
+                return True
+        return False
 
     def _sign(self, factor: Sum, chosen: dict[int, Sum]) -> int:
         one = constant(factor)

@@ -190,9 +190,9 @@ class Values:
         s = self.anything("i64")
         total = Change()
         total.add(change, times)
-        low, high = self.facts.hull(start)
-        if (total.up is None and total.down is None) or low < -FAR or high > FAR:
+        if (total.up is None and total.down is None) or not self._near(start):
             return s
+        low, high = (min(max(end, -FAR), FAR) for end in self.facts.hull(start))
         atom = self.facts.known(s)
         atom.low, atom.high = low - LONG, high + LONG
         if total.up is not None:
@@ -239,9 +239,11 @@ class Values:
         least, most = _limits(dtype)
         if least <= low and high <= most:
             return s
-        if dtype == "i64" and sum(self._reach(m, c) for m, c in s.items()) <= FAR:
-            return s
-        return self.anything(dtype)
+        return s if dtype == "i64" and self._near(s) else self.anything(dtype)
+
+    def _near(self, s: Sum) -> bool:
+        """Whether what a sum holds besides open extents is less than 2^62."""
+        return sum(self._reach(m, c) for m, c in s.items()) <= FAR
 
     def _reach(self, product: Monomial, coefficient: int) -> int:
         """Return how far from 0 a product can be, open extents and indices below them apart."""

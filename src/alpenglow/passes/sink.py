@@ -18,10 +18,14 @@ from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Trans
 from alpenglow.ops.reduction import Norm, Reduction
 from alpenglow.ops.softmax import Hardmax, LogSoftmax, Softmax
 from alpenglow.passes.constants import is_constant
+from alpenglow.passes.rearrange import reshape_reshape, transpose_transpose
 
 Perm = tuple[int, ...]
 
 rules = Rules()
+# Those that meet on the way down go on as one, or each of many would go the whole way.
+rules.on(Transpose)(transpose_transpose)
+rules.on(Reshape)(reshape_reshape)
 
 
 def sink(g: Graph) -> Graph:

@@ -79,7 +79,7 @@ class Slices:
         sign = k.b.var(Const(0))
         if self.size == 1:
             # Both always are slices, which no proof of addresses would see.
-            n = Const(self.x.shape[self.axis], "u64")
+            n = Convert(lift(self.x.shape[self.axis]), "u64")
             there = (Compare("lt", Convert(i, "u64"), n) for i in (p, q))
             with k.b.when(Binary("and", *there)):
                 k.b.set(sign, self._order([coord(0)] * len(self.others), p, q))
