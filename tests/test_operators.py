@@ -7,9 +7,11 @@ one graph of unconnected nodes.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -206,6 +208,29 @@ def test_an_attribute_that_is_not_what_its_field_holds_is_refused(cls: type[Op])
         for value in ABSURD:
             with pytest.raises(TypeRuleError, match=f"{cls.name}: attribute {f.name} is "):
                 replace(op, **{f.name: value})
+
+
+@every_operator
+def test_absurd_attributes_break_the_type_rule_or_do_not_matter(cls: type[Op]) -> None:
+    for a in islice(applications(cls), 6):
+        for f in fields(cls):  # type: ignore[arg-type]
+            for value in absurd_like(getattr(a.op, f.name)):
+                with contextlib.suppress(TypeRuleError):
+                    infer(replace(a.op, **{f.name: value}), a.types)
+
+
+def absurd_like(value: Any) -> Iterator[Any]:
+    """Yield values of the type of an attribute that no model has."""
+    numbers = (0, -1, 1, 3, 7, 2**31, 2**62, -(2**63))
+    if type(value) is int:
+        yield from numbers
+    elif isinstance(value, float):
+        yield from (*map(float, numbers), np.nan, np.inf)
+    elif isinstance(value, str):
+        yield from ("zzz", "")
+    elif isinstance(value, tuple) and value and all(type(x) is int for x in value):
+        yield from ((*value[:i], n, *value[i + 1 :]) for i in range(len(value)) for n in numbers)
+        yield from (value[:-1], (*value, 1), ())
 
 
 @every_operator

@@ -225,6 +225,20 @@ def check_rank(op: Op, what: str, x: TensorType, least: int, most: int | None = 
         raise TypeRuleError(f"{op.name}: {what} is {x}, expected rank {wanted}")
 
 
+def check_positive(op: Op, **sizes: int) -> None:
+    """Raise TypeRuleError unless attributes that are sizes are at least 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise TypeRuleError(f"{op.name}: {name} is {size}, expected 1 or more")
+
+
+def check_each(op: Op, count: int, **values: tuple[int, ...]) -> None:
+    """Raise TypeRuleError unless attributes have so many elements."""
+    for name, value in values.items():
+        if len(value) != count:
+            raise TypeRuleError(f"{op.name}: {name} is {value}, expected {count} numbers")
+
+
 def normal_axis(op: Op, axis: int, rank: int) -> int:
     """Return `axis` counted from the front; raise TypeRuleError if it is out of range."""
     if not -rank <= axis < rank:

@@ -17,7 +17,7 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.base.memory import aligned_bytes, forget
 from alpenglow.ir.dims import Dim, ceil_div, known
-from alpenglow.ir.op import Examples, Op, Primitive, check_rank
+from alpenglow.ir.op import Examples, Op, Primitive, check_each, check_positive, check_rank
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Pack, Unpack
@@ -56,6 +56,7 @@ class PackConv(Primitive):
 
     def infer(self, w: TensorType) -> TensorType:
         check_rank(self, "w", w, 3)
+        check_positive(self, lanes=self.lanes, width=self.width, dots=self.dots)
         o, i, *taps = w.shape
         blocks = (ceil_div(o, self.width), ceil_div(i, self.lanes))
         if self.lanes % self.dots:
@@ -97,6 +98,7 @@ class PackMatrix(Primitive):
 
     def infer(self, w: TensorType) -> TensorType:
         check_rank(self, "w", w, 2, 2)
+        check_positive(self, width=self.width, dots=self.dots)
         inner = (self.width,) if self.dots == 1 else (self.width, self.dots)
         panels, steps = ceil_div(w.shape[1], self.width), ceil_div(w.shape[0], self.dots)
         return w.with_shape((panels, steps, *inner))
@@ -137,6 +139,7 @@ class Ungroup(Primitive):
 
     def infer(self, w: TensorType) -> TensorType:
         check_rank(self, "w", w, 3)
+        check_positive(self, group=self.group)
         return w.with_shape((w.shape[0], w.shape[1] * self.group, *w.shape[2:]))
 
     def reference(self, w: Array) -> Array:
@@ -175,6 +178,8 @@ class ConvBlocked(Primitive):
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         spatial = len(self.strides)
+        check_positive(self, lanes=self.lanes, group=self.group)
+        check_each(self, spatial, dilations=self.dilations)
         plain = x.blocked is None
         dtype, dots = _summed(self, x, w), DOTS.get(x.dtype, 1)
         fits = w.rank == spatial + 4 + (dots > 1) and not (plain and dots > 1)
@@ -253,6 +258,7 @@ class ConvPlanar(Primitive):
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         spatial = len(self.strides)
+        check_each(self, spatial, dilations=self.dilations)
         dtype = _summed(self, x, w)
         fits = x.dtype == "u8" and x.rank == w.rank == spatial + 3 and x.blocked is not None
         if not fits or x.shape[-1] != 4 or (x.shape[1], 4) != (w.shape[1], w.shape[-1]):
@@ -293,6 +299,7 @@ class DepthwiseBlocked(Primitive):
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         spatial = len(self.strides)
+        check_each(self, spatial, dilations=self.dilations)
         dtype, grouped = _summed(self, x, w), self.taps > 0
         fits = x.rank == spatial + 3 and x.blocked is not None
         fits = fits and w.rank == spatial + 2 + grouped and (x.dtype == "u8" or not grouped)
@@ -351,6 +358,8 @@ class DepthwisePlanar(Primitive):
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         spatial = len(self.strides)
+        check_each(self, spatial, dilations=self.dilations)
+        check_each(self, 2 * spatial, pads=self.pads)
         lead = w.rank - spatial
         fits = x.dtype == w.dtype == "f32" and x.rank == w.rank + 1 and lead > 0
         if not fits or x.shape[1 : 1 + lead] != w.shape[:lead] or x.blocked is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import ceil_div
-from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank
+from alpenglow.ir.op import Examples, Primitive, check_dtype, check_positive, check_rank
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.blocked import PackMatrix
 from alpenglow.ops.contraction import MatMul
@@ -31,6 +31,7 @@ class PackNibbles(Primitive):
     def infer(self, w: TensorType) -> TensorType:
         check_dtype(self, "w", w, {"u8"})
         check_rank(self, "w", w, 2, 2)
+        check_positive(self, width=self.width)
         panels, words = ceil_div(w.shape[1], self.width), ceil_div(w.shape[0], NIBBLES)
         return TensorType("u32", (panels, words, self.width))
 

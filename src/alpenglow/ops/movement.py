@@ -7,7 +7,7 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, ceil_div, known, product
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Examples, Primitive, check_rank, normal_axis
+from alpenglow.ir.op import Examples, Primitive, check_positive, check_rank, normal_axis
 from alpenglow.ir.types import ALL, Array, TensorType
 
 
@@ -356,6 +356,7 @@ class Pack(Primitive):
 
     def infer(self, x: TensorType) -> TensorType:
         check_rank(self, "x", x, 2)
+        check_positive(self, lanes=self.lanes)
         shape = (x.shape[0], ceil_div(x.shape[1], self.lanes), *x.shape[2:], self.lanes)
         return TensorType(x.dtype, shape, x.shape[1])
 

@@ -10,7 +10,15 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
+from alpenglow.ir.op import (
+    Composite,
+    Examples,
+    Op,
+    Primitive,
+    check_dtype,
+    check_each,
+    check_rank,
+)
 from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.contraction import Conv, MatMul
@@ -258,6 +266,8 @@ class DeformConv(Composite):
         conv = Conv(self.strides, self.pads, self.dilations, self.group)
         y = conv.infer(x, w, bias)
         rank, taps = x.rank - 2, product(w.shape[2:])
+        check_each(self, rank, strides=self.strides, dilations=self.dilations)
+        check_each(self, 2 * rank, pads=self.pads)
         groups = self.offset_group
         channels = x.shape[1]
         if groups < 1 or (known(channels) and channels % groups):

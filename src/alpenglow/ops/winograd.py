@@ -15,7 +15,7 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, ceil_div, known
-from alpenglow.ir.op import Examples, Primitive
+from alpenglow.ir.op import Examples, Primitive, check_positive
 from alpenglow.ir.types import Array, TensorType
 
 TAPS = 3
@@ -73,6 +73,7 @@ class WinogradFilter(Primitive):
     def infer(self, w: TensorType) -> TensorType:
         if w.rank != 4 or w.shape[2:] != (3, 3) or w.dtype != "f32":
             raise TypeRuleError(f"winograd_filter: expected f32 filters [O, I, 3, 3], found {w}")
+        check_positive(self, block=self.block, lanes=self.lanes, width=self.width)
         blocks = (ceil_div(w.shape[0], self.width), ceil_div(w.shape[1], self.lanes))
         return w.with_shape(((self.block + 2) ** 2, *blocks, self.lanes, self.width))
 
@@ -111,6 +112,7 @@ class WinogradInput(Primitive):
             raise TypeRuleError(f"winograd_input: expected a blocked f32 image, found {x}")
         n, c, h, w, lanes = x.shape
         m = self.block
+        check_positive(self, block=m)
         if (h - 2) % m != 0 or (w - 2) % m != 0:
             raise TypeRuleError(f"winograd_input: {x} is not blocks of {m} and a border")
         return x.with_shape(((m + 2) ** 2, n, c, ((h - 2) // m) * ((w - 2) // m), lanes))
