@@ -46,7 +46,7 @@ def tuning_file() -> Path | None:
 
 
 def cache_folder() -> Path | None:
-    """Return the folder for compiled kernels; None if `ALPENGLOW_CACHE=off`.
+    """Return the folder for compiled kernels; None if `ALPENGLOW_CACHE=off`, or nobody has a home.
 
     `ALPENGLOW_CACHE=DIR` names it; otherwise it is `alpenglow` in the user's cache folder.
     """
@@ -55,10 +55,35 @@ def cache_folder() -> Path | None:
         return None
     if named:
         return Path(named)
-    if os.environ.get("XDG_CACHE_HOME"):
-        return Path(os.environ["XDG_CACHE_HOME"]) / "alpenglow"
+    cache = _folder_in("XDG_CACHE_HOME")
+    if cache is not None:
+        return cache / "alpenglow"
+    if sys.platform == "win32" and (local := _folder_in("LOCALAPPDATA")) is not None:
+        return local / "alpenglow" / "cache"
+    home = _home()
+    if home is None:
+        return None
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "alpenglow" / "cache"
+        return home / "alpenglow" / "cache"
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "alpenglow"
-    return Path.home() / ".cache" / "alpenglow"
+        return home / "Library" / "Caches" / "alpenglow"
+    return home / ".cache" / "alpenglow"
+
+
+def _folder_in(variable: str) -> Path | None:
+    """Return the folder that a variable of the system names; None unless its path is absolute.
+
+    A relative one would be another folder wherever a program starts: the XDG rules say to ignore
+    it.
+    """
+    path = Path(os.environ.get(variable, ""))
+    return path if path.is_absolute() else None
+
+
+def _home() -> Path | None:
+    """Return the user's home; None if it is not known, or no absolute path."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    return home if home.is_absolute() else None

@@ -7,17 +7,22 @@ is no (`verify` disagrees, `check` misses something); 2 the user's mistake, one 
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import re
 import sys
 import traceback
-from collections.abc import Mapping
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from alpenglow.base.errors import AlpenglowError
+from alpenglow.base.words import counted, escaped, told
 
 COMMANDS: Mapping[str, str] = {
     "run": "Run a model and print what comes out.",
@@ -60,7 +65,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn errors into messages and exit codes."""
         try:
-            return super().invoke(ctx)
+            with told_warnings():
+                return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit):
             raise
         except (KeyboardInterrupt, click.Abort):
@@ -71,12 +77,50 @@ class Commands(click.Group):
                 raise  # the reader of our output has left; click knows what to do
             if ctx.meta.get(TRACEBACK):
                 traceback.print_exc()
-            click.echo(f"error: {error}", err=True)
+            text = escaped(str(error)) if isinstance(error, OSError) else str(error)
+            click.echo(f"error: {text}", err=True)
+            ctx.exit(2)
+        except MemoryError as error:
+            # NumPy says how much it was asked for.
+            click.echo(f"error: there is not enough memory: {told(str(error))}", err=True)
             ctx.exit(2)
         except Exception:
             traceback.print_exc()
             click.echo("This is a mistake in Alpenglow, not yours: please report it.", err=True)
             ctx.exit(3)
+
+
+@contextlib.contextmanager
+def told_warnings() -> Iterator[None]:
+    """Print each warning as one line, without our source; those that differ in a name are counted.
+
+    Ten thousand damaged entries of a cache are one line, and how many more there were.
+    """
+    seen: Counter[str] = Counter()
+
+    def tell(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = told(str(message))
+        kind = re.sub("'[^']*'", "''", text)
+        seen[kind] += 1
+        if seen[kind] == 1:
+            click.echo(f"warning: {text}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = tell
+        try:
+            yield
+        finally:
+            for kind, count in seen.items():
+                if count > 1:
+                    more = counted(count - 1, "more warning")
+                    click.echo(f"warning: {more} like this: {kind}", err=True)
 
 
 @click.command(

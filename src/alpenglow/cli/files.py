@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 from alpenglow.base import whole
 
 
-def write(path: Path, fill: Callable[[BinaryIO], None]) -> None:
+def write(path: Path, fill: whole.Fill) -> None:
     """Let `fill` write a file that nobody ever sees a part of; on any error `path` is as it was."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
-    whole.write(path, fill)
+    write_all({path: fill})
+
+
+def write_all(fills: Mapping[Path, whole.Fill]) -> None:
+    """Write several files, all of them or none."""
+    for path in fills:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
+    whole.write_all(fills)
 
 
 def stems(names: Iterable[str]) -> dict[str, str]:

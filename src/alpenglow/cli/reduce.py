@@ -11,6 +11,7 @@ import onnx
 from onnx import external_data_helper
 
 from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.whole import Fill
 from alpenglow.base.words import told
 from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
@@ -86,12 +87,13 @@ def read_case(request: Request) -> Case:
 def save(case: Case, path: Path) -> Path | None:
     """Write the model and, unless random ones do, its feeds beside it; return where those are."""
     content = case.model.SerializeToString()
-    files.write(path, lambda file: _fill(file, content))
-    if all(is_random(case.feeds, name) for name in case.feeds):
-        return None
-    beside = path.with_name(path.name + ".npz")
-    arrays: dict[str, Any] = dict(case.feeds)
-    files.write(beside, lambda file: np.savez(file, **arrays))
+    fills: dict[Path, Fill] = {path: lambda file: _fill(file, content)}
+    beside = None
+    if not all(is_random(case.feeds, name) for name in case.feeds):
+        beside = path.with_name(path.name + ".npz")
+        arrays: dict[str, Any] = dict(case.feeds)
+        fills[beside] = lambda file: np.savez(file, **arrays)
+    files.write_all(fills)
     return beside
 
 

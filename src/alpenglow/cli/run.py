@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 import numpy as np
@@ -46,10 +48,18 @@ def command(request: Request, output: Path | None, timeout: float | None) -> Non
 
 def save(arrays: Mapping[str, Array], folder: Path) -> dict[str, Path]:
     """Write each array to a .npy file in `folder`; return the files by name."""
+    there = folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {}
-    for name, stem in files.stems(arrays).items():
-        array = arrays[name].astype(str) if arrays[name].dtype == object else arrays[name]
-        paths[name] = folder / f"{stem}.npy"
-        files.write(paths[name], lambda file, a=array: np.save(file, a))  # type: ignore[misc]
+    paths = {name: folder / f"{stem}.npy" for name, stem in files.stems(arrays).items()}
+    plain = {n: a.astype(str) if a.dtype == object else a for n, a in arrays.items()}
+    try:
+        files.write_all({paths[n]: partial(_write, array=a) for n, a in plain.items()})
+    except OSError:
+        if not there:
+            folder.rmdir()
+        raise
     return paths
+
+
+def _write(file: BinaryIO, array: Array) -> None:
+    np.save(file, array)

@@ -14,7 +14,7 @@ from alpenglow.backends.cpu.emit import kernels
 from alpenglow.backends.proof import summary
 from alpenglow.backends.registry import backend_for
 from alpenglow.base.errors import OptionError, UnsupportedError
-from alpenglow.base.whole import takes_what_comes
+from alpenglow.base.whole import Fill, takes_what_comes
 from alpenglow.cli import files
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, table
@@ -151,16 +151,17 @@ def emitted(program: Program, target: Target) -> Iterator[str]:
 
 
 def write(path: Path, text: str, weights: dict[str, Array]) -> None:
-    """Write a text and its constants; the text, which names them, comes last.
+    """Write a text and its constants, both or neither.
 
     Beside a device or a pipe there is no place for constants.
     """
+    fills: dict[Path, Fill] = {}
     if weights and not takes_what_comes(path):
         # NumPy's files know the types of a byte or less by their codes only.
         arrays: dict[str, Any] = {k: a.view(np.uint8) if NAMES[a.dtype] in NARROW else a
                                   for k, a in weights.items()}  # fmt: skip
-        files.write(weights_path(path), lambda file: np.savez(file, **arrays))
-    files.write(path, lambda file: _write_text(file, text))
+        fills[weights_path(path)] = lambda file: np.savez(file, **arrays)
+    files.write_all({**fills, path: lambda file: _write_text(file, text)})
 
 
 def _write_text(file: Any, text: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from alpenglow.base import knobs
-from alpenglow.base.errors import OptionError
+from alpenglow.base.errors import OptionError, ParseError
 from alpenglow.compiler.passes import Pass
 from alpenglow.passes.choices import Record
 from alpenglow.passes.precision import PRECISIONS
@@ -17,6 +18,10 @@ Progress = Callable[[str, int, int], None]
 
 def silent(what: str, done: int, total: int) -> None:
     """Report nothing."""
+
+
+class TuningWarning(UserWarning):
+    """The tuning record cannot be read; code is as fast as without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,14 @@ class Options:
 
     @property
     def record(self) -> Record:
-        """The tuning record that counts; raises ParseError if it cannot be read."""
+        """The tuning record that counts; where it is damaged, none, and a warning says so."""
         if self.tuning is not None:
             return self.tuning
         path = knobs.tuning_file()
-        return Record() if path is None or not path.exists() else Record.read(path)
+        if path is None or not path.exists():
+            return Record()
+        try:
+            return Record.read(path)
+        except ParseError as error:
+            warnings.warn(f"the tuning record is ignored: {error}", TuningWarning, stacklevel=2)
+            return Record()

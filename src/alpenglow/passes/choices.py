@@ -43,9 +43,11 @@ class Record:
     def read(path: Path) -> Record:
         """Read a record; raise ParseError, naming file and line, where it is none."""
         try:
-            return Record.parse(path.read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            raise ParseError(f"cannot read the tuning record: {error}") from error
+            return Record.parse(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ParseError(f"cannot be read: {error.strerror}", file=str(path)) from error
+        except UnicodeDecodeError as error:
+            raise ParseError(f"this is no text in UTF-8: {error}", file=str(path)) from error
         except ParseError as error:
             raise error.located(file=str(path)) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from onnx import numpy_helper
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.memory import MOST_NBYTES
+from alpenglow.base.words import shown
 from alpenglow.frontends.onnx.extents import Labels, label_of
 from alpenglow.frontends.staged import Kind
 from alpenglow.ir.dims import Dim, known
@@ -56,6 +58,13 @@ MOST_ELEMENTS = 1 << 40
 
 POSITIVE = frozenset({"kernel_shape", "strides", "dilations"})
 """Attributes of windows whose numbers are at least 1."""
+
+
+class LinkWarning(UserWarning):
+    """A file of weights has several names (hard links): it may be another's, given as a model's.
+
+    Installers link what they install, so this is no error.
+    """
 
 
 def element_type(code: int, what: str) -> str:
@@ -190,6 +199,12 @@ def _external(tensor: onnx.TensorProto, what: str, t: TensorType, folder: Path |
         raise ModelError(
             f"{what} needs {stored} bytes; '{location}' has {path.stat().st_size}, "
             f"and {length} from {offset} on were named"
+        )
+    if path.stat().st_nlink > 1:
+        warnings.warn(
+            f"external data '{shown(str(path))}' has other names, which may lie in other folders",
+            LinkWarning,
+            stacklevel=2,
         )
     if t.size == 0:
         return np.zeros(t.extents, t.numpy)
