@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -199,6 +201,19 @@ def test_arrays_that_are_given_are_written_or_not() -> None:
     exe.run({"x0": floats(2, 9), "x1": zeros(2, 3) + 8}, out=out)
 
     assert np.array_equal(out["y0"], floats(2, 9)[:, [8, 8, 8]])
+
+
+@pytest.mark.parametrize("target", ["cpu", "interpreter"])
+def test_arrays_of_a_call_that_failed_are_let_go(target: str) -> None:
+    exe = ag.compile(load(gathered(3)), target)
+    x = floats(2, 9)
+    gone = weakref.ref(x)
+    with pytest.raises(FeedError):
+        exe(x, zeros(2, 3) + 9)
+    del x
+    gc.collect()  # an error holds the frames through which it came
+
+    assert gone() is None
 
 
 def test_an_archive_checks_as_what_it_was_made_of(tmp_path: Any) -> None:

@@ -364,8 +364,6 @@ class Executable:
         results: Mapping[str, Array],
     ) -> None:
         """Run the table on arrays, to its end or until the stop word of `c` is set."""
-        threads = self._threads(bound)
-        apart = bound.is_long or c.stop.deadline is not None
         begin = time.perf_counter()
         for name, array in (*given.items(), *results.items()):
             address = address_of(array)
@@ -373,10 +371,24 @@ class Executable:
                 c.args[slot] = address + offset
             if c.memory is not None:
                 c.memory.bytes[name] = _bytes_of(array)
+        try:
+            self._walk_spans(layout, bound, c)
+        finally:
+            if c.memory is not None:
+                # The caller's arrays are not held on to.
+                for name in bound.slots:
+                    del c.memory.bytes[name]
+        if not c.stop.is_set():
+            bound.is_long = time.perf_counter() - begin > calls.LONG
+
+    def _walk_spans(self, layout: Layout, bound: Bound, c: Context) -> None:
+        """Run what is compiled and what is interpreted by turns."""
+        threads = self._threads(bound)
+        apart = bound.is_long or c.stop.deadline is not None
         team = Team.shared()
         for span in layout.spans:
             if c.stop.is_set():
-                break
+                return
             if span.number >= 0:
                 assert c.memory is not None
                 step(c.memory, bound.interpreted[span.number])
@@ -386,12 +398,6 @@ class Executable:
                 calls.run_apart(partial(team.run, *table, threads, c.stop.address), c.stop)
             else:
                 team.run(*table, threads, c.stop.address)
-        if not c.stop.is_set():
-            bound.is_long = time.perf_counter() - begin > calls.LONG
-        if c.memory is not None:
-            # The caller's arrays are not held on to.
-            for name in bound.slots:
-                del c.memory.bytes[name]
 
     def _threads(self, bound: Bound) -> int:
         """Return how many threads a call may use: no more than find something to do."""
