@@ -293,6 +293,18 @@ def test_what_may_be_out_of_range_is_checked() -> None:
     assert checks(model) == 1
 
 
+def test_the_largest_of_nothing_is_no_index() -> None:
+    nodes = [helper.make_node("Clip", ["n", "zero", "two"], ["c"]),
+             helper.make_node("ReduceMax", ["c", "axes"], ["i"], keepdims=0),
+             helper.make_node("Gather", ["x", "i"], ["y"])]  # fmt: skip
+    numbers = {"zero": np.array(0), "two": np.array(2), "axes": np.array([1])}
+    ins = {"x": TABLE, "n": (TensorProto.INT64, [2, 0])}
+    feeds = {"x": floats(5, 3), "n": zeros(2, 0)}
+
+    with pytest.raises((FeedError, ModelError), match="an index on axis 0 is -92233"):
+        ag.compile(load(graph_of(nodes, ins, ["y"], numbers))).run(feeds)
+
+
 def test_indices_are_clamped_on_demand() -> None:
     model = gathered(4)
     exe = ag.compile(load(model), options=Options(indices="clamp"))

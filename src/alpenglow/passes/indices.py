@@ -22,7 +22,7 @@ from alpenglow.ops.in_range import InRange
 from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.order import TopK
-from alpenglow.ops.reduction import ArgMax, ArgMin, ReduceMax, ReduceMin
+from alpenglow.ops.reduction import ArgMax, ArgMin
 from alpenglow.ops.select import Cast, Where
 
 DEPTH = 16
@@ -93,7 +93,7 @@ def _made(node: Node, v: Value, depth: int) -> Interval | None:
         case InRange(low, high):
             return low, high
     between = [None if x is None else interval(x, depth) for x in node.inputs]
-    if isinstance(node.op, Gather | GatherElements | GatherNd | Slice | ReduceMax | ReduceMin):
+    if isinstance(node.op, Gather | GatherElements | GatherNd | Slice):
         between = between[:1]  # what else there is says where to read
     elif isinstance(node.op, Where):
         between = between[1:]
@@ -117,7 +117,7 @@ def _computed(op: Op, given: list[Interval]) -> Interval | None:
     match op:
         case Reshape() | Transpose() | Broadcast() | Slice() | Gather() | GatherElements():
             return given[0]
-        case GatherNd() | ReduceMax() | ReduceMin() | Cast():
+        case GatherNd() | Cast():
             return given[0]
         case Add():
             return lows[0] + lows[1], highs[0] + highs[1]
