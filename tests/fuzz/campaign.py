@@ -143,8 +143,10 @@ def summary(totals: Totals) -> str:
         f"{len(totals.entries):,} models, {n:,} cases, {n / max(totals.seconds, 1e-9):.1f} a second"
         f" of one process; {totals.alone:,} more that nobody else could run",
         "cases by lanes:    " + " ".join(f"{how:>9}" for how in NUMERICS),
-        *(f"{lanes:18} " + " ".join(f"{widths[f'{lanes} {how}']:9,}" for how in NUMERICS)
-          for lanes in WIDTHS),
+        *(
+            f"{lanes:18} " + " ".join(f"{widths[f'{lanes} {how}']:9,}" for how in NUMERICS)
+            for lanes in WIDTHS
+        ),
         *(f"none at {lanes} lanes: {why}" for lanes, why in lacking().items()),
         f"{len(totals.failing())} findings: "
         + ", ".join(f"{found[kind]} {kind}" for kind in dict.fromkeys(kinds)),

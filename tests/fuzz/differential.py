@@ -101,9 +101,7 @@ def feedings(d: Draft, seed: int) -> list[dict[str, Array]]:
     return found if d.feeds() else found[:1]
 
 
-def try_seeds(
-    seeds: Sequence[int], peers: Sequence[str], each: int = 0
-) -> tuple[list[Tried], int]:
+def try_seeds(seeds: Sequence[int], peers: Sequence[str], each: int = 0) -> tuple[list[Tried], int]:
     """Judge the models of some seeds under `each` settings, by custom all.
 
     Also return how large this process has become, in KiB.

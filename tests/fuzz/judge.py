@@ -302,8 +302,11 @@ class Trial:
             return {"draws": (parted.word, "")}
         content, feeds = parted.rest.model.SerializeToString(), parted.rest.feeds
         rest = Reference(loaded(content, feeds), feeds)
-        apart = sorted(k for k, y in rest.expected.items()
-                       if k in reference.expected and not is_near(reference.expected[k], y))
+        apart = sorted(
+            k
+            for k, y in rest.expected.items()
+            if k in reference.expected and not is_near(reference.expected[k], y)
+        )
         if apart:
             return {"draws": ("contradicted", f"'{apart[0]}' depends on where numbers are drawn")}
         return dict(told_by(self.peers, {}, content, rest))

@@ -23,26 +23,30 @@ from alpenglow.kernel.sums import Sum, number, plus, product, scaled
 from alpenglow.program.instr import Instr, Region
 
 
-def require(kernel: Kernel, instr: Instr) -> None:
-    """Assert that nothing outside of the operands is read or written.
+def admitted(kernel: Kernel, instr: Instr) -> bool:
+    """Whether a kernel may run: nothing outside of its operands is read or written.
 
-    What is not proved for open extents is proved for, and then serves, those of the call alone;
-    under ALPENGLOW_CHECK that is a mistake as well.
+    What is not proved is a mistake under ALPENGLOW_CHECK.  Otherwise a `ProofWarning` says what
+    becomes of it: a kernel for open extents serves those of the call alone, if it is proved for
+    these; what is not proved for numbers does not run.
     """
     lost = _lost(kernel, instr)
-    assumption = dims.assumed()
-    if lost and assumption is not None and not knobs.check():
+    assert not lost or not knobs.check(), _place(kernel, instr, lost)
+    if lost and dims.assumed() is not None:
         text = f"{_place(kernel, instr, lost)} for other extents than these: it serves these alone"
         warnings.warn(text, ProofWarning, stacklevel=2)
         regions = (*instr.outs, *instr.reads())
         for name in sorted({name for r in regions for name in r.type.symbols()}):
             int(symbol(name))  # a guard: it is this number
         lost = _lost(kernel, instr)
-    assert not lost, _place(kernel, instr, lost)
+    if lost:
+        text = f"{_place(kernel, instr, lost)}: it is not used"
+        warnings.warn(text, ProofWarning, stacklevel=2)
+    return not lost
 
 
 class ProofWarning(RuntimeWarning):
-    """A kernel is not proved to stay within its operands for all extents that it might serve."""
+    """A kernel is not proved to stay within its operands, for all extents that it might serve."""
 
 
 def _lost(kernel: Kernel, instr: Instr) -> list[Access]:

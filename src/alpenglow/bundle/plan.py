@@ -17,7 +17,7 @@ from typing import Literal
 
 from alpenglow.backends.cpu.emit import choose, parts
 from alpenglow.backends.cpu.select import compiles
-from alpenglow.backends.proof import require
+from alpenglow.backends.proof import admitted
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.memory import ALIGNMENT
 from alpenglow.ir.target import Target
@@ -226,8 +226,9 @@ class _Maker:
             found = choose(instr, target, self.strict)
             assert found is not None, f"{instr.op.name} has no kernel"
             assert isinstance(found.extent, int), f"the extent of {instr.op.name} is open"
-            require(found.kernel, instr)
             kernel = found.kernel
+            if not admitted(kernel, instr):
+                raise UnsupportedError(f"{instr.op.name} has no kernel that is proved to be safe")
             if not self.single:
                 # The same kernel is other code for each machine.
                 machine = re.sub(r"\W", "_", str(target))

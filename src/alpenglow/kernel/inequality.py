@@ -26,7 +26,7 @@ from alpenglow.kernel.sums import (
     without,
 )
 
-STEPS = 2000
+STEPS = 20_000
 """How many sums are looked at for one question."""
 
 LARGEST = 1 << 46
@@ -466,9 +466,16 @@ class Facts:
             yield 1, number(known.low)
         else:
             yield from (*reversed(known.held_uppers), *known.uppers)
-            yield 1, number(known.high)
+            yield 1, number(self._highest(known))
         if known.equal is not None:
             yield 1, known.equal
+
+    def _highest(self, atom: Atom) -> int:
+        """Return a number that an atom does not exceed, by what holds here of what it is made."""
+        if atom.quotient is None:
+            return atom.high
+        a, b = (self.hull(s) for s in atom.quotient)
+        return min(atom.high, max(a[1], 0) // max(b[0], 1))
 
     def _by_cases(self, s: Sum, atom: int, chosen: dict[int, Sum]) -> bool:
         """Prove s for each case of an atom, or that the case cannot be."""

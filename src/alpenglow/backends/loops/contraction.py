@@ -102,7 +102,7 @@ def dilate(k: Loops, op: Dilate, ins: list[Source | None], at: list[Coord]) -> E
     for c, s in zip(at, op.steps, strict=True):
         if s > 1:
             hit = (c % s).compare("eq", 0)
-            condition = hit if condition is None else k.m.bit_and(condition, hit)
+            condition = hit if condition is None else k.both(condition, hit)
     if condition is None:
         return x(place)
     return k.when(condition, lambda: x(place), k.constant(0, x.type.dtype))
@@ -116,8 +116,8 @@ def within(
     for c, extent, guard in zip(where, extents, guarded, strict=True):
         if not guard:
             continue
-        both = k.m.bit_and(c.compare("ge", 0), c.compare("lt", extent))
-        condition = both if condition is None else k.m.bit_and(condition, both)
+        both = k.both(c.compare("ge", 0), c.compare("lt", extent))
+        condition = both if condition is None else k.both(condition, both)
     return condition
 
 

@@ -38,6 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 from alpenglow.backends.loops.coord import Coord, coord, is_number
@@ -216,6 +217,7 @@ class Loops:
         self.lanes = lanes
         self.serial = serial
         self.mask: Expr | None = None
+        self._parts: dict[Expr, tuple[Expr, ...]] = {}
         self._memo: dict[tuple[int, int], tuple[Expr, object, object]] = {}
         self._halves: dict[int, tuple[Expr, Expr]] = {}
 
@@ -284,12 +286,24 @@ class Loops:
             return self.limited(index, extent).expr()
         return self.m.cast(self.m.minimum(self.m.cast(index, "u64"), extent - 1), "i64")
 
+    def both(self, x: Expr, y: Expr) -> Expr:
+        """Return the condition that two conditions hold."""
+        found = self.m.bit_and(x, y)
+        self._parts[found] = (*self._parts.get(x, (x,)), *self._parts.get(y, (y,)))
+        return found
+
     def when(self, condition: Expr, element: Callable[[], Expr], otherwise: Expr) -> Expr:
         """Return `element()` where the condition holds, else `otherwise`.
 
         A scalar condition is a branch; a condition that differs from lane to lane masks the
-        vector loads of the element.
+        vector loads of the element.  What is the same in all lanes of one that was put together by
+        `both` is a branch, too: no mask holds back the load of one element for all lanes.
         """
+        parts = self._parts.get(condition, ())
+        if condition.lanes > 1 and (alike := [c for c in parts if c.lanes == 1]):
+            mask = reduce(self.both, [c for c in parts if c.lanes > 1])
+            branch = reduce(self.both, alike)
+            return self.when(branch, lambda: self.when(mask, element, otherwise), otherwise)
         if condition.lanes == 1:
             result = self.b.var(self._wide(otherwise, self.current))
             with self.b.when(condition):

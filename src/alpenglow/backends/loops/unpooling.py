@@ -22,10 +22,10 @@ def overlap_add(k: Loops, op: OverlapAdd, ins: list[Source | None], at: list[Coo
         for i, (c, tap) in enumerate(zip(at[2:], taps, strict=True)):
             distance = c + op.pads[i] - tap * op.dilations[i]
             place = distance // op.strides[i]
-            hit = k.m.bit_and(distance.compare("ge", 0), place.compare("lt", places[i]))
+            hit = k.both(distance.compare("ge", 0), place.compare("lt", places[i]))
             if op.strides[i] > 1:
-                hit = k.m.bit_and(hit, (distance % op.strides[i]).compare("eq", 0))
-            inside = hit if inside is None else k.m.bit_and(inside, hit)
+                hit = k.both(hit, (distance % op.strides[i]).compare("eq", 0))
+            inside = hit if inside is None else k.both(inside, hit)
             found.append(place)
 
         def tap_here(where: tuple[Coord, ...] = (*at[:2], *taps, *found)) -> Expr:
