@@ -86,7 +86,7 @@ def test_help_lists_every_command() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_examples_in_its_help(name: str) -> None:
-    assert f"alpenglow {name} model.onnx" in alpenglow(f"{name} --help").stdout
+    assert f"alpenglow {name} model." in alpenglow(f"{name} --help").stdout
 
 
 @pytest.mark.parametrize("name", ["run", "check", "verify", "bench", "profile", "compile -o x.ago"])

@@ -71,6 +71,10 @@ class IncompatibleError(AlpenglowError):
     """An artifact was made for another machine, format version or LLVM version."""
 
 
+class SignatureError(AlpenglowError):
+    """An archive is not signed by the key that was demanded."""
+
+
 class CancelledError(AlpenglowError):
     """A call was ended by `Executable.cancel`."""
 

@@ -27,6 +27,7 @@ from alpenglow.base.words import counted, escaped, told
 COMMANDS: Mapping[str, str] = {
     "run": "Run a model and print what comes out.",
     "compile": "Compile a model into an archive, a .ago file.",
+    "sign": "Sign an archive, so that others know whose it is.",
     "bundle": "Write a model as files that a C program links.",
     "show": "Print a model as text, after any stage of the compiler.",
     "check": "Tell which operators are compiled, interpreted or missing.",

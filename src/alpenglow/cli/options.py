@@ -31,7 +31,7 @@ class Request:
 
     `shapes` binds extents by input, `extents` by name; `inputs` says where arrays come from: a
     .npy file, a .npz file that holds an array of the input's name, or "random".  With `trust`, the
-    model may hold code under any name.
+    model may hold code under any name; of a `key` it must be a signed archive.
     """
 
     model: Path
@@ -46,6 +46,7 @@ class Request:
     keep: tuple[str, ...] = ()
     indices: Indices = "error"
     trust: bool = False
+    key: Path | None = None
 
     def options(self, progress: Progress = silent, check: bool | None = None) -> Options:
         """Return how to compile."""
@@ -62,14 +63,15 @@ def model_options(function: Function) -> Function:
     def call(model: Path, target: str, threads: int | None, numerics: Numerics,
              precision: Precision, keep: str, indices: Indices,
              shapes: tuple[str, ...], dim: tuple[str, ...],
-             as_json: bool, trust: bool, inputs: tuple[str, ...] = (), feeds: Path | None = None,
-             **rest: Any) -> Any:  # fmt: skip
+             as_json: bool, trust: bool, key: Path | None, inputs: tuple[str, ...] = (),
+             feeds: Path | None = None, **rest: Any) -> Any:  # fmt: skip
         request = Request(
             model, target, threads, numerics,
             shapes=parse_shapes(shapes), extents=parse_extents(dim),
             inputs=parse_feeds(feeds) | parse_inputs(inputs), json=as_json,
             precision=precision, keep=tuple(n for n in keep.split(",") if n), indices=indices,
             trust=trust,
+            key=key,
         )  # fmt: skip
         return function(request, **rest)
 
@@ -105,6 +107,8 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
                  "nearest that there is is used."),
     click.option("--trust", is_flag=True,
                  help="Take MODEL for what it holds, code too, whatever its name ends in."),
+    click.option("--key", type=click.Path(path_type=Path, dir_okay=False), metavar="PUBLIC.pem",
+                 help="Take only an archive that this key has signed (see sign)."),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
     click.option("--traceback", is_flag=True, expose_value=False, callback=_note_traceback,
                  help="Show where in Alpenglow an error was found."),

@@ -82,15 +82,18 @@ def kind_of(request: Request) -> Kind:
     does not expect code.
     """
     path = request.model
-    for kind, magic, suffix, content in _KINDS:
+    kind: Kind = "model"
+    for other, magic, suffix, content in _KINDS:
         if not _begins(path, magic):
             continue
         if path.suffix.lower() != suffix and not request.trust:
             raise ModelError(
                 f"{path} holds {content}; rename it {suffix} or pass --trust to run it"
             )
-        return kind
-    return "model"
+        kind = other
+    if request.key is not None and kind != "archive":
+        raise OptionError(f"--key demands an archive that is signed, which {path} is not")
+    return kind
 
 
 def read(request: Request) -> Source:
@@ -101,7 +104,7 @@ def read(request: Request) -> Source:
     path, kind = request.model, kind_of(request)
     if kind == "archive":
         _refuse_extents(request)
-        return Source(open_archive(path).artifact.program, STAGES[-1].name)
+        return Source(open_archive(path, key=request.key).artifact.program, STAGES[-1].name)
     if kind == "text":
         _refuse_extents(request)
         return read_text(path)
@@ -200,7 +203,7 @@ def executable(request: Request, source: Source | None = None) -> Executable:
     """Return the Executable of MODEL: opened if it is an archive, compiled otherwise."""
     if kind_of(request) == "archive":
         _refuse_extents(request)
-        return open_archive(request.model, request.threads)
+        return open_archive(request.model, request.threads, key=request.key)
     source = source or read(request)
     if source.staged:
         assert isinstance(source.ir, Graph), "programs have no rest"

@@ -4,6 +4,7 @@
                length of the header (8), SHA-256 of the header (32), zeros up to 64
     header     JSON: who wrote it, the target, and where everything lies (`_header`)
     sections   program text, table, kernels, weights, each at a multiple of 64 bytes
+    signature  if it is signed (`runtime.signature`)
 
 Every constant begins at a multiple of 64 bytes too, so weights are used where a mapped file has
 them.  Reading checks the header against the prefix, code and table against the header, and each
@@ -13,6 +14,7 @@ an archive holds machine code, and whoever runs it trusts whoever wrote it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import mmap
@@ -34,6 +36,7 @@ from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, NAMES, Array
 from alpenglow.program import Program
 from alpenglow.program.text import parse_program, print_program, side_weights
+from alpenglow.runtime import signature
 
 MAGIC = b"ALPENGO\n"
 FORMAT = 1
@@ -79,22 +82,49 @@ def write(artifact: Artifact, path: str | os.PathLike[str]) -> None:
     whole.write(Path(path), fill)
 
 
-def read(path: str | os.PathLike[str], mapped: bool | None = None) -> Artifact:
+def sign(path: Path, key: signature.Key, output: Path) -> None:
+    """Write the archive at `path`, signed by a private key, to `output`, which may be `path`."""
+    with _opened(path) as descriptor:
+        content, _ = signature.parted(_content(descriptor, mapped=False))
+        unpack(content, foreign=True)
+        trailer = signature.sign(bytes(content[: PREFIX.size]), key)
+
+    def fill(file: BinaryIO) -> None:
+        file.write(content)
+        file.write(trailer)
+
+    whole.write(output, fill)
+
+
+def read(
+    path: str | os.PathLike[str], mapped: bool | None = None, key: signature.Key | None = None
+) -> Artifact:
     """Return the artifact that the archive at `path` holds.
 
     Its weights are views of the file if that is `mapped`, otherwise of a copy in memory.  None maps
-    what is larger than `COPIED_NBYTES`.  Raises ModelError if the file is no archive, is damaged or
-    changes meanwhile, and IncompatibleError if what is in it cannot run here.
+    what is larger than `COPIED_NBYTES`, unless a public `key` must have signed it: what was checked
+    can then not change any more.  Raises SignatureError if it has not, ModelError if the file is no
+    archive, is damaged or changes meanwhile, and IncompatibleError if what it holds cannot run here.
     """
+    with _opened(path) as descriptor:
+        content = _content(descriptor, False if mapped is None and key is not None else mapped)
+        body, signed = signature.parted(content)
+        if key is not None:
+            signature.check(bytes(body[: PREFIX.size]), signed, key)
+        artifact = unpack(body)
+        if os.fstat(descriptor).st_size != len(content):
+            raise ModelError(_CHANGES)
+        return artifact
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
+    """Open an archive for reading; errors name it."""
     file = os.fspath(path)
     try:
         descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         try:
-            content = _content(descriptor, mapped)
-            artifact = unpack(content)
-            if os.fstat(descriptor).st_size != len(content):
-                raise ModelError(_CHANGES)
-            return artifact
+            yield descriptor
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -176,18 +206,18 @@ def _header(
     return json.dumps(fields, indent=1).encode()
 
 
-def unpack(view: memoryview, *, ours: bool = False) -> Artifact:
+def unpack(view: memoryview, *, ours: bool = False, foreign: bool = False) -> Artifact:
     """Return the artifact in the bytes of an archive, of which its weights are views.
 
     What this process or one like it wrote is `ours`: its bytes have been checked, and were made for
     this machine or to be looked at.  Others' are checked, and refused if this machine cannot run
-    them.
+    them, unless they may be `foreign`.
     """
     header, body = _split(view)
     try:
         fields = json.loads(bytes(header))
         target = Target(**{**fields["target"], "features": tuple(fields["target"]["features"])})
-        if not ours:
+        if not ours and not foreign:
             _check_host(target, fields)
         if len(body) != fields["nbytes"]:
             raise ValueError(f"it has {len(body)} bytes behind the header, not {fields['nbytes']}")

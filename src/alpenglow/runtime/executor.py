@@ -26,7 +26,7 @@ from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
 from alpenglow.program.interpret import step
-from alpenglow.runtime import archive, calls
+from alpenglow.runtime import archive, calls, signature
 from alpenglow.runtime.calls import Call, StopWord
 from alpenglow.runtime.cpus import check_threads, default_threads
 from alpenglow.runtime.extents import Reader
@@ -35,20 +35,22 @@ from alpenglow.runtime.team import Team
 
 
 def open(
-    path: str | os.PathLike[str], threads: int | None = None, *, mmap: bool | None = None
-) -> Executable:
+    path: str | os.PathLike[str], threads: int | None = None, *, mmap: bool | None = None,
+    key: signature.Key | None = None,
+) -> Executable:  # fmt: skip
     """Return the Executable that `Executable.save` wrote to `path`, without compiling anything.
 
     An archive of up to 64 MiB is copied; weights of a larger one are mapped from the file, which
     must then be replaced, never written into.  `mmap` says which of the two, whatever the size.
     Raises ModelError if the file is no archive or damaged, and IncompatibleError if this version
     or this machine cannot run it; both before any of its code is loaded.  An archive is a program:
-    open only what you would run.
+    open only what you would run.  `key`, a public Ed25519 key (a PEM file, or its bytes), must have
+    signed it: else there is a SignatureError.
     """
     check_threads(threads)
     if mmap is not None and not isinstance(mmap, bool):
         raise OptionError(f"mmap is {mmap!r}, expected True, False or None")
-    return Executable(archive.read(path, mmap), threads)
+    return Executable(archive.read(path, mmap, key), threads)
 
 
 Make = Callable[[Mapping[str, int]], Artifact]

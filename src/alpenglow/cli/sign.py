@@ -1,0 +1,43 @@
+"""`alpenglow sign`: put a signature under an archive, so that others know whose it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from alpenglow.cli import TRACEBACK
+from alpenglow.cli.output import examples, show
+from alpenglow.runtime import archive
+
+
+def _note_traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.meta[TRACEBACK] = value
+
+
+@click.command(
+    "sign",
+    epilog=examples("""
+openssl genpkey -algorithm ed25519 -out private.pem
+openssl pkey -in private.pem -pubout -out public.pem
+alpenglow sign model.ago --key private.pem
+alpenglow run model.ago --key public.pem
+"""),
+)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--key", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              metavar="PRIVATE.pem", help="The private Ed25519 key, in PEM.")  # fmt: skip
+@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="OUTPUT",
+              help="Where to write the signed archive.  [default: FILE itself]")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--traceback", is_flag=True, expose_value=False, callback=_note_traceback,
+              help="Show where in Alpenglow an error was found.")  # fmt: skip
+def command(file: Path, key: Path, output: Path | None, as_json: bool) -> None:
+    """Sign the archive FILE by a private key; a signature that it has is replaced.
+
+    The archive is checked for damage first.  Who has the public key and demands it, by --key or
+    ag.open(path, key=…), is given nothing else than what was signed.
+    """
+    target = output or file
+    archive.sign(file, key, target)
+    show({"file": str(target)}, [f"{target}: signed"], as_json)
