@@ -1,6 +1,7 @@
 """Damaged and malicious files: each is refused with an error that says why, or it runs.
 
     python -m tests.fuzz.hostile --count 5000 --seed 0
+    python -m tests.fuzz.hostile --only archives --count 20000 --jobs 16 --log archives.jsonl
 
 Anything else is a finding: another exception, a crash, a hang, or memory that the file does not
 account for.
@@ -14,7 +15,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +34,7 @@ from alpenglow.runtime import archive
 
 from .corpus import corpus, network
 from .damage import damaged_archive, mutant
+from .record import Outcome, Record, try_all
 
 SECONDS = 10.0
 NBYTES = 2 << 30
@@ -61,11 +65,31 @@ def attempt(data: bytes, folder: str) -> Reception:
     return received(lambda: ran(path))
 
 
-def attempt_archive(data: bytes, folder: str) -> Reception:
-    """Read the archive in `data` up to where its code would be loaded."""
+def attempt_archive(data: bytes, folder: str, runs: bool) -> Reception:
+    """Read the archive in `data`, and run it if it is taken for what it was before the damage.
+
+    Code in an archive whose digests fit is trusted: such a one is not run.
+    """
     path = Path(folder) / "model.ago"
     path.write_bytes(data)
-    return received(lambda: "read" if archive.read(path) else "")
+    if not runs:
+        return received(lambda: "read" if archive.read(path) else "")
+    return received(lambda: whole(path))
+
+
+def whole(path: Path) -> str:
+    """Run an archive of the small network; raise if it is another than that."""
+    exe = ag.open(path, threads=1)
+    x = np.linspace(-1, 1, 192, dtype=np.float32).reshape(1, 3, 8, 8)
+    if not np.array_equal(exe(x), _expected()):
+        raise ValueError("a damaged archive computes other numbers")
+    return "ran"
+
+
+@cache
+def _expected() -> np.ndarray:
+    x = np.linspace(-1, 1, 192, dtype=np.float32).reshape(1, 3, 8, 8)
+    return np.array(ag.compile(network(), threads=1)(x))
 
 
 def received(action: Callable[[], str]) -> Reception:
@@ -135,21 +159,28 @@ class Yard:
         self.probe = Probe(SECONDS, NBYTES)
         self.how: Counter[str] = Counter()
 
-    def try_seed(self, seed: int) -> str:
-        """Return what is wrong with how the mutant of a seed is received, "" if nothing is."""
-        if seed % 8 == 7:
-            (what, data), read = damaged_archive(seed, self.archive), attempt_archive
+    def outcome(self, seed: int, only: str = "") -> Outcome:
+        """Return how the mutant of a seed is received; every eighth is an archive unless told."""
+        if only == "archives" or (not only and seed % 8 == 7):
+            what, data = damaged_archive(seed, self.archive)
+            call = (attempt_archive, data, str(self.folder), "header" not in what)
         else:
-            (what, data), read = mutant(seed, self.models), attempt
-        found = self.probe(read, data, str(self.folder))
+            what, data = mutant(seed, self.models)
+            call = (attempt, data, str(self.folder))
+        found = self.probe(*call)
         if isinstance(found, Lost) and found.kind == "hang":
             # A machine with much else to do may be slow; a second time it is the file.
-            found = self.probe(read, data, str(self.folder))
+            found = self.probe(*call)
         if isinstance(found, Lost):
-            return f"seed {seed}, {what}: {found.kind}, {found.how}"
+            return Outcome(found.kind, what, f"{found.kind}, {found.how}")
         assert isinstance(found, Reception)
+        return Outcome(found.how, what, found.problem)
+
+    def try_seed(self, seed: int) -> str:
+        """Return what is wrong with how the mutant of a seed is received, "" if nothing is."""
+        found = self.outcome(seed)
         self.how[found.how] += 1
-        return f"seed {seed}, {what}: {found.problem}" if found.problem else ""
+        return f"seed {seed}, {found.what}: {found.problem}" if found.problem else ""
 
 
 def hunt(
@@ -171,13 +202,32 @@ def hunt(
     return yard.how, findings
 
 
+@contextmanager
+def trier(only: str) -> Iterator[Callable[[int], Outcome]]:
+    """Yield what tries a seed, in a folder and a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        yard = Yard(Path(folder))
+        try:
+            yield lambda seed: yard.outcome(seed, only)
+        finally:
+            yard.probe.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--count", type=int, default=1000, help="how many mutants")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--only", default="", choices=["models", "archives"])
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes")
+    parser.add_argument("--log", type=Path, help="a file of what became of each; goes on there")
     asked = parser.parse_args()
     seeds = range(asked.seed, asked.seed + asked.count)
+    if asked.only or asked.log or asked.jobs > 1:
+        record = Record(asked.log)
+        try_all(seeds, lambda: trier(asked.only), asked.jobs, record, 25)
+        print(record.summary())
+        sys.exit(1 if record.problems() else 0)
     how, findings = hunt(seeds, time.monotonic() + asked.seconds, lambda f: print(f, flush=True))
     print(f"{how.total()} mutants: {dict(how.most_common())}")
     print(f"{len(findings)} findings")

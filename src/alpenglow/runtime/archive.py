@@ -104,7 +104,7 @@ def read(
     Its weights are views of the file if that is `mapped`, otherwise of a copy in memory.  None maps
     what is larger than `COPIED_NBYTES`, unless a public `key` must have signed it: what was checked
     can then not change any more.  Raises SignatureError if it has not, ModelError if the file is no
-    archive, is damaged or changes meanwhile, and IncompatibleError if what it holds cannot run here.
+    archive, is damaged or changes meanwhile, and IncompatibleError if its code cannot run here.
     """
     with _opened(path) as descriptor:
         content = _content(descriptor, False if mapped is None and key is not None else mapped)
