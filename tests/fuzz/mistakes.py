@@ -146,8 +146,8 @@ MISTAKES = (
     ),
     Mistake(
         "a difference of one operator is the same subexpression", "passes/cse.py",
-        "return node.op, tuple(operands), tuple(print_graph(r) for r in node.regions)",
-        "return type(node.op), tuple(operands), tuple(print_graph(r) for r in node.regions)",
+        "return op, tuple(operands), tuple(print_graph(r) for r in node.regions)",
+        "return type(op), tuple(operands), tuple(print_graph(r) for r in node.regions)",
     ),
     Mistake(
         "what an output is joins what reads it", "passes/fuse.py",

@@ -178,7 +178,12 @@ class ConvBlocked(Primitive):
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         spatial = len(self.strides)
-        check_positive(self, lanes=self.lanes, group=self.group)
+        check_positive(self, lanes=self.lanes, group=self.group, bands=self.bands)
+        if self.bands > 1 and (self.channels % self.bands or self.outputs % self.bands):
+            raise TypeRuleError(
+                f"conv_blocked: {self.channels} channels and {self.outputs} outputs do not divide "
+                f"into {self.bands} bands"
+            )
         check_each(self, spatial, dilations=self.dilations)
         plain = x.blocked is None
         dtype, dots = _summed(self, x, w), DOTS.get(x.dtype, 1)
