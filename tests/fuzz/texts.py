@@ -54,7 +54,7 @@ EDITS = 20
 
 PROMISES = ("fits=True", "bands=", " = find(")
 """What holds only of the numbers before the edit: bounds that a pass concluded, weights that are
-zero outside of bands, and keys in order.  Where it does not hold, other numbers are computed, no more."""
+zero outside of bands, and keys in order.  Else other numbers are computed, no more."""
 
 ROUNDING = 1e-2
 """What sums in another order may differ by, of the largest element: numbers are not meant to
