@@ -197,7 +197,7 @@ def test_examples_vary_every_attribute(cls: type[Op]) -> None:
     assert constant == []
 
 
-ABSURD = (np.zeros(2, np.float32), [1, 2], {}, b"x", (object(),), np.int64(1), 1j)
+ABSURD = (np.zeros(2, np.float32), [1, 2], {}, b"x", (object(),), np.int64(1), 1j, 10**30)
 
 
 @pytest.mark.parametrize("cls", [c for c in Op.registry.values() if c is not Fused])

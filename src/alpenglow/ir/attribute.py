@@ -18,6 +18,9 @@ from alpenglow.ir import dims
 
 Test = Callable[[Any], bool]
 
+_WORDS = range(-(1 << 63), 1 << 64)
+"""What fits a word, signed or not."""
+
 _EXACTLY = (bool, str, NoneType)
 
 
@@ -49,7 +52,7 @@ def _test(kind: Any) -> Test:
     if kind is int:
         return _whole
     if kind is float:
-        return lambda value: type(value) in (float, int)
+        return lambda value: type(value) is float or (type(value) is int and value in _WORDS)
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         options = [_test(option) for option in inner]
@@ -70,9 +73,11 @@ def _test(kind: Any) -> Test:
 
 
 def _whole(value: object) -> bool:
-    """Whether a value is an integer or passes for one: no bool, and none of NumPy's, which print
-    as no literals."""
-    return type(value) is int or (isinstance(value, dims.Sym) and dims.known(value))
+    """Whether a value is an integer of 64 bits or passes for one: no bool, and none of NumPy's,
+    which print as no literals."""
+    if type(value) is int:
+        return value in _WORDS
+    return isinstance(value, dims.Sym) and dims.known(value)
 
 
 def _hashable(value: object) -> bool:

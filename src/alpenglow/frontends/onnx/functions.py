@@ -313,7 +313,7 @@ def inferred(proto: onnx.ModelProto) -> Types:
     bare.graph.initializer.extend(small)
     try:
         bare = shape_inference.infer_shapes(bare, data_prop=True)
-    except (shape_inference.InferenceError, EncodeError, ValueError):
+    except (shape_inference.InferenceError, EncodeError, ValueError, MemoryError):
         return {}  # the importer will find what is wrong
     types: dict[str, onnx.TypeProto] = {}
     differing: set[str] = set()
