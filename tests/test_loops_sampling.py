@@ -67,3 +67,18 @@ def test_regions_that_are_no_numbers_read_nothing_outside(bad: float) -> None:
     with np.errstate(all="ignore"):
         check(MaxRoiPool(2, 2), "f32[2,2,4,5]", rois)
         check(RoiAlign(2, 2, 1.0, 2), "f32[2,2,4,5]", rois[:, 1:], images)
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_an_image_holds_is_nothing_outside(mode: str, bad: float) -> None:
+    """Of four samples of each bin, none, two and all lie beside an image that is no number."""
+    op = RoiAlign(1, 1, 1.0, 2, mode)
+    x = np.full((1, 1, 2, 3), bad, np.float32)
+    rois = np.array([[9, 9, 20, 20], [-2, 0, 2, 1], [0, 0, 1, 1]], np.float32)
+    with np.errstate(all="ignore"):
+        y = op.reference(x, rois, np.zeros(3, np.int64))
+        check(op, x, rois, np.zeros(3, np.int64))
+
+    assert np.isfinite(y.ravel()).tolist() == [True, False, False]
+    assert y[0] == 0

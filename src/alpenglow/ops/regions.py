@@ -17,9 +17,9 @@ class RoiAlign(Primitive):
 
     rois[regions, 4] holds x1, y1, x2, y2 times 1 / `scale`, batch[regions] the image of each
     region.  A bin is the mean (with `mode` max: the largest part) of `samples`² places in it,
-    interpolated linearly; with 0 samples they are as many as the elements that a bin spans.  With
-    `half_pixel` element 0 has its centre at 0.5; without, regions are at least 1 wide.  ONNX
-    RoiAlign.
+    interpolated linearly, 0 outside of the image whatever that holds; with 0 samples they are as
+    many as the elements that a bin spans.  With `half_pixel` element 0 has its centre at 0.5;
+    without, regions are at least 1 wide.  ONNX RoiAlign.
     """
 
     height: int
@@ -69,8 +69,9 @@ class RoiAlign(Primitive):
         return found
 
     def _bin(self, image: Array, rows: list[Neighbours], columns: list[Neighbours]) -> Array:
+        outside = np.zeros(len(image), image.dtype)
         parts = [
-            [image[:, i, j] * (wi * wj) for i, wi in row for j, wj in column]
+            [image[:, i, j] * (wi * wj) for i, wi in row for j, wj in column] or [outside]
             for row in rows
             for column in columns
         ]
@@ -95,14 +96,14 @@ class RoiAlign(Primitive):
             yield cls(2, 2, 1.0, 2), x, boxes[:2].astype(x.dtype), np.array([0, 0], np.int32)
 
 
-Neighbours = tuple[tuple[int, float], tuple[int, float]]
-"""The two elements that a place lies between, each with its weight."""
+Neighbours = tuple[tuple[int, float], ...]
+"""The two elements that a place lies between, each with its weight; none outside."""
 
 
 def neighbours(p: Array, extent: int) -> Neighbours:
     """Return what a place reads on an axis: nothing if it is more than one element outside."""
     if not -1 <= p <= extent:
-        return (0, p.dtype.type(0)), (0, p.dtype.type(0))
+        return ()
     p = np.maximum(p, p.dtype.type(0))
     low = min(int(p), extent - 1)
     share = p - p.dtype.type(low) if low < extent - 1 else p.dtype.type(0)

@@ -39,12 +39,15 @@ def roi_align(k: Loops, op: RoiAlign, ins: list[Source | None], outs: list[Sink]
         dtype = x1.dtype
         total = k.accumulator(float("-inf") if op.mode == "max" else 0.0, dtype)
         with k.b.loop(down.count) as i:
-            rows = _neighbours(k, down, row, i, height)
+            in_rows, rows = _neighbours(k, down, row, i, height)
             with k.b.loop(across.count) as j:
+                in_columns, beside = _neighbours(k, across, column, j, width)
+                inside = k.m.bit_and(in_rows, in_columns)
                 parts = [
-                    k.m.mul(x([coord(number), channel, a, b]), k.m.mul(wa, wb))
-                    for a, wa in rows
-                    for b, wb in _neighbours(k, across, column, j, width)
+                    # Outside is 0 even if what is read instead is no number.
+                    k.m.where(inside, k.m.mul(x([coord(number), channel, a, b]), k.m.mul(u, v)), 0)
+                    for a, u in rows
+                    for b, v in beside
                 ]
                 for part in parts:
                     combine = k.m.maximum if op.mode == "max" else k.m.add
@@ -75,8 +78,9 @@ def _side(k: Loops, op: RoiAlign, start: Expr, end: Expr, bins: int) -> Side:
 
 def _neighbours(
     k: Loops, side: Side, number: Coord, sample: Expr, extent: Dim
-) -> list[tuple[Coord, Expr]]:
-    """Return the two elements that a sample of a bin reads along an axis, and their weights."""
+) -> tuple[Expr, list[tuple[Coord, Expr]]]:
+    """Return whether a sample of a bin lies on an axis, and what it reads there: two elements,
+    each with its weight."""
     dtype = side.start.dtype
     step = k.m.div(k.m.mul(k.m.add(k.m.cast(sample, dtype), 0.5), side.size),
                    k.m.cast(side.count, dtype))  # fmt: skip
@@ -87,9 +91,9 @@ def _neighbours(
     safe = k.m.maximum(k.m.where(inside, p, 0.0), 0.0)
     low, last = _index(k, safe, extent), extent - 1
     share = k.m.where(k.m.lt(low, last), k.m.sub(safe, k.m.cast(low, dtype)), 0.0)
-    weights = [k.m.where(inside, w, 0.0) for w in (k.m.sub(1.0, share), share)]
     high = k.m.minimum(k.m.add(low, 1), last)
-    return [(coord(k.m.cast(c, "i64")), w) for c, w in zip((low, high), weights, strict=True)]
+    ends = ((low, k.m.sub(1.0, share)), (high, share))
+    return inside, [(coord(k.m.cast(c, "i64")), w) for c, w in ends]
 
 
 def _index(k: Loops, p: Expr, extent: Dim) -> Expr:
