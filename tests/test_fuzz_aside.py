@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,14 @@ import pytest
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
+from alpenglow.backends import proof
+from alpenglow.backends.proof import proved
 from fuzz import draws
 from fuzz.aside import weighed
 from fuzz.judge import judge
 from fuzz.oracles import ORACLES, oracle
 from fuzz.reference import Reference, loaded
+from fuzz.settings import Setting
 
 Array = NDArray[Any]
 
@@ -61,6 +64,19 @@ def last_row_alone(q: Array, k: Array, v: Array) -> Array:
     return np.array([rows])
 
 
+def lstm_step(total: float) -> float:
+    """Return the first state of a cell whose four gates are all fed the same."""
+    gate = 1 / (1 + math.exp(-total))
+    return gate * math.tanh(gate * math.tanh(total))
+
+
+def cached(past: Array, key: Array, at: int) -> Array:
+    """Return a cache of one head with a key written to it."""
+    now = past.copy()
+    now[:, :, at : at + 1] = key[:, None]
+    return now
+
+
 EXAMPLES = {
     "tails of a fused sigmoid": Example(
         """g (float[1,1,1,1] x) => (float[1,1,1,1] y) <float[1,1,1,1] w = {30}> {
@@ -77,7 +93,7 @@ EXAMPLES = {
         """g (float[2,1,2] x) => (float[1] v)
             <float[1] s = {1}, float[1] b = {0}, float[1] m = {0}, float[1] w = {4}> {
             y, a, c, d, v = BatchNormalization <epsilon = 0.0> (x, s, b, m, w) }""",
-        {"x": np.array([[[1, 2]], [[3, 6]]], np.float32)}, None, opset=9,
+        {"x": np.array([[[1, 2]], [[3, 6]]], np.float32)}, np.array([3.5]), opset=9,
     ),
     "NaN is quantised": Example(
         "g (float[2] x) => (uint8[2] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear (x) }",
@@ -92,6 +108,53 @@ EXAMPLES = {
             y = com.microsoft.MultiHeadAttention <num_heads = 1, unidirectional = 1> (q, k, v) }""",
         {"q": floats(1, 2, 2), "k": floats(1, 3, 2), "v": 2 * floats(1, 3, 2)},
         last_row_alone(floats(1, 2, 2), floats(1, 3, 2), 2 * floats(1, 3, 2)),
+    ),
+    "NaN beside an image": Example(
+        """g (float[1,1,2,2] x, float[1,4] r, int64[1] b) => (float[1,1,1,1] y) {
+            y = RoiAlign (x, r, b) }""",
+        {"x": np.array([[[[np.nan, 1], [2, 3]]]], np.float32),
+         "r": np.array([[9, 9, 11, 11]], np.float32), "b": ints(0)}, np.zeros((1, 1, 1, 1)),
+    ),
+    "labels of two classes": Example(
+        """g (float[2,1] x) => (int64[2] y, float[2,2] s) {
+            y, s = ai.onnx.ml.TreeEnsembleClassifier <classlabels_int64s = [7, 4],
+                nodes_treeids = [0, 0, 0], nodes_nodeids = [0, 1, 2], nodes_featureids = [0, 0, 0],
+                nodes_modes = ["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values = [0.0, 0.0, 0.0],
+                nodes_truenodeids = [1, 0, 0], nodes_falsenodeids = [2, 0, 0],
+                class_treeids = [0, 0, 0, 0], class_nodeids = [1, 1, 2, 2],
+                class_ids = [0, 1, 0, 1], class_weights = [2.0, 1.0, -2.0, -1.0]> (x) }""",
+        {"x": np.array([[-1], [1]], np.float32)}, np.array([7.0, 4.0]),
+    ),
+    "layers of bytes": Example(
+        """g (float[1,1,2] x) => (float[1,1,1,1] y)
+            <int8[1,2,4] w = {1, 1, 1, 1, 1, 1, 1, 1}, int8[1,1,4] r = {0, 0, 0, 0},
+             float[1] s = {1}, int8[1] z = {0}> {
+            y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 1>
+                (x, w, r, , , , , , s, z, s, z) }""",
+        {"x": np.array([[[0.3, 1]]], np.float32)}, np.reshape(lstm_step(1.3), (1, 1, 1, 1)),
+    ),
+    "crops by scales": Example(
+        """g (float[4,4] x, float[4] r, float[2] s) => (float[?,?] y) {
+            y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize">
+                (x, r, s) }""",
+        {"x": np.arange(16, dtype=np.float32).reshape(4, 4), "s": np.ones(2, np.float32),
+         "r": np.array([0, 0, 0.5, 0.5], np.float32)}, np.array([[0, 1.5], [6, 7.5]]),
+    ),
+    "rows of no turns": Example(
+        """g (int64 n, bool c, float[2] x) => (float[?,?] r) {
+            y, r = Loop (n, c, x) <body = b (int64 i, bool go, float[?] h)
+                => (bool on, float[?] k, float[?] s) {
+                on = Identity (go)
+                k = Concat <axis = 0> (h, h)
+                s = Identity (k) }> }""",
+        {"n": np.array(0), "c": np.array(True), "x": floats(2)}, np.zeros((0, 4)),
+    ),
+    "caches behind their sequences": Example(
+        """g (float[1,1,8] q, float[1,1,3,8] p, int32[1] n, int32 t) => (float[1,1,3,8] k) {
+            y, k, v = com.microsoft.GroupQueryAttention <num_heads = 1, kv_num_heads = 1>
+                (q, q, q, p, p, n, t) }""",
+        {"q": floats(1, 1, 8), "p": floats(1, 1, 3, 8), "n": np.array([1], np.int32),
+         "t": np.array(2, np.int32)}, cached(floats(1, 1, 3, 8), floats(1, 1, 8), 1),
     ),
     "zeros of windows": Example(
         """g () => (float[5] y) <int64 n = {5}> {
@@ -135,6 +198,28 @@ UNFIT = {
 """What the reference evaluator of onnx has not right."""
 
 
+WRITTEN = {
+    "zero points of groups": Example(
+        """g (float[1,2] x) => (float[1,1] y)
+            <uint8[1,1,8] w = {83, 0, 0, 0, 0, 0, 0, 0}, float[1] s = {0.5}, uint8[1,1] z = {1},
+             int32[2] i = {0, 0}> {
+            y = com.microsoft.MatMulNBits <K = 2, N = 1, block_size = 16> (x, w, s, z, i) }""",
+        {"x": np.array([[1, 2]], np.float32)}, np.array([[(3 - 1) * 0.5 + 2 * (5 - 1) * 0.5]]),
+    ),
+    "squares that overflow": Example(
+        "g (int32[2] x) => (int32 y) { y = ReduceSumSquare <keepdims = 0> (x) }",
+        {"x": np.array([1 << 16, 3], np.int32)}, np.array(9.0),
+    ),
+    "an instance of one element": Example(
+        """g (float[1,1,1] x, float[1] s, float[1] b) => (float[1,1,1] y) {
+            y = InstanceNormalization (x, s, b) }""",
+        {"x": np.full((1, 1, 1), 316.0, np.float32), "s": np.array([0.64], np.float32),
+         "b": np.array([0.1049], np.float32)}, np.full((1, 1, 1), 0.1049),
+    ),
+}  # fmt: skip
+"""What ONNX Runtime has not right, and `written` has."""
+
+
 def parsed(example: Example) -> bytes:
     domains = f'"" : {example.opset}, "com.microsoft" : 1, "ai.onnx.ml" : 3'
     header = f"<ir_version: 8, opset_import: [{domains}]>\n"
@@ -176,6 +261,23 @@ def test_nobody_is_asked_what_he_has_not_right(name: str) -> None:
     assert not np.allclose(np.asarray(theirs, np.float64), example.truth, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_is_written_down_outvotes_onnx_runtime(name: str) -> None:
+    example = WRITTEN[name]
+    _, how, _ = told(example)
+    reference, word, problem = told(replace(example, oracle="nodewise"))
+    (y,) = reference.expected.values()
+    assert example.truth is not None
+
+    assert how != "same" and (word, problem) == ("same", "")
+    np.testing.assert_allclose(y.astype(np.float64), example.truth, rtol=1e-5, atol=1e-6)
+
+
+def test_labels_of_two_classes_are_those_of_the_larger_scores() -> None:
+    example = EXAMPLES["labels of two classes"]
+    assert told(replace(example, oracle="nodewise"))[1:] == ("same", "")
+
+
 def test_a_contradiction_of_no_kind_is_a_finding() -> None:
     """The reference is that of another model: of one with the opposite result."""
     feeds = {"x": floats(3)}
@@ -190,6 +292,20 @@ def test_a_contradiction_of_no_kind_is_a_finding() -> None:
 
     assert how == "contradicted" and problem.startswith("output 'y': 3 of 3 elements")
     assert judge(model, [feeds], [], ("onnxruntime",)).confirmed
+
+
+def test_what_would_not_run_for_want_of_a_proof_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(proof, "proved", lambda kernel, instr: [
+        replace(a, proved=False) for a in proved(kernel, instr)])  # fmt: skip
+    monkeypatch.setenv("ALPENGLOW_CHECK", "0")
+    feeds = {"x": floats(3)}
+    model = parsed(Example("g (float[3] x) => (float[3] y) { y = Abs (x) }", feeds, None))
+    setting = Setting.parse("x86-64-v3 strict")
+    (problem,) = judge(model, [feeds], [setting], ()).problems
+
+    assert problem.what.startswith("ProofWarning") and "abs on f32[3]" in problem.message
 
 
 # ── what is drawn ──

@@ -70,7 +70,8 @@ def _ends(a: Array) -> list[int]:
 KINDS = (
     Kind(
         "labels of two classes",
-        "ONNX Runtime calls them 0 and 1, whatever they are called, where trees score both",
+        "ONNX Runtime calls them 0 and 1, whatever they are called, where trees score both, and "
+        "says 1 where the second score is positive, however large the first",
         lambda d: (
             "TreeEnsembleClassifier" in d.operators
             and d.expected.dtype == np.int64
@@ -101,6 +102,16 @@ KINDS = (
         "NaN in a maximum",
         "ONNX Runtime's Normalizer passes over NaN where it looks for the largest",
         lambda d: "nan" in d.traits and "Normalizer" in d.operators,
+    ),
+    Kind(
+        "NaN beside an image",
+        "others multiply the first elements of an image by 0 for samples that lie outside of it",
+        lambda d: (
+            "nan" in d.traits
+            and "RoiAlign" in d.operators
+            and bool(np.isnan(d.actual[d.where]).all())
+            and bool(np.isfinite(d.expected[d.where]).all())
+        ),
     ),
     Kind(
         "the last row of causal attention",

@@ -8,6 +8,7 @@ are right is what the oracles say (`oracles`), once for each choice of feeds.
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from alpenglow.backends.cpu import emit
 from alpenglow.backends.cpu.assemble import assemble
 from alpenglow.backends.cpu.onelane import has_masked_stores
 from alpenglow.backends.loops import instruction
+from alpenglow.backends.proof import ProofWarning
 from alpenglow.base import knobs
 from alpenglow.base.errors import AlpenglowError, FeedError, UnsupportedError
 from alpenglow.ir.graph import Graph
@@ -174,7 +176,12 @@ class Trial:
                 if self.fixed.rest is None:
                     self.programs[setting] = cc.program(self.fixed, setting.numerics)
                 return
-            with _level(setting.level), _shared(setting.threads), _fitting(setting.cache):
+            with (
+                _proved(),
+                _level(setting.level),
+                _shared(setting.threads),
+                _fitting(setting.cache),
+            ):
                 exe = self._compiled(setting)
                 self._judge(setting, partial(guarded.run if setting.fenced else guard.run, exe))
         except UnsupportedError:
@@ -382,6 +389,22 @@ def random_record(g: Graph, target: ag.Target, options: ag.Options, seed: int) -
         ways = list(tune.ways(met))
         found[text] = ways[int(rng.integers(len(ways)))]
     return Record(found)
+
+
+@contextmanager
+def _under(setting: Setting) -> Iterator[None]:
+    """Let the compiler be as a setting says where options do not."""
+    with _level(setting.level), _shared(setting.threads), _fitting(setting.cache):
+        yield
+
+
+@contextmanager
+def _proved() -> Iterator[None]:
+    """Let a kernel that is not proved to stay within its operands be an error: it would not run,
+    and what takes its place would hide what is wrong with it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ProofWarning)
+        yield
 
 
 @contextmanager

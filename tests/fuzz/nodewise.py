@@ -81,23 +81,30 @@ def _asked(
     for engine in engines[::-1] if any(map(_unsure, given.values())) else engines:
         take = engine(content)
         found = None if take is None else take(given)
-        if found is not None:
-            return _named(node, found)
+        named = None if found is None else _named(node, found)
+        if named is not None:
+            return named
     return None
 
 
-def _named(node: onnx.NodeProto, results: list[Any]) -> list[Any]:
-    """Return results of a node with the labels that two classes have.
+def _named(node: onnx.NodeProto, results: list[Any]) -> list[Any] | None:
+    """Return results of a node with the labels of two classes that trees score both: that of the
+    larger score; None where nobody has asked for the scores.
 
-    Where trees score both, ONNX Runtime calls them 0 and 1, whatever they are called.
+    ONNX Runtime calls such classes 0 and 1, whatever they are called, and says 1 where the second
+    score is positive, however large the first.
     """
-    labels = next((a.ints for a in node.attribute if a.name == "classlabels_int64s"), ())
-    y = results[0]
+    given = {
+        a.name: a.ints for a in node.attribute if a.name in ("classlabels_int64s", "class_ids")
+    }
+    labels = given.get("classlabels_int64s", ())
     if node.op_type != "TreeEnsembleClassifier" or len(labels) != 2 or not node.output[0]:
         return results
-    if set(y.flat) <= set(labels) or not set(y.flat) <= {0, 1}:
+    if len(set(given["class_ids"])) < 2:
         return results
-    return [np.array(labels, y.dtype)[y], *results[1:]]
+    if len(results) < 2:
+        return None
+    return [np.array(labels, np.int64)[np.argmax(results[1], 1)], results[1]]
 
 
 def _in_f32(

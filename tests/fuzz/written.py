@@ -76,6 +76,60 @@ def _mat_mul_integer(given: Given, attributes: Attributes) -> list[Array] | None
     return [(x @ y).astype(np.int32)]
 
 
+def _instance_normalization(given: Given, attributes: Attributes) -> list[Array] | None:
+    """ONNX Runtime takes the mean away after it has scaled: of alike numbers, not much is right."""
+    x, scale, bias = given
+    assert x is not None and scale is not None and bias is not None
+    wide, axes = x.astype(np.float64), tuple(range(2, x.ndim))
+    if not wide.size:
+        return None
+    spread = np.sqrt(wide.var(axes, keepdims=True) + attributes.get("epsilon", 1e-5))
+    of = (-1, *[1] * len(axes))
+    y = (wide - wide.mean(axes, keepdims=True)) / spread * scale.astype(np.float64).reshape(of)
+    return [(y + bias.astype(np.float64).reshape(of)).astype(x.dtype)]
+
+
+def _mat_mul_nbits(given: Given, attributes: Attributes) -> list[Array] | None:
+    """Of com.microsoft, with zero points and groups in any order: ONNX Runtime mistakes the points.
+
+    Steps and zero points of a column k are those of its group, whichever block k lies in.
+    """
+    x, packed, steps, zeros, groups, bias = (*given, None, None, None)[:6]
+    assert x is not None and packed is not None and steps is not None
+    if zeros is None or groups is None:
+        return None
+    n, count = packed.shape[:2]
+    bits = attributes.get("bits", 4)
+    levels = _unpacked(packed.reshape(n, -1), bits)[:, : attributes["K"]]
+    points = zeros.reshape(n, -1)
+    points = _unpacked(points, bits)[:, :count] if zeros.dtype == np.uint8 else points
+    of = np.asarray(groups, np.int64)
+    scales = steps.reshape(n, count).astype(np.float64)[:, of]
+    weights = (levels - points.astype(np.float64)[:, of]) * scales
+    y = x.astype(np.float64) @ weights.T
+    return [(y if bias is None else y + bias.astype(np.float64)).astype(x.dtype)]
+
+
+def _unpacked(rows: Array, bits: int) -> Array:
+    """Return the numbers of so many bits that rows of bytes hold, the lowest bits first."""
+    shifts = np.arange(0, 8, bits)
+    return ((rows[..., None] >> shifts) & ((1 << bits) - 1)).reshape(len(rows), -1)
+
+
+def _reduce_sum_square(given: Given, attributes: Attributes) -> list[Array] | None:
+    """Of integers, which overflow: ONNX Runtime adds up floats, and cuts off."""
+    x, listed = (*given, None)[:2]
+    assert x is not None
+    if x.dtype.kind not in "iu":
+        return None
+    axes = attributes.get("axes", listed if listed is not None and listed.size else None)
+    if axes is None and attributes.get("noop_with_empty_axes", 0):
+        return None
+    chosen = None if axes is None else tuple(int(a) for a in axes)
+    sums = np.square(x).sum(chosen, dtype=x.dtype, keepdims=bool(attributes.get("keepdims", 1)))
+    return [np.asarray(sums)]
+
+
 def _group_norm(given: Given, attributes: Attributes) -> list[Array] | None:
     """Of com.microsoft: channels last or not, and SiLU after it if asked for."""
     x, gamma, beta = given[:3]
@@ -149,11 +203,14 @@ def _sigmoid(x: Array) -> Array:
 
 WRITTEN: dict[tuple[str, str], Callable[[Given, Attributes], list[Array] | None]] = {
     ("", "Erf"): _erf,
+    ("", "InstanceNormalization"): _instance_normalization,
     ("", "LRN"): _lrn,
     ("", "LpNormalization"): _lp_normalization,
     ("", "MatMulInteger"): _mat_mul_integer,
+    ("", "ReduceSumSquare"): _reduce_sum_square,
     ("com.microsoft", "DynamicQuantizeLSTM"): _lstm_of_bytes,
     ("com.microsoft", "GroupNorm"): _group_norm,
+    ("com.microsoft", "MatMulNBits"): _mat_mul_nbits,
     ("com.microsoft", "SkipGroupNorm"): _skip_group_norm,
 }
 """By domain and name."""
