@@ -24,6 +24,14 @@ BINARY = (
 ALPHAS = (0.25, 0.5, 1.0, 1.5, 0.01, 3.0)
 
 
+def far(d: Draft, x: Var) -> None:
+    """Feed numbers from 10^-4 to 1000 of both signs: there functions end, or become lines."""
+    array = d.inputs.get(x.name)
+    if array is not None and x.dtype in FLOATS and x.name not in d.controls:
+        signs = np.where(d.rng.random(x.shape) < 0.5, -1.0, 1.0)
+        d.inputs[x.name] = (signs * 10.0 ** d.rng.uniform(-4, 3, x.shape)).astype(array.dtype)
+
+
 @recipe(*UNARY)
 def unary(d: Draft, op: str) -> None:
     x = d.pick(allowed(op, d.opset))
@@ -32,6 +40,8 @@ def unary(d: Draft, op: str) -> None:
     if narrow and array is not None and x.name in d.inputs and d.chance(0.5):
         inside = np.tanh(array) if op == "Atanh" else np.abs(array) + (op == "Acosh")
         d.inputs[x.name] = inside.astype(array.dtype)
+    elif d.chance(0.3):
+        far(d, x)
     kind = "bool" if op in ("IsNaN", "Not") else x.dtype
     d.node(op, [x], types=[(kind, x.shape)], **d.some(op, consumed_inputs=([0],)))
 

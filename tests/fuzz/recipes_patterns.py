@@ -12,8 +12,9 @@ import numpy as np
 
 from .draft import Draft, Var
 from .elements import DTYPES, Shape, code
-from .inference import Declined, allowed
+from .inference import Declined
 from .recipe import PATTERNS, recipe
+from .recipes_elementwise import far
 from .recipes_normalize import positive
 from .windows import divisor, features, image_shape, window
 
@@ -112,10 +113,9 @@ def blocks(d: Draft, op: str) -> None:
 @recipe("pad, then a window", table=PATTERNS)
 def padded(d: Draft, op: str) -> None:
     x = images(d)
-    pads = [0, 0, *(d.number(0, 3) for _ in range(2)), 0, 0, *(d.number(0, 3) for _ in range(2))]
-    mode = d.one_of(("constant", "constant", "constant", "reflect", "edge"))
-    if mode == "reflect" and min(x.shape[2:]) < 4:
-        raise Declined
+    mode = d.one_of(("constant", "constant", "reflect", "edge"))
+    most = [3 if mode != "reflect" else min(e - 1, 3) for e in x.shape[2:]]
+    pads = [0, 0, *(d.number(0, p) for p in most), 0, 0, *(d.number(0, p) for p in most)]
     value = d.one_of((0.0, 0.0, 1.0, -np.inf))
     shape = tuple(e + pads[i] + pads[i + 4] for i, e in enumerate(x.shape))
     if d.opset < 11:
@@ -169,7 +169,7 @@ def beside(d: Draft, op: str) -> None:
     """A convolution, then arithmetic with a number, or with one a channel, on either side."""
     x = convolved(d, images(d))
     for _ in range(d.number(1, 3)):
-        how = d.one_of(("Add", "Sub", "Mul", "Div"))
+        how = d.one_of(("Add", "Sub", "Sub", "Mul", "Div"))
         shape = d.one_of(((), (1,), (x.shape[1], 1, 1), (1, x.shape[1], 1, 1)))
         if how == "Div":
             x = d.node(how, [x, number(d, x.dtype, d.one_of((0.5, -1.5, 4.0)), shape)])[0]
@@ -279,6 +279,8 @@ def reduced(d: Draft, op: str, x: Var, axis: int) -> Var:
 @recipe("a function written out", table=PATTERNS)
 def written(d: Draft, op: str) -> None:
     x = d.pick(["float", "float", "float16", "double"], 1, 4, empty=False)
+    if d.chance(0.4):
+        far(d, x)
     how = d.one_of(("gelu", "tanh gelu", "silu", "softmax", "layer norm", "rms", "hard swish",
                     "mish"))  # fmt: skip
     if how == "softmax":
@@ -361,28 +363,7 @@ def stretched(d: Draft, op: str) -> None:
         d.node("MatMul", [x, y])
 
 
-# ── what undoes itself, and scalars ──
-
-
-@recipe("turned there and back", table=PATTERNS)
-def there_and_back(d: Draft, op: str) -> None:
-    """Something between two transpositions, as converters from other layouts write."""
-    x = d.pick(["float", "float", "int32", "float16"], 2, 5)
-    perm = d.rng.permutation(x.rank)
-    y = d.node("Transpose", [x], perm=perm.tolist())[0]
-    for _ in range(d.number(0, 2)):
-        how = d.one_of(("Relu", "Neg", "Add", "self", "Mul"))
-        if how in ("Relu", "Neg"):
-            if y.dtype not in allowed(how, d.opset):
-                continue
-            y = d.node(how, [y])[0]
-        elif how == "self":
-            y = d.node("Add", [y, y])[0]
-        else:
-            y = d.node(how, [y, d.beside(y)])[0]
-    back = np.argsort(perm) if d.chance(0.7) else d.rng.permutation(x.rank)
-    if y.rank == x.rank:
-        d.node("Transpose", [y], perm=back.tolist())
+# ── scalars ──
 
 
 @recipe("scalars and casts", table=PATTERNS)
