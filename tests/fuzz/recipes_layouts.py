@@ -14,18 +14,21 @@ from .recipe import PATTERNS, recipe
 from .recipes_patterns import BLOCKS, activated, convolved, images, reduced
 from .windows import window
 
-MOVES = ("Pad", "Pad", "Slice", "Concat", "Softmax", "ReduceMax", "Relu", "Neg", "Add", "self",
-         "Mul")  # fmt: skip
+MOVES = ("Pad", "Pad", "Pad", "Pad", "Slice", "Concat", "Softmax", "ReduceMax", "Relu", "Add")
+LIKE = ("Relu", "Neg", "Add", "self", "Mul")
 
 
 @recipe("turned there and back", table=PATTERNS)
 def there_and_back(d: Draft, op: str) -> None:
     """Something between two transpositions, as converters from other layouts write."""
-    x = d.pick(["float", "float", "float", "int32", "float16"], 2, 5)
+    x = d.pick(["float", "float", "float", "int32", "float16"], d.one_of((2, 3, 3, 4)), 5)
     perm = d.rng.permutation(x.rank)
+    if d.chance(0.5):
+        # The channels go to the end, or come from there.
+        perm = np.array([0, *np.roll(np.arange(1, x.rank), d.one_of((1, -1)))])
     y = d.node("Transpose", [x], perm=perm.tolist())[0]
-    for _ in range(d.number(0, 3)):
-        y = between(d, y, d.one_of(MOVES))
+    for i in range(d.one_of((0, 1, 1, 2, 3))):
+        y = between(d, y, d.one_of(LIKE if i and d.chance(0.6) else MOVES))
     back = np.argsort(perm) if d.chance(0.7) else d.rng.permutation(x.rank)
     if y.rank == x.rank:
         d.node("Transpose", [y], perm=back.tolist())
