@@ -42,7 +42,8 @@ MISTAKES = (
     Mistake(
         "mish overflows before it divides", "ops/activation.py",
         "e = m.exp(m.minimum(x, 20.0))\n        n = m.mul(e, m.add(e, 2.0))\n"
-        "        # Whichever of the product and the quotient is computed first, neither overflows.\n"
+        "        # Whichever of the product and the quotient is computed first, neither "
+        "overflows.\n"
         "        return m.where(m.gt(x, 20.0), x, m.mul(x, m.div(n, m.add(n, 2.0))))",
         "e = m.exp(x)\n        n = m.mul(e, m.add(e, 2.0))\n"
         "        return m.mul(x, m.div(n, m.add(n, 2.0)))",

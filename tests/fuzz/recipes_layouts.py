@@ -73,10 +73,10 @@ def padded_pool(d: Draft, op: str) -> None:
     """Padding, and a pool that pads as well: windows see one, the other, both or neither."""
     x = images(d)
     x = d.node("Relu", [x], types=[(x.dtype, x.shape)])[0] if d.chance(0.4) else x
-    zeros = [0, 0, *(d.number(0, 2) for _ in range(2))]
-    x = padded(d, x, [*zeros, 0, 0, *(d.number(0, 2) for _ in range(2))])
-    op = d.one_of(("AveragePool", "AveragePool", "MaxPool", "LpPool"))
-    kernel = [d.one_of((2, 3, 3, 4, 5)) for _ in range(2)]
+    sides = [d.one_of((0, 1, 1, 2)) for _ in range(4)]
+    x = padded(d, x, [0, 0, *sides[:2], 0, 0, *sides[2:]])
+    op = d.one_of(("AveragePool", "AveragePool", "AveragePool", "MaxPool", "LpPool"))
+    kernel = [d.one_of((2, 3, 4, 5, 5)) for _ in range(2)]
     if op == "LpPool" and d.opset < 18:
         op = "AveragePool"
     w = window(d, op, 2, pooling=True, kernel=kernel)
