@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -23,7 +24,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
     A home of its own goes with the session.  No process that a test starts writes bytecode: one
     that may write only short files would leave half a file, which every later import fails on.
+
+    Tests interrupt what they run, which a session in the background would ignore.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):
         return  # what pytest-xdist starts inherits the environment
     sys.dont_write_bytecode = True
