@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from alpenglow.base.errors import AlpenglowError, ModelError, TypeRuleError, UnsupportedError
 from alpenglow.frontends.onnx import load
+from alpenglow.frontends.onnx.functions import inferred
 from tiny_models import I64, W4, X4, floats, info, ints, made, node, one
 
 WRONG_NODES: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -130,3 +131,25 @@ def test_a_shape_computed_from_nan_is_refused() -> None:
 
     with pytest.raises(AlpenglowError, match="'it'"):
         load(made(nodes, [info("x")], [nan]))
+
+
+@pytest.mark.parametrize(
+    ("domain", "op"),
+    [("ai.onnx.ml", "LabelEncoder"), ("ai.onnx.ml", "DictVectorizer"), ("", "RegexFullMatch")],
+)
+def test_onnx_is_not_asked_where_its_inference_dies(domain: str, op: str) -> None:
+    """These read the type of an operand of which nothing is known: the process would be gone."""
+    reading = helper.make_node(op, ["nowhere"], ["y"], domain=domain)
+    bounds = [helper.make_tensor(n, TensorProto.BOOL, [], [True]) for n in ("yes", "also")]
+    branches = {
+        f"{way}_branch": helper.make_graph([reading, helper.make_node("Not", ["yes"], [way])], way,
+                                           [], [info(way, (), TensorProto.BOOL)])
+        for way in ("then", "else")
+    }  # fmt: skip
+    nodes = [reading, helper.make_node("If", ["yes"], ["z"], **branches)]
+    graph = helper.make_graph(nodes, "g", [], [info("z", (), TensorProto.BOOL)], bounds)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 1)]
+
+    types = inferred(helper.make_model(graph, opset_imports=opsets))
+
+    assert types["z"].tensor_type.elem_type == TensorProto.BOOL

@@ -249,3 +249,13 @@ def test_a_quotient_that_is_positive_was_rounded_down() -> None:
     with facts.holding([plus(half, number(1), -1)]):
         assert facts.nonnegative(plus(number(4), x, -1))
         assert facts.nonnegative(plus(plus(number(6), x, -1), scaled(half, 2), -1))
+
+
+def test_a_polynomial_that_grows_is_least_where_its_atom_is() -> None:
+    facts = Facts()
+    p, s = facts.atom(1, 1 << 40), facts.atom(2, 1 << 40)
+    rows = product(s, plus(p, s))
+
+    assert facts.nonnegative(plus(rows, plus(p, s), -2))
+    assert not facts.nonnegative(plus(rows, plus(p, s), -3))
+    assert not facts.nonnegative(plus(scaled(plus(p, s), 1 << 40), rows, -1))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import comb
 
 from alpenglow.ir.dims import Dim, Ratio, Sym
 from alpenglow.kernel.sums import (
@@ -20,6 +21,7 @@ from alpenglow.kernel.sums import (
     divided,
     number,
     plus,
+    powers,
     product,
     scaled,
     split,
@@ -423,7 +425,7 @@ class Facts:
             return False
         factor, rest = split(s, youngest)
         if factor is None:
-            return False
+            return self._by_powers(s, youngest, chosen)
         if youngest in chosen:
             return self._prove(plus(rest, product(factor, chosen[youngest])), chosen)
         sign = self._sign(factor, chosen)
@@ -435,6 +437,19 @@ class Facts:
             if self._prove(plus(scaled(rest, k), by), chosen):
                 return True
         return self._by_product(s, youngest, chosen) or self._by_cases(s, youngest, chosen)
+
+    def _by_powers(self, s: Sum, atom: int, chosen: dict[int, Sum]) -> bool:
+        """Prove s >= 0 of a polynomial in an atom, as one in how far that is from its ends."""
+        factors = powers(s, atom)
+        for end, sign in ((self.atoms[atom].low, 1), (self.atoms[atom].high, -1)):
+            shifted: dict[int, Sum] = {}
+            for n, f in factors.items():
+                for k in range(n + 1):
+                    times = comb(n, k) * end ** (n - k) * sign**k
+                    shifted[k] = plus(shifted.get(k, {}), f, times)
+            if all(self._prove(f, chosen) for f in shifted.values()):
+                return True
+        return False
 
     def _by_product(self, s: Sum, atom: int, chosen: dict[int, Sum]) -> bool:
         """Prove s >= 0 by what holds of a product that its youngest atom is part of."""

@@ -96,3 +96,11 @@ def split(s: Sum, atom: int) -> tuple[Sum | None, Sum]:
             return None, s
         factor[over] = c
     return factor, rest
+
+
+def powers(s: Sum, atom: int) -> dict[int, Sum]:
+    """Return the factors of the powers of an atom that a sum is made of."""
+    factors: dict[int, Sum] = {}
+    for m, c in s.items():
+        factors.setdefault(m.count(atom), {})[tuple(a for a in m if a != atom)] = c
+    return factors

@@ -235,8 +235,7 @@ class Writer:
 
     def reduce(self, op: str, dtype: str, lanes: int, x: str) -> str:
         """Combine the upper half of the lanes with the lower until one is left."""
-        if dtype == "bool" and lanes > 1:
-            assert op == "or", f"{op} of lanes of bool"
+        if (op, dtype) == ("or", "bool") and lanes > 1:
             kind = vector("i1", lanes)
             return self.emit(f"call i1 @llvm.vector.reduce.or.v{lanes}i1({kind} {x})")
         assert lanes & (lanes - 1) == 0, f"cannot halve {lanes} lanes"

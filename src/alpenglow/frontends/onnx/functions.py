@@ -12,7 +12,15 @@ it comes from, ``call/node``, so that messages lead back to the file.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableSequence,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +54,9 @@ DEEPEST = 64
 
 SMALL = 1024
 """Initializers of up to so many elements may be shapes, which type inference reads."""
+
+UNASKED = frozenset({"DictVectorizer", "LabelEncoder", "RegexFullMatch"})
+"""Operators at which ONNX's inference dies if nothing is known of their operand."""
 
 Key = tuple[str, str, str]
 Types = Mapping[str, onnx.TypeProto]
@@ -311,6 +322,8 @@ def inferred(proto: onnx.ModelProto) -> Types:
             bare.graph.input.append(helper.make_tensor_value_info(t.name, t.data_type, t.dims))
     del bare.graph.initializer[:]
     bare.graph.initializer.extend(small)
+    for nodes in (bare.graph.node, *(f.node for f in bare.functions)):
+        leave_out(nodes, UNASKED)
     try:
         bare = shape_inference.infer_shapes(bare, data_prop=True)
     except (shape_inference.InferenceError, EncodeError, ValueError, MemoryError):
@@ -322,6 +335,16 @@ def inferred(proto: onnx.ModelProto) -> Types:
             differing.add(name)
         types[name] = t
     return {name: t for name, t in types.items() if name not in differing}
+
+
+def leave_out(nodes: MutableSequence[onnx.NodeProto], ops: Container[str]) -> None:
+    """Delete the nodes of some operators, in the graphs of the other nodes, too."""
+    for i in reversed(range(len(nodes))):
+        if nodes[i].op_type in ops:
+            del nodes[i]
+            continue
+        for inner in graphs_in(nodes[i]):
+            leave_out(inner.node, ops)
 
 
 def typed(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TypeProto]]:
