@@ -34,6 +34,9 @@ STEPS = 20_000
 LARGEST = 1 << 46
 """More than any extent of a tensor: its bytes could not be addressed."""
 
+SIZE = 1 << 50
+"""More than what is made of open extents, and bounds an index: a number of elements, or a few."""
+
 Bound = tuple[int, Sum]
 """(k, s) of an atom a: k * a <= s, or k * a >= s; k > 0."""
 
@@ -126,8 +129,8 @@ class Facts:
             return a
         if apart[1] <= 0:
             return b
-        (low_a, high_a), (low_b, high_b) = self.hull(a), self.hull(b)
-        s = self.atom(min(low_a, low_b), min(high_a, high_b))
+        low = min(self.hull(a)[0], self.hull(b)[0])
+        s = self.atom(low, min(self.most(a), self.most(b)))
         atom = self.known(s)
         atom.uppers += [(1, a), (1, b)]
         atom.cases = ((a, (plus(b, a, -1),)), (b, (plus(a, b, -1),)))
@@ -312,11 +315,19 @@ class Facts:
             bounds.append((k, bound))
             undo.append(bounds.pop)
         undo.append(partial(known.within, known.low, known.high))
-        least, most = self.hull(bound)
+        least, most = self.hull(bound)[0], self.most(bound)
         if lower:
             known.low = max(known.low, -(-least // k))
         else:
             known.high = min(known.high, most // k)
+
+    def most(self, s: Sum) -> int:
+        """Return what a sum that bounds an index does not exceed."""
+        high = self.hull(s)[1]
+        if high <= SIZE:
+            return high
+        opened = {m[0] for extent in self.symbols.values() for m in extent if len(m) == 1}
+        return SIZE if all(a in opened for m in s for a in m) else high
 
     def _possible(self) -> None:
         self._absurd -= 1

@@ -156,7 +156,7 @@ class Values:
             case Compare("lt" | "le" as op, Convert(x, "u64"), y) if x.dtype == "i64":
                 # As u64, what is negative is more than any i64.
                 a, b = self.sum(x), self.sum(y)
-                few = self.facts.hull(b)[1] < 1 << 63
+                few = self.facts.most(b) < 1 << 63
                 return (a, *self._compared(op, a, b)) if few else (), ()
             case Compare(op, x, y) if x.dtype in INTS:
                 a, b = self.sum(x), self.sum(y)
@@ -235,7 +235,7 @@ class Values:
         What is made of open extents, and of indices below them, is less than 2^63: there is no
         memory for more.
         """
-        low, high = self.facts.hull(s)
+        low, high = self.facts.hull(s)[0], self.facts.most(s)
         least, most = _limits(dtype)
         if least <= low and high <= most:
             return s
