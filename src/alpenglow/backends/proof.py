@@ -45,7 +45,7 @@ def admitted(kernel: Kernel, instr: Instr) -> bool:
     return not lost
 
 
-class ProofWarning(RuntimeWarning):
+class ProofWarning(UserWarning):
     """A kernel is not proved to stay within its operands, for all extents that it might serve."""
 
 

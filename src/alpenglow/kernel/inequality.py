@@ -1,10 +1,9 @@
-"""Inequalities between sums of products of integers, and a small prover for them.
+"""Inequalities between sums of products of integers: what is known of them, and what is asked.
 
 An *atom* is an integer of which little is known but bounds, such as the index of a loop, a
-quotient, the smaller of two sums.  Its bounds are sums over atoms that are older.  To prove that a
-sum is never negative, its youngest atom is replaced by a bound of it, until numbers are left (Blume
-and Eigenmann, "Symbolic range propagation", 1995).  The prover gives up rather than search for
-long, and no answer is not "no".
+quotient, the smaller of two sums.  Its bounds are sums over atoms that are older, and facts that
+hold at one place add more.  Whether a sum is never negative is searched for (`kernel.search`); no
+answer is not "no".
 """
 
 from __future__ import annotations
@@ -12,24 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from math import comb
 
 from alpenglow.ir.dims import Dim, Ratio, Sym
+from alpenglow.kernel.search import Search
 from alpenglow.kernel.sums import (
     Sum,
     constant,
     divided,
     number,
     plus,
-    powers,
     product,
     scaled,
     split,
     without,
 )
-
-STEPS = 20_000
-"""How many sums are looked at for one question."""
 
 LARGEST = 1 << 46
 """More than any extent of a tensor: its bytes could not be addressed."""
@@ -74,12 +69,9 @@ class Facts:
     def __init__(self) -> None:
         self.atoms: list[Atom] = []
         self.symbols: dict[object, Sum] = {}
-        self._held: list[Sum] = []
+        self.held: list[Sum] = []
         self._absurd = 0
         self._quotients: dict[object, Sum] = {}
-        self._steps = 0
-        self._case: frozenset[tuple[int, int]] = frozenset()
-        self._failed: set[object] = set()
 
     # ── atoms ──
 
@@ -248,8 +240,8 @@ class Facts:
 
     def _add(self, fact: Sum, undo: list[Callable[[], object]]) -> None:
         """Remember a fact, and what it says of single atoms; add to `undo` how to forget it."""
-        self._held.append(fact)
-        undo.append(self._held.pop)
+        self.held.append(fact)
+        undo.append(self.held.pop)
         if self.hull(fact)[1] < 0:
             self._absurd += 1
             undo.append(self._possible)
@@ -390,15 +382,13 @@ class Facts:
         """Whether a sum is proved not to be negative, or not to be met at all."""
         if self.hull(s)[0] >= 0 or self._absurd:
             return True
-        self._steps = STEPS
-        self._failed.clear()
-        return self._prove(s, {})
+        return Search(self).proves(s)
 
     def positive(self, s: Sum) -> bool:
         """Whether a sum is proved to be at least 1."""
         if self.nonnegative(plus(s, number(1), -1)):
             return True
-        for fact in self._held:
+        for fact in self.held:
             if fact.get((), 0) >= 0:
                 continue
             # Where a product is at least 1 and one factor is not negative, both are positive.
@@ -413,134 +403,3 @@ class Facts:
         return {
             m: c for m, c in s.items() if not m or c > 0 or any(self.atoms[a].low < 0 for a in m)
         }
-
-    def _prove(self, s: Sum, chosen: dict[int, Sum]) -> bool:
-        """Prove that s >= 0, where some atoms have been `chosen` to be one of their cases."""
-        if self.hull(s)[0] >= 0:
-            return True
-        self._steps -= 1
-        if self._steps < 0:
-            return False
-        question = (frozenset(s.items()), self._case)
-        if question in self._failed:
-            return False
-        if self._replaced(s, chosen):
-            return True
-        self._failed.add(question)
-        return False
-
-    def _replaced(self, s: Sum, chosen: dict[int, Sum]) -> bool:
-        """Prove s >= 0 by a bound of its youngest atom, or by cases."""
-        youngest = max((a for m in s for a in m), default=None)
-        if youngest is None:
-            return False
-        factor, rest = split(s, youngest)
-        if factor is None:
-            return self._by_powers(s, youngest, chosen)
-        if youngest in chosen:
-            return self._prove(plus(rest, product(factor, chosen[youngest])), chosen)
-        sign = self._sign(factor, chosen)
-        if not sign:
-            return False
-        for k, bound in self._candidates(youngest, sign):
-            # An integer of which k times is more than -k is not negative.
-            by = plus(product(factor, bound), number(k - 1))
-            if self._prove(plus(scaled(rest, k), by), chosen):
-                return True
-        return self._by_product(s, youngest, chosen) or self._by_cases(s, youngest, chosen)
-
-    def _by_powers(self, s: Sum, atom: int, chosen: dict[int, Sum]) -> bool:
-        """Prove s >= 0 of a polynomial in an atom, as one in how far that is from its ends."""
-        factors = powers(s, atom)
-        for end, sign in ((self.atoms[atom].low, 1), (self.atoms[atom].high, -1)):
-            shifted: dict[int, Sum] = {}
-            for n, f in factors.items():
-                for k in range(n + 1):
-                    times = comb(n, k) * end ** (n - k) * sign**k
-                    shifted[k] = plus(shifted.get(k, {}), f, times)
-            if all(self._prove(f, chosen) for f in shifted.values()):
-                return True
-        return False
-
-    def _by_product(self, s: Sum, atom: int, chosen: dict[int, Sum]) -> bool:
-        """Prove s >= 0 by what holds of a product that its youngest atom is part of."""
-        products = [m for m in s if len(m) > 1 and atom in m]
-        for m, fact in [(m, fact) for m in products for fact in self._held]:
-            c = fact.get(m, 0)
-            if c * s[m] <= 0 or any(a > atom for n in fact for a in n):
-                continue
-            less = plus(scaled(s, abs(c)), fact, -abs(s[m]))
-            # With fewer products each time, or there would be no end of it.
-            fewer = sum(len(n) > 1 and atom in n for n in less) < len(products)
-            if fewer and self._prove(plus(less, number(abs(c) - 1)), chosen):
-                return True
-        return False
-
-    def _sign(self, factor: Sum, chosen: dict[int, Sum]) -> int:
-        one = constant(factor)
-        if one is not None:
-            return 1 if one > 0 else -1
-        if self._prove(factor, chosen):
-            return 1
-        return -1 if self._prove(scaled(factor, -1), chosen) else 0
-
-    def _candidates(self, atom: int, sign: int) -> Iterator[Bound]:
-        """Yield the bounds by which an atom may be replaced: lower ones for a positive factor."""
-        known = self.atoms[atom]
-        if sign > 0:
-            yield from (*reversed(known.held_lowers), *known.lowers)
-            yield 1, number(known.low)
-        else:
-            yield from (*reversed(known.held_uppers), *known.uppers)
-            yield 1, number(self._highest(known))
-        if known.equal is not None:
-            yield 1, known.equal
-
-    def _highest(self, atom: Atom) -> int:
-        """Return a number that an atom does not exceed, by what holds here of what it is made."""
-        if atom.quotient is None:
-            return atom.high
-        a, b = (self.hull(s) for s in atom.quotient)
-        return min(atom.high, max(a[1], 0) // max(b[0], 1))
-
-    def _by_cases(self, s: Sum, atom: int, chosen: dict[int, Sum]) -> bool:
-        """Prove s for each case of an atom, or that the case cannot be."""
-        cases = self.atoms[atom].cases
-        if not cases:
-            return False
-        before = self._case
-        try:
-            for number, (case, facts) in enumerate(cases):
-                # What failed elsewhere may be proved in this case.
-                self._case = before | {(atom, number)}
-                choice = {**chosen, atom: case}
-                if self._absurd_if(choice):
-                    continue
-                with self.holding(facts):
-                    if not self._prove(s, choice) and not self._refuted(choice):
-                        return False
-            return True
-        finally:
-            self._case = before
-
-    def _absurd_if(self, chosen: dict[int, Sum]) -> bool:
-        """Whether something that holds here plainly is not so, with the choices made."""
-        return any(
-            self.hull(self._with(fact, chosen))[1] < 0
-            for fact in self._held
-            if any(a in chosen for m in fact for a in m)
-        )
-
-    def _with(self, s: Sum, chosen: dict[int, Sum]) -> Sum:
-        """Return a sum with what is chosen in the place of atoms."""
-        for atom in sorted(chosen, reverse=True):
-            factor, rest = split(s, atom)
-            if factor:
-                s = plus(rest, product(factor, chosen[atom]))
-        return s
-
-    def _refuted(self, chosen: dict[int, Sum]) -> bool:
-        """Whether what holds here cannot, with the choices made."""
-        return any(
-            self._prove(plus(scaled(fact, -1), number(-1)), chosen) for fact in self._held[-6:]
-        )
