@@ -462,7 +462,6 @@ def test_one_element_that_all_lanes_read_is_read_only_inside(op: str, target: st
         else:
             model = single(op, [x], 17, pads=[min(p, 1) for p in pad], **WINDOWS[op])
         expected = ag.compile(model, target="interpreter")(x)
-        for numerics in ("strict", "fast"):
-            options = ag.Options(numerics=numerics)  # type: ignore[arg-type]
+        for options in (ag.Options(numerics="strict"), ag.Options(numerics="fast")):
             actual = ag.compile(model, target=target, options=options)(x)
             np.testing.assert_allclose(actual, expected, rtol=1e-5)

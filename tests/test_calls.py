@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +175,7 @@ def test_what_a_signal_s_handler_raises_ends_compiled_code() -> None:
 
     before = signal.signal(signal.SIGUSR1, refuse)
     try:
-        kill = lambda: os.kill(os.getpid(), signal.SIGUSR1)  # noqa: E731
-        with later(kill), pytest.raises(LookupError):
+        with later(partial(os.kill, os.getpid(), signal.SIGUSR1)), pytest.raises(LookupError):
             exe(X)
     finally:
         signal.signal(signal.SIGUSR1, before)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 import alpenglow as ag
 from alpenglow.base.errors import ModelError, OptionError, SignatureError, UnsupportedError
@@ -15,9 +17,6 @@ from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul
 from alpenglow.runtime import archive, signature
 from command import alpenglow, answer
-
-ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
-serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
 
 
 def key_pair(folder: Path, name: str, password: bytes = b"") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +189,7 @@ def test_addresses_of_cut_kernels_are_proved(name: str, small_limits: str) -> No
 
 
 def test_kernels_that_are_not_long_are_left_as_they_are() -> None:
-    made: Callable[[str], ag.Executable] = lambda name: ag.compile(graph(*OPS[name]))  # noqa: E731
-    stops = {name: [e.stops for e in made(name).artifact.table] for name in OPS}
+    made = {name: ag.compile(graph(*of)) for name, of in OPS.items()}
+    stops = {name: [e.stops for e in exe.artifact.table] for name, exe in made.items()}
 
     assert not any(map(any, stops.values()))

@@ -7,8 +7,11 @@ seeds in a row have each of them.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -18,68 +21,15 @@ from alpenglow import load
 from alpenglow.base.errors import AlpenglowError, UnsupportedError
 from alpenglow.frontends.onnx.table import find
 
-from . import (
-    recipes_attention,
-    recipes_control,
-    recipes_data,
-    recipes_elementwise,
-    recipes_gather,
-    recipes_layouts,
-    recipes_microsoft,
-    recipes_microsoft_attention,
-    recipes_microsoft_fused,
-    recipes_microsoft_quantized,
-    recipes_ml,
-    recipes_movement,
-    recipes_normalize,
-    recipes_patterns,
-    recipes_products,
-    recipes_qdq,
-    recipes_quantized,
-    recipes_random,
-    recipes_recurrent,
-    recipes_reduction,
-    recipes_sampling,
-    recipes_signal,
-    recipes_strings,
-    recipes_trees,
-    recipes_types,
-    recipes_windows,
-)
 from .draft import OPSETS, SYMBOLS, Draft, operators
 from .elements import FLOATS, NARROW, Array, is_whole, limits, name_of
 from .recipe import PATTERNS, RECIPES, STAGED, attempt, grow
 from .views import viewed
 
-FILES = (
-    recipes_attention,
-    recipes_control,
-    recipes_data,
-    recipes_elementwise,
-    recipes_gather,
-    recipes_layouts,
-    recipes_microsoft,
-    recipes_microsoft_attention,
-    recipes_microsoft_fused,
-    recipes_microsoft_quantized,
-    recipes_ml,
-    recipes_movement,
-    recipes_normalize,
-    recipes_patterns,
-    recipes_products,
-    recipes_qdq,
-    recipes_quantized,
-    recipes_random,
-    recipes_recurrent,
-    recipes_reduction,
-    recipes_sampling,
-    recipes_signal,
-    recipes_strings,
-    recipes_trees,
-    recipes_types,
-    recipes_windows,
-)
-"""What fills the tables of recipes."""
+# What fills the tables of recipes.
+for _found in pkgutil.iter_modules([str(Path(__file__).parent)], prefix=f"{__package__}."):
+    if ".recipes_" in _found.name:
+        importlib.import_module(_found.name)
 
 KINDS = ((False, False), (False, False), (False, False), (False, False), (True, False),
          (True, False), (False, True), (True, True))  # fmt: skip
