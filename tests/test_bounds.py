@@ -350,7 +350,10 @@ def sliced(offset: int, end: int) -> tuple[Instr, Kernel]:
     return instr, kernel
 
 
-def test_a_kernel_that_may_leave_its_operands_is_a_mistake() -> None:
+def test_a_kernel_that_may_leave_its_operands_is_a_mistake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ALPENGLOW_CHECK", "1")
     instr, kernel = sliced(0, 8)
     assert admitted(kernel, instr)
     assert summary(kernel, instr) == "2 proved"
@@ -363,6 +366,7 @@ def test_a_kernel_that_may_leave_its_operands_is_a_mistake() -> None:
 
 
 def test_a_form_may_say_why_its_data_stay_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALPENGLOW_CHECK", "1")
     t, n = TensorType("f32", (8,)), TensorType("i64", (8,))
     operands = (Region("a", t, 0, (1,)), Region("i", n, 0, (1,)))
     instr = Instr(Copy(), (Region("b", t, 0, (1,)),), operands)

@@ -285,6 +285,7 @@ def test_rows_merged_where_a_convolution_pads_them_itself(monkeypatch: pytest.Mo
     model = single("ConvTranspose", [x, w], 17, constants=[1], strides=[3, 3, 3], pads=[1] * 6,
                    output_padding=[2, 2, 2])  # fmt: skip
 
+    monkeypatch.setenv("ALPENGLOW_CHECK", "1")
     with pytest.raises(AssertionError, match=r"conv_blocked_\w+ of .* may leave its operands"):
         ag.compile(model, threads=1)
     believed(monkeypatch)
@@ -303,6 +304,7 @@ def test_a_vector_of_neighbours_where_all_lanes_are_one(monkeypatch: pytest.Monk
     e = g(Broadcast((3, 16, 1)), x)
     g.output("y", g(MatMul(), e, g(Transpose((0, 2, 1)), e)))
 
+    monkeypatch.setenv("ALPENGLOW_CHECK", "1")
     with pytest.raises(AssertionError, match=r"mat_mul_\w+ of .* may leave its operands"):
         ag.compile(g, threads=1)
     believed(monkeypatch)

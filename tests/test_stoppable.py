@@ -49,7 +49,7 @@ def lower(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
         monkeypatch.setattr(limits, name, value)
 
 
-@pytest.mark.parametrize("case", statements(), ids=lambda case: case.kernel.name)
+@pytest.mark.parametrize("case", list(statements()), ids=lambda case: case.kernel.name)
 def test_a_kernel_that_is_not_stopped_does_the_same(case: Case, small_limits: str) -> None:
     kernel = stoppable(case.kernel)
     expected = evaluated(case.kernel, case)
@@ -67,7 +67,7 @@ def test_the_cases_are_cut(small_limits: str) -> None:
     assert {"sums", "collatz"} <= set(cut)
 
 
-@pytest.mark.parametrize("case", statements(), ids=lambda case: case.kernel.name)
+@pytest.mark.parametrize("case", list(statements()), ids=lambda case: case.kernel.name)
 def test_a_kernel_that_is_stopped_stays_within_bounds(case: Case, small_limits: str) -> None:
     """The evaluator raises an error where an address is outside of its buffer."""
     evaluated(stoppable(case.kernel), case, stop=1)
