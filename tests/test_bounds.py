@@ -20,6 +20,7 @@ from alpenglow.backends.proof import ProofWarning, admitted, proved, summary
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir import dims
+from alpenglow.ir.dims import symbol
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, FLOATS, INTS, Array, TensorType
@@ -32,6 +33,7 @@ from alpenglow.kernel.stmt import For, If, Kernel, Store, While, statements
 from alpenglow.kernel.sums import number
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.copy import Copy
+from alpenglow.ops.gather import Gather
 from alpenglow.program import Instr, Program, Region
 from onnx_node import single
 from test_operators import OPERATORS, applications, every_operator, forest
@@ -385,6 +387,22 @@ def test_a_form_may_say_why_its_data_stay_within_bounds(monkeypatch: pytest.Monk
     assert summary(kernel, instr) == "2 proved, 1 by the form (copy: it sorts indices of its own)"
     with pytest.raises(AssertionError, match="may leave"):
         admitted(Change(0, longer).kernel(kernel), instr)
+
+
+def test_extents_of_tensors_are_not_negative_which_calls_must_keep() -> None:
+    g = ag.Graph("f")
+    x, i = g.input("x", "f32[6,8,n-2]"), g.input("i", "i64[6]")
+    g.output("y", g(Gather(0), x, i))
+    target = Target.parse("x86-64-v3")
+    assumption = dims.Assumption({"n": 13})
+    with dims.assuming(assumption):
+        *_, (_, program) = run_stages(g, target, ag.Options(check=False))
+        assert isinstance(program, Program)
+        made = list(kernels(program, target))
+        assert [unproved(kernel, instr) for instr, kernel in made] != [[]]
+
+        assert all(admitted(kernel, instr) for instr, kernel in made)
+    assert (symbol("n") - 2, ">=") in assumption.guards
 
 
 def test_an_operand_without_elements_has_no_address() -> None:

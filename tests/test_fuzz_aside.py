@@ -20,6 +20,7 @@ from fuzz.judge import judge
 from fuzz.oracles import ORACLES, oracle
 from fuzz.reference import Reference, loaded
 from fuzz.settings import Setting
+from onnx_node import single
 
 Array = NDArray[Any]
 
@@ -126,12 +127,29 @@ EXAMPLES = {
         {"x": np.array([[-1], [1]], np.float32)}, np.array([7.0, 4.0]),
     ),
     "layers of bytes": Example(
-        """g (float[1,1,2] x) => (float[1,1,1,1] y)
+        """g (float[1,1,2] x, bool c) => (float[1,1,1,1] y)
             <int8[1,2,4] w = {1, 1, 1, 1, 1, 1, 1, 1}, int8[1,1,4] r = {0, 0, 0, 0},
              float[1] s = {1}, int8[1] z = {0}> {
-            y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 1>
-                (x, w, r, , , , , , s, z, s, z) }""",
-        {"x": np.array([[[0.3, 1]]], np.float32)}, np.reshape(lstm_step(1.3), (1, 1, 1, 1)),
+            y = If (c) <
+                then_branch = t () => (float[1,1,1,1] p) {
+                    p = com.microsoft.DynamicQuantizeLSTM <hidden_size = 1>
+                        (x, w, r, , , , , , s, z, s, z) },
+                else_branch = e () => (float[1,1,1,1] q) {
+                    q = Constant <value = float[1,1,1,1] {0}> () }> }""",
+        {"x": np.array([[[0.3, 1]]], np.float32), "c": np.array(True)},
+        np.reshape(lstm_step(1.3), (1, 1, 1, 1)),
+    ),
+    "NaN that votes": Example(
+        """g (float[1,1] x) => (float[1,2] y) {
+            c, y = ai.onnx.ml.SVMClassifier <classlabels_ints = [0, 1], kernel_type = "LINEAR",
+                kernel_params = [1.0, 0.0, 0.0], vectors_per_class = [1, 1],
+                support_vectors = [1.0, 2.0], coefficients = [1.0, -1.0], rho = [0.5],
+                prob_a = [1.0], prob_b = [0.0]> (x) }""",
+        {"x": np.array([[np.nan]], np.float32)}, np.full((1, 2), np.nan),
+    ),
+    "large integers in an image": Example(
+        """g (uint64[2] x) => (uint64[2] y) <float[1] s = {1}> { y = Resize (x, , s) }""",
+        {"x": np.array([1, 2**64 - 1], np.uint64)}, np.array([1, 2.0**64]), oracle="reference",
     ),
     "crops by scales": Example(
         """g (float[4,4] x, float[4] r, float[2] s) => (float[?,?] y) {
@@ -168,6 +186,17 @@ UNFIT = {
     "erf of integers": Example(
         "g (int8[1] x) => (int8[1] y) { y = Erf (x) }",
         {"x": np.array([5], np.int8)}, np.trunc([math.erf(5.0)]), opset=9,
+    ),
+    "stop words": Example(
+        """g (string[3] x) => (int64 y) {
+            t = StringNormalizer <stopwords = ["abc"]> (x)
+            y = Size (t) }""",
+        {"x": np.array(["ABC", "a", "abc"], object)}, np.array(1.0),
+    ),
+    "windows over the end": Example(
+        """g (float[1,1,4] x) => (float[1,1,2] y) {
+            y = AveragePool <kernel_shape = [3], strides = [3], ceil_mode = 1> (x) }""",
+        {"x": np.array([[[1, 2, 3, 4]]], np.float32)}, np.array([[[2, 4]]]),
     ),
     "loops without a condition": Example(
         """g (int64 n, float x) => (float y) {
@@ -215,6 +244,14 @@ WRITTEN = {
             y = InstanceNormalization (x, s, b) }""",
         {"x": np.full((1, 1, 1), 316.0, np.float32), "s": np.array([0.64], np.float32),
          "b": np.array([0.1049], np.float32)}, np.full((1, 1, 1), 0.1049),
+    ),
+    "layers of bytes": Example(
+        """g (float[1,1,2] x) => (float[1,1,1,1] y)
+            <int8[1,2,4] w = {1, 1, 1, 1, 1, 1, 1, 1}, int8[1,1,4] r = {0, 0, 0, 0},
+             float[1] s = {1}, int8[1] z = {0}> {
+            y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 1>
+                (x, w, r, , , , , , s, z, s, z) }""",
+        {"x": np.array([[[0.3, 1]]], np.float32)}, np.reshape(lstm_step(1.3), (1, 1, 1, 1)),
     ),
 }  # fmt: skip
 """What ONNX Runtime has not right, and `written` has."""
@@ -276,6 +313,19 @@ def test_what_is_written_down_outvotes_onnx_runtime(name: str) -> None:
 def test_labels_of_two_classes_are_those_of_the_larger_scores() -> None:
     example = EXAMPLES["labels of two classes"]
     assert told(replace(example, oracle="nodewise"))[1:] == ("same", "")
+
+
+def test_what_is_less_than_normal_may_be_lost_between_transforms() -> None:
+    x = (1e-42 * floats(1, 48, 14, 14)).astype(np.float32)
+    w = np.round(floats(48, 48, 3, 3))
+    model = single("Conv", [x, w], 17, constants=[1], pads=[1] * 4)
+    fast, strict = Setting.parse("cpu fast"), Setting.parse("cpu strict")
+    verdict = judge(
+        model.SerializeToString(), [{"x0": x.astype(np.float32)}], [fast, strict], ("onnxruntime",)
+    )
+
+    assert not verdict.problems
+    assert verdict.ran == {str(fast): "subnormal", str(strict): "same"}
 
 
 def test_a_contradiction_of_no_kind_is_a_finding() -> None:

@@ -104,6 +104,24 @@ KINDS = (
         lambda d: "nan" in d.traits and "Normalizer" in d.operators,
     ),
     Kind(
+        "NaN that votes",
+        "ONNX Runtime gives all classes the same share where votes are NaN",
+        lambda d: (
+            "nan" in d.traits
+            and "SVMClassifier" in d.operators
+            and bool(np.isnan(d.expected[d.where]).all())
+        ),
+    ),
+    Kind(
+        "large integers in an image",
+        "the reference evaluator of onnx takes pixels of 64 bits for floats, which have 53",
+        lambda d: (
+            bool(d.operators & {"Resize", "Upsample"})
+            and d.expected.dtype in (np.int64, np.uint64)
+            and bool((np.abs(d.expected[d.where].astype(np.float64)) >= 2.0**53).all())
+        ),
+    ),
+    Kind(
         "NaN beside an image",
         "others multiply the first elements of an image by 0 for samples that lie outside of it",
         lambda d: (
@@ -174,6 +192,7 @@ KINDS = (
 OURS = {
     "torn": "rounding decides: a tie, a step, a mask, a shape",
     "NaN in bytes": "under `fast`, what NaN is quantised to is any",
+    "subnormal": "what is less than normal numbers has few bits, which Winograd's way loses first",
     "overflow of halves": "halves in f32 overflow later, under `fast`; f32 in halves, earlier",
 }
 """Kinds of differences between the reference and a setting."""
@@ -286,6 +305,10 @@ def _where(y: Array, x: Array) -> Array:
 # ── settings of ours that may differ from the reference ──
 
 
+LOST = 4096.0
+"""How many of the least numbers may be lost between transforms."""
+
+
 def explained(
     reference: Reference, y: Array, actual: Array, allowed: Array, setting: Setting
 ) -> str:
@@ -295,6 +318,10 @@ def explained(
     traits = reference.traits()
     if {"nan", "bytes"} <= traits:
         return "NaN in bytes"
+    if y.dtype in (np.float32, np.float64):
+        least = LOST * float(np.finfo(y.dtype).smallest_subnormal)
+        if not wrong(y, actual, allowed + least, 16.0):
+            return "subnormal"
     if setting.precision == "f16" and "large" in traits:
         return "overflow of halves"
     if "halves" in traits or setting.precision == "f16":

@@ -492,7 +492,8 @@ def judge_all(trials: Sequence[Trial]) -> list[Verdict]:
 def _in_c(setting: Setting, trials: Mapping[int, Trial]) -> None:
     """Build one library of the programs for a setting, and run each; where it fails, one each."""
     try:
-        library = cc.Library({i: t.programs[setting] for i, t in trials.items()}, setting)
+        with _proved():
+            library = cc.Library({i: t.programs[setting] for i, t in trials.items()}, setting)
     except Exception as error:
         if len(trials) > 1:
             for i, t in trials.items():

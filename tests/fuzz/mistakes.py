@@ -96,8 +96,9 @@ MISTAKES = (
         "wins = k.m.ge(x, y) if op.last else k.m.gt(x, y)", "wins = k.m.gt(x, y)",
     ),
     Mistake(
-        "reflection repeats the edge", f"{LOOPS}/movement.py",
-        "k.m.sub(2 * (extent - 1), at)))", "k.m.sub(2 * extent - 1, at)))",
+        "reflection repeats the edge", "passes/borders.py",
+        "axis, count if leading else extent - 2, count, -1)]",
+        "axis, count - 1 if leading else extent - 1, count, -1)]",
     ),
     Mistake(
         "what hangs over the end of padding counts in an average", f"{LOOPS}/pooling.py",
@@ -154,8 +155,9 @@ MISTAKES = (
         "return type(op), tuple(operands), tuple(print_graph(r) for r in node.regions)",
     ),
     Mistake(
-        "what an output is joins what reads it", "passes/fuse.py",
-        "    if any(v is result for v in g.outputs.values()):\n        return False\n", "",
+        "a row that is stretched counts as a number", "passes/fuse.py",
+        "return only.array.reshape(()) if only.array.size == 1 else None",
+        "return only.array.reshape(-1)[:1].reshape(()) if only.array.size else None",
     ),
     Mistake(
         "x to the power of three is x times x", "passes/identities.py",

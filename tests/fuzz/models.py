@@ -1,7 +1,7 @@
 """Random models, one a seed, and what to feed them.
 
-A third of the models have one operator alone, a third have two that follow each other, a sixth one
-pattern, and a sixth are graphs.  The operators of the first two and the patterns go round: so many
+A third of the models have one operator alone, a third have one pattern, a sixth have two operators
+that follow each other, and a sixth are graphs.  The operators and the patterns go round: so many
 seeds in a row have each of them.
 """
 
@@ -70,11 +70,11 @@ def draft(seed: int) -> Draft:
     if seed % 3 == 0:
         d = chosen(rng, [every[seed // 3 % len(every)]])
     elif seed % 3 == 1:
-        first, second = seed // 3 % len(every), int(rng.integers(len(every)))
+        d = patterned(rng, sorted(PATTERNS)[seed // 3 % len(PATTERNS)])
+    elif seed % 6 == 2:
+        first, second = seed // 6 % len(every), int(rng.integers(len(every)))
         pair = [every[first], every[second]]
         d = chosen(rng, pair if rng.random() < 0.5 else pair[::-1])
-    elif seed % 6 == 2:
-        d = patterned(rng, sorted(PATTERNS)[seed // 6 % len(PATTERNS)])
     else:
         d = started(rng, int(rng.choice(OPSETS)))
         d.views = float(rng.choice([0.0, 0.1, 0.3]))

@@ -134,7 +134,7 @@ def terms(arrays: Sequence[Array | None], results: Sequence[Array]) -> float:
     return max(1.0, most / max(sum(y.size for y in results), 1) / MANY)
 
 
-MANY = 64.0
+MANY = 32.0
 
 
 def unless_large(op: ReduceProd, x: Array, y: Array) -> Array:

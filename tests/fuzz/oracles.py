@@ -186,6 +186,16 @@ def _unfit(n: onnx.NodeProto, opset: int) -> str:
         return "knows only the form in which an axis does not flatten"
     if n.op_type == "ConvTranspose" and any(a.name == "group" and a.i > 1 for a in n.attribute):
         return "adds the bias of the first group's channels to all"
+    if n.op_type in ("AveragePool", "LpPool") and any(
+        a.name == "ceil_mode" and a.i for a in n.attribute
+    ):
+        return "reads other elements where a window hangs over the end"
+    if n.op_type == "StringNormalizer":
+        given = {a.name: a for a in n.attribute}
+        cased = "is_case_sensitive" in given and given["is_case_sensitive"].i
+        changed = "case_change_action" in given and given["case_change_action"].s != b"NONE"
+        if "stopwords" in given and not cased and not changed:
+            return "keeps stop words that are written otherwise, where case does not matter"
     causal = any(a.name == "is_causal" and a.i for a in n.attribute)
     if n.op_type == "Attention" and causal and len(n.input) > 3 and n.input[3]:
         return "lays the triangle over a mask before it is stretched"
@@ -223,7 +233,8 @@ def widened(model: bytes) -> bytes | None:
 
 
 def in_f64(model: bytes, feeds: Feeds) -> dict[str, Array] | None:
-    """Return what a model computes in f64, as onnx's reference or ONNX Runtime says."""
+    """Return what a model computes in f64, as onnx's reference or ONNX Runtime says of the whole,
+    or of its nodes one by one."""
     wide = widened(model)
     if wide is None:
         return None
@@ -233,7 +244,8 @@ def in_f64(model: bytes, feeds: Feeds) -> dict[str, Array] | None:
         results = None if run is None else _named(run, _outputs(wide), given)
         if results is not None:
             return results
-    return None
+    found = nodewise.run(onnx.load_model_from_string(wide), given, (reference, runtime))
+    return None if found is None else flat(found)
 
 
 def _is_float(a: Array) -> bool:

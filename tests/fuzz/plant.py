@@ -1,10 +1,12 @@
 """Plant mistakes in copies of the compiler, one each, and see which of them fuzzing catches.
 
-    python -m tests.fuzz.plant --seconds 180 --workers 2 [--only WORDS] [--tests 600] [--out FILE]
+    python -m tests.fuzz.plant --seconds 180 --workers 2 [--jobs 2] [--only WORDS] [--tests 600]
+                               [--out FILE]
 
-Each copy is fuzzed from the same seed until the first finding, for so many seconds at most; what
-fails without the mistake, too, is none.  With `--tests` it also says whether the tests, without any
-fuzzing, catch it in so many seconds; `--seconds 0` runs nothing but these.  The table is Markdown.
+Each copy is fuzzed from the same seed until the first finding, for so many seconds at most, by as
+many processes as `--jobs` says; what fails without the mistake, too, is none.  With `--tests` it
+also says whether the tests, without any fuzzing, catch it in so many seconds; `--seconds 0` runs
+nothing but these.  The table is Markdown.
 """
 
 from __future__ import annotations
@@ -72,13 +74,13 @@ def planted(mistake: Mistake, folder: Path) -> None:
     file.write_text(text.replace(mistake.old, mistake.new), encoding="utf-8")
 
 
-def fuzzed(mistake: Mistake, folder: Path, seconds: float) -> Outcome:
+def fuzzed(mistake: Mistake, folder: Path, seconds: float, jobs: int) -> Outcome:
     """Fuzz a copy until the first finding that is not one of the compiler as it is."""
     begin = time.monotonic()
     known: set[int] = set()
     cases = 0
     while (left := seconds - (time.monotonic() - begin)) > 1:
-        done = campaign(folder, folder, left, SEED)
+        done = campaign(folder, folder, left, SEED, "--workers", str(jobs))
         entries = logged(folder)
         cases = sum(e["cases"] for e in entries)
         new = [e for e in entries if "problems" in e and e["seed"] not in known]
@@ -146,12 +148,12 @@ def _environment(tree: Path, folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": cache}
 
 
-def tried(mistake: Mistake, seconds: float, test_seconds: float) -> Outcome:
+def tried(mistake: Mistake, seconds: float, jobs: int, test_seconds: float) -> Outcome:
     """Plant a mistake in a copy, fuzz that, and test it."""
     with tempfile.TemporaryDirectory(prefix="alpenglow-planted-") as name:
         folder = Path(name)
         planted(mistake, folder)
-        outcome = fuzzed(mistake, folder, seconds) if seconds else Outcome(mistake)
+        outcome = fuzzed(mistake, folder, seconds, jobs) if seconds else Outcome(mistake)
         if test_seconds:
             outcome = replace(outcome, tests=tested(folder, test_seconds))
     print(outcome.row(), flush=True)
@@ -162,13 +164,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=180.0, help="how long each, at most")
     parser.add_argument("--workers", type=int, default=1, help="how many mistakes at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes fuzz each")
     parser.add_argument("--only", default="", help="mistakes with these words in file or name")
     parser.add_argument("--tests", type=float, default=0.0, help="seconds of tests on each copy")
     parser.add_argument("--out", type=Path, help="write the table to this file")
     asked = parser.parse_args()
     chosen = [m for m in MISTAKES if asked.only in m.file + m.name]
     with ThreadPoolExecutor(asked.workers) as pool:
-        outcomes = list(pool.map(lambda m: tried(m, asked.seconds, asked.tests), chosen))
+        outcomes = list(
+            pool.map(lambda m: tried(m, asked.seconds, asked.jobs, asked.tests), chosen)
+        )
     caught = sum(o.seed is not None for o in outcomes)
     kinds = Counter(o.how.partition(",")[0] for o in outcomes if o.seed is not None)
     text = f"{caught} of {len(outcomes)} caught: {dict(kinds)}"

@@ -9,7 +9,7 @@ import numpy as np
 from .draft import Draft, Var
 from .elements import DTYPES, FLOATS, Shape
 from .inference import Declined, allowed
-from .recipe import recipe
+from .recipe import PATTERNS, recipe
 
 UNARY = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos", "Cosh",
@@ -17,6 +17,12 @@ UNARY = (
     "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign",
     "Sqrt", "Tan", "Tanh",
 )  # fmt: skip
+FUNCTIONS = (
+    "Asinh", "Atan", "Celu", "Cosh", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish",
+    "LeakyRelu", "Log", "Mish", "Reciprocal", "Selu", "Shrink", "Sigmoid", "Sinh", "Softplus",
+    "Softsign", "Sqrt", "Swish", "Tanh", "ThresholdedRelu",
+)  # fmt: skip
+"""Functions of one number that have attributes at most, with defaults."""
 COMPARING = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 BINARY = (
     "Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", *COMPARING, "Mul", "Or", "Sub", "Xor",
@@ -40,10 +46,24 @@ def unary(d: Draft, op: str) -> None:
     if narrow and array is not None and x.name in d.inputs and d.chance(0.5):
         inside = np.tanh(array) if op == "Atanh" else np.abs(array) + (op == "Acosh")
         d.inputs[x.name] = inside.astype(array.dtype)
-    elif d.chance(0.3):
+    elif d.chance(0.5):
         far(d, x)
     kind = "bool" if op in ("IsNaN", "Not") else x.dtype
     d.node(op, [x], types=[(kind, x.shape)], **d.some(op, consumed_inputs=([0],)))
+
+
+@recipe("functions of one tensor", table=PATTERNS)
+def functions(d: Draft, op: str) -> None:
+    """Several functions of the same elements, as far out as `far` goes."""
+    x = d.pick(["float", "float", "float", "float16", "double"], empty=False)
+    far(d, x)
+    count = 0
+    for name in map(str, d.rng.permutation(FUNCTIONS)):
+        if d.schema(name) is not None and x.dtype in allowed(name, d.opset):
+            d.node(name, [x], types=[(x.dtype, x.shape)])
+            count += 1
+        if count == 12:
+            return
 
 
 def across(d: Draft, x: Var) -> Var:

@@ -8,27 +8,35 @@ from math import prod
 
 import numpy as np
 
-from .draft import Draft, Var
+from .draft import SYMBOLS, Draft, Var
+from .elements import Shape
 from .inference import Declined, allowed
 from .recipe import PATTERNS, recipe
 from .recipes_patterns import BLOCKS, activated, convolved, images, reduced
 from .windows import window
 
-MOVES = ("Pad", "Pad", "Pad", "Pad", "Slice", "Concat", "Softmax", "ReduceMax", "Relu", "Add")
+MOVES = ("Pad", "Pad", "Slice", "Slice", "Concat", "Softmax", "ReduceMax", "Relu", "Add")
 LIKE = ("Relu", "Neg", "Add", "self", "Mul")
 
 
-@recipe("turned there and back", table=PATTERNS)
+@recipe("turned there and back", "turned, padded, turned back", table=PATTERNS)
 def there_and_back(d: Draft, op: str) -> None:
     """Something between two transpositions, as converters from other layouts write."""
-    x = d.pick(["float", "float", "float", "int32", "float16"], d.one_of((2, 3, 3, 4)), 5)
+    x = d.pick(["float", "float", "float", "int32", "float16"], d.one_of((2, 3, 3, 4, 4, 4)), 5,
+               empty=d.chance(0.1))  # fmt: skip
     perm = d.rng.permutation(x.rank)
-    if d.chance(0.5):
-        # The channels go to the end, or come from there.
-        perm = np.array([0, *np.roll(np.arange(1, x.rank), d.one_of((1, -1)))])
+    if d.chance(0.7):
+        # The channels go to the end, or come from there; or all axes do: not what undoes itself.
+        first = 0 if x.rank < 4 else d.number(0, 1)
+        perm = np.array([*range(first), *np.roll(np.arange(first, x.rank), d.one_of((1, -1)))])
     y = d.node("Transpose", [x], perm=perm.tolist())[0]
-    for i in range(d.one_of((0, 1, 1, 2, 3))):
-        y = between(d, y, d.one_of(LIKE if i and d.chance(0.6) else MOVES))
+    for i in range(d.one_of((0, 1, 1, 1, 2, 2, 3))):
+        before = len(d.nodes)
+        for _ in range(4):  # not all opsets have all operators for all types
+            moves = LIKE if i and d.chance(0.6) else MOVES
+            y = between(d, y, "Pad" if "padded" in op and not i else d.one_of(moves))
+            if len(d.nodes) > before:
+                break
     back = np.argsort(perm) if d.chance(0.7) else d.rng.permutation(x.rank)
     if y.rank == x.rank:
         d.node("Transpose", [y], perm=back.tolist())
@@ -38,7 +46,11 @@ def between(d: Draft, y: Var, how: str) -> Var:
     """Return y after what treats its axes differently, or all elements alike."""
     axis = d.number(0, y.rank - 1)
     if how == "Pad":
-        return padded(d, y, [d.number(0, 3) for _ in range(2 * y.rank)])
+        mode = d.one_of(("constant", "constant", "constant", "reflect", "edge"))
+        if mode == "constant" or min(y.shape, default=0) < 2:
+            return padded(d, y, [d.number(0, 3) for _ in range(2 * y.rank)])
+        most = [min(3, e - 1) for e in y.shape] * 2
+        return padded(d, y, [d.number(0, n) for n in most], mode)
     if how == "Slice" and d.opset >= 10:
         first = [d.number(0, e // 2) for e in y.shape]
         shape = tuple(e - a for e, a in zip(y.shape, first, strict=True))
@@ -57,15 +69,35 @@ def between(d: Draft, y: Var, how: str) -> Var:
     return d.node("Add", [y, y])[0] if how == "self" else y
 
 
-def padded(d: Draft, x: Var, pads: list[int]) -> Var:
-    """Return x with so many zeros before each axis, and then behind each."""
+def padded(d: Draft, x: Var, pads: list[int], mode: str = "constant") -> Var:
+    """Return x with so many elements before each axis, and then behind each: zeros, or its own."""
     shape = tuple(e + pads[i] + pads[i + x.rank] for i, e in enumerate(x.shape))
     types = [(x.dtype, shape)]
     if d.opset < 11:
         if x.dtype[:5] != "float":
             return x
-        return d.node("Pad", [x], types=types, mode="constant", pads=pads)[0]
-    return d.node("Pad", [x, d.ints(pads)], types=types, mode="constant")[0]
+        return d.node("Pad", [x], types=types, mode=mode, pads=pads)[0]
+    return d.node("Pad", [x, d.ints(pads)], types=types, mode=mode)[0]
+
+
+@recipe("borders", table=PATTERNS)
+def borders(d: Draft, op: str) -> None:
+    """A tensor that goes on outside with its own elements: mostly along axes of open extents."""
+    d.is_open |= not d.nodes and d.chance(0.6)
+
+    def shape() -> Shape:
+        known = list(SYMBOLS.values())
+        is_open = [d.is_open and d.chance(0.7) for _ in range(d.one_of((1, 2, 2, 3, 4)))]
+        return tuple(int(d.one_of(known)) if o else d.extent(9) for o in is_open)
+
+    x = d.pick(["float", "float", "float16", "int32", "uint8"], 1, 4, empty=False, shape=shape)
+    modes = ("reflect", "reflect", "edge", "wrap")
+    mode = d.one_of(modes if d.opset >= 19 else modes[:3])
+    y = padded(d, x, [d.number(0, min(3, e - (mode == "reflect"))) for e in x.shape * 2], mode)
+    if y is x:
+        raise Declined
+    if d.chance(0.5):
+        between(d, y, d.one_of(LIKE))
 
 
 @recipe("zeros around a pool", table=PATTERNS)

@@ -26,9 +26,9 @@ def number(d: Draft, kind: str, value: float, shape: Shape = ()) -> Var:
     return d.given(np.full(shape, value).astype(DTYPES[kind]), True)
 
 
-def images(d: Draft, shape: Callable[[], Shape] | None = None) -> Var:
+def images(d: Draft, shape: Callable[[], Shape] | None = None, most: int = 6000) -> Var:
     return d.pick(["float"], 4, 4, empty=False, shape=shape or (lambda: image_shape(d, 2)),
-                  where=lambda v: prod(v.shape) <= 6000)  # fmt: skip
+                  where=lambda v: prod(v.shape) <= most)  # fmt: skip
 
 
 def convolved(d: Draft, x: Var, count: int = 0, kernel: list[int] | None = None) -> Var:
@@ -96,24 +96,32 @@ def layer(d: Draft, op: str) -> None:
     pooled(d, activated(d, x))
 
 
-@recipe("many channels", table=PATTERNS)
+@recipe("many channels", "many channels of large images", table=PATTERNS)
 def blocks(d: Draft, op: str) -> None:
-    """Convolutions of 3 by 3 or 1 by 1 with whole blocks of channels, one after the other."""
-    channels, side = d.one_of(BLOCKS), d.one_of((6, 8, 9, 12, 14))
-    x = images(d, lambda: (d.one_of((1, 1, 2)), channels, side, side + d.one_of((0, 0, 1, 3))))
-    for _ in range(d.number(1, 3)):
-        shape = (d.one_of(BLOCKS), x.shape[1], *d.one_of(((3, 3), (1, 1))))
+    """Convolutions of 3 by 3 or 1 by 1 with whole blocks of channels, one after the other.
+
+    On large images those of 3 by 3 are computed otherwise, block by block.
+    """
+    large = op.endswith("images")
+    table = (8, 15, 16, 17, 31, 32, 33, 48) if large else BLOCKS
+    channels, side = d.one_of(table), d.one_of((9, 13, 14, 15, 17) if large else (6, 8, 9, 12, 14))
+    x = images(d, lambda: (d.one_of((1, 1, 2)), channels, side, side + d.one_of((0, 0, 1, 3))),
+               16384)  # fmt: skip
+    for _ in range(d.number(1, 2 if large else 3)):
+        shape = (d.one_of(table), x.shape[1], *((3, 3) if large else d.one_of(((3, 3), (1, 1)))))
         weights = d.given(d.contents("float", shape), True)
         if weights.shape[0] * x.shape[1] * weights.shape[2] ** 2 > 24000:
             raise Declined
         pads = [weights.shape[2] // 2] * 4
+        if large and d.chance(0.4):
+            pads = [d.number(0, 2) for _ in range(4)]
         x = activated(d, d.node("Conv", [x, weights], pads=pads)[0])
 
 
 @recipe("pad, then a window", table=PATTERNS)
 def padded(d: Draft, op: str) -> None:
     x = images(d)
-    mode = d.one_of(("constant", "constant", "reflect", "edge"))
+    mode = d.one_of(("constant", "constant", "reflect", "reflect", "edge"))
     most = [3 if mode != "reflect" else min(e - 1, 3) for e in x.shape[2:]]
     pads = [0, 0, *(d.number(0, p) for p in most), 0, 0, *(d.number(0, p) for p in most)]
     value = d.one_of((0.0, 0.0, 1.0, -np.inf))
@@ -279,10 +287,10 @@ def reduced(d: Draft, op: str, x: Var, axis: int) -> Var:
 @recipe("a function written out", table=PATTERNS)
 def written(d: Draft, op: str) -> None:
     x = d.pick(["float", "float", "float16", "double"], 1, 4, empty=False)
-    if d.chance(0.4):
+    if d.chance(0.6):
         far(d, x)
     how = d.one_of(("gelu", "tanh gelu", "silu", "softmax", "layer norm", "rms", "hard swish",
-                    "mish"))  # fmt: skip
+                    "mish", "mish"))  # fmt: skip
     if how == "softmax":
         softmax(d, x)
     elif how in ("layer norm", "rms"):

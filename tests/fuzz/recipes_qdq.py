@@ -61,6 +61,27 @@ def matmul(d: Draft, op: str) -> None:
     through(d, y)
 
 
+@recipe("qdq:two computed", table=PATTERNS)
+def both(d: Draft, op: str) -> None:
+    """A product of any two kinds of bytes, none of which is stored, as attention has."""
+    lead = d.one_of(((), (), (2,), (1, 3)))
+    m, k, n = d.extent(17), d.extent(65), d.extent(33)
+    if d.opset >= 10 and d.chance(0.5):
+        x, y = (d.given(extreme(d, d.one_of(BYTES), shape), False)
+                for shape in ((*lead, m, k), (*lead, k, n)))  # fmt: skip
+        given = [zeros(d, v.dtype, 1)[0] if d.chance(0.5) else None for v in (x, y)]
+        d.node("MatMulInteger", [x, y, *given])
+        return
+    x = through(d, d.fresh("float", (*lead, m, k), False))
+    if d.chance(0.5):
+        y = through(d, d.fresh("float", (*lead, n, k), False))
+        last = len(lead)
+        y = d.node("Transpose", [y], perm=[*range(last), last + 1, last])[0]
+    else:
+        y = through(d, d.fresh("float", (*lead, k, n), False))
+    through(d, d.node("MatMul", [x, y])[0])
+
+
 @recipe("qdq:moves", table=PATTERNS)
 def moves(d: Draft, op: str) -> None:
     """What moves or selects elements, between quantisations of one grid or of two."""

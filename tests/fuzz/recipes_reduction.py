@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .draft import Draft
+from .draft import Draft, Var
 from .elements import DTYPES, FLOATS
 from .inference import Declined, allowed
-from .recipe import recipe
+from .recipe import PATTERNS, recipe
 from .recipes_movement import front, some_axes
 
 REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
@@ -39,8 +39,8 @@ def reduce(d: Draft, op: str) -> None:
 
 
 @recipe("ArgMax", "ArgMin")
-def arg(d: Draft, op: str) -> None:
-    x = d.pick(allowed(op, d.opset), 1, empty=False)
+def arg(d: Draft, op: str, x: Var | None = None) -> None:
+    x = x or d.pick(allowed(op, d.opset), 1, empty=False)
     low = -x.rank if d.opset >= 11 else 0
     d.node(op, [x], **d.some(op, axis=range(low, x.rank), keepdims=(0, 1),
                              select_last_index=(0, 1)))  # fmt: skip
@@ -65,8 +65,8 @@ def running(d: Draft, op: str) -> None:
 
 
 @recipe("TopK")
-def top(d: Draft, op: str) -> None:
-    x = d.pick(allowed(op, d.opset), 1, empty=False)
+def top(d: Draft, op: str, x: Var | None = None) -> None:
+    x = x or d.pick(allowed(op, d.opset), 1, empty=False)
     low = -x.rank if d.opset >= 11 else 0
     more = d.some(op, axis=range(low, x.rank), largest=(0, 1), sorted=(1,))
     extent = x.shape[more.get("axis", -1)]
@@ -75,6 +75,19 @@ def top(d: Draft, op: str) -> None:
         d.node(op, [x], outputs=2, k=k, **more)
     else:
         d.node(op, [x, d.ints([k])], outputs=2, **more)
+
+
+@recipe("equal elements", table=PATTERNS)
+def equal(d: Draft, op: str) -> None:
+    """What looks for the largest elements, or the least, where many are equal."""
+    x = d.pick(["float", "float", "float16", "double", "int8", "int32", "int64"], 1, 5, empty=False)
+    if x.name in d.inputs and x.name not in d.controls:
+        few = d.inputs[x.name].reshape(-1)[: d.number(1, 3)]
+        d.inputs[x.name] = d.rng.choice(few, x.shape)
+    for _ in range(4):
+        name = d.one_of(("ArgMax", "ArgMin", "TopK"))
+        if x.dtype in allowed(name, d.opset):
+            (top if name == "TopK" else arg)(d, name, x)
 
 
 @recipe("Det")

@@ -10,7 +10,7 @@ import numpy as np
 from .draft import Draft, Var
 from .elements import DTYPES, FLOATS, Shape
 from .inference import Declined, allowed
-from .recipe import recipe
+from .recipe import PATTERNS, recipe
 from .recipes_movement import some_axes
 from .windows import image_shape
 
@@ -69,6 +69,13 @@ def resize(d: Draft, op: str) -> None:
         kind = d.one_of(("float", "double")) if mode != "nearest" else "float"
         roi = d.given(np.array([*begin, *end], DTYPES[kind]), True)
     resized(d, op, x, roi, axes, mode, more)
+
+
+@recipe("resized twice", table=PATTERNS)
+def twice(d: Draft, op: str) -> None:
+    """An image of another size, and another of that."""
+    for _ in range(2):
+        resize(d, "Resize")
 
 
 def resized(d: Draft, op: str, x: Var, roi: Var | None, axes: list[int], mode: str,

@@ -9,7 +9,7 @@ import numpy as np
 from .draft import Draft, Var
 from .elements import FLOATS, INTS, Shape
 from .inference import Declined, allowed
-from .recipe import recipe
+from .recipe import PATTERNS, recipe
 from .windows import Window, divisor, features, image, image_shape, window
 
 
@@ -71,6 +71,22 @@ def transposed(d: Draft, op: str) -> None:
     bias = d.fresh(x.dtype, (count,)) if d.chance(0.5) else None
     d.node(op, [x, weights, bias], types=[(x.dtype, (x.shape[0], count, *out))],
            **more, **w.attributes)  # fmt: skip
+
+
+@recipe("windows over the end", table=PATTERNS)
+def over(d: Draft, op: str) -> None:
+    """A pool of which the last windows hang over the end of the image, or of its padding."""
+    op = d.one_of(("AveragePool", "AveragePool", "AveragePool", "MaxPool", "LpPool"))
+    if not d.has(op, "ceil_mode"):
+        raise Declined
+    x = image(d, allowed(op, d.opset), spatial_axes(d))
+    spatial = x.rank - 2
+    kernel = [d.number(2, 5) for _ in range(spatial)]
+    w = Window(kernel, [d.number(2, k) for k in kernel], [1] * spatial,
+               [d.number(0, k - 1) for k in kernel * 2], ceil=True)  # fmt: skip
+    given = {"kernel_shape": kernel, "strides": w.strides, "pads": w.pads, "ceil_mode": 1}
+    more = d.some(op, count_include_pad=(0, 1, 1), p=(1, 2, 3, 4))
+    d.node(op, [x], types=[(x.dtype, (*x.shape[:2], *w.extents(x.shape[2:])))], **given, **more)
 
 
 @recipe("AveragePool", "MaxPool", "LpPool")
