@@ -31,6 +31,10 @@ def admitted(kernel: Kernel, instr: Instr) -> bool:
     these; what is not proved for numbers does not run.
     """
     lost = _lost(kernel, instr)
+    if lost and dims.assumed() is not None:
+        for dim in dict.fromkeys(d for r in (*instr.outs, *instr.reads()) for d in r.shape):
+            assert dim >= 0, f"{dim} is the extent of a tensor"  # a guard, of calls to come
+        lost = _lost(kernel, instr)
     assert not lost or not knobs.check(), _place(kernel, instr, lost)
     if lost and dims.assumed() is not None:
         text = f"{_place(kernel, instr, lost)} for other extents than these: it serves these alone"
@@ -110,10 +114,10 @@ def _span(r: Region, facts: Facts) -> tuple[Sum, Sum]:
 
 
 def _guards(facts: Facts) -> Iterator[Sum]:
-    """Yield what is assumed of open extents; numbers first, for what is made of them."""
+    """Yield what is assumed of open extents; what says most comes first, for what is made of it."""
     assumption = dims.assumed()
     guards = () if assumption is None else tuple(assumption.guards)
-    for x, relation in sorted(guards, key=lambda guard: guard[1] != "=="):
+    for x, relation in sorted(guards, key=lambda guard: ("==", ">=", "<", "!=").index(guard[1])):
         s = facts.extent(x)
         match relation:
             case ">=":
@@ -123,5 +127,5 @@ def _guards(facts: Facts) -> Iterator[Sum]:
             case "==":
                 yield s
                 yield scaled(s, -1)
-            case "!=" if facts.hull(s)[0] >= 0:
+            case "!=" if facts.nonnegative(s):
                 yield plus(s, number(1), -1)
