@@ -7,6 +7,7 @@ in the interpreter and in compiled code.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 import alpenglow as ag
+from alpenglow.backends.cpu import emit
+from alpenglow.backends.cpu.assemble import assemble
+from alpenglow.base import knobs
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES, NAMES
@@ -139,10 +143,15 @@ def test_floats_that_fit_no_integer_are_defined(source: str) -> None:
     agree(*((Cast(dtype), x) for dtype in INTEGERS))
 
 
+@pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("source", ["i16", "i32", "i64", "f32", "f64"])
-def test_the_last_element_is_stored_alone(source: str) -> None:
-    """LLVM 22 stored the wide integer there: see backends/cpu/onelane.py."""
+def test_the_last_element_is_stored_alone(
+    source: str, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LLVM 22 stored the wide integer there, at whatever level: see backends/cpu/onelane.py."""
+    monkeypatch.setattr(emit, "assemble", partial(assemble, opt=level))
+    monkeypatch.setattr(knobs, "cache_folder", lambda: None)
     arrays = [(np.arange(size) % 7).astype(DTYPES[source]) for size in (5, 9, 17, 33)]
-    targets = [t for t in ("bool", "i8", "i16", "i32", "u8", "u32") if t != source]
+    targets = [t for t in ("bool", "i8", "i16", "i32", "u8", "u32", "bf16") if t != source]
 
     agree(*((Cast(dtype), x) for dtype in targets for x in arrays))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from .judge import Array, judge
 from .oracles import ORACLES, in_f64, oracle
@@ -20,8 +21,13 @@ from .settings import PLAIN, Setting, here
 
 def kept(path: Path) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """Return a model, and the feeds that lie beside it."""
+    model = onnx.load(path)
+    kinds = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
     with np.load(path.with_suffix(".npz")) as arrays:
-        return onnx.load(path), {k: arrays[k] for k in arrays.files}
+        found = {k: arrays[k] for k in arrays.files}
+    # NumPy keeps the bytes of types that it does not know.
+    return model, {k: a.view(helper.tensor_dtype_to_np_dtype(kinds[k])) if a.dtype.kind == "V"
+                   else a for k, a in found.items()}  # fmt: skip
 
 
 def main() -> None:

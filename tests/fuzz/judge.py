@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 import alpenglow as ag
 from alpenglow.backends.cpu import emit
 from alpenglow.backends.cpu.assemble import assemble
-from alpenglow.backends.cpu.onelane import has_masked_stores
 from alpenglow.backends.loops import instruction
 from alpenglow.backends.proof import ProofWarning
 from alpenglow.base import knobs
@@ -413,9 +412,7 @@ def _level(level: int) -> Iterator[None]:
     before = emit.assemble
 
     def at_level(ir_text: str, target: ag.Target) -> bytes:
-        # At level 0 the mask of one lane becomes a constant too late for `onelane` to see it.
-        seen = level or int(target.has("avx512f") and has_masked_stores(ir_text))
-        return assemble(ir_text, target, opt=seen)
+        return assemble(ir_text, target, opt=level)
 
     emit.assemble = at_level
     try:

@@ -17,7 +17,7 @@ import llvmlite.binding as llvm
 from llvmlite.binding.ffi import ObjectRef
 from llvmlite.binding.newpassmanagers import NewPassManager
 
-from alpenglow.backends.cpu.onelane import has_masked_stores, plain_stores
+from alpenglow.backends.cpu.onelane import apart
 from alpenglow.backends.cpu.short_floats import as_integers, lacking
 from alpenglow.ir.target import Target
 
@@ -98,16 +98,10 @@ def _optimised(ir_text: str, target: Target, opt: int) -> Iterator[Any]:
     exception would leave them, it might take the context from under the module.
     """
     machine = _machine(target, opt)
-    ir_text = as_integers(ir_text, lacking(target))
-    with llvm.create_context() as context:
-        with _parsed(ir_text, machine, context) as module:
-            _run_passes(module, machine, opt)
-            if not (target.has("avx512f") and has_masked_stores(ir_text)):
-                yield module
-                return
-            sound = plain_stores(str(module))
-        with llvm.parse_assembly(sound, context=context) as module:
-            yield module
+    ir_text = apart(as_integers(ir_text, lacking(target)), target)
+    with llvm.create_context() as context, _parsed(ir_text, machine, context) as module:
+        _run_passes(module, machine, opt)
+        yield module
 
 
 def _run_passes(module: Any, machine: Any, opt: int) -> None:

@@ -2,47 +2,52 @@
 
 For AVX-512 a vector of integers that is truncated and stored under a mask becomes a truncating
 store.  If it is then found that the mask is constant and holds one lane, the *wide* integer of that
-lane is stored, past the end of what there is.  So these stores become plain ones before.
+lane is stored, past the end of what there is.  Masks may become constant as late as instructions
+are chosen, so truncation and store are kept apart from the beginning: by assembly of no
+instructions, which LLVM does not look into.
 """
 
 from __future__ import annotations
 
 import re
 
+from alpenglow.ir.target import Target
+
 _STORE = re.compile(
-    r"^ *(?:tail )?call void @llvm\.masked\.store\.v\d+(?P<scalar>i8|i16|i32)\.p0\("
-    r"(?P<vector><\d+ x i\d+>) (?P<value>%[-\w.$]+), ptr (?:[a-z]+ )*?align (?P<align>\d+) "
-    r"(?P<place>%[-\w.$]+), <\d+ x i1> <(?P<mask>[^>]*)>\)(?: #\d+)?(?P<notes>.*)$",
+    r"^(?P<call> *call void @llvm\.masked\.store\.v(?P<lanes>\d+)i(?P<bits>8|16|32)\.p0\("
+    r"<\d+ x i\d+>) (?P<value>%[^ ,]+),",
     re.MULTILINE,
 )
-_MASKED = re.compile(r"@llvm\.masked\.store\.v\d+i(?:8|16|32)\.")
+_REGISTER = 128
+"""Bits of the least vector that a register holds."""
 
 
-def has_masked_stores(ir_text: str) -> bool:
-    """Whether any integers are stored under masks."""
-    return _MASKED.search(ir_text) is not None
-
-
-def plain_stores(ir_text: str) -> str:
-    """Return optimised IR with masked stores of a single integer turned into plain ones."""
+def apart(ir_text: str, target: Target) -> str:
+    """Return a module that does the same, without stores under masks that may truncate."""
+    if not target.has("avx512f"):
+        return ir_text
     count = 0
 
-    def plain(found: re.Match[str]) -> str:
+    def opaque(found: re.Match[str]) -> str:
         nonlocal count
-        lanes = [lane.split()[-1] for lane in found["mask"].split(",")]
-        if lanes.count("true") != 1 or lanes.count("false") != len(lanes) - 1:
-            return found[0]
         count += 1
-        at, scalar, name = lanes.index("true"), found["scalar"], f"%one.lane.{count}"
-        width = int(scalar[1:]) // 8
-        # What is known of the vector's alignment holds for the lane only if it is the first.
-        align = width if at and int(found["align"]) > width else int(found["align"])
-        return "\n".join(
-            [
-                f"  {name} = extractelement {found['vector']} {found['value']}, i64 {at}",
-                f"  {name}.at = getelementptr i8, ptr {found['place']}, i64 {at * width}",
-                f"  store {scalar} {name}, ptr {name}.at, align {align}{found['notes']}",
-            ]
-        )
+        lanes, bits = int(found["lanes"]), int(found["bits"])
+        name, value = f"%apart.{count}", found["value"]
+        assert lanes * bits <= 4 * _REGISTER, f"{lanes} lanes of i{bits} are in no register"
+        whole = max(lanes, _REGISTER // bits)
+        kind, wide = f"<{lanes} x i{bits}>", f"<{whole} x i{bits}>"
+        lines = []
+        if whole > lanes:
+            order = [f"i32 {i}" if i < lanes else "i32 poison" for i in range(whole)]
+            lines.append(f"  {name}.wide = shufflevector {kind} {value}, {kind} poison, "
+                         f"<{whole} x i32> <{', '.join(order)}>")  # fmt: skip
+            value = f"{name}.wide"
+        result = f"{name}.kept" if whole > lanes else name
+        lines.append(f'  {result} = call {wide} asm "", "=v,0"({wide} {value})')
+        if whole > lanes:
+            order = [f"i32 {i}" for i in range(lanes)]
+            lines.append(f"  {name} = shufflevector {wide} {result}, {wide} poison, "
+                         f"<{lanes} x i32> <{', '.join(order)}>")  # fmt: skip
+        return "\n".join([*lines, f"{found['call']} {name},"])
 
-    return _STORE.sub(plain, ir_text)
+    return _STORE.sub(opaque, ir_text)
