@@ -83,6 +83,6 @@ def assert_same(
 ) -> None:
     for wanted, y in zip(expected, actual, strict=True):
         exact = wanted.dtype.kind in "iub"
-        kind = wanted.dtype if exact else np.float64
+        kind = wanted.dtype if exact or wanted.dtype.kind == "c" else np.float64
         off = 0 if exact else 2e-2 if wanted.dtype.itemsize == 2 else tolerance
         np.testing.assert_allclose(y.astype(kind), wanted.astype(kind), off, off)

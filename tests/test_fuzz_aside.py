@@ -239,6 +239,10 @@ WRITTEN = {
         "g (int32[2] x) => (int32 y) { y = ReduceSumSquare <keepdims = 0> (x) }",
         {"x": np.array([1 << 16, 3], np.int32)}, np.array(9.0),
     ),
+    "halves without a deviation": Example(
+        "g (float16[1,4] x) => (float16[1,4] y) { y = MeanVarianceNormalization <axes = [0]> (x) }",
+        {"x": np.array([[1, 2, 0, -2]], np.float16)}, np.zeros((1, 4)),
+    ),
     "an instance of one element": Example(
         """g (float[1,1,1] x, float[1] s, float[1] b) => (float[1,1,1] y) {
             y = InstanceNormalization (x, s, b) }""",

@@ -23,6 +23,7 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import FLOATS, NAMES
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.reduction import ReduceMean, ReduceProd, ReduceSum
 from alpenglow.ops.scan import CumSum
 
@@ -55,7 +56,7 @@ def noisy(
             results = apply(node.op, arrays, node.regions)
         if isinstance(node.op, ReduceProd) and arrays[0] is not None:
             results = [unless_large(node.op, arrays[0], results[0])]
-        many = 0.0 if isinstance(node.op, Elementwise) else terms(arrays, results)
+        many = 0.0 if isinstance(node.op, Elementwise) else terms(node.op, arrays, results)
         least = partial_sums(node.op, arrays, results)
         env |= {v: moved(unless_overflown(y, least), rng, many, least=least)
                 for v, y in zip(node.results, results, strict=True)}  # fmt: skip
@@ -125,16 +126,19 @@ def unit(arrays: Sequence[Array | None]) -> float:
     return float(np.finfo(np.float64 if wide else np.float32).eps)
 
 
-def terms(arrays: Sequence[Array | None], results: Sequence[Array]) -> float:
+def terms(op: Op, arrays: Sequence[Array | None], results: Sequence[Array]) -> float:
     """Return by how much more an operator may be off that adds up many terms: 1 for a few.
 
     Equal terms added one by one are all rounded the same way, so errors grow with their number.
     """
     most = max((a.size for a in arrays if a is not None), default=0)
-    return max(1.0, most / max(sum(y.size for y in results), 1) / MANY)
+    rows = sum(y.size for y in results)
+    if isinstance(op, LayerNorm):
+        rows = math.prod(results[0].shape[: op.axis])
+    return max(1.0, most / max(rows, 1) / MANY)
 
 
-MANY = 32.0
+MANY = 64.0
 
 
 def unless_large(op: ReduceProd, x: Array, y: Array) -> Array:

@@ -102,8 +102,6 @@ def pool(d: Draft, op: str) -> None:
     outputs = 2 if op == "MaxPool" and d.opset >= 8 and d.chance(0.3) else 1
     if outputs == 2:
         more |= d.some(op, storage_order=(0, 1))
-    if op == "AveragePool" and max(w.dilations) > 1 and (w.same or any(w.pads)):
-        raise Declined  # a window may hold nothing but padding
     shape = (*x.shape[:2], *w.extents(x.shape[2:]))
     types = [(x.dtype, shape), ("int64", shape)][:outputs]
     d.node(op, [x], outputs=outputs, types=types, **more, **w.attributes)

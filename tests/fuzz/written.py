@@ -89,6 +89,17 @@ def _instance_normalization(given: Given, attributes: Attributes) -> list[Array]
     return [(y + bias.astype(np.float64).reshape(of)).astype(x.dtype)]
 
 
+def _mean_variance(given: Given, attributes: Attributes) -> list[Array] | None:
+    """ONNX Runtime adds 10^-9 to a deviation in halves, where that is nothing."""
+    x = given[0]
+    assert x is not None
+    if {"across_channels", "normalize_variance"} & attributes.keys() or not x.size:
+        return None
+    wide, axes = x.astype(np.float64), tuple(attributes.get("axes", (0, 2, 3)))
+    spread = wide.std(axes, keepdims=True) + 1e-9
+    return [((wide - wide.mean(axes, keepdims=True)) / spread).astype(x.dtype)]
+
+
 def _mat_mul_nbits(given: Given, attributes: Attributes) -> list[Array] | None:
     """Of com.microsoft, with zero points and groups in any order: ONNX Runtime mistakes the points.
 
@@ -207,6 +218,7 @@ WRITTEN: dict[tuple[str, str], Callable[[Given, Attributes], list[Array] | None]
     ("", "LRN"): _lrn,
     ("", "LpNormalization"): _lp_normalization,
     ("", "MatMulInteger"): _mat_mul_integer,
+    ("", "MeanVarianceNormalization"): _mean_variance,
     ("", "ReduceSumSquare"): _reduce_sum_square,
     ("com.microsoft", "DynamicQuantizeLSTM"): _lstm_of_bytes,
     ("com.microsoft", "GroupNorm"): _group_norm,

@@ -7,7 +7,7 @@ What cannot be proved is a mistake, but for operators whose form says why it nee
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from alpenglow.backends.loops.form import UNPROVED
 from alpenglow.base import knobs
@@ -19,7 +19,7 @@ from alpenglow.kernel.faults import FAULT
 from alpenglow.kernel.inequality import Facts
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import STOP
-from alpenglow.kernel.sums import Sum, number, plus, product, scaled
+from alpenglow.kernel.sums import Sum, constant, number, plus, product, scaled
 from alpenglow.program.instr import Instr, Region
 
 
@@ -33,7 +33,8 @@ def admitted(kernel: Kernel, instr: Instr) -> bool:
     lost = _lost(kernel, instr)
     if lost and dims.assumed() is not None:
         for dim in dict.fromkeys(d for r in (*instr.outs, *instr.reads()) for d in r.shape):
-            assert dim >= 0, f"{dim} is the extent of a tensor"  # a guard, of calls to come
+            # Guards: no extent is negative, and what is empty is compiled by itself.
+            assert dim == 0 or dim >= 0, f"{dim} is the extent of a tensor"
         lost = _lost(kernel, instr)
     assert not lost or not knobs.check(), _place(kernel, instr, lost)
     if lost and dims.assumed() is not None:
@@ -91,7 +92,7 @@ def proved(kernel: Kernel, instr: Instr) -> list[Access]:
     facts = Facts()
     regions = {f"y{i}": r for i, r in enumerate(instr.outs)}
     regions |= {f"x{i}": r for i, r in enumerate(instr.ins) if r is not None}
-    with facts.holding(_guards(facts)):
+    with facts.holding(_guards(facts)), facts.holding(_counts(facts, regions.values())):
         spans = {name: _span(r, facts) for name, r in regions.items()}
         spans[STOP.name] = spans[FAULT.name] = {}, {}  # their one element
         return accesses(kernel, facts, {b.name: spans[b.name] for b in kernel.buffers})
@@ -129,3 +130,20 @@ def _guards(facts: Facts) -> Iterator[Sum]:
                 yield scaled(s, -1)
             case "!=" if facts.nonnegative(s):
                 yield plus(s, number(1), -1)
+
+
+def _counts(facts: Facts, regions: Iterable[Region]) -> Iterator[Sum]:
+    """Yield that there are elements along several axes in a row, which one loop may go through.
+
+    Their number is a polynomial of which that cannot be seen.
+    """
+    for shape in dict.fromkeys(r.shape for r in regions):
+        for first in range(len(shape)):
+            count = number(1)
+            for d in shape[first:]:
+                extent = facts.extent(d)
+                if not facts.nonnegative(plus(extent, number(1), -1)):
+                    break
+                alone, count = constant(count) is not None, product(count, extent)
+                if not alone and len(extent) > 1:
+                    yield plus(count, number(1), -1)

@@ -30,7 +30,13 @@ class Search:
 
     def proves(self, s: Sum) -> bool:
         """Whether a proof is found that s >= 0."""
-        return self._prove(s, {})
+        return self._stands(s) or self._prove(s, {})
+
+    def _stands(self, s: Sum) -> bool:
+        """Whether something holds here that is at most s: but for a number, the same."""
+        alike = (fact for fact in self.facts.held if fact.keys() | {()} == s.keys() | {()})
+        differences = (constant(plus(s, fact, -1)) for fact in alike)
+        return any(d is not None and d >= 0 for d in differences)
 
     def _prove(self, s: Sum, chosen: dict[int, Sum]) -> bool:
         """Prove that s >= 0, where some atoms have been `chosen` to be one of their cases."""
@@ -103,13 +109,16 @@ class Search:
         return -1 if self._prove(scaled(factor, -1), chosen) else 0
 
     def _candidates(self, atom: int, sign: int) -> Iterator[Bound]:
-        """Yield the bounds by which an atom may be replaced: lower ones for a positive factor."""
+        """Yield the bounds by which an atom may be replaced: lower ones for a positive factor.
+
+        What is known of an atom by itself is made of older ones, the oldest of which say most.
+        """
         known = self.facts.atoms[atom]
         if sign > 0:
-            yield from (*reversed(known.held_lowers), *known.lowers)
+            yield from (*reversed(known.held_lowers), *sorted(known.lowers, key=_youngest))
             yield 1, number(known.low)
         else:
-            yield from (*reversed(known.held_uppers), *known.uppers)
+            yield from (*reversed(known.held_uppers), *sorted(known.uppers, key=_youngest))
             yield 1, number(self._highest(known))
         if known.equal is not None:
             yield 1, known.equal
@@ -162,3 +171,8 @@ class Search:
         return any(
             self._prove(plus(scaled(fact, -1), number(-1)), chosen) for fact in self.facts.held[-6:]
         )
+
+
+def _youngest(bound: Bound) -> int:
+    """Return the youngest atom that a bound is made of, -1 for a number."""
+    return max((a for m in bound[1] for a in m), default=-1)

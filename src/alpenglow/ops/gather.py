@@ -25,7 +25,7 @@ from alpenglow.ir.op import (
     is_half,
     normal_axis,
 )
-from alpenglow.ir.types import ALL, NUMBERS, Array, TensorType
+from alpenglow.ir.types import ALL, COMPLEX, NUMBERS, Array, TensorType
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Transpose
 from alpenglow.ops.reduction import filled
@@ -177,7 +177,7 @@ class ScatterElements(Primitive):
         for reduction in REDUCTIONS:
             yield cls(0, reduction), "f32[4]", np.array([3, 1, 3, -1, 0]), "f32[5]"
         yield cls(0, "add"), "f16[4]", np.array([3, 1, 3, -1, 0]), "f16[5]"
-        for dtype in sorted(ALL - {"f32"}):
+        for dtype in sorted((ALL | COMPLEX) - {"f32"}):
             yield cls(0), f"{dtype}[3,2]", np.array([[1, 0]]), f"{dtype}[1,2]"
 
 
@@ -216,7 +216,7 @@ class ScatterNd(Primitive):
         for reduction in REDUCTIONS:
             yield cls(reduction), "f32[4,2]", np.array([[3], [1], [3]]), "f32[3,2]"
         yield cls("mul"), "bf16[4]", np.array([[3], [1], [3]]), "bf16[3]"
-        for dtype in sorted(ALL - {"f32"}):
+        for dtype in sorted((ALL | COMPLEX) - {"f32"}):
             yield cls(), f"{dtype}[3,2]", np.array([[1]]), f"{dtype}[1,2]"
 
 
@@ -372,4 +372,4 @@ def check_reduction(op: Op, data: TensorType, reduction: str) -> None:
     """Raise TypeRuleError unless `reduction` is one and data can be reduced by it."""
     if reduction not in REDUCTIONS:
         raise TypeRuleError(f"{op.name}: reduction '{reduction}' is not {', '.join(REDUCTIONS)}")
-    check_dtype(op, "data", data, ALL if reduction == "none" else NUMBERS)
+    check_dtype(op, "data", data, ALL | COMPLEX if reduction == "none" else NUMBERS)
