@@ -17,6 +17,7 @@ from alpenglow.backends import loops, proof
 from alpenglow.backends.cpu.emit import kernels
 from alpenglow.backends.loops.form import UNPROVED, has_form
 from alpenglow.backends.proof import ProofWarning, admitted, proved, summary
+from alpenglow.base import knobs
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir import dims
@@ -403,6 +404,23 @@ def test_extents_of_tensors_are_not_negative_which_calls_must_keep() -> None:
 
         assert all(admitted(kernel, instr) for instr, kernel in made)
     assert (symbol("n") - 2, ">=") in assumption.guards
+
+
+def test_several_axes_of_which_each_has_elements_have_some_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A border of Winograd's patches: its extents are quotients, and one loop fills it."""
+    monkeypatch.setenv("ALPENGLOW_CHECK", "1")
+    monkeypatch.setattr(knobs, "cache_folder", lambda: None)
+    draws = np.random.default_rng(0)
+    x = draws.standard_normal((1, 32, 13, 13)).astype(np.float32)
+    w = draws.standard_normal((32, 32, 3, 3)).astype(np.float32)
+    model = single("Conv", [x, w], 17, constants=[1], pads=[1] * 4)
+    for d in list(model.graph.input[0].type.tensor_type.shape.dim)[2:]:
+        d.dim_param = "m"
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+
+    assert ag.compile(model, threads=1)(x).shape == x.shape
 
 
 def test_an_operand_without_elements_has_no_address() -> None:
