@@ -147,6 +147,10 @@ EXAMPLES = {
                 prob_a = [1.0], prob_b = [0.0]> (x) }""",
         {"x": np.array([[np.nan]], np.float32)}, np.full((1, 2), np.nan),
     ),
+    "NaN among elements that differ": Example(
+        "g (double[2] x) => (double[n] y) { y = Unique (x) }",
+        {"x": np.array([25.5, np.nan])}, np.array([25.5, np.nan]),
+    ),
     "large integers in an image": Example(
         """g (uint64[2] x) => (uint64[2] y) <float[1] s = {1}> { y = Resize (x, , s) }""",
         {"x": np.array([1, 2**64 - 1], np.uint64)}, np.array([1, 2.0**64]), oracle="reference",
@@ -235,6 +239,11 @@ WRITTEN = {
             y = com.microsoft.MatMulNBits <K = 2, N = 1, block_size = 16> (x, w, s, z, i) }""",
         {"x": np.array([[1, 2]], np.float32)}, np.array([[(3 - 1) * 0.5 + 2 * (5 - 1) * 0.5]]),
     ),
+    "means of integers that overflow": Example(
+        "g (uint32[3] x) => (uint32[1] y) { y = ReduceMean (x) }",
+        {"x": np.array([2**32 - 1, 2**32 - 1, 3], np.uint32)}, np.array([2863311531]),
+        oracle="reference",
+    ),
     "squares that overflow": Example(
         "g (int32[2] x) => (int32 y) { y = ReduceSumSquare <keepdims = 0> (x) }",
         {"x": np.array([1 << 16, 3], np.int32)}, np.array(9.0),
@@ -258,7 +267,7 @@ WRITTEN = {
         {"x": np.array([[[0.3, 1]]], np.float32)}, np.reshape(lstm_step(1.3), (1, 1, 1, 1)),
     ),
 }  # fmt: skip
-"""What ONNX Runtime has not right, and `written` has."""
+"""What ONNX Runtime has not right, or the reference evaluator, and `written` has."""
 
 
 def parsed(example: Example) -> bytes:
@@ -303,7 +312,7 @@ def test_nobody_is_asked_what_he_has_not_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_what_is_written_down_outvotes_onnx_runtime(name: str) -> None:
+def test_what_is_written_down_outvotes_others(name: str) -> None:
     example = WRITTEN[name]
     _, how, _ = told(example)
     reference, word, problem = told(replace(example, oracle="nodewise"))

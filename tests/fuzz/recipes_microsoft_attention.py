@@ -166,8 +166,11 @@ def grouped(d: Draft, op: str) -> None:
     if d.chance(0.15):
         more["smooth_softmax"] = 1
     cache = ("float", (batch, groups, total, size))
-    add(d, op, given, ("float", (batch, rows, heads * size)), cache, cache, num_heads=heads,
-        kv_num_heads=groups, **more)  # fmt: skip
+    made = add(d, op, given, ("float", (batch, rows, heads * size)), cache, cache, num_heads=heads,
+               kv_num_heads=groups, **more)  # fmt: skip
+    if (ends < total - 1).any():
+        # Rows of a cache behind its sequence are anything, and nobody is to read them.
+        d.vars = [v for v in d.vars if v not in made[1:]]
 
 
 @recipe("com.microsoft:RotaryEmbedding")

@@ -127,17 +127,36 @@ def _unpacked(rows: Array, bits: int) -> Array:
     return ((rows[..., None] >> shifts) & ((1 << bits) - 1)).reshape(len(rows), -1)
 
 
-def _reduce_sum_square(given: Given, attributes: Attributes) -> list[Array] | None:
-    """Of integers, which overflow: ONNX Runtime adds up floats, and cuts off."""
+def _reduce_mean(given: Given, attributes: Attributes) -> list[Array] | None:
+    """Of integers, whose sum others let overflow."""
+    x = given[0]
+    assert x is not None
+    found = _reduced_axes(given, attributes)
+    if x.dtype.kind not in "iu" or x.dtype.itemsize > 4 or found is None or not x.size:
+        return None
+    total = x.astype(np.int64).sum(found, keepdims=bool(attributes.get("keepdims", 1)))
+    count = x.size // total.size
+    return [np.asarray(np.sign(total) * (np.abs(total) // count)).astype(x.dtype)]
+
+
+def _reduced_axes(given: Given, attributes: Attributes) -> tuple[int, ...] | None:
+    """Return the axes that a reduction is along, None if it leaves all as it is."""
     x, listed = (*given, None)[:2]
     assert x is not None
-    if x.dtype.kind not in "iu":
-        return None
     axes = attributes.get("axes", listed if listed is not None and listed.size else None)
-    if axes is None and attributes.get("noop_with_empty_axes", 0):
+    if axes is not None:
+        return tuple(int(a) for a in axes)
+    return None if attributes.get("noop_with_empty_axes", 0) else tuple(range(x.ndim))
+
+
+def _reduce_sum_square(given: Given, attributes: Attributes) -> list[Array] | None:
+    """Of integers, which overflow: ONNX Runtime adds up floats, and cuts off."""
+    x = given[0]
+    assert x is not None
+    axes = _reduced_axes(given, attributes)
+    if x.dtype.kind not in "iu" or axes is None:
         return None
-    chosen = None if axes is None else tuple(int(a) for a in axes)
-    sums = np.square(x).sum(chosen, dtype=x.dtype, keepdims=bool(attributes.get("keepdims", 1)))
+    sums = np.square(x).sum(axes, dtype=x.dtype, keepdims=bool(attributes.get("keepdims", 1)))
     return [np.asarray(sums)]
 
 
@@ -219,6 +238,7 @@ WRITTEN: dict[tuple[str, str], Callable[[Given, Attributes], list[Array] | None]
     ("", "LpNormalization"): _lp_normalization,
     ("", "MatMulInteger"): _mat_mul_integer,
     ("", "MeanVarianceNormalization"): _mean_variance,
+    ("", "ReduceMean"): _reduce_mean,
     ("", "ReduceSumSquare"): _reduce_sum_square,
     ("com.microsoft", "DynamicQuantizeLSTM"): _lstm_of_bytes,
     ("com.microsoft", "GroupNorm"): _group_norm,
