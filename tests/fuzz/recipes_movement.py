@@ -252,8 +252,9 @@ def pad(d: Draft, op: str) -> None:
     pads = [paddings(d, mode, x.shape[a % x.rank], prod(x.shape) > 1000) for a in [*axes, *axes]]
     low, high = pads[: len(axes)], pads[len(axes) :]
     for a, p, q in zip(axes, low, high, strict=True):
-        if x.shape[a % x.rank] + min(p, 0) + min(q, 0) < 1:
-            raise Declined  # more is cut off than there is
+        left = x.shape[a % x.rank] + min(p, 0) + min(q, 0)
+        if left < 1 or max(p, q) > {"reflect": left - 1, "wrap": left}.get(mode, max(p, q)):
+            raise Declined  # more is cut off than there is, or repeated than is left
     if mode != "constant" and 0 in x.shape:
         raise Declined
     more = {"mode": mode} if mode != "constant" or d.chance(0.5) else {}

@@ -118,10 +118,21 @@ class Search:
             yield from (*reversed(known.held_lowers), *sorted(known.lowers, key=_youngest))
             yield 1, number(known.low)
         else:
+            yield from self._exact_quotient(known)
             yield from (*reversed(known.held_uppers), *sorted(known.uppers, key=_youngest))
             yield 1, number(self._highest(known))
         if known.equal is not None:
             yield 1, known.equal
+
+    def _exact_quotient(self, atom: Atom) -> Iterator[Bound]:
+        """Yield how large a quotient is if it is positive here, and so has been rounded down."""
+        if atom.quotient is None:
+            return
+        divisor = constant(atom.quotient[1])
+        numbers = ((k, constant(s)) for k, s in atom.held_lowers)
+        least = max((-(-n // k) for k, n in numbers if n is not None), default=atom.low)
+        if divisor is not None and divisor > 0 and max(atom.low, least) > 0:
+            yield divisor, atom.quotient[0]
 
     def _highest(self, atom: Atom) -> int:
         """Return a number that an atom does not exceed, by what holds here of what it is made."""
@@ -143,7 +154,9 @@ class Search:
                 choice = {**chosen, atom: case}
                 if self._absurd_if(choice):
                     continue
-                with self.facts.holding(facts):
+                # The case is what the atom is known to be, also by its bounds alone.
+                least = plus(case, number(self.facts.atoms[atom].low), -1)
+                with self.facts.holding((*facts, least)):
                     if not self._prove(s, choice) and not self._refuted(choice):
                         return False
             return True
