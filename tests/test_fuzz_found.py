@@ -231,3 +231,19 @@ def test_a_split_into_more_parts_than_it_has_outputs_is_refused() -> None:
 
     with pytest.raises(ModelError, match="num_outputs is 4611686018427387904, but there are 2"):
         ag.load(made([node], [info("x", (4, 3))], outputs))
+
+
+def test_a_tree_that_asks_for_a_feature_that_is_not_there_is_refused() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 15, "ai.onnx.ml" : 3]>
+        g (float[n,m] x) => (float[n,1] y) {
+            y = ai.onnx.ml.TreeEnsembleRegressor <n_targets = 1, nodes_treeids = [0, 0, 0],
+                nodes_nodeids = [0, 1, 2], nodes_featureids = [2, 0, 0], nodes_values = [0.5, 0, 0],
+                nodes_modes = ["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids = [1, 0, 0],
+                nodes_falsenodeids = [2, 0, 0], target_treeids = [0, 0], target_nodeids = [1, 2],
+                target_ids = [0, 0], target_weights = [1.0, 2.0]> (x) }""")
+    exe = ag.compile(model)
+
+    np.testing.assert_array_equal(exe(np.eye(4, 3, dtype=np.float32)), [[1], [1], [2], [1]])
+    with pytest.raises(ModelError, match="a feature is not below m"):
+        exe(np.eye(4, 2, dtype=np.float32))

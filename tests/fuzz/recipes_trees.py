@@ -65,8 +65,9 @@ def kinds_of_branches(d: Draft) -> list[int]:
 def listed(d: Draft, trees: list[Tree], wide: bool) -> dict[str, Any]:
     """Return the attributes that describe the nodes, in the old form."""
     ids = [(t, i) for t, each in enumerate(trees) for i in range(len(each.features))]
-    order = d.rng.permutation(len(ids)) if d.chance(0.2) else range(len(ids))
-    ids = [ids[i] for i in order]
+    if d.chance(0.2):
+        # ONNX Runtime takes the node of a tree for its root that is listed first.
+        ids = sorted((ids[i] for i in d.rng.permutation(len(ids))), key=lambda node: node[1] > 0)
     modes = ["LEAF" if trees[t].is_leaf(i) else MODES[trees[t].modes[i]] for t, i in ids]
     splits = [trees[t].splits[i] for t, i in ids]
     found: dict[str, Any] = {

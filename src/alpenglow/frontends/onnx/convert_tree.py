@@ -11,8 +11,8 @@ from alpenglow.frontends.onnx.convert_elementwise import cast
 from alpenglow.frontends.onnx.convert_ml import ML, array, class_labels, labelled, matrix
 from alpenglow.frontends.onnx.convert_scores import TRANSFORMS, posted, probit
 from alpenglow.frontends.onnx.forest import MEMBER, Nodes, depth, plain
+from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
-from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
 from alpenglow.ops.activation import Sigmoid
@@ -245,7 +245,7 @@ def grown(s: Site, x: Value, forest: Forest, targets: int, aggregate: str) -> Va
     features = x.type.shape[1]
     for what, ids, limit in (("feature", forest.nodes.feature, features),
                              ("target", forest.target, targets)):  # fmt: skip
-        if len(ids) and (ids.min() < 0 or (known(limit) and ids.max() >= limit)):
+        if len(ids) and (ids.min() < 0 or not presume(limit - 1 - int(ids.max()), ">=")):
             raise ModelError(f"{s.op_type}: a {what} is not below {limit}")
     if not len(forest.roots) or not leaves or targets < 1:
         raise ModelError(
