@@ -151,7 +151,7 @@ EXAMPLES = {
         "g (double[2] x) => (double[n] y) { y = Unique (x) }",
         {"x": np.array([25.5, np.nan])}, np.array([25.5, np.nan]),
     ),
-    "large integers in an image": Example(
+    "large integers in floats": Example(
         """g (uint64[2] x) => (uint64[2] y) <float[1] s = {1}> { y = Resize (x, , s) }""",
         {"x": np.array([1, 2**64 - 1], np.uint64)}, np.array([1, 2.0**64]), oracle="reference",
     ),
@@ -190,6 +190,12 @@ UNFIT = {
     "erf of integers": Example(
         "g (int8[1] x) => (int8[1] y) { y = Erf (x) }",
         {"x": np.array([5], np.int8)}, np.trunc([math.erf(5.0)]), opset=9,
+    ),
+    "a place of one element": Example(
+        """g (float[4] x) => (float[1] y) <int64[1] n = {1}> {
+            y = Resize <mode = "cubic", coordinate_transformation_mode = "pytorch_half_pixel">
+                (x, , , n) }""",
+        {"x": np.array([1, 2, 4, 8], np.float32)}, np.array([1.0]),
     ),
     "stop words": Example(
         """g (string[3] x) => (int64 y) {

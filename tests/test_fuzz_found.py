@@ -44,6 +44,12 @@ def x(*shapes: tuple[int, ...]) -> tuple[Feeds, ...]:
 
 
 FOUND = {
+    "an average of nothing, along an open extent": Found(
+        """g (float[n,16,n] x) => (float[n,16,?] y) {
+            y = AveragePool <kernel_shape = [3], strides = [3], pads = [0, 2], ceil_mode = 1> (x) }
+        """,
+        (*x((11, 16, 11)), *x((0, 16, 0))),
+    ),
     "halves of which the last is alone": Found(
         """g (float[1,2,2,17] q, float[1,2,3,17] k) => (bfloat16[1,2,2,17] y) {
             h = Cast <to = 16> (q)

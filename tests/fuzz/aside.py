@@ -120,10 +120,11 @@ KINDS = (
         ),
     ),
     Kind(
-        "large integers in an image",
-        "the reference evaluator of onnx takes pixels of 64 bits for floats, which have 53",
+        "large integers in floats",
+        "the reference evaluator of onnx takes pixels, and what alpha multiplies, for floats of 53 "
+        "bits",
         lambda d: (
-            bool(d.operators & {"Resize", "Upsample"})
+            bool(d.operators & {"Resize", "Upsample", "Gemm"})
             and d.expected.dtype in (np.int64, np.uint64)
             and bool((np.abs(d.expected[d.where].astype(np.float64)) >= 2.0**53).all())
         ),
@@ -150,7 +151,13 @@ KINDS = (
     Kind(
         "crops by scales",
         "ONNX multiplies extents by the share of the region, nobody else does",
-        lambda d: d.expected.shape != d.actual.shape and "tf_crop_and_resize" in str(d.nodes),
+        lambda d: any(
+            n.op_type == "Resize"
+            and len(n.input) > 2
+            and n.input[2]
+            and any(a.s == b"tf_crop_and_resize" for a in n.attribute)
+            for n in d.nodes
+        ),
     ),
     Kind(
         "tails of a fused sigmoid",
@@ -199,7 +206,7 @@ KINDS = (
 OURS = {
     "torn": "rounding decides: a tie, a step, a mask, a shape",
     "NaN in bytes": "under `fast`, what NaN is quantised to is any",
-    "subnormal": "what is less than normal numbers has few bits, which Winograd's way loses first",
+    "subnormal": "what is less than normal numbers has few bits, or none: exponentials of it are 0",
     "overflow of halves": "halves in f32 overflow later, under `fast`; f32 in halves, earlier",
 }
 """Kinds of differences between the reference and a setting."""
@@ -320,6 +327,10 @@ def explained(
     reference: Reference, y: Array, actual: Array, allowed: Array, setting: Setting
 ) -> str:
     """Return the kind of difference that a setting may make, "" if it is none of them."""
+    if y.shape == actual.shape and y.dtype in (np.float32, np.float64):
+        flushed = np.where((actual == 0) & (np.abs(y) < np.finfo(y.dtype).tiny), 0, y)
+        if not wrong(flushed.astype(y.dtype), actual, allowed, 16.0):
+            return "subnormal"
     if setting.numerics != "fast" and setting.precision == "f32":
         return ""
     traits = reference.traits()
@@ -327,6 +338,8 @@ def explained(
         return "NaN in bytes"
     if y.dtype in (np.float32, np.float64):
         least = LOST * float(np.finfo(y.dtype).smallest_subnormal)
+        if "halves" in traits:
+            least = 4 * float(np.finfo(np.float16).smallest_subnormal)
         if not wrong(y, actual, allowed + least, 16.0):
             return "subnormal"
     if setting.precision == "f16" and "large" in traits:

@@ -34,25 +34,32 @@ class Declines(Exception):
 
 def run(
     model: onnx.ModelProto, feeds: Mapping[str, Array], engines: tuple[Engine, ...],
-    coarse: bool = False,
+    coarse: bool = False, some: bool = False,
 ) -> dict[str, Value] | None:  # fmt: skip
-    """Return the outputs of a model, None if there is a node that no engine takes."""
+    """Return the outputs of a model, None if there is a node that no engine takes.
+
+    If `some`, return what does not depend on such nodes.
+    """
     others = (*HALVES, np.dtype(np.float64)) if coarse else HALVES
     env: dict[str, Value] = dict(feeds)
     env |= {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
-    try:
-        for node in model.graph.node:
+    for node in model.graph.node:
+        try:
             env |= _results(model, node, env, engines, others)
-    except Declines:
-        return None
-    return {o.name: env[o.name] for o in model.graph.output}
+        except Declines:
+            if not some:
+                return None
+    return {o.name: env[o.name] for o in model.graph.output if o.name in env}
 
 
 def _results(
     model: onnx.ModelProto, node: onnx.NodeProto, env: Mapping[str, Value],
     engines: tuple[Engine, ...], others: tuple[np.dtype[Any], ...],
 ) -> dict[str, Value]:  # fmt: skip
-    given = {name: env[name] for name in dict.fromkeys(reads(node)) if name in env}
+    wanted = [name for name in dict.fromkeys(reads(node)) if name]
+    given = {name: env[name] for name in wanted if name in env}
+    if len(given) < len(wanted):
+        raise Declines(node.op_type)
     names = [o for o in node.output if o]
     found: list[Any] | None = written.results(node, given)
     if found is not None:

@@ -55,7 +55,8 @@ def window(d: Draft, op: str, spatial: int, *, kernel: list[int] | None = None,
     """Return a random window of so many axes, as an operator of this opset may have it.
 
     Of pools the padding is smaller than the window: ONNX Runtime takes no other, and neither do we.
-    A dilated average has none: its window might hold nothing else, and others lay it elsewhere.
+    A dilated one does not ask for the same extents: it might hold nothing else, and others lay it
+    elsewhere; nor has a dilated average any padding.
     """
     fixed = kernel is not None
     if kernel is None:
@@ -71,9 +72,10 @@ def window(d: Draft, op: str, spatial: int, *, kernel: list[int] | None = None,
     if d.chance(0.35) and d.has(op, "dilations"):
         w.dilations = [d.one_of((1, 1, 2, 2, 3, 4)) for _ in range(spatial)]
         w.attributes["dilations"] = w.dilations
-    if pooling and op != "MaxPool" and max(w.dilations) > 1:
+    dilated = pooling and max(w.dilations) > 1
+    if dilated and op != "MaxPool":
         return w
-    if d.chance(0.2):
+    if d.chance(0.2) and not dilated:
         mode = d.one_of(("SAME_UPPER", "SAME_LOWER", "VALID"))
         w.same = mode != "VALID"
         w.attributes["auto_pad"] = mode

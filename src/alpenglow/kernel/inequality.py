@@ -385,7 +385,9 @@ class Facts:
         return Search(self).proves(s)
 
     def positive(self, s: Sum) -> bool:
-        """Whether a sum is proved to be at least 1."""
+        """Whether a sum is proved to be at least 1; 0 is not, even where nothing is met at all."""
+        if not s:
+            return False
         if self.nonnegative(plus(s, number(1), -1)):
             return True
         for fact in self.held:

@@ -33,10 +33,15 @@ class Search:
         return self._stands(s) or self._prove(s, {})
 
     def _stands(self, s: Sum) -> bool:
-        """Whether something holds here that is at most s: but for a number, the same."""
-        alike = (fact for fact in self.facts.held if fact.keys() | {()} == s.keys() | {()})
-        differences = (constant(plus(s, fact, -1)) for fact in alike)
-        return any(d is not None and d >= 0 for d in differences)
+        """Whether a multiple of something that holds here is at most s: but for a number, s."""
+        lead = next((m for m in s if m), ())
+        for fact in self.facts.held:
+            if lead in fact and fact.keys() | {()} == s.keys() | {()} and fact[lead] * s[lead] > 0:
+                apart = plus(scaled(s, abs(fact[lead])), fact, -abs(s[lead]))
+                d = constant(apart)
+                if d is not None and d >= 0:
+                    return True
+        return False
 
     def _prove(self, s: Sum, chosen: dict[int, Sum]) -> bool:
         """Prove that s >= 0, where some atoms have been `chosen` to be one of their cases."""
@@ -75,6 +80,8 @@ class Search:
 
     def _by_powers(self, s: Sum, atom: int, chosen: dict[int, Sum]) -> bool:
         """Prove s >= 0 of a polynomial in an atom, as one in how far that is from its ends."""
+        if self._stands(s):
+            return True
         factors = powers(s, atom)
         for end, sign in ((self.facts.atoms[atom].low, 1), (self.facts.atoms[atom].high, -1)):
             shifted: dict[int, Sum] = {}
