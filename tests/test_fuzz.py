@@ -9,6 +9,8 @@ a faster machine tries no others.  How many there was time for stands at the end
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -127,10 +129,20 @@ def test_threads_that_call_with_different_extents_get_the_bits_of_one(
 
 
 def test_a_seed_makes_the_same_model_again() -> None:
-    first, second = draft(7), draft(7)
+    """In every process: their strings have other hashes, and their sets another order."""
+    text = (
+        "from hashlib import md5; from fuzz.models import draft; drafts = map(draft, range(90));"
+        "print([md5(d.model().SerializeToString() + repr(d.feeds()).encode()).hexdigest()"
+        " for d in drafts])"
+    )
+    digests = set()
+    for number in "12":
+        env = {**os.environ, "PYTHONHASHSEED": number, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True,
+                              check=True)  # fmt: skip
+        digests.add(done.stdout)
 
-    assert first.model().SerializeToString() == second.model().SerializeToString()
-    assert all(np.array_equal(a, second.feeds()[k]) for k, a in first.feeds().items())
+    assert len(digests) == 1
 
 
 def test_random_models_are_valid() -> None:
@@ -152,7 +164,8 @@ def test_a_draft_has_feeds_of_other_extents_and_decisions() -> None:
 
 
 def test_a_draft_can_do_without_a_node_and_what_depends_on_it() -> None:
-    d = next(d for d in map(draft, range(100)) if len(d.nodes) > 4)
+    drafts = (d for d in map(draft, range(100)) if len(d.nodes) > 4 and not d.results)
+    d = next(d for d in drafts if not any(n.domain for n in d.nodes))
     shorter = d.without(0)
 
     assert len(shorter.nodes) < len(d.nodes)
@@ -198,7 +211,8 @@ def test_a_hang_is_an_answer() -> None:
 
 
 def test_a_model_is_cut_down_to_the_node_that_matters() -> None:
-    d = next(d for d in map(draft, range(100)) if len(d.nodes) > 4)
+    drafts = (d for d in map(draft, range(100)) if len(d.nodes) > 4 and not d.results)
+    d = next(d for d in drafts if not any(n.domain for n in d.nodes))
     wanted = d.nodes[2].op_type
     case = Case(d.model(), d.feeds())
     small = reduce(

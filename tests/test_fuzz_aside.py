@@ -197,6 +197,12 @@ UNFIT = {
                 (x, , , n) }""",
         {"x": np.array([1, 2, 4, 8], np.float32)}, np.array([1.0]),
     ),
+    "a batch with a momentum": Example(
+        """g (float[2,1] x) => (float[2,1] y)
+            <float[1] s = {1}, float[1] b = {0}, float[1] m = {1}, float[1] w = {1}> {
+            y = BatchNormalization <epsilon = 0.0, momentum = 0.5> (x, s, b, m, w) }""",
+        {"x": np.array([[1], [3]], np.float32)}, np.array([[0], [2]]), opset=9,
+    ),
     "stop words": Example(
         """g (string[3] x) => (int64 y) {
             t = StringNormalizer <stopwords = ["abc"]> (x)

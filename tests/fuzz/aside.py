@@ -291,8 +291,10 @@ def _misshapen(model: bytes, reference: Reference, name: str, x: Array) -> bool:
 
 def is_nearer(ours: Array, theirs: Array, truth: Array) -> bool:
     """Whether no element of ours is farther from the truth than theirs, where the two differ."""
-    if not ours.shape == theirs.shape == truth.shape or truth.dtype.kind == "O":
+    if ours.shape != truth.shape or truth.dtype.kind == "O":
         return False
+    if theirs.shape != truth.shape:
+        return np.allclose(ours, truth, 1e-3, 1e-6, equal_nan=True)
     a, b, t = (z.astype(np.float64) for z in (ours, theirs, truth))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     off_a = np.where((a == t) | (np.isnan(a) & np.isnan(t)), 0.0, np.abs(a - t))

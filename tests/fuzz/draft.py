@@ -107,7 +107,7 @@ class Draft(Dice):
         schema = self.schema(op)
         if schema is None:
             raise Declined
-        return [t[7:-1] for t in schema.outputs[0].types if t[7:-1] in DTYPES]
+        return sorted(t[7:-1] for t in schema.outputs[0].types if t[7:-1] in DTYPES)
 
     def schema(self, op: str, domain: str = "") -> onnx.defs.OpSchema | None:
         version = self.versions.get(domain, 1) if domain else self.opset

@@ -79,9 +79,10 @@ def window(d: Draft, op: str, spatial: int, *, kernel: list[int] | None = None,
         mode = d.one_of(("SAME_UPPER", "SAME_LOWER", "VALID"))
         w.same = mode != "VALID"
         w.attributes["auto_pad"] = mode
-        if pooling and w.same:
+        if w.same:
             # Where the stride is larger, padding would be negative: the specification is silent.
-            w.strides = [min(s, k) for s, k in zip(w.strides, w.kernel, strict=True)]
+            most = [k if pooling else k + 1 for k in w.kernel]
+            w.strides = [min(s, k) for s, k in zip(w.strides, most, strict=True)]
             if "strides" in w.attributes:
                 w.attributes["strides"] = w.strides
         return w
