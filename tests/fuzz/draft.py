@@ -383,7 +383,7 @@ def operators(nodes: Iterable[onnx.NodeProto]) -> list[str]:
 
 def computed(d: Draft, values: Sequence[int]) -> Var:
     """Return integers, some of them taken from the shapes of inputs."""
-    whole = Var(f"{d.prefix}s{len(d.vars)}", "int64", (len(values),))
+    whole = Var(f"{d.prefix}s{len(d.vars)}_{len(d.nodes)}", "int64", (len(values),))
     pieces = []
     for i, n in enumerate(values):
         name = f"{whole.name}_{i}"

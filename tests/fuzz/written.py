@@ -89,6 +89,22 @@ def _instance_normalization(given: Given, attributes: Attributes) -> list[Array]
     return [(y + bias.astype(np.float64).reshape(of)).astype(x.dtype)]
 
 
+def _group_normalization(given: Given, attributes: Attributes) -> list[Array] | None:
+    """ONNX Runtime finds variances below 0 where all are alike."""
+    x, scale, bias = given
+    assert x is not None and scale is not None and bias is not None
+    groups = attributes["num_groups"]
+    if not x.size:
+        return None
+    rows = x.astype(np.float64).reshape(x.shape[0], groups, -1)
+    spread = np.sqrt(rows.var(-1, keepdims=True) + attributes.get("epsilon", 1e-5))
+    y = ((rows - rows.mean(-1, keepdims=True)) / spread).reshape(x.shape)
+    # Up to opset 20 there is one of each a group.
+    each = [np.repeat(v.astype(np.float64), x.shape[1] // v.size) for v in (scale, bias)]
+    a, b = (v.reshape(-1, *[1] * (x.ndim - 2)) for v in each)
+    return [(y * a + b).astype(x.dtype)]
+
+
 def _mean_variance(given: Given, attributes: Attributes) -> list[Array] | None:
     """ONNX Runtime adds 10^-9 to a deviation in halves, where that is nothing."""
     x = given[0]
@@ -233,6 +249,7 @@ def _sigmoid(x: Array) -> Array:
 
 WRITTEN: dict[tuple[str, str], Callable[[Given, Attributes], list[Array] | None]] = {
     ("", "Erf"): _erf,
+    ("", "GroupNormalization"): _group_normalization,
     ("", "InstanceNormalization"): _instance_normalization,
     ("", "LRN"): _lrn,
     ("", "LpNormalization"): _lp_normalization,

@@ -15,7 +15,7 @@ from alpenglow.kernel.sums import Sum, constant, number, plus, powers, product, 
 if TYPE_CHECKING:
     from alpenglow.kernel.inequality import Atom, Bound, Facts
 
-STEPS = 20_000
+STEPS = 400_000
 """How many sums are looked at for one question."""
 
 
