@@ -267,7 +267,7 @@ WRITTEN = {
     "a group of alike numbers": Example(
         """g (float[1,1,7] x, float[1] s, float[1] b) => (float[1,1,7] y) {
             y = GroupNormalization <num_groups = 1, epsilon = 0.00001> (x, s, b) }""",
-        {"x": np.full((1, 1, 7), 316.123, np.float32), "s": np.array([2], np.float32),
+        {"x": np.full((1, 1, 7), 33.3, np.float32), "s": np.array([1e-3], np.float32),
          "b": np.array([0.5], np.float32)}, np.full((1, 1, 7), 0.5),
     ),
     "an instance of one element": Example(
