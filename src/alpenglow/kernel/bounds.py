@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from alpenglow.ir.types import INTS
 from alpenglow.kernel.counters import Counters
@@ -22,6 +23,7 @@ from alpenglow.kernel.expr import (
     children,
 )
 from alpenglow.kernel.inequality import Facts
+from alpenglow.kernel.search import PATIENCE
 from alpenglow.kernel.stmt import (
     Atomic,
     For,
@@ -205,7 +207,7 @@ class _Run:
         first, last = self.spans[a.buffer]
         lowest = {**a.sum, (): a.low}
         highest = {**a.sum, (): a.high}
-        prove = self.facts.nonnegative
+        prove = partial(self.facts.nonnegative, steps=PATIENCE)
         proved = prove(plus(lowest, first, -1)) and prove(plus(last, highest, -1))
         return Access(a.buffer, print_expr(a.at), not self.values.is_data(a.sum), proved)
 

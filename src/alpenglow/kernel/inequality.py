@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from alpenglow.ir.dims import Dim, Ratio, Sym
-from alpenglow.kernel.search import Search
+from alpenglow.kernel.search import STEPS, Search
 from alpenglow.kernel.sums import (
     Sum,
     constant,
@@ -378,11 +378,11 @@ class Facts:
             low, high = low + a, high + b
         return low, high
 
-    def nonnegative(self, s: Sum) -> bool:
-        """Whether a sum is proved not to be negative, or not to be met at all."""
+    def nonnegative(self, s: Sum, steps: int = STEPS) -> bool:
+        """Whether a sum is proved in so many steps not to be negative, or not to be met at all."""
         if self.hull(s)[0] >= 0 or self._absurd:
             return True
-        return Search(self).proves(s)
+        return Search(self, steps).proves(s)
 
     def positive(self, s: Sum) -> bool:
         """Whether a sum is proved to be at least 1; 0 is not, even where nothing is met at all."""

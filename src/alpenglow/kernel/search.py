@@ -15,16 +15,19 @@ from alpenglow.kernel.sums import Sum, constant, number, plus, powers, product, 
 if TYPE_CHECKING:
     from alpenglow.kernel.inequality import Atom, Bound, Facts
 
-STEPS = 400_000
+STEPS = 20_000
 """How many sums are looked at for one question."""
+
+PATIENCE = 400_000
+"""The same for an address, on whose proof it depends whether a kernel is used."""
 
 
 class Search:
     """One question, and what has been tried to answer it."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, steps: int = STEPS) -> None:
         self.facts = facts
-        self._steps = STEPS
+        self._steps = steps
         self._case: frozenset[tuple[int, int]] = frozenset()
         self._failed: set[object] = set()
 
