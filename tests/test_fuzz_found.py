@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from onnx import helper
 
 import alpenglow as ag
-from alpenglow.base.errors import ModelError
+from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from fuzz.corpus import branches, info, made
 from fuzz.judge import judge
 from fuzz.oracles import ORACLES
 from fuzz.settings import PLAIN, Setting, here
+from onnx_node import single
 
 Array = NDArray[Any]
 Feeds = dict[str, Array]
@@ -237,6 +238,39 @@ def test_a_split_into_more_parts_than_it_has_outputs_is_refused() -> None:
 
     with pytest.raises(ModelError, match="num_outputs is 4611686018427387904, but there are 2"):
         ag.load(made([node], [info("x", (4, 3))], outputs))
+
+
+def test_blocks_of_an_open_extent_are_as_many_as_there_are_scales() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[n,2] x, float[1,2] s) => (int8[n,2] y) {
+            y = QuantizeLinear <axis = 0, block_size = 4, output_dtype = 3> (x, s) }""")
+    exe = ag.compile(model)
+    x, scale = floats(3, 2), np.ones((1, 2), np.float32)
+
+    np.testing.assert_array_equal(exe(x, scale), np.round(x).astype(np.int8))
+    with pytest.raises(ModelError, match=r"scale or zero point is f32\[1,2\], expected shape"):
+        exe(floats(5, 2), scale)
+
+
+def test_a_loss_without_classes_is_refused() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        g (float[n,m] x, int64[n] t) => (float y) { y = NegativeLogLikelihoodLoss (x, t) }""")
+    exe = ag.compile(model)
+
+    assert exe(np.ones((2, 3), np.float32), ints(0, 2)) == -1
+    with pytest.raises(AlpenglowError, match="has no classes"):
+        exe(np.ones((2, 0), np.float32), ints(0, 0))
+
+
+def test_complex_numbers_are_padded_with_zeros_only() -> None:
+    x, pads = np.array([1 + 2j], np.complex64), ints(1, 0)
+    padded = ag.compile(single("Pad", [x, pads, np.zeros((), np.complex64)], 18, constants=[1, 2]))
+
+    np.testing.assert_array_equal(padded(x), [0, 1 + 2j])
+    with pytest.raises(UnsupportedError, match=r"padded with 0, not with \(1\+0j\)"):
+        ag.load(single("Pad", [x, pads, np.ones((), np.complex64)], 18, constants=[1, 2]))
 
 
 def test_a_tree_that_asks_for_a_feature_that_is_not_there_is_refused() -> None:

@@ -23,6 +23,9 @@ BLOCKS = (4, 8, 15, 16, 17, 20, 31, 32, 33, 48)
 
 
 def number(d: Draft, kind: str, value: float, shape: Shape = ()) -> Var:
+    """Return a stored number to compute with: up to opset 6 nothing is stretched by itself."""
+    if d.opset < 7:
+        raise Declined
     return d.given(np.full(shape, value).astype(DTYPES[kind]), True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ops.comparison import Equal
@@ -44,6 +45,7 @@ def checked(s: Site, x: Value, ignored: tuple[int, ...]) -> Value:
     target = s.input(1)
     if x.type.rank < 2 or target.type.dtype not in INDICES:
         return target  # the type rule of the loss says what is wrong
+    presume(x.type.shape[1], "!=")  # the same
     if not ignored:
         return s.indices(target, x.type.shape[1], 1)
     number = scalar(s.g, ignored[0], target)

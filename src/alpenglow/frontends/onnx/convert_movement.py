@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alpenglow.base.errors import ModelError
+from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Needed, Site, common_shape, on, stretch
 from alpenglow.ir.dims import Dim, known, product
@@ -177,13 +177,17 @@ def pad(s: Site) -> Made:
     return padded(s, tuple(full), value)
 
 
-def padded(s: Site, pads: tuple[int, ...], value: float) -> Value:
+def padded(s: Site, pads: tuple[int, ...], value: complex) -> Value:
     """Return input 0 with `pads` elements more before each axis, then after each axis."""
     x = s.input(0)
     rank, mode = x.type.rank, s.attribute("mode", "constant")
     if len(pads) != 2 * rank:
         raise ModelError(f"Pad: {len(pads)} pads given for {x.type}, expected two an axis")
     before, after = pads[:rank], pads[rank:]
+    if isinstance(value, complex):
+        if value != 0:
+            raise UnsupportedError(f"Pad: complex numbers are padded with 0, not with {value}")
+        value = 0.0
     if mode == "constant":
         return s.g(Pad(before, after, mode, value), x)
     if min(pads, default=0) < 0:

@@ -9,6 +9,7 @@ import numpy as np
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.attributes import element_type
 from alpenglow.frontends.onnx.convert_window import padding
+from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, stretch
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Value
@@ -115,10 +116,13 @@ def blocks(s: Site, v: Value, t: TensorType, axis: int, block: int) -> Value:
     """Repeat each element of v `block` times along `axis`, up to the extent that `t` has."""
     before, after = t.shape[:axis], t.shape[axis + 1 :]
     count = ceil_div(t.shape[axis], block)
+    wanted = (*before, count, *after)
+    if v.type.rank == t.rank and presume(count - v.type.shape[axis], "=="):
+        count = v.type.shape[axis]  # of an open extent, as many blocks as there are scales
     if v.type.shape != (*before, count, *after):
         raise ModelError(
             f"{s.op_type}: scale or zero point is {v.type}, expected shape "
-            f"{(*before, count, *after)} for blocks of {block} on axis {axis} of {t}"
+            f"{wanted} for blocks of {block} on axis {axis} of {t}"
         )
     apart = s.g(Reshape((*before, count, 1, *after)), v)
     repeated = s.g(Broadcast((*before, count, block, *after)), apart)
