@@ -75,7 +75,7 @@ def result(b: Draft, like: Var | None = None, seen: bool = True) -> Var:
     if fitting:
         return fitting[-1]
     like = like if seen else b.fresh(like.dtype, like.shape)
-    if like.dtype in FLEXIBLE and b.chance(0.7):
+    if like.dtype in FLEXIBLE and b.opset >= 7 and b.chance(0.7):
         kept = Var(like.name, like.dtype, like.shape)
         return b.node("Mul", [kept, b.given(np.array(0.5 if "i" not in like.dtype else 1,
                                                      DTYPES[like.dtype]), True)])[0]  # fmt: skip

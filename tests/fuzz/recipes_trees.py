@@ -138,6 +138,8 @@ def regressor(d: Draft, op: str) -> None:
     x, trees, wide = old(d, op)
     targets = d.one_of((1, 1, 2, 3))
     more = listed(d, trees, wide) | weighted(d, trees, list(range(targets)), "target", False, wide)
+    if len(set(more["target_ids"])) < targets:
+        raise Declined  # a target that no leaf names
     more |= d.some("TreeEnsembleRegressor", ML, aggregate_function=AGGREGATES)
     if d.chance(0.4) and not wide:
         more["base_values"] = d.rng.standard_normal(targets).astype(np.float32).tolist()
