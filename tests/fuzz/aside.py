@@ -79,6 +79,15 @@ KINDS = (
         ),
     ),
     Kind(
+        "targets without a score",
+        "ONNX Runtime gives 0 for what no leaf of a row names, whatever its base value",
+        lambda d: (
+            any(a.name == "base_values" for n in d.nodes for a in n.attribute)
+            and bool(d.operators & {"TreeEnsembleRegressor", "TreeEnsembleClassifier"})
+            and bool((d.actual[d.where] == 0).all())
+        ),
+    ),
+    Kind(
         "the fifth result of BatchNormalization",
         "up to opset 13 it is a variance; ONNX Runtime gives 1 over the deviation",
         lambda d: any(n.op_type == "BatchNormalization" and len(n.output) > 4 for n in d.nodes),

@@ -190,6 +190,8 @@ def _unfit(n: onnx.NodeProto, opset: int) -> str:
         a.name == "ceil_mode" and a.i for a in n.attribute
     ):
         return "reads other elements where a window hangs over the end"
+    if n.op_type == "AveragePool" and opset < 7:
+        return "counts padding, which it may only from opset 7 on"
     if n.op_type == "BatchNormalization" and opset < 14:
         return "normalises by the batch, as in training, where there is a momentum"
     if n.op_type == "Resize" and any(a.s == b"pytorch_half_pixel" for a in n.attribute):
