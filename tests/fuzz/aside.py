@@ -347,7 +347,7 @@ def explained(
         return "NaN in bytes"
     if y.dtype in (np.float32, np.float64):
         least = LOST * float(np.finfo(y.dtype).smallest_subnormal)
-        if "halves" in traits:
+        if "halves" in traits or setting.precision == "f16":
             least = 4 * float(np.finfo(np.float16).smallest_subnormal)
         if not wrong(y, actual, allowed + least, 16.0):
             return "subnormal"
