@@ -155,16 +155,6 @@ EXAMPLES = {
         """g (uint64[2] x) => (uint64[2] y) <float[1] s = {1}> { y = Resize (x, , s) }""",
         {"x": np.array([1, 2**64 - 1], np.uint64)}, np.array([1, 2.0**64]), oracle="reference",
     ),
-    "targets without a score": Example(
-        """g (float[1,1] x) => (float[1,2] y) {
-            y = ai.onnx.ml.TreeEnsembleRegressor <n_targets = 2, nodes_treeids = [0, 0, 0],
-                nodes_nodeids = [0, 1, 2], nodes_featureids = [0, 0, 0],
-                nodes_modes = ["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values = [0.0, 0.0, 0.0],
-                nodes_truenodeids = [1, 0, 0], nodes_falsenodeids = [2, 0, 0],
-                target_treeids = [0, 0], target_nodeids = [1, 2], target_ids = [0, 1],
-                target_weights = [0.5, 0.25], base_values = [1.0, 2.0]> (x) }""",
-        {"x": np.array([[1]], np.float32)}, np.array([[1, 2.25]]),
-    ),
     "crops by scales": Example(
         """g (float[4,4] x, float[4] r, float[2] s) => (float[?,?] y) {
             y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize">

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 
 from alpenglow.evaluate import apply
 from alpenglow.ir import op
-from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import FLOATS, NAMES
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.normalize import LayerNorm
+from alpenglow.ops.quantize import Quantize
 from alpenglow.ops.reduction import ReduceMean, ReduceProd, ReduceSum
 from alpenglow.ops.scan import CumSum
 
@@ -48,7 +50,13 @@ def noisy(
             return None
         return moved(v.array if v.array is not None else env[v], rng)
 
+    exact = set(g.inputs.values())
     for node in g.nodes:
+        if _is_exact(node, exact):
+            given = [None if v is None else env.get(v, v.array) for v in node.inputs]
+            env |= dict(zip(node.results, apply(node.op, given, node.regions), strict=True))
+            exact |= set(node.results)
+            continue
         arrays = [operand(v) for v in node.inputs]
         if half:
             arrays = [rounded(a, rng, half) for a in arrays]
@@ -61,6 +69,27 @@ def noisy(
         env |= {v: moved(unless_overflown(y, least), rng, many, least=least)
                 for v, y in zip(node.results, results, strict=True)}  # fmt: skip
     return {k: env[v] if v.array is None else v.array for k, v in g.outputs.items()}
+
+
+MOVES = (Broadcast, Concat, Reshape, Slice, Transpose)
+
+
+def _is_exact(node: Node, exact: set[Value]) -> bool:
+    """Whether nothing is rounded but by what quantises: moves of what is fed or stored, and steps
+    of which one is a power of two, so that it is told apart how ties are rounded."""
+    if not all(v is None or v.array is not None or v in exact for v in node.inputs):
+        return False
+    if isinstance(node.op, MOVES):
+        return True
+    if not isinstance(node.op, Quantize) or node.op.precision != "f32" or node.inputs[0] is None:
+        return False
+    steps = node.inputs[1]
+    while steps is not None and steps.producer is not None and isinstance(steps.producer.op, MOVES):
+        steps = steps.producer.inputs[0]
+    if steps is None or steps.array is None:
+        return False
+    wide = steps.array.astype(np.float64)
+    return bool((np.frexp(wide)[0] == 0.5).all()) and node.inputs[0].type.dtype == "f32"
 
 
 HALVES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}

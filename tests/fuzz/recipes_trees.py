@@ -133,6 +133,13 @@ def old(d: Draft, op: str) -> tuple[Var, list[Tree], bool]:
     return x, trees, wide
 
 
+def all_named(trees: list[Tree], ids: list[int], targets: int) -> bool:
+    """Whether every leaf names all targets: what no leaf of a row names ONNX Runtime gives 0,
+    whatever its base value."""
+    leaves = sum(each.is_leaf(i) for each in trees for i in range(len(each.features)))
+    return len(ids) == leaves * targets
+
+
 @recipe("ai.onnx.ml:TreeEnsembleRegressor")
 def regressor(d: Draft, op: str) -> None:
     x, trees, wide = old(d, op)
@@ -141,7 +148,7 @@ def regressor(d: Draft, op: str) -> None:
     if len(set(more["target_ids"])) < targets:
         raise Declined  # a target that no leaf names
     more |= d.some("TreeEnsembleRegressor", ML, aggregate_function=AGGREGATES)
-    if d.chance(0.4) and not wide:
+    if d.chance(0.4) and not wide and all_named(trees, more["target_ids"], targets):
         more["base_values"] = d.rng.standard_normal(targets).astype(np.float32).tolist()
     if d.chance(0.3):
         more["post_transform"] = d.one_of(TRANSFORMS[:4])
@@ -158,7 +165,7 @@ def classifier(d: Draft, op: str) -> None:
     more |= weighted(d, trees, targets, "class", d.chance(0.5), wide)
     if len(set(more["class_ids"])) < len(targets):
         raise Declined  # a class that no leaf names
-    if d.chance(0.3) and not wide:
+    if d.chance(0.3) and not wide and all_named(trees, more["class_ids"], len(targets)):
         count = 1 if len(targets) == 1 else classes
         more["base_values"] = d.rng.standard_normal(count).astype(np.float32).tolist()
     if d.chance(0.5):
