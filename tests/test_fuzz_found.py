@@ -10,9 +10,11 @@ import onnx.parser
 import pytest
 from numpy.typing import NDArray
 from onnx import helper
+from onnx.numpy_helper import from_array
 
 import alpenglow as ag
-from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
+from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, UnsupportedError
+from alpenglow.ops.string_layout import StringExpand
 from fuzz.corpus import branches, info, made
 from fuzz.judge import judge
 from fuzz.oracles import ORACLES
@@ -287,3 +289,17 @@ def test_a_tree_that_asks_for_a_feature_that_is_not_there_is_refused() -> None:
     np.testing.assert_array_equal(exe(np.eye(4, 3, dtype=np.float32)), [[1], [1], [2], [1]])
     with pytest.raises(ModelError, match="a feature is not below m"):
         exe(np.eye(4, 2, dtype=np.float32))
+
+
+def test_a_cast_to_a_tensor_is_refused() -> None:
+    node = helper.make_node("Cast", ["x"], ["y"])
+    node.attribute.append(helper.make_attribute("to", from_array(ints(1, 2))))
+    model = made([node], [info("x", (2,))], [helper.make_empty_tensor_value_info("y")])
+
+    with pytest.raises(ModelError, match="attribute 'to' is of type TENSOR, expected INT"):
+        ag.load(model)
+
+
+def test_strings_are_not_repeated_more_often_than_can_be_counted() -> None:
+    with pytest.raises(FeedError, match="string_expand: shape"):
+        StringExpand().reference(np.array(["a"], object), ints(2**62, 2**62))

@@ -162,7 +162,11 @@ class StringExpand(Host):
         wanted = integers(self, "shape", shape)
         if min(wanted, default=0) < 0:
             raise FeedError(f"{self.name}: shape {wanted} has negative extents")
-        return common(self, x, np.broadcast_to(np.int8(0), wanted))[0]
+        try:
+            stretched = np.broadcast_to(np.int8(0), wanted)
+        except ValueError as error:
+            raise FeedError(f"{self.name}: shape {wanted}: {error}") from error
+        return common(self, x, stretched)[0]
 
     @classmethod
     def examples(cls) -> Examples:

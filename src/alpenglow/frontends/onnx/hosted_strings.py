@@ -63,7 +63,13 @@ def regex_full_match(s: HostSite) -> Host:
     return strings.RegexFullMatch(pattern)
 
 
-@hosted("Cast", since=9, makes=lambda s: s.attribute("to") == onnx.TensorProto.STRING)
+def to_strings(s: HostSite) -> bool:
+    to = s.attribute("to")
+    # What is no number is refused where the node is converted.
+    return isinstance(to, int) and to == onnx.TensorProto.STRING
+
+
+@hosted("Cast", since=9, makes=to_strings)
 def cast(s: HostSite) -> Host:
     to = s.needed("to")
     if to == onnx.TensorProto.STRING:
