@@ -51,6 +51,8 @@ HEAVY = (
     "inception_v1",
     "inception_v2",
     "resnet50",
+    "style_predict_qdq",
+    "style_transform_qdq",
 )
 
 
