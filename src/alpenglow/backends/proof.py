@@ -26,15 +26,17 @@ from alpenglow.program.instr import Instr, Region
 def admitted(kernel: Kernel, instr: Instr) -> bool:
     """Whether a kernel may run: nothing outside of its operands is read or written.
 
-    What is not proved is a mistake under ALPENGLOW_CHECK.  Otherwise a `ProofWarning` says what
-    becomes of it: a kernel for open extents serves those of the call alone, if it is proved for
-    these; what is not proved for numbers does not run.
+    What is not proved of open extents is tried again for operands that have elements, and the code
+    then serves such calls.  What is not proved then is a mistake under ALPENGLOW_CHECK.  Otherwise
+    a `ProofWarning` says what becomes of it: a kernel for open extents serves those of the call
+    alone, if it is proved for these; what is not proved for numbers does not run.
     """
     lost = _lost(kernel, instr)
     if lost and dims.assumed() is not None:
         for dim in dict.fromkeys(d for r in (*instr.outs, *instr.reads()) for d in r.shape):
             # Guards: no extent is negative, and what is empty is compiled by itself.
-            assert dim == 0 or dim >= 0, f"{dim} is the extent of a tensor"
+            possible = dim == 0 or dim >= 0
+            assert possible, f"{dim} is the extent of a tensor"
         lost = _lost(kernel, instr)
     assert not lost or not knobs.check(), _place(kernel, instr, lost)
     if lost and dims.assumed() is not None:

@@ -45,7 +45,7 @@ def checked(s: Site, x: Value, ignored: tuple[int, ...]) -> Value:
     target = s.input(1)
     if x.type.rank < 2 or target.type.dtype not in INDICES:
         return target  # the type rule of the loss says what is wrong
-    presume(x.type.shape[1], "!=")  # the same
+    presume(x.type.shape[1], "!=")  # without classes it does so, too, in an import of its own
     if not ignored:
         return s.indices(target, x.type.shape[1], 1)
     number = scalar(s.g, ignored[0], target)
