@@ -27,13 +27,18 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Example:
-    """A model, who runs it differently, and what it is in f64: None if ONNX leaves that open."""
+    """A model, who runs it differently, and what it is in f64: None if ONNX leaves that open.
+
+    What C leaves to the machine (the integer that an infinity or a NaN becomes) differs not
+    everywhere: the machine decides then whether the oracle has it right.
+    """
 
     text: str
     feeds: dict[str, Array]
     truth: Array | None
     oracle: str = "onnxruntime"
     opset: int = 21
+    everywhere: bool = True
 
 
 def floats(*shape: int) -> Array:
@@ -88,7 +93,7 @@ EXAMPLES = {
     "infinity is quantised": Example(
         "g (float16[2] x, float16 s, int8 z) => (int8[2] y) { y = QuantizeLinear (x, s, z) }",
         {"x": np.array([1, np.inf], np.float16), "s": np.array(1, np.float16),
-         "z": np.array(3, np.int8)}, np.array([4.0, 127.0]),
+         "z": np.array(3, np.int8)}, np.array([4.0, 127.0]), everywhere=False,
     ),
     "the fifth result of BatchNormalization": Example(
         """g (float[2,1,2] x) => (float[1] v)
@@ -98,7 +103,7 @@ EXAMPLES = {
     ),
     "NaN is quantised": Example(
         "g (float[2] x) => (uint8[2] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear (x) }",
-        {"x": np.array([1, np.nan], np.float32)}, None,
+        {"x": np.array([1, np.nan], np.float32)}, None, everywhere=False,
     ),
     "NaN in a maximum": Example(
         'g (float[1,2] x) => (float[1,2] y) { y = ai.onnx.ml.Normalizer <norm = "MAX"> (x) }',
@@ -316,7 +321,8 @@ def test_what_is_set_aside_is_right_in_f64(name: str) -> None:
         reference, how, problem = told(example)
     y = next(iter(reference.expected.values()))
 
-    assert (how, problem) == (name, "")
+    assert problem == ""
+    assert how == name or (how == "same" and not example.everywhere)
     if example.truth is not None:
         np.testing.assert_allclose(y.astype(np.float64), example.truth, rtol=1e-5, atol=1e-6)
 
