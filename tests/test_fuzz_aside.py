@@ -370,6 +370,24 @@ def test_what_is_less_than_normal_may_be_lost_between_transforms() -> None:
     assert verdict.ran == {str(fast): "subnormal", str(strict): "same"}
 
 
+def test_noise_leaves_whole_exponents_alone() -> None:
+    model = parsed(Example("""g (float[3] x) => (float[3] y) <float three = {3}> {
+        y = Pow (x, three) }""", {}, None))  # fmt: skip
+    feeds = {"x": np.array([-2, -1, 3], np.float32)}
+    slack = Reference(loaded(model, feeds), feeds).slack(6)["y"]
+
+    assert (slack > 0).all() and (slack < 1e-4).all()
+
+
+def test_halves_are_rounded_before_they_are_moved() -> None:
+    model = parsed(Example("g (float[2,3] x) => (float[3,2] y) { y = Transpose (x) }", {}, None))
+    feeds = {"x": floats(2, 3)}
+    reference = Reference(loaded(model, feeds), feeds)
+
+    assert not reference.slack(6)["y"].any()
+    assert (reference.slack(6, "f16")["y"] > 0).all()
+
+
 def test_a_contradiction_of_no_kind_is_a_finding() -> None:
     """The reference is that of another model: of one with the opposite result."""
     feeds = {"x": floats(3)}

@@ -22,6 +22,7 @@ from alpenglow.ir import op
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import FLOATS, NAMES
+from alpenglow.ops.arithmetic import Pow
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.normalize import LayerNorm
@@ -52,12 +53,14 @@ def noisy(
 
     exact = set(g.inputs.values())
     for node in g.nodes:
-        if _is_exact(node, exact):
+        if not half and _is_exact(node, exact):
             given = [None if v is None else env.get(v, v.array) for v in node.inputs]
             env |= dict(zip(node.results, apply(node.op, given, node.regions), strict=True))
             exact |= set(node.results)
             continue
         arrays = [operand(v) for v in node.inputs]
+        if isinstance(node.op, Pow):
+            arrays[1] = unless_whole(node.inputs[1], env, arrays[1])
         if half:
             arrays = [rounded(a, rng, half) for a in arrays]
         with formulas(rng, unit(arrays)):
@@ -90,6 +93,14 @@ def _is_exact(node: Node, exact: set[Value]) -> bool:
         return False
     wide = steps.array.astype(np.float64)
     return bool((np.frexp(wide)[0] == 0.5).all()) and node.inputs[0].type.dtype == "f32"
+
+
+def unless_whole(v: Value | None, env: Mapping[Value, Array], moved_: Array | None) -> Array | None:
+    """Return exponents as they were moved, but whole ones as they are: a negative number has no
+    power to what lies beside these."""
+    assert v is not None
+    y = v.array if v.array is not None else env[v]
+    return np.where(y == np.rint(y), y, moved_)
 
 
 HALVES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
