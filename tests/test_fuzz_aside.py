@@ -105,6 +105,10 @@ EXAMPLES = {
         "g (float[2] x) => (uint8[2] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear (x) }",
         {"x": np.array([1, np.nan], np.float32)}, None, everywhere=False,
     ),
+    "negative powers of two": Example(
+        "g (float16[2] x) => (float8e8m0[2] y) { y = Cast <to = 24, saturate = 0> (x) }",
+        {"x": np.array([2, -2], np.float16)}, None, "nodewise", opset=25,
+    ),
     "NaN in a maximum": Example(
         'g (float[1,2] x) => (float[1,2] y) { y = ai.onnx.ml.Normalizer <norm = "MAX"> (x) }',
         {"x": np.array([[np.nan, -1]], np.float32)}, np.array([[np.nan, np.nan]]),
