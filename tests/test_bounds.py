@@ -14,7 +14,7 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.backends import loops, proof
-from alpenglow.backends.cpu.emit import kernels
+from alpenglow.backends.cpu.emit import kernel_for, kernels
 from alpenglow.backends.loops.form import UNPROVED, has_form
 from alpenglow.backends.proof import ProofWarning, admitted, proved, summary
 from alpenglow.base import knobs
@@ -404,6 +404,24 @@ def test_extents_of_tensors_are_not_negative_which_calls_must_keep() -> None:
 
         assert all(admitted(kernel, instr) for instr, kernel in made)
     assert (symbol("n") - 2, ">=") in assumption.guards
+
+
+def test_extents_that_guards_make_numbers_are_these_numbers() -> None:
+    n, c, h, w = (symbol(name) for name in "nchw")
+    t = TensorType("f32", (n, c, h, w))
+    dense = (c * h * w, h * w, w, 1)
+    instr = Instr(Copy(), (Region("b", t, 0, dense),), (Region("a", t, 0, (60, 4 * h, 4, 1)),))
+    values = {"n": 2, "c": 1, "h": 15, "w": 4}
+    with dims.assuming(dims.Assumption(values)):
+        kernel = kernel_for(instr, Target.parse("x86-64-v3"))
+    with dims.assuming(dims.Assumption(values)):
+        assert unproved(kernel, instr)
+        for x in (n - 2, c - 1, w - 4):
+            assert x == 0
+        assert unproved(kernel, instr)  # as long as h may be anything
+
+        assert c * h - 15 == 0
+        assert not unproved(kernel, instr)
 
 
 def test_several_axes_of_which_each_has_elements_have_some_together(

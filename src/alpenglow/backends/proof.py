@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from alpenglow.backends.loops.form import UNPROVED
 from alpenglow.base import knobs
 from alpenglow.ir import dims
-from alpenglow.ir.dims import symbol
+from alpenglow.ir.dims import Sym, symbol
 from alpenglow.ir.op import Op
 from alpenglow.kernel.bounds import Access, accesses
 from alpenglow.kernel.faults import FAULT
@@ -92,6 +92,7 @@ def operators(instr: Instr) -> list[Op]:
 def proved(kernel: Kernel, instr: Instr) -> list[Access]:
     """Return what `kernel` reads and writes, and whether it is proved to lie within operands."""
     facts = Facts()
+    facts.symbols.update((name, number(value)) for name, value in _numbers().items())
     regions = {f"y{i}": r for i, r in enumerate(instr.outs)}
     regions |= {f"x{i}": r for i, r in enumerate(instr.ins) if r is not None}
     with facts.holding(_guards(facts)), facts.holding(_counts(facts, regions.values())):
@@ -116,12 +117,36 @@ def _span(r: Region, facts: Facts) -> tuple[Sum, Sum]:
     return first, last
 
 
+def _numbers() -> dict[str, int]:
+    """Return the open extents that guards make numbers: by themselves, or one by another."""
+    assumption = dims.assumed()
+    guards = () if assumption is None else tuple(assumption.guards)
+    equations = [x for x, relation in guards if relation == "=="]
+    found: dict[str, int] = {}
+    while assumption is not None:
+        left = [y for x in equations if isinstance(y := dims.bind(x, found), Sym)]
+        # What is met is among the solutions; where there is one only, it is that.
+        solved = {next(iter(dims.names(y))) for y in left if _has_one_solution(y)}
+        if not solved:
+            break
+        found |= {name: assumption.values[name] for name in solved}
+    return found
+
+
+def _has_one_solution(x: Sym) -> bool:
+    """Whether x == 0 says what number an extent is: x is linear in one name."""
+    unknown = [m for m, _ in x.terms if m]
+    return len(unknown) == 1 and len(unknown[0]) == 1 and isinstance(unknown[0][0], str)
+
+
 def _guards(facts: Facts) -> Iterator[Sum]:
     """Yield what is assumed of open extents; what says most comes first, for what is made of it."""
     assumption = dims.assumed()
     guards = () if assumption is None else tuple(assumption.guards)
     for x, relation in sorted(guards, key=lambda guard: ("==", ">=", "<", "!=").index(guard[1])):
         s = facts.extent(x)
+        if constant(s) is not None:
+            continue  # it holds of what is met
         match relation:
             case ">=":
                 yield s
