@@ -359,7 +359,7 @@ def compared(
             allowed = reference.slack(60, setting.precision)
             problem = wrong(y, actual[name], allowed[name], times)
         if problem:
-            kind = aside.explained(reference, y, actual[name], allowed[name], setting)
+            kind = aside.explained(reference, name, actual[name], allowed[name], setting)
             if not kind:
                 return "wrong", f"output '{name}': {problem}"
             how = kind

@@ -104,6 +104,7 @@ def unless_whole(v: Value | None, env: Mapping[Value, Array], moved_: Array | No
 
 
 HALVES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
+HALF_TYPES = frozenset(map(np.dtype, HALVES.values()))
 
 
 def rounded(x: Array | None, rng: np.random.Generator, eps: float) -> Array | None:
@@ -142,6 +143,27 @@ def formulas(rng: np.random.Generator, eps: float) -> Iterator[None]:
         yield
     finally:
         op.NUMPY = plain
+
+
+def widely(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the outputs of `g` with halves computed as f32, but where they are cast or leave."""
+    env: dict[Value, Array] = {v: feeds[k] for k, v in g.inputs.items()}
+
+    def held(v: Value) -> Array:
+        return v.array if v.array is not None else env[v]
+
+    for node in g.nodes:
+        given = [None if v is None else held(v) for v in node.inputs]
+        if node.regions:
+            kinds = [None if v is None else v.type.numpy for v in node.inputs]
+            given = [a if k is None or a is None else a.astype(k)
+                     for a, k in zip(given, kinds, strict=True)]  # fmt: skip
+        else:
+            given = [a if a is None or a.dtype not in HALF_TYPES else a.astype(np.float32)
+                     for a in given]  # fmt: skip
+        env |= dict(zip(node.results, apply(node.op, given, node.regions), strict=True))
+    return {k: held(v).astype(v.type.numpy) if held(v).dtype == np.float32 else held(v)
+            for k, v in g.outputs.items()}  # fmt: skip
 
 
 def strange(g: Graph, feeds: Mapping[str, Array]) -> set[str]:

@@ -56,6 +56,10 @@ class Reference:
             self._slack[key] = noise.spread(self.expected, made)
         return self._slack[key]
 
+    def widely(self) -> dict[str, Array]:
+        """Return the results with halves computed as f32 (see `noise`)."""
+        return self._run(noise.widely)
+
     def traits(self) -> set[str]:
         """Return what is inside that may explain a difference: halves, bytes, nan, large, empty."""
         found: set[str] = set()

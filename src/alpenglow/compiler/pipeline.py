@@ -35,7 +35,7 @@ from alpenglow.passes.indices import clamp_indices
 from alpenglow.passes.lower import lower
 from alpenglow.passes.precision import known_as, reduce_precision
 from alpenglow.passes.quantized import integers
-from alpenglow.passes.recover import recover
+from alpenglow.passes.recover import recover, recover_halves
 from alpenglow.passes.simplify import simplify
 from alpenglow.passes.sink import sink
 from alpenglow.program import (
@@ -70,6 +70,8 @@ STAGES: tuple[Pass, ...] = (
          fast=True),
     Pass("widen", _graph_pass(fold), "quantised weights of what is left in floats become floats"),
     Pass("recover", _graph_pass(recover), "LayerNorm, GELU and softmax written out become one"),
+    Pass("halves", _graph_pass(recover_halves), "those of halves, which overflow as written",
+         fast=True),
     Pass("absorb", _graph_pass(absorb), "scales, shifts and pads join convolution and matmul"),
     Pass("sink", _graph_pass(sink), "transposes move down until they meet and cancel"),
     Pass("lower", _graph_pass(lower), "composites become primitives",
@@ -119,6 +121,7 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("quantized", "lower", "integer products are composites"),
     ("simplify", "recover", "a pattern stands in its simplest form"),
     ("recover", "absorb", "a scale inside a pattern belongs to the pattern"),
+    ("halves", "absorb", "a scale inside a pattern belongs to the pattern"),
     ("absorb", "sink", "a bias that has joined its convolution stops no transpose"),
     ("sink", "lower", "rules on composites fire only while there are composites"),
     ("lower", "tidy", "what lowering made is simplified"),

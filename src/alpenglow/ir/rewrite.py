@@ -47,15 +47,18 @@ class Rules:
             self._cache[op] = tuple(found)
         return self._cache[op]
 
-    def apply(self, g: Graph) -> int:
-        """Rewrite `g` to a fixed point, prune it, and return how many rewrites that took."""
+    def apply(self, g: Graph, roots: Callable[[Node], bool] = lambda node: True) -> int:
+        """Rewrite `g` to a fixed point, prune it, and return how many rewrites that took.
+
+        Only nodes that are among the `roots` are rewritten.
+        """
         count = 0
         work = list(reversed(g.nodes))
         waiting = set(work)
         while work:
             node = work.pop()
             waiting.discard(node)
-            if node not in g.nodes or not _alive(g, node):
+            if node not in g.nodes or not _alive(g, node) or not roots(node):
                 continue
             before = len(g.nodes)
             for rule in self.of(type(node.op)):

@@ -2,7 +2,9 @@
 
 A softmax, a layer normalisation or a GELU costs several passes over memory as its parts and one
 as itself.  The patterns are those that exporters write; constants are looked for behind
-broadcasts, and factors in any order.  Rounding may differ from that of the parts.
+broadcasts, and factors in any order.  Rounding may differ from that of the parts.  Of halves, the
+square of what is normalised overflows as it is written, and does not where the whole is one
+operator: so theirs are found under numerics="fast" only.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.activation import Gelu, HardSigmoid, HardSwish, Tanh
 from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Pow, Reciprocal, Sub
+from alpenglow.ops.contraction import HALVES
 from alpenglow.ops.movement import Reshape
 from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.reduction import ReduceMax, ReduceMean, ReduceSum
@@ -27,7 +30,14 @@ rules = Rules()
 
 
 def recover(g: Graph) -> Graph:
-    """Find operators in what they were decomposed into."""
+    """Find operators in what they were decomposed into, but for those of halves."""
+    while rules.apply(g, lambda node: node.results[0].type.dtype not in HALVES):
+        pass
+    return g
+
+
+def recover_halves(g: Graph) -> Graph:
+    """Find those of halves, too."""
     while rules.apply(g):
         pass
     return g
