@@ -105,6 +105,12 @@ EXAMPLES = {
         "g (float[2] x) => (uint8[2] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear (x) }",
         {"x": np.array([1, np.nan], np.float32)}, None, everywhere=False,
     ),
+    "squares that overflow": Example(
+        """g (int64[1] x) => (int64[1] y) <int64 n = {1}> {
+            y = Loop <body = turn (int64 i, bool go, int64[1] a) => (bool on, int64[1] b) {
+                on = Identity (go) b = ReduceSumSquare (a) }> (n, , x) }""",
+        {"x": ints(5**16)}, np.array(5**32 % 2**64), everywhere=False,
+    ),
     "negative powers of two": Example(
         "g (float16[2] x) => (float8e8m0[2] y) { y = Cast <to = 24, saturate = 0> (x) }",
         {"x": np.array([2, -2], np.float16)}, None, "nodewise", opset=25,
@@ -205,6 +211,12 @@ UNFIT = {
             y = Resize <mode = "cubic", coordinate_transformation_mode = "pytorch_half_pixel">
                 (x, , , n) }""",
         {"x": np.array([1, 2, 4, 8], np.float32)}, np.array([1.0]),
+    ),
+    "a pixel that a coordinate lies on": Example(
+        """g (float[33] x) => (float[9] y) <int64[1] n = {9}> {
+            y = Resize <nearest_mode = "ceil", coordinate_transformation_mode = "half_pixel">
+                (x, , , n) }""",
+        {"x": np.arange(33, dtype=np.float32)}, np.array([2, 5, 9, 13, 16, 20, 24, 27, 31]),
     ),
     "a batch with a momentum": Example(
         """g (float[2,1] x) => (float[2,1] y)
@@ -390,6 +402,29 @@ def test_halves_are_rounded_before_they_are_moved() -> None:
 
     assert not reference.slack(6)["y"].any()
     assert (reference.slack(6, "f16")["y"] > 0).all()
+
+
+HALVES = """g (float16[1,4] x) => (float16[1,4] y) <float16 e = {11878}, float16 two = {16384}> {
+    m = ReduceMean <axes = [1]> (x)
+    c = Sub (x, m)
+    s = Pow (c, two)
+    v = ReduceMean <axes = [1]> (s)
+    w = Add (v, e)
+    d = Sqrt (w)
+    y = Div (c, d) }"""
+
+
+def test_squares_of_halves_overflow_as_written_but_under_fast() -> None:
+    feeds = {"x": np.array([[500, -500, 100, -100]], np.float16)}
+    model = parsed(Example(HALVES, feeds, None, opset=17))
+    reference = Reference(loaded(model, feeds), feeds)
+    fast, strict = Setting.parse("cpu fast"), Setting.parse("cpu strict")
+    verdict = judge(model, [feeds], [fast, strict], ("nodewise",))
+
+    assert not reference.expected["y"].any()
+    np.testing.assert_allclose(reference.widely()["y"][0, 0], 500 / math.sqrt(130000), rtol=1e-2)
+    assert not verdict.problems
+    assert verdict.ran == {str(fast): "overflow of halves", str(strict): "same"}
 
 
 def test_a_contradiction_of_no_kind_is_a_finding() -> None:

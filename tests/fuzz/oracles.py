@@ -68,6 +68,7 @@ def runtime(model: bytes) -> Run | None:
     try:
         typed = shape_inference.infer_shapes(lowered(onnx.load_model_from_string(model)))
         _count_as_it_does(typed)
+        _sort_trees(typed)
         session = onnxruntime.InferenceSession(
             typed.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
@@ -105,6 +106,22 @@ def _count_as_it_does(model: onnx.ModelProto) -> None:
         for a in n.attribute if n.op_type == "TreeEnsemble" else ():
             if a.name == "post_transform" and a.i in (1, 2):
                 a.i = 3 - a.i
+
+
+def _sort_trees(model: onnx.ModelProto) -> None:
+    """Write the nodes of trees in order: ONNX Runtime confuses leaves of trees that are mixed."""
+    for n in every(model.graph.node):
+        if n.op_type not in ("TreeEnsembleClassifier", "TreeEnsembleRegressor"):
+            continue
+        lists = {a.name: a for a in n.attribute if a.name.startswith("nodes_")}
+        trees, ids = (lists[name].ints for name in ("nodes_treeids", "nodes_nodeids"))
+        order = sorted(range(len(ids)), key=lambda i, t=trees, k=ids: (t[i], k[i]))
+        for a in lists.values():
+            values = helper.get_attribute_value(a)
+            if len(values) == len(order):
+                a.CopyFrom(
+                    helper.make_attribute(a.name, [values[i] for i in order], attr_type=a.type)
+                )
 
 
 def lowered(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -194,6 +211,10 @@ def _unfit(n: onnx.NodeProto, opset: int) -> str:
         return "counts padding, which it may only from opset 7 on"
     if n.op_type == "BatchNormalization" and opset < 14:
         return "normalises by the batch, as in training, where there is a momentum"
+    if n.op_type == "Resize" and any(
+        a.name == "nearest_mode" and a.s in (b"ceil", b"floor") for a in n.attribute
+    ):
+        return "misses by rounding a pixel that a coordinate lies on"
     if n.op_type == "Resize" and any(a.s == b"pytorch_half_pixel" for a in n.attribute):
         return "takes -0.5 for the place of a single element, which is 0"
     if n.op_type == "StringNormalizer":
