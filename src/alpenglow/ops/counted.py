@@ -88,6 +88,9 @@ class Unique(Primitive):
             yield cls(0, given), np.array([[1, 0, 0], [1, 0, 0], [2, 3, 4], [0, 9, 9]], np.int32)
             yield cls(-1, given), np.array([[[1, 1], [0, 1]], [[2, 1], [0, 1]]], np.float32)
             yield cls(1, given), np.random.default_rng(0).integers(0, 3, (2, 40)).astype(np.int8)
+        for t in (np.int32, np.uint32, np.int64, np.uint64):
+            least, most = np.iinfo(t).min, np.iinfo(t).max
+            yield cls(0), np.array([most, least, most - 1, least + 1], t)
         yield cls(0), "f32[0]"
         yield cls(0), "f32[0,2]"
         yield cls(0), "f32[3,0]"

@@ -152,7 +152,7 @@ def short_key(k: Loops, x: Expr) -> Expr:
         bits = k.m.bit_xor(bits, k.m.bit_and(k.m.shift_right(bits, 31), INT_MAX))
         x = k.m.where(k.m.isnan(x), INT_MAX, bits)
     wide = k.m.cast(x, "i64")
-    return k.m.sub(wide, INT_MAX) if x.dtype == "u32" else wide
+    return k.m.sub(wide, INT_MAX + 1) if x.dtype == "u32" else wide
 
 
 def span(k: Loops, slices: Slices, n: int) -> tuple[Expr, Expr]:
