@@ -225,7 +225,7 @@ def dequantize_later(g: Graph, node: Node) -> Rewritten:
     if grid.axis is not None and axis is None:
         return None
     op = _on_integers(node.op, grid)
-    if op is None:
+    if op is None or not _is_padded_by_step(node.op, grid):
         return None
     return dequantized(g, g(op, q, *node.inputs[1:]), replace(grid, axis=axis))
 
@@ -243,13 +243,15 @@ def dequantize_whole(g: Graph, node: Node) -> Rewritten:
 @rules.on(Relu, Clip)
 def limit_integers(g: Graph, node: Node) -> Rewritten:
     """clip(dequantize(q, s, z), l, h) => dequantize(clip(q, l / s + z, h / s + z), s, z)   where
-    the bounds are steps of bytes, or none that they reach; likewise relu"""
+    each bound is a step of bytes, or lies behind all of them; likewise relu"""
     found = _bytes(node.inputs[0])
     if found is None or not found[1].uniform:
         return None
     q, grid = found
     low, high = (node.op.low, node.op.high) if isinstance(node.op, Clip) else (0.0, math.inf)
-    if not all(_is_step(b, grid) for b in (low, high)):
+    if not (_is_below(low, grid) or _is_step(low, grid)):
+        return None
+    if not (_is_above(high, grid) or _is_step(high, grid)):
         return None
     least, most = grid.limits
     bounds: dict[str, Any] = {}
@@ -307,7 +309,7 @@ def _on_integers(op: Op, grid: Grid) -> Op | None:
         case Reshape() | Transpose() | Slice() | Broadcast() | Gather() | Concat():
             return op
         case Pad(mode="constant", value=value):
-            if not grid.uniform or not _is_step(value, grid):
+            if not grid.uniform or math.isnan(value):
                 return None
             return replace(op, value=float(grid.nearest(value)))
         case Pad():
@@ -317,6 +319,11 @@ def _on_integers(op: Op, grid: Grid) -> Op | None:
         case Resize(mode="nearest") as resize:
             return op if resize.coordinates != "tf_crop_and_resize" and grid.uniform else None
     return None
+
+
+def _is_padded_by_step(op: Op, grid: Grid) -> bool:
+    """Whether integers can stand for what a pad adds, with nothing rounded or cut off."""
+    return not isinstance(op, Pad) or op.mode != "constant" or _is_step(op.value, grid)
 
 
 def _axis_after(node: Node, axis: int) -> int | None:
@@ -331,11 +338,21 @@ def _axis_after(node: Node, axis: int) -> int | None:
 
 
 def _is_step(real: float, grid: Grid) -> bool:
-    """Whether a real is a number of steps of a uniform grid, or beyond them."""
+    """Whether a real is one of the numbers that a uniform grid holds."""
+    if _is_below(real, grid) or _is_above(real, grid) or math.isnan(real):
+        return False
     steps = real / grid.scale
-    low, high = (limit - grid.zero for limit in grid.limits)
     # The scale and the real were rounded to f32 each.
-    return not low < steps < high or abs(steps - round(steps)) <= 2.0**-20 * abs(steps)
+    return abs(steps - round(steps)) <= 2.0**-20 * abs(steps)
+
+
+def _is_below(real: float, grid: Grid) -> bool:
+    """Whether a real is less than all that a uniform grid holds, and by more than rounding."""
+    return real / grid.scale < grid.limits[0] - grid.zero - 0.25
+
+
+def _is_above(real: float, grid: Grid) -> bool:
+    return real / grid.scale > grid.limits[1] - grid.zero + 0.25
 
 
 WHOLE = Rules()
