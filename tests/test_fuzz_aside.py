@@ -111,6 +111,12 @@ EXAMPLES = {
                 on = Identity (go) b = ReduceSumSquare (a) }> (n, , x) }""",
         {"x": ints(5**16)}, np.array(5**32 % 2**64), everywhere=False,
     ),
+    "squares of huge numbers": Example(
+        """g (float[1,2,1,1] x) => (float[1,2,1,1] y) <float[2] s = {1, 1}, float[2] b = {0, 0}> {
+            y = com.microsoft.GroupNorm <groups = 1, activation = 0, channels_last = 0> (x, s, b) }
+        """,
+        {"x": np.array([1e20, -1e20], np.float32).reshape(1, 2, 1, 1)}, None, "nodewise",
+    ),
     "negative powers of two": Example(
         "g (float16[2] x) => (float8e8m0[2] y) { y = Cast <to = 24, saturate = 0> (x) }",
         {"x": np.array([2, -2], np.float16)}, None, "nodewise", opset=25,

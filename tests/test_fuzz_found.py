@@ -303,3 +303,41 @@ def test_a_cast_to_a_tensor_is_refused() -> None:
 def test_strings_are_not_repeated_more_often_than_can_be_counted() -> None:
     with pytest.raises(FeedError, match="string_expand: shape"):
         StringExpand().reference(np.array(["a"], object), ints(2**62, 2**62))
+
+
+@pytest.mark.parametrize("numerics", ["fast", "strict"])
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = Clip (d, a)", [1000, 1000, 1000]),
+        ("y = Clip (d, , b)", [-1000, -1000, -1000]),
+        ("y = Clip (d, b, a)", [-5, -2.5, 122.5]),
+        ("y = Pad (d, p, a)", [-5, -2.5, 122.5, 1000]),
+        ("y = Pad (d, p, i)", [-5, -2.5, 122.5, -np.inf]),
+        ("y = Pad (d, p, s)", [-5, -2.5, 122.5, 0.5]),
+        ("e = Pad (d, p, b) q = QuantizeLinear (e, s, z) y = DequantizeLinear (q, s, z)",
+         [-5, -2.5, 122.5, -5]),
+    ],
+)  # fmt: skip
+def test_what_no_byte_stands_for_is_no_byte(body: str, expected: Any, numerics: Any) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (uint8[3] x) => (float[n] y) <float s = {{0.5}}, uint8 z = {{10}}, float a = {{1000}},
+            float b = {{-1000}}, float i = {{-inf}}, int64[2] p = {{0, 1}}> {{
+            d = DequantizeLinear (x, s, z) {body} }}""")
+    exe = ag.compile(model, options=ag.Options(numerics=numerics))
+
+    np.testing.assert_array_equal(exe(np.array([0, 5, 255], np.uint8)), expected)
+
+
+def test_windows_that_do_not_fit_are_refused_though_nobody_computes_them() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 22]>
+        g (float[1,1,m] x) => (float[a,b,c] y) {
+            p = LpPool <kernel_shape = [5]> (x) y = RandomUniformLike <dtype = 1> (p) }""")
+    exe = ag.compile(model)
+
+    assert exe(np.ones((1, 1, 7), np.float32)).shape == (1, 1, 3)
+    for m in (0, 1, 4):
+        with pytest.raises(AlpenglowError, match="a window of 5 does not fit"):
+            exe(np.ones((1, 1, m), np.float32))

@@ -140,6 +140,11 @@ KINDS = (
         ),
     ),
     Kind(
+        "squares of huge numbers",
+        "what is written down in f64 squares numbers beyond 1e19, which f32 does not hold",
+        lambda d: "huge" in d.traits and bool(d.operators & {"GroupNorm", "SkipGroupNorm"}),
+    ),
+    Kind(
         "NaN beside an image",
         "others multiply the first elements of an image by 0 for samples that lie outside of it",
         lambda d: (

@@ -167,7 +167,8 @@ def widely(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def strange(g: Graph, feeds: Mapping[str, Array]) -> set[str]:
-    """Return what is among the floats inside of `g`: nan, or large (what f16 does not hold)."""
+    """Return what is among the floats inside of `g`: nan, large (what f16 does not hold), huge (of
+    which f32 does not hold the square)."""
     env: dict[Value, Array] = {v: feeds[k] for k, v in g.inputs.items()}
     for node in g.nodes:
         given = [
@@ -178,8 +179,12 @@ def strange(g: Graph, feeds: Mapping[str, Array]) -> set[str]:
     arrays = [*env.values(), *(v.array for v in g.outputs.values() if v.array is not None)]
     floats = [widest(y) for y in arrays if NAMES.get(y.dtype) in FLOATS]
     found = {"nan"} if any(np.isnan(y).any() for y in floats) else set()
-    most = float(np.finfo(np.float16).max)
-    return found | ({"large"} if any(largest(y) > most for y in floats) else set())
+    most = max(map(largest, floats), default=0.0)
+    if most > float(np.finfo(np.float16).max):
+        found.add("large")
+    if most > math.sqrt(np.finfo(np.float32).max):
+        found.add("huge")
+    return found
 
 
 def unit(arrays: Sequence[Array | None]) -> float:

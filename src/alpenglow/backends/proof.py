@@ -7,10 +7,11 @@ What cannot be proved is a mistake, but for operators whose form says why it nee
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from alpenglow.backends.loops.form import UNPROVED
 from alpenglow.base import knobs
+from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Sym, symbol
 from alpenglow.ir.op import Op
@@ -35,8 +36,8 @@ def admitted(kernel: Kernel, instr: Instr) -> bool:
     if lost and dims.assumed() is not None:
         for dim in dict.fromkeys(d for r in (*instr.outs, *instr.reads()) for d in r.shape):
             # Guards: no extent is negative, and what is empty is compiled by itself.
-            possible = dim == 0 or dim >= 0
-            assert possible, f"{dim} is the extent of a tensor"
+            if not (dim == 0 or dim >= 0):
+                raise TypeRuleError(f"{instr.op.name}: an operand or result has an extent of {dim}")
         lost = _lost(kernel, instr)
     assert not lost or not knobs.check(), _place(kernel, instr, lost)
     if lost and dims.assumed() is not None:
@@ -90,9 +91,22 @@ def operators(instr: Instr) -> list[Op]:
 
 
 def proved(kernel: Kernel, instr: Instr) -> list[Access]:
-    """Return what `kernel` reads and writes, and whether it is proved to lie within operands."""
+    """Return what `kernel` reads and writes, and whether it is proved to lie within operands.
+
+    Extents that guards make numbers are these numbers; what cannot be proved so may yet be without:
+    the product of a name and an extent says that both are positive, a multiple of it does not.
+    """
+    numbers = _numbers()
+    found = _proved(kernel, instr, numbers)
+    if not numbers or all(a.proved for a in found):
+        return found
+    without = _proved(kernel, instr, {})
+    return [a if a.proved else b for a, b in zip(found, without, strict=True)]
+
+
+def _proved(kernel: Kernel, instr: Instr, numbers: Mapping[str, int]) -> list[Access]:
     facts = Facts()
-    facts.symbols.update((name, number(value)) for name, value in _numbers().items())
+    facts.symbols.update((name, number(value)) for name, value in numbers.items())
     regions = {f"y{i}": r for i, r in enumerate(instr.outs)}
     regions |= {f"x{i}": r for i, r in enumerate(instr.ins) if r is not None}
     with facts.holding(_guards(facts)), facts.holding(_counts(facts, regions.values())):

@@ -20,7 +20,7 @@ from alpenglow.compiler.passes import Facts, Pass
 from alpenglow.compiler.validate import Validator
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Assumption, assuming
-from alpenglow.ir.graph import Graph
+from alpenglow.ir.graph import Graph, infer
 from alpenglow.ir.target import Target
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.passes.absorb import absorb
@@ -342,6 +342,8 @@ def _compile_open(
 ) -> Artifact:
     with assuming(assumption):
         made: Any = g.copy()
+        for node in g.nodes:  # what type rules ask of the extents becomes guards
+            infer(node.op, [None if v is None else v.type for v in node.inputs], node.regions)
         for p, stage in run_stages(made, target, options):
             made = stage
             if "lifetimes" in p.makes:

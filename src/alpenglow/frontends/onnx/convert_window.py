@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.onnx.presume import presume_extents
 from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, stretch
 from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.graph import Value
@@ -30,14 +31,14 @@ def conv(s: Site) -> Made:
     dilations = s.attribute("dilations", (1,) * spatial)
     pads = padding(s, x.type.shape[2:], w.type.shape[2:], strides, dilations)
     group = s.attribute("group", 1)
-    return s.g(Conv(strides, pads, dilations, group), x, w, s.optional(2))
+    return fitting(s.g(Conv(strides, pads, dilations, group), x, w, s.optional(2)))
 
 
 @on("MaxPool")
 def max_pool(s: Site) -> Made:
     x = s.input(0)
     given = window(s)
-    y = s.g(MaxPool(*given), x)
+    y = fitting(s.g(MaxPool(*given), x))
     if not any(s.outputs[1:]):
         return y
     return [y, s.g(MaxPoolIndex(*given, bool(s.attribute("storage_order", 0))), x)]
@@ -45,12 +46,19 @@ def max_pool(s: Site) -> Made:
 
 @on("AveragePool")
 def average_pool(s: Site) -> Made:
-    return s.g(AveragePool(*window(s), bool(s.attribute("count_include_pad", 0))), s.input(0))
+    counts = bool(s.attribute("count_include_pad", 0))
+    return fitting(s.g(AveragePool(*window(s), counts), s.input(0)))
 
 
 @on("LpPool")
 def lp_pool(s: Site) -> Made:
-    return s.g(LpPool(*window(s), s.attribute("p", 2)), s.input(0))
+    return fitting(s.g(LpPool(*window(s), s.attribute("p", 2)), s.input(0)))
+
+
+def fitting(y: Value) -> Value:
+    """Return what windows made; that one fits along each axis is taken for granted."""
+    presume_extents(y.type.shape[2:], 1)
+    return y
 
 
 Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]

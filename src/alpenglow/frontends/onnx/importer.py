@@ -30,7 +30,7 @@ from alpenglow.frontends.onnx.attributes import (
 from alpenglow.frontends.onnx.function_body import domain_of
 from alpenglow.frontends.onnx.functions import OPSET, opset_of
 from alpenglow.frontends.onnx.hosted import HostSite, find_hosted, makes_host_value
-from alpenglow.frontends.onnx.presume import Undecided
+from alpenglow.frontends.onnx.presume import Undecided, presume_extents
 from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, label, reads, varied
 from alpenglow.frontends.onnx.table import Made, Needed, Site
 from alpenglow.frontends.onnx.unroll import Known, unrolled
@@ -248,6 +248,7 @@ class Importer:
         results = [made] if isinstance(made, Value) else list(made)
         for name, v in zip(node.output, results, strict=False):
             v = folded.get(v, v)
+            presume_extents(v.type.shape)
             if v.producer in fresh and not v.name:
                 v.name = name
             self.values[name] = self._variable(name, v)

@@ -11,7 +11,7 @@ Under an assumption (`ir.dims`) nothing is presumed: the numbers are known there
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 
 from alpenglow.ir.dims import RELATIONS, Atom, Dim, Sym, bind, known, names, symbol
@@ -63,6 +63,13 @@ def presume(x: Dim, relation: str) -> bool:
         raise Undecided(f"{x} {relation} 0")
     kept[x, relation] = None
     return True
+
+
+def presume_extents(extents: Iterable[Dim], least: int = 0) -> None:
+    """Take for granted that extents of a result are so large, though nothing may compute it."""
+    if _kept.get() is not None:
+        for d in extents:
+            presume(d - least, ">=")
 
 
 def at_least_0(x: Dim) -> bool:
