@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
@@ -35,6 +36,7 @@ from alpenglow.kernel.sums import number
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.copy import Copy
 from alpenglow.ops.gather import Gather
+from alpenglow.ops.order import ReverseSequence
 from alpenglow.program import Instr, Program, Region
 from onnx_node import single
 from test_operators import OPERATORS, applications, every_operator, forest
@@ -404,6 +406,17 @@ def test_extents_of_tensors_are_not_negative_which_calls_must_keep() -> None:
 
         assert all(admitted(kernel, instr) for instr, kernel in made)
     assert (symbol("n") - 2, ">=") in assumption.guards
+
+
+def test_an_index_from_data_below_open_extents_does_not_wrap() -> None:
+    """Of four open extents, the product of all could be anything; it is the size of a tensor."""
+    t = TensorType("f32", tuple(symbol(name) for name in "abcd"))
+    lengths = Region("n", TensorType("i64", (symbol("b"),)), 0, (1,))
+    x, y = (Region(name, t, 0, tuple(math.prod(t.shape[i + 1 :], start=1) for i in range(4)))
+            for name in "xy")  # fmt: skip
+    instr = Instr(ReverseSequence(1, 0), (y,), (x, lengths))
+    with dims.assuming(dims.Assumption({"a": 2, "b": 3, "c": 4, "d": 5})):
+        assert not unproved(kernel_for(instr, Target.parse("x86-64-v3")), instr)
 
 
 def test_extents_that_guards_make_numbers_are_these_numbers() -> None:

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from alpenglow.backends import proof
 from alpenglow.backends.proof import proved
 from fuzz import draws
-from fuzz.aside import weighed
+from fuzz.aside import explained, weighed
 from fuzz.judge import judge
 from fuzz.oracles import ORACLES, oracle
 from fuzz.reference import Reference, loaded
@@ -116,6 +116,11 @@ EXAMPLES = {
             y = com.microsoft.GroupNorm <groups = 1, activation = 0, channels_last = 0> (x, s, b) }
         """,
         {"x": np.array([1e20, -1e20], np.float32).reshape(1, 2, 1, 1)}, None, "nodewise",
+    ),
+    "exponentials below normal numbers": Example(
+        "g (float[2] x) => (bool[2] y) { s = com.microsoft.QuickGelu <alpha = 1.0> (x) "
+        "y = Cast <to = 9> (s) }",
+        {"x": np.array([1, -90], np.float32)}, None, everywhere=False,
     ),
     "negative powers of two": Example(
         "g (float16[2] x) => (float8e8m0[2] y) { y = Cast <to = 24, saturate = 0> (x) }",
@@ -431,6 +436,20 @@ def test_squares_of_halves_overflow_as_written_but_under_fast() -> None:
     np.testing.assert_allclose(reference.widely()["y"][0, 0], 500 / math.sqrt(130000), rtol=1e-2)
     assert not verdict.problems
     assert verdict.ran == {str(fast): "overflow of halves", str(strict): "same"}
+
+
+def test_the_order_of_sums_decides_which_overflow() -> None:
+    """One of the orders gives infinity, which the noise of the reference does not show."""
+    x = np.array([[3e38, -3e38, 3e38, -3e38] * 8], np.float32)
+    w = np.full((32, 1), 1, np.float32)
+    model = single("MatMul", [x, w], 13, constants=[1])
+    reference = Reference(loaded(model.SerializeToString(), {"x0": x}), {"x0": x})
+    (name,) = reference.expected
+    nothing = np.zeros((1, 1))
+
+    assert "huge" in reference.traits()
+    kind = explained(reference, name, np.full((1, 1), np.inf), nothing, Setting.parse("cpu strict"))
+    assert kind == "overflow of sums"
 
 
 def test_a_contradiction_of_no_kind_is_a_finding() -> None:

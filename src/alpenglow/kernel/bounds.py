@@ -121,7 +121,7 @@ class _Run:
         self._settle()
         before = dict(self.values.sums)
         most = plus(extent, number(1), -1)
-        self.values.indices[name] = index = self.facts.atom(0, max(0, self.facts.hull(most)[1]))
+        self.values.indices[name] = index = self.facts.atom(0, max(0, self.facts.most(most)))
         self.facts.known(index).uppers.append((1, most))
         self._vary(body, before, index)
         with self.facts.holding([most]):
