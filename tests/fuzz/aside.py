@@ -175,6 +175,16 @@ KINDS = (
         ),
     ),
     Kind(
+        "corners of fractional lengths",
+        "ONNX divides by what the scale makes of a length, ONNX Runtime by that rounded down",
+        lambda d: any(
+            n.op_type in ("Resize", "Upsample")
+            and any(a.s == b"align_corners" for a in n.attribute)
+            and not (len(n.input) > 3 and n.input[3])
+            for n in d.nodes
+        ),
+    ),
+    Kind(
         "tails of a fused sigmoid",
         "ONNX Runtime's sigmoid is 0 or 1e-8 where it should be less, which may be magnified",
         lambda d: any(

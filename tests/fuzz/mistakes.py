@@ -208,6 +208,18 @@ MISTAKES = (
         "sizes.append(int(np.ceil(np.float32(d) * np.float32(f))))",
     ),
     Mistake(
+        "what no byte stands for is padded with the last byte", "passes/quantized.py",
+        'op.mode != "constant" or _is_step', 'op.mode != "" or _is_step',
+    ),
+    Mistake(
+        "a limit that all bytes lie behind is the last byte", "passes/quantized.py",
+        "if not (_is_below(low, grid) or _is_step(low, grid)):", "if math.isnan(low):",
+    ),
+    Mistake(
+        "the largest u32 stands before all others", "backends/loops/counted.py",
+        "k.m.sub(wide, INT_MAX + 1)", "k.m.sub(wide, INT_MAX)",
+    ),
+    Mistake(
         "a second direction begins with the state of the first", f"{ONNX}/convert_recurrent.py",
         "    return part(s, given, direction)", "    return part(s, given, 0)",
     ),

@@ -164,10 +164,12 @@ def reference(model: bytes) -> Run | None:
 
 
 UNFIT = {
+    "Adam": "gives the second tensor in the type of the rate",
     "GRU": "knows no lengths, activations or clipping",
     "LSTM": "knows no lengths, activations, clipping or coupled gates",
     "RNN": "knows no lengths, activations or clipping",
     "LRN": "normalises as many channels as there are samples",
+    "GlobalMaxPool": "takes the axes after the second for those of a picture: of a line, others",
     "LpNormalization": "adds up numbers, not their sizes, where p is 1",
     "MatMulInteger": "stretches the zero points of rows along columns",
     "Unique": "sorts, if nobody asks for where elements are",

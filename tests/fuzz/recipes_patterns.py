@@ -118,6 +118,8 @@ def blocks(d: Draft, op: str) -> None:
         pads = [weights.shape[2] // 2] * 4
         if large and d.chance(0.4):
             pads = [d.number(0, 2) for _ in range(4)]
+        if any(x.shape[2 + i] + pads[i] + pads[2 + i] < weights.shape[2 + i] for i in (0, 1)):
+            raise Declined
         x = activated(d, d.node("Conv", [x, weights], pads=pads)[0])
 
 

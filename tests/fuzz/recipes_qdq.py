@@ -86,7 +86,7 @@ def both(d: Draft, op: str) -> None:
 def moves(d: Draft, op: str) -> None:
     """What moves or selects elements, between quantisations of one grid or of two."""
     x = through(d, d.pick(["float"], 1, 4, empty=False))
-    how = d.one_of(("Transpose", "Concat", "Slice", "Relu", "Clip", "Softmax", "Mul", "ReduceMean",
+    how = d.one_of(("Transpose", "Concat", "Slice", "Relu", "Softmax", "Mul", "ReduceMean",
                     "Sigmoid", "Gather"))  # fmt: skip
     axis = d.number(0, x.rank - 1)
     if how == "Transpose":
@@ -97,8 +97,6 @@ def moves(d: Draft, op: str) -> None:
     elif how == "Slice":
         numbers = ([d.number(0, 1)], [x.shape[axis]], [axis], [d.one_of((1, 2))])
         y = d.node(how, [x, *(d.given(np.array(n, np.int64), True) for n in numbers)])[0]
-    elif how == "Clip":
-        y = d.node(how, [x, d.given(np.float32(0), True), d.given(np.float32(2), True)])[0]
     elif how == "Mul":
         y = d.node(how, [x, x if d.chance(0.3) else through(d, d.fresh("float", x.shape))])[0]
     elif how == "ReduceMean":
@@ -112,6 +110,26 @@ def moves(d: Draft, op: str) -> None:
     else:
         y = d.node(how, [x])[0]
     through(d, y)
+
+
+@recipe("qdq:limits", table=PATTERNS)
+def limits(d: Draft, op: str) -> None:
+    """A limit, or a border, of what has been dequantised: perhaps where no byte stands for it."""
+    if d.opset < 11:
+        raise Declined
+    x = through(d, d.pick(["float"], 1, 4, empty=False))
+    if d.chance(0.5):
+        low = d.one_of((None, 0, 0, -1, -np.inf, -1e4, 1e4))
+        high = d.one_of((None, 2, 2, 6, np.inf, 1e4, -1e4))
+        ends = [None if end is None else d.given(np.float32(end), True) for end in (low, high)]
+        y = d.node("Clip", [x, *ends])[0]
+    else:
+        pads = [d.number(0, 2) for _ in range(2 * x.rank)]
+        value = d.given(np.float32(d.one_of((0, 0, 1, 0.3, 1e4, -1e4, -np.inf))), True)
+        shape = tuple(e + pads[i] + pads[x.rank + i] for i, e in enumerate(x.shape))
+        y = d.node("Pad", [x, d.ints(pads), value], types=[("float", shape)])[0]
+    if d.chance(0.7):
+        through(d, y)
 
 
 @recipe("weights of few bits", table=PATTERNS)
