@@ -215,7 +215,6 @@ KINDS = (
             and bool(
                 d.operators & {"QuickGelu", "ScaledSiLU", "Sigmoid", "Silu", "Softplus", "Swish"}
             )
-            and not d.expected[d.where].any()
         ),
     ),
     Kind(
