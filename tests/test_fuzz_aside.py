@@ -230,6 +230,13 @@ UNFIT = {
                 (x, , , n) }""",
         {"x": np.array([1, 2, 4, 8], np.float32)}, np.array([1.0]),
     ),
+    "weights of n-grams": Example(
+        """g (int64[2] x) => (float[2] y) {
+            y = TfIdfVectorizer <mode = "TFIDF", min_gram_length = 1, max_gram_length = 1,
+                max_skip_count = 0, ngram_counts = [0], ngram_indexes = [1, 0],
+                pool_int64s = [5, 6], weights = [2.0, 3.0]> (x) }""",
+        {"x": ints(5, 5)}, np.array([0, 4]), opset=16,
+    ),
     "the largest of a line": Example(
         "g (float[1,2,2] x) => (float[1,2,1] y) { y = GlobalMaxPool (x) }",
         {"x": np.array([[[1, 2], [4, 3]]], np.float32)}, np.array([[[2], [4]]]),

@@ -172,6 +172,7 @@ UNFIT = {
     "GlobalMaxPool": "takes the axes after the second for those of a picture: of a line, others",
     "LpNormalization": "adds up numbers, not their sizes, where p is 1",
     "MatMulInteger": "stretches the zero points of rows along columns",
+    "TfIdfVectorizer": "weighs by where a count is stored, not by the n-gram's place in the pool",
     "Unique": "sorts, if nobody asks for where elements are",
     "SequenceInsert": "inserts at the front what belongs to the end",
     "OptionalHasElement": "finds an element in every optional",
