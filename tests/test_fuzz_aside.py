@@ -105,7 +105,7 @@ EXAMPLES = {
         "g (float[2] x) => (uint8[2] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear (x) }",
         {"x": np.array([1, np.nan], np.float32)}, None, everywhere=False,
     ),
-    "squares that overflow": Example(
+    "sums that overflow": Example(
         """g (int64[1] x) => (int64[1] y) <int64 n = {1}> {
             y = Loop <body = turn (int64 i, bool go, int64[1] a) => (bool on, int64[1] b) {
                 on = Identity (go) b = ReduceSumSquare (a) }> (n, , x) }""",
@@ -128,6 +128,11 @@ EXAMPLES = {
         }""",
         {"x": np.arange(9, dtype=np.float32)},
         np.array([0, 1, 1, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8]),
+    ),
+    "softplus in a layer": Example(
+        """g (float[1,1,1] x) => (float[1,1,1,1] y) <float[1,1,1] w = {1}, float[1,1,1] r = {0}> {
+            y = RNN <hidden_size = 1, activations = ["Softplus"]> (x, w, r) }""",
+        {"x": np.full((1, 1, 1), 100, np.float32)}, np.full((1, 1, 1, 1), 100),
     ),
     "negative powers of two": Example(
         "g (float16[2] x) => (float8e8m0[2] y) { y = Cast <to = 24, saturate = 0> (x) }",
@@ -311,7 +316,7 @@ WRITTEN = {
         {"x": np.array([2**32 - 1, 2**32 - 1, 3], np.uint32)}, np.array([2863311531]),
         oracle="reference",
     ),
-    "squares that overflow": Example(
+    "sums that overflow": Example(
         "g (int32[2] x) => (int32 y) { y = ReduceSumSquare <keepdims = 0> (x) }",
         {"x": np.array([1 << 16, 3], np.int32)}, np.array(9.0),
     ),
