@@ -5,22 +5,24 @@
     python bench/growth.py weight [--gib 2.0] [--beside PYTHON]
 
 `chains` compiles a chain of Add, and MatMul-Add-Relu-Add blocks, on one thread without the cache,
-and prints the seconds of every step that takes long, and by how much it grew from one size to the
-next.  `again` compiles one net over and over and prints what memory stays taken: a small
-convolution, pool and product, unless a model is named.  `weight` compiles and runs a product by a
-matrix of so many GiB in a new process, and prints the seconds and the most memory it took; so does
-an onnxruntime that another interpreter has, if one is named.
+each in a process of its own, and prints the seconds of every step that takes long, and by how much
+it grew from one size to the next.  `again` compiles one net over and over and prints what memory
+stays taken: a small convolution, pool and product, unless a model is named.  `weight` compiles and
+runs a product by a matrix of so many GiB in a new process, and prints the seconds and the most
+memory it took; so does an onnxruntime that another interpreter has, if one is named.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -112,8 +114,10 @@ def resident() -> float:
 CHAINS = {"add": additions, "block": blocks}
 
 
-def steps(proto: onnx.ModelProto) -> dict[str, float]:
-    """Compile a model and return the seconds of each step: import, each pass, the rest, all."""
+def steps(name: str, count: int) -> dict[str, float]:
+    """Compile a net and return the seconds of each step: import, each pass, the rest, all."""
+    proto = CHAINS[name](count)
+    ag.compile(CHAINS[name](8), threads=1)  # what is imported late, and made once
     found: dict[str, float] = {}
     begin = last = time.monotonic()
 
@@ -133,14 +137,25 @@ def steps(proto: onnx.ModelProto) -> dict[str, float]:
 
 def chains(sizes: list[int]) -> Iterator[str]:
     """Yield a table of steps, a column a size, and the worst growth from one size to the next."""
-    for name, make in CHAINS.items():
-        columns = [steps(make(n)) for n in sizes]
+    for name in CHAINS:
+        columns = [alone(steps, name, n) for n in sizes]
         yield f"{name:<14}" + "".join(f"{n:>10}" for n in sizes) + f"{'growth':>10}"
         for step, seconds in columns[-1].items():
-            if seconds >= LONG or step == "all":
-                row = [c.get(step, 0.0) for c in columns]
-                worst = max((b / max(a, 1e-3) for a, b in pairwise(row) if b >= LONG), default=1.0)
-                yield f"{step:<14}" + "".join(f"{s:>10.2f}" for s in row) + f"{worst:>10.1f}"
+            if seconds >= LONG:
+                yield line(step, [c.get(step, 0.0) for c in columns])
+
+
+def line(step: str, row: list[float]) -> str:
+    """Return a row of the table: seconds, and the worst growth to what takes long."""
+    worst = max((b / max(a, 1e-3) for a, b in pairwise(row) if b >= LONG), default=1.0)
+    return f"{step:<14}" + "".join(f"{s:>10.2f}" for s in row) + f"{worst:>10.1f}"
+
+
+def alone(run: Callable[..., Any], *given: Any) -> Any:
+    """Return what a function returns in a new process."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn) as pool:
+        return pool.submit(run, *given).result()
 
 
 def again(times: int, path: str | None) -> Iterator[str]:
