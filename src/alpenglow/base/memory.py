@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import mmap
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,9 +20,22 @@ MOST_NBYTES = 1 << 40
 """A tensor of more bytes than this is a mistake in a file: no machine at hand can hold it."""
 
 
+LARGE_NBYTES = 1 << 29
+"""So much memory is asked for in small pages: making huge ones of what is scattered takes seconds a
+gigabyte, and who reads so much at a time waits for memory however it is paged."""
+
+MADV_NOHUGEPAGE = 15
+
+
 def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
     """Return `nbytes` bytes of memory that begins at a multiple of ALIGNMENT; they are not set."""
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    if nbytes >= LARGE_NBYTES and sys.platform == "linux":
+        # NumPy asks for huge pages.  What the system refuses changes nothing.
+        first = -(-raw.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = raw.ctypes.data + raw.nbytes - first
+        libc = ctypes.CDLL(None)
+        libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), MADV_NOHUGEPAGE)
     skip = -raw.ctypes.data % ALIGNMENT
     return raw[skip : skip + nbytes]
 

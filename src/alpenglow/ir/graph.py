@@ -57,6 +57,12 @@ class Value:
             self._digest = digest.hexdigest()
         return self._digest
 
+    def detached(self, array: Array | None = None) -> Value:
+        """Return a constant outside of any graph, with the same elements if an array is given."""
+        v = Value(self.type, self.name, array=self.array if array is None else array)
+        v._digest = self._digest
+        return v
+
     def __repr__(self) -> str:
         return f"%{self.name or '?'} : {self.type}"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from alpenglow.ir.graph import Graph
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array, TensorType
 
@@ -22,17 +22,21 @@ Space = Literal["input", "output", "const", "arena"]
 class Buffer:
     """`nbytes` of memory.  `offset` is the place in the arena once that is planned.
 
-    Inputs and outputs are the caller's memory, laid out as their `type` says, row-major; a
-    constant's contents are its `array`.
+    Inputs and outputs are the caller's memory, laid out as their `type` says, row-major; what a
+    `constant` holds is stored alike, and it is in no graph.
     """
 
     name: str
     nbytes: int
     space: Space
     type: TensorType | None = None
-    array: Array | None = None
-    digest: str = ""
+    constant: Value | None = None
     offset: int | None = None
+
+    @property
+    def array(self) -> Array | None:
+        """The contents of a constant."""
+        return None if self.constant is None else self.constant.array
 
 
 @dataclass(frozen=True, slots=True)

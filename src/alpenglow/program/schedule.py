@@ -28,8 +28,8 @@ def schedule(g: Graph) -> Program:
             label = name
         else:
             label = unique(name, taken)
-        array, digest = (v.array, v.digest) if space == "const" else (None, "")
-        buffers[label] = Buffer(label, v.type.nbytes, space, v.type, array, digest)
+        constant = v.detached() if space == "const" else None
+        buffers[label] = Buffer(label, v.type.nbytes, space, v.type, constant)
         return whole(label, v.type)
 
     for name, v in g.inputs.items():

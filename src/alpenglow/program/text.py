@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 
 from alpenglow.ir import text as graph_text
-from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.graph import Graph
 from alpenglow.ir.text import WORD, Lines, parse_application, quote, unquote
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.program.instr import Alloc, Buffer, Free, Instr, Program, Region, Step, whole
@@ -99,8 +99,9 @@ def side_weights(program: Program) -> dict[str, Array]:
     """Return the constants that the text of `program` refers to by hash."""
     found: dict[str, Array] = {}
     for b in program.buffers.values():
-        if b.array is not None and b.type is not None and not graph_text.inline(b.type):
-            found[b.digest] = b.array
+        if b.constant is not None and not graph_text.inline(b.constant.type):
+            assert b.array is not None
+            found[b.constant.digest] = b.array
     for instr in program.instrs():
         if instr.body is not None:
             found |= graph_text.side_weights(instr.body)
@@ -117,8 +118,8 @@ def _lines(program: Program) -> Iterator[str]:
         yield f"  output %{quote(label)} : {program.buffers[label].type}{called}"
     for label, b in program.buffers.items():
         if b.space == "const":
-            assert b.type is not None
-            yield f"  const @{quote(label)} : {graph_text.constant_text(_constant(b))}"
+            assert b.constant is not None
+            yield f"  const @{quote(label)} : {graph_text.constant_text(b.constant)}"
         elif b.space == "arena":
             place = "" if b.offset is None else f" @ {b.offset}"
             yield f"  arena %{quote(label)} : {b.nbytes}{place}"
@@ -131,13 +132,6 @@ def _lines(program: Program) -> Iterator[str]:
             case Instr():
                 yield from _instr_lines(program, step)
     yield "}"
-
-
-def _constant(b: Buffer) -> Value:
-    assert b.type is not None and b.array is not None
-    v = Value(b.type, b.name, array=b.array)
-    v._digest = b.digest
-    return v
 
 
 def _instr_lines(program: Program, i: Instr) -> Iterator[str]:
@@ -171,7 +165,7 @@ def _parse_buffer(source: Lines, weights: Mapping[str, Array]) -> Buffer:
         return Buffer(name, int(place[1]), "arena", offset=int(place[2]) if place[2] else None)
     if m[1] == "const":
         v = graph_text.parse_constant(Graph(), name, m[3], weights, source)
-        return Buffer(name, v.type.nbytes, "const", v.type, v.array, v.digest)
+        return Buffer(name, v.type.nbytes, "const", v.type, v.detached())
     t = _closed(source, m[3].split(" called ")[0])
     return Buffer(name, t.nbytes, "input" if m[1] == "input" else "output", t)
 

@@ -31,6 +31,9 @@ from alpenglow.runtime import archive
 KEPT_NBYTES = 256 << 20
 """Larger artifacts are not kept: they would push everything else out of the store."""
 
+LARGEST_NBYTES = 2 * KEPT_NBYTES
+"""Weights of more bytes are not even hashed: in halves they would still be too large to keep."""
+
 ELSEWHERE = b"location"
 """Stands in every ONNX file whose weights are in other files (onnx.proto, `external_data`)."""
 
@@ -63,6 +66,8 @@ class Shelf:
 
     def make(self, g: Graph) -> Artifact:
         """Return what was made of this graph before; else compile it, using it up, and keep it."""
+        if sum(v.type.nbytes for v in g.constants()) > LARGEST_NBYTES:
+            return compile_graph(g, self.target, self.options, self.store, owned=True)
         text = hashlib.sha256(print_graph(g).encode()).hexdigest()
         key = f"artifact {text} {self._settings}"
         found = self._unpacked(key)
@@ -93,12 +98,16 @@ class Shelf:
 
 
 def _hash_of(model: str | Path, shapes: Shapes) -> str:
-    """Return a hash of a file and of shapes; "" if the file refers to others or cannot be read."""
+    """Return a hash of a file and of shapes.
+
+    It is "" if what is made of the file is too large to be kept, or other files matter, too, or it
+    cannot be read.
+    """
     try:
         descriptor = os.open(model, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         try:
             with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
-                if content.find(ELSEWHERE) >= 0:
+                if len(content) > LARGEST_NBYTES or content.find(ELSEWHERE) >= 0:
                     return ""
                 digest = hashlib.sha256(content)
         finally:

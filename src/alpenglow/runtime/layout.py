@@ -423,7 +423,9 @@ def _aligned(artifact: Artifact) -> Artifact:
     """Return the artifact with each constant at an address that vectors like."""
     program = artifact.program
     buffers = {
-        name: b if b.array is None else replace(b, array=aligned(b.array))
+        name: b
+        if b.constant is None or b.array is None
+        else replace(b, constant=b.constant.detached(aligned(b.array)))
         for name, b in program.buffers.items()
     }
     return replace(artifact, program=replace(program, buffers=buffers))
