@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
+import onnx.parser
 import pytest
+from onnx import TensorProto
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, FeedError, ModelError
@@ -175,6 +176,28 @@ def test_what_tells_a_loop_when_to_end_must_be_one_element() -> None:
     assert "what tells how often to go on is (2,)" in refused(
         made, {"n": np.array([1, 2]), "a": numbers(1)}
     )
+
+
+def test_a_loop_is_told_how_often_to_turn_by_a_whole_number() -> None:
+    body = graph([GOES_ON, node("Neg", ["acc"], ["acc2"])], [*ITERATION, info("acc")],
+                 [GOES, "acc2"])  # fmt: skip
+    nodes = [node("Loop", ["n", "", "a"], ["y"], body=body)]
+    for kind, made in ((TensorProto.COMPLEX64, np.complex64), (TensorProto.FLOAT, np.float32)):
+        whole = model(nodes, [info("n", (), kind), info("a", ["K"])], ["y"])
+        text = refused(whole, {"n": np.array(3, made), "a": numbers(2)})
+        assert "how often to go on is a" in text and "expected a whole number" in text
+
+
+@pytest.mark.parametrize(("opset", "operands"), [(8, ", , x"), (8, "n, , x"), (11, ", x")])
+def test_a_scan_without_one_of_its_operands_is_refused(opset: int, operands: str) -> None:
+    made = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : {opset}]>
+        g (float[1,k,2] x, int64[1] n) => (float[a,b] y) {{
+            t, y = Scan <num_scan_inputs = 1,
+                body = b (float[2] s, float[2] e) => (float[2] c, float[2] d) {{
+                    c = Add (s, e) d = Identity (c) }}> ({operands}) }}""")
+
+    assert "Scan: an operand is left out" in refused(made, {"x": numbers(1, 3, 2), "n": count(3)})
 
 
 def test_slices_of_different_number_are_refused() -> None:

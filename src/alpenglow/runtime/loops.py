@@ -260,6 +260,8 @@ def _single(value: Any, what: str) -> Any:
     if not isinstance(value, np.ndarray) or value.size != 1:
         shown = value.shape if isinstance(value, np.ndarray) else type(value).__name__
         raise FeedError(f"what tells {what} to go on is {shown}, expected one element")
+    if value.dtype.kind not in "biu":
+        raise FeedError(f"what tells {what} to go on is a {value.dtype}, expected a whole number")
     return value.reshape(-1)[0]
 
 

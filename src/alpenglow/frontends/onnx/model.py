@@ -228,6 +228,8 @@ class OnnxModel:
                 f"Scan: {len(inputs)} operands, {scanned} of them scanned, do not fit a body of "
                 f"{len(body.input)} inputs"
             )
+        if not all(inputs):
+            raise ModelError("Scan: an operand is left out")
         states = len(inputs) - scanned
         results = len(node.output) - states
         if results < 0 or len(body.output) != len(node.output):
