@@ -37,6 +37,9 @@ EACH = 2
 TESTS = ("not slow and not cross and not models", "not fuzz")
 """Which tests are run on a copy: marks, and words in names."""
 
+NEAREST = ("test_operators.py", "test_pass_*.py", "test_onnx_*.py")
+"""Those that come first: most mistakes are in what they try."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -127,8 +130,9 @@ def _how(problem: str) -> str:
 def tested(folder: Path, seconds: float) -> str:
     """Say whether the tests catch the mistake in a copy."""
     marks, names = TESTS
+    first = [f"tests/{p.name}" for each in NEAREST for p in sorted((ROOT / "tests").glob(each))]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider",
-               "-m", marks, "-k", names, "tests"]  # fmt: skip
+               "-m", marks, "-k", names, *first, "tests"]  # fmt: skip
     begin = time.monotonic()
     try:
         done = subprocess.run(command, cwd=folder, env=_environment(folder, folder), text=True,
