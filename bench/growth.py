@@ -6,15 +6,18 @@
 
 `chains` compiles a chain of Add, and MatMul-Add-Relu-Add blocks, on one thread without the cache,
 each in a process of its own, and prints the seconds of every step that takes long, and by how much
-it grew from one size to the next.  `again` compiles one net over and over and prints what memory
-stays taken: a small convolution, pool and product, unless a model is named.  `weight` compiles and
-runs a product by a matrix of so many GiB in a new process, and prints the seconds and the most
-memory it took; so does an onnxruntime that another interpreter has, if one is named.
+it grew from one size to the next.  Steps are timed without Python's collector of cycles, which goes
+through all there is whenever there is a quarter more, in whatever step that is; the last line is
+the time of all with it.  `again` compiles one net over and over and prints what memory stays taken:
+a small convolution, pool and product, unless a model is named.  `weight` compiles and runs a
+product by a matrix of so many GiB in a new process, and prints the seconds and the most memory it
+took; so does an onnxruntime that another interpreter has, if one is named.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -114,10 +117,13 @@ def resident() -> float:
 CHAINS = {"add": additions, "block": blocks}
 
 
-def steps(name: str, count: int) -> dict[str, float]:
+def steps(name: str, count: int, collects: bool) -> dict[str, float]:
     """Compile a net and return the seconds of each step: import, each pass, the rest, all."""
     proto = CHAINS[name](count)
     ag.compile(CHAINS[name](8), threads=1)  # what is imported late, and made once
+    gc.collect()
+    if not collects:
+        gc.disable()
     found: dict[str, float] = {}
     begin = last = time.monotonic()
 
@@ -138,11 +144,13 @@ def steps(name: str, count: int) -> dict[str, float]:
 def chains(sizes: list[int]) -> Iterator[str]:
     """Yield a table of steps, a column a size, and the worst growth from one size to the next."""
     for name in CHAINS:
-        columns = [alone(steps, name, n) for n in sizes]
+        columns = [alone(steps, name, n, False) for n in sizes]
+        whole = [alone(steps, name, n, True)["all"] for n in sizes]
         yield f"{name:<14}" + "".join(f"{n:>10}" for n in sizes) + f"{'growth':>10}"
         for step, seconds in columns[-1].items():
             if seconds >= LONG:
                 yield line(step, [c.get(step, 0.0) for c in columns])
+        yield line("and collected", whole)
 
 
 def line(step: str, row: list[float]) -> str:
@@ -153,8 +161,7 @@ def line(step: str, row: list[float]) -> str:
 
 def alone(run: Callable[..., Any], *given: Any) -> Any:
     """Return what a function returns in a new process."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn) as pool:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(run, *given).result()
 
 

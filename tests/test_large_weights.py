@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import alpenglow as ag
 from alpenglow.base.memory import forget
 from alpenglow.ops import blocked
-from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.blocked import PackMatrix
 
 
@@ -43,18 +40,6 @@ def test_packing_takes_little_more_memory_than_what_it_makes() -> None:
     tracemalloc.stop()
 
     assert peak < packed.nbytes + 3 * blocked.CHUNK
-
-
-def test_cycles_are_collected_again_after_a_compilation() -> None:
-    asked: list[bool] = []
-    g = ag.Graph("g")
-    g.output("y", g(Add(), g.input("x", "f32[2]"), g.inputs["x"]))
-
-    ag.compile(g, threads=1, options=ag.Options(after=lambda _, __: asked.append(gc.isenabled())))
-    with pytest.raises(ag.errors.ModelError):
-        ag.load(b"no model")
-
-    assert asked and not any(asked) and gc.isenabled()
 
 
 @pytest.mark.parametrize("mode", ["r", "c", "r+"])

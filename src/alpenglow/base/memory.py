@@ -1,13 +1,11 @@
-"""Memory that begins where vectors like it, and what to do with it when it is not needed."""
+"""Memory that begins where vectors like it: at a multiple of a cache line."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import mmap
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,6 @@ ALIGNMENT = 64
 
 MOST_NBYTES = 1 << 40
 """A tensor of more bytes than this is a mistake in a file: no machine at hand can hold it."""
-
 
 LARGE_NBYTES = 1 << 29
 """So much memory is asked for in small pages: making huge ones of what is scattered takes seconds a
@@ -66,19 +63,3 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
     place = aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
     place[...] = array
     return place
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Let Python's collector of cycles rest meanwhile.
-
-    It goes through all there is whenever there is a quarter more.  A graph in the making is all
-    cycles, and still needed: of 100,000 nodes, it took as long as compiling them.
-    """
-    was_on = gc.isenabled()
-    try:
-        gc.disable()
-        yield
-    finally:
-        if was_on:
-            gc.enable()

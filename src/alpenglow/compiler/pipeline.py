@@ -14,7 +14,6 @@ from alpenglow.backends.api import Artifact
 from alpenglow.backends.registry import backend_for
 from alpenglow.base import knobs
 from alpenglow.base.errors import OptionError, ProgramError, TypeRuleError, UnsupportedError
-from alpenglow.base.memory import uncollected
 from alpenglow.base.store import Store
 from alpenglow.compiler.options import Options
 from alpenglow.compiler.passes import Facts, Pass
@@ -269,7 +268,6 @@ def _as_assumed(ir: Graph | Program) -> Graph | Program:
         return bind(ir, assumption.values)
 
 
-@uncollected()
 def compile_graph(
     ir: Graph | Program,
     target: Target,
@@ -298,7 +296,6 @@ def compile_graph(
     return emit(made, target, options, store)
 
 
-@uncollected()
 def compile_open(
     g: Graph,
     target: Target,
