@@ -8,9 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import alpenglow as ag
+from alpenglow.base import knobs, memory
 from alpenglow.base.memory import forget
 from alpenglow.ops import blocked
 from alpenglow.ops.blocked import PackMatrix
+from alpenglow.runtime import kept
+from onnx_node import single
 
 
 @pytest.mark.parametrize("dots", [1, 2, 4])
@@ -40,6 +44,38 @@ def test_packing_takes_little_more_memory_than_what_it_makes() -> None:
     tracemalloc.stop()
 
     assert peak < packed.nbytes + 3 * blocked.CHUNK
+
+
+def test_memory_in_small_pages_is_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "LARGE_NBYTES", 1)
+    for nbytes in (1, 4095, 100_000):
+        made = memory.aligned_bytes(nbytes)
+        made[:] = 7
+
+        assert made.ctypes.data % memory.ALIGNMENT == 0 and made.sum() == 7 * nbytes
+
+
+def test_weights_that_are_too_large_to_keep_are_not_hashed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    x, w = np.ones((1, 8), np.float32), np.ones((8, 16), np.float32)
+    model = tmp_path / "m.onnx"
+    model.write_bytes(single("MatMul", [x, w], 13, constants=[1]).SerializeToString())
+    monkeypatch.setenv("ALPENGLOW_CHECK", "0")  # which hashes to compare
+    monkeypatch.setattr(knobs, "cache_folder", lambda: tmp_path / "store")
+    monkeypatch.setattr(kept, "LARGEST_NBYTES", w.nbytes - 1)
+    exe = ag.compile(model, threads=1)
+    buffers = exe.artifact.program.buffers.values()
+    constants = [b.constant for b in buffers if b.constant is not None]
+
+    np.testing.assert_array_equal(exe(x), x @ w)
+    assert constants and not any(v._digest for v in constants)
+    monkeypatch.setattr(kept, "LARGEST_NBYTES", 1 << 20)
+    (constant,) = [
+        b.constant for b in ag.compile(model, threads=1).artifact.program.buffers.values()
+        if b.constant is not None
+    ]  # fmt: skip
+    assert constant._digest
 
 
 @pytest.mark.parametrize("mode", ["r", "c", "r+"])
