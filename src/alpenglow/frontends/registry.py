@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from alpenglow.base.errors import ModelError
 from alpenglow.base.extensions import brought
+from alpenglow.base.memory import uncollected
 from alpenglow.ir.graph import Graph
 
 
@@ -34,6 +35,7 @@ def frontends() -> tuple[FrontEnd, ...]:
     return tuple(brought("alpenglow.frontends").values())
 
 
+@uncollected()
 def load(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
     """Read a model of any known format and return its graph.
 

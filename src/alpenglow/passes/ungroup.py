@@ -20,6 +20,7 @@ MOST_GROUPS = 8
 
 def ungroup(g: Graph, target: Target) -> Graph:
     """Give convolutions in narrow groups weights that are zero between the groups."""
+    nodes = len(g.nodes)
     for node in list(g.nodes):
         match node:
             case Node(Conv(group=group) as op, [x, w, *rest]) if x is not None and w is not None:
@@ -34,5 +35,6 @@ def ungroup(g: Graph, target: Target) -> Graph:
                 if narrow and not depthwise and fits and outputs:
                     full = g(Ungroup(group), w)
                     g.replace(node.output, g(replace(op, group=1), x, full, *rest))
-    g.prune()
+    if len(g.nodes) > nodes:
+        g.prune()
     return g

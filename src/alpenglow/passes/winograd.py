@@ -45,6 +45,7 @@ DIRECT = 0
 
 def winograd(g: Graph, target: Target) -> Graph:
     """Rewrite the convolutions for which it pays."""
+    nodes = len(g.nodes)
     for node in list(g.nodes):
         match node:
             case Node(Conv() as op, [x, w, *rest]) if x is not None and w is not None:
@@ -60,7 +61,8 @@ def winograd(g: Graph, target: Target) -> Graph:
                     y = _blocks(g, problem, x, w, result, block)
                     bias = rest[0] if rest else None
                     g.replace(node.output, unpacked(g, y, bias, target.lanes))
-    g.prune()
+    if len(g.nodes) > nodes:
+        g.prune()
     return g
 
 

@@ -13,6 +13,7 @@ import onnx
 from alpenglow.backends.api import Artifact
 from alpenglow.base import knobs
 from alpenglow.base.errors import ModelError, OptionError
+from alpenglow.base.memory import uncollected
 from alpenglow.base.store import Store
 from alpenglow.compiler import Options, compile_graph, compile_open
 from alpenglow.frontends import load
@@ -33,6 +34,7 @@ FAR = 1 << 24
 """What is not less is taken as it is: an index from data, perhaps, whose next prime takes long."""
 
 
+@uncollected()
 def compile(
     model: Model,
     target: str | Target = "cpu",
@@ -106,6 +108,7 @@ def _maker(g: Graph, target: Target, options: Options, store: Store, guards: Gua
     """Return what compiles `g` for the extents that a call brings; for it `guards` hold."""
     generic = True
 
+    @uncollected()
     def make(values: Mapping[str, int]) -> Artifact:
         nonlocal generic
         # An extent that happens to be another's, or a round number, should not count as such; but
