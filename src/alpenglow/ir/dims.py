@@ -251,6 +251,9 @@ class Sym:
 
 Dim = int | Sym
 
+MOST_TERMS = 16
+"""A quotient of more terms is left as it stands."""
+
 Guards = Sequence[tuple[Sym, str]]
 """Conclusions from an assumption: ``expression relation 0``."""
 
@@ -375,7 +378,30 @@ def _divide(a: Dim, b: Dim) -> Dim:
         exact = [_cancel(m, c, *b.terms[0]) for m, c in a.terms]
         if all(t is not None for t in exact):
             return _collect([t for t in exact if t is not None])
+    if isinstance(b, Sym) and isinstance(a, Sym) and (found := _quotient(a, b)) is not None:
+        return found
     return Sym((((Ratio("//", _sym(a), _sym(b)),), 1),))
+
+
+def _quotient(a: Sym, b: Sym) -> Dim | None:
+    """Return a / b where that comes out even, in few terms: b times it is a."""
+    found: Dim = 0
+    rest: Dim = a
+    for _ in range(MOST_TERMS):
+        assert isinstance(rest, Sym), "what is left has a term"
+        term = _cancel(*_leading(rest), *_leading(b))
+        if term is None:
+            return None
+        found = found + Sym((term,))
+        rest = rest - b * Sym((term,))
+        if isinstance(rest, int):
+            return found if rest == 0 else None
+    return None
+
+
+def _leading(x: Sym) -> tuple[Monomial, int]:
+    """Return the term that comes first in an order of monomials that products keep."""
+    return max(x.terms, key=lambda t: (len(t[0]), [str(a) for a in t[0]]))
 
 
 def _cancel(m: Monomial, c: int, by: Monomial, d: int) -> tuple[Monomial, int] | None:

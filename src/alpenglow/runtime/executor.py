@@ -20,7 +20,13 @@ from typing import Any
 import numpy as np
 
 from alpenglow.backends.api import Artifact
-from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
+from alpenglow.base.errors import (
+    FeedError,
+    ModelError,
+    OptionError,
+    TypeRuleError,
+    UnsupportedError,
+)
 from alpenglow.ir.dims import Guards, holds
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
@@ -208,22 +214,36 @@ class Executable:
 
         Raises FeedError if there is no other way to run the model.
         """
-        if self._otherwise is None and unfit:
-            t, shape = self.inputs[unfit], given[unfit].shape
-            pairs = zip(t.shape, shape, strict=True)
-            fixed = any(isinstance(want, int) and want != got for want, got in pairs)
-            bound = t.bind(values)
-            more = "" if fixed or bound == t else f", where the other inputs make it {bound}"
-            raise FeedError(f"input '{unfit}' has shape {shape}, expected {t}{more}")
         if self._otherwise is None:
-            broken = next(g for g in self._guards if not holds([g], values))
-            raise FeedError(f"the graph holds for {broken[0]} {broken[1]} 0, not for {values}")
-        made = self._otherwise.run(given, timeout=None if call is None else call.seconds_left())
+            raise self._misfit(values, unfit, given)
+        try:
+            left = None if call is None else call.seconds_left()
+            made = self._otherwise.run(given, timeout=left)
+        except (ModelError, TypeRuleError) as error:
+            raise self._misfit(values, unfit, given, str(error)) from error
         self._check_names(out)
         for name, array in out.items():
             found = made[name]
             _writeable(name, array, found.dtype, found.shape)[...] = found
         return made | dict(out)
+
+    def _misfit(
+        self, values: Mapping[str, int], unfit: str, given: Mapping[str, Array], why: str = ""
+    ) -> FeedError:
+        """Return an error about extents that nothing of the model is true of."""
+        and_why = f": {why}" if why else ""
+        if not unfit and why:
+            extents = ", ".join(f"{name} = {value}" for name, value in values.items())
+            return FeedError(f"the model cannot take {extents}{and_why}")
+        if not unfit:
+            x, relation = next(g for g in self._guards if not holds([g], values))
+            return FeedError(f"the graph holds for {x} {relation} 0, not for {values}")
+        t, shape = self.inputs[unfit], given[unfit].shape
+        pairs = zip(t.shape, shape, strict=True)
+        fixed = any(isinstance(want, int) and want != got for want, got in pairs)
+        bound = t.bind(values)
+        more = "" if fixed or bound == t else f", where the other inputs make it {bound}"
+        return FeedError(f"input '{unfit}' has shape {shape}, expected {t}{more}{and_why}")
 
     def __call__(self, *arrays: Any) -> Any:
         """Return the output for arrays in input order; a tuple if there are several outputs."""

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.base.words import shown
-from alpenglow.frontends.onnx.extents import Labels, label_of
+from alpenglow.frontends.onnx.extents import Labels, is_fixed, label_of
 from alpenglow.frontends.staged import Kind
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.types import NAMES, Array, TensorType, width
@@ -240,7 +240,7 @@ def tensor_type(info: onnx.ValueInfoProto, labels: Labels) -> TensorType:
     dtype = element_type(info.type.tensor_type.elem_type, what)
     shape: list[Dim] = []
     for i, d in enumerate(info.type.tensor_type.shape.dim):
-        if d.HasField("dim_value"):
+        if is_fixed(d):
             if not 0 <= d.dim_value <= MOST_ELEMENTS:
                 raise ModelError(f"{what} has extent {d.dim_value} on axis {i}")
             shape.append(d.dim_value)
@@ -256,7 +256,7 @@ def kind_of(t: onnx.TypeProto, name: str) -> Kind | None:
             tensor = t.tensor_type
             strings = tensor.elem_type == onnx.TensorProto.STRING
             dtype = "string" if strings else element_type(tensor.elem_type, f"input '{name}'")
-            dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+            dims = [d.dim_value if is_fixed(d) else None for d in tensor.shape.dim]
             return Kind("tensor", dtype, tuple(dims) if tensor.HasField("shape") else None)
         case "sequence_type":
             return Kind("sequence", of=kind_of(t.sequence_type.elem_type, name))

@@ -19,11 +19,15 @@ from alpenglow.ir.types import Array
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
+from alpenglow.ops.reduction import ReduceProd, ReduceSum
 
 LIMIT = 64
 """Tensors of more elements than this are data, not shapes."""
 
-MOVES: tuple[type[Primitive], ...] = (Broadcast, Concat, Reshape, Slice, Transpose)
+BY_REFERENCE: tuple[type[Primitive], ...] = (
+    Broadcast, Concat, ReduceProd, ReduceSum, Reshape, Slice, Transpose,
+)  # fmt: skip
+"""Operators whose references move, add and multiply elements, whatever these are."""
 
 
 def may_be_shape(node: Node) -> bool:
@@ -52,7 +56,7 @@ def propagate(node: Node, known: list[Array | None]) -> Array | None:
             # Indices must be numbers; the data may hold symbols.
             indices = np.asarray(arrays[1], np.int64)
             return np.asarray(node.op.reference(arrays[0], indices), object)
-        if isinstance(node.op, MOVES):
+        if isinstance(node.op, BY_REFERENCE):
             return np.asarray(node.op.reference(*arrays), object)
     except (Undecided, TypeError):
         return None

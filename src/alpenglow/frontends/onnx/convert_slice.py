@@ -17,6 +17,9 @@ from alpenglow.ops.movement import Slice
 FAR = (1 << 31) - 1
 """An offset of this size or more means the end, whatever the extent."""
 
+LARGE = 1 << 24
+"""An offset of this size or more is presumed to mean the end of an open axis."""
+
 
 @on("Slice")
 def slice_attributes(s: Site) -> Made:
@@ -84,6 +87,8 @@ def offset(at: Dim, extent: Dim, low: Dim, high: Dim) -> Dim:
         return high
     if known(at) and at <= -FAR:
         return low
+    if known(at) and abs(at) >= LARGE and not known(extent) and presume(abs(at) - extent, ">="):
+        return high if at > 0 else low
     found = at + extent if negative(at) else at
     # The high limit counts last: on an empty axis it is -1 where one goes backwards.
     if not presume(high - found, ">="):

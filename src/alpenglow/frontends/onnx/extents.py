@@ -33,12 +33,17 @@ def label_of(info: onnx.ValueInfoProto, axis: int) -> str:
     return text.strip() or f"{info.name}.{axis}"
 
 
+def is_fixed(d: onnx.TensorShapeProto.Dimension) -> bool:
+    """Whether an extent has a number: -1 is what some exporters write where it is open."""
+    return d.HasField("dim_value") and d.dim_value != -1
+
+
 def open_labels(infos: Iterable[onnx.ValueInfoProto]) -> Iterator[str]:
     """Yield what the open extents of some values are called."""
     for info in infos:
         if info.type.WhichOneof("value") == "tensor_type":
             for axis, d in enumerate(info.type.tensor_type.shape.dim):
-                if not d.HasField("dim_value"):
+                if not is_fixed(d):
                     yield label_of(info, axis)
 
 

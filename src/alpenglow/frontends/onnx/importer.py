@@ -31,6 +31,7 @@ from alpenglow.frontends.onnx.function_body import domain_of
 from alpenglow.frontends.onnx.functions import OPSET, opset_of
 from alpenglow.frontends.onnx.hosted import HostSite, find_hosted, makes_host_value
 from alpenglow.frontends.onnx.presume import Undecided, presume_extents
+from alpenglow.frontends.onnx.reconcile import reconciled
 from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, label, reads, varied
 from alpenglow.frontends.onnx.table import Made, Needed, Site
 from alpenglow.frontends.onnx.unroll import Known, unrolled
@@ -232,19 +233,15 @@ class Importer:
     # ── nodes of graphs ──
 
     def _node(self, node: onnx.NodeProto) -> None:
-        before = len(self.g.nodes)
         try:
-            made = self._convert(node)
-            new = max(0, len(self.g.nodes) - before)
-            fresh = [n for n in islice(reversed(self.g.nodes), new) if n not in self._kept][::-1]
-            folded = self._settle(fresh)
-        except AlpenglowError as error:
-            raise error.located(node=label(node)) from None
-        except NONSENSE as error:
-            raise ModelError(
-                f"{node.op_type} breaks the rules of ONNX: {type(error).__name__}: {error}",
-                node=label(node),
-            ) from error
+            made, fresh, folded = self._imported(node)
+        except (AlpenglowError, Undecided, Needed) as error:
+            if isinstance(error, Needed) and error.name:
+                raise
+            found = reconciled(lambda: self._imported(node))
+            if found is None:
+                raise
+            made, fresh, folded = found
         results = [made] if isinstance(made, Value) else list(made)
         for name, v in zip(node.output, results, strict=False):
             v = folded.get(v, v)
@@ -253,6 +250,28 @@ class Importer:
                 v.name = name
             self.values[name] = self._variable(name, v)
         self.values.pop("", None)
+
+    def _imported(self, node: onnx.NodeProto) -> tuple[Made, list[Node], dict[Value, Value]]:
+        """Return what a node makes, the nodes of the graph for it, and what became constant."""
+        before = len(self.g.nodes)
+        try:
+            made = self._convert(node)
+            new = max(0, len(self.g.nodes) - before)
+            fresh = [n for n in islice(reversed(self.g.nodes), new) if n not in self._kept][::-1]
+            return made, fresh, self._settle(fresh)
+        except (AlpenglowError, Undecided, Needed, *NONSENSE) as error:
+            if isinstance(error, Needed) and error.value is not None:
+                raise  # the graph computes it first
+            for n in list(islice(reversed(self.g.nodes), max(0, len(self.g.nodes) - before))):
+                self.g.remove(n)
+            if isinstance(error, Undecided | Needed):
+                raise
+            if isinstance(error, AlpenglowError):
+                raise error.located(node=label(node)) from None
+            raise ModelError(
+                f"{node.op_type} breaks the rules of ONNX: {type(error).__name__}: {error}",
+                node=label(node),
+            ) from error
 
     def _convert(self, node: onnx.NodeProto) -> Made:
         domain, opset = domain_of(node), opset_of(node, self.opsets)

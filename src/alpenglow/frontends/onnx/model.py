@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,10 +47,12 @@ from alpenglow.frontends.onnx.subgraphs import (
     with_own_outputs,
 )
 from alpenglow.frontends.staged import Action, Apply, Given, Loop, Part, Scan
-from alpenglow.ir.dims import Dim, bind, is_open
+from alpenglow.ir.dims import Dim, bind, is_open, symbol
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.op import Host
 from alpenglow.ir.types import Array, TensorType
+
+LOG = logging.getLogger(__name__)
 
 Model = str | Path | bytes | onnx.ModelProto
 Nodes = tuple[onnx.NodeProto, ...]
@@ -68,7 +71,8 @@ def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Gra
         whole = OnnxModel.of_file(proto, file, folder, shapes or {})
         known = read_types(proto.graph, whole.inputs)
         given = Given(known)
-        with presuming() as presumptions:
+        symbols = dict.fromkeys(s for t in known.values() for s in t.symbols())
+        with presuming(symbols) as presumed:
             part = whole.part(whole.begin(), given)
     except AlpenglowError as error:
         raise error.located(file=file) from None
@@ -79,9 +83,23 @@ def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Gra
     part.graph.inputs = {n: part.graph.inputs[n] for n in (*known, *hidden)}
     if part.rest is not None or part.actions or len(known) < len(whole.inputs):
         part.graph.rest = whole
-    elif presumptions or any(t != whole.inputs[n] for n, t in known.items()):
-        part.graph.guards, part.graph.whole = tuple(presumptions), whole
+    elif presumed.guards or any(t != whole.inputs[n] for n, t in known.items()):
+        part.graph.guards, part.graph.whole = tuple(presumed.guards), whole
+    if part.rest is None:
+        compare_outputs(whole, part.graph)
     return part.graph
+
+
+def compare_outputs(whole: OnnxModel, g: Graph) -> None:
+    """Log a warning for each output that is not as the model declares it."""
+    for name, v in g.outputs.items():
+        said = whole.outputs.get(name)
+        if said is None:
+            continue
+        pairs = zip(said.shape, v.type.shape, strict=False)
+        differ = any(not is_open(d) and not is_open(e) and d != e for d, e in pairs)
+        if said.dtype != v.type.dtype or said.rank != v.type.rank or differ:
+            LOG.warning("%s: output '%s' is declared %s, and is %s", whole.file, name, said, v.type)
 
 
 class OnnxModel:
@@ -288,7 +306,8 @@ def typed_inputs(
 ) -> dict[str, TensorType | None]:
     """Return the types of the inputs of a model, None for what is known only when it runs.
 
-    Extents that `shapes` binds in one input are bound in the others, too.
+    Extents that `shapes` binds in one input are bound in the others, too.  Open ones of one name
+    are several symbols: they need not be equal (see `read_types`).
     """
     # Up to IR version 3 every initializer is also listed among the inputs.
     initial = {t.name for t in source.initializer}
@@ -307,35 +326,67 @@ def typed_inputs(
             raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(names)}")
     labels = labels_of(source)
     found: dict[str, TensorType | None] = {}
-    extents: dict[str, int] = {}
+    extents: dict[str, Dim] = {}
     for info in wanted:
         if info.type.WhichOneof("value") is None:
             raise ModelError(f"input '{info.name}' has no type")
         t = declared(info, labels)
         if t is not None and info.name in shapes:
             fixed = bound(info.name, t, shapes[info.name])
-            pairs = zip(t.shape, fixed.extents, strict=True)
-            extents |= {str(d): n for d, n in pairs if is_open(d)}
+            for d, n in zip(t.shape, fixed.extents, strict=True):
+                if is_open(d) and extents.setdefault(str(d), n) != n:
+                    extents[str(d)] = d
             t = fixed
         if t is not None:
             check_size(f"input '{info.name}'", t)
         found[info.name] = t
-    return {n: None if t is None else t.bind(extents) for n, t in found.items()}
+    return apart({n: None if t is None else t.bind(extents) for n, t in found.items()})
+
+
+def apart(types: Mapping[str, TensorType | None]) -> dict[str, TensorType | None]:
+    """Return types of which no two extents are one symbol: what comes later has another name."""
+    taken = {s for t in types.values() if t is not None for s in t.symbols()}
+    seen: set[str] = set()
+
+    def own(d: Dim) -> Dim:
+        name = str(d)
+        if not is_open(d) or name not in seen:
+            seen.add(name)
+            return d
+        number = 2
+        while (word := f"{name}_{number}") in taken:
+            number += 1
+        taken.add(word)
+        return symbol(word)
+
+    return {
+        n: None if t is None else t.with_shape([own(d) for d in t.shape]) for n, t in types.items()
+    }
 
 
 def read_types(
     source: onnx.GraphProto, inputs: Mapping[str, TensorType | None]
 ) -> dict[str, TensorType]:
-    """Return the types of inputs with what labels like ``2*N`` say in place of symbols."""
+    """Return the types of inputs as their labels say: one symbol for each, and what stands in
+    labels like ``2*N``.
+
+    A call of which that is not true is served by an import to which all are symbols of their own.
+    """
     labels = labels_of(source)
     infos = {i.name: i for i in source.input}
     values: dict[str, Dim] = {}
+    labelled: dict[str, str] = {}
     for name, t in inputs.items():
         free = None if t is None else declared(infos[name], labels)
         if t is not None and free is not None:
-            values |= {str(d): n for d, n in zip(free.shape, t.shape, strict=True) if is_open(d)}
+            for d, n in zip(free.shape, t.shape, strict=True):
+                if is_open(n):
+                    labelled[str(n)] = str(d)
+                elif is_open(d) and values.setdefault(str(d), n) != n:
+                    values[str(d)] = d
     said = read_labels({text: labels[text] for text in open_labels(source.input)})
-    names = {str(labels[text]): bind(x, values) for text, x in said.items()}
+    meant = {str(labels[text]): bind(x, values) for text, x in said.items()}
+    names = {own: meant.get(label, symbol(label)) for own, label in labelled.items()}
     return {n: t.bind(names) for n, t in inputs.items() if t is not None}
 
 

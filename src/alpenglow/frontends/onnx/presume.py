@@ -5,6 +5,8 @@ for extents that are long enough: ``x[:, :10]`` has ten columns.  The import fol
 each such presumption as a guard of the graph; a call whose extents break one is served by another
 import, under its own extents (`runtime.executor`).
 
+Extents that must be equal, but are not by their names, are found by trial (`reconcile`).
+
 Under an assumption (`ir.dims`) nothing is presumed: the numbers are known there.
 """
 
@@ -13,12 +15,30 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 from alpenglow.ir.dims import RELATIONS, Atom, Dim, Sym, bind, known, names, symbol
 
-Presumptions = dict[tuple[Sym, str], None]
+
+@dataclass(slots=True)
+class Presumptions:
+    """What is presumed of the open extents of a model."""
+
+    symbols: tuple[str, ...]
+    guards: dict[tuple[Sym, str], None] = field(default_factory=dict)
+    equations: tuple[Equation, ...] = ()
+    """Those by which trials found extents that fit."""
+
 
 _kept: ContextVar[Presumptions | None] = ContextVar("presumptions", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """That ``x == 0``, told as the value of one of the symbols in x."""
+
+    symbol: str
+    x: Sym
 
 
 class Undecided(Exception):
@@ -26,14 +46,19 @@ class Undecided(Exception):
 
 
 @contextlib.contextmanager
-def presuming() -> Iterator[Presumptions]:
-    """Keep what is presumed inside this block: ``expression relation 0``."""
-    kept: Presumptions = {}
+def presuming(symbols: Iterable[str]) -> Iterator[Presumptions]:
+    """Keep what is presumed of these open extents inside this block: ``expression relation 0``."""
+    kept = Presumptions(tuple(symbols))
     token = _kept.set(kept)
     try:
         yield kept
     finally:
         _kept.reset(token)
+
+
+def presumed() -> Presumptions | None:
+    """Return what is presumed so far; None where nothing may be."""
+    return _kept.get()
 
 
 def natural(x: Dim) -> bool:
@@ -61,7 +86,7 @@ def presume(x: Dim, relation: str) -> bool:
     kept = _kept.get()
     if kept is None:
         raise Undecided(f"{x} {relation} 0")
-    kept[x, relation] = None
+    kept.guards[x, relation] = None
     return True
 
 

@@ -236,7 +236,10 @@ def common_shape(what: str, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...
     rank = max(map(len, shapes))
     out: list[Dim] = []
     for axis in range(-rank, 0):
-        extents = [s[axis] for s in shapes if len(s) >= -axis]
+        extents = list(dict.fromkeys(s[axis] for s in shapes if len(s) >= -axis))
+        if len(extents) == 1:
+            out += extents
+            continue
         wide = list(dict.fromkeys(d for d in extents if d != 1))
         numbers = [d for d in wide if not is_open(d)]
         if len(wide) > 1 and assumed() is None and len(wide) - len(numbers) > 1 - bool(numbers):
