@@ -36,9 +36,8 @@ from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, label, reads, 
 from alpenglow.frontends.onnx.table import Made, Needed, Site
 from alpenglow.frontends.onnx.unroll import Known, unrolled
 from alpenglow.frontends.staged import Given
-from alpenglow.ir.dims import Sym
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
-from alpenglow.ir.types import Array, TensorType
+from alpenglow.ir.types import Array
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Reshape
 
@@ -350,19 +349,6 @@ def host_site(node: onnx.NodeProto, opset: int, folder: Path | None) -> HostSite
     }
     given = sum(bool(name) for name in node.input)
     return HostSite(node.op_type, opset, attributes, given, len(node.output))
-
-
-def bound(name: str, t: TensorType, shape: Sequence[int]) -> TensorType:
-    """Return t with its open extents taken from `shape`; raise ModelError where they disagree."""
-    given = isinstance(shape, Sequence) and all(isinstance(d, int | np.integer) for d in shape)
-    if not given or isinstance(shape, bytes):
-        raise ModelError(f"input '{name}' is {t}; shape {shape!r} is no sequence of integers")
-    fits = len(shape) == t.rank and all(
-        isinstance(want, Sym) or want == got for want, got in zip(t.shape, shape, strict=True)
-    )
-    if not fits or min(shape, default=0) < 0:
-        raise ModelError(f"input '{name}' is {t}; shape {tuple(shape)} does not fit it")
-    return t.with_shape(int(d) for d in shape)
 
 
 def check_supported(nodes: Sequence[onnx.NodeProto], opsets: Mapping[str, int]) -> None:

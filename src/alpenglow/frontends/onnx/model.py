@@ -10,29 +10,23 @@ from typing import Any
 
 import onnx
 
-from alpenglow.base.errors import AlpenglowError, ModelError, OptionError, UnsupportedError
+from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.frontends.onnx.attributes import (
     attribute_value,
     check_form,
-    check_size,
     kind_of,
     string_tensor,
     tensor_array,
-    tensor_type,
 )
+from alpenglow.frontends.onnx.declared import declared, labels_of, read_types, typed_inputs
 from alpenglow.frontends.onnx.extents import (
-    Labels,
     identifier,
-    open_labels,
-    read_labels,
-    symbols_of,
 )
 from alpenglow.frontends.onnx.function_body import domain_of
 from alpenglow.frontends.onnx.functions import opset_of
 from alpenglow.frontends.onnx.hosted import find_hosted
 from alpenglow.frontends.onnx.importer import (
     Importer,
-    bound,
     check_supported,
     host_site,
 )
@@ -47,7 +41,7 @@ from alpenglow.frontends.onnx.subgraphs import (
     with_own_outputs,
 )
 from alpenglow.frontends.staged import Action, Apply, Given, Loop, Part, Scan
-from alpenglow.ir.dims import Dim, bind, is_open, symbol
+from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.op import Host
 from alpenglow.ir.types import Array, TensorType
@@ -299,106 +293,3 @@ class OnnxModel:
             model.adopt({n: a for n, a in self._numbers.items() if n in outer})
             self._bodies[name] = body, model
         return self._bodies[name][1]
-
-
-def typed_inputs(
-    source: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]
-) -> dict[str, TensorType | None]:
-    """Return the types of the inputs of a model, None for what is known only when it runs.
-
-    Extents that `shapes` binds in one input are bound in the others, too.  Open ones of one name
-    are several symbols: they need not be equal (see `read_types`).
-    """
-    # Up to IR version 3 every initializer is also listed among the inputs.
-    initial = {t.name for t in source.initializer}
-    wanted = [i for i in source.input if i.name not in initial]
-    for name, count in Counter(i.name for i in wanted).items():
-        if count > 1:
-            raise ModelError(f"{count} inputs are called '{name}'")
-    names = [i.name for i in wanted]
-    if not isinstance(shapes, Mapping):
-        raise OptionError(
-            f"shapes is {shapes!r}, expected a dict from names of inputs to shapes, as "
-            f"{{'{names[0] if names else 'NAME'}': (…)}}"
-        )
-    for name in shapes:
-        if name not in names:
-            raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(names)}")
-    labels = labels_of(source)
-    found: dict[str, TensorType | None] = {}
-    extents: dict[str, Dim] = {}
-    for info in wanted:
-        if info.type.WhichOneof("value") is None:
-            raise ModelError(f"input '{info.name}' has no type")
-        t = declared(info, labels)
-        if t is not None and info.name in shapes:
-            fixed = bound(info.name, t, shapes[info.name])
-            for d, n in zip(t.shape, fixed.extents, strict=True):
-                if is_open(d) and extents.setdefault(str(d), n) != n:
-                    extents[str(d)] = d
-            t = fixed
-        if t is not None:
-            check_size(f"input '{info.name}'", t)
-        found[info.name] = t
-    return apart({n: None if t is None else t.bind(extents) for n, t in found.items()})
-
-
-def apart(types: Mapping[str, TensorType | None]) -> dict[str, TensorType | None]:
-    """Return types of which no two extents are one symbol: what comes later has another name."""
-    taken = {s for t in types.values() if t is not None for s in t.symbols()}
-    seen: set[str] = set()
-
-    def own(d: Dim) -> Dim:
-        name = str(d)
-        if not is_open(d) or name not in seen:
-            seen.add(name)
-            return d
-        number = 2
-        while (word := f"{name}_{number}") in taken:
-            number += 1
-        taken.add(word)
-        return symbol(word)
-
-    return {
-        n: None if t is None else t.with_shape([own(d) for d in t.shape]) for n, t in types.items()
-    }
-
-
-def read_types(
-    source: onnx.GraphProto, inputs: Mapping[str, TensorType | None]
-) -> dict[str, TensorType]:
-    """Return the types of inputs as their labels say: one symbol for each, and what stands in
-    labels like ``2*N``.
-
-    A call of which that is not true is served by an import to which all are symbols of their own.
-    """
-    labels = labels_of(source)
-    infos = {i.name: i for i in source.input}
-    values: dict[str, Dim] = {}
-    labelled: dict[str, str] = {}
-    for name, t in inputs.items():
-        free = None if t is None else declared(infos[name], labels)
-        if t is not None and free is not None:
-            for d, n in zip(free.shape, t.shape, strict=True):
-                if is_open(n):
-                    labelled[str(n)] = str(d)
-                elif is_open(d) and values.setdefault(str(d), n) != n:
-                    values[str(d)] = d
-    said = read_labels({text: labels[text] for text in open_labels(source.input)})
-    meant = {str(labels[text]): bind(x, values) for text, x in said.items()}
-    names = {own: meant.get(label, symbol(label)) for own, label in labelled.items()}
-    return {n: t.bind(names) for n, t in inputs.items() if t is not None}
-
-
-def labels_of(source: onnx.GraphProto) -> Labels:
-    """Return the symbols of the open extents of inputs and outputs."""
-    return symbols_of((*source.input, *source.output))
-
-
-def declared(info: onnx.ValueInfoProto, labels: Labels) -> TensorType | None:
-    """Return the type that a model declares; None where it has no rank or is no tensor's."""
-    tensor = info.type.tensor_type
-    plain = info.type.WhichOneof("value") == "tensor_type" and tensor.HasField("shape")
-    if not plain or tensor.elem_type == onnx.TensorProto.STRING:
-        return None
-    return tensor_type(info, labels)
