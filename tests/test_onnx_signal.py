@@ -99,6 +99,15 @@ def test_spectrograms_agree(onesided: int, parts: int, windowed: bool) -> None:
         assert_close(runtimes(model, inputs), [y], 1e-4)
 
 
+def test_spectrograms_of_numbers_without_an_axis_of_their_own_agree() -> None:
+    inputs = [drawn(2, 100), np.array(5), np.hanning(16).astype(np.float32), np.array(16)]
+    model = single("STFT", inputs, 17, constants=[1, 3])
+    expected = runtimes(model, inputs)[:1]  # ONNX Runtime takes them, the reference does not
+
+    for y in both(model, inputs, inputs[0], inputs[2]):
+        assert_close(expected, [y], 1e-4)
+
+
 @pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
 @pytest.mark.parametrize("periodic", [0, 1])
 @pytest.mark.parametrize("to", [1, 10, 11])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -254,6 +255,8 @@ Dim = int | Sym
 MOST_TERMS = 16
 """A quotient of more terms is left as it stands."""
 
+_ELEMENT = re.compile(r"__e\d+$")
+
 Guards = Sequence[tuple[Sym, str]]
 """Conclusions from an assumption: ``expression relation 0``."""
 
@@ -270,6 +273,16 @@ def product(dims: Sequence[Dim]) -> Dim:
     for d in dims:
         total = total * d
     return total
+
+
+def element(of: str, number: int) -> Sym:
+    """Return the symbol of an element of an integer tensor, which may be negative."""
+    return symbol(f"{of}__e{number}")
+
+
+def is_element(name: str) -> bool:
+    """Whether a symbol is that of an element; the others are those of extents."""
+    return _ELEMENT.search(name) is not None
 
 
 def names(dim: Dim) -> set[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from alpenglow.ir.dims import Dim, Ratio, Sym
+from alpenglow.ir.dims import Dim, Ratio, Sym, is_element
 from alpenglow.kernel.search import STEPS, Search
 from alpenglow.kernel.sums import (
     Sum,
@@ -108,7 +108,7 @@ class Facts:
 
     def _symbol(self, name: str | Ratio) -> Sum:
         if isinstance(name, str):
-            return self.atom(0, LARGEST)
+            return self.atom(-LARGEST if is_element(name) else 0, LARGEST)
         left, right = self.extent(name.left), self.extent(name.right)
         # Of extents, quotients are rounded down.
         q = self.quotient(left, right, down=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from alpenglow.frontends.staged import Action, Apply, Loop, Part, Scan
 from alpenglow.ir import dims
-from alpenglow.ir.dims import Guards, Sym, symbol
+from alpenglow.ir.dims import Guards, Sym, element, symbol
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import NAMES, Array, TensorType
 from alpenglow.runtime.executor import Executable
@@ -63,9 +63,8 @@ class State:
             return
         found = np.empty(array.shape, object)
         for i, value in enumerate(array.reshape(-1).tolist()):
-            word = f"{_word(name)}__e{i}"
-            found.reshape(-1)[i] = symbol(word)
-            self.values[word] = value
+            found.reshape(-1)[i] = x = element(_word(name), i)
+            self.values[str(x)] = value
         self.elements[name] = found
 
 

@@ -13,6 +13,7 @@ from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import NUMBERS, TensorType
+from alpenglow.ops.movement import Reshape
 from alpenglow.ops.signal import CosineWindow, Dft, Stft, mel_weights
 
 T = TypeVar("T")
@@ -52,8 +53,10 @@ def spectrum(s: Site, axis: int) -> Value:
 @on("STFT", since=17)
 def stft(s: Site) -> Made:
     x, window = s.input(0), s.optional(2)
+    if x.type.rank == 2:  # real numbers without an axis of their own, as ONNX Runtime takes them
+        x = s.g(Reshape((*x.type.shape, 1)), x)
     if x.type.rank != 3:
-        raise ModelError(f"STFT: the signal is {x.type}, expected rank 3")
+        raise ModelError(f"STFT: the signal is {x.type}, expected rank 3, or 2 of real numbers")
     if s.optional(3) is not None:
         length = single(s, 3, s.dims(3))
     else:

@@ -86,6 +86,11 @@ def presume(x: Dim, relation: str) -> bool:
     kept = _kept.get()
     if kept is None:
         raise Undecided(f"{x} {relation} 0")
+    if relation == ">=" and natural(filled(x)):
+        # However deep in a network, there is something as long as the inputs have something.
+        for name in sorted(names(x)):
+            kept.guards[Sym((((name,), 1), ((), -1))), ">="] = None
+        return True
     kept.guards[x, relation] = None
     return True
 
