@@ -26,9 +26,10 @@ from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
 from alpenglow.program.interpret import step
-from alpenglow.runtime import archive, calls, signature
+from alpenglow.runtime import archive, calls, describe, signature
 from alpenglow.runtime.calls import Call, StopWord
 from alpenglow.runtime.cpus import check_threads, default_threads
+from alpenglow.runtime.describe import Description
 from alpenglow.runtime.extents import Reader
 from alpenglow.runtime.layout import Bound, Context, Layout, address_of
 from alpenglow.runtime.team import Team
@@ -98,6 +99,7 @@ class Executable:
         self._running: set[StopWord | Call] = set()
         if artifact is not None:
             program = artifact.program
+            self.name = program.name
             self.artifact = artifact
             self.target = artifact.target
             self.inputs: dict[str, TensorType] = _types(artifact, program.inputs)
@@ -106,6 +108,7 @@ class Executable:
             self.outputs = {program.names.get(name, name): t for name, t in made.items()}
         else:
             assert graph is not None and target is not None, "there is nothing to execute"
+            self.name = graph.name
             self.target = target
             self.inputs = {name: v.type for name, v in graph.inputs.items()}
             self.outputs = {name: v.type for name, v in graph.outputs.items()}
@@ -127,6 +130,17 @@ class Executable:
                     [(*forms[n], slots[n]) for n in program.inputs],
                     [(*forms[n], slots[n]) for n in program.outputs],
                 )
+
+    def __repr__(self) -> str:
+        return str(self._description())
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    def _description(self) -> Description:
+        head = describe.head(self.name, self.target, self.threads or default_threads())
+        code = describe.code(self.artifacts, is_open=self._make is not None)
+        return Description("Executable", head, self.inputs, self.outputs, code)
 
     @property
     def artifacts(self) -> list[Artifact]:

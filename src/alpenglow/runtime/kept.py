@@ -12,7 +12,7 @@ import hashlib
 import mmap
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -90,7 +90,7 @@ class Shelf:
         record = hashlib.sha256(str(self.options.record).encode()).hexdigest()
         o = self.options
         chosen = (o.numerics, o.precision, o.keep, o.indices)
-        return f"{self.target!r} {chosen} {versions} {record} {_sources()}"
+        return f"{astuple(self.target)} {chosen} {versions} {record} {_sources()}"
 
     def _unpacked(self, key: str) -> Artifact | None:
         found = self.store.open_map(key)

@@ -21,9 +21,10 @@ from alpenglow.frontends.staged import Action, Apply, Given, Loop, Scan, StagedM
 from alpenglow.ir.dims import Assumption, Guards, assuming
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.runtime import calls, loops
+from alpenglow.runtime import calls, describe, loops
 from alpenglow.runtime.calls import Call
 from alpenglow.runtime.cpus import default_threads
+from alpenglow.runtime.describe import Description
 from alpenglow.runtime.executor import Executable, fitting
 from alpenglow.runtime.layout import Layout
 from alpenglow.runtime.row import Ran
@@ -316,6 +317,7 @@ class StagedExecutable(Executable):
     """
 
     def __init__(self, model: StagedModel, compile_: Compile, threads: int | None) -> None:
+        self.name = model.name
         self.threads = threads
         self.inputs = cast("dict[str, TensorType]", dict(model.inputs))
         self.outputs = cast("dict[str, TensorType]", dict(model.outputs))
@@ -351,6 +353,12 @@ class StagedExecutable(Executable):
                 return self._runner.run(arrays)
         finally:
             self._running.discard(call)
+
+    def _description(self) -> Description:
+        inputs = {n: self._kinds.get(n) if t is None else t for n, t in self.inputs.items()}
+        head = describe.head(self.name, None, self.threads or default_threads())
+        code = describe.code(self.artifacts, is_open=True)
+        return Description("StagedExecutable", head, inputs, self.outputs, code)
 
     def save(self, path: Any) -> None:
         raise UnsupportedError("a model whose graph depends on its data cannot be saved compiled")
