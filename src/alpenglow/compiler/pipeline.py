@@ -293,7 +293,8 @@ def compile_graph(
         made = ir if owned else ir.copy()
     for _, stage in run_stages(made, target, options, resume):
         made = stage
-    return emit(made, target, options, store)
+    artifact = emit(made, target, options, store)
+    return replace(artifact, metadata=ir.metadata) if isinstance(ir, Graph) else artifact
 
 
 def compile_open(

@@ -20,6 +20,7 @@ from alpenglow.base.errors import AlpenglowError, TypeRuleError
 from alpenglow.base.words import counted, shown
 from alpenglow.ir import describe, dims
 from alpenglow.ir.dims import Guards, Sym
+from alpenglow.ir.metadata import NONE, Metadata
 from alpenglow.ir.op import Elementwise, Op, check_arity
 from alpenglow.ir.types import Array, TensorType, type_of
 
@@ -150,6 +151,7 @@ class Graph:
         # for extents of which that is not true.
         self.guards: Guards = ()
         self.whole: Any = None
+        self.metadata: Metadata = NONE
 
     def __repr__(self) -> str:
         types = describe.signature(*self._types())
@@ -286,6 +288,7 @@ class Graph:
         new = Graph(self.name)
         new.rest = self.rest
         new.whole = self.whole
+        new.metadata = self.metadata
         new.guards = self._left(extents)
         env: dict[Value, Value] = {
             v: new.input(k, v.type.bind(extents)) for k, v in self.inputs.items()

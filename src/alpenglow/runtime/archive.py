@@ -32,6 +32,7 @@ from alpenglow.backends.api import Artifact, Entry
 from alpenglow.base import whole
 from alpenglow.base.errors import AlpenglowError, IncompatibleError, ModelError
 from alpenglow.base.memory import ALIGNMENT, aligned_bytes
+from alpenglow.ir.metadata import of_plain
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, NAMES, Array
 from alpenglow.program import Program
@@ -202,6 +203,7 @@ def _header(
         "sections": places,
         "kernels": {name: len(image) for name, image in artifact.objects.items()},
         "weights": constants,
+        "metadata": artifact.metadata.plain(),
     }
     return json.dumps(fields, indent=1).encode()
 
@@ -232,9 +234,12 @@ def unpack(view: memoryview, *, ours: bool = False, foreign: bool = False) -> Ar
             for kernel, extent, stops, faults in json.loads(bytes(table))
         )
         text = str(program, "utf-8")
+        # Archives of older versions have none.
+        metadata = of_plain(fields.get("metadata", {}))
     except NONSENSE as error:
         raise ModelError(f"the archive is damaged: {error}") from None
-    artifact = Artifact(target, _parsed(text, weights, fields, ours), objects, entries)
+    parsed = _parsed(text, weights, fields, ours)
+    artifact = Artifact(target, parsed, objects, entries, metadata=metadata)
     _check_whole(artifact, weights)
     return artifact
 

@@ -84,7 +84,7 @@ def compile(
         return Executable(compile_graph(g, chosen, chosen_options, store), threads)
 
     if graph.rest is not None:
-        return StagedExecutable(graph.rest, compile_any, threads)
+        return StagedExecutable(graph.rest, compile_any, threads, graph.metadata)
     if _is_open(graph):
         make = _maker(graph, chosen, chosen_options, store, graph.guards)
         types = {n: v.type for n, v in graph.inputs.items() if not n.startswith(HIDDEN)}

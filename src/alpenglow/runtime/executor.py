@@ -99,7 +99,7 @@ class Executable:
         self._running: set[StopWord | Call] = set()
         if artifact is not None:
             program = artifact.program
-            self.name = program.name
+            self.name, self.metadata = program.name, artifact.metadata
             self.artifact = artifact
             self.target = artifact.target
             self.inputs: dict[str, TensorType] = _types(artifact, program.inputs)
@@ -108,7 +108,7 @@ class Executable:
             self.outputs = {program.names.get(name, name): t for name, t in made.items()}
         else:
             assert graph is not None and target is not None, "there is nothing to execute"
-            self.name = graph.name
+            self.name, self.metadata = graph.name, graph.metadata
             self.target = target
             self.inputs = {name: v.type for name, v in graph.inputs.items()}
             self.outputs = {name: v.type for name, v in graph.outputs.items()}

@@ -1,8 +1,8 @@
 """Compilations kept whole in the store: a second process maps the weights and skips every pass.
 
-An artifact is kept under the text of its graph and everything else that it depends on.  Under the
-bytes of a model file stands which one that was, so that a file met before is not even read as a
-model.
+An artifact is kept under the text of its graph, its metadata and everything else that it depends
+on.  Under the bytes of a model file stands which one that was, so that a file met before is not
+even read as a model.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Shelf:
         """Return what was made of this graph before; else compile it, using it up, and keep it."""
         if sum(v.type.nbytes for v in g.constants()) > LARGEST_NBYTES:
             return compile_graph(g, self.target, self.options, self.store, owned=True)
-        text = hashlib.sha256(print_graph(g).encode()).hexdigest()
-        key = f"artifact {text} {self._settings}"
+        told = f"{print_graph(g)}\n{g.metadata}"
+        key = f"artifact {hashlib.sha256(told.encode()).hexdigest()} {self._settings}"
         found = self._unpacked(key)
         if found is None:
             found = compile_graph(g, self.target, self.options, self.store, owned=True)

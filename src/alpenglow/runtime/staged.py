@@ -20,6 +20,7 @@ from alpenglow.base.errors import AlpenglowError, FeedError, UnsupportedError
 from alpenglow.frontends.staged import Action, Apply, Given, Loop, Scan, StagedModel
 from alpenglow.ir.dims import Assumption, Guards, assuming
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.metadata import NONE, Metadata
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.runtime import calls, describe, loops
 from alpenglow.runtime.calls import Call
@@ -316,8 +317,14 @@ class StagedExecutable(Executable):
     `inputs` and `outputs` hold None where the model leaves a type open or it is no tensor's.
     """
 
-    def __init__(self, model: StagedModel, compile_: Compile, threads: int | None) -> None:
-        self.name = model.name
+    def __init__(
+        self,
+        model: StagedModel,
+        compile_: Compile,
+        threads: int | None,
+        metadata: Metadata = NONE,
+    ) -> None:
+        self.name, self.metadata = model.name, metadata
         self.threads = threads
         self.inputs = cast("dict[str, TensorType]", dict(model.inputs))
         self.outputs = cast("dict[str, TensorType]", dict(model.outputs))
