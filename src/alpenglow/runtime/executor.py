@@ -36,11 +36,15 @@ from alpenglow.runtime.team import Team
 
 
 def open(
-    path: str | os.PathLike[str], threads: int | None = None, *, mmap: bool | None = None,
+    path: str | os.PathLike[str] | archive.Content,
+    threads: int | None = None,
+    *,
+    mmap: bool | None = None,
     key: signature.Key | None = None,
-) -> Executable:  # fmt: skip
+) -> Executable:
     """Return the Executable that `Executable.save` wrote to `path`, without compiling anything.
 
+    Instead of a path, the bytes of such a file may be given; they are copied.
     An archive of up to 64 MiB is copied; weights of a larger one are mapped from the file, which
     must then be replaced, never written into.  `mmap` says which of the two, whatever the size.
     Raises ModelError if the file is no archive or damaged, and IncompatibleError if this version
@@ -155,12 +159,24 @@ class Executable:
 
         The file is complete or not there at all.  Raises OSError where it cannot be written.
         """
+        archive.write(self._whole("saved"), path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy the archive: unpickling runs what is in it, as `open` does.
+
+        Raises UnsupportedError where there is none (open extents, graphs that depend on data).
+        """
+        return open, (archive.to_bytes(self._whole("pickled or copied")), self.threads)
+
+    def _whole(self, treated: str) -> Artifact:
+        """Return the artifact; raise UnsupportedError if more may be compiled as this runs."""
         if self._make is not None:
             raise UnsupportedError(
-                "an Executable with open extents compiles as it runs and cannot be saved",
-                hint="bind them: compile(…, shapes={'NAME': (…)})",
+                f"an Executable with open extents compiles as it runs and cannot be {treated}",
+                hint="bind them: compile(…, shapes={'NAME': (…)})"
+                + ("" if treated == "saved" else ", or compile the model where it is to run"),
             )
-        archive.write(self.artifact, path)
+        return self.artifact
 
     def execute(
         self, given: Mapping[str, Array], values: Mapping[str, int]

@@ -367,8 +367,11 @@ class StagedExecutable(Executable):
         code = describe.code(self.artifacts, is_open=True)
         return Description("StagedExecutable", head, inputs, self.outputs, code)
 
-    def save(self, path: Any) -> None:
-        raise UnsupportedError("a model whose graph depends on its data cannot be saved compiled")
+    def _whole(self, treated: str) -> Artifact:
+        raise UnsupportedError(
+            f"a model whose graph depends on its data cannot be {treated} compiled",
+            hint="" if treated == "saved" else "compile the model where it is to run",
+        )
 
     def report(self) -> list[Record]:
         """Return what the last run ran, in order."""
