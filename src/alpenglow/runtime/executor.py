@@ -24,13 +24,14 @@ from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
 from alpenglow.ir.dims import Guards, holds
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
-from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
+from alpenglow.ir.types import Array, TensorType
 from alpenglow.program.interpret import step
-from alpenglow.runtime import archive, calls, describe, signature
+from alpenglow.runtime import archive, calls, describe, feeds, signature
 from alpenglow.runtime.calls import Call, StopWord
 from alpenglow.runtime.cpus import check_threads, default_threads
 from alpenglow.runtime.describe import Description
 from alpenglow.runtime.extents import Reader
+from alpenglow.runtime.feeds import Places
 from alpenglow.runtime.layout import Bound, Context, Layout, address_of
 from alpenglow.runtime.team import Team
 
@@ -74,8 +75,9 @@ class Executable:
     One that was compiled for another machine can be saved, but not run.
     """
 
-    _plain: tuple[list[Form], list[Form]] | None = None
-    """Inputs and outputs of what is one table for all calls, nothing interpreted or hidden."""
+    _plain: tuple[Layout, Bound, list[Form], list[Form], int] | None = None
+    """What is one table for all calls, nothing interpreted or hidden: that, its inputs and outputs,
+    and how many entries it has."""
 
     def __init__(
         self,
@@ -129,11 +131,13 @@ class Executable:
             self._layouts.append(layout)
             self._ready = layout, layout.bound({})
             if len(layout.spans) == 1 and layout.spans[0].number < 0 and not self._hidden:
-                forms, slots = self._ready[1].forms, self._ready[1].slots
-                self._plain = (
-                    [(*forms[n], slots[n]) for n in program.inputs],
-                    [(*forms[n], slots[n]) for n in program.outputs],
+                bound, (span,) = self._ready[1], layout.spans
+                inputs, outputs = (
+                    [(*bound.forms[n], bound.slots[n]) for n in names]
+                    for names in (program.inputs, program.outputs)
                 )
+                self._plain = layout, bound, inputs, outputs, span.end - span.begin
+                assert span.begin == 0, "the only span is the whole table"
 
     def __repr__(self) -> str:
         return str(self._description())
@@ -193,7 +197,7 @@ class Executable:
         dense = {n: a if a.flags.c_contiguous and a.flags.aligned else np.array(a, order="C")
                  for n, a in given.items()}  # fmt: skip
         for name in self._hidden:
-            dense[name] = random_key()
+            dense[name] = feeds.random_key()
         made = {n: np.empty(shape, dtype) for n in layout.artifact.program.outputs
                 for dtype, shape in (bound.forms[n],)}  # fmt: skip
         self._run_code(layout, bound, dense, made, calls.current())
@@ -248,35 +252,46 @@ class Executable:
         if self._otherwise is None:
             broken = next(g for g in self._guards if not holds([g], values))
             raise FeedError(f"the graph holds for {broken[0]} {broken[1]} 0, not for {values}")
-        made = self._otherwise.run(given, timeout=None if call is None else call.seconds_left())
-        self._check_names(out)
-        for name, array in out.items():
-            found = made[name]
-            _writeable(name, array, found.dtype, found.shape)[...] = found
-        return made | dict(out)
+        return self._otherwise._run(given, out, call)
 
-    def __call__(self, *arrays: Any) -> Any:
-        """Return the output for arrays in input order; a tuple if there are several outputs."""
-        if len(arrays) != len(self.inputs):
-            names = ", ".join(self.inputs)
-            raise FeedError(f"got {len(arrays)} arrays, expected {len(self.inputs)}: {names}")
-        made = None if self._plain is None else self._run_plain(arrays)
+    def __call__(
+        self,
+        *arrays: Any,
+        out: Places | None = None,
+        outputs: Sequence[str] | None = None,
+        **by_name: Any,
+    ) -> Any:
+        """Return the output for arrays in input order; a tuple if there are several outputs.
+
+        Inputs may be given by name instead, behind those in order: ``exe(x, mask=m)``; one that is
+        called `out` or `outputs` only in order.  These two are as for `run`.
+        """
+        made = None
+        usual = not by_name and out is None and outputs is None and len(arrays) == len(self.inputs)
+        if usual and self._plain is not None:
+            made = self._run_plain(arrays)
         if made is None:
-            made = list(self.run(dict(zip(self.inputs, arrays, strict=True))).values())
+            given = feeds.given(self.inputs, arrays, by_name)
+            made = list(self.run(given, out, outputs=outputs).values())
         return made[0] if len(made) == 1 else tuple(made)
 
     def run(
         self,
         feeds: Mapping[str, Any],
-        out: Mapping[str, Array] | None = None,
+        out: Places | None = None,
         timeout: float | None = None,
+        outputs: Sequence[str] | None = None,
     ) -> dict[str, Array]:
         """Return the outputs by name.
 
-        `feeds` holds an array (or anything with DLPack or the array interface) for each input;
-        `out` may name arrays to write outputs into.  Raises FeedError where names, shapes or
-        element types do not fit, TimeLimitError once `timeout` seconds have passed, and
-        CancelledError if `cancel` ends the call; then arrays in `out` hold anything.
+        `feeds` holds an array (or anything with DLPack or the array interface) for each input.
+        `outputs` names those that are wanted, in that order; all are computed.  `out` holds arrays
+        to write outputs into: the one array of the only output wanted, arrays by name, or a list
+        with an array or None for each output wanted.
+
+        Raises FeedError where names, shapes or element types do not fit, TimeLimitError once
+        `timeout` seconds have passed, and CancelledError if `cancel` ends the call; then arrays in
+        `out` hold anything.
         """
         call = None if timeout is None else Call(calls.deadline_of(timeout))
         if not self._runs_here:
@@ -284,23 +299,41 @@ class Executable:
                 f"code for target '{self.target}' does not run on this machine",
                 hint="save it and open it there, or compile with target='cpu' to run here",
             )
-        plain = self._plain is not None and call is None
+        plain = self._plain is not None and call is None and out is None and outputs is None
         if plain and type(feeds) is dict and len(feeds) == len(self.inputs):
-            made = None if out else self._run_plain([feeds.get(n) for n in self.inputs])
+            made = self._run_plain([feeds.get(n) for n in self.inputs])
             if made is not None:
                 return dict(zip(self.outputs, made, strict=True))
-        given = self._feeds(feeds)
+        return self._run_some(feeds, out, outputs, call)
+
+    def _run_some(
+        self,
+        arrays: Mapping[str, Any],
+        out: Places | None,
+        outputs: Sequence[str] | None,
+        call: Call | None,
+    ) -> dict[str, Any]:
+        """Return the outputs that are wanted, in order; `out` says where some go."""
+        wanted = feeds.chosen(outputs, self.outputs)
+        made = self._run(arrays, feeds.places(out, wanted, self.outputs), call)
+        return made if outputs is None else {name: made[name] for name in wanted}
+
+    def _run(
+        self, arrays: Mapping[str, Any], out: Mapping[str, Any], call: Call | None
+    ) -> dict[str, Any]:
+        """Return all outputs by name, those that `out` names in the arrays there."""
+        given = self._feeds(arrays)
         if self._ready is not None:
             layout, bound = self._ready
         else:
             assert self._reader is not None, "a part is run by what knows its extents"
             values, unfit = self._reader.values(given)
             if unfit or self._is_other(values):
-                return self._run_otherwise(values, unfit, given, out or {}, call)
+                return self._run_otherwise(values, unfit, given, out, call)
             layout, bound = self._bound(values)
         for name in self._hidden:
-            given[name] = random_key()
-        results, direct = self._results(layout, bound, out or {}, given)
+            given[name] = feeds.random_key()
+        results, direct = self._results(layout, bound, out, given)
         self._run_code(layout, bound, given, direct, call)
         if out:
             for name, array in results.items():
@@ -326,11 +359,10 @@ class Executable:
 
         Takes arrays in input order and returns those of the outputs.
         """
-        assert self._ready is not None and self._plain is not None, "the usual case is no other"
-        layout, bound = self._ready
+        assert self._plain is not None, "the usual case is no other"
+        layout, bound, inputs, outputs, count = self._plain
         if bound.is_long or (call is not None and call.deadline is not None):
             return None
-        inputs, outputs = self._plain
         context = layout.take(bound)
         stop = context.stop
         try:
@@ -356,11 +388,10 @@ class Executable:
                 for slot, offset in slots:
                     args[slot] = address + offset
                 made.append(array)
-            (span,) = layout.spans
             threads = 1 if bound.widest == 1 else self.threads or default_threads()
             if threads > bound.widest:
                 threads = bound.widest
-            Team.shared().run(context.base, span.end - span.begin, threads, stop.address)
+            Team.shared().run(context.base, count, threads, stop.address)
             if stop.word.value:
                 stop.check()
         finally:
@@ -435,29 +466,12 @@ class Executable:
         """Return how many threads a call may use: no more than find something to do."""
         return 1 if bound.widest <= 1 else min(self.threads or default_threads(), bound.widest)
 
-    def _feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        given = self._named(feeds)
+    def _feeds(self, arrays: Mapping[str, Any]) -> dict[str, Array]:
+        given = feeds.named(arrays, self.inputs)
         return {name: self._feed(name, given[name], t) for name, t in self.inputs.items()}
 
-    def _named(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the feeds; raise FeedError unless they are for the inputs, by name."""
-        if not isinstance(feeds, Mapping):
-            raise FeedError(
-                f"feeds are a {type(feeds).__name__}, expected a dict from the names of inputs to "
-                f"arrays: {', '.join(self.inputs)}",
-                hint="run({'NAME': array}), or call the Executable itself with arrays in order",
-            )
-        if feeds.keys() != self.inputs.keys():
-            missing = ", ".join(sorted(self.inputs.keys() - feeds.keys())) or "nothing"
-            extra = ", ".join(sorted(map(str, feeds.keys() - self.inputs.keys()))) or "nothing"
-            raise FeedError(
-                f"feeds lack {missing} and hold {extra} that is no input; the inputs are "
-                f"{', '.join(f'{n} : {t}' for n, t in self.inputs.items()) or 'none'}"
-            )
-        return feeds
-
     def _feed(self, name: str, value: Any, t: TensorType) -> Array:
-        return fitting(name, value, t, *self._forms[name])
+        return feeds.fitting(name, value, t, *self._forms[name])
 
     def _results(
         self, layout: Layout, bound: Bound, out: Mapping[str, Array], given: Mapping[str, Array]
@@ -469,7 +483,6 @@ class Executable:
                 dtype, shape = bound.forms[name]
                 made[name] = np.empty(shape, dtype)
             return made, made
-        self._check_names(out)
         results, direct = {}, {}
         called_by = layout.artifact.program.names
         for name in layout.artifact.program.outputs:
@@ -477,7 +490,7 @@ class Executable:
             if (called := called_by.get(name, name)) not in out:
                 results[name] = direct[name] = np.empty(shape, dtype)
                 continue
-            array = results[name] = _writeable(called, out[called], dtype, shape)
+            array = results[name] = feeds.writeable(called, out[called], dtype, shape)
             dense = array.flags.c_contiguous and array.flags.aligned
             # An output that lies on an input would change it under way.
             if not dense or any(np.may_share_memory(array, a) for a in given.values()):
@@ -487,37 +500,6 @@ class Executable:
             if np.may_share_memory(direct[a], direct[b]):
                 raise FeedError(f"out['{a}'] and out['{b}'] are the same memory")
         return results, direct
-
-    def _check_names(self, out: Mapping[str, Array]) -> None:
-        if unknown := out.keys() - self.outputs.keys():
-            names = ", ".join(sorted(map(str, unknown)))
-            raise FeedError(f"out names {names}; outputs are {', '.join(self.outputs)}")
-
-
-def random_key() -> Array:
-    """Return what a hidden input is filled with."""
-    return np.frombuffer(os.urandom(8), np.uint32)
-
-
-def fitting(
-    name: str, value: Any, t: TensorType, dtype: np.dtype[Any], shape: tuple[int, ...] | None
-) -> Array:
-    """Return what is given for an input as a dense array; raise FeedError if it does not fit.
-
-    `shape` is None where some extents are open.
-    """
-    array = as_array(name, value, t)
-    if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
-        raise FeedError(f"input '{name}' is {array.dtype}, expected {dtype} ({t})")
-    if shape is None:
-        if array.ndim != t.rank:
-            raise FeedError(f"input '{name}' has shape {array.shape}, expected {t}")
-    elif array.shape != shape:
-        raise FeedError(f"input '{name}' has shape {array.shape}, expected {shape}")
-    flags = array.flags
-    if array.dtype is dtype and flags.c_contiguous and flags.aligned:
-        return array
-    return np.require(array, dtype, ("C", "A"))
 
 
 def _types(artifact: Artifact, names: Sequence[str]) -> dict[str, TensorType]:
@@ -531,40 +513,3 @@ def _types(artifact: Artifact, names: Sequence[str]) -> dict[str, TensorType]:
 
 def _bytes_of(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
-
-
-def _writeable(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Return what the caller gave for an output, if the output can be written there."""
-    if not isinstance(array, np.ndarray):
-        raise FeedError(f"out['{name}'] is a {type(array).__name__}, expected a NumPy array")
-    if array.shape != shape or array.dtype != dtype or not array.flags.writeable:
-        kind = "" if array.flags.writeable else "read-only "
-        found = f"a {kind}{array.dtype}{array.shape}"
-        raise FeedError(f"out['{name}'] is {found}, expected a writeable {dtype}{shape}")
-    return array
-
-
-def as_array(name: str, value: Any, t: TensorType) -> Array:
-    """Return anything array-like as an array, without a copy where there is a protocol for it."""
-    if isinstance(value, np.ndarray):
-        return value
-    if value is None or isinstance(value, Mapping):
-        what = "None" if value is None else f"a {type(value).__name__}"
-        raise FeedError(
-            f"input '{name}' is {what}, expected an array of {t.numpy} ({t})",
-            hint="" if value is None else "arrays by name go to run(…)",
-        )
-    try:
-        if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
-            return np.asarray(value)
-        if hasattr(value, "__dlpack__"):
-            return np.from_dlpack(value)
-        found = np.asarray(value)
-        # Python's numbers have no width: they take that of the input, if they are of its kind.
-        alike = found.dtype.kind in _KINDS[t.dtype]
-        return np.asarray(value, t.numpy) if alike else found
-    except (TypeError, ValueError, OverflowError, BufferError, RuntimeError) as error:
-        raise FeedError(f"input '{name}' cannot be read as {t.numpy} ({t}): {error}") from error
-
-
-_KINDS = {n: "f" if n in FLOATS else "b" if n == "bool" else "iu" for n in DTYPES}

@@ -22,11 +22,12 @@ from alpenglow.ir.dims import Assumption, Guards, assuming
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import NONE, Metadata
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.runtime import calls, describe, loops
+from alpenglow.runtime import calls, describe, feeds, loops
 from alpenglow.runtime.calls import Call
 from alpenglow.runtime.cpus import default_threads
 from alpenglow.runtime.describe import Description
-from alpenglow.runtime.executor import Executable, fitting
+from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.feeds import Places
 from alpenglow.runtime.layout import Layout
 from alpenglow.runtime.row import Ran
 from alpenglow.runtime.stages import Env, Matcher, Stage, State
@@ -336,30 +337,35 @@ class StagedExecutable(Executable):
     def run(
         self,
         feeds: Mapping[str, Any],
-        out: Mapping[str, Array] | None = None,
+        out: Places | None = None,
         timeout: float | None = None,
+        outputs: Sequence[str] | None = None,
     ) -> dict[str, Any]:
         """Return the outputs by name: arrays, lists (sequences), None (an empty optional).
 
-        Raises FeedError where feeds do not fit, and UnsupportedError where what the data lead to
-        is not supported; TimeLimitError and CancelledError as for any Executable.
+        All is as for any Executable, but results are copied to `out`: their shapes are not known
+        before.  Raises UnsupportedError where what the data lead to is not supported.
         """
-        if out:
-            raise UnsupportedError("out= needs outputs of known shape; this model has none")
-        call = Call(calls.deadline_of(timeout))
-        given = self._named(feeds)
-        arrays = {
-            n: value_of(n, given[n], self._kinds.get(n))
+        return self._run_some(feeds, out, outputs, Call(calls.deadline_of(timeout)))
+
+    def _run(
+        self, arrays: Mapping[str, Any], out: Mapping[str, Any], call: Call | None
+    ) -> dict[str, Any]:
+        call = call or Call(None)
+        named = feeds.named(arrays, self.inputs)
+        given = {
+            n: value_of(n, named[n], self._kinds.get(n))
             if t is None
-            else fitting(n, given[n], t, t.numpy, None)
+            else feeds.fitting(n, named[n], t, t.numpy, None)
             for n, t in self.inputs.items()
         }
         self._running.add(call)
         try:
             with calls.calling(call):
-                return self._runner.run(arrays)
+                made = self._runner.run(given)
         finally:
             self._running.discard(call)
+        return feeds.written(made, out) if out else made
 
     def _description(self) -> Description:
         inputs = {n: self._kinds.get(n) if t is None else t for n, t in self.inputs.items()}

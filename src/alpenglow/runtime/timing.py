@@ -17,7 +17,8 @@ from alpenglow.program import Program
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import step
 from alpenglow.runtime.cpus import default_threads
-from alpenglow.runtime.executor import Executable, random_key
+from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.feeds import random_key
 from alpenglow.runtime.layout import Bound, Context, Layout
 from alpenglow.runtime.team import Team
 

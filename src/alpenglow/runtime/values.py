@@ -13,7 +13,7 @@ import numpy as np
 from alpenglow.base.errors import FeedError
 from alpenglow.frontends.staged import Kind
 from alpenglow.ir.types import DTYPES, Array, TensorType
-from alpenglow.runtime.executor import as_array
+from alpenglow.runtime.feeds import as_array
 
 
 def value_of(name: str, given: Any, kind: Kind | None) -> Any:
