@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +24,7 @@ from alpenglow.ir.graph import HIDDEN, Graph, is_closed
 from alpenglow.ir.solve import sources, values_of
 from alpenglow.ir.target import Target
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.runtime import archive
 from alpenglow.runtime.cpus import check_threads
 from alpenglow.runtime.executor import Executable, Make
 from alpenglow.runtime.extents import Reader
@@ -66,6 +69,7 @@ def compile(
             keep=(*chosen_options.keep, *keep),
         )
     store = Store(knobs.cache_folder())
+    _refuse_archive(model)
     shelf = Shelf.of(model, shapes or {}, chosen, chosen_options, store)
     if shelf is not None and (artifact := shelf.artifact()) is not None:
         return Executable(artifact, threads)
@@ -97,6 +101,22 @@ def compile(
         return Executable(shelf.make(graph), threads)
     owned = not isinstance(model, Graph)
     return Executable(compile_graph(graph, chosen, chosen_options, store, owned=owned), threads)
+
+
+def _refuse_archive(model: Model) -> None:
+    """Raise ModelError for what has been compiled already."""
+    head = model[: len(archive.MAGIC)] if isinstance(model, bytes) else b""
+    if isinstance(model, str | Path):
+        with suppress(OSError, ValueError):
+            if Path(model).is_file():  # a pipe is read once
+                with Path(model).open("rb") as file:
+                    head = file.read(len(archive.MAGIC))
+    if head == archive.MAGIC:
+        raise ModelError(
+            "this is an archive of what has been compiled, no model",
+            file=str(model) if isinstance(model, str | Path) else "",
+            hint="open(…) makes it callable",
+        )
 
 
 def _is_open(g: Graph) -> bool:
@@ -160,11 +180,18 @@ def check_kept(g: Graph, keep: Sequence[str]) -> None:
 
 def bound(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
     """Return `g` with open extents taken from `shapes`; raise ModelError where they do not fit."""
+    if not isinstance(shapes, Mapping):
+        raise OptionError(
+            f"shapes is {shapes!r}, expected a dict from names of inputs to shapes, as "
+            f"{{'{next(iter(g.inputs), 'NAME')}': (…)}}"
+        )
     types: dict[str, tuple[Dim, ...]] = {}
     for name, shape in shapes.items():
         if name not in g.inputs:
             raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(g.inputs)}")
         t = g.inputs[name].type
+        if not isinstance(shape, Sequence) or not all(isinstance(d, Integral) for d in shape):
+            raise ModelError(f"input '{name}' is {t}; shape {shape!r} is no sequence of integers")
         if len(shape) != t.rank:
             raise ModelError(f"input '{name}' is {t}; shape {tuple(shape)} has another rank")
         types[name] = t.shape

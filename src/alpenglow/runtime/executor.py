@@ -20,7 +20,13 @@ from typing import Any
 import numpy as np
 
 from alpenglow.backends.api import Artifact
-from alpenglow.base.errors import FeedError, OptionError, UnsupportedError
+from alpenglow.base.errors import (
+    FeedError,
+    ModelError,
+    OptionError,
+    TypeRuleError,
+    UnsupportedError,
+)
 from alpenglow.ir.dims import Guards, holds
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
@@ -330,7 +336,10 @@ class Executable:
             values, unfit = self._reader.values(given)
             if unfit or self._is_other(values):
                 return self._run_otherwise(values, unfit, given, out, call)
-            layout, bound = self._bound(values)
+            try:
+                layout, bound = self._bound(values)
+            except (TypeRuleError, ModelError) as error:
+                raise feeds.unfit(error, given) from error
         for name in self._hidden:
             given[name] = feeds.random_key()
         results, direct = self._results(layout, bound, out, given)

@@ -8,16 +8,25 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import FeedError
-from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
+from alpenglow.base.errors import AlpenglowError, FeedError
+from alpenglow.ir.types import DTYPES, FLOATS, NAMES, Array, TensorType
+
+
+class Unfit(FeedError):
+    """What a run has computed or was given does not fit the model; its inputs are not named yet."""
+
 
 Places = Array | Mapping[str, Array] | Sequence[Array | None]
 """What `out` may be: the array of the only output, arrays by name, or one for each output in order,
 None for those that need none."""
+
+MOST_NAMED = 8
+"""How many inputs a message describes."""
 
 
 def given(
@@ -50,6 +59,24 @@ def named(feeds: Mapping[str, Any], inputs: Mapping[str, Any]) -> Mapping[str, A
             hint=_near(unknown, inputs.keys() - feeds.keys()),
         )
     return feeds
+
+
+def unfit(error: AlpenglowError, arrays: Mapping[str, Any]) -> FeedError:
+    """Return an error that came up in a run as one of the inputs of that, which it names."""
+    first = [f"{n} : {_said(a)}" for n, a in islice(arrays.items(), MOST_NAMED)]
+    more = [f"{len(arrays) - len(first)} more"] if len(arrays) > len(first) else []
+    return FeedError(
+        f"{error.message}; the inputs are {', '.join([*first, *more]) or 'none'}",
+        file=error.file,
+        node=error.node,
+        hint=error.hint,
+    )
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{NAMES.get(value.dtype, value.dtype)}[{','.join(map(str, value.shape))}]"
+    return type(value).__name__
 
 
 def chosen(wanted: Sequence[str] | None, outputs: Iterable[str]) -> list[str]:
@@ -161,6 +188,9 @@ def fitting(
 
 def as_array(name: str, value: Any, t: TensorType) -> Array:
     """Return anything array-like as an array, without a copy where there is a protocol for it."""
+    if type(value) is np.ndarray:
+        return value
+    check_unmasked(name, value)
     if isinstance(value, np.ndarray):
         return value
     if value is None or isinstance(value, Mapping):
@@ -180,6 +210,15 @@ def as_array(name: str, value: Any, t: TensorType) -> Array:
         return np.asarray(value, t.numpy) if alike else found
     except (TypeError, ValueError, OverflowError, BufferError, RuntimeError) as error:
         raise FeedError(f"input '{name}' cannot be read as {t.numpy} ({t}): {error}") from error
+
+
+def check_unmasked(name: str, value: Any) -> None:
+    """Raise FeedError for a masked array: its masked elements have values that nobody chose."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise FeedError(
+            f"input '{name}' is a masked array, whose mask would be lost",
+            hint="x.filled(value) for elements that are masked, or x.data to ignore the mask",
+        )
 
 
 _KINDS = {n: "f" if n in FLOATS else "b" if n == "bool" else "iu" for n in DTYPES}

@@ -55,7 +55,9 @@ class Shelf:
         model: object, shapes: Shapes, target: Target, options: Options, store: Store
     ) -> Shelf | None:
         """Return the shelf of a model file; None for what is not kept."""
-        if not isinstance(model, str | Path) or store.folder is None or not _is_plain(options):
+        if not isinstance(model, str | Path) or not isinstance(shapes, Mapping):
+            return None
+        if store.folder is None or not _is_plain(options):
             return None
         return Shelf(store, target, options, _hash_of(model, shapes))
 

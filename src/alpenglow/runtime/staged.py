@@ -16,7 +16,13 @@ from typing import Any, cast
 import numpy as np
 
 from alpenglow.backends.api import Artifact
-from alpenglow.base.errors import AlpenglowError, FeedError, UnsupportedError
+from alpenglow.base.errors import (
+    AlpenglowError,
+    FeedError,
+    ModelError,
+    TypeRuleError,
+    UnsupportedError,
+)
 from alpenglow.frontends.staged import Action, Apply, Given, Loop, Scan, StagedModel
 from alpenglow.ir.dims import Assumption, Guards, assuming
 from alpenglow.ir.graph import Graph
@@ -30,7 +36,7 @@ from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.feeds import Places
 from alpenglow.runtime.layout import Layout
 from alpenglow.runtime.row import Ran
-from alpenglow.runtime.stages import Env, Matcher, Stage, State
+from alpenglow.runtime.stages import Env, Matcher, Stage, State, named
 from alpenglow.runtime.turns import Roles
 from alpenglow.runtime.values import value_of
 
@@ -219,7 +225,11 @@ class Runner:
                 given = Given(types, frozenset(others), state.elements)
                 part = self.model.part(rest, given)
         except AlpenglowError as error:
-            error.message = _with_values(error.message, state.values)
+            message = _with_values(error.message, state.values)
+            if _is_of_data(error, message):
+                found = feeds.Unfit(message, node=error.node, hint=error.hint)
+                raise found.located(file=self.model.file) from error.__cause__ or error
+            error.message = message
             raise error.located(file=self.model.file) from None
         idle = not part.actions and part.rest is not None and not part.graph.nodes
         if idle and all(n in state.elements for n in part.needs):
@@ -303,13 +313,29 @@ def _record(layout: Layout) -> Record:
     return Record(artifact.program.name, len(pairs) - len(interpreted), interpreted)
 
 
+def _is_of_data(error: AlpenglowError, message: str) -> bool:
+    """Whether a part cannot be imported because of what was fed, not of how the model is made.
+
+    The front end says so where the operator that it stops at reads data; else it has to do with
+    them if the types do not fit, or if what was measured stands in the message.
+    """
+    if isinstance(error, FeedError | TypeRuleError):
+        return True
+    return isinstance(error, ModelError) and message != error.message
+
+
 def _with_values(text: str, values: Mapping[str, int]) -> str:
-    """Return a message in which symbols that no model has named are followed by their values."""
-    return re.sub(
-        r"\b\w+__\w+\b",
-        lambda m: f"{m[0]}={values[m[0]]}" if m[0] in values else m[0],
-        text,
-    )
+    """Return a message in which symbols that no model has named are told, with their values.
+
+    Such a symbol is an element of a value, ``k[0]=7``, or an extent, ``x.shape[1]=7``.
+    """
+
+    def told(symbol: re.Match[str]) -> str:
+        if symbol[0] not in values:
+            return symbol[0]
+        return f"{named(symbol[0])}={values[symbol[0]]}"
+
+    return re.sub(r"\b\w+__\w+\b", told, text)
 
 
 class StagedExecutable(Executable):
@@ -363,6 +389,8 @@ class StagedExecutable(Executable):
         try:
             with calls.calling(call):
                 made = self._runner.run(given)
+        except (TypeRuleError, feeds.Unfit) as error:
+            raise feeds.unfit(error, given) from error.__cause__ or error
         finally:
             self._running.discard(call)
         return feeds.written(made, out) if out else made
