@@ -14,14 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from alpenglow.backends.api import Artifact
 from alpenglow.base.errors import (
-    FeedError,
     ModelError,
     OptionError,
     TypeRuleError,
@@ -32,7 +30,7 @@ from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.program.interpret import step
-from alpenglow.runtime import archive, calls, describe, feeds, signature
+from alpenglow.runtime import ahead, archive, calls, describe, feeds, signature, timing
 from alpenglow.runtime.calls import Call, StopWord
 from alpenglow.runtime.cpus import check_threads, default_threads
 from alpenglow.runtime.describe import Description
@@ -248,16 +246,8 @@ class Executable:
 
         Raises FeedError if there is no other way to run the model.
         """
-        if self._otherwise is None and unfit:
-            t, shape = self.inputs[unfit], given[unfit].shape
-            pairs = zip(t.shape, shape, strict=True)
-            fixed = any(isinstance(want, int) and want != got for want, got in pairs)
-            bound = t.bind(values)
-            more = "" if fixed or bound == t else f", where the other inputs make it {bound}"
-            raise FeedError(f"input '{unfit}' has shape {shape}, expected {t}{more}")
         if self._otherwise is None:
-            broken = next(g for g in self._guards if not holds([g], values))
-            raise FeedError(f"the graph holds for {broken[0]} {broken[1]} 0, not for {values}")
+            raise feeds.unserved(self.inputs, given, values, unfit, self._guards)
         return self._otherwise._run(given, out, call)
 
     def __call__(
@@ -336,13 +326,10 @@ class Executable:
             values, unfit = self._reader.values(given)
             if unfit or self._is_other(values):
                 return self._run_otherwise(values, unfit, given, out, call)
-            try:
-                layout, bound = self._bound(values)
-            except (TypeRuleError, ModelError) as error:
-                raise feeds.unfit(error, given) from error
+            layout, bound = self._bound_for(given, values)
         for name in self._hidden:
             given[name] = feeds.random_key()
-        results, direct = self._results(layout, bound, out, given)
+        results, direct = feeds.results(layout.artifact.program, bound.forms, out, given)
         self._run_code(layout, bound, given, direct, call)
         if out:
             for name, array in results.items():
@@ -350,6 +337,44 @@ class Executable:
                     array[...] = direct[name]
         called = layout.artifact.program.names
         return {called.get(name, name): array for name, array in results.items()}
+
+    def _bound_for(
+        self, given: Mapping[str, Array], values: Mapping[str, int]
+    ) -> tuple[Layout, Bound]:
+        """Do what `_bound` does; what is wrong is wrong with the inputs that told these extents."""
+        try:
+            return self._bound(values)
+        except (TypeRuleError, ModelError) as error:
+            raise feeds.unfit(error, given) from error
+
+    def warm(self, shapes: ahead.Shapes | Sequence[ahead.Shapes]) -> None:
+        """Compile what calls with inputs of these shapes need, so that the first is not slow.
+
+        `shapes` is a dict from names of inputs to shapes, or a list of such; inputs whose shapes
+        follow from those of others may be left out.  Nothing is run.  Raises FeedError where
+        shapes do not fit the inputs or the model, and UnsupportedError where what is compiled
+        depends on data: there, call it with some.
+        """
+        for given in ahead.stand_ins(self.inputs, shapes):
+            if self._reader is None:
+                continue  # it was compiled for these alone
+            values, unfit = self._reader.values(given)
+            if self._otherwise is not None and (unfit or self._is_other(values)):
+                raise UnsupportedError(
+                    f"for {values} the model is imported anew, which is done in a call",
+                    hint="call it once with such arrays",
+                )
+            if unfit or self._is_other(values):
+                raise feeds.unserved(self.inputs, given, values, unfit, self._guards)
+            self._bound_for(given, values)
+
+    def timings(self, feeds: Mapping[str, Any], rounds: int = 20) -> timing.Timings:
+        """Return how long each instruction takes on these arrays: medians of `rounds` runs.
+
+        Each is timed by itself, in the order of a run, which costs a little more than the run does.
+        Raises FeedError as `run` does, and UnsupportedError for models that run in parts.
+        """
+        return timing.timings(self, feeds, rounds)
 
     def cancel(self) -> None:
         """End all calls whose code is running now, from another thread: they raise CancelledError.
@@ -481,34 +506,6 @@ class Executable:
 
     def _feed(self, name: str, value: Any, t: TensorType) -> Array:
         return feeds.fitting(name, value, t, *self._forms[name])
-
-    def _results(
-        self, layout: Layout, bound: Bound, out: Mapping[str, Array], given: Mapping[str, Array]
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return the arrays to hand back, and those that the code writes (mostly the same)."""
-        if not out:
-            made = {}
-            for name in layout.artifact.program.outputs:
-                dtype, shape = bound.forms[name]
-                made[name] = np.empty(shape, dtype)
-            return made, made
-        results, direct = {}, {}
-        called_by = layout.artifact.program.names
-        for name in layout.artifact.program.outputs:
-            dtype, shape = bound.forms[name]
-            if (called := called_by.get(name, name)) not in out:
-                results[name] = direct[name] = np.empty(shape, dtype)
-                continue
-            array = results[name] = feeds.writeable(called, out[called], dtype, shape)
-            dense = array.flags.c_contiguous and array.flags.aligned
-            # An output that lies on an input would change it under way.
-            if not dense or any(np.may_share_memory(array, a) for a in given.values()):
-                array = np.empty(shape, dtype)
-            direct[name] = array
-        for a, b in combinations(direct, 2):
-            if np.may_share_memory(direct[a], direct[b]):
-                raise FeedError(f"out['{a}'] and out['{b}'] are the same memory")
-        return results, direct
 
 
 def _types(artifact: Artifact, names: Sequence[str]) -> dict[str, TensorType]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, FeedError
+from alpenglow.ir.dims import Guards, holds
 from alpenglow.ir.types import DTYPES, FLOATS, NAMES, Array, TensorType
+from alpenglow.program import Program
 
 
 class Unfit(FeedError):
@@ -145,6 +147,64 @@ def writeable(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, ...
         found = f"a {kind}{array.dtype}{array.shape}"
         raise FeedError(f"out['{name}'] is {found}, expected a writeable {dtype}{shape}")
     return array
+
+
+Form = tuple[np.dtype[Any], tuple[int, ...]]
+"""Element type and shape of an array."""
+
+
+def results(
+    program: Program,
+    forms: Mapping[str, Form],
+    out: Mapping[str, Array],
+    given: Mapping[str, Array],
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the arrays to hand back, and those that the code writes (mostly the same).
+
+    Both go by the names of buffers, `out` by those of outputs.
+    """
+    if not out:
+        made = {name: np.empty(shape, dtype) for name in program.outputs
+                for dtype, shape in (forms[name],)}  # fmt: skip
+        return made, made
+    handed, direct = {}, {}
+    for name in program.outputs:
+        dtype, shape = forms[name]
+        if (called := program.names.get(name, name)) not in out:
+            handed[name] = direct[name] = np.empty(shape, dtype)
+            continue
+        array = handed[name] = writeable(called, out[called], dtype, shape)
+        dense = array.flags.c_contiguous and array.flags.aligned
+        # An output that lies on an input would change it under way.
+        if not dense or any(np.may_share_memory(array, a) for a in given.values()):
+            array = np.empty(shape, dtype)
+        direct[name] = array
+    for a, b in combinations(direct, 2):
+        if np.may_share_memory(direct[a], direct[b]):
+            raise FeedError(f"out['{a}'] and out['{b}'] are the same memory")
+    return handed, direct
+
+
+def unserved(
+    inputs: Mapping[str, TensorType],
+    given: Mapping[str, Array],
+    values: Mapping[str, int],
+    unfit: str,
+    guards: Guards,
+) -> FeedError:
+    """Return the error for extents of which a guard is not true, or that input `unfit` cannot have.
+
+    `values` are those of the extents, as far as the shapes of what is given tell them.
+    """
+    if not unfit:
+        broken = next(g for g in guards if not holds([g], values))
+        return FeedError(f"the graph holds for {broken[0]} {broken[1]} 0, not for {values}")
+    t, shape = inputs[unfit], given[unfit].shape
+    pairs = zip(t.shape, shape, strict=True)
+    fixed = any(isinstance(want, int) and want != got for want, got in pairs)
+    bound = t.bind(values)
+    more = "" if fixed or bound == t else f", where the other inputs make it {bound}"
+    return FeedError(f"input '{unfit}' has shape {shape}, expected {t}{more}")
 
 
 def written(made: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any]:

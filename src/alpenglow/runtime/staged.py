@@ -37,6 +37,7 @@ from alpenglow.runtime.feeds import Places
 from alpenglow.runtime.layout import Layout
 from alpenglow.runtime.row import Ran
 from alpenglow.runtime.stages import Env, Matcher, Stage, State, named
+from alpenglow.runtime.timing import Timings
 from alpenglow.runtime.turns import Roles
 from alpenglow.runtime.values import value_of
 
@@ -405,6 +406,18 @@ class StagedExecutable(Executable):
         raise UnsupportedError(
             f"a model whose graph depends on its data cannot be {treated} compiled",
             hint="" if treated == "saved" else "compile the model where it is to run",
+        )
+
+    def warm(self, shapes: Any) -> None:
+        raise UnsupportedError(
+            "what is compiled of a model whose graph depends on its data is known when it is run",
+            hint="call it once with arrays like those to come",
+        )
+
+    def timings(self, feeds: Mapping[str, Any], rounds: int = 20) -> Timings:
+        raise UnsupportedError(
+            "a model whose graph depends on its data runs in parts, which are not timed",
+            hint="report() tells what the last run ran",
         )
 
     def report(self) -> list[Record]:
