@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Literal
@@ -18,17 +19,19 @@ from alpenglow.base.errors import ModelError, OptionError
 from alpenglow.base.memory import uncollected
 from alpenglow.base.store import Store
 from alpenglow.compiler import Options, compile_graph, compile_open
+from alpenglow.compiler.options import Progress
 from alpenglow.frontends import load
 from alpenglow.ir.dims import Dim, Guards, holds
 from alpenglow.ir.graph import HIDDEN, Graph, is_closed
 from alpenglow.ir.solve import sources, values_of
 from alpenglow.ir.target import Target
 from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.runtime import archive
+from alpenglow.runtime import archive, journal
 from alpenglow.runtime.cpus import check_threads
 from alpenglow.runtime.executor import Executable, Make
 from alpenglow.runtime.extents import Reader
 from alpenglow.runtime.kept import Shelf
+from alpenglow.runtime.progress import reporter
 from alpenglow.runtime.staged import StagedExecutable
 
 Model = Graph | str | Path | bytes | onnx.ModelProto
@@ -46,6 +49,7 @@ def compile(
     options: Options | None = None,
     precision: Literal["f32", "bf16", "f16"] | None = None,
     keep: Sequence[str] = (),
+    progress: bool | Progress = False,
 ) -> Executable:
     """Compile a model for `target` and return an Executable.
 
@@ -53,7 +57,9 @@ def compile(
     name; where some are left open, code is made when the Executable first meets a kind of extents,
     and serves all that behave alike.  `threads` is how many threads a call may use, 1 to 1024
     (None: the CPUs that this process has time of).  `precision` and `keep` are those of `Options`,
-    for short.
+    for short.  `progress` shows on stderr how far it is, or is called with what is being done, how
+    many parts of it are done, and how many there are.  The logger `alpenglow` tells what is
+    compiled when, and why.
     """
     check_threads(threads)
     chosen = target if isinstance(target, Target) else Target.parse(target)
@@ -68,6 +74,8 @@ def compile(
             precision=precision or chosen_options.precision,
             keep=(*chosen_options.keep, *keep),
         )
+    if progress is not False:
+        chosen_options = replace(chosen_options, progress=reporter(progress))
     store = Store(knobs.cache_folder())
     _refuse_archive(model)
     shelf = Shelf.of(model, shapes or {}, chosen, chosen_options, store)
@@ -85,7 +93,8 @@ def compile(
         if _is_open(g):
             make = _maker(g, chosen, chosen_options, store, guards)
             return Executable(None, threads, graph=g, target=chosen, make=make)
-        return Executable(compile_graph(g, chosen, chosen_options, store), threads)
+        run = partial(compile_graph, g, chosen, chosen_options, store)
+        return Executable(journal.compiled(g.name, "as data lead to it", store, run), threads)
 
     if graph.rest is not None:
         return StagedExecutable(graph.rest, compile_any, threads, graph.metadata)
@@ -100,7 +109,8 @@ def compile(
     if shelf is not None:
         return Executable(shelf.make(graph), threads)
     owned = not isinstance(model, Graph)
-    return Executable(compile_graph(graph, chosen, chosen_options, store, owned=owned), threads)
+    run = partial(compile_graph, graph, chosen, chosen_options, store, owned=owned)
+    return Executable(journal.compiled(graph.name, "compile", store, run), threads)
 
 
 def _refuse_archive(model: Model) -> None:
@@ -128,8 +138,13 @@ def _maker(g: Graph, target: Target, options: Options, store: Store, guards: Gua
     """Return what compiles `g` for the extents that a call brings; for it `guards` hold."""
     generic = True
 
-    @uncollected()
     def make(values: Mapping[str, int]) -> Artifact:
+        return journal.compiled(
+            g.name, journal.extents(values), store, partial(compile_for, values)
+        )
+
+    @uncollected()
+    def compile_for(values: Mapping[str, int]) -> Artifact:
         nonlocal generic
         # An extent that happens to be another's, or a round number, should not count as such; but
         # some must be the same.

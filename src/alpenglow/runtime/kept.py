@@ -13,6 +13,7 @@ import mmap
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -26,7 +27,7 @@ from alpenglow.compiler import Options, compile_graph
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.text import print_graph
-from alpenglow.runtime import archive
+from alpenglow.runtime import archive, journal
 
 KEPT_NBYTES = 256 << 20
 """Larger artifacts are not kept: they would push everything else out of the store."""
@@ -47,6 +48,7 @@ class Shelf:
     store: Store
     target: Target
     options: Options
+    path: str
     file: str
     """What the file and the shapes hash to; empty where other files matter too."""
 
@@ -59,28 +61,35 @@ class Shelf:
             return None
         if store.folder is None or not _is_plain(options):
             return None
-        return Shelf(store, target, options, _hash_of(model, shapes))
+        return Shelf(store, target, options, str(model), _hash_of(model, shapes))
 
     def artifact(self) -> Artifact | None:
         """Return what was made of this very file before, if it is still there."""
+        return journal.found(self.path, self._of_file)
+
+    def _of_file(self) -> Artifact | None:
         key = self.store.get(self._alias) if self.file else None
         return None if key is None else self._unpacked(key.decode())
 
     def make(self, g: Graph) -> Artifact:
         """Return what was made of this graph before; else compile it, using it up, and keep it."""
         if sum(v.type.nbytes for v in g.constants()) > LARGEST_NBYTES:
-            return compile_graph(g, self.target, self.options, self.store, owned=True)
+            return self._compiled(g)
         told = f"{print_graph(g)}\n{g.metadata}"
         key = f"artifact {hashlib.sha256(told.encode()).hexdigest()} {self._settings}"
-        found = self._unpacked(key)
+        found = journal.found(g.name, lambda: self._unpacked(key))
         if found is None:
-            found = compile_graph(g, self.target, self.options, self.store, owned=True)
+            found = self._compiled(g)
             if archive.nbytes(found) > KEPT_NBYTES:
                 return found
             self.store.put(key, list(archive.parts(found)))
         if self.file:
             self.store.put(self._alias, key.encode())
         return found
+
+    def _compiled(self, g: Graph) -> Artifact:
+        make = partial(compile_graph, g, self.target, self.options, self.store, owned=True)
+        return journal.compiled(g.name, f"compile of {self.path}", self.store, make)
 
     @property
     def _alias(self) -> str:
