@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,8 @@ class Executable:
 
     One that was compiled for another machine can be saved, but not run.
     """
+
+    _runs_here = True
 
     _plain: tuple[Layout, Bound, list[Form], list[Form], int] | None = None
     """What is one table for all calls, nothing interpreted or hidden: that, its inputs and outputs,
@@ -256,9 +259,11 @@ class Executable:
         out: Places | None = None,
         outputs: Sequence[str] | None = None,
         **by_name: Any,
-    ) -> Any:
+    ) -> Array | Any:
         """Return the output for arrays in input order; a tuple if there are several outputs.
 
+        Which of the two is known when it runs, so its type is an array or anything: a union with
+        tuples would have to be taken apart at every use.
         Inputs may be given by name instead, behind those in order: ``exe(x, mask=m)``; one that is
         called `out` or `outputs` only in order.  These two are as for `run`.
         """
@@ -290,17 +295,40 @@ class Executable:
         `out` hold anything.
         """
         call = None if timeout is None else Call(calls.deadline_of(timeout))
-        if not self._runs_here:
-            raise UnsupportedError(
-                f"code for target '{self.target}' does not run on this machine",
-                hint="save it and open it there, or compile with target='cpu' to run here",
-            )
+        self._check_host()
         plain = self._plain is not None and call is None and out is None and outputs is None
         if plain and type(feeds) is dict and len(feeds) == len(self.inputs):
             made = self._run_plain([feeds.get(n) for n in self.inputs])
             if made is not None:
                 return dict(zip(self.outputs, made, strict=True))
         return self._run_some(feeds, out, outputs, call)
+
+    async def arun(
+        self,
+        feeds: Mapping[str, Any],
+        out: Places | None = None,
+        timeout: float | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> dict[str, Array]:
+        """Do what `run` does on a thread of asyncio's, while the event loop goes on.
+
+        Cancelling the task ends the call, and returns when its code has ended.  `timeout` counts
+        the time that is spent waiting for a thread, too.
+        """
+        self._check_host()
+        call = Call(calls.deadline_of(timeout))
+        run = partial(self._run_some, feeds, out, outputs, call)
+        awaited = import_module("alpenglow.runtime.awaited")
+        results: dict[str, Array] = await awaited.run(call, run)
+        return results
+
+    def _check_host(self) -> None:
+        """Raise UnsupportedError if this process cannot run the code."""
+        if not self._runs_here:
+            raise UnsupportedError(
+                f"code for target '{self.target}' does not run on this machine",
+                hint="save it and open it there, or compile with target='cpu' to run here",
+            )
 
     def _run_some(
         self,
