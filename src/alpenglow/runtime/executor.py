@@ -70,6 +70,9 @@ Make = Callable[[Mapping[str, int]], Artifact]
 Form = tuple[np.dtype[Any], tuple[int, ...], list[tuple[int, int]]]
 """Element type and shape of an array, and where its address goes, with what is added to it."""
 
+Plain = tuple[Layout, Bound, list[Form], list[Form], int]
+"""One table for all calls: layout and arguments, inputs, outputs, and how many entries it has."""
+
 MOST_LAYOUTS = 16
 """How many kinds of extents an Executable keeps code for."""
 
@@ -82,9 +85,8 @@ class Executable:
 
     _runs_here = True
 
-    _plain: tuple[Layout, Bound, list[Form], list[Form], int] | None = None
-    """What is one table for all calls, nothing interpreted or hidden: that, its inputs and outputs,
-    and how many entries it has."""
+    _plain: Plain | None = None
+    """What a call needs where that is one table, nothing interpreted or hidden."""
 
     def __init__(
         self,
@@ -198,7 +200,8 @@ class Executable:
         """
         layout, bound = self._ready or self._bound(values)
         if self._plain is not None:
-            plain = self._run_plain([given.get(n) for n in self.inputs], calls.current())
+            arrays = [given.get(n) for n in self.inputs]
+            plain = self._run_plain(self._plain, arrays, calls.current())
             if plain is not None:
                 return dict(zip(self.outputs, plain, strict=True)), layout
         dense = {n: a if a.flags.c_contiguous and a.flags.aligned else np.array(a, order="C")
@@ -267,10 +270,9 @@ class Executable:
         Inputs may be given by name instead, behind those in order: ``exe(x, mask=m)``; one that is
         called `out` or `outputs` only in order.  These two are as for `run`.
         """
-        made = None
-        usual = not by_name and out is None and outputs is None and len(arrays) == len(self.inputs)
-        if usual and self._plain is not None:
-            made = self._run_plain(arrays)
+        made, plain = None, self._plain
+        if plain is not None and not by_name and out is None and outputs is None:
+            made = self._run_plain(plain, arrays)
         if made is None:
             given = feeds.given(self.inputs, arrays, by_name)
             made = list(self.run(given, out, outputs=outputs).values())
@@ -296,9 +298,11 @@ class Executable:
         """
         call = None if timeout is None else Call(calls.deadline_of(timeout))
         self._check_host()
-        plain = self._plain is not None and call is None and out is None and outputs is None
-        if plain and type(feeds) is dict and len(feeds) == len(self.inputs):
-            made = self._run_plain([feeds.get(n) for n in self.inputs])
+        plain = self._plain
+        usual = plain is not None and call is None and out is None and outputs is None
+        if usual and type(feeds) is dict and len(feeds) == len(self.inputs):
+            assert plain is not None
+            made = self._run_plain(plain, [feeds.get(n) for n in self.inputs])
             if made is not None:
                 return dict(zip(self.outputs, made, strict=True))
         return self._run_some(feeds, out, outputs, call)
@@ -416,14 +420,19 @@ class Executable:
         if self._otherwise is not None:
             self._otherwise.cancel()
 
-    def _run_plain(self, arrays: Sequence[Any], call: Call | None = None) -> list[Array] | None:
+    def _run_plain(
+        self, plain: Plain, arrays: Sequence[Any], call: Call | None = None
+    ) -> list[Array] | None:
         """Do what `run` does in the usual case, where calls are short; None if it is another.
 
         Takes arrays in input order and returns those of the outputs.
         """
-        assert self._plain is not None, "the usual case is no other"
-        layout, bound, inputs, outputs, count = self._plain
-        if bound.is_long or (call is not None and call.deadline is not None):
+        layout, bound, inputs, outputs, count = plain
+        if (
+            bound.is_long
+            or len(arrays) != len(inputs)
+            or (call is not None and call.deadline is not None)
+        ):
             return None
         context = layout.take(bound)
         stop = context.stop
@@ -450,9 +459,10 @@ class Executable:
                 for slot, offset in slots:
                     args[slot] = address + offset
                 made.append(array)
-            threads = 1 if bound.widest == 1 else self.threads or default_threads()
-            if threads > bound.widest:
-                threads = bound.widest
+            widest = bound.widest
+            threads = 1 if widest == 1 else self.threads or default_threads()
+            if threads > widest:
+                threads = widest
             Team.shared().run(context.base, count, threads, stop.address)
             if stop.word.value:
                 stop.check()
