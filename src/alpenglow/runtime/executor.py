@@ -78,9 +78,12 @@ MOST_LAYOUTS = 16
 
 
 class Executable:
-    """A compiled model.  Call it with arrays in input order, or `run` it by name.
+    """A compiled model.  Call it with arrays in input order or by name, or `run` it with a dict.
 
-    One that was compiled for another machine can be saved, but not run.
+    `inputs` and `outputs` are the types by name, `name` is the model's, `metadata` what its file
+    says of itself, `target` what the code is for, `threads` how many a call may use (None: as many
+    as there is CPU time for).  Threads may call it at the same time.  One that was compiled for
+    another machine can be saved, but not run.
     """
 
     _runs_here = True
