@@ -167,3 +167,19 @@ def test_rounds_are_a_number(rounds: Any) -> None:
 def test_wrong_feeds_are_not_timed() -> None:
     with pytest.raises(FeedError, match="feeds lack x"):
         closed().timings({})
+
+
+def test_code_for_another_machine_is_neither_run_nor_warmed() -> None:
+    case = CASES["nonzero"]
+    foreign = "x86-64" if ag.Target.parse("cpu").architecture == "aarch64" else "aarch64"
+    staged = ag.compile(case.model(), foreign)
+    with pytest.raises(UnsupportedError, match="does not run on this machine"):
+        staged.run(case.calls()[0])
+    proto = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": ("N", 8)},
+                  {"w": weights(8, 4)})  # fmt: skip
+    exe = ag.compile(proto, foreign)
+    for act in (lambda: exe.warm({"x": (3, 8)}), lambda: exe(np.ones((3, 8), np.float32))):
+        with pytest.raises(UnsupportedError, match="does not run on this machine"):
+            act()
+
+    assert exe.artifacts == []

@@ -115,4 +115,6 @@ def test_a_model_s_types_may_be_unknown() -> None:
     graph = helper.make_graph([node], "unranked", [info], [result])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
-    assert "(unranked, " in repr(ag.compile(proto)) and "x f32[…] -> y ?" in repr(ag.compile(proto))
+    assert "(unranked, cpu" in repr(ag.compile(proto)) and "x f32[…] -> y ?" in repr(
+        ag.compile(proto)
+    )

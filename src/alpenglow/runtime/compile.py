@@ -97,11 +97,13 @@ def compile(
         return Executable(journal.compiled(g.name, "as data lead to it", store, run), threads)
 
     if graph.rest is not None:
-        return StagedExecutable(graph.rest, compile_any, threads, graph.metadata)
+        return StagedExecutable(graph.rest, compile_any, threads, chosen, graph.metadata)
     if _is_open(graph):
         make = _maker(graph, chosen, chosen_options, store, graph.guards)
         types = {n: v.type for n, v in graph.inputs.items() if not n.startswith(HIDDEN)}
-        whole = None if graph.whole is None else StagedExecutable(graph.whole, compile_any, threads)
+        whole = None
+        if graph.whole is not None:
+            whole = StagedExecutable(graph.whole, compile_any, threads, chosen)
         return Executable(
             None, threads, graph=graph, target=chosen, make=make,
             reader=Reader(types), otherwise=whole,

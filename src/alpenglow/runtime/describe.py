@@ -32,9 +32,9 @@ class Description:
         return html(title, self.inputs, self.outputs, [self.code])
 
 
-def head(name: str, target: Target | None, threads: int) -> list[str]:
+def head(name: str, target: Target, threads: int) -> list[str]:
     """Return the name of a model, what it runs on, and on how many threads."""
-    return [shown(name), *([] if target is None else [machine(target)]), counted(threads, "thread")]
+    return [shown(name), machine(target), counted(threads, "thread")]
 
 
 def machine(target: Target) -> str:

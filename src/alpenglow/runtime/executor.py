@@ -334,7 +334,8 @@ class Executable:
         if not self._runs_here:
             raise UnsupportedError(
                 f"code for target '{self.target}' does not run on this machine",
-                hint="save it and open it there, or compile with target='cpu' to run here",
+                hint="compile with target='cpu' to run here, or save it, with fixed shapes, and "
+                "open it there",
             )
 
     def _run_some(
@@ -390,6 +391,7 @@ class Executable:
         shapes do not fit the inputs or the model, and UnsupportedError where what is compiled
         depends on data: there, call it with some.
         """
+        self._check_host()
         for given in ahead.stand_ins(self.inputs, shapes):
             if self._reader is None:
                 continue  # it was compiled for these alone

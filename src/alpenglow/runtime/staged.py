@@ -27,6 +27,7 @@ from alpenglow.frontends.staged import Action, Apply, Given, Loop, Scan, StagedM
 from alpenglow.ir.dims import Assumption, Guards, assuming
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import NONE, Metadata
+from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.runtime import calls, describe, feeds, loops
 from alpenglow.runtime.calls import Call
@@ -350,9 +351,11 @@ class StagedExecutable(Executable):
         model: StagedModel,
         compile_: Compile,
         threads: int | None,
+        target: Target,
         metadata: Metadata = NONE,
     ) -> None:
-        self.name, self.metadata = model.name, metadata
+        self.name, self.metadata, self.target = model.name, metadata, target
+        self._runs_here = target.is_host_compatible()
         self.threads = threads
         self.inputs = cast("dict[str, TensorType]", dict(model.inputs))
         self.outputs = cast("dict[str, TensorType]", dict(model.outputs))
@@ -373,6 +376,7 @@ class StagedExecutable(Executable):
         All is as for any Executable, but results are copied to `out`: their shapes are not known
         before.  Raises UnsupportedError where what the data lead to is not supported.
         """
+        self._check_host()
         return self._run_some(feeds, out, outputs, Call(calls.deadline_of(timeout)))
 
     def _run(
@@ -398,7 +402,7 @@ class StagedExecutable(Executable):
 
     def _description(self) -> Description:
         inputs = {n: self._kinds.get(n) if t is None else t for n, t in self.inputs.items()}
-        head = describe.head(self.name, None, self.threads or default_threads())
+        head = describe.head(self.name, self.target, self.threads or default_threads())
         code = describe.code(self.artifacts, is_open=True)
         return Description("StagedExecutable", head, inputs, self.outputs, code)
 
