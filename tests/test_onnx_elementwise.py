@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import alpenglow as ag
-from alpenglow.base.errors import ModelError, TypeRuleError
+from alpenglow.base.errors import FeedError, ModelError, TypeRuleError
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx import load
 from alpenglow.ops.activation import Gelu, Mish, Softplus
@@ -371,7 +371,7 @@ def test_constant_of_a_shape_that_is_an_operand() -> None:
     exe = ag.compile(single("ConstantOfShape", [np.array([1, 1])], 9))
     for shape in ([2, 3], [4, 1], [0, 5]):
         np.testing.assert_array_equal(exe(np.array(shape)), np.zeros(shape, np.float32))
-    with pytest.raises(ModelError, match=r"ConstantOfShape: the shape is \(\w+=2, \w+=-1\)"):
+    with pytest.raises(FeedError, match=r"the shape is \(\w+\[0\]=2, \w+\[1\]=-1\); the inputs"):
         exe(np.array([2, -1]))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
-from alpenglow.base.errors import AlpenglowError, ModelError, TypeRuleError
+from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, TypeRuleError
 from alpenglow.frontends.onnx import load
 from alpenglow.ir.graph import Graph
 from alpenglow.ops.reduction import ReduceMax, ReduceMean
@@ -179,7 +179,7 @@ def test_axes_may_be_computed() -> None:
         actual = exe(x, np.array([axis]))
 
         np.testing.assert_allclose(actual, x.sum(axis, keepdims=True), 1e-5)
-    with pytest.raises(ModelError, match=r"axis 2.*node ReduceSum 'it'"):
+    with pytest.raises(FeedError, match=r"axis 2.*node ReduceSum 'it'"):
         exe(x, np.array([2]))
 
 

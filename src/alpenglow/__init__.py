@@ -62,5 +62,9 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'alpenglow' has no attribute '{name}'")
 
 
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+
+
 # Last, so that what is imported here finds a whole package.
 extensions.brought("alpenglow.extensions")

@@ -160,8 +160,10 @@ class Trial:
                 self.verdict.declined = str(error)
         except AlpenglowError as error:
             self.references[number] = error
-            # What data make impossible, everybody has to refuse.
-            if not number and not isinstance(error, FeedError):
+            # What data make impossible, everybody has to refuse; but the operator's own error
+            # behind it may be our mistake.
+            blamed = error.__cause__ if isinstance(error.__cause__, AlpenglowError) else error
+            if not number and not isinstance(blamed, FeedError):
                 self._found("evaluate", place(error), error)
         except MemoryError:
             return

@@ -39,7 +39,9 @@ class Reference:
         self.evaluate: Evaluate = evaluate
         self.staged = None
         if self.graph.rest is not None:
-            self.staged = StagedExecutable(self.graph.rest, self._plain, 1)
+            self.staged = StagedExecutable(
+                self.graph.rest, self._plain, 1, ag.Target.parse("interpreter")
+            )
         self.expected = self._run(evaluate)
         self._slack: dict[tuple[int, str], dict[str, Array]] = {}
 

@@ -13,6 +13,7 @@ from typing import Protocol
 from alpenglow.base.store import Store
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.metadata import NONE, Metadata
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.program import Program
@@ -43,6 +44,7 @@ class Artifact:
     """A compiled program: object code by kernel name, and the table that says what runs when.
 
     Where extents are open, it serves all that meet its `guards` (see `ir.dims.Assumption`).
+    `metadata` is what the model says of itself, which a backend need not fill in.
     """
 
     target: Target
@@ -50,6 +52,7 @@ class Artifact:
     objects: Mapping[str, bytes]
     table: tuple[Entry, ...]
     guards: tuple[tuple[Sym, str], ...] = ()
+    metadata: Metadata = NONE
 
 
 class Backend(Protocol):

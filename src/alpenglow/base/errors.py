@@ -52,7 +52,10 @@ class UnsupportedError(AlpenglowError):
 
 class FeedError(AlpenglowError):
     """An array given to an Executable has the wrong name, shape or element type, or data in it,
-    or computed from it, is out of range."""
+    or computed from it, is out of range or not what the model can take.
+
+    Another call may be right: of what a server is asked, this is the asker's mistake.
+    """
 
 
 class ParseError(AlpenglowError):

@@ -51,6 +51,8 @@ class Store:
     def __init__(self, folder: Path | None, *, capacity_nbytes: int = CAPACITY_NBYTES) -> None:
         self.folder = folder
         self.capacity_nbytes = capacity_nbytes
+        self.made = 0
+        """How often `get_or_make` found nothing."""
         self._memory: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._warned: set[str] = set()
@@ -109,6 +111,7 @@ class Store:
         """Return what is under `key`; where there is nothing, call `make` and keep the result."""
         content = self.get(key)
         if content is None:
+            self.made += 1
             content = make()
             self.put(key, content)
         return content

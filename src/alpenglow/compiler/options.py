@@ -57,6 +57,18 @@ class Options:
             raise OptionError(f"numerics is {self.numerics!r}, expected 'fast' or 'strict'")
         if self.indices not in ("error", "clamp"):
             raise OptionError(f"indices is {self.indices!r}, expected 'error' or 'clamp'")
+        if not isinstance(self.passes, tuple | list):
+            raise OptionError(f"passes is {self.passes!r}, expected a tuple of Pass(…)")
+        for p in self.passes:
+            if not isinstance(p, Pass):
+                raise OptionError(
+                    f"passes holds {p!r}, expected Pass(…)",
+                    hint="Pass('NAME', function, after='fuse')",
+                )
+        for name in ("progress", "after"):
+            hook = getattr(self, name)
+            if not (callable(hook) or (name == "after" and hook is None)):
+                raise OptionError(f"{name} is {hook!r}, expected a function")
         if self.precision not in PRECISIONS:
             known = ", ".join(PRECISIONS)
             raise OptionError(f"precision is {self.precision!r}, expected one of {known}")

@@ -6,6 +6,7 @@ memory.  One hook, `after`, sees what every pass made.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from alpenglow.backends.api import Artifact
 from alpenglow.backends.registry import backend_for
 from alpenglow.base import knobs
 from alpenglow.base.errors import OptionError, ProgramError, TypeRuleError, UnsupportedError
+from alpenglow.base.log import log
 from alpenglow.base.store import Store
 from alpenglow.compiler.options import Options
 from alpenglow.compiler.passes import Facts, Pass
@@ -233,8 +235,10 @@ def run_stages(
     for p in stages:
         if p.fast and options.numerics == "strict":
             continue
+        begin = time.perf_counter()
         with tuned(record):
             ir = p.run(ir, target)
+        log.debug("pass %s: %.4f s", p.name, time.perf_counter() - begin)
         held = (held - p.breaks) | p.makes
         if isinstance(ir, Program) and (p in options.passes or validator is not None):
             _verify(p, _as_assumed(ir), held)
@@ -293,7 +297,8 @@ def compile_graph(
         made = ir if owned else ir.copy()
     for _, stage in run_stages(made, target, options, resume):
         made = stage
-    return emit(made, target, options, store)
+    artifact = emit(made, target, options, store)
+    return replace(artifact, metadata=ir.metadata) if isinstance(ir, Graph) else artifact
 
 
 def compile_open(

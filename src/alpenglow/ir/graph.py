@@ -9,6 +9,7 @@ topological order as long as builders only append; `prune` restores the order af
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -16,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, TypeRuleError
-from alpenglow.ir import dims
+from alpenglow.base.words import counted, shown
+from alpenglow.ir import describe, dims
 from alpenglow.ir.dims import Guards, Sym
+from alpenglow.ir.metadata import NONE, Metadata
 from alpenglow.ir.op import Elementwise, Op, check_arity
 from alpenglow.ir.types import Array, TensorType, type_of
 
@@ -148,6 +151,27 @@ class Graph:
         # for extents of which that is not true.
         self.guards: Guards = ()
         self.whole: Any = None
+        self.metadata: Metadata = NONE
+
+    def __repr__(self) -> str:
+        types = describe.signature(*self._types())
+        return f"Graph({shown(self.name)}; {types}; {self._size()})"
+
+    def _repr_html_(self) -> str:
+        ops = Counter(node.op.name for node in self.nodes).most_common()
+        listed = ", ".join(f"{number} {name}" for name, number in ops)
+        return describe.html(f"Graph {shown(self.name)}", *self._types(), [self._size(), listed])
+
+    def _types(self) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
+        inputs = {n: v.type for n, v in self.inputs.items() if not n.startswith(HIDDEN)}
+        return inputs, {n: v.type for n, v in self.outputs.items()}
+
+    def _size(self) -> str:
+        """Return how many nodes and constants there are, and whether there is more to come."""
+        constants = [v.array.nbytes for v in self.constants() if v.array is not None]
+        text = f"{counted(len(self.nodes), 'node')}, {counted(len(constants), 'constant')}"
+        text += f" of {describe.bytes_text(sum(constants))}" if constants else ""
+        return text if self.rest is None else f"{text}; the rest depends on data"
 
     def input(self, name: str, type_: TensorType | str) -> Value:
         """Add an input and return its value."""
@@ -264,6 +288,7 @@ class Graph:
         new = Graph(self.name)
         new.rest = self.rest
         new.whole = self.whole
+        new.metadata = self.metadata
         new.guards = self._left(extents)
         env: dict[Value, Value] = {
             v: new.input(k, v.type.bind(extents)) for k, v in self.inputs.items()

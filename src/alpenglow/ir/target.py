@@ -106,6 +106,11 @@ class Target:
     def __str__(self) -> str:
         return self.name
 
+    def __repr__(self) -> str:
+        if not self.triple:
+            return f"Target({self.name})"
+        return f"Target({self.name}: {self.cpu}, {self.triple}, vectors of {self.lanes} f32)"
+
 
 @dataclass(frozen=True)
 class Level:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, ModelError, ParseError
+from alpenglow.base.words import counted, shown
 from alpenglow.ir.graph import Graph
 from alpenglow.quant.document import Entry, parsed, written
 from alpenglow.quant.naming import fingerprint
@@ -28,6 +29,10 @@ class Profile:
     graph: str
     samples: int
     ranges: Mapping[str, Range]
+
+    def __repr__(self) -> str:
+        values, samples = counted(len(self.ranges), "value"), counted(self.samples, "sample")
+        return f"Profile({values} of graph {shown(self.graph[:12])}…, on {samples})"
 
     def check(self, g: Graph) -> None:
         """Raise ModelError unless this is a profile of `g`."""

@@ -18,7 +18,7 @@ from alpenglow.report.limit import limits, machine, touched
 from alpenglow.report.sources import sources
 from alpenglow.runtime.cpus import default_threads
 from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.timing import time_instructions
+from alpenglow.runtime.timing import kind, time_instructions
 
 ROUNDS = 20
 
@@ -114,14 +114,6 @@ def _neighbours(
             if program.buffers[r.buffer].space == "output":
                 after[k]["an output"] = None
     return [(tuple(b), tuple(a)) for b, a in zip(before, after, strict=True)]
-
-
-def kind(instr: Instr) -> str:
-    """Return the names of the operators that an instruction applies, each once."""
-    if instr.body is None:
-        return instr.op.name
-    names = dict.fromkeys(n.op.name for n in instr.body.nodes)
-    return "+".join(n for n in names if n != "broadcast" or len(names) == 1)
 
 
 def nbytes(instr: Instr) -> int:

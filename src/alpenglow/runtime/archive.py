@@ -30,8 +30,9 @@ import numpy as np
 
 from alpenglow.backends.api import Artifact, Entry
 from alpenglow.base import whole
-from alpenglow.base.errors import AlpenglowError, IncompatibleError, ModelError
+from alpenglow.base.errors import AlpenglowError, IncompatibleError, ModelError, OptionError
 from alpenglow.base.memory import ALIGNMENT, aligned_bytes
+from alpenglow.ir.metadata import of_plain
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES, NAMES, Array
 from alpenglow.program import Program
@@ -96,25 +97,57 @@ def sign(path: Path, key: signature.Key, output: Path) -> None:
     whole.write(output, fill)
 
 
+def to_bytes(artifact: Artifact) -> bytes:
+    """Return the archive of `artifact` as `write` would write it."""
+    return b"".join(parts(artifact))
+
+
+Content = bytes | bytearray | memoryview
+"""An archive in memory."""
+
+
 def read(
-    path: str | os.PathLike[str], mapped: bool | None = None, key: signature.Key | None = None
+    source: str | os.PathLike[str] | Content,
+    mapped: bool | None = None,
+    key: signature.Key | None = None,
 ) -> Artifact:
-    """Return the artifact that the archive at `path` holds.
+    """Return the artifact that an archive holds: the file of that name, or bytes, which are copied.
 
     Its weights are views of the file if that is `mapped`, otherwise of a copy in memory.  None maps
     what is larger than `COPIED_NBYTES`, unless a public `key` must have signed it: what was checked
     can then not change any more.  Raises SignatureError if it has not, ModelError if the file is no
     archive, is damaged or changes meanwhile, and IncompatibleError if its code cannot run here.
     """
-    with _opened(path) as descriptor:
+    if isinstance(source, Content):
+        if mapped:
+            raise OptionError("mmap is True, but the archive is bytes, not a file")
+        return _checked(_copied(source), key)
+    if not isinstance(source, str | os.PathLike):
+        raise OptionError(
+            f"the archive is a {type(source).__name__}, expected the path of a file, or its bytes"
+        )
+    with _opened(source) as descriptor:
         content = _content(descriptor, False if mapped is None and key is not None else mapped)
-        body, signed = signature.parted(content)
-        if key is not None:
-            signature.check(bytes(body[: PREFIX.size]), signed, key)
-        artifact = unpack(body)
+        artifact = _checked(content, key)
         if os.fstat(descriptor).st_size != len(content):
             raise ModelError(_CHANGES)
         return artifact
+
+
+def _checked(content: memoryview, key: signature.Key | None) -> Artifact:
+    """Return the artifact in an archive, whose signature is checked first if there is a `key`."""
+    body, signed = signature.parted(content)
+    if key is not None:
+        signature.check(bytes(body[: PREFIX.size]), signed, key)
+    return unpack(body)
+
+
+def _copied(source: Content) -> memoryview:
+    """Return a copy of bytes, which begins where vectors like it and never changes."""
+    view = memoryview(source)
+    copy = aligned_bytes(view.nbytes).data
+    copy[:] = view.cast("B") if view.c_contiguous and view.nbytes else view.tobytes()
+    return copy.toreadonly()
 
 
 @contextlib.contextmanager
@@ -202,6 +235,7 @@ def _header(
         "sections": places,
         "kernels": {name: len(image) for name, image in artifact.objects.items()},
         "weights": constants,
+        "metadata": artifact.metadata.plain(),
     }
     return json.dumps(fields, indent=1).encode()
 
@@ -232,9 +266,12 @@ def unpack(view: memoryview, *, ours: bool = False, foreign: bool = False) -> Ar
             for kernel, extent, stops, faults in json.loads(bytes(table))
         )
         text = str(program, "utf-8")
+        # Archives of older versions have none.
+        metadata = of_plain(fields.get("metadata", {}))
     except NONSENSE as error:
         raise ModelError(f"the archive is damaged: {error}") from None
-    artifact = Artifact(target, _parsed(text, weights, fields, ours), objects, entries)
+    parsed = _parsed(text, weights, fields, ours)
+    artifact = Artifact(target, parsed, objects, entries, metadata=metadata)
     _check_whole(artifact, weights)
     return artifact
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Literal
 
@@ -16,16 +19,19 @@ from alpenglow.base.errors import ModelError, OptionError
 from alpenglow.base.memory import uncollected
 from alpenglow.base.store import Store
 from alpenglow.compiler import Options, compile_graph, compile_open
+from alpenglow.compiler.options import Progress
 from alpenglow.frontends import load
 from alpenglow.ir.dims import Dim, Guards, holds
 from alpenglow.ir.graph import HIDDEN, Graph, is_closed
 from alpenglow.ir.solve import sources, values_of
 from alpenglow.ir.target import Target
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.runtime import archive, journal
 from alpenglow.runtime.cpus import check_threads
 from alpenglow.runtime.executor import Executable, Make
 from alpenglow.runtime.extents import Reader
 from alpenglow.runtime.kept import Shelf
+from alpenglow.runtime.progress import reporter
 from alpenglow.runtime.staged import StagedExecutable
 
 Model = Graph | str | Path | bytes | onnx.ModelProto
@@ -43,6 +49,7 @@ def compile(
     options: Options | None = None,
     precision: Literal["f32", "bf16", "f16"] | None = None,
     keep: Sequence[str] = (),
+    progress: bool | Progress = False,
 ) -> Executable:
     """Compile a model for `target` and return an Executable.
 
@@ -50,7 +57,9 @@ def compile(
     name; where some are left open, code is made when the Executable first meets a kind of extents,
     and serves all that behave alike.  `threads` is how many threads a call may use, 1 to 1024
     (None: the CPUs that this process has time of).  `precision` and `keep` are those of `Options`,
-    for short.
+    for short.  `progress` shows on stderr how far it is, or is called with what is being done, how
+    many parts of it are done, and how many there are.  The logger `alpenglow` tells what is
+    compiled when, and why.
     """
     check_threads(threads)
     chosen = target if isinstance(target, Target) else Target.parse(target)
@@ -65,7 +74,10 @@ def compile(
             precision=precision or chosen_options.precision,
             keep=(*chosen_options.keep, *keep),
         )
+    if progress is not False:
+        chosen_options = replace(chosen_options, progress=reporter(progress))
     store = Store(knobs.cache_folder())
+    _refuse_archive(model)
     shelf = Shelf.of(model, shapes or {}, chosen, chosen_options, store)
     if shelf is not None and (artifact := shelf.artifact()) is not None:
         return Executable(artifact, threads)
@@ -81,14 +93,17 @@ def compile(
         if _is_open(g):
             make = _maker(g, chosen, chosen_options, store, guards)
             return Executable(None, threads, graph=g, target=chosen, make=make)
-        return Executable(compile_graph(g, chosen, chosen_options, store), threads)
+        run = partial(compile_graph, g, chosen, chosen_options, store)
+        return Executable(journal.compiled(g.name, "as data lead to it", store, run), threads)
 
     if graph.rest is not None:
-        return StagedExecutable(graph.rest, compile_any, threads)
+        return StagedExecutable(graph.rest, compile_any, threads, chosen, graph.metadata)
     if _is_open(graph):
         make = _maker(graph, chosen, chosen_options, store, graph.guards)
         types = {n: v.type for n, v in graph.inputs.items() if not n.startswith(HIDDEN)}
-        whole = None if graph.whole is None else StagedExecutable(graph.whole, compile_any, threads)
+        whole = None
+        if graph.whole is not None:
+            whole = StagedExecutable(graph.whole, compile_any, threads, chosen)
         return Executable(
             None, threads, graph=graph, target=chosen, make=make,
             reader=Reader(types), otherwise=whole,
@@ -96,7 +111,24 @@ def compile(
     if shelf is not None:
         return Executable(shelf.make(graph), threads)
     owned = not isinstance(model, Graph)
-    return Executable(compile_graph(graph, chosen, chosen_options, store, owned=owned), threads)
+    run = partial(compile_graph, graph, chosen, chosen_options, store, owned=owned)
+    return Executable(journal.compiled(graph.name, "compile", store, run), threads)
+
+
+def _refuse_archive(model: Model) -> None:
+    """Raise ModelError for what has been compiled already."""
+    head = model[: len(archive.MAGIC)] if isinstance(model, bytes) else b""
+    if isinstance(model, str | Path):
+        with suppress(OSError, ValueError):
+            if Path(model).is_file():  # a pipe is read once
+                with Path(model).open("rb") as file:
+                    head = file.read(len(archive.MAGIC))
+    if head == archive.MAGIC:
+        raise ModelError(
+            "this is an archive of what has been compiled, no model",
+            file=str(model) if isinstance(model, str | Path) else "",
+            hint="open(…) makes it callable",
+        )
 
 
 def _is_open(g: Graph) -> bool:
@@ -108,8 +140,13 @@ def _maker(g: Graph, target: Target, options: Options, store: Store, guards: Gua
     """Return what compiles `g` for the extents that a call brings; for it `guards` hold."""
     generic = True
 
-    @uncollected()
     def make(values: Mapping[str, int]) -> Artifact:
+        return journal.compiled(
+            g.name, journal.extents(values), store, partial(compile_for, values)
+        )
+
+    @uncollected()
+    def compile_for(values: Mapping[str, int]) -> Artifact:
         nonlocal generic
         # An extent that happens to be another's, or a round number, should not count as such; but
         # some must be the same.
@@ -160,11 +197,18 @@ def check_kept(g: Graph, keep: Sequence[str]) -> None:
 
 def bound(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
     """Return `g` with open extents taken from `shapes`; raise ModelError where they do not fit."""
+    if not isinstance(shapes, Mapping):
+        raise OptionError(
+            f"shapes is {shapes!r}, expected a dict from names of inputs to shapes, as "
+            f"{{'{next(iter(g.inputs), 'NAME')}': (…)}}"
+        )
     types: dict[str, tuple[Dim, ...]] = {}
     for name, shape in shapes.items():
         if name not in g.inputs:
             raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(g.inputs)}")
         t = g.inputs[name].type
+        if not isinstance(shape, Sequence) or not all(isinstance(d, Integral) for d in shape):
+            raise ModelError(f"input '{name}' is {t}; shape {shape!r} is no sequence of integers")
         if len(shape) != t.rank:
             raise ModelError(f"input '{name}' is {t}; shape {tuple(shape)} has another rank")
         types[name] = t.shape

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import combinations
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -30,22 +30,28 @@ from alpenglow.base.errors import (
 from alpenglow.ir.dims import Guards, holds
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
-from alpenglow.ir.types import DTYPES, FLOATS, Array, TensorType
+from alpenglow.ir.types import Array, TensorType
 from alpenglow.program.interpret import step
-from alpenglow.runtime import archive, calls, signature
+from alpenglow.runtime import ahead, archive, calls, describe, feeds, signature, timing
 from alpenglow.runtime.calls import Call, StopWord
 from alpenglow.runtime.cpus import check_threads, default_threads
+from alpenglow.runtime.describe import Description
 from alpenglow.runtime.extents import Reader
+from alpenglow.runtime.feeds import Places
 from alpenglow.runtime.layout import Bound, Context, Layout, address_of
 from alpenglow.runtime.team import Team
 
 
 def open(
-    path: str | os.PathLike[str], threads: int | None = None, *, mmap: bool | None = None,
+    path: str | os.PathLike[str] | archive.Content,
+    threads: int | None = None,
+    *,
+    mmap: bool | None = None,
     key: signature.Key | None = None,
-) -> Executable:  # fmt: skip
+) -> Executable:
     """Return the Executable that `Executable.save` wrote to `path`, without compiling anything.
 
+    Instead of a path, the bytes of such a file may be given; they are copied.
     An archive of up to 64 MiB is copied; weights of a larger one are mapped from the file, which
     must then be replaced, never written into.  `mmap` says which of the two, whatever the size.
     Raises ModelError if the file is no archive or damaged, and IncompatibleError if this version
@@ -65,18 +71,26 @@ Make = Callable[[Mapping[str, int]], Artifact]
 Form = tuple[np.dtype[Any], tuple[int, ...], list[tuple[int, int]]]
 """Element type and shape of an array, and where its address goes, with what is added to it."""
 
+Plain = tuple[Layout, Bound, list[Form], list[Form], int]
+"""One table for all calls: layout and arguments, inputs, outputs, and how many entries it has."""
+
 MOST_LAYOUTS = 16
 """How many kinds of extents an Executable keeps code for."""
 
 
 class Executable:
-    """A compiled model.  Call it with arrays in input order, or `run` it by name.
+    """A compiled model.  Call it with arrays in input order or by name, or `run` it with a dict.
 
-    One that was compiled for another machine can be saved, but not run.
+    `inputs` and `outputs` are the types by name, `name` is the model's, `metadata` what its file
+    says of itself, `target` what the code is for, `threads` how many a call may use (None: as many
+    as there is CPU time for).  Threads may call it at the same time.  One that was compiled for
+    another machine can be saved, but not run.
     """
 
-    _plain: tuple[list[Form], list[Form]] | None = None
-    """Inputs and outputs of what is one table for all calls, nothing interpreted or hidden."""
+    _runs_here = True
+
+    _plain: Plain | None = None
+    """What a call needs where that is one table, nothing interpreted or hidden."""
 
     def __init__(
         self,
@@ -104,6 +118,7 @@ class Executable:
         self._running: set[StopWord | Call] = set()
         if artifact is not None:
             program = artifact.program
+            self.name, self.metadata = program.name, artifact.metadata
             self.artifact = artifact
             self.target = artifact.target
             self.inputs: dict[str, TensorType] = _types(artifact, program.inputs)
@@ -112,6 +127,7 @@ class Executable:
             self.outputs = {program.names.get(name, name): t for name, t in made.items()}
         else:
             assert graph is not None and target is not None, "there is nothing to execute"
+            self.name, self.metadata = graph.name, graph.metadata
             self.target = target
             self.inputs = {name: v.type for name, v in graph.inputs.items()}
             self.outputs = {name: v.type for name, v in graph.outputs.items()}
@@ -128,11 +144,24 @@ class Executable:
             self._layouts.append(layout)
             self._ready = layout, layout.bound({})
             if len(layout.spans) == 1 and layout.spans[0].number < 0 and not self._hidden:
-                forms, slots = self._ready[1].forms, self._ready[1].slots
-                self._plain = (
-                    [(*forms[n], slots[n]) for n in program.inputs],
-                    [(*forms[n], slots[n]) for n in program.outputs],
+                bound, (span,) = self._ready[1], layout.spans
+                inputs, outputs = (
+                    [(*bound.forms[n], bound.slots[n]) for n in names]
+                    for names in (program.inputs, program.outputs)
                 )
+                self._plain = layout, bound, inputs, outputs, span.end - span.begin
+                assert span.begin == 0, "the only span is the whole table"
+
+    def __repr__(self) -> str:
+        return str(self._description())
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    def _description(self) -> Description:
+        head = describe.head(self.name, self.target, self.threads or default_threads())
+        code = describe.code(self.artifacts, is_open=self._make is not None)
+        return Description("Executable", head, self.inputs, self.outputs, code)
 
     @property
     def artifacts(self) -> list[Artifact]:
@@ -147,12 +176,24 @@ class Executable:
 
         The file is complete or not there at all.  Raises OSError where it cannot be written.
         """
+        archive.write(self._whole("saved"), path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy the archive: unpickling runs what is in it, as `open` does.
+
+        Raises UnsupportedError where there is none (open extents, graphs that depend on data).
+        """
+        return open, (archive.to_bytes(self._whole("pickled or copied")), self.threads)
+
+    def _whole(self, treated: str) -> Artifact:
+        """Return the artifact; raise UnsupportedError if more may be compiled as this runs."""
         if self._make is not None:
             raise UnsupportedError(
-                "an Executable with open extents compiles as it runs and cannot be saved",
-                hint="bind them: compile(…, shapes={'NAME': (…)})",
+                f"an Executable with open extents compiles as it runs and cannot be {treated}",
+                hint="bind them: compile(…, shapes={'NAME': (…)})"
+                + ("" if treated == "saved" else ", or compile the model where it is to run"),
             )
-        archive.write(self.artifact, path)
+        return self.artifact
 
     def execute(
         self, given: Mapping[str, Array], values: Mapping[str, int]
@@ -163,13 +204,14 @@ class Executable:
         """
         layout, bound = self._ready or self._bound(values)
         if self._plain is not None:
-            plain = self._run_plain([given.get(n) for n in self.inputs], calls.current())
+            arrays = [given.get(n) for n in self.inputs]
+            plain = self._run_plain(self._plain, arrays, calls.current())
             if plain is not None:
                 return dict(zip(self.outputs, plain, strict=True)), layout
         dense = {n: a if a.flags.c_contiguous and a.flags.aligned else np.array(a, order="C")
                  for n, a in given.items()}  # fmt: skip
         for name in self._hidden:
-            dense[name] = random_key()
+            dense[name] = feeds.random_key()
         made = {n: np.empty(shape, dtype) for n in layout.artifact.program.outputs
                 for dtype, shape in (bound.forms[n],)}  # fmt: skip
         self._run_code(layout, bound, dense, made, calls.current())
@@ -215,82 +257,120 @@ class Executable:
         Raises FeedError if there is no other way to run the model.
         """
         if self._otherwise is None:
-            raise self._misfit(values, unfit, given)
+            raise feeds.unserved(self.inputs, given, values, unfit, self._guards)
         try:
-            left = None if call is None else call.seconds_left()
-            made = self._otherwise.run(given, timeout=left)
-        except (ModelError, TypeRuleError) as error:
-            raise self._misfit(values, unfit, given, str(error)) from error
-        self._check_names(out)
-        for name, array in out.items():
-            found = made[name]
-            _writeable(name, array, found.dtype, found.shape)[...] = found
-        return made | dict(out)
+            return self._otherwise._run(given, out, call)
+        except (FeedError, ModelError) as error:
+            found = feeds.unserved(self.inputs, given, values, unfit, self._guards, error.message)
+            raise found.located(file=error.file, node=error.node) from error
 
-    def _misfit(
-        self, values: Mapping[str, int], unfit: str, given: Mapping[str, Array], why: str = ""
-    ) -> FeedError:
-        """Return an error about extents that nothing of the model is true of."""
-        and_why = f": {why}" if why else ""
-        if not unfit and why:
-            extents = ", ".join(f"{name} = {value}" for name, value in values.items())
-            return FeedError(f"the model cannot take {extents}{and_why}")
-        if not unfit:
-            x, relation = next(g for g in self._guards if not holds([g], values))
-            return FeedError(f"the graph holds for {x} {relation} 0, not for {values}")
-        t, shape = self.inputs[unfit], given[unfit].shape
-        pairs = zip(t.shape, shape, strict=True)
-        fixed = any(isinstance(want, int) and want != got for want, got in pairs)
-        bound = t.bind(values)
-        more = "" if fixed or bound == t else f", where the other inputs make it {bound}"
-        return FeedError(f"input '{unfit}' has shape {shape}, expected {t}{more}{and_why}")
+    def __call__(
+        self,
+        *arrays: Any,
+        out: Places | None = None,
+        outputs: Sequence[str] | None = None,
+        **by_name: Any,
+    ) -> Array | Any:
+        """Return the output for arrays in input order; a tuple if there are several outputs.
 
-    def __call__(self, *arrays: Any) -> Any:
-        """Return the output for arrays in input order; a tuple if there are several outputs."""
-        if len(arrays) != len(self.inputs):
-            names = ", ".join(self.inputs)
-            raise FeedError(f"got {len(arrays)} arrays, expected {len(self.inputs)}: {names}")
-        made = None if self._plain is None else self._run_plain(arrays)
+        Which of the two is known when it runs, so its type is an array or anything: a union with
+        tuples would have to be taken apart at every use.
+        Inputs may be given by name instead, behind those in order: ``exe(x, mask=m)``; one that is
+        called `out` or `outputs` only in order.  These two are as for `run`.
+        """
+        made, plain = None, self._plain
+        if plain is not None and not by_name and out is None and outputs is None:
+            made = self._run_plain(plain, arrays)
         if made is None:
-            made = list(self.run(dict(zip(self.inputs, arrays, strict=True))).values())
+            given = feeds.given(self.inputs, arrays, by_name)
+            made = list(self.run(given, out, outputs=outputs).values())
         return made[0] if len(made) == 1 else tuple(made)
 
     def run(
         self,
         feeds: Mapping[str, Any],
-        out: Mapping[str, Array] | None = None,
+        out: Places | None = None,
         timeout: float | None = None,
+        outputs: Sequence[str] | None = None,
     ) -> dict[str, Array]:
         """Return the outputs by name.
 
-        `feeds` holds an array (or anything with DLPack or the array interface) for each input;
-        `out` may name arrays to write outputs into.  Raises FeedError where names, shapes or
-        element types do not fit, TimeLimitError once `timeout` seconds have passed, and
-        CancelledError if `cancel` ends the call; then arrays in `out` hold anything.
+        `feeds` holds an array (or anything with DLPack or the array interface) for each input.
+        `outputs` names those that are wanted, in that order; all are computed.  `out` holds arrays
+        to write outputs into: the one array of the only output wanted, arrays by name, or a list
+        with an array or None for each output wanted.
+
+        Raises FeedError where names, shapes or element types do not fit, TimeLimitError once
+        `timeout` seconds have passed, and CancelledError if `cancel` ends the call; then arrays in
+        `out` hold anything.
         """
         call = None if timeout is None else Call(calls.deadline_of(timeout))
+        self._check_host()
+        plain = self._plain
+        usual = plain is not None and call is None and out is None and outputs is None
+        if usual and type(feeds) is dict and len(feeds) == len(self.inputs):
+            assert plain is not None
+            made = self._run_plain(plain, [feeds.get(n) for n in self.inputs])
+            if made is not None:
+                return dict(zip(self.outputs, made, strict=True))
+        return self._run_some(feeds, out, outputs, call)
+
+    async def arun(
+        self,
+        feeds: Mapping[str, Any],
+        out: Places | None = None,
+        timeout: float | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> dict[str, Array]:
+        """Do what `run` does on a thread of asyncio's, while the event loop goes on.
+
+        Cancelling the task ends the call, and returns when its code has ended.  `timeout` counts
+        the time that is spent waiting for a thread, too.
+        """
+        self._check_host()
+        call = Call(calls.deadline_of(timeout))
+        run = partial(self._run_some, feeds, out, outputs, call)
+        awaited = import_module("alpenglow.runtime.awaited")
+        results: dict[str, Array] = await awaited.run(call, run)
+        return results
+
+    def _check_host(self) -> None:
+        """Raise UnsupportedError if this process cannot run the code."""
         if not self._runs_here:
             raise UnsupportedError(
                 f"code for target '{self.target}' does not run on this machine",
-                hint="save it and open it there, or compile with target='cpu' to run here",
+                hint="compile with target='cpu' to run here, or save it, with fixed shapes, and "
+                "open it there",
             )
-        plain = self._plain is not None and call is None
-        if plain and type(feeds) is dict and len(feeds) == len(self.inputs):
-            made = None if out else self._run_plain([feeds.get(n) for n in self.inputs])
-            if made is not None:
-                return dict(zip(self.outputs, made, strict=True))
-        given = self._feeds(feeds)
+
+    def _run_some(
+        self,
+        arrays: Mapping[str, Any],
+        out: Places | None,
+        outputs: Sequence[str] | None,
+        call: Call | None,
+    ) -> dict[str, Any]:
+        """Return the outputs that are wanted, in order; `out` says where some go."""
+        wanted = feeds.chosen(outputs, self.outputs)
+        made = self._run(arrays, feeds.places(out, wanted, self.outputs), call)
+        return made if outputs is None else {name: made[name] for name in wanted}
+
+    def _run(
+        self, arrays: Mapping[str, Any], out: Mapping[str, Any], call: Call | None
+    ) -> dict[str, Any]:
+        """Return all outputs by name, those that `out` names in the arrays there."""
+        given = self._feeds(arrays)
         if self._ready is not None:
             layout, bound = self._ready
         else:
             assert self._reader is not None, "a part is run by what knows its extents"
             values, unfit = self._reader.values(given)
             if unfit or self._is_other(values):
-                return self._run_otherwise(values, unfit, given, out or {}, call)
-            layout, bound = self._bound(values)
+                return self._run_otherwise(values, unfit, given, out, call)
+            layout, bound = self._bound_for(given, values)
         for name in self._hidden:
-            given[name] = random_key()
-        results, direct = self._results(layout, bound, out or {}, given)
+            given[name] = feeds.random_key()
+        results, direct = feeds.results(layout.artifact.program, bound.forms, out, given)
         self._run_code(layout, bound, given, direct, call)
         if out:
             for name, array in results.items():
@@ -298,6 +378,45 @@ class Executable:
                     array[...] = direct[name]
         called = layout.artifact.program.names
         return {called.get(name, name): array for name, array in results.items()}
+
+    def _bound_for(
+        self, given: Mapping[str, Array], values: Mapping[str, int]
+    ) -> tuple[Layout, Bound]:
+        """Do what `_bound` does; what is wrong is wrong with the inputs that told these extents."""
+        try:
+            return self._bound(values)
+        except (TypeRuleError, ModelError) as error:
+            raise feeds.unfit(error, given) from error
+
+    def warm(self, shapes: ahead.Shapes | Sequence[ahead.Shapes]) -> None:
+        """Compile what calls with inputs of these shapes need, so that the first is not slow.
+
+        `shapes` is a dict from names of inputs to shapes, or a list of such; inputs whose shapes
+        follow from those of others may be left out.  Nothing is run.  Raises FeedError where
+        shapes do not fit the inputs or the model, and UnsupportedError where what is compiled
+        depends on data: there, call it with some.
+        """
+        self._check_host()
+        for given in ahead.stand_ins(self.inputs, shapes):
+            if self._reader is None:
+                continue  # it was compiled for these alone
+            values, unfit = self._reader.values(given)
+            if self._otherwise is not None and (unfit or self._is_other(values)):
+                raise UnsupportedError(
+                    f"for {values} the model is imported anew, which is done in a call",
+                    hint="call it once with such arrays",
+                )
+            if unfit or self._is_other(values):
+                raise feeds.unserved(self.inputs, given, values, unfit, self._guards)
+            self._bound_for(given, values)
+
+    def timings(self, feeds: Mapping[str, Any], rounds: int = 20) -> timing.Timings:
+        """Return how long each instruction takes on these arrays: medians of `rounds` runs.
+
+        Each is timed by itself, in the order of a run, which costs a little more than the run does.
+        Raises FeedError as `run` does, and UnsupportedError for models that run in parts.
+        """
+        return timing.timings(self, feeds, rounds)
 
     def cancel(self) -> None:
         """End all calls whose code is running now, from another thread: they raise CancelledError.
@@ -311,16 +430,20 @@ class Executable:
         if self._otherwise is not None:
             self._otherwise.cancel()
 
-    def _run_plain(self, arrays: Sequence[Any], call: Call | None = None) -> list[Array] | None:
+    def _run_plain(
+        self, plain: Plain, arrays: Sequence[Any], call: Call | None = None
+    ) -> list[Array] | None:
         """Do what `run` does in the usual case, where calls are short; None if it is another.
 
         Takes arrays in input order and returns those of the outputs.
         """
-        assert self._ready is not None and self._plain is not None, "the usual case is no other"
-        layout, bound = self._ready
-        if bound.is_long or (call is not None and call.deadline is not None):
+        layout, bound, inputs, outputs, count = plain
+        if (
+            bound.is_long
+            or len(arrays) != len(inputs)
+            or (call is not None and call.deadline is not None)
+        ):
             return None
-        inputs, outputs = self._plain
         context = layout.take(bound)
         stop = context.stop
         try:
@@ -346,11 +469,11 @@ class Executable:
                 for slot, offset in slots:
                     args[slot] = address + offset
                 made.append(array)
-            (span,) = layout.spans
-            threads = 1 if bound.widest == 1 else self.threads or default_threads()
-            if threads > bound.widest:
-                threads = bound.widest
-            Team.shared().run(context.base, span.end - span.begin, threads, stop.address)
+            widest = bound.widest
+            threads = 1 if widest == 1 else self.threads or default_threads()
+            if threads > widest:
+                threads = widest
+            Team.shared().run(context.base, count, threads, stop.address)
             if stop.word.value:
                 stop.check()
         finally:
@@ -425,89 +548,12 @@ class Executable:
         """Return how many threads a call may use: no more than find something to do."""
         return 1 if bound.widest <= 1 else min(self.threads or default_threads(), bound.widest)
 
-    def _feeds(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        given = self._named(feeds)
+    def _feeds(self, arrays: Mapping[str, Any]) -> dict[str, Array]:
+        given = feeds.named(arrays, self.inputs)
         return {name: self._feed(name, given[name], t) for name, t in self.inputs.items()}
 
-    def _named(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the feeds; raise FeedError unless they are for the inputs, by name."""
-        if not isinstance(feeds, Mapping):
-            raise FeedError(
-                f"feeds are a {type(feeds).__name__}, expected a dict from the names of inputs to "
-                f"arrays: {', '.join(self.inputs)}",
-                hint="run({'NAME': array}), or call the Executable itself with arrays in order",
-            )
-        if feeds.keys() != self.inputs.keys():
-            missing = ", ".join(sorted(self.inputs.keys() - feeds.keys())) or "nothing"
-            extra = ", ".join(sorted(map(str, feeds.keys() - self.inputs.keys()))) or "nothing"
-            raise FeedError(
-                f"feeds lack {missing} and hold {extra} that is no input; the inputs are "
-                f"{', '.join(f'{n} : {t}' for n, t in self.inputs.items()) or 'none'}"
-            )
-        return feeds
-
     def _feed(self, name: str, value: Any, t: TensorType) -> Array:
-        return fitting(name, value, t, *self._forms[name])
-
-    def _results(
-        self, layout: Layout, bound: Bound, out: Mapping[str, Array], given: Mapping[str, Array]
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return the arrays to hand back, and those that the code writes (mostly the same)."""
-        if not out:
-            made = {}
-            for name in layout.artifact.program.outputs:
-                dtype, shape = bound.forms[name]
-                made[name] = np.empty(shape, dtype)
-            return made, made
-        self._check_names(out)
-        results, direct = {}, {}
-        called_by = layout.artifact.program.names
-        for name in layout.artifact.program.outputs:
-            dtype, shape = bound.forms[name]
-            if (called := called_by.get(name, name)) not in out:
-                results[name] = direct[name] = np.empty(shape, dtype)
-                continue
-            array = results[name] = _writeable(called, out[called], dtype, shape)
-            dense = array.flags.c_contiguous and array.flags.aligned
-            # An output that lies on an input would change it under way.
-            if not dense or any(np.may_share_memory(array, a) for a in given.values()):
-                array = np.empty(shape, dtype)
-            direct[name] = array
-        for a, b in combinations(direct, 2):
-            if np.may_share_memory(direct[a], direct[b]):
-                raise FeedError(f"out['{a}'] and out['{b}'] are the same memory")
-        return results, direct
-
-    def _check_names(self, out: Mapping[str, Array]) -> None:
-        if unknown := out.keys() - self.outputs.keys():
-            names = ", ".join(sorted(map(str, unknown)))
-            raise FeedError(f"out names {names}; outputs are {', '.join(self.outputs)}")
-
-
-def random_key() -> Array:
-    """Return what a hidden input is filled with."""
-    return np.frombuffer(os.urandom(8), np.uint32)
-
-
-def fitting(
-    name: str, value: Any, t: TensorType, dtype: np.dtype[Any], shape: tuple[int, ...] | None
-) -> Array:
-    """Return what is given for an input as a dense array; raise FeedError if it does not fit.
-
-    `shape` is None where some extents are open.
-    """
-    array = as_array(name, value, t)
-    if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
-        raise FeedError(f"input '{name}' is {array.dtype}, expected {dtype} ({t})")
-    if shape is None:
-        if array.ndim != t.rank:
-            raise FeedError(f"input '{name}' has shape {array.shape}, expected {t}")
-    elif array.shape != shape:
-        raise FeedError(f"input '{name}' has shape {array.shape}, expected {shape}")
-    flags = array.flags
-    if array.dtype is dtype and flags.c_contiguous and flags.aligned:
-        return array
-    return np.require(array, dtype, ("C", "A"))
+        return feeds.fitting(name, value, t, *self._forms[name])
 
 
 def _types(artifact: Artifact, names: Sequence[str]) -> dict[str, TensorType]:
@@ -521,40 +567,3 @@ def _types(artifact: Artifact, names: Sequence[str]) -> dict[str, TensorType]:
 
 def _bytes_of(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
-
-
-def _writeable(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Return what the caller gave for an output, if the output can be written there."""
-    if not isinstance(array, np.ndarray):
-        raise FeedError(f"out['{name}'] is a {type(array).__name__}, expected a NumPy array")
-    if array.shape != shape or array.dtype != dtype or not array.flags.writeable:
-        kind = "" if array.flags.writeable else "read-only "
-        found = f"a {kind}{array.dtype}{array.shape}"
-        raise FeedError(f"out['{name}'] is {found}, expected a writeable {dtype}{shape}")
-    return array
-
-
-def as_array(name: str, value: Any, t: TensorType) -> Array:
-    """Return anything array-like as an array, without a copy where there is a protocol for it."""
-    if isinstance(value, np.ndarray):
-        return value
-    if value is None or isinstance(value, Mapping):
-        what = "None" if value is None else f"a {type(value).__name__}"
-        raise FeedError(
-            f"input '{name}' is {what}, expected an array of {t.numpy} ({t})",
-            hint="" if value is None else "arrays by name go to run(…)",
-        )
-    try:
-        if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
-            return np.asarray(value)
-        if hasattr(value, "__dlpack__"):
-            return np.from_dlpack(value)
-        found = np.asarray(value)
-        # Python's numbers have no width: they take that of the input, if they are of its kind.
-        alike = found.dtype.kind in _KINDS[t.dtype]
-        return np.asarray(value, t.numpy) if alike else found
-    except (TypeError, ValueError, OverflowError, BufferError, RuntimeError) as error:
-        raise FeedError(f"input '{name}' cannot be read as {t.numpy} ({t}): {error}") from error
-
-
-_KINDS = {n: "f" if n in FLOATS else "b" if n == "bool" else "iu" for n in DTYPES}

@@ -1,8 +1,8 @@
 """Compilations kept whole in the store: a second process maps the weights and skips every pass.
 
-An artifact is kept under the text of its graph and everything else that it depends on.  Under the
-bytes of a model file stands which one that was, so that a file met before is not even read as a
-model.
+An artifact is kept under the text of its graph, its metadata and everything else that it depends
+on.  Under the bytes of a model file stands which one that was, so that a file met before is not
+even read as a model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import hashlib
 import mmap
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -26,7 +27,7 @@ from alpenglow.compiler import Options, compile_graph
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.text import print_graph
-from alpenglow.runtime import archive
+from alpenglow.runtime import archive, journal
 
 KEPT_NBYTES = 256 << 20
 """Larger artifacts are not kept: they would push everything else out of the store."""
@@ -47,6 +48,7 @@ class Shelf:
     store: Store
     target: Target
     options: Options
+    path: str
     file: str
     """What the file and the shapes hash to; empty where other files matter too."""
 
@@ -55,30 +57,39 @@ class Shelf:
         model: object, shapes: Shapes, target: Target, options: Options, store: Store
     ) -> Shelf | None:
         """Return the shelf of a model file; None for what is not kept."""
-        if not isinstance(model, str | Path) or store.folder is None or not _is_plain(options):
+        if not isinstance(model, str | Path) or not isinstance(shapes, Mapping):
             return None
-        return Shelf(store, target, options, _hash_of(model, shapes))
+        if store.folder is None or not _is_plain(options):
+            return None
+        return Shelf(store, target, options, str(model), _hash_of(model, shapes))
 
     def artifact(self) -> Artifact | None:
         """Return what was made of this very file before, if it is still there."""
+        return journal.found(self.path, self._of_file)
+
+    def _of_file(self) -> Artifact | None:
         key = self.store.get(self._alias) if self.file else None
         return None if key is None else self._unpacked(key.decode())
 
     def make(self, g: Graph) -> Artifact:
         """Return what was made of this graph before; else compile it, using it up, and keep it."""
         if sum(v.type.nbytes for v in g.constants()) > LARGEST_NBYTES:
-            return compile_graph(g, self.target, self.options, self.store, owned=True)
-        text = hashlib.sha256(print_graph(g).encode()).hexdigest()
-        key = f"artifact {text} {self._settings}"
-        found = self._unpacked(key)
+            return self._compiled(g)
+        told = f"{print_graph(g)}\n{g.metadata}"
+        key = f"artifact {hashlib.sha256(told.encode()).hexdigest()} {self._settings}"
+        found = journal.found(g.name, lambda: self._unpacked(key))
         if found is None:
-            found = compile_graph(g, self.target, self.options, self.store, owned=True)
+            found = self._compiled(g)
             if archive.nbytes(found) > KEPT_NBYTES:
                 return found
             self.store.put(key, list(archive.parts(found)))
         if self.file:
             self.store.put(self._alias, key.encode())
         return found
+
+    def _compiled(self, g: Graph) -> Artifact:
+        make = partial(compile_graph, g, self.target, self.options, self.store, owned=True)
+        return journal.compiled(g.name, f"compile of {self.path}", self.store, make)
 
     @property
     def _alias(self) -> str:
@@ -90,7 +101,7 @@ class Shelf:
         record = hashlib.sha256(str(self.options.record).encode()).hexdigest()
         o = self.options
         chosen = (o.numerics, o.precision, o.keep, o.indices)
-        return f"{self.target!r} {chosen} {versions} {record} {_sources()}"
+        return f"{astuple(self.target)} {chosen} {versions} {record} {_sources()}"
 
     def _unpacked(self, key: str) -> Artifact | None:
         found = self.store.open_map(key)

@@ -16,18 +16,29 @@ from typing import Any, cast
 import numpy as np
 
 from alpenglow.backends.api import Artifact
-from alpenglow.base.errors import AlpenglowError, FeedError, UnsupportedError
+from alpenglow.base.errors import (
+    AlpenglowError,
+    FeedError,
+    ModelError,
+    TypeRuleError,
+    UnsupportedError,
+)
 from alpenglow.frontends.staged import Action, Apply, Given, Loop, Scan, StagedModel
 from alpenglow.ir.dims import Assumption, Guards, assuming
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.metadata import NONE, Metadata
+from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.runtime import calls, loops
+from alpenglow.runtime import calls, describe, feeds, loops
 from alpenglow.runtime.calls import Call
 from alpenglow.runtime.cpus import default_threads
-from alpenglow.runtime.executor import Executable, fitting
+from alpenglow.runtime.describe import Description
+from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.feeds import Places
 from alpenglow.runtime.layout import Layout
 from alpenglow.runtime.row import Ran
-from alpenglow.runtime.stages import Env, Matcher, Stage, State
+from alpenglow.runtime.stages import Env, Matcher, Stage, State, named
+from alpenglow.runtime.timing import Timings
 from alpenglow.runtime.turns import Roles
 from alpenglow.runtime.values import value_of
 
@@ -216,7 +227,11 @@ class Runner:
                 given = Given(types, frozenset(others), state.elements)
                 part = self.model.part(rest, given)
         except AlpenglowError as error:
-            error.message = _with_values(error.message, state.values)
+            message = _with_values(error.message, state.values)
+            if _is_of_data(error, message):
+                found = feeds.Unfit(message, node=error.node, hint=error.hint)
+                raise found.located(file=self.model.file) from error.__cause__ or error
+            error.message = message
             raise error.located(file=self.model.file) from None
         idle = not part.actions and part.rest is not None and not part.graph.nodes
         if idle and all(n in state.elements for n in part.needs):
@@ -300,13 +315,29 @@ def _record(layout: Layout) -> Record:
     return Record(artifact.program.name, len(pairs) - len(interpreted), interpreted)
 
 
+def _is_of_data(error: AlpenglowError, message: str) -> bool:
+    """Whether a part cannot be imported because of what was fed, not of how the model is made.
+
+    The front end says so where the operator that it stops at reads data; else it has to do with
+    them if the types do not fit, or if what was measured stands in the message.
+    """
+    if isinstance(error, FeedError | TypeRuleError):
+        return True
+    return isinstance(error, ModelError) and message != error.message
+
+
 def _with_values(text: str, values: Mapping[str, int]) -> str:
-    """Return a message in which symbols that no model has named are followed by their values."""
-    return re.sub(
-        r"\b\w+__\w+\b",
-        lambda m: f"{m[0]}={values[m[0]]}" if m[0] in values else m[0],
-        text,
-    )
+    """Return a message in which symbols that no model has named are told, with their values.
+
+    Such a symbol is an element of a value, ``k[0]=7``, or an extent, ``x.shape[1]=7``.
+    """
+
+    def told(symbol: re.Match[str]) -> str:
+        if symbol[0] not in values:
+            return symbol[0]
+        return f"{named(symbol[0])}={values[symbol[0]]}"
+
+    return re.sub(r"\b\w+__\w+\b", told, text)
 
 
 class StagedExecutable(Executable):
@@ -315,7 +346,16 @@ class StagedExecutable(Executable):
     `inputs` and `outputs` hold None where the model leaves a type open or it is no tensor's.
     """
 
-    def __init__(self, model: StagedModel, compile_: Compile, threads: int | None) -> None:
+    def __init__(
+        self,
+        model: StagedModel,
+        compile_: Compile,
+        threads: int | None,
+        target: Target,
+        metadata: Metadata = NONE,
+    ) -> None:
+        self.name, self.metadata, self.target = model.name, metadata, target
+        self._runs_here = target.is_host_compatible()
         self.threads = threads
         self.inputs = cast("dict[str, TensorType]", dict(model.inputs))
         self.outputs = cast("dict[str, TensorType]", dict(model.outputs))
@@ -327,33 +367,62 @@ class StagedExecutable(Executable):
     def run(
         self,
         feeds: Mapping[str, Any],
-        out: Mapping[str, Array] | None = None,
+        out: Places | None = None,
         timeout: float | None = None,
+        outputs: Sequence[str] | None = None,
     ) -> dict[str, Any]:
         """Return the outputs by name: arrays, lists (sequences), None (an empty optional).
 
-        Raises FeedError where feeds do not fit, and UnsupportedError where what the data lead to
-        is not supported; TimeLimitError and CancelledError as for any Executable.
+        All is as for any Executable, but results are copied to `out`: their shapes are not known
+        before.  Raises UnsupportedError where what the data lead to is not supported.
         """
-        if out:
-            raise UnsupportedError("out= needs outputs of known shape; this model has none")
-        call = Call(calls.deadline_of(timeout))
-        given = self._named(feeds)
-        arrays = {
-            n: value_of(n, given[n], self._kinds.get(n))
+        self._check_host()
+        return self._run_some(feeds, out, outputs, Call(calls.deadline_of(timeout)))
+
+    def _run(
+        self, arrays: Mapping[str, Any], out: Mapping[str, Any], call: Call | None
+    ) -> dict[str, Any]:
+        call = call or Call(None)
+        named = feeds.named(arrays, self.inputs)
+        given = {
+            n: value_of(n, named[n], self._kinds.get(n))
             if t is None
-            else fitting(n, given[n], t, t.numpy, None)
+            else feeds.fitting(n, named[n], t, t.numpy, None)
             for n, t in self.inputs.items()
         }
         self._running.add(call)
         try:
             with calls.calling(call):
-                return self._runner.run(arrays)
+                made = self._runner.run(given)
+        except (TypeRuleError, feeds.Unfit) as error:
+            raise feeds.unfit(error, given) from error.__cause__ or error
         finally:
             self._running.discard(call)
+        return feeds.written(made, out) if out else made
 
-    def save(self, path: Any) -> None:
-        raise UnsupportedError("a model whose graph depends on its data cannot be saved compiled")
+    def _description(self) -> Description:
+        inputs = {n: self._kinds.get(n) if t is None else t for n, t in self.inputs.items()}
+        head = describe.head(self.name, self.target, self.threads or default_threads())
+        code = describe.code(self.artifacts, is_open=True)
+        return Description("StagedExecutable", head, inputs, self.outputs, code)
+
+    def _whole(self, treated: str) -> Artifact:
+        raise UnsupportedError(
+            f"a model whose graph depends on its data cannot be {treated} compiled",
+            hint="" if treated == "saved" else "compile the model where it is to run",
+        )
+
+    def warm(self, shapes: Any) -> None:
+        raise UnsupportedError(
+            "what is compiled of a model whose graph depends on its data is known when it is run",
+            hint="call it once with arrays like those to come",
+        )
+
+    def timings(self, feeds: Mapping[str, Any], rounds: int = 20) -> Timings:
+        raise UnsupportedError(
+            "a model whose graph depends on its data runs in parts, which are not timed",
+            hint="report() tells what the last run ran",
+        )
 
     def report(self) -> list[Record]:
         """Return what the last run ran, in order."""

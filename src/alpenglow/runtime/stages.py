@@ -6,6 +6,7 @@ types of its inputs, the elements that were measured, and the guards of its impo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -186,3 +187,15 @@ def _word(name: str) -> str:
     # No word has "__" in it, so that none is another with a number behind it.
     plain = [c.isascii() and (c.isalpha() or (c.isdigit() and i > 0)) for i, c in enumerate(name)]
     return "".join(c if p else f"_{ord(c):x}x" for c, p in zip(name, plain, strict=True))
+
+
+def named(symbol_: str) -> str:
+    """Return what a symbol of a run stands for: an element, ``k[0]``, or an extent, ``x.shape[0]``.
+
+    Front ends have symbols of their own, which may look alike: those stay as they are.
+    """
+    match = re.fullmatch(r"(\w+?)__(e?)(\d+)", symbol_)
+    if match is None:
+        return symbol_
+    name = re.sub(r"_([0-9a-f]{1,6})x", lambda m: chr(int(m[1], 16)), match[1])
+    return f"{name}[{match[3]}]" if match[2] else f"{name}.shape[{match[3]}]"

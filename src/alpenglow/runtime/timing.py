@@ -7,22 +7,114 @@ cold, as they are there.  What it costs to call a single instruction is measured
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alpenglow.program import Program
+from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.words import shown
+from alpenglow.program import Instr, Program
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import step
 from alpenglow.runtime.cpus import default_threads
-from alpenglow.runtime.executor import Executable, random_key
+from alpenglow.runtime.feeds import random_key
+from alpenglow.runtime.feeds import results as fresh_results
 from alpenglow.runtime.layout import Bound, Context, Layout
 from alpenglow.runtime.team import Team
 
+if TYPE_CHECKING:
+    from alpenglow.runtime.executor import Executable
+
 ROW = 24
 """Bytes of one row of a table."""
+
+
+MOST_SHOWN = 20
+"""How many instructions the text of timings has, the slowest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionTiming:
+    """The median seconds of one instruction, the `number`-th of a run.
+
+    `kind` names its operators, `results` the values of the model that it computes, as far as names
+    are remembered; it is interpreted unless `compiled`.
+    """
+
+    number: int
+    kind: str
+    results: tuple[str, ...]
+    compiled: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """The instructions of a run in order, and the median seconds of runs as a whole (`run`)."""
+
+    parts: tuple[InstructionTiming, ...]
+    run: float
+
+    @property
+    def seconds(self) -> float:
+        """What the instructions take together, each by itself."""
+        return sum(p.seconds for p in self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __iter__(self) -> Iterator[InstructionTiming]:
+        return iter(self.parts)
+
+    def __getitem__(self, number: int) -> InstructionTiming:
+        return self.parts[number]
+
+    def __repr__(self) -> str:
+        slowest = sorted(self.parts, key=lambda p: -p.seconds)[:MOST_SHOWN]
+        lines = [
+            f"{p.seconds * 1e6:12.2f} us {p.seconds / (self.seconds or 1):6.1%}  {_said(p)}"
+            for p in slowest
+        ]
+        if more := len(self.parts) - len(slowest):
+            lines.append(f"and {more} more")
+        took = f"{self.seconds * 1e6:.2f} us by themselves, a run {self.run * 1e6:.2f} us"
+        return "\n".join([f"{len(self.parts)} instructions: {took}", *lines])
+
+
+def _said(p: InstructionTiming) -> str:
+    kind = p.kind if p.compiled else f"{p.kind} (interpreted)"
+    return f"{kind}: {shown(', '.join(p.results))}" if p.results else kind
+
+
+def timings(exe: Executable, feeds: Mapping[str, Any], rounds: int) -> Timings:
+    """Return the times of the instructions of `exe`, medians of so many rounds."""
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise OptionError(f"rounds is {rounds!r}, expected a number, at least 1")
+    timing = time_instructions(exe, feeds, rounds)
+    columns = zip(timing.program.instrs(), timing.compiled, zip(*timing.rounds, strict=True),
+                  strict=True)  # fmt: skip
+    parts = tuple(
+        InstructionTiming(
+            number=k,
+            kind=kind(instr),
+            results=instr.names or tuple(dict.fromkeys(r.buffer for r in instr.outs)),
+            compiled=compiled,
+            seconds=median(seconds),
+        )
+        for k, (instr, compiled, seconds) in enumerate(columns)
+    )
+    return Timings(parts, median(timing.runs))
+
+
+def kind(instr: Instr) -> str:
+    """Return the names of the operators that an instruction applies, each once."""
+    if instr.body is None:
+        return instr.op.name
+    names = dict.fromkeys(n.op.name for n in instr.body.nodes)
+    return "+".join(n for n in names if n != "broadcast" or len(names) == 1)
 
 
 @dataclass(frozen=True)
@@ -40,14 +132,20 @@ class Timing:
 
 
 def time_instructions(exe: Executable, feeds: Mapping[str, Any], rounds: int) -> Timing:
-    """Run `exe` on `feeds` as a whole and in single instructions, by turns."""
+    """Run `exe` on `feeds` as a whole and in single instructions, by turns.
+
+    Raises UnsupportedError where a run is more than one table of instructions.
+    """
     exe.run(feeds)
     given = exe._feeds(feeds)
-    values = {} if exe._reader is None else exe._reader.values(given)[0]
+    values, unfit = ({}, "") if exe._reader is None else exe._reader.values(given)
+    if unfit or exe._is_other(values):
+        raise UnsupportedError("for these extents the model is run in parts, which are not timed")
     layout, bound = exe._ready or exe._bound(values)
     for name in exe._hidden:
         given[name] = random_key()
-    results, direct = exe._results(layout, bound, {}, given)
+    program = layout.artifact.program
+    results, direct = fresh_results(program, bound.forms, {}, given)
     context = layout.take(bound)
     found, runs = [], []
     try:

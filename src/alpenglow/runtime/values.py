@@ -13,11 +13,12 @@ import numpy as np
 from alpenglow.base.errors import FeedError
 from alpenglow.frontends.staged import Kind
 from alpenglow.ir.types import DTYPES, Array, TensorType
-from alpenglow.runtime.executor import as_array
+from alpenglow.runtime.feeds import as_array, check_unmasked
 
 
 def value_of(name: str, given: Any, kind: Kind | None) -> Any:
     """Return what is given for an input; raise FeedError if it is of another kind."""
+    check_unmasked(name, given)
     if kind is None:
         return plain(given)
     match kind.what:

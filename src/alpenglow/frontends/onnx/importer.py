@@ -19,7 +19,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError, UnsupportedError
+from alpenglow.base.errors import (
+    NONSENSE,
+    AlpenglowError,
+    FeedError,
+    ModelError,
+    TypeRuleError,
+    UnsupportedError,
+)
 from alpenglow.evaluate import apply
 from alpenglow.frontends.onnx import contents, table
 from alpenglow.frontends.onnx.attributes import (
@@ -115,10 +122,7 @@ class Importer:
             return False
         opset = opset_of(node, self.opsets)
         assert opset is not None, "checked before"
-        try:
-            check_form(node, "", opset)
-        except AlpenglowError as error:
-            raise error.located(node=label(node)) from None
+        self._check_form(node)
         if any(name in self.given.others for name in reads(node)):
             return False
         known = Known(self._elements, lambda name: self.find(name).type)
@@ -232,6 +236,7 @@ class Importer:
     # ── nodes of graphs ──
 
     def _node(self, node: onnx.NodeProto) -> None:
+        self._check_form(node)
         try:
             made, fresh, folded = self._imported(node)
         except (AlpenglowError, Undecided, Needed) as error:
@@ -265,6 +270,8 @@ class Importer:
                 self.g.remove(n)
             if isinstance(error, Undecided | Needed):
                 raise
+            if isinstance(error, ModelError | TypeRuleError) and self._reads_data(node):
+                raise FeedError(error.message, node=label(node), hint=error.hint) from error
             if isinstance(error, AlpenglowError):
                 raise error.located(node=label(node)) from None
             raise ModelError(
@@ -272,11 +279,22 @@ class Importer:
                 node=label(node),
             ) from error
 
+    def _check_form(self, node: onnx.NodeProto) -> None:
+        opset = opset_of(node, self.opsets)
+        assert opset is not None, "checked before"
+        try:
+            check_form(node, domain_of(node), opset)
+        except AlpenglowError as error:
+            raise error.located(node=label(node)) from None
+
+    def _reads_data(self, node: onnx.NodeProto) -> bool:
+        """Whether the elements of an operand are those of a run: then they may be at fault."""
+        return any(name in self.given.elements for name in node.input)
+
     def _convert(self, node: onnx.NodeProto) -> Made:
         domain, opset = domain_of(node), opset_of(node, self.opsets)
         convert = None if opset is None else table.find(domain, node.op_type, opset)
         assert opset is not None and convert is not None, "checked before"
-        check_form(node, domain, opset)
         inputs = [self.find(i) if i else None for i in node.input]
         attributes = {
             a.name: attribute_value(a, self.folder)

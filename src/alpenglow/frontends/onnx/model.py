@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
+from alpenglow.frontends.onnx.about import metadata
 from alpenglow.frontends.onnx.attributes import (
     attribute_value,
     check_form,
@@ -73,6 +74,7 @@ def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Gra
     for name, t in known.items():
         if name not in part.graph.inputs:
             part.graph.input(name, t)
+    part.graph.metadata = metadata(proto)
     hidden = [n for n in part.graph.inputs if n.startswith(HIDDEN)]
     part.graph.inputs = {n: part.graph.inputs[n] for n in (*known, *hidden)}
     if part.rest is not None or part.actions or len(known) < len(whole.inputs):

@@ -1,0 +1,12 @@
+"""The logger `alpenglow`: what is compiled, when and why.
+
+INFO has a line for each compilation, DEBUG one for each pass as well.  Nothing is printed unless
+the caller sets logging up, as by ``logging.basicConfig(level=logging.INFO)``.
+"""
+
+from __future__ import annotations
+
+import logging
+
+log = logging.getLogger("alpenglow")
+log.addHandler(logging.NullHandler())

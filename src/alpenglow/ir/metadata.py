@@ -1,0 +1,74 @@
+"""What a model file says of itself besides its graph: who made it, and what they wrote there.
+
+Nothing here changes what is computed.  All of it is text of somebody else's, and bounded: whoever
+prints it escapes it (`base.words`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from itertools import islice
+from typing import Any
+
+LONGEST_TEXT = 1 << 16
+"""How many characters are kept of a text; a longer one ends in "…"."""
+
+MOST_ENTRIES = 1024
+"""How many opsets and how many properties are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What a model says of itself; "", 0 and empty mappings where it says nothing.
+
+    `producer` and `producer_version` name the program that wrote the file; `domain` and `version`
+    are the model's own, `description` is its doc string.  `opsets` has the version of each operator
+    set by its domain ("" is ONNX's own), `properties` what ONNX calls `metadata_props`.
+    """
+
+    producer: str = ""
+    producer_version: str = ""
+    domain: str = ""
+    version: int = 0
+    description: str = ""
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON can hold it; `of_plain` reads that back."""
+        return asdict(self)
+
+
+NONE = Metadata()
+
+
+def of_plain(value: Any) -> Metadata:
+    """Return the metadata that `Metadata.plain` was made of.
+
+    What is not known here is left out; raises TypeError or ValueError where something is no text,
+    no number, or too long.
+    """
+    if not isinstance(value, dict):
+        raise TypeError(f"the metadata is a {type(value).__name__}")
+    known = {f.name: value[f.name] for f in fields(Metadata) if f.name in value}
+    for name, content in known.items():
+        expected = type(getattr(NONE, name))
+        if type(content) is not expected:
+            raise TypeError(f"{name} of the metadata is a {type(content).__name__}")
+        if expected is dict:
+            inner = int if name == "opsets" else str
+            if len(content) > MOST_ENTRIES or any(type(v) is not inner for v in content.values()):
+                raise ValueError(f"{name} of the metadata is {len(content)} entries, or no {inner}")
+    return Metadata(**known)
+
+
+def text(value: str | bytes) -> str:
+    """Return a text of a file, cut where it is long; what is no UTF-8 is replaced."""
+    found = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return found if len(found) <= LONGEST_TEXT else found[:LONGEST_TEXT] + "…"
+
+
+def texts(pairs: Iterable[tuple[str | bytes, str | bytes]]) -> dict[str, str]:
+    """Return the first of many pairs of texts as a dict."""
+    return {text(key): text(value) for key, value in islice(pairs, MOST_ENTRIES)}
