@@ -15,10 +15,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 Generator = np.random.Generator
+
+WORDS = ("Alpine", "glow", "in", "1874", "the", "evening", "shone", "Matterhorn", "No. 42", "red")
 
 FEED = re.compile(r"(\w+)\[([^\]]*)\](?:\((.*)\))?")
 
@@ -55,6 +58,21 @@ def picture(rng: Generator, shape: Shape, low: float = 0, high: float = 1) -> Ar
     found += 0.01 * rng.standard_normal(found.shape)
     found = low + (high - low) * found.clip(0, 1)
     return found.transpose(0, 2, 3, 1) if last else found
+
+
+def page(rng: Generator, shape: Shape, low: float = 0, high: float = 1) -> Array:
+    """Return lines of printed text, dark on a light page that is a little uneven."""
+    count, channels, height, width = shape
+    size = min(28, height * 2 // 3)
+    found = picture(rng, (count, 1, height, width)) * 0.1 + 0.9
+    for sheet in found[:, 0]:
+        paper = Image.new("L", (width, height), 255)
+        draw = ImageDraw.Draw(paper)
+        for top in range(size // 6, height - size, size * 3 // 2):
+            words = " ".join(rng.choice(WORDS, 12))
+            draw.text((size // 2, top), words, 0, ImageFont.load_default(size))
+        sheet *= np.asarray(paper) / 255
+    return low + (high - low) * np.repeat(found, channels, 1)
 
 
 def sound(rng: Generator, shape: Shape, loud: float = 0.5, rate_hz: float = 16000) -> Array:
@@ -125,6 +143,7 @@ KINDS: Mapping[str, Callable[..., Array]] = {
     kind.__name__: kind
     for kind in (
         picture,
+        page,
         sound,
         tokens,
         integers,

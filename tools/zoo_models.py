@@ -12,6 +12,7 @@ as bytes.  The fields of a network:
     sizes     numbers for the names in its feeds: the first is bound with shapes=, an open
               Executable is called with all
     feeds     what each input gets, see zoo_inputs.py
+    note      what is odd about it
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Network:
     weights: str
     sizes: tuple[Mapping[str, int], ...]
     feeds: Mapping[str, str]
+    note: str
 
     @property
     def file(self) -> Path:
@@ -70,6 +72,7 @@ def networks() -> dict[str, Network]:
                 model.get("weights", "float"),
                 tuple(model["sizes"]),
                 model["feeds"],
+                model.get("note", ""),
             )
             assert network.name not in found, f"two networks are called {network.name}"
             found[network.name] = network

@@ -110,7 +110,7 @@ def _troubles(results: Results) -> Iterator[str]:
     """Yield what was refused or did not agree, in full."""
     yield "\n## What did not agree\n"
     lines = [
-        f"- {network.name}, {how}: {outcome(row[how])}: {_reason(row[how])}"
+        f"- {network.name}, {how}: {outcome(row[how])}: {_reason(row[how])}{_note(network)}"
         for network, row in results
         for how in ("fixed", "open")
         if how in row and outcome(row[how]) != "agrees"
@@ -122,6 +122,10 @@ def _reason(row: Row) -> str:
     if "refused" in row:
         return str(row["refused"])
     return f"{row['words']}; ONNX Runtime from itself by {row['peer_differs']:.2e}"
+
+
+def _note(network: Network) -> str:
+    return f" (Note: {network.note}.)" if network.note else ""
 
 
 def _list(results: Results) -> Iterator[str]:
