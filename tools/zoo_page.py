@@ -32,7 +32,7 @@ from itself without them at least half as much.
 TIMES = """
 `ratio` is ONNX Runtime's time (with all its optimisations) by ours, one thread each, median of
 alternating calls; above 1 is faster than it.  `cold` is the time to compile and call once with an
-empty cache, `peak` the memory of that process, `relative` the largest difference of fixed and open
+empty cache, fixed / open, `peak` the memory of the process for fixed extents, `relative` the largest difference of fixed and open
 as a part of the output's largest element.  `compiled` counts what each size of the
 open calls had to compile.
 """
@@ -99,7 +99,7 @@ def _cells(network: Network, row: Row) -> list[str]:
         outcome(opened),
         " ".join(map(str, compiled)) or "–",
         f"{max(errors):.0e}" if errors else "–",
-        f"{fixed['cold_s']:.1f}" if "cold_s" in fixed else "–",
+        " / ".join(f"{r['cold_s']:.1f}" for r in (fixed, opened) if r and "cold_s" in r) or "–",
         f"{fixed['peak_mb']:.0f}" if "peak_mb" in fixed else "–",
         f"{fixed['ms']:.3f}" if timed else "–",
         f"{fixed['peer_ms'] / fixed['ms']:.2f}" if timed else "–",
