@@ -25,8 +25,9 @@ process of its own, once with the extents of its inputs bound (*fixed*), and onc
 where the same Executable is called with two sizes.  The reference is ONNX Runtime without graph
 optimisations.  Two outputs agree if they differ by at most 1e-3 or, of the largest element, 1e-4
 (5e-3 with weights of f16; 2e-2 or the same top-1 for networks that quantise as they run); numbers
-that are no floats are equal.  *Undetermined* says that ONNX Runtime with its optimisations differs
-from itself without them at least half as much.
+that are no floats are equal.  *Undetermined* says that ONNX Runtime differs from itself at least half
+as much, once its optimisations are on or its weights are changed by 2e-7 of themselves: where a
+network quantises as it runs, a rounding that falls the other way is a whole step.
 """
 
 TIMES = """
@@ -121,7 +122,7 @@ def _troubles(results: Results) -> Iterator[str]:
 def _reason(row: Row) -> str:
     if "refused" in row:
         return str(row["refused"])
-    return f"{row['words']}; ONNX Runtime from itself by {row['peer_differs']:.2e}"
+    return f"{row['words']}; ONNX Runtime differs from itself by {row['peer_differs']:.2e}"
 
 
 def _note(network: Network) -> str:
