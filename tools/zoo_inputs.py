@@ -1,9 +1,9 @@
-"""What the networks of the zoo are fed: sounds, pictures, texts, features, from a line of text each.
+"""What the networks of the zoo are fed: sounds, pictures, texts, from a line of text each.
 
     picture[1,3,H,W](-1,1)
 
 is a kind, a shape and what else the kind wants.  A name stands for a number of the model's `sizes`.
-The type is that of the model's input.  All of it is a function of the text and the name of the input.
+The type is that of the model's input.  All of it is a function of the text and the input's name.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,10 @@ def feed(text: str, name: str, sizes: Mapping[str, int], dtype: np.dtype[Any]) -
 
 
 def picture(rng: Generator, shape: Shape, low: float = 0, high: float = 1) -> Array:
-    """Return smooth shades, with boxes, strokes and a little grain on them, from `low` to `high`."""
+    """Return smooth shades with boxes, strokes and a little grain, from `low` to `high`."""
     last = shape[-1] in (1, 3)
     count, channels, height, width = (shape[0], shape[3], shape[1], shape[2]) if last else shape
-    y, x = np.mgrid[0:1 : height * 1j, 0:1 : width * 1j]
+    y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     found = np.empty((count, channels, height, width))
     for n, c in np.ndindex(count, channels):
         waves = rng.uniform(0.5, 3, (3, 3))
@@ -104,7 +105,7 @@ def features(rng: Generator, shape: Shape, scale: float = 1) -> Array:
     found = rng.standard_normal(shape)
     axis = max(len(shape) - 2, 0)
     steps = np.moveaxis(found, axis, 0)
-    for before, here in zip(steps, steps[1:], strict=False):
+    for before, here in pairwise(steps):
         here *= 0.6
         here += 0.8 * before
     return scale * found

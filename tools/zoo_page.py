@@ -9,6 +9,11 @@ from typing import Any
 from zoo_models import Network
 
 Row = dict[str, Any]
+
+COLUMNS = (
+    *("network", "file MB", "nodes", "fixed", "open", "compiled", "relative"),
+    *("cold s", "peak MB", "ms", "ratio"),
+)
 Results = Sequence[tuple[Network, Row]]
 
 HEAD = """# A wild zoo
@@ -19,23 +24,24 @@ of ours, no list of operators to choose by.  This page is generated:
     python tools/zoo.py fetch
     python tools/zoo.py run --out docs/zoo.md
 
-`tools/zoo_models.toml` pins each package and each network by SHA-256 and says what it is fed: sounds
-like speech, pictures with edges, numbers of words, states of zeros.  Each network is compiled in a
-process of its own, once with the extents of its inputs bound (*fixed*), and once with them *open*,
-where the same Executable is called with two sizes.  The reference is ONNX Runtime without graph
-optimisations.  Two outputs agree if they differ by at most 1e-3 or, of the largest element, 1e-4
-(5e-3 with weights of f16; 2e-2 or the same top-1 for networks that quantise as they run); numbers
-that are no floats are equal.  *Undetermined* says that ONNX Runtime differs from itself at least half
-as much, once its optimisations are on or its weights are changed by 2e-7 of themselves: where a
-network quantises as it runs, a rounding that falls the other way is a whole step.
+`tools/zoo_models.toml` pins each package and each network by SHA-256 and says what it is fed:
+sounds like speech, pictures with edges, printed pages, numbers of words, states of zeros.  Each
+network is compiled in a process of its own, once with the extents of its inputs bound (*fixed*),
+and once with them *open*, where the same Executable is called with two or three sizes.  The
+reference is ONNX Runtime without graph optimisations.  Two outputs agree if they differ by at most
+1e-3 or, of the largest element, 1e-4 (5e-3 with weights of f16; 2e-2 or the same top-1 for networks
+that quantise as they run); numbers that are no floats are equal.  *Undetermined* says that ONNX
+Runtime differs from itself at least half as much, once its optimisations are on or its weights are
+changed by 2e-7 of themselves: where a network quantises as it runs, a rounding that falls the other
+way is a whole step.
 """
 
 TIMES = """
 `ratio` is ONNX Runtime's time (with all its optimisations) by ours, one thread each, median of
 alternating calls; above 1 is faster than it.  `cold` is the time to compile and call once with an
-empty cache, fixed / open, `peak` the memory of the process for fixed extents, `relative` the largest difference of fixed and open
-as a part of the output's largest element.  `compiled` counts what each size of the
-open calls had to compile.
+empty cache, fixed / open; `peak` the memory of the process for fixed extents; `relative` the
+largest difference of fixed and open as a part of the output's largest element.  `compiled` counts
+what each size of the open calls had to compile.
 """
 
 
@@ -46,7 +52,8 @@ def printed(network: Network, row: Row) -> str:
 
 def page(results: Results) -> str:
     """Return the page."""
-    return "\n".join([*_head(results), *_table(results), *_troubles(results), *_list(results), ""])
+    sections = (_head, _table, _troubles, _warnings, _list)
+    return "\n".join([*(line for section in sections for line in section(results)), ""])
 
 
 def outcome(row: Row | None) -> str:
@@ -65,8 +72,8 @@ def _head(results: Results) -> Iterator[str]:
     exporters = {r["exporter"].split(" ")[0] for _, r in results}
     yield HEAD
     yield (
-        f"{len(results)} networks of {len(packages)} packages, written by {len(exporters)} exporters"
-        f" ({', '.join(sorted(exporters, key=str.lower))}), opsets {_opsets(results)}."
+        f"{len(results)} networks of {len(packages)} packages, written by {len(exporters)}"
+        f" exporters ({', '.join(sorted(exporters, key=str.lower))}), opsets {_opsets(results)}."
     )
     for how in ("fixed", "open"):
         words = [outcome(r.get(how)) for _, r in results if how in r]
@@ -81,8 +88,8 @@ def _opsets(results: Results) -> str:
 
 def _table(results: Results) -> Iterator[str]:
     yield TIMES
-    yield "| network | file MB | nodes | fixed | open | compiled | relative | cold s | peak MB | ms | ratio |"
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    yield f"| {' | '.join(COLUMNS)} |"
+    yield "|---" * len(COLUMNS) + "|"
     for network, row in results:
         yield f"| {' | '.join(_cells(network, row))} |"
 
@@ -115,6 +122,18 @@ def _troubles(results: Results) -> Iterator[str]:
         for network, row in results
         for how in ("fixed", "open")
         if how in row and outcome(row[how]) != "agrees"
+    ]
+    yield from lines or ["Nothing."]
+
+
+def _warnings(results: Results) -> Iterator[str]:
+    """Yield what the compiler warned of."""
+    yield "\n## What was warned of\n"
+    lines = [
+        f"- {network.name}, {how}: {words}"
+        for network, row in results
+        for how in ("fixed", "open")
+        for words in row.get(how, {}).get("warned", [])
     ]
     yield from lines or ["Nothing."]
 
