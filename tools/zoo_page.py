@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from zoo_models import Network
+from zoo_models import ZOO, Network
 
 Row = dict[str, Any]
 
@@ -140,7 +140,7 @@ def _warnings(results: Results) -> Iterator[str]:
 
 def _reason(row: Row) -> str:
     if "refused" in row:
-        return str(row["refused"])
+        return str(row["refused"]).replace(f"{ZOO}/", "")
     return f"{row['words']}; ONNX Runtime differs from itself by {row['peer_differs']:.2e}"
 
 
