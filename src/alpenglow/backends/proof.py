@@ -13,7 +13,7 @@ from alpenglow.backends.loops.form import UNPROVED
 from alpenglow.base import knobs
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir import dims
-from alpenglow.ir.dims import Sym, symbol
+from alpenglow.ir.dims import Dim, Ratio, Sym, symbol
 from alpenglow.ir.op import Op
 from alpenglow.kernel.bounds import Access, accesses
 from alpenglow.kernel.faults import FAULT
@@ -22,6 +22,8 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import STOP
 from alpenglow.kernel.sums import Sum, constant, number, plus, product, scaled
 from alpenglow.program.instr import Instr, Region
+
+Guard = tuple[Sym, str]
 
 
 def admitted(kernel: Kernel, instr: Instr) -> bool:
@@ -109,10 +111,27 @@ def _proved(kernel: Kernel, instr: Instr, numbers: Mapping[str, int]) -> list[Ac
     facts.symbols.update((name, number(value)) for name, value in numbers.items())
     regions = {f"y{i}": r for i, r in enumerate(instr.outs)}
     regions |= {f"x{i}": r for i, r in enumerate(instr.ins) if r is not None}
-    with facts.holding(_guards(facts)), facts.holding(_counts(facts, regions.values())):
-        spans = {name: _span(r, facts) for name, r in regions.items()}
-        spans[STOP.name] = spans[FAULT.name] = {}, {}  # their one element
-        return accesses(kernel, facts, {b.name: spans[b.name] for b in kernel.buffers})
+    plain, others = _guards()
+    counts = _counts(facts, regions.values())
+    with facts.holding(_facts(facts, plain)):
+        # Quotients by larger numbers are told by those by smaller ones.
+        for extent in sorted({d: 0 for r in regions.values() for d in r.shape}, key=_divisor):
+            facts.extent(extent)
+        with facts.holding(_facts(facts, others)), facts.holding(counts):
+            spans = {name: _span(r, facts) for name, r in regions.items()}
+            spans[STOP.name] = spans[FAULT.name] = {}, {}  # their one element
+            return accesses(kernel, facts, {b.name: spans[b.name] for b in kernel.buffers})
+
+
+def _divisor(d: Dim) -> int:
+    """Return the largest number by which an extent divides anything; 0 if by none."""
+    found = 0
+    for monomial, _ in d.terms if isinstance(d, Sym) else ():
+        for atom in monomial:
+            if isinstance(atom, Ratio):
+                by = [c for m, c in atom.right.terms if not m]
+                found = max(found, 1, _divisor(atom.left), *by)
+    return found
 
 
 def _span(r: Region, facts: Facts) -> tuple[Sum, Sum]:
@@ -153,11 +172,19 @@ def _has_one_solution(x: Sym) -> bool:
     return len(unknown) == 1 and len(unknown[0]) == 1 and isinstance(unknown[0][0], str)
 
 
-def _guards(facts: Facts) -> Iterator[Sum]:
-    """Yield what is assumed of open extents; what says most comes first, for what is made of it."""
+def _guards() -> tuple[list[Guard], list[Guard]]:
+    """Return what is assumed of open extents, and of their quotients; what says most comes first,
+    for what is made of it."""
     assumption = dims.assumed()
     guards = () if assumption is None else tuple(assumption.guards)
-    for x, relation in sorted(guards, key=lambda guard: ("==", ">=", "<", "!=").index(guard[1])):
+    ordered = sorted(guards, key=lambda guard: ("==", ">=", "<", "!=").index(guard[1]))
+    plain = [g for g in ordered if not _divisor(g[0])]
+    return plain, [g for g in ordered if _divisor(g[0])]
+
+
+def _facts(facts: Facts, guards: Iterable[Guard]) -> Iterator[Sum]:
+    """Yield what guards say."""
+    for x, relation in guards:
         s = facts.extent(x)
         if constant(s) is not None:
             continue  # it holds of what is met

@@ -348,6 +348,29 @@ def ceil_div(a: Dim, b: Dim) -> Dim:
     return (a + b - 1) // b
 
 
+def quotient(a: Dim, b: int) -> Dim:
+    """Return a // b in one form: multiples of b outside, and the quotient of a quotient as one.
+
+    `//` keeps what is divided as it stands, which says what a loop in tiles goes through; extents
+    deep in a network, halved again and again, would be towers of quotients.
+    """
+    if not isinstance(a, Sym) or b <= 0:
+        return a // b
+    outside = [(m, c // b) for m, c in a.terms if not m or c % b == 0]
+    inside = _collect([(m, c if m else c % b) for m, c in a.terms if not m or c % b])
+    if isinstance(inside, int):
+        return _collect(outside)
+    (monomial, factor), *others = inside.terms
+    rest = others[0][1] if others else 0
+    if factor == 1 and len(monomial) == 1 and all(not m for m, _ in others):
+        atom = monomial[0]
+        by = atom.right.terms if isinstance(atom, Ratio) and atom.op == "//" else ()
+        if isinstance(atom, Ratio) and len(by) == 1 and by[0][0] == () and by[0][1] > 0:
+            whole = quotient(atom.left + rest * by[0][1], b * by[0][1])
+            return _collect([*outside, *_terms(whole)])
+    return _collect([*outside, *_terms(inside // b)])
+
+
 def _decide(x: Dim, relation: str) -> bool:
     if isinstance(x, int):
         return RELATIONS[relation](x)

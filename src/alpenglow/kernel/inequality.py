@@ -109,10 +109,25 @@ class Facts:
     def _symbol(self, name: str | Ratio) -> Sum:
         if isinstance(name, str):
             return self.atom(-LARGEST if is_element(name) else 0, LARGEST)
-        left, right = self.extent(name.left), self.extent(name.right)
+        left, right = self._part_of(name)
         # Of extents, quotients are rounded down.
         q = self.quotient(left, right, down=True)
         return q if name.op == "//" else self.remainder(left, right, down=True)
+
+    def _part_of(self, ratio: Ratio) -> tuple[Sum, Sum]:
+        """Return what is divided by what: a quotient that is there already, if it can be.
+
+        (H+3)//4 rows beside (H+1)//2 are half as many: they are ((H+1)//2 + 1)//2.
+        """
+        by = _number(ratio.right)
+        best, found = 1, (self.extent(ratio.left), self.extent(ratio.right))
+        for other, s in self.symbols.items():
+            if ratio.op != "//" or not isinstance(other, Ratio) or other.op != "//":
+                continue
+            less, more = _number(other.right), ratio.left - other.left
+            if best < less < by and by % less == 0 and isinstance(more, int) and more % less == 0:
+                best, found = less, (plus(s, number(more // less)), number(by // less))
+        return found
 
     def minimum(self, a: Sum, b: Sum) -> Sum:
         """Return the smaller of two sums."""
@@ -405,3 +420,9 @@ class Facts:
         return {
             m: c for m, c in s.items() if not m or c > 0 or any(self.atoms[a].low < 0 for a in m)
         }
+
+
+def _number(x: Sym) -> int:
+    """Return the number that x is; 0 if it is none."""
+    monomial, coefficient = x.terms[0]
+    return coefficient if not monomial else 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.dims import Dim, known, quotient
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
 
@@ -41,7 +41,7 @@ def conv_extent(
         raise TypeRuleError(
             f"{op.name}: a window of {span} does not fit into {extent} padded by {before}+{after}"
         )
-    count = room // stride + 1
+    count = quotient(room, stride) + 1
     if not ceil:
         return count
     if known(count) and known(extent) and (count - 1) * stride >= extent + before:
