@@ -97,7 +97,7 @@ def test_shapes_that_do_not_fit_are_refused(shapes: Any, says: str) -> None:
 
 
 def test_shapes_that_a_model_cannot_take_are_refused() -> None:
-    with pytest.raises(FeedError, match="'b' has shape"):
+    with pytest.raises(UnsupportedError, match="imported anew"):
         added(("N", 4), ("N", 4)).warm({"a": (3, 4), "b": (2, 4)})
     nodes = [helper.make_node("Reshape", ["x", "s"], ["y"])]
     with pytest.raises(FeedError, match=r"x : f32\[5\]"):

@@ -251,7 +251,7 @@ def test_blocks_of_an_open_extent_are_as_many_as_there_are_scales() -> None:
     x, scale = floats(3, 2), np.ones((1, 2), np.float32)
 
     np.testing.assert_array_equal(exe(x, scale), np.round(x).astype(np.int8))
-    with pytest.raises(ModelError, match=r"scale or zero point is f32\[1,2\], expected shape"):
+    with pytest.raises(FeedError, match=r"scale or zero point is f32\[1,2\], expected shape"):
         exe(floats(5, 2), scale)
 
 
@@ -287,7 +287,7 @@ def test_a_tree_that_asks_for_a_feature_that_is_not_there_is_refused() -> None:
     exe = ag.compile(model)
 
     np.testing.assert_array_equal(exe(np.eye(4, 3, dtype=np.float32)), [[1], [1], [2], [1]])
-    with pytest.raises(ModelError, match="a feature is not below m"):
+    with pytest.raises(FeedError, match="a feature is not below m"):
         exe(np.eye(4, 2, dtype=np.float32))
 
 
