@@ -6,7 +6,9 @@ direction of writing, begin a line, or go on for pages.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 LONGEST = 80
 """How many characters of a name are printed, of what stands in quotes, or of a word."""
@@ -50,3 +52,9 @@ def _cut(text: str, most: int) -> str:
 def counted(number: int, thing: str) -> str:
     """Return a number of things: ``1 thread``, ``2 threads``."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'run'?`` where a word is close to one that is known, else nothing."""
+    close = difflib.get_close_matches(word.lower(), list(known), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -22,7 +22,7 @@ from typing import Any, TextIO
 import click
 
 from alpenglow.base.errors import AlpenglowError
-from alpenglow.base.words import counted, escaped, told
+from alpenglow.base.words import counted, escaped, meant, told
 
 COMMANDS: Mapping[str, str] = {
     "run": "Run a model and print what comes out.",
@@ -57,6 +57,16 @@ class Commands(click.Group):
         found = import_module(f"alpenglow.cli.{name.replace('-', '_')}").command
         assert isinstance(found, click.Command), name
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; say which one may be meant where there is none."""
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise click.UsageError(
+                f"no command is called '{told(args[0])}'{meant(args[0], COMMANDS)}", ctx
+            )
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

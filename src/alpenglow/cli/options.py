@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+import shutil
+import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -66,7 +69,7 @@ def model_options(function: Function) -> Function:
              as_json: bool, trust: bool, key: Path | None, inputs: tuple[str, ...] = (),
              feeds: Path | None = None, **rest: Any) -> Any:  # fmt: skip
         request = Request(
-            model, target, threads, numerics,
+            seekable(model), target, threads, numerics,
             shapes=parse_shapes(shapes), extents=parse_extents(dim),
             inputs=parse_feeds(feeds) | parse_inputs(inputs), json=as_json,
             precision=precision, keep=tuple(n for n in keep.split(",") if n), indices=indices,
@@ -81,12 +84,32 @@ def model_options(function: Function) -> Function:
     return made
 
 
+def seekable(model: Path) -> Path:
+    """Return a file that can be read twice: a copy of what comes through a pipe, or by ``-``.
+
+    The copy is gone when the command ends.
+    """
+    piped = str(model) == "-"
+    if not piped and (not model.exists() or model.is_file() or model.is_dir()):
+        return model
+    context = click.get_current_context()
+    folder = context.with_resource(tempfile.TemporaryDirectory(prefix="alpenglow-"))
+    path = Path(folder, "piped.onnx")
+    with path.open("wb") as copy:
+        if piped:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        else:
+            with model.open("rb") as file:
+                shutil.copyfileobj(file, copy)
+    return path
+
+
 def _note_traceback(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.meta[TRACEBACK] = value
 
 
 _OPTIONS: tuple[Callable[[Function], Function], ...] = (
-    click.argument("model", type=click.Path(path_type=Path)),
+    click.argument("model", type=click.Path(path_type=Path, allow_dash=True)),
     click.option("--shapes", multiple=True, metavar="NAME=1x3x224x224[,…]",
                  help="Bind the open extents of inputs, by input name."),
     click.option("--dim", multiple=True, metavar="N=1[,…]",
@@ -130,15 +153,23 @@ def input_option(function: Function) -> Function:
 
 
 def parse_shapes(texts: tuple[str, ...]) -> Shapes:
-    """Read NAME=1x3x224x224, several separated by commas; NAME= is a scalar."""
+    """Read NAME=1x3x224x224, several separated by commas; NAME= is a scalar.
+
+    Extents may be joined by commas instead, in brackets or not, as other tools have them.
+    """
     found: Shapes = {}
-    for name, shape in _pairs("--shapes", texts, "NAME=1x3x224x224"):
+    joined = tuple(_JOINED.sub(lambda m: m[0].strip("[]").replace(",", "x"), t) for t in texts)
+    for name, shape in _pairs("--shapes", joined, "NAME=1x3x224x224"):
         if not re.fullmatch(r"(\d+(x\d+)*)?", shape):
             raise OptionError(
                 f"--shapes {name}={shape}: expected numbers joined by x, like 1x3x8x8"
             )
         found[name] = tuple(int(d) for d in shape.split("x") if d)
     return found
+
+
+_JOINED = re.compile(r"(?<==)(\[\d+(,\d+)*\]|\d+(,\d+)+)(?=,|$)")
+"""Extents joined by commas; what comes after a comma and is no number is the next name."""
 
 
 def parse_extents(texts: tuple[str, ...]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.cli.feeds import feeds, number
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show, table
@@ -21,6 +22,8 @@ from alpenglow.report import peer
 from alpenglow.report.bisect import bisect
 from alpenglow.report.compare import error
 from alpenglow.runtime import compile
+
+PEER = "ONNX Runtime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,17 @@ alpenglow verify model.onnx --bisect
     show_default=True,
     help="The largest error allowed, relative to the largest element of an output.",
 )
+@click.option(
+    "--against",
+    type=click.Choice(["onnxruntime"]),
+    help="Refuse to run without it: else it is left out where it is not installed.",
+)
 @click.option("--bisect", "bisecting", is_flag=True,
               help="Name the pass of the compiler after which outputs differ.")  # fmt: skip
 @click.pass_context
-def command(ctx: click.Context, request: Request, tolerance: float, bisecting: bool) -> None:
+def command(
+    ctx: click.Context, request: Request, tolerance: float, against: str | None, bisecting: bool
+) -> None:
     """Run MODEL compiled and in the interpreter, and in ONNX Runtime if that is installed.
 
     The exit code is 1 if an output differs by more than the tolerance.
@@ -65,15 +75,28 @@ def command(ctx: click.Context, request: Request, tolerance: float, bisecting: b
     arrays = feeds(exe.inputs, request.inputs)
     actual = exe.run(arrays)
     found = compared("interpreter", _interpreted(source, arrays), actual)
-    is_model = kind_of(request) == "model"
-    if is_model and peer.installed() and peer.reads(request.model):
-        found += compared("ONNX Runtime", peer.session(request.model, None).run(arrays), actual)
+    why_not = _why_not(request)
+    if why_not is None:
+        found += compared(PEER, peer.session(request.model, None).run(arrays), actual)
+    elif against is not None:
+        raise UnsupportedError(f"{PEER} cannot be compared with: {why_not}")
     ok = all(c.error <= tolerance for c in found)
     rows = [(c.output, c.against, f"{c.error:.1e}", "ok" if c.error <= tolerance else "differs")
             for c in found]  # fmt: skip
     listed = [{"output": c.output, "against": c.against, "error": number(c.error)} for c in found]
-    show({"ok": ok, "tolerance": tolerance, "outputs": listed}, table(rows), request.json)
+    left = {} if why_not is None else {PEER: why_not}
+    lines = [*table(rows), f"tolerance {tolerance:g} of the largest element",
+             *(f"not compared with {name}: {why}" for name, why in left.items())]  # fmt: skip
+    result = {"ok": ok, "tolerance": tolerance, "outputs": listed, "not_compared": left}
+    show(result, lines, request.json)
     ctx.exit(0 if ok else 1)
+
+
+def _why_not(request: Request) -> str | None:
+    """Return why ONNX Runtime is not asked; None if it is."""
+    if kind_of(request) != "model" or not peer.reads(request.model):
+        return "MODEL is no ONNX file"
+    return None if peer.installed() else "it is not installed (pip install onnxruntime)"
 
 
 def _bisected(request: Request, source: Source, tolerance: float) -> bool:
