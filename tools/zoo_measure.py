@@ -218,7 +218,8 @@ def _seconds(call: Any) -> float:
 
 def _told(error: Exception) -> str:
     """Return an exception in a line; with its place, where it is none that a user is told."""
-    words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    text = " ".join(word.rsplit("/", 1)[-1] for word in str(error).split())
+    words = f"{type(error).__name__}: {text}"
     if isinstance(error, AlpenglowError):
         return words
     frame = traceback.extract_tb(error.__traceback__)[-1]
