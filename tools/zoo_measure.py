@@ -218,7 +218,8 @@ def _seconds(call: Any) -> float:
 
 def _told(error: Exception) -> str:
     """Return an exception in a line; with its place, where it is none that a user is told."""
-    text = " ".join(word.rsplit("/", 1)[-1] for word in str(error).split())
+    found = str(error).split()
+    text = " ".join(word.rsplit("/", 1)[-1] if word[0] == "/" else word for word in found)
     words = f"{type(error).__name__}: {text}"
     if isinstance(error, AlpenglowError):
         return words
