@@ -536,3 +536,19 @@ def test_one_element_that_all_lanes_read_is_read_only_inside(op: str, target: st
         for options in (ag.Options(numerics="strict"), ag.Options(numerics="fast")):
             actual = ag.compile(model, target=target, options=options)(x)
             np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def test_elements_may_be_negative_which_calls_must_keep() -> None:
+    g = ag.Graph("f")
+    g.output("y", g(Gather(0), g.input("x", "f32[8*k__e0,4]"), g.input("i", "i64[6]")))
+    assumption = dims.Assumption({"k__e0": 3})
+    with dims.assuming(assumption):
+        *_, (_, program) = run_stages(g, Target.parse("x86-64-v3"), ag.Options(check=False))
+        assert isinstance(program, Program)
+        for instr, kernel in kernels(program, Target.parse("x86-64-v3")):
+            assert admitted(kernel, instr)
+    assert (symbol("k__e0"), ">=") in assumption.guards
+
+    facts = Facts()
+    assert facts.nonnegative(facts.extent(symbol("k")))
+    assert not facts.nonnegative(facts.extent(symbol("k__e0")))

@@ -111,6 +111,7 @@ def _proved(kernel: Kernel, instr: Instr, numbers: Mapping[str, int]) -> list[Ac
     facts.symbols.update((name, number(value)) for name, value in numbers.items())
     regions = {f"y{i}": r for i, r in enumerate(instr.outs)}
     regions |= {f"x{i}": r for i, r in enumerate(instr.ins) if r is not None}
+    _settle_elements(kernel, regions.values())
     plain, others = _guards()
     counts = _counts(facts, regions.values())
     with facts.holding(_facts(facts, plain)):
@@ -121,6 +122,17 @@ def _proved(kernel: Kernel, instr: Instr, numbers: Mapping[str, int]) -> list[Ac
             spans = {name: _span(r, facts) for name, r in regions.items()}
             spans[STOP.name] = spans[FAULT.name] = {}, {}  # their one element
             return accesses(kernel, facts, {b.name: spans[b.name] for b in kernel.buffers})
+
+
+def _settle_elements(kernel: Kernel, regions: Iterable[Region]) -> None:
+    """Leave a guard of what extents are computed from, that may be negative: whether it is."""
+    if dims.assumed() is None:
+        return
+    extents: list[Dim] = [d for r in regions for d in (*r.shape, *r.strides)]
+    extents += [e.dim for e in kernel.extents if e.dim is not None]
+    for name in sorted({n for d in extents for n in dims.names(d)}):
+        if dims.is_element(name):
+            _ = symbol(name) >= 0
 
 
 def _divisor(d: Dim) -> int:
