@@ -46,7 +46,7 @@ class Undecided(Exception):
 
 
 @contextlib.contextmanager
-def presuming(symbols: Iterable[str]) -> Iterator[Presumptions]:
+def presuming(symbols: Iterable[str] = ()) -> Iterator[Presumptions]:
     """Keep what is presumed of these open extents inside this block: ``expression relation 0``."""
     kept = Presumptions(tuple(symbols))
     token = _kept.set(kept)
