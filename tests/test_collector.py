@@ -88,6 +88,7 @@ def test_compiling_leaves_no_nodes_behind() -> None:
     assert each < 10
 
 
+@pytest.mark.slow
 def test_what_is_dropped_later_does_not_pile_up() -> None:
     graph = ag.load(small())  # open extents: an executable holds its graph
     each, most = len(graph.nodes), 0
