@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.addaudithook(_refuse_bytecode)
     if hasattr(config, "workerinput"):
         return  # what pytest-xdist starts inherits the environment
     sys.dont_write_bytecode = True
@@ -38,6 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
     home = tempfile.mkdtemp(prefix="alpenglow-home-")
     os.environ["HOME"] = home
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+
+
+def _refuse_bytecode(event: str, details: tuple[Any, ...]) -> None:
+    """Fail a test whose process would write bytecode: who has it already would not notice."""
+    if event == "subprocess.Popen":
+        executable, words, _, environment = details
+        if os.fspath(executable) == sys.executable and "-B" not in words:
+            told = os.environ if environment is None else environment
+            assert "PYTHONDONTWRITEBYTECODE" in told, f"this would write bytecode: {words}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

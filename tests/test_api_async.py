@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -156,5 +157,6 @@ names = {n for n in dir(ag) if not n.startswith("__")}
 assert names == {n for n in ag.__all__ if not n.startswith("__")}, names
 assert {"Profile", "quantize"} <= names and "__version__" in dir(ag)
 """
-    subprocess.run([sys.executable, "-c", source], check=True, env={
-        "PYTHONPATH": ":".join(p for p in sys.path if p), "ALPENGLOW_CACHE": "off"})  # fmt: skip
+    path = ":".join(p for p in sys.path if p)
+    environment = {**os.environ, "PYTHONPATH": path, "ALPENGLOW_CACHE": "off"}
+    subprocess.run([sys.executable, "-c", source], check=True, env=environment)

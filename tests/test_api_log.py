@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -109,7 +110,8 @@ from alpenglow.ops.arithmetic import Neg
 g = ag.Graph("g"); g.output("y", g(Neg(), g.input("x", "f32[3]")))
 ag.compile(g)(np.ones(3, np.float32))
 """
-    environment = {"PYTHONPATH": ":".join(p for p in sys.path if p), "ALPENGLOW_CACHE": "off"}
+    environment = {**os.environ, "PYTHONPATH": ":".join(p for p in sys.path if p)}
+    environment["ALPENGLOW_CACHE"] = "off"
     ran = subprocess.run([sys.executable, "-c", source], capture_output=True, env=environment,
                          check=True)  # fmt: skip
 

@@ -60,3 +60,8 @@ def test_the_home_of_the_user_is_not_seen() -> None:
 
     assert folder is not None and "alpenglow-home-" in str(folder)
     assert Path.home() in folder.parents
+
+
+def test_no_process_writes_bytecode() -> None:
+    with pytest.raises(AssertionError, match="would write bytecode"):
+        subprocess.run([sys.executable, "-c", ""], env={}, check=True)
