@@ -75,6 +75,7 @@ _resting = threading.RLock()
 _resters: set[object] = set()
 _was_on = True
 _kept = 0
+_enough = FEW
 
 
 @contextlib.contextmanager
@@ -86,7 +87,7 @@ def uncollected() -> Iterator[None]:
     grows old meanwhile, what compiling left in cycles is among the young at the end.  What it
     returned may be dropped any time later: with a quarter more of that, all is gone through.
     """
-    global _was_on, _kept
+    global _was_on, _kept, _enough
     rester = object()
     try:
         with _resting:
@@ -102,6 +103,8 @@ def uncollected() -> Iterator[None]:
                 young = gc.get_count()[0]
                 gc.enable()
                 _kept += young - gc.collect(0)
-                if _kept > FEW and _kept > len(gc.get_objects()) // 4:
+                if _kept > _enough:
                     gc.collect()
                     _kept = 0
+                    # Counting them takes as long as going through them, so it is done but here.
+                    _enough = max(FEW, len(gc.get_objects()) // 4)
