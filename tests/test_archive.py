@@ -333,10 +333,10 @@ class TestUnloading:
             for i in range(begin, end):
                 assert elementwise(i)(x)[3] == i
 
-        growth, handles = grown(compile_and_drop, warm=50, times=500)
+        growth, handles = grown(compile_and_drop, warm=50, times=250)
 
         # LLVM's pass pipeline leaves 50 KB behind for each module that it compiles.
-        assert growth / 500 < 110 << 10
+        assert growth / 250 < 110 << 10
         assert handles == 0
 
     def test_dropped_code_leaves_little_behind(self) -> None:

@@ -44,6 +44,8 @@ OPTIONS = Options(check=False)
 """Passes are validated where models are compiled; here each would be once a stage."""
 
 HEAVY = (
+    "basic_pitch",
+    "seeded_shufflenet",
     "vgg19",
     "zfnet512",
     "bvlc_alexnet",
