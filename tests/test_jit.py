@@ -7,7 +7,7 @@ import pytest
 
 from alpenglow.backends.cpu.assemble import assemble, assembly
 from alpenglow.backends.cpu.jit import Code
-from alpenglow.backends.cpu.walk import walk_ir
+from alpenglow.backends.cpu.together import walk_ir
 from alpenglow.ir.target import EXTRAS, LEVELS, Target
 
 HOST = Target.parse("cpu")

@@ -28,21 +28,25 @@ import llvmlite.binding as llvm
 
 from alpenglow.backends.cpu.assemble import assemble
 from alpenglow.backends.cpu.jit import Code
-from alpenglow.backends.cpu.walk import (
+from alpenglow.backends.cpu.together import (
     CROWDED,
+    LATE,
     LEADER,
+    LIMIT,
     LINE,
-    MAILBOX_NBYTES,
     OPENINGS,
     WAKING,
+    mailbox_nbytes,
     walk_ir,
 )
 from alpenglow.base.knobs import cache_folder
 from alpenglow.base.store import Store
 from alpenglow.ir.target import Target
 from alpenglow.runtime.cpus import most_workers
+from alpenglow.runtime.crowd import Crowd
 
 PATIENCE = 50e-6  # seconds that a helper spins before it sleeps
+LATE_AFTER = 200e-6  # seconds after which a leader asks whether those whom it waits for are late
 _never = ctypes.c_int64()
 NEVER = ctypes.addressof(_never)
 """The address of a stop word that stays 0."""
@@ -55,6 +59,7 @@ class Team:
 
     def __init__(self) -> None:
         self._calm_until = 0.0
+        self.crowd = Crowd()
         self._reset()
         _teams.add(self)
 
@@ -113,8 +118,8 @@ class Team:
         self, table_address: int, count: int, threads: int, stop_address: int
     ) -> None:
         walker = _walker()
-        threads = min(threads, most_workers())
-        workers = min(threads, self._grown(threads - 1, walker) + 1)
+        threads = self.crowd.fit(min(threads, most_workers()))
+        workers = threads if threads <= 1 else min(threads, self._grown(threads - 1, walker) + 1)
         if workers <= 1:
             walker.alone(table_address, count, stop_address)
             return
@@ -126,6 +131,9 @@ class Team:
         if self._crowded.value:
             self._crowded.value = 0
             self._spread()
+        if self._late.value:
+            self.crowd.saw_late(workers, self._late.value)
+            self._late.value = 0
 
     def _spread(self) -> None:
         """Move helpers to CPUs where the caller is not; where they may run does not change."""
@@ -166,6 +174,7 @@ class Team:
 
         Where the system allows no more threads, there are fewer.
         """
+        self._limit.value = walker.limit
         while len(self._threads) < wanted:
             thread = threading.Thread(
                 target=_help,
@@ -189,12 +198,14 @@ class Team:
         """Begin with no threads and an empty mailbox of one's own."""
         self._threads: list[threading.Thread] = []
         self._permits: SimpleQueue[None] = SimpleQueue()
-        self._memory = ctypes.create_string_buffer(MAILBOX_NBYTES + LINE)
+        self._memory = ctypes.create_string_buffer(mailbox_nbytes(most_workers()) + LINE)
         self._mailbox = -(-ctypes.addressof(self._memory) // LINE) * LINE
         self._openings = ctypes.c_int64.from_address(self._mailbox + OPENINGS)
         self._waking = ctypes.c_int64.from_address(self._mailbox + WAKING)
         self._crowded = ctypes.c_int64.from_address(self._mailbox + CROWDED)
         self._leader = ctypes.c_uint64.from_address(self._mailbox + LEADER)
+        self._late = ctypes.c_int64.from_address(self._mailbox + LATE)
+        self._limit = ctypes.c_int64.from_address(self._mailbox + LIMIT)
 
 
 def _help(
@@ -217,6 +228,11 @@ class Walker:
     finish: Callable[[int], None]
     serve: Callable[[int, int], int]
     budget: int
+
+    @property
+    def limit(self) -> int:
+        """How many rounds a leader waits for others before that is worth a thought."""
+        return -(-int(self.budget * LATE_AFTER / PATIENCE) // 64) * 64
 
 
 @functools.cache
@@ -250,7 +266,7 @@ def _walker() -> Walker:
 
 def _calibrated(serve: Callable[[int, int], int]) -> int:
     """Return how many rounds of `serve` take `PATIENCE`: a pause is 10 to 140 cycles long."""
-    memory = ctypes.create_string_buffer(MAILBOX_NBYTES + LINE)
+    memory = ctypes.create_string_buffer(mailbox_nbytes(1) + LINE)
     mailbox = -(-ctypes.addressof(memory) // LINE) * LINE
     rounds, times = 1000, []
     for _ in range(3):
