@@ -25,7 +25,7 @@ sleeper so withdrawn one permit to wake up.  Registering precedes a last look at
 opening precedes a look at the sleepers, so one of the two always sees the other.
 
 Whoever takes part marks the CPU that it is on; one that finds its CPU marked says so at `CROWDED`,
-and so does a helper that finds no work and is where its leader is: that one is why it came too late.
+and so does a helper that finds no work and is where its leader is, which is why it came too late.
 A leader that waits for a share for very long counts that at `LATE`.
 """
 
