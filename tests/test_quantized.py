@@ -265,6 +265,17 @@ def test_zero_points_of_convolutions_are_corrected_exactly(
         np.testing.assert_array_equal(actual, expected)
 
 
+def test_a_fed_zero_point_of_the_input_needs_no_convolution_of_its_own() -> None:
+    """Over a large image that took minutes while compiling, or as long as the first in each run."""
+    g = Graph("conv")
+    x = g.input("x", "u8[1,5,64,64]")
+    w = g.constant(np.ones((6, 5, 3, 3), np.int8))
+    zeros = zero_point(g, {}, "fed", x, ()), zero_point(g, {}, "none", w, ())
+    g.output("y", g(ConvInteger((1, 1), (1,) * 4, (1, 1)), x, w, *zeros))
+
+    assert [type(node.op) for node in lower(g).nodes].count(Conv) == 1
+
+
 @pytest.mark.parametrize("outputs", [1, 2, 15, 16, 17, 32])
 def test_sums_begin_with_what_a_fed_zero_point_adds(outputs: int) -> None:
     g = Graph("conv")

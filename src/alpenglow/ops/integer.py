@@ -22,7 +22,7 @@ from alpenglow.ir.op import Composite, Examples, Op, check_dtype
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.arithmetic import Add, Mul, Neg, Sub
 from alpenglow.ops.contraction import BYTES, Conv, MatMul
-from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Transpose
 from alpenglow.ops.reduction import ReduceSum, SumBytes
 from alpenglow.ops.select import Cast
 
@@ -96,32 +96,16 @@ class ConvInteger(Composite):
             return b(Cast("i32"), b(self.conv, *wide))
         w, outputs = _as_signed(b, w, outputs)
         conv = self.conv
-        if inputs.number:
-            # Padding that is the zero point adds nothing, and needs no correction of its own.
-            x, conv = _padded(b, conv, x, int(inputs.number)), replace(conv, pads=())
+        if not inputs.none:
+            # Padding that is the zero point adds nothing, so that all windows meet all weights.
+            x, conv = _padded(b, conv, x, inputs), replace(conv, pads=())
         total = b(conv, x, w)
         terms = []
         if not inputs.none:
-            terms.append((inputs.value, self._sums_of_weights(b, conv, x, w, outputs)))
+            terms.append((inputs.value, _sums_of_filters(b, w, outputs)))
         if not outputs.none:
             terms.append((_by_channel(b, outputs, total), _sums_of_windows(b, conv, x, w)))
         return _corrected(b, total, terms)
-
-    def _sums_of_weights(self, b: Graph, conv: Conv, x: Value, w: Value, zero: Zero) -> Value:
-        """Return the sum of the weights less their zero points that each result has met."""
-        _, channels, *image = x.type.shape
-        centred = _less(b, w, zero)
-        if not any(conv.pads):
-            axes = tuple(range(1, w.type.rank))
-            return b(Reshape((1, w.type.shape[0], *[1] * len(image))),
-                     b(ReduceSum(axes, False), centred))  # fmt: skip
-        ones = b(Broadcast((1, channels, *image)), b.constant(np.int8(1)))
-        # A window at the edge meets fewer weights.
-        met = b(conv, ones, w)
-        if zero.none:
-            return met
-        count = b(conv, ones, b(Broadcast(w.type.shape), b.constant(np.int8(1))))
-        return b(Sub(), met, b(Mul(), count, _stretched(b, _by_channel(b, zero, met), met)))
 
     @classmethod
     def examples(cls) -> Examples:
@@ -216,6 +200,13 @@ def _by_channel(b: Graph, zero: Zero, total: Value) -> Value:
     return b(Reshape((count, *[1] * (total.type.rank - 2))), wide)
 
 
+def _sums_of_filters(b: Graph, w: Value, zero: Zero) -> Value:
+    """Return the sums of the weights less their zero points, one for each channel of results."""
+    channels, *window = w.type.shape
+    sums = b(ReduceSum(tuple(range(1, w.type.rank)), False), _less(b, w, zero))
+    return b(Reshape((1, channels, *[1] * (len(window) - 1))), sums)
+
+
 def _sums_of_windows(b: Graph, conv: Conv, x: Value, w: Value) -> Value:
     """Return the sums of what each window holds of x, one for each result."""
     outputs, *window = w.type.shape
@@ -235,13 +226,24 @@ def _quotient(outputs: Dim, group: int) -> Dim:
     return outputs // group
 
 
-def _padded(b: Graph, conv: Conv, x: Value, number: int) -> Value:
-    """Return x with a number around its image, as a convolution pads with zeros."""
+def _padded(b: Graph, conv: Conv, x: Value, zero: Zero) -> Value:
+    """Return x with its zero point around its image, as a convolution pads with zeros."""
     spatial = x.type.rank - 2
     pads, _, _ = conv.window(spatial)
+    before, after = pads[:spatial], pads[spatial:]
     if not any(pads):
         return x
-    return b(Pad((0, 0, *pads[:spatial]), (0, 0, *pads[spatial:]), value=number), x)
+    if zero.number is not None:
+        return b(Pad((0, 0, *before), (0, 0, *after), value=int(zero.number)), x)
+    edge = b(Reshape((1,) * x.type.rank), zero.value)
+    for axis, widths in enumerate(zip(before, after, strict=True), 2):
+        shape = x.type.shape
+        first, last = (
+            [b(Broadcast((*shape[:axis], width, *shape[axis + 1 :])), edge)] if width else []
+            for width in widths
+        )
+        x = b(Concat(axis), *first, x, *last) if first or last else x
+    return x
 
 
 def _corrected(b: Graph, total: Value, terms: list[tuple[Value, Value]]) -> Value:
