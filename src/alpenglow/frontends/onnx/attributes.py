@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from array import array
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from alpenglow.frontends.onnx.extents import Labels, is_fixed, label_of
 from alpenglow.frontends.staged import Kind
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.types import NAMES, Array, TensorType, width
+
+LONG_LIST = 10_000
 
 _NAMES = {
     "BOOL": "bool",
@@ -124,7 +128,7 @@ def check_form(node: onnx.NodeProto, domain: str, opset: int) -> None:
 
 
 def attribute_value(a: onnx.AttributeProto, folder: Path | None) -> Any:
-    """Return an attribute as a Python value."""
+    """Return an attribute as a Python value; a list of numbers as a tuple, or as `packed` says."""
     match a.type:
         case onnx.AttributeProto.FLOAT:
             return a.f
@@ -133,11 +137,11 @@ def attribute_value(a: onnx.AttributeProto, folder: Path | None) -> Any:
         case onnx.AttributeProto.STRING:
             return a.s.decode("utf-8", "replace")
         case onnx.AttributeProto.FLOATS:
-            return tuple(a.floats)
+            return packed(a.floats, "f")
         case onnx.AttributeProto.INTS:
-            return tuple(a.ints)
+            return packed(a.ints, "q")
         case onnx.AttributeProto.STRINGS:
-            return tuple(s.decode("utf-8", "replace") for s in a.strings)
+            return texts(a.strings)
         case onnx.AttributeProto.TENSOR:
             strings = a.t.data_type == onnx.TensorProto.STRING
             return string_tensor(a.t) if strings else tensor_array(a.t, folder)
@@ -145,6 +149,21 @@ def attribute_value(a: onnx.AttributeProto, folder: Path | None) -> Any:
             return a.tp
     kind = onnx.AttributeProto.AttributeType.Name(a.type)
     raise UnsupportedError(f"attribute '{a.name}' is a {kind}, which is not supported")
+
+
+def packed(numbers: Collection[float], code: str) -> Sequence[float]:
+    """Return a list as a tuple, or as an array of the type `code` if it is so long.
+
+    A forest has ten lists of millions of numbers, each of which would be an object in a tuple.
+    """
+    return tuple(numbers) if len(numbers) <= LONG_LIST else array(code, numbers)
+
+
+def texts(given: Iterable[bytes]) -> tuple[str, ...]:
+    """Return a list of strings, in which equal ones are one object."""
+    known: dict[bytes, str] = {}
+    return tuple([known.get(s) or known.setdefault(s, s.decode("utf-8", "replace"))
+                  for s in given])  # fmt: skip
 
 
 def string_tensor(tensor: onnx.TensorProto) -> Array:

@@ -194,7 +194,9 @@ def classic(s: Site, what: str, dtype: np.dtype[np.floating]) -> Forest:
         code[find(trees[inner], array(s, f"nodes_{way}nodeids", np.int64)[inner])]
         for way in ("true", "false")
     )
-    mode = np.array([MODES.index(m) for m in modes[inner]], np.int64)
+    mode = np.zeros(len(inner), np.int64)
+    for i, name in enumerate(MODES):
+        mode[modes[inner] == name] = i
     nodes = Nodes(feature[inner], threshold[inner], mode, yes, no, flags(s, len(leaf))[inner])
     roots = code[np.sort(np.unique(trees, return_index=True)[1])]
     owner = code[find(array(s, f"{what}_treeids", np.int64), array(s, f"{what}_nodeids", np.int64))]
@@ -214,23 +216,30 @@ class Finder:
 
     def __init__(self, op_type: str, trees: Array, numbers: Array) -> None:
         self.op_type = op_type
-        self.names = {
-            pair: i for i, pair in enumerate(zip(trees.tolist(), numbers.tolist(), strict=True))
-        }
-        if len(self.names) != len(trees):
+        self.trees, self.numbers = np.unique(trees), np.unique(numbers)
+        pairs = self._pairs(trees, numbers)
+        self.order = np.argsort(pairs, kind="stable")
+        self.pairs = pairs[self.order]
+        if (self.pairs[1:] == self.pairs[:-1]).any():
             raise ModelError(f"{op_type}: two nodes of a tree have one number")
+
+    def _pairs(self, trees: Array, numbers: Array) -> Array:
+        """Return one number for each pair of those that are known."""
+        tree = np.searchsorted(self.trees, trees)
+        number = np.searchsorted(self.numbers, numbers)
+        return np.asarray(tree * len(self.numbers) + number)
 
     def __call__(self, trees: Array, numbers: Array) -> Array:
         if len(trees) != len(numbers):
             raise ModelError(f"{self.op_type}: the lists of nodes differ in length")
-        pairs = zip(trees.tolist(), numbers.tolist(), strict=True)
-        found = [self.names.get(pair, -1) for pair in pairs]
-        if -1 in found:
-            missing = found.index(-1)
-            raise ModelError(
-                f"{self.op_type}: tree {trees[missing]} has no node {numbers[missing]}"
-            )
-        return np.array(found, np.int64)
+        missing = ~(np.isin(trees, self.trees) & np.isin(numbers, self.numbers))
+        pairs = self._pairs(trees, numbers)
+        at = np.minimum(np.searchsorted(self.pairs, pairs), max(len(self.pairs) - 1, 0))
+        missing |= self.pairs[at] != pairs
+        if missing.any():
+            first = int(np.argmax(missing))
+            raise ModelError(f"{self.op_type}: tree {trees[first]} has no node {numbers[first]}")
+        return np.asarray(self.order[at])
 
 
 # ── both ──
