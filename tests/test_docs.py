@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PROGRAMS = (
     "tour", "ago", "dynamic", "quantization", "add-an-operator", "add-a-pass", "add-a-backend",
-    "architecture",
+    "architecture", "coming-from",
 )  # fmt: skip
 
 
@@ -51,6 +51,13 @@ def test_a_page_prints_what_it_says(name: str, tmp_path: Path, bless: bool) -> N
 
     assert expected == actual
     assert any(outputs)
+
+
+def test_a_block_of_a_package_that_is_not_there_stays_as_it_is() -> None:
+    text = "```python onnxruntime\nprint(1)\n```\n\n```text\n1\n```\n"
+
+    assert with_outputs(text, [None]) == text
+    assert with_outputs(text, ["2"]) == text.replace("```text\n1", "```text\n2")
 
 
 def test_the_architecture_names_every_folder() -> None:
