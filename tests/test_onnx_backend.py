@@ -42,7 +42,9 @@ def known_to_fail() -> set[str]:
 
 
 def test_notes_are_of_tests_that_fail() -> None:
-    assert known_to_fail() >= NOTES.keys()
+    elsewhere = {"test_squeezenet"}  # whether that one fails is a matter of the machine
+
+    assert known_to_fail() >= NOTES.keys() - elsewhere
 
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
