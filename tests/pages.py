@@ -1,8 +1,9 @@
 """Pages of documentation as programs: their Python blocks run in order, in one namespace.
 
-What a block prints stands behind it, in a ``text`` block.  `python tests/pages.py PAGE` runs a page
-and writes what its blocks print as JSON; a process of its own keeps the operators and rules that
-pages define apart from ours.
+What a block prints stands behind it, in a ``text`` block.  A block of ``python PACKAGE`` runs where
+that package is installed.  `python tests/pages.py PAGE` runs a page and writes what its blocks
+print as JSON, null for those that did not run; a process of its own keeps the operators and rules
+that pages define apart from ours.
 """
 
 from __future__ import annotations
@@ -13,21 +14,26 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 BLOCK = re.compile(
-    r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<text>.*?)^```\n)?", re.MULTILINE | re.DOTALL
+    r"^```python(?P<package> \w+)?\n(?P<code>.*?)^```\n(?:\n```text\n(?P<text>.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
 )
 
 
-def printed(page: Path) -> Iterator[str]:
-    """Run the blocks of a page; yield what each prints."""
+def printed(page: Path) -> Iterator[str | None]:
+    """Run the blocks of a page; yield what each prints, None if its package is not installed."""
     # A module, so that entry points can name what a page defines.
     module = sys.modules["page"] = ModuleType("page")
     scope = module.__dict__
     text = page.read_text()
     for block in BLOCK.finditer(text):
+        if block["package"] and find_spec(block["package"].strip()) is None:
+            yield None
+            continue
         # The blank lines make the line numbers of errors those of the page.
         lines = "\n" * text.count("\n", 0, block.start("code"))
         out = io.StringIO()
@@ -36,13 +42,15 @@ def printed(page: Path) -> Iterator[str]:
         yield "\n".join(line.rstrip() for line in out.getvalue().splitlines()).rstrip()
 
 
-def with_outputs(text: str, outputs: list[str]) -> str:
-    """Return the text of a page with these outputs behind its blocks."""
+def with_outputs(text: str, outputs: list[str | None]) -> str:
+    """Return the text of a page with these outputs behind its blocks; None: what is there."""
     rest = iter(outputs)
 
     def block(match: re.Match[str]) -> str:
-        code = f"```python\n{match['code']}```\n"
+        code = f"```python{match['package'] or ''}\n{match['code']}```\n"
         output = next(rest)
+        if output is None:
+            return match[0]
         return f"{code}\n```text\n{output}\n```\n" if output else code
 
     return BLOCK.sub(block, text)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PROGRAMS = (
     "tour", "ago", "dynamic", "quantization", "add-an-operator", "add-a-pass", "add-a-backend",
-    "architecture",
+    "architecture", "coming-from",
 )  # fmt: skip
 
 
@@ -53,6 +53,13 @@ def test_a_page_prints_what_it_says(name: str, tmp_path: Path, bless: bool) -> N
     assert any(outputs)
 
 
+def test_a_block_of_a_package_that_is_not_there_stays_as_it_is() -> None:
+    text = "```python onnxruntime\nprint(1)\n```\n\n```text\n1\n```\n"
+
+    assert with_outputs(text, [None]) == text
+    assert with_outputs(text, ["2"]) == text.replace("```text\n1", "```text\n2")
+
+
 def test_the_architecture_names_every_folder() -> None:
     source = ROOT / "src" / "alpenglow"
     expected = {p.parent.relative_to(source.parent).as_posix() for p in source.rglob("*.py")}
@@ -69,6 +76,30 @@ def test_the_files_that_a_page_names_exist(page: Path) -> None:
     missing = [n for n in named if "PASS" not in n and not any((r / n).exists() for r in roots)]
 
     assert missing == []
+
+
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    code = r"^```.*?^```$|``.*?``|`[^`]*`"
+    text = re.sub(code, "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", text)
+    targets = [(page.parent / file if file else page, anchor) for file, anchor in links]
+    missing = [
+        f"{target}#{anchor}"
+        for target, anchor in targets
+        if not target.exists() or (anchor and anchor not in anchors(target))
+    ]
+
+    assert missing == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names by which GitHub links to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
 @pytest.mark.parametrize("name", ["operators", "passes"])
