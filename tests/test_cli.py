@@ -430,30 +430,6 @@ def test_reduce_keeps_the_arrays_that_a_failure_needs(folder: Path) -> None:
     assert not answer(f"verify small.onnx --tolerance 0{feeding}", 1)["ok"]
 
 
-def test_bench_measures_and_counts(folder: Path) -> None:
-    found = answer("bench model.onnx --dim batch=1 --calls 5 --threads 1")
-
-    assert found["flop"] == FLOP
-    assert 0 < found["seconds"]["alpenglow"]["best"] <= found["seconds"]["alpenglow"]["median"]
-    assert 0 < found["share_of_peak"] < 1.5
-
-
-def test_bench_measures_other_runtimes_in_turn(folder: Path) -> None:
-    found = answer("bench model.onnx --dim batch=1 --calls 4 --threads 1 --vs onnxruntime")
-
-    assert found["seconds"].keys() == {"alpenglow", "onnxruntime"}
-    assert 0 < found["ratios"]["onnxruntime"]["low"] <= found["ratios"]["onnxruntime"]["high"]
-
-
-def test_bench_names_the_runtimes_that_it_knows(folder: Path) -> None:
-    alpenglow("compile model.onnx --dim batch=1 -o model.ago")
-
-    assert (
-        "no runtime is called 'x'" in alpenglow("bench model.onnx --dim batch=1 --vs x", 2).stderr
-    )
-    assert "read ONNX files only" in alpenglow("bench model.ago --vs onnxruntime", 2).stderr
-
-
 def test_profile_tells_of_every_kernel(folder: Path) -> None:
     found = answer("profile model.onnx --dim batch=1 --rounds 1 --threads 1 --trace trace.json")
     sources = {s for kernel in found["kernels"] for s in kernel["sources"]}
