@@ -111,7 +111,7 @@ def test_models_without_indices_have_no_room_for_them(tmp_path: Path) -> None:
 
 def test_a_wheel_raises_an_index_error(path: Path) -> None:
     found = made(path, "wheel")
-    (wheel,) = found.folder.iterdir()
+    (wheel,) = found.folder.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(path.parent / "installed")
     shape = found.routines[0].inputs[1].type.extents
     script = f"""

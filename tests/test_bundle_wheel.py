@@ -402,4 +402,5 @@ def test_the_command_writes_wheels(path: Path, tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert result.exit_code == 0, result.output
-    assert [p.name[:19] for p in (tmp_path / "out").iterdir()] == ["net-1.1-py3-none-ma"]
+    assert [p.name[:19] for p in (tmp_path / "out").glob("*.whl")] == ["net-1.1-py3-none-ma"]
+    assert result.stdout.startswith(str(tmp_path / "out" / "net-1.1-py3-none-ma"))
