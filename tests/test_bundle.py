@@ -24,11 +24,11 @@ import alpenglow as ag
 from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.bundle import Bundle, plan
-from alpenglow.bundle import object as object_format
-from alpenglow.bundle.elf_object import ElfObject
-from alpenglow.bundle.support import ALLOWED
-from alpenglow.bundle.write import SUMS
+from alpenglow.bundles import Bundle, plan
+from alpenglow.bundles import object as object_format
+from alpenglow.bundles.elf_object import ElfObject
+from alpenglow.bundles.support import ALLOWED
+from alpenglow.bundles.write import SUMS
 from alpenglow.cli import cli
 from alpenglow.ir.target import LEVELS, Target
 from alpenglow.ops.arithmetic import Floor, Pow

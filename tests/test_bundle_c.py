@@ -18,9 +18,9 @@ import alpenglow as ag
 from alpenglow.backends.c.render import Unit
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.bundle import bundle, parsed, planned
-from alpenglow.bundle.c import source
-from alpenglow.bundle.plan import Layout, layout
+from alpenglow.bundles import bundle, parsed, planned
+from alpenglow.bundles.c import source
+from alpenglow.bundles.plan import Layout, layout
 from alpenglow.compiler import Options
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.ops.activation import Tanh

@@ -13,7 +13,7 @@ from onnx import helper
 
 import alpenglow as ag
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle.write import SUMS, refuse_existing, write_folder
+from alpenglow.bundles.write import SUMS, refuse_existing, write_folder
 from command import alpenglow
 from open_cases import model
 

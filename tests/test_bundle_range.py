@@ -16,8 +16,8 @@ import pytest
 from numpy.typing import NDArray
 
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.bundle import Bundle, bundle
-from alpenglow.bundle.entry import OUT_OF_RANGE
+from alpenglow.bundles import Bundle, bundle
+from alpenglow.bundles.entry import OUT_OF_RANGE
 from bundle_cases import run, tool
 from onnx_node import single
 from range_cases import floats, zeros

@@ -19,9 +19,9 @@ from alpenglow.backends.cpu.assemble import assemble_all
 from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.errors import OptionError
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.bundle import Bundle
-from alpenglow.bundle.elf_library import shared_library
-from alpenglow.bundle.elf_object import ElfObject
+from alpenglow.bundles import Bundle
+from alpenglow.bundles.elf_library import shared_library
+from alpenglow.bundles.elf_object import ElfObject
 from alpenglow.ir.target import Target
 from bundle_cases import LINKED, same_bits
 from test_bundle import HERE, SHAPES, image, invoke, network

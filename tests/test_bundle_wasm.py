@@ -20,9 +20,9 @@ import pytest
 import alpenglow as ag
 import models
 from alpenglow.base.errors import OptionError, UnsupportedError
-from alpenglow.bundle import Bundle, leb128
-from alpenglow.bundle.wasm_link import PAGE, STACK_POINTER, Area, link
-from alpenglow.bundle.wasm_object import EXPORT, IMPORT, WasmObject
+from alpenglow.bundles import Bundle, leb128
+from alpenglow.bundles.wasm_link import PAGE, STACK_POINTER, Area, link
+from alpenglow.bundles.wasm_object import EXPORT, IMPORT, WasmObject
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.select import Cast
 from bundle_cases import Array, run, same_bits

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 import alpenglow as ag
 import models
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle import Bundle, wheel_runtime
-from alpenglow.bundle.linux_flags import needed_flags
-from alpenglow.bundle.wheel import RUNTIME
+from alpenglow.bundles import Bundle, wheel_runtime
+from alpenglow.bundles.linux_flags import needed_flags
+from alpenglow.bundles.wheel import RUNTIME
 from alpenglow.ir.target import EXTRAS, Target
 from alpenglow.ops.random import RandomUniform
 from alpenglow.ops.select import Cast

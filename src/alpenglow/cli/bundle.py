@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle import Bundle, check, default_name, machines, planned, write
-from alpenglow.bundle.entry import APIS, Api
-from alpenglow.bundle.formats import FORMATS
-from alpenglow.bundle.system import SYSTEMS
+from alpenglow.bundles import Bundle, check, default_name, machines, planned, write
+from alpenglow.bundles.entry import APIS, Api
+from alpenglow.bundles.formats import FORMATS
+from alpenglow.bundles.system import SYSTEMS
 from alpenglow.cli.options import Request, Shapes, model_options, parse_shapes
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress

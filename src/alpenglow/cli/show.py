@@ -27,9 +27,9 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import NAMES, NARROW, Array
 from alpenglow.kernel.text import print_kernel
+from alpenglow.passes.precision import check_kept
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
-from alpenglow.runtime.compile import check_kept
 
 EMIT = "emit"
 """The name of the stage behind all passes."""

@@ -9,6 +9,7 @@ from typing import Literal
 import ml_dtypes
 import numpy as np
 
+import alpenglow as ag
 from alpenglow.backends.api import Artifact
 from alpenglow.base import knobs
 from alpenglow.base.errors import (
@@ -22,17 +23,15 @@ from alpenglow.base.store import Store
 from alpenglow.cli.options import Request
 from alpenglow.cli.progress import progress
 from alpenglow.compiler import STAGES, compile_graph, facts_after
-from alpenglow.frontends import load
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.passes.precision import check_kept
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
-from alpenglow.runtime import Executable, archive
-from alpenglow.runtime import compile as compile_model
-from alpenglow.runtime import open as open_archive
-from alpenglow.runtime.compile import check_kept
+from alpenglow.runtime import archive
+from alpenglow.runtime.executor import Executable
 
 IMPORT = "import"
 """The name of the stage before all passes."""
@@ -104,18 +103,18 @@ def read(request: Request) -> Source:
     path, kind = request.model, kind_of(request)
     if kind == "archive":
         _refuse_extents(request)
-        return Source(open_archive(path, key=request.key).artifact.program, STAGES[-1].name)
+        return Source(ag.open(path, key=request.key).artifact.program, STAGES[-1].name)
     if kind == "text":
         _refuse_extents(request)
         return read_text(path)
     given = {name: header(name, file) for name, file in request.inputs.items() if file != "random"}
     shapes = {**given, **request.shapes}
-    g = load(str(path), shapes)
+    g = ag.load(str(path), shapes)
     closed = _bound(g, request)
     if g.rest is not None and request.extents:
         # What is imported later has to know the extents, too.
         types = {name: v.type for name, v in closed.inputs.items() if v.type.static}
-        closed = load(str(path), {**{n: t.extents for n, t in types.items()}, **shapes})
+        closed = ag.load(str(path), {**{n: t.extents for n, t in types.items()}, **shapes})
     return Source(closed, IMPORT)
 
 
@@ -203,12 +202,12 @@ def executable(request: Request, source: Source | None = None) -> Executable:
     """Return the Executable of MODEL: opened if it is an archive, compiled otherwise."""
     if kind_of(request) == "archive":
         _refuse_extents(request)
-        return open_archive(request.model, request.threads, key=request.key)
+        return ag.open(request.model, request.threads, key=request.key)
     source = source or read(request)
     if source.staged:
         assert isinstance(source.ir, Graph), "programs have no rest"
         options = request.options()
-        return compile_model(source.ir, request.target, request.threads, options=options)
+        return ag.compile(source.ir, request.target, request.threads, options=options)
     return Executable(compiled(request, source), request.threads)
 
 

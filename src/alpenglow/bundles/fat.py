@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle.plan import Choice, Routine
+from alpenglow.bundles.plan import Choice, Routine
 from alpenglow.ir.target import Target
 
 NO_MACHINE = 2

@@ -11,12 +11,12 @@ import json
 from importlib.resources import files
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle.entry import OUT_OF_RANGE
-from alpenglow.bundle.job import Job, Made
-from alpenglow.bundle.object import emit
-from alpenglow.bundle.plan import Symbol
-from alpenglow.bundle.wasm_link import MEMORY_NAME, Area, Module, link
-from alpenglow.bundle.wasm_object import WasmObject
+from alpenglow.bundles.entry import OUT_OF_RANGE
+from alpenglow.bundles.job import Job, Made
+from alpenglow.bundles.object import emit
+from alpenglow.bundles.plan import Symbol
+from alpenglow.bundles.wasm_link import MEMORY_NAME, Area, Module, link
+from alpenglow.bundles.wasm_object import WasmObject
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import COMPLEX, NARROW
 
@@ -139,7 +139,7 @@ def _example(job: Job) -> str:
 
 def _filled(file: str, **words: str) -> str:
     """Return a file of this package with every @WORD@ replaced."""
-    text = (files("alpenglow.bundle") / "js" / file).read_text()
+    text = (files("alpenglow.bundles") / "js" / file).read_text()
     for word, meaning in words.items():
         text = text.replace(f"@{word}@", meaning)
     return text

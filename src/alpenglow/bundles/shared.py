@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle.elf_library import shared_library
-from alpenglow.bundle.elf_object import ElfObject
-from alpenglow.bundle.job import Job, Needs
-from alpenglow.bundle.object import emit
+from alpenglow.bundles.elf_library import shared_library
+from alpenglow.bundles.elf_object import ElfObject
+from alpenglow.bundles.job import Job, Needs
+from alpenglow.bundles.object import emit
 from alpenglow.ir.target import Target
 
 _ARCHITECTURES = ("x86-64", "aarch64", "arm", "riscv64")

@@ -17,20 +17,21 @@ from typing import Any, Literal
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import counted, shown
-from alpenglow.bundle.entry import APIS, Api
-from alpenglow.bundle.fat import require_fat
-from alpenglow.bundle.formats import FORMATS
-from alpenglow.bundle.job import Job, Needs
-from alpenglow.bundle.plan import Layout, Routine, fat_layout, identifiers
-from alpenglow.bundle.system import for_system
-from alpenglow.bundle.write import refuse_existing, write_folder
+from alpenglow.bundles.entry import APIS, Api
+from alpenglow.bundles.fat import require_fat
+from alpenglow.bundles.formats import FORMATS
+from alpenglow.bundles.job import Job, Needs
+from alpenglow.bundles.plan import Layout, Routine, fat_layout, identifiers
+from alpenglow.bundles.system import for_system
+from alpenglow.bundles.write import refuse_existing, write_folder
 from alpenglow.compiler import Options
 from alpenglow.compiler.pipeline import require_closed, run_stages
 from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
+from alpenglow.passes.precision import check_kept
 from alpenglow.program import Program
-from alpenglow.runtime.compile import Model, bound, check_kept
+from alpenglow.runtime.compile import Model, bound
 
 Weights = Literal["separate", "embedded"]
 Shapes = Mapping[str, Sequence[int]]

@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle.job import Job, Made
-from alpenglow.bundle.linux_flags import needed_flags
-from alpenglow.bundle.plan import Routine, Symbol
-from alpenglow.bundle.shared import file_name, library
+from alpenglow.bundles.job import Job, Made
+from alpenglow.bundles.linux_flags import needed_flags
+from alpenglow.bundles.plan import Routine, Symbol
+from alpenglow.bundles.shared import file_name, library
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import NARROW
 
@@ -47,7 +47,7 @@ def wheel_files(job: Job) -> Made:
     package, about = job.name, f"{_distribution(job.name)}-{job.release}.dist-info"
     content = {
         f"{package}/__init__.py": _module(job).encode(),
-        f"{package}/_runtime.py": (files("alpenglow.bundle") / RUNTIME).read_bytes(),
+        f"{package}/_runtime.py": (files("alpenglow.bundles") / RUNTIME).read_bytes(),
         f"{package}/py.typed": b"",
         f"{package}/{file_name(job.name)}": image,
         f"{about}/METADATA": _metadata(job).encode(),
