@@ -41,7 +41,7 @@ def test_what_was_written_is_replaced_if_that_is_wanted(out: Path) -> None:
 
 
 def test_what_was_written_stays_unless_it_is_to_be_replaced(out: Path) -> None:
-    with pytest.raises(OptionError, match=r"is there already.*\n.*--force"):
+    with pytest.raises(OptionError, match=r"is there already.*\n.*force=True"):
         write_folder(out, SECOND)
 
     assert files(out) == FIRST

@@ -31,7 +31,8 @@ def refuse_existing(folder: Path, force: bool = False) -> None:
         if not force:
             raise OptionError(
                 f"{folder} is there already, and a bundle replaces nothing unless it is told to",
-                hint="name another folder, or replace what a bundle wrote: --force (force=True)",
+                hint="name another folder, or force=True to replace what a bundle wrote",
+                flags="name another folder, or --force to replace what a bundle wrote",
             )
         if foreign := _foreign(folder):
             raise OptionError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,12 +15,14 @@ from alpenglow.backends.api import Artifact
 from alpenglow.base import knobs
 from alpenglow.base.errors import (
     AlpenglowError,
+    FeedError,
     ModelError,
     OptionError,
     ParseError,
     UnsupportedError,
 )
 from alpenglow.base.store import Store
+from alpenglow.base.words import meant, unread
 from alpenglow.cli.options import Request
 from alpenglow.cli.progress import progress
 from alpenglow.compiler import STAGES, compile_graph, facts_after
@@ -109,7 +112,12 @@ def read(request: Request) -> Source:
         return read_text(path)
     given = {name: header(name, file) for name, file in request.inputs.items() if file != "random"}
     shapes = {**given, **request.shapes}
-    g = ag.load(str(path), shapes)
+    try:
+        g = ag.load(str(path), shapes)
+    except ModelError:
+        if given:  # their shapes were; it may be that no input has their names
+            check_inputs(request.inputs, ag.load(str(path)).inputs)
+        raise
     closed = _bound(g, request)
     if g.rest is not None and request.extents:
         # What is imported later has to know the extents, too.
@@ -141,6 +149,14 @@ def read_text(path: Path) -> Source:
         raise error.located(file=str(path)) from None
 
 
+def check_inputs(given: Iterable[str], inputs: Iterable[str]) -> None:
+    """Raise FeedError if arrays are given for what is no input."""
+    known = list(inputs)
+    if unknown := sorted(set(given) - set(known)):
+        names, close = ", ".join(unknown), meant(unknown[0], known)
+        raise FeedError(f"--input names {names}; the inputs are {', '.join(known)}{close}")
+
+
 def weights_path(path: Path) -> Path:
     """Return where the constants of a text stand."""
     return path.with_name(path.name + ".npz")
@@ -155,7 +171,7 @@ def read_weights(path: Path) -> dict[str, Array]:
         with np.load(file) as arrays:
             found = dict(arrays)
     except ValueError as error:
-        raise ModelError(f"this holds no arrays: {error}", file=str(file)) from None
+        raise ModelError(f"this holds no arrays: {unread(error)}", file=str(file)) from None
     return {k: plain(a) for k, a in found.items()}
 
 
@@ -173,7 +189,7 @@ def array_in(name: str, file: str) -> Array:
         found = np.load(file, mmap_mode="r")
         array = found if isinstance(found, np.ndarray) else found[name]
     except (ValueError, EOFError) as error:
-        raise ModelError(f"this is no .npy file: {error}", file=file) from None
+        raise ModelError(f"this is no .npy file: {unread(error)}", file=file) from None
     except KeyError:
         raise ModelError(
             f"this is no .npy file but an archive, in which no array is called '{name}'", file=file
