@@ -180,7 +180,7 @@ def test_what_c_has_no_form_of_is_refused_by_name(
         add(unit, kernel, name, *rest)
 
     monkeypatch.setattr(Unit, "add", lacking)
-    said = r"not written in C: reduce_mean \(C has no .*\); unpack \(C has no .*\)\n  try: --format"
+    said = r"not written in C: reduce_mean \(C has no .*\); unpack \(C has no .*\)\n  try: format="
     with pytest.raises(UnsupportedError, match=said):
         bundle(path, path.parent / "out", target=TARGET, format="c", shapes=SHAPES)
 

@@ -300,9 +300,9 @@ def test_an_object_that_refers_to_another_makes_no_library() -> None:
 @pytest.mark.parametrize(
     ("target", "system", "said"),
     [
-        ("x86-64-v3", "macos", "macOS has another format\n  try: --format object"),
-        ("aarch64", "windows", "Windows has another format\n  try: --format object"),
-        ("cortex-m4", None, "nothing loads shared libraries on cortex-m4\n  try: --format object"),
+        ("x86-64-v3", "macos", "macOS has another format\n  try: format='object'"),
+        ("aarch64", "windows", "Windows has another format\n  try: format='object'"),
+        ("cortex-m4", None, "nothing loads shared libraries on cortex-m4\n  try: format='object'"),
         ("wasm32", None, "nothing loads shared libraries on wasm32"),
     ],
 )

@@ -154,10 +154,10 @@ def test_numbers_of_seven_bits_a_byte_read_back(value: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"target": "x86-64-v3"}, r"made for target wasm32, not for x86-64-v3\n  try: --target"),
+        ({"target": "x86-64-v3"}, r"made for target wasm32, not for x86-64-v3\n  try: target="),
         ({"api": "dynamic"}, "static API, not the dynamic one"),
         ({"entry": "memory"}, "exports 'memory' itself"),
-        ({"entry": "scratch"}, "try: --entry scratch_1"),
+        ({"entry": "scratch"}, "try: entry='scratch_1'"),
     ],
 )
 def test_what_a_module_cannot_be_is_told(

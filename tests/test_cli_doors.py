@@ -69,6 +69,7 @@ def test_what_is_like_no_command_is_refused_plainly() -> None:
         ("run model.onnx --input foo=x.npy", "--input names foo; the inputs are x"),
         ("run model.onnx --dim N=2 --input foo=random", "--input names foo; the inputs are x"),
         ("run model.onnx --input x=x.npy --shapes foo=1", "shapes names 'foo', but"),
+        ("bundle model.onnx --dim N=2 -o out --entry while", "try: --entry model_while"),
         ("run model.onnx", "try: --dim N=1, or --shapes 'x=1x3'; with"),
     ],
 )
@@ -79,8 +80,8 @@ def test_what_is_wrong_is_told_where_it_was_said(model: Path, line: str, says: s
 
 
 def test_a_hint_is_for_whoever_reads_it(model: Path) -> None:
-    assert "load(" not in alpenglow("run model.onnx", 2).stderr
-    with pytest.raises(UnsupportedError, match="load") as caught:
+    assert "shapes={" not in alpenglow("run model.onnx", 2).stderr
+    with pytest.raises(UnsupportedError, match=r"try: shapes={'x': \(1, 3\)}") as caught:
         require_closed(ag.load("model.onnx"))
     assert "--dim" not in str(caught.value)
 

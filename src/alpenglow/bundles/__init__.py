@@ -156,7 +156,8 @@ def check(
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", each) or each in _RESERVED:
             raise OptionError(
                 f"'{each}' cannot be the name of a function in C",
-                hint=f"--entry {_identifier(each)}",
+                hint=f"entry='{_identifier(each)}'",
+                flags=f"--entry {_identifier(each)}",
             )
     if len({each.upper() for each in entries}) < len(entries):
         raise OptionError(f"entry points differ in more than case: {', '.join(entries)}")

@@ -38,7 +38,8 @@ def source(layout: Layout, name: str, api: Api, embedded: bool, portable: bool =
         listed = "; ".join(f"{stem} ({why})" for stem, why in sorted(lacking.items()))
         raise UnsupportedError(
             f"these operators are not written in C: {listed}",
-            hint="--format object has them all",
+            hint="format='object' has them all",
+            flags="--format object has them all",
         )
     parts = [_title(layout, name, api, portable), unit.text()]
     if embedded:

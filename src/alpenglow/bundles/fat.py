@@ -59,7 +59,8 @@ def require_fat(targets: Sequence[Target]) -> None:
             raise OptionError(
                 f"target '{listed}': an object chooses among levels of x86-64 as it runs, and "
                 f"'{target}' is none that it can tell",
-                hint="--target x86-64-v2,x86-64-v3,x86-64-v4+avx512vnni",
+                hint="target='x86-64-v2,x86-64-v3,x86-64-v4+avx512vnni'",
+                flags="--target x86-64-v2,x86-64-v3,x86-64-v4+avx512vnni",
             )
     for less, more in itertools.pairwise(targets):
         if set(less.features) >= set(more.features) or less.triple != more.triple:

@@ -77,7 +77,8 @@ def c_files(job: Job) -> Made:
     if any(r.choices for r in job.layout.routines):
         raise OptionError(
             f"C is compiled for one machine, not for {job.layout.target}",
-            hint="name one target; --format object can choose among them",
+            hint="name one target; format='object' can choose among them",
+            flags="name one target; --format object can choose among them",
         )
     text = source(job.layout, job.name, job.api, job.embedded, job.portable)
     needs = Needs(0, 0, stack_nbytes(job.layout), compiled=False)

@@ -66,19 +66,23 @@ def _refuse(job: Job) -> None:
     target = job.layout.target
     if target.architecture != "wasm32":
         raise OptionError(
-            f"WebAssembly is made for target wasm32, not for {target}", hint="--target wasm32"
+            f"WebAssembly is made for target wasm32, not for {target}",
+            hint="target='wasm32'",
+            flags="--target wasm32",
         )
     if job.api != "static":
         raise OptionError(
             f"WebAssembly bundles have one thread and the static API, not the {job.api} one",
-            hint=f"--api static; {job.name}.mjs has the names, types and shapes",
+            hint=f"api='static'; {job.name}.mjs has the names, types and shapes",
+            flags=f"--api static; {job.name}.mjs has the names, types and shapes",
         )
     for routine in job.layout.routines:
         if routine.entry in (MEMORY_NAME, *_REGIONS):
             raise OptionError(
                 f"a WebAssembly bundle exports '{routine.entry}' itself, so no entry point can "
                 "have this name",
-                hint=f"--entry {routine.entry}_1",
+                hint=f"entry='{routine.entry}_1'",
+                flags=f"--entry {routine.entry}_1",
             )
 
 

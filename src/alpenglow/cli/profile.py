@@ -92,7 +92,8 @@ def row(p: Part, most: float, delivered: float) -> dict[str, Any]:
 def lines(found: Profile, top: int, most: float, delivered: float) -> list[str]:
     """Return the table of the slowest kernels, and what all take together."""
     slowest = sorted(together(found.parts, found.seconds), key=lambda parts: -_seconds(parts))
-    unit, scale = ("µs", 1e6) if _seconds(slowest[0]) < 1e-4 else ("ms", 1e3)
+    longest = max(map(_seconds, slowest), default=0.0)
+    unit, scale = ("µs", 1e6) if longest < 1e-4 else ("ms", 1e3)
     shown = [
         _cells(_joined(parts), found.seconds, scale, most, delivered) for parts in slowest[:top]
     ]

@@ -63,4 +63,5 @@ def load(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph
         f"the model is of no known format; formats known: {known}",
         file=str(model),
         hint="open(…) takes an archive" if Path(model).suffix == ".ago" else "",
+        flags="compile wrote it? then it is damaged" if Path(model).suffix == ".ago" else "",
     )
