@@ -21,7 +21,7 @@ import numpy as np
 import alpenglow as ag
 from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.bundle import Bundle
+from alpenglow.bundles import Bundle
 
 Call = Callable[[], object]
 

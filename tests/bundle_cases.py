@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import alpenglow as ag
-from alpenglow.bundle import Bundle
+from alpenglow.bundles import Bundle
 
 Array = NDArray[Any]
 Feeds = Mapping[str, Array]

@@ -110,7 +110,7 @@ def test_all_unknown_operators_are_listed_at_once() -> None:
     nodes = [node("Frobnicate", ["x"], ["a"]), node("Frobnicate", ["a"], ["b"]),
              node("Jabber", ["b"], ["y"], domain="wock")]  # fmt: skip
 
-    with pytest.raises(UnsupportedError, match=r"Frobnicate \(2 nodes\), wock:Jabber \(1 nodes\)"):
+    with pytest.raises(UnsupportedError, match=r"Frobnicate \(2 nodes\), wock:Jabber \(1 node\)"):
         load(made(nodes, [info("x")], domains=["wock"]))
 
 

@@ -24,10 +24,11 @@ import alpenglow as ag
 from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.bundle import Bundle, plan
-from alpenglow.bundle import object as object_format
-from alpenglow.bundle.elf_object import ElfObject
-from alpenglow.bundle.support import ALLOWED
+from alpenglow.bundles import Bundle, plan
+from alpenglow.bundles import object as object_format
+from alpenglow.bundles.elf_object import ElfObject
+from alpenglow.bundles.support import ALLOWED
+from alpenglow.bundles.write import SUMS
 from alpenglow.cli import cli
 from alpenglow.ir.target import LEVELS, Target
 from alpenglow.ops.arithmetic import Floor, Pow
@@ -314,7 +315,7 @@ def test_the_same_input_gives_the_same_bytes(path: Path, tmp_path: Path) -> None
 
 
 def test_open_extents_are_refused(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"--shapes 'image=1x3x1x1'"):
+    with pytest.raises(UnsupportedError, match=r"shapes={'image': \(1, 3, 1, 1\)}"):
         ag.bundle(path, tmp_path / "out")
 
     assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
@@ -384,9 +385,9 @@ def test_a_model_whose_shapes_depend_on_its_data_is_refused(tmp_path: Path) -> N
         ({"target": "interpreter"}, "no machine code"),
         ({"target": "riscv64", "system": "windows"}, "no machine of target 'riscv64' runs windows"),
         ({"target": "cortex-m4", "system": "linux"}, "runs linux"),
-        ({"entry": "2net"}, "cannot be the name of a function in C\n  try: --entry model_2net"),
-        ({"entry": "net-1"}, "--entry net_1"),
-        ({"entry": "while"}, "--entry model_while"),
+        ({"entry": "2net"}, "cannot be the name of a function in C\n  try: entry='model_2net'"),
+        ({"entry": "net-1"}, "entry='net_1'"),
+        ({"entry": "while"}, "entry='model_while'"),
         ({"entry": "memcpy"}, "cannot be the name"),
         ({"format": "exe"}, "'exe' is no format"),
         ({"api": "slow"}, "'slow' is no API"),
@@ -454,7 +455,7 @@ def test_a_file_that_may_not_grow_leaves_nothing(path: Path, tmp_path: Path, for
     )  # fmt: skip
 
     assert done.returncode == 2
-    assert re.search(r"^error: .*File too large \(of [\d,]+ bytes; the folder is not made\)",
+    assert re.search(r"^error: .*File too large \(of [\d,]+ bytes; nothing is written\)",
                      done.stderr)  # fmt: skip
     assert str(tmp_path / "out" / "net") in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"]
@@ -488,5 +489,5 @@ def test_the_command_makes_several_entry_points(path: Path, tmp_path: Path) -> N
     found = json.loads(result.stdout)
 
     assert [e["name"] for e in found["entries"]] == ["one", "two"]
-    assert found["files"].keys() == {p.name for p in (tmp_path / "out").iterdir()}
+    assert {*found["files"], SUMS} == {p.name for p in (tmp_path / "out").iterdir()}
     assert invoke(path, "-o", tmp_path / "x", "--variant", "one").exit_code == 2

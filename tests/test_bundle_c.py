@@ -18,9 +18,9 @@ import alpenglow as ag
 from alpenglow.backends.c.render import Unit
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.bundle import bundle, parsed, planned
-from alpenglow.bundle.c import source
-from alpenglow.bundle.plan import Layout, layout
+from alpenglow.bundles import bundle, parsed, planned
+from alpenglow.bundles.c import source
+from alpenglow.bundles.plan import Layout, layout
 from alpenglow.compiler import Options
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.ops.activation import Tanh
@@ -180,7 +180,7 @@ def test_what_c_has_no_form_of_is_refused_by_name(
         add(unit, kernel, name, *rest)
 
     monkeypatch.setattr(Unit, "add", lacking)
-    said = r"not written in C: reduce_mean \(C has no .*\); unpack \(C has no .*\)\n  try: --format"
+    said = r"not written in C: reduce_mean \(C has no .*\); unpack \(C has no .*\)\n  try: format="
     with pytest.raises(UnsupportedError, match=said):
         bundle(path, path.parent / "out", target=TARGET, format="c", shapes=SHAPES)
 

@@ -18,8 +18,8 @@ import pytest
 
 import alpenglow as ag
 import models
-from alpenglow.bundle import Bundle
-from alpenglow.bundle.elf_object import ElfObject
+from alpenglow.bundles import Bundle
+from alpenglow.bundles.elf_object import ElfObject
 from alpenglow.ir.graph import Value
 from alpenglow.ir.target import Target
 from alpenglow.ops.contraction import Conv, MatMul

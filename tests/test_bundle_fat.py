@@ -13,8 +13,8 @@ import pytest
 import alpenglow as ag
 import models
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle.elf_object import ElfObject
-from alpenglow.bundle.fat import require_fat
+from alpenglow.bundles.elf_object import ElfObject
+from alpenglow.bundles.fat import require_fat
 from alpenglow.ir.target import Target
 from alpenglow.ops.arithmetic import Add
 from bundle_cases import drive, driver, run, same_bits, tool

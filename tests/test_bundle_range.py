@@ -16,8 +16,8 @@ import pytest
 from numpy.typing import NDArray
 
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.bundle import Bundle, bundle
-from alpenglow.bundle.entry import OUT_OF_RANGE
+from alpenglow.bundles import Bundle, bundle
+from alpenglow.bundles.entry import OUT_OF_RANGE
 from bundle_cases import run, tool
 from onnx_node import single
 from range_cases import floats, zeros
@@ -111,7 +111,7 @@ def test_models_without_indices_have_no_room_for_them(tmp_path: Path) -> None:
 
 def test_a_wheel_raises_an_index_error(path: Path) -> None:
     found = made(path, "wheel")
-    (wheel,) = found.folder.iterdir()
+    (wheel,) = found.folder.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(path.parent / "installed")
     shape = found.routines[0].inputs[1].type.extents
     script = f"""

@@ -19,9 +19,9 @@ from alpenglow.backends.cpu.assemble import assemble_all
 from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.errors import OptionError
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.bundle import Bundle
-from alpenglow.bundle.elf_library import shared_library
-from alpenglow.bundle.elf_object import ElfObject
+from alpenglow.bundles import Bundle
+from alpenglow.bundles.elf_library import shared_library
+from alpenglow.bundles.elf_object import ElfObject
 from alpenglow.ir.target import Target
 from bundle_cases import LINKED, same_bits
 from test_bundle import HERE, SHAPES, image, invoke, network
@@ -300,9 +300,9 @@ def test_an_object_that_refers_to_another_makes_no_library() -> None:
 @pytest.mark.parametrize(
     ("target", "system", "said"),
     [
-        ("x86-64-v3", "macos", "macOS has another format\n  try: --format object"),
-        ("aarch64", "windows", "Windows has another format\n  try: --format object"),
-        ("cortex-m4", None, "nothing loads shared libraries on cortex-m4\n  try: --format object"),
+        ("x86-64-v3", "macos", "macOS has another format\n  try: format='object'"),
+        ("aarch64", "windows", "Windows has another format\n  try: format='object'"),
+        ("cortex-m4", None, "nothing loads shared libraries on cortex-m4\n  try: format='object'"),
         ("wasm32", None, "nothing loads shared libraries on wasm32"),
     ],
 )

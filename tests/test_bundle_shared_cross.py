@@ -17,8 +17,8 @@ import pytest
 import alpenglow as ag
 import models
 from alpenglow.backends.cpu.assemble import assemble_all
-from alpenglow.bundle import Bundle
-from alpenglow.bundle.elf_library import shared_library
+from alpenglow.bundles import Bundle
+from alpenglow.bundles.elf_library import shared_library
 from alpenglow.ir.target import Target
 from bundle_cases import LINKED, drive, driver, run, same_bits, tool
 from test_bundle_cross import SQUEEZENET, expected, photographs, read_page

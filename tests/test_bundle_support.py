@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from alpenglow.backends.cpu.assemble import assemble
 from alpenglow.backends.cpu.jit import Code
-from alpenglow.bundle.support import support
+from alpenglow.bundles.support import support
 from alpenglow.ir.target import Target
 
 Array = NDArray[Any]

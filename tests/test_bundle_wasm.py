@@ -20,9 +20,9 @@ import pytest
 import alpenglow as ag
 import models
 from alpenglow.base.errors import OptionError, UnsupportedError
-from alpenglow.bundle import Bundle, leb128
-from alpenglow.bundle.wasm_link import PAGE, STACK_POINTER, Area, link
-from alpenglow.bundle.wasm_object import EXPORT, IMPORT, WasmObject
+from alpenglow.bundles import Bundle, leb128
+from alpenglow.bundles.wasm_link import PAGE, STACK_POINTER, Area, link
+from alpenglow.bundles.wasm_object import EXPORT, IMPORT, WasmObject
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.select import Cast
 from bundle_cases import Array, run, same_bits
@@ -154,10 +154,10 @@ def test_numbers_of_seven_bits_a_byte_read_back(value: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"target": "x86-64-v3"}, r"made for target wasm32, not for x86-64-v3\n  try: --target"),
+        ({"target": "x86-64-v3"}, r"made for target wasm32, not for x86-64-v3\n  try: target="),
         ({"api": "dynamic"}, "static API, not the dynamic one"),
         ({"entry": "memory"}, "exports 'memory' itself"),
-        ({"entry": "scratch"}, "try: --entry scratch_1"),
+        ({"entry": "scratch"}, "try: entry='scratch_1'"),
     ],
 )
 def test_what_a_module_cannot_be_is_told(

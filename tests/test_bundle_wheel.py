@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 import alpenglow as ag
 import models
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle import Bundle, wheel_runtime
-from alpenglow.bundle.linux_flags import needed_flags
-from alpenglow.bundle.wheel import RUNTIME
+from alpenglow.bundles import Bundle, wheel_runtime
+from alpenglow.bundles.linux_flags import needed_flags
+from alpenglow.bundles.wheel import RUNTIME
 from alpenglow.ir.target import EXTRAS, Target
 from alpenglow.ops.random import RandomUniform
 from alpenglow.ops.select import Cast
@@ -377,11 +377,11 @@ def test_what_a_target_has_beyond_its_tag_is_looked_up() -> None:
         ({"target": "aarch64", "system": "macos"}, "aarch64 is not for Linux"),
         ({"target": "cortex-m4"}, "cortex-m4 is not for Linux"),
         ({"api": "dynamic"}, "the API is one of C"),
-        ({"entry": "numpy"}, "a package called 'numpy' would hide another\n  try: --entry numpy_m"),
+        ({"entry": "numpy"}, "a package called 'numpy' would hide another\n  try: entry='numpy_m"),
         ({"entry": "json"}, "a package called 'json' would hide another"),
-        ({"entry": "lambda"}, "'lambda' cannot be a name in Python\n  try: --entry lambda_model"),
+        ({"entry": "lambda"}, "'lambda' cannot be a name in Python\n  try: entry='lambda_model'"),
         ({"entry": "_"}, "'_' cannot be a name in Python"),
-        ({"release": "new"}, "'new' is no version of a wheel\n  try: --release 1.0"),
+        ({"release": "new"}, "'new' is no version of a wheel\n  try: release='1.0'"),
         ({"shapes": None, "variants": {"run": SHAPES, "b": SHAPES}}, "'run' cannot be the name"),
     ],
 )
@@ -402,4 +402,5 @@ def test_the_command_writes_wheels(path: Path, tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert result.exit_code == 0, result.output
-    assert [p.name[:19] for p in (tmp_path / "out").iterdir()] == ["net-1.1-py3-none-ma"]
+    assert [p.name[:19] for p in (tmp_path / "out").glob("*.whl")] == ["net-1.1-py3-none-ma"]
+    assert result.stdout.startswith(str(tmp_path / "out" / "net-1.1-py3-none-ma"))

@@ -14,8 +14,11 @@ import pytest
 from click.testing import CliRunner
 from onnx import helper
 
+import alpenglow as ag
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.cli import cli
 from alpenglow.cli.options import parse_shapes
+from alpenglow.compiler import require_closed
 from alpenglow.report import peer
 from command import alpenglow, answer
 
@@ -52,6 +55,52 @@ def test_what_is_like_no_command_is_refused_plainly() -> None:
     told = alpenglow("xyzzy", 2).stderr
     assert "no command is called 'xyzzy'" in told
     assert "mean" not in told
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--json run model.onnx", "come behind it: alpenglow run MODEL --json"),
+        ("--dim N=1 model.onnx", "come behind it: alpenglow COMMAND MODEL --dim"),
+        ("--versoin", "did you mean '--version'?"),
+        ("show model.onnx --dim N=2 --after fuze", "'fuze'; did you mean 'fuse'?"),
+        ("show model.onnx --dim N=2 --after xyzzy", "'xyzzy'\n  try: import, "),
+        ("run model.onnx --dim N=2 --target x86-64-v9", "try: 'x86-64-v4'"),
+        ("run model.onnx --input foo=x.npy", "--input names foo; the inputs are x"),
+        ("run model.onnx --dim N=2 --input foo=random", "--input names foo; the inputs are x"),
+        ("run model.onnx --input x=x.npy --shapes foo=1", "shapes names 'foo', but"),
+        ("bundle model.onnx --dim N=2 -o out --entry while", "try: --entry model_while"),
+        ("run model.onnx", "try: --dim N=1, or --shapes 'x=1x3'; with"),
+    ],
+)
+def test_what_is_wrong_is_told_where_it_was_said(model: Path, line: str, says: str) -> None:
+    np.save("x.npy", np.ones((2, 3), np.float32))
+
+    assert says in alpenglow(line, 2).stderr
+
+
+def test_a_hint_is_for_whoever_reads_it(model: Path) -> None:
+    assert "shapes={" not in alpenglow("run model.onnx", 2).stderr
+    with pytest.raises(UnsupportedError, match=r"try: shapes={'x': \(1, 3\)}") as caught:
+        require_closed(ag.load("model.onnx"))
+    assert "--dim" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run model.onnx --input x=model.onnx",
+        "run model.onnx --feeds objects.npz",
+        "run model.onnx --dim N=2 --feeds model.onnx",
+        "quantize model.onnx --data model.onnx -o q.onnx",
+        "profile-ranges model.onnx --data objects.npz -o r.yaml",
+    ],
+)
+def test_nobody_is_advised_to_unpickle(model: Path, line: str) -> None:
+    np.savez("objects.npz", x=np.array([{}], object))
+    found = alpenglow(line, 2).stderr
+
+    assert "pickle" not in found and "neither .npy nor .npz" in found
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from onnx import numpy_helper
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError
-from alpenglow.bundle import planned
+from alpenglow.bundles import planned
 from alpenglow.ir.op import Op
 from fuzz import fences, guarded, guarded_c
 from fuzz.cc import TARGET

@@ -88,6 +88,14 @@ def test_feeds_of_the_wrong_kind_are_refused(feeds: Any, says: str, shapes: Any)
     assert "other inputs" not in str(caught.value)
 
 
+def test_an_archive_is_no_model(tmp_path: Path) -> None:
+    path = tmp_path / "model.ago"
+    ag.compile(perceptron(), shapes={"x": (2, 8)}).save(path)
+    for read in (ag.compile, ag.load):
+        with pytest.raises(ModelError, match=r"open\(…\)"):
+            read(path)
+
+
 def test_a_model_is_no_archive(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(perceptron().SerializeToString())

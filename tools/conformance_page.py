@@ -10,7 +10,7 @@ import onnx
 
 from alpenglow.backends.api import Artifact
 from alpenglow.ops.copy import Copy, Fill
-from alpenglow.runtime import Executable
+from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.staged import StagedExecutable
 
 INTRODUCTION = """\

@@ -8,20 +8,21 @@ y = exe(x)
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from alpenglow import ops
 from alpenglow.base import errors, extensions
-from alpenglow.bundle import Bundle, bundle
-from alpenglow.compiler import Options, Pass
-from alpenglow.frontends import load
-from alpenglow.ir.graph import Graph
-from alpenglow.ir.target import Target
-from alpenglow.ir.types import TensorType
-from alpenglow.passes.choices import Record
-from alpenglow.runtime import Executable, compile, open
 
 if TYPE_CHECKING:
+    from alpenglow import ops
+    from alpenglow.bundles import Bundle, bundle
     from alpenglow.calibration import profile_ranges
+    from alpenglow.compiler import Options, Pass
+    from alpenglow.frontends import load
+    from alpenglow.ir.graph import Graph
+    from alpenglow.ir.target import Target
+    from alpenglow.ir.types import TensorType
+    from alpenglow.passes.choices import Record
     from alpenglow.quant import Profile, QuantOptions, quantize
+    from alpenglow.runtime.compile import compile
+    from alpenglow.runtime.executor import Executable, open
 
 __version__ = "0.1.0"
 
@@ -48,18 +49,32 @@ __all__ = [
 ]
 
 _LATER = {
+    "Bundle": "alpenglow.bundles",
+    "Executable": "alpenglow.runtime.executor",
+    "Graph": "alpenglow.ir.graph",
+    "Options": "alpenglow.compiler",
+    "Pass": "alpenglow.compiler",
     "Profile": "alpenglow.quant",
     "QuantOptions": "alpenglow.quant",
+    "Record": "alpenglow.passes.choices",
+    "Target": "alpenglow.ir.target",
+    "TensorType": "alpenglow.ir.types",
+    "bundle": "alpenglow.bundles",
+    "compile": "alpenglow.runtime.compile",
+    "load": "alpenglow.frontends",
+    "open": "alpenglow.runtime.executor",
     "profile_ranges": "alpenglow.calibration",
     "quantize": "alpenglow.quant",
 }
-"""What models are compiled without, and where it is: imported when it is first asked for."""
+"""Where each name is: imported when it is first asked for, since running needs less than making."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'alpenglow' has no attribute '{name}'")
+    if name == "ops":
+        return import_module("alpenglow.ops")
+    if name not in _LATER:
+        raise AttributeError(f"module 'alpenglow' has no attribute '{name}'")
+    return getattr(import_module(_LATER[name]), name)
 
 
 def __dir__() -> list[str]:
@@ -67,4 +82,5 @@ def __dir__() -> list[str]:
 
 
 # Last, so that what is imported here finds a whole package.
-extensions.brought("alpenglow.extensions")
+if extensions.entries("alpenglow.extensions"):
+    extensions.bring_operators()

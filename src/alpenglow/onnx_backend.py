@@ -22,7 +22,8 @@ from onnx.backend.base import Backend, BackendRep
 
 from alpenglow.base.errors import FeedError, ModelError, OptionError
 from alpenglow.ir.target import Target
-from alpenglow.runtime import Executable, compile
+from alpenglow.runtime.compile import compile
+from alpenglow.runtime.executor import Executable
 
 TARGETS = {"CPU": "cpu", "INTERPRETER": "interpreter"}
 """The target of each device."""

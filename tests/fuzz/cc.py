@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alpenglow.base.errors import FeedError
-from alpenglow.bundle import parsed, planned
-from alpenglow.bundle.c import source
-from alpenglow.bundle.entry import OUT_OF_RANGE
-from alpenglow.bundle.plan import Layout, Routine, layout
+from alpenglow.bundles import parsed, planned
+from alpenglow.bundles.c import source
+from alpenglow.bundles.entry import OUT_OF_RANGE
+from alpenglow.bundles.plan import Layout, Routine, layout
 from alpenglow.compiler import Options
 from alpenglow.ir.graph import Graph
 from alpenglow.program import Program

@@ -14,16 +14,20 @@ class AlpenglowError(Exception):
     """The root of all errors that a user can cause.
 
     `file` and `node` say where; they may be filled in by an outer layer that knows them
-    (`located`), so that a type rule needs to know only what is wrong.
+    (`located`), so that a type rule needs to know only what is wrong.  `hint` is what to try, and
+    `flags` the same for the command line, where that differs.
     """
 
-    def __init__(self, message: str, *, file: str = "", node: str = "", hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, file: str = "", node: str = "", hint: str = "", flags: str = ""
+    ) -> None:
         super().__init__(message)
         # What is in a file goes into messages: see `told`.
         self.message = told(message)
         self.file = file
         self.node = node
         self.hint = told(hint)
+        self.flags = told(flags)
 
     def located(self, *, file: str = "", node: str = "") -> AlpenglowError:
         """Return self, with the places filled in that were not known before."""
@@ -32,10 +36,17 @@ class AlpenglowError(Exception):
         return self
 
     def __str__(self) -> str:
+        return self._text(self.hint)
+
+    def for_command_line(self) -> str:
+        """Return the text with the hint for who types commands."""
+        return self._text(self.flags or self.hint)
+
+    def _text(self, hint: str) -> str:
         node, file = ([f"node {told(self.node)}"] if self.node else []), escaped(self.file)
         where = ", ".join([*node, *([file] if file else [])])
         text = self.message + (f"   ({where})" if where else "")
-        return text + (f"\n  try: {self.hint}" if self.hint else "")
+        return text + (f"\n  try: {hint}" if hint else "")
 
 
 class ModelError(AlpenglowError):

@@ -13,6 +13,7 @@ An entry that is a class stands for one instance of it.
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -43,6 +44,12 @@ def brought(group: str) -> dict[str, Any]:
     Raises IncompatibleError, naming the distribution, if one cannot be loaded.
     """
     return {name: _loaded(entry) for name, entry in entries(group).items()}
+
+
+def bring_operators() -> None:
+    """Register our operators, then import what extensions bring, which may build on them."""
+    import_module("alpenglow.ops")
+    brought("alpenglow.extensions")
 
 
 def _loaded(entry: EntryPoint) -> Any:

@@ -54,7 +54,16 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def unread(error: Exception) -> str:
+    """Return why NumPy reads no arrays from a file, without advice to unpickle it.
+
+    A pickle runs what it says; whatever is no array looks like one to NumPy.
+    """
+    text = str(error)
+    return "it is neither .npy nor .npz, or holds Python objects" if "pickle" in text else text
+
+
+def meant(word: str, known: Iterable[str], alike: float = 0.6) -> str:
     """Return ``; did you mean 'run'?`` where a word is close to one that is known, else nothing."""
-    close = difflib.get_close_matches(word.lower(), list(known), n=1)
+    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=alike)
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -17,8 +17,8 @@ from alpenglow.quant.naming import fingerprint, names
 from alpenglow.quant.observe import BINS, Observer, check_bins
 from alpenglow.quant.plan import check_graph
 from alpenglow.quant.profile import Profile
-from alpenglow.runtime import Executable
-from alpenglow.runtime import compile as compile_model
+from alpenglow.runtime.compile import compile as compile_model
+from alpenglow.runtime.executor import Executable
 
 MOST_NBYTES = 256 << 20
 """Values of more bytes than these are observed in several runs."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import FeedError
+from alpenglow.base.words import unread
 from alpenglow.ir.types import Array, TensorType
 
 LABELS = "labels"
@@ -197,4 +198,4 @@ def _loaded(path: Path) -> Any:
         found = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None)
         return found if isinstance(found, np.ndarray) else dict(found)
     except (ValueError, EOFError, OSError) as error:
-        raise FeedError(f"this holds no arrays: {error}", file=str(path)) from None
+        raise FeedError(f"this holds no arrays: {unread(error)}", file=str(path)) from None

@@ -26,7 +26,7 @@ from alpenglow.quant.layers import size, taps
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.plan import Decision, Plan, plan
 from alpenglow.quant.profile import Profile
-from alpenglow.runtime import compile as compile_model
+from alpenglow.runtime.compile import compile as compile_model
 
 Halves = Literal["f32", "bf16", "f16"]
 

@@ -58,6 +58,19 @@ class Commands(click.Group):
         assert isinstance(found, click.Command), name
         return found
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read what stands before the command; say where an option goes that does not."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            option = told(error.option_name)
+            command = next((word for word in words if word in COMMANDS), "COMMAND")
+            text = f"'{option}' is no option before the command"
+            if not (known := meant(option, ["--version", "--help"], alike=0.8)):
+                text += f"; those of a command come behind it: alpenglow {command} MODEL {option}"
+            raise click.UsageError(text + known, ctx) from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -88,7 +101,7 @@ class Commands(click.Group):
                 raise  # the reader of our output has left; click knows what to do
             if ctx.meta.get(TRACEBACK):
                 traceback.print_exc()
-            text = escaped(str(error)) if isinstance(error, OSError) else str(error)
+            text = escaped(str(error)) if isinstance(error, OSError) else error.for_command_line()
             click.echo(f"error: {text}", err=True)
             ctx.exit(2)
         except MemoryError as error:

@@ -10,20 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import click
 import numpy as np
 
-from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import counted
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
-from alpenglow.cli.output import examples, show
+from alpenglow.cli.output import csv_lines, durations, examples, show, table
 from alpenglow.cli.source import executable, read
 from alpenglow.report import peer
 from alpenglow.report.contest import (
+    WARM,
     Contestant,
     Here,
     Length,
@@ -36,7 +36,14 @@ from alpenglow.report.contest import (
 from alpenglow.report.flops import flops
 from alpenglow.report.peak import peak
 from alpenglow.report.runtimes import RUNTIMES
+from alpenglow.report.streams import PERCENTS, Streams, Times, measure
 from alpenglow.runtime.cpus import default_threads
+
+CALLS = 50
+"""How many runs are measured unless it is said how many or how long."""
+
+MOST_STREAMS = 1024
+"""How many streams there may be: each is a thread."""
 
 ROUNDS = 5
 """Runtimes take turns so many times, so that none alone meets a slow spell."""
@@ -49,26 +56,33 @@ Bursts = dict[str, list[list[float]]]
     epilog=examples("""
 alpenglow bench model.onnx
 alpenglow bench model.onnx --threads 1 --calls 200
+alpenglow bench model.onnx --seconds 10 --csv
+alpenglow bench model.onnx --seconds 10 --streams 4 --threads 1
 alpenglow bench model.onnx --shapes image=1x3x224x224 --vs onnxruntime,openvino
 """),
 )
 @model_options
 @input_option
-@click.option(
-    "--calls",
-    type=click.IntRange(min=1),
-    default=50,
-    show_default=True,
-    help="How many runs to measure.",
-)
-@click.option(
-    "--vs",
-    default="",
-    metavar="NAME[,…]",
-    help="Measure other runtimes in turn: onnxruntime, openvino, ncnn, mnn, torch.",
-)
-def command(request: Request, calls: int, vs: str) -> None:
-    """Measure runs of MODEL: median and best time, and share of the measured peak.
+@click.option("--calls", type=click.IntRange(min=1),
+              help="How many runs to measure, at least.  [default: 50, or what --seconds take]",
+)  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+              help="How long to measure, at least.")  # fmt: skip
+@click.option("--warmup", type=click.IntRange(min=0), default=WARM, show_default=True,
+              help="How many runs come first and do not count.")  # fmt: skip
+@click.option("--streams", type=click.IntRange(1, MOST_STREAMS), default=1, show_default=True,
+              help="How many callers run the model at the same time.")  # fmt: skip
+@click.option("--csv", "as_csv", is_flag=True, help="Print a line for each runtime as CSV.")
+@click.option("--vs", default="", metavar="NAME[,…]",
+              help="Measure other runtimes in turn: onnxruntime, openvino, ncnn, mnn, torch.",
+)  # fmt: skip
+def command(request: Request, calls: int | None, seconds: float | None, warmup: int, streams: int,
+            as_csv: bool, vs: str) -> None:  # fmt: skip
+    """Measure runs of MODEL: percentiles of their time, calls a second, share of measured peak.
+
+    A percentile is the time of a run: p90 is the least that 90 % of the runs do not exceed.  Each
+    of several --streams is a thread that makes a call after the other; calls a second are those of
+    all.  --threads counts for each call.
 
     The peak is what this machine reaches with the instructions of the target.  Operations are two
     for each multiply-add of convolutions, matrix products and recurrent cells.  They are counted in
@@ -79,6 +93,10 @@ def command(request: Request, calls: int, vs: str) -> None:
     stopped while another runs; a ratio is the median over rounds of its time by Alpenglow's.
     """
     rivals = parse_rivals(vs)
+    if rivals and streams > 1:
+        raise OptionError("--vs measures one stream, not several")
+    if as_csv and request.json:
+        raise OptionError("--csv and --json are two forms of the same; choose one")
     source = read(request)
     begin = time.perf_counter()
     exe = executable(request, source)
@@ -87,23 +105,34 @@ def command(request: Request, calls: int, vs: str) -> None:
     if source.staged:
         compile_seconds += _seconds(lambda: exe.run(arrays))  # the first call compiles
     threads = exe.threads or default_threads()
-    rounds = min(ROUNDS, calls)
-    length = Length(rounds, math.ceil(calls / rounds), seconds=0.0)
-    bursts = contest(request.model, lambda: exe.run(arrays), arrays, rivals, threads, length)
-    measured = {name: summary(found) for name, found in bursts.items()}
+    least = calls or (1 if seconds else CALLS)
+    measured: dict[str, Times]
+    ratios: dict[str, dict[str, float]] = {}
+    if rivals:
+        rounds = min(ROUNDS, least) if seconds is None else ROUNDS
+        length = Length(rounds, math.ceil(least / rounds), (seconds or 0.0) / rounds, warmup)
+        bursts = contest(request.model, lambda: exe.run(arrays), arrays, rivals, threads, length)
+        measured = {name: _together(found) for name, found in bursts.items()}
+        ratios = {name: ratio(bursts, name) for name in rivals}
+    else:
+        wanted = Streams(streams, warmup, least, seconds or 0.0)
+        measured = {"alpenglow": measure(lambda: exe.run(arrays), wanted, exe.cancel)}
     result: dict[str, Any] = {
-        "seconds": measured, "calls": rounds * length.calls, "threads": threads,
-        "compile_seconds": compile_seconds,
+        "seconds": {name: times.percentiles() for name, times in measured.items()},
+        "calls": {name: len(times.calls) for name, times in measured.items()},
+        "calls_per_second": {name: times.rate for name, times in measured.items()},
+        "streams": streams, "threads": threads, "compile_seconds": compile_seconds,
     }  # fmt: skip
     if not source.staged:
         work = flops(source.ir)
-        most = peak(threads, exe.target)
-        rate = work / measured["alpenglow"]["median"]
+        most = peak(min(streams * threads, max(threads, default_threads())), exe.target)
+        one = result["seconds"]["alpenglow"]["p50"]
+        rate = work / one if streams == 1 else work * measured["alpenglow"].rate
         result |= {"flop": work, "flop_per_second": rate, "peak_flop_per_second": most,
                    "share_of_peak": rate / most}  # fmt: skip
-    if rivals:
-        result["ratios"] = {name: ratio(bursts, name) for name in rivals}
-    show(result, _lines(result), request.json)
+    if ratios:
+        result["ratios"] = ratios
+    show(result, csv_lines(_rows(result)) if as_csv else _lines(result), request.json)
 
 
 def contest(
@@ -135,12 +164,6 @@ def contest(
         return compete(contestants, length)
 
 
-def summary(bursts: Sequence[Sequence[float]]) -> dict[str, float]:
-    """Return the median and the best of some times."""
-    seconds = [s for burst in bursts for s in burst]
-    return {"median": median(seconds), "best": min(seconds)}
-
-
 def ratio(bursts: Bursts, name: str) -> dict[str, float]:
     """Return how many times as long another runtime takes."""
     found = Ratio.of(middles(bursts[name]), middles(bursts["alpenglow"]))
@@ -153,13 +176,32 @@ def _seconds(run: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
+def _together(bursts: Sequence[Sequence[float]]) -> Times:
+    calls = [seconds for burst in bursts for seconds in burst]
+    return Times(calls, sum(calls))
+
+
+def _rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each runtime; times are in seconds."""
+    own = ("flop", "flop_per_second", "share_of_peak")
+    return [
+        {"runtime": name, "streams": result["streams"], "threads": result["threads"]}
+        | {key: result[key][name] for key in ("calls", "calls_per_second")}
+        | {f"{key}_seconds": value for key, value in times.items()}
+        | {key: result.get(key, "") if name == "alpenglow" else "" for key in own}
+        for name, times in result["seconds"].items()
+    ]
+
+
 def _lines(result: Mapping[str, Any]) -> list[str]:
-    lines = [f"compiled in {result['compile_seconds']:.2f} s"]
-    for name, s in result["seconds"].items():
-        lines.append(
-            f"{name}: median {s['median'] * 1e3:.3f} ms, best {s['best'] * 1e3:.3f} ms "
-            f"({counted(result['calls'], 'call')}, {counted(result['threads'], 'thread')})"
-        )
+    streams, threads = counted(result["streams"], "stream"), counted(result["threads"], "thread")
+    lines = [f"compiled in {result['compile_seconds']:.2f} s; {streams}, {threads} a call"]
+    rows: list[list[str]] = [["runtime", "calls", *PERCENTS, "calls/s"]]
+    for name, times in result["seconds"].items():
+        calls, rate = result["calls"][name], result["calls_per_second"][name]
+        per_second = f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+        rows.append([name, f"{calls:,}", *durations(list(times.values())), per_second])
+    lines += table(rows, right=frozenset(range(1, len(rows[0]))))
     for name, r in result.get("ratios", {}).items():
         lines.append(
             f"{name} takes {r['median']:.2f} times as long ({r['low']:.2f} to {r['high']:.2f})"
@@ -171,6 +213,6 @@ def _lines(result: Mapping[str, Any]) -> list[str]:
 
 def _rate(result: Mapping[str, Any]) -> str:
     return (
-        f"{result['flop'] / 1e9:.3f} GFLOP a call, {result['flop_per_second'] / 1e9:.1f} GFLOP/s, "
+        f"{result['flop'] / 1e9:.3g} GFLOP a call, {result['flop_per_second'] / 1e9:.1f} GFLOP/s, "
         f"{result['share_of_peak']:.0%} of the peak of {result['peak_flop_per_second'] / 1e9:.0f}"
     )

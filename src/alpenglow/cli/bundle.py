@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle import Bundle, check, default_name, machines, planned, write
-from alpenglow.bundle.entry import APIS, Api
-from alpenglow.bundle.formats import FORMATS
-from alpenglow.bundle.system import SYSTEMS
+from alpenglow.bundles import Bundle, check, default_name, machines, planned, write
+from alpenglow.bundles.entry import APIS, Api
+from alpenglow.bundles.formats import FORMATS
+from alpenglow.bundles.system import SYSTEMS
 from alpenglow.cli.options import Request, Shapes, model_options, parse_shapes
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress
@@ -24,6 +24,7 @@ from alpenglow.program import Program
     "bundle",
     epilog=examples("""
 alpenglow bundle model.onnx -o bundle --shapes image=1x3x224x224
+alpenglow bundle model.onnx -o bundle --force
 alpenglow bundle model.onnx -o board --target cortex-m4 --freestanding
 alpenglow bundle model.onnx -o source --format c --portable
 alpenglow bundle model.onnx -o web --format wasm --target wasm32
@@ -52,10 +53,13 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 @click.option("--portable", is_flag=True, help="With --format c: plain C11, without vectors.")
 @click.option("--release", default="1.0", show_default=True, metavar="VERSION",
               help="With --format wheel: the version of the package.")  # fmt: skip
+@click.option("--force", is_flag=True,
+              help="Replace DIR if it holds what a bundle wrote, unchanged, and nothing else.",
+)  # fmt: skip
 def command(
     request: Request, output: Path, api: Api, entry: str | None, weights: str, kind: str,
     variants: tuple[str, ...], freestanding: bool, system: str | None,
-    portable: bool, release: str,
+    portable: bool, release: str, force: bool,
 ) -> None:  # fmt: skip
     """Write MODEL into a new folder as files that need nothing else.
 
@@ -64,7 +68,7 @@ def command(
     """
     name = entry or default_name(request.model)
     shapes = parse_variants(variants)
-    check(output, name, api, kind, tuple(shapes))
+    check(output, name, api, kind, tuple(shapes), force)
     targets = machines(request.target, system)
     requests = {e: replace(request, shapes=s) for e, s in shapes.items()} or {name: request}
     with progress() as report:
@@ -78,7 +82,7 @@ def command(
         made = write(
             programs, output, name, api=api, embedded=weights == "embedded",
             format=kind, freestanding=freestanding, portable=portable, release=release,
-            options=options,
+            options=options, force=force,
         )  # fmt: skip
     show(_described(made), str(made).splitlines(), request.json)
 

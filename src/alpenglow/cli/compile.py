@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from alpenglow.base.words import counted
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.source import compiled, read
@@ -46,6 +47,7 @@ def command(request: Request, output: Path) -> None:
     }
     text = (
         f"{output}: {nbytes / 1e6:.2f} MB for {artifact.target}, "
-        f"{len(artifact.table)} instructions, {len(artifact.objects)} kernels, {seconds:.2f} s"
+        f"{counted(len(artifact.table), 'instruction')}, "
+        f"{counted(len(artifact.objects), 'kernel')}, {seconds:.2f} s"
     )
     show(result, [text], request.json)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import FeedError, UnsupportedError
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import shown
-from alpenglow.cli.source import array_in
+from alpenglow.cli.source import array_in, check_inputs
 from alpenglow.compiler.validate import generate
 from alpenglow.ir.types import NAMES, Array, TensorType
 
@@ -20,9 +20,7 @@ FIRST = 5
 
 def feeds(types: Mapping[str, TensorType | None], inputs: Mapping[str, str]) -> dict[str, Any]:
     """Return an array for each input: from its file, or random (the same on every run)."""
-    if unknown := inputs.keys() - types.keys():
-        names = ", ".join(types)
-        raise FeedError(f"--input names {', '.join(sorted(unknown))}; the inputs are {names}")
+    check_inputs(inputs, types)
     given = {name: np.array(array_in(name, f)) for name, f in inputs.items() if f != "random"}
     for name, t in types.items():
         if name not in given:

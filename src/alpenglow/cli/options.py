@@ -18,6 +18,7 @@ import numpy as np
 
 from alpenglow.base.errors import OptionError
 from alpenglow.base.knobs import MOST_THREADS
+from alpenglow.base.words import unread
 from alpenglow.cli import TRACEBACK
 from alpenglow.compiler.options import Options, Progress, silent
 
@@ -201,7 +202,8 @@ def parse_feeds(path: Path | None) -> dict[str, str]:
         with np.load(path) as arrays:
             return dict.fromkeys(arrays.files, str(path))
     except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise OptionError(f"--feeds {path}: this holds no arrays by name: {error}") from None
+        why = unread(error)
+        raise OptionError(f"--feeds {path}: this holds no arrays by name: {why}") from None
 
 
 def _pairs(flag: str, texts: tuple[str, ...], form: str) -> list[tuple[str, str]]:

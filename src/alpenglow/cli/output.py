@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +27,35 @@ def show(result: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None
         return
     for line in lines:
         click.echo(escaped(line))
+
+
+def durations(seconds: Sequence[float]) -> list[str]:
+    """Return times in ms, those below 0.1 ms in µs, with three significant digits.
+
+    There are more digits where times would look the same that differ by a nanosecond.
+    """
+    different = len({round(s, 9) for s in seconds})
+    texts: list[str] = []
+    for digits in range(3, 10):
+        texts = [_duration(s, digits) for s in seconds]
+        if len(set(texts)) >= different:
+            break
+    return texts
+
+
+def _duration(seconds: float, digits: int) -> str:
+    unit, value = ("µs", seconds * 1e6) if seconds < 1e-4 else ("ms", seconds * 1e3)
+    before = math.floor(math.log10(value)) + 1 if value > 0 else 1
+    return f"{value:.{max(0, digits - before)}f} {unit}"
+
+
+def csv_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return rows as CSV under the names of their columns."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue().splitlines()
 
 
 def table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) -> list[str]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
 
+from alpenglow.base.words import counted
 from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
-from alpenglow.cli.output import examples, show, table
+from alpenglow.cli.output import durations, examples, show, table
 from alpenglow.cli.source import executable, read, refuse_staged
 from alpenglow.ir.graph import Graph
 from alpenglow.report.bandwidth import bandwidth
@@ -23,7 +25,10 @@ from alpenglow.runtime.cpus import default_threads
 WIDTH = 60
 """Characters of sources that a line of the table shows."""
 
-HEAD = ("ms", "%", "limit", "GFLOP/s", "peak", "MB", "memory", "kernel", "computes")
+SMALL = 0.02
+"""Kernels of a kind that multiply nothing, and take less of the time each, share a line."""
+
+HEAD = ("%", "limit", "GFLOP/s", "peak", "MB", "memory", "kernel", "computes")
 
 
 @click.command(
@@ -86,32 +91,64 @@ def row(p: Part, most: float, delivered: float) -> dict[str, Any]:
 
 def lines(found: Profile, top: int, most: float, delivered: float) -> list[str]:
     """Return the table of the slowest kernels, and what all take together."""
-    slowest = sorted(found.parts, key=lambda p: -p.seconds)
-    rows = [HEAD, *(_cells(p, found.seconds, most, delivered) for p in slowest[:top])]
-    text = table(rows, right=frozenset(range(7)))
-    if rest := slowest[top:]:
-        seconds = sum(p.seconds for p in rest)
-        text.append(f"{len(rest)} more kernels take {seconds * 1e3:.3f} ms")
+    slowest = sorted(together(found.parts, found.seconds), key=lambda parts: -_seconds(parts))
+    longest = max(map(_seconds, slowest), default=0.0)
+    unit, scale = ("µs", 1e6) if longest < 1e-4 else ("ms", 1e3)
+    shown = [
+        _cells(_joined(parts), found.seconds, scale, most, delivered) for parts in slowest[:top]
+    ]
+    text = table([(unit, *HEAD), *shown], right=frozenset(range(7)))
+    total, run, limit = durations([found.seconds, found.run, found.limit])
+    if rest := [part for parts in slowest[top:] for part in parts]:
+        (seconds,) = durations([_seconds(rest)])
+        text.append(f"{counted(len(rest), 'more kernel')} {_take(rest)} {seconds}")
     text.append(
-        f"{len(found.parts)} kernels take {found.seconds * 1e3:.3f} ms, a run "
-        f"{found.run * 1e3:.3f} ms; the peak is {most / 1e9:.0f} GFLOP/s, memory delivers "
-        f"{delivered / 1e9:.0f} GB/s"
+        f"{counted(len(found.parts), 'kernel')} {_take(found.parts)} {total}, a run {run}; "
+        f"the peak is {most / 1e9:.0f} GFLOP/s, memory delivers {delivered / 1e9:.0f} GB/s"
     )
     text.append(
-        f"these kernels cannot take less than {found.limit * 1e3:.3f} ms on this machine: "
+        f"these kernels cannot take less than {limit} on this machine: "
         f"{found.limit / found.run:.0%} of a run"
     )
     return text
 
 
-def _cells(p: Part, total: float, most: float, delivered: float) -> Sequence[str]:
+def together(parts: Sequence[Part], total: float) -> list[list[Part]]:
+    """Return the kernels line by line: alone, or with others of their kind that are small."""
+    found: dict[tuple[str, bool] | int, list[Part]] = {}
+    for p in parts:
+        small = not p.flop and p.seconds < SMALL * total
+        found.setdefault((p.kind, p.compiled) if small else p.number, []).append(p)
+    return list(found.values())
+
+
+def _seconds(parts: Sequence[Part]) -> float:
+    return sum(p.seconds for p in parts)
+
+
+def _take(parts: Sequence[Part]) -> str:
+    return "takes" if len(parts) == 1 else "take"
+
+
+def _joined(parts: Sequence[Part]) -> Part:
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    return replace(
+        first, kind=f"{len(parts)} {first.kind}", seconds=_seconds(parts),
+        nbytes=sum(p.nbytes for p in parts), limit=sum(p.limit for p in parts),
+        sources=tuple(dict.fromkeys(name for p in parts for name in p.sources)),
+    )  # fmt: skip
+
+
+def _cells(p: Part, total: float, scale: float, most: float, delivered: float) -> Sequence[str]:
     work = (f"{p.rate / 1e9:.1f}", f"{p.rate / most:.0%}") if p.flop else ("", "")
     computes = ", ".join(p.sources)
     if len(computes) > WIDTH:
         computes = computes[: WIDTH - 1] + "…"
     return (
-        f"{p.seconds * 1e3:.3f}", f"{p.seconds / total:.1%}" if total else "",
-        f"{p.limit * 1e3:.3f}" if p.limit else "", *work,
+        f"{p.seconds * scale:.3f}", f"{p.seconds / total:.1%}" if total else "",
+        f"{p.limit * scale:.3f}" if p.limit else "", *work,
         f"{p.nbytes / 1e6:.2f}", f"{p.traffic / delivered:.0%}",
         p.kind if p.compiled else f"{p.kind} (interpreted)", computes,
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.words import counted
 from alpenglow.calibration.ranges import profile_ranges
 from alpenglow.calibration.samples import Dataset
 from alpenglow.cli import files
@@ -52,7 +53,8 @@ def command(request: Request, data: Path, output: Path, bins: int) -> None:
     text = found.text().encode()
     files.write(output, lambda file: _write(file, text))
     result = {"file": str(output), "samples": found.samples, "values": len(found.ranges)}
-    line = f"{output}: ranges of {len(found.ranges)} values on {found.samples} samples"
+    line = f"{output}: ranges of {counted(len(found.ranges), 'value')} "
+    line += f"on {counted(found.samples, 'sample')}"
     show(result, [line], request.json)
 
 

@@ -11,6 +11,7 @@ import click
 import onnx
 
 from alpenglow.base.errors import OptionError
+from alpenglow.base.words import counted
 from alpenglow.calibration.export import Exported, export
 from alpenglow.calibration.metrics import METRICS, Metric, decibels
 from alpenglow.calibration.ranges import profile_ranges
@@ -201,7 +202,7 @@ def outcome(tuning: Tuning, data: Dataset) -> str:
             f"{tuning.metric} loses {100 * tuning.drop:.2f} points "
             f"({100 - 100 * tuning.before:.2f} to {100 - 100 * tuning.after:.2f} %)"
         )
-    whole = f"{stored} of {layers} layers are quantised; {lost} on {len(data)} samples"
+    whole = f"{stored} of {layers} layers are quantised; {lost} on {counted(len(data), 'sample')}"
     return whole + halved(tuning)
 
 

@@ -12,7 +12,7 @@ from onnx import external_data_helper
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.whole import Fill
-from alpenglow.base.words import told
+from alpenglow.base.words import counted, told
 from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
@@ -69,7 +69,7 @@ def command(ctx: click.Context, request: Request, output: Path, check: str, tole
         if wanted is None:
             show({"failure": None}, ["the model does not fail"], request.json)
             ctx.exit(1)
-        click.echo(told(f"{wanted}; {len(case.nodes)} nodes"), err=True)
+        click.echo(told(f"{wanted}; {counted(len(case.nodes), 'node')}"), err=True)
         small = reduced(case, trial, wanted, probe, seconds, _report)
         found = examined(trial, small.model.SerializeToString(), small.feeds, probe) or wanted
     _show(request, case, small, found, output, save(small, output))
@@ -121,7 +121,8 @@ def _types(model: onnx.ModelProto, request: Request) -> dict[str, TensorType]:
 
 def _report(case: Case) -> None:
     nodes, outputs, elements = case.size()
-    click.echo(f"{nodes} nodes, {outputs} outputs, {elements} elements", err=True)
+    sizes = ((nodes, "node"), (outputs, "output"), (elements, "element"))
+    click.echo(", ".join(counted(number, thing) for number, thing in sizes), err=True)
 
 
 def _show(request: Request, case: Case, small: Case, found: Failure, output: Path,

@@ -15,6 +15,7 @@ from alpenglow.backends.proof import summary
 from alpenglow.backends.registry import backend_for
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.whole import Fill, takes_what_comes
+from alpenglow.base.words import meant
 from alpenglow.cli import files
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, table
@@ -27,9 +28,9 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import NAMES, NARROW, Array
 from alpenglow.kernel.text import print_kernel
+from alpenglow.passes.precision import check_kept
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
-from alpenglow.runtime.compile import check_kept
 
 EMIT = "emit"
 """The name of the stage behind all passes."""
@@ -86,7 +87,9 @@ def command(request: Request, after: str | None, output: Path | None) -> None:
         click.echo("this is the first part; the rest is imported when its data are known", err=True)
     stage = source.after if after is None else after
     if stage not in STAGE_DOCS:
-        raise OptionError(f"no stage is called '{stage}'", hint=", ".join(STAGE_DOCS))
+        close = meant(stage, STAGE_DOCS)
+        hint = "" if close else ", ".join(STAGE_DOCS)
+        raise OptionError(f"no stage is called '{stage}'{close}", hint=hint)
     order = list(STAGE_DOCS)
     if order.index(stage) < order.index(source.after):
         raise OptionError(f"{request.model} is past '{stage}' already: it is after {source.after}")

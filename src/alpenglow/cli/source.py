@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,30 +10,31 @@ from typing import Literal
 import ml_dtypes
 import numpy as np
 
+import alpenglow as ag
 from alpenglow.backends.api import Artifact
 from alpenglow.base import knobs
 from alpenglow.base.errors import (
     AlpenglowError,
+    FeedError,
     ModelError,
     OptionError,
     ParseError,
     UnsupportedError,
 )
 from alpenglow.base.store import Store
+from alpenglow.base.words import meant, unread
 from alpenglow.cli.options import Request
 from alpenglow.cli.progress import progress
 from alpenglow.compiler import STAGES, compile_graph, facts_after
-from alpenglow.frontends import load
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.passes.precision import check_kept
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
-from alpenglow.runtime import Executable, archive
-from alpenglow.runtime import compile as compile_model
-from alpenglow.runtime import open as open_archive
-from alpenglow.runtime.compile import check_kept
+from alpenglow.runtime import archive
+from alpenglow.runtime.executor import Executable
 
 IMPORT = "import"
 """The name of the stage before all passes."""
@@ -104,18 +106,23 @@ def read(request: Request) -> Source:
     path, kind = request.model, kind_of(request)
     if kind == "archive":
         _refuse_extents(request)
-        return Source(open_archive(path, key=request.key).artifact.program, STAGES[-1].name)
+        return Source(ag.open(path, key=request.key).artifact.program, STAGES[-1].name)
     if kind == "text":
         _refuse_extents(request)
         return read_text(path)
     given = {name: header(name, file) for name, file in request.inputs.items() if file != "random"}
     shapes = {**given, **request.shapes}
-    g = load(str(path), shapes)
+    try:
+        g = ag.load(str(path), shapes)
+    except ModelError:
+        if given:  # their shapes were; it may be that no input has their names
+            check_inputs(request.inputs, ag.load(str(path)).inputs)
+        raise
     closed = _bound(g, request)
     if g.rest is not None and request.extents:
         # What is imported later has to know the extents, too.
         types = {name: v.type for name, v in closed.inputs.items() if v.type.static}
-        closed = load(str(path), {**{n: t.extents for n, t in types.items()}, **shapes})
+        closed = ag.load(str(path), {**{n: t.extents for n, t in types.items()}, **shapes})
     return Source(closed, IMPORT)
 
 
@@ -142,6 +149,14 @@ def read_text(path: Path) -> Source:
         raise error.located(file=str(path)) from None
 
 
+def check_inputs(given: Iterable[str], inputs: Iterable[str]) -> None:
+    """Raise FeedError if arrays are given for what is no input."""
+    known = list(inputs)
+    if unknown := sorted(set(given) - set(known)):
+        names, close = ", ".join(unknown), meant(unknown[0], known)
+        raise FeedError(f"--input names {names}; the inputs are {', '.join(known)}{close}")
+
+
 def weights_path(path: Path) -> Path:
     """Return where the constants of a text stand."""
     return path.with_name(path.name + ".npz")
@@ -156,7 +171,7 @@ def read_weights(path: Path) -> dict[str, Array]:
         with np.load(file) as arrays:
             found = dict(arrays)
     except ValueError as error:
-        raise ModelError(f"this holds no arrays: {error}", file=str(file)) from None
+        raise ModelError(f"this holds no arrays: {unread(error)}", file=str(file)) from None
     return {k: plain(a) for k, a in found.items()}
 
 
@@ -174,7 +189,7 @@ def array_in(name: str, file: str) -> Array:
         found = np.load(file, mmap_mode="r")
         array = found if isinstance(found, np.ndarray) else found[name]
     except (ValueError, EOFError) as error:
-        raise ModelError(f"this is no .npy file: {error}", file=file) from None
+        raise ModelError(f"this is no .npy file: {unread(error)}", file=file) from None
     except KeyError:
         raise ModelError(
             f"this is no .npy file but an archive, in which no array is called '{name}'", file=file
@@ -203,12 +218,12 @@ def executable(request: Request, source: Source | None = None) -> Executable:
     """Return the Executable of MODEL: opened if it is an archive, compiled otherwise."""
     if kind_of(request) == "archive":
         _refuse_extents(request)
-        return open_archive(request.model, request.threads, key=request.key)
+        return ag.open(request.model, request.threads, key=request.key)
     source = source or read(request)
     if source.staged:
         assert isinstance(source.ir, Graph), "programs have no rest"
         options = request.options()
-        return compile_model(source.ir, request.target, request.threads, options=options)
+        return ag.compile(source.ir, request.target, request.threads, options=options)
     return Executable(compiled(request, source), request.threads)
 
 

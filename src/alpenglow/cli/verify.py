@@ -21,7 +21,7 @@ from alpenglow.program.interpret import interpret
 from alpenglow.report import peer
 from alpenglow.report.bisect import bisect
 from alpenglow.report.compare import error
-from alpenglow.runtime import compile
+from alpenglow.runtime.compile import compile
 
 PEER = "ONNX Runtime"
 

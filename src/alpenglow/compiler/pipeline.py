@@ -368,8 +368,9 @@ def require_closed(g: Graph) -> None:
     inputs = ", ".join(f"{k} {v.type}" for k, v in g.inputs.items())
     raise UnsupportedError(
         f"the extents {', '.join(names)} are open in {inputs}",
-        hint=f"load(…, shapes={{'{first}': {closed}}}); for the command line {flags}, or "
-        f"--shapes '{first}={'x'.join(map(str, closed))}'; with numbers of your choice",
+        hint=f"shapes={{'{first}': {closed}}}, with numbers of your choice",
+        flags=f"{flags}, or --shapes '{first}={'x'.join(map(str, closed))}'; with numbers of your "
+        "choice",
     )
 
 

@@ -59,4 +59,9 @@ def load(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph
         raise ModelError("cannot read the model: this is a folder", file=str(model))
     if not Path(model).is_file():
         raise ModelError("cannot read the model: there is no such file", file=str(model))
-    raise ModelError(f"the model is of no known format; formats known: {known}", file=str(model))
+    raise ModelError(
+        f"the model is of no known format; formats known: {known}",
+        file=str(model),
+        hint="open(…) takes an archive" if Path(model).suffix == ".ago" else "",
+        flags="compile wrote it? then it is damaged" if Path(model).suffix == ".ago" else "",
+    )

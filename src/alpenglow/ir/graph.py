@@ -323,6 +323,7 @@ class Graph:
                     f"graph {self.name} was imported for {x} {relation} 0, which is not so "
                     f"with {given}",
                     hint="bind extents as the model is loaded: load(…, shapes={'NAME': (…)})",
+                    flags="--shapes NAME=…, which binds extents as the model is loaded",
                 )
         return tuple(left)
 

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from alpenglow.base import extensions
 from alpenglow.base.errors import NONSENSE, AlpenglowError, ParseError, TypeRuleError
 from alpenglow.base.expression import parse_expression
 from alpenglow.base.memory import MOST_NBYTES
@@ -343,6 +344,8 @@ def _parse_node(source: Lines, g: Graph, values: Values, weights: Mapping[str, A
 
 def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[str], Op]:
     """Split ``%a, %b, k=v`` into operands and the operator `name` with its attributes."""
+    if name not in Op.registry:
+        extensions.bring_operators()  # who reads a text need not have imported any
     if name not in Op.registry:
         raise source.error(f"no operator is called '{name}'", arguments)
     operands: list[str] = []

@@ -8,9 +8,10 @@ products of few rows by weights of few bits, which are read faster still.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from alpenglow.base.errors import OptionError
 from alpenglow.ir.dims import estimate, known, product
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
@@ -55,6 +56,17 @@ def reduce_precision(
         g.replace(node.output, y)
     g.prune()
     return g
+
+
+def check_kept(g: Graph, keep: Sequence[str]) -> None:
+    """Raise OptionError if a name is that of no result and no operator that `keep` can name."""
+    known = {v.name for n in g.nodes for v in n.results} | {Conv.name, MatMul.name}
+    for name in keep:
+        if name not in known:
+            raise OptionError(
+                f"keep names '{name}', which is no result of a node",
+                hint=f"names of results, or {Conv.name} or {MatMul.name} for all of a kind",
+            )
 
 
 def known_as(g: Graph, keep: Collection[str]) -> frozenset[str]:

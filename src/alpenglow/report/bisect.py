@@ -20,7 +20,7 @@ from alpenglow.ir.types import Array
 from alpenglow.program import Program, print_program
 from alpenglow.program.interpret import interpret
 from alpenglow.report.compare import error
-from alpenglow.runtime import Executable
+from alpenglow.runtime.executor import Executable
 
 EMIT = "emit"
 """The name of what follows all passes: making machine code."""

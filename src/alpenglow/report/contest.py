@@ -28,16 +28,20 @@ from alpenglow.report import runtimes
 from alpenglow.report.runtimes import RUNTIMES, times
 
 WARM = 3
-"""Calls at the beginning of each burst that do not count."""
+"""How many calls do not count, unless it is said."""
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long a contest is: rounds, and the calls and seconds that a burst has at least."""
+    """How long a contest is: rounds, and the calls and seconds that a burst has at least.
+
+    The first `warm` calls of each burst do not count.
+    """
 
     rounds: int = 7
     calls: int = 20
     seconds: float = 0.05
+    warm: int = WARM
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class Here:
         self._call = call
 
     def burst(self, length: Length) -> list[float]:
-        return times(self._call, WARM, length.calls, length.seconds)
+        return times(self._call, length.warm, length.calls, length.seconds)
 
 
 class Process:
@@ -146,7 +150,7 @@ class Process:
         return self.ask("load", patience, **where, precision=precision)
 
     def burst(self, length: Length) -> list[float]:
-        answer = self.ask("burst", warm=WARM, calls=length.calls, seconds=length.seconds)
+        answer = self.ask("burst", warm=length.warm, calls=length.calls, seconds=length.seconds)
         found: list[float] = answer["times"]
         return found
 

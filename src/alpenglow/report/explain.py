@@ -22,8 +22,8 @@ from alpenglow.quant.naming import names
 from alpenglow.quant.plan import Decision, Plan
 from alpenglow.quant.profile import Profile
 from alpenglow.report.profile import Part, profile
-from alpenglow.runtime import Executable
-from alpenglow.runtime import compile as compile_model
+from alpenglow.runtime.compile import compile as compile_model
+from alpenglow.runtime.executor import Executable
 
 SAMPLES = 16
 """Samples that noise is measured on."""

@@ -19,7 +19,7 @@ from alpenglow.ir.types import Array
 from alpenglow.report import peer
 from alpenglow.report.compare import error
 from alpenglow.report.probe import Lost, Probe
-from alpenglow.runtime import compile
+from alpenglow.runtime.compile import compile
 
 Kind = Literal["error", "crash", "hang", "differs"]
 Check = Literal["error", "interpreter", "onnxruntime"]

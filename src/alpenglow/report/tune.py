@@ -25,7 +25,8 @@ from alpenglow.ops.contraction import Conv
 from alpenglow.ops.movement import Broadcast
 from alpenglow.passes.choices import Met, Problem, Record, Ways, meeting
 from alpenglow.report.flops import flops
-from alpenglow.runtime import Executable, compile
+from alpenglow.runtime.compile import compile
+from alpenglow.runtime.executor import Executable
 
 ROUNDS = 9
 """Each way is run so many times; the fastest run counts."""

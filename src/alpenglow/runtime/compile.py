@@ -9,9 +9,7 @@ from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Literal
-
-import onnx
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from alpenglow.backends.api import Artifact
 from alpenglow.base import knobs
@@ -25,7 +23,7 @@ from alpenglow.ir.dims import Dim, Guards, holds
 from alpenglow.ir.graph import HIDDEN, Graph, is_closed
 from alpenglow.ir.solve import sources, values_of
 from alpenglow.ir.target import Target
-from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.passes.precision import check_kept
 from alpenglow.runtime import archive, journal
 from alpenglow.runtime.cpus import check_threads
 from alpenglow.runtime.executor import Executable, Make
@@ -34,7 +32,10 @@ from alpenglow.runtime.kept import Shelf
 from alpenglow.runtime.progress import reporter
 from alpenglow.runtime.staged import StagedExecutable
 
-Model = Graph | str | Path | bytes | onnx.ModelProto
+if TYPE_CHECKING:  # for what is given as an object of onnx brought it along
+    import onnx
+
+Model: TypeAlias = "Graph | str | Path | bytes | onnx.ModelProto"
 
 FAR = 1 << 24
 """What is not less is taken as it is: an index from data, perhaps, whose next prime takes long."""
@@ -182,17 +183,6 @@ def _unlike(values: Mapping[str, int], alike: bool = False) -> dict[str, int]:
                 last += 1
             found[name] = last
     return found
-
-
-def check_kept(g: Graph, keep: Sequence[str]) -> None:
-    """Raise OptionError if a name is that of no result and no operator that `keep` can name."""
-    known = {v.name for n in g.nodes for v in n.results} | {Conv.name, MatMul.name}
-    for name in keep:
-        if name not in known:
-            raise OptionError(
-                f"keep names '{name}', which is no result of a node",
-                hint=f"names of results, or {Conv.name} or {MatMul.name} for all of a kind",
-            )
 
 
 def bound(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:

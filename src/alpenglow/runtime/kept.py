@@ -14,11 +14,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
-import onnx
 
 from alpenglow.backends.api import Artifact
 from alpenglow.base import extensions, knobs
@@ -97,7 +97,7 @@ class Shelf:
 
     @property
     def _settings(self) -> str:
-        versions = f"llvm{llvm.llvm_version_info} numpy{np.__version__} onnx{onnx.__version__}"
+        versions = f"llvm{llvm.llvm_version_info} numpy{np.__version__} onnx{version('onnx')}"
         record = hashlib.sha256(str(self.options.record).encode()).hexdigest()
         o = self.options
         chosen = (o.numerics, o.precision, o.keep, o.indices)

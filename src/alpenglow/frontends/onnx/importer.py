@@ -27,6 +27,7 @@ from alpenglow.base.errors import (
     TypeRuleError,
     UnsupportedError,
 )
+from alpenglow.base.words import counted
 from alpenglow.evaluate import apply
 from alpenglow.frontends.onnx import contents, table
 from alpenglow.frontends.onnx.attributes import (
@@ -386,5 +387,5 @@ def check_supported(nodes: Sequence[onnx.NodeProto], opsets: Mapping[str, int]) 
         if control:
             waiting += [inner for g in graphs_of(node) for inner in g.node]
     if missing:
-        listed = ", ".join(f"{name} ({n} nodes)" for name, n in sorted(missing.items()))
+        listed = ", ".join(f"{name} ({counted(n, 'node')})" for name, n in sorted(missing.items()))
         raise UnsupportedError(f"these operators are not supported: {listed}")

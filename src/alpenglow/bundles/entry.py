@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from alpenglow.bundle.config import config
-from alpenglow.bundle.fat import alternatives, dispatch, level
-from alpenglow.bundle.plan import MEMORIES, Call, Layout, Routine
+from alpenglow.bundles.config import config
+from alpenglow.bundles.fat import alternatives, dispatch, level
+from alpenglow.bundles.plan import MEMORIES, Call, Layout, Routine
 
 Api = Literal["static", "dynamic"]
 APIS: tuple[Api, ...] = ("static", "dynamic")

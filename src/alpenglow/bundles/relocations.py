@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from alpenglow.bundle.elf_object import ElfObject, ObjectSymbol, Relocation
+from alpenglow.bundles.elf_object import ElfObject, ObjectSymbol, Relocation
 
 X86_64, AARCH64, ARM, RISCV = 62, 183, 40, 243
 

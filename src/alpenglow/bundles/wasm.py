@@ -11,12 +11,12 @@ import json
 from importlib.resources import files
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle.entry import OUT_OF_RANGE
-from alpenglow.bundle.job import Job, Made
-from alpenglow.bundle.object import emit
-from alpenglow.bundle.plan import Symbol
-from alpenglow.bundle.wasm_link import MEMORY_NAME, Area, Module, link
-from alpenglow.bundle.wasm_object import WasmObject
+from alpenglow.bundles.entry import OUT_OF_RANGE
+from alpenglow.bundles.job import Job, Made
+from alpenglow.bundles.object import emit
+from alpenglow.bundles.plan import Symbol
+from alpenglow.bundles.wasm_link import MEMORY_NAME, Area, Module, link
+from alpenglow.bundles.wasm_object import WasmObject
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import COMPLEX, NARROW
 
@@ -66,19 +66,23 @@ def _refuse(job: Job) -> None:
     target = job.layout.target
     if target.architecture != "wasm32":
         raise OptionError(
-            f"WebAssembly is made for target wasm32, not for {target}", hint="--target wasm32"
+            f"WebAssembly is made for target wasm32, not for {target}",
+            hint="target='wasm32'",
+            flags="--target wasm32",
         )
     if job.api != "static":
         raise OptionError(
             f"WebAssembly bundles have one thread and the static API, not the {job.api} one",
-            hint=f"--api static; {job.name}.mjs has the names, types and shapes",
+            hint=f"api='static'; {job.name}.mjs has the names, types and shapes",
+            flags=f"--api static; {job.name}.mjs has the names, types and shapes",
         )
     for routine in job.layout.routines:
         if routine.entry in (MEMORY_NAME, *_REGIONS):
             raise OptionError(
                 f"a WebAssembly bundle exports '{routine.entry}' itself, so no entry point can "
                 "have this name",
-                hint=f"--entry {routine.entry}_1",
+                hint=f"entry='{routine.entry}_1'",
+                flags=f"--entry {routine.entry}_1",
             )
 
 
@@ -139,7 +143,7 @@ def _example(job: Job) -> str:
 
 def _filled(file: str, **words: str) -> str:
     """Return a file of this package with every @WORD@ replaced."""
-    text = (files("alpenglow.bundle") / "js" / file).read_text()
+    text = (files("alpenglow.bundles") / "js" / file).read_text()
     for word, meaning in words.items():
         text = text.replace(f"@{word}@", meaning)
     return text

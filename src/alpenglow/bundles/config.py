@@ -22,7 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from alpenglow.bundle.plan import Layout, Routine, Symbol
+from alpenglow.bundles.plan import Layout, Routine, Symbol
 
 VERSION = 1
 _HEAD = struct.Struct("<IIQQQQII")

@@ -19,14 +19,14 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from alpenglow.bundle.elf_object import (
+from alpenglow.bundles.elf_object import (
     SHF_ALLOC,
     SHF_EXECINSTR,
     SHF_WRITE,
     SHN_UNDEF,
     ElfObject,
 )
-from alpenglow.bundle.relocations import AARCH64, ARM, resolve
+from alpenglow.bundles.relocations import AARCH64, ARM, resolve
 
 PT_LOAD, PT_DYNAMIC, PT_GNU_STACK, PT_GNU_RELRO = 1, 2, 0x6474E551, 0x6474E552
 EXECUTE, WRITE, READ = 1, 2, 4

@@ -7,7 +7,7 @@ bundle take addresses only, so its objects fit both, and this says so.
 
 from __future__ import annotations
 
-from alpenglow.bundle.elf_object import ElfObject
+from alpenglow.bundles.elf_object import ElfObject
 
 FLOAT_ARGUMENTS = 28
 """Tag_ABI_VFP_args, of the addenda to the ABI for the Arm architecture."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from alpenglow.bundle.entry import OUT_OF_RANGE, Api
-from alpenglow.bundle.job import Needs
-from alpenglow.bundle.plan import Layout, Routine, Symbol
+from alpenglow.bundles.entry import OUT_OF_RANGE, Api
+from alpenglow.bundles.job import Needs
+from alpenglow.bundles.plan import Layout, Routine, Symbol
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import COMPLEX, NARROW
 

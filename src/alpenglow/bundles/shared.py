@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle.elf_library import shared_library
-from alpenglow.bundle.elf_object import ElfObject
-from alpenglow.bundle.job import Job, Needs
-from alpenglow.bundle.object import emit
+from alpenglow.bundles.elf_library import shared_library
+from alpenglow.bundles.elf_object import ElfObject
+from alpenglow.bundles.job import Job, Needs
+from alpenglow.bundles.object import emit
 from alpenglow.ir.target import Target
 
 _ARCHITECTURES = ("x86-64", "aarch64", "arm", "riscv64")
@@ -40,10 +40,12 @@ def refuse_library(target: Target) -> None:
     if target.os in _NAMES:
         raise OptionError(
             f"shared libraries are written as ELF, and {_NAMES[target.os]} has another format",
-            hint=f"--format object, which the linker of {_NAMES[target.os]} turns into a library",
+            hint=f"format='object', which the linker of {_NAMES[target.os]} turns into a library",
+            flags=f"--format object, which the linker of {_NAMES[target.os]} turns into a library",
         )
     if target.os in ("none", "unknown", "") or target.architecture not in _ARCHITECTURES:
         raise OptionError(
             f"nothing loads shared libraries on {target}",
-            hint="--format object, or a target that has an operating system",
+            hint="format='object', or a target that has an operating system",
+            flags="--format object, or a target that has an operating system",
         )

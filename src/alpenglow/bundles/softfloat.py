@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from alpenglow.bundle.integer import Word
+from alpenglow.bundles.integer import Word
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from alpenglow.bundle.entry import Api
-from alpenglow.bundle.header import macro
-from alpenglow.bundle.plan import Layout, Routine, Symbol
+from alpenglow.bundles.entry import Api
+from alpenglow.bundles.header import macro
+from alpenglow.bundles.plan import Layout, Routine, Symbol
 
 
 def example(layout: Layout, name: str, api: Api, embedded: bool) -> str:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.memory import ALIGNMENT
-from alpenglow.bundle import leb128
-from alpenglow.bundle.wasm_object import (
+from alpenglow.bundles import leb128
+from alpenglow.bundles.wasm_object import (
     CODE,
     DATA,
     DATAS,

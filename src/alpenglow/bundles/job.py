@@ -1,12 +1,12 @@
-"""What a format is asked for, and what it makes: the shape of `bundle.formats`."""
+"""What a format is asked for, and what it makes: the shape of `bundles.formats`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from alpenglow.bundle.entry import Api
-from alpenglow.bundle.plan import Layout
+from alpenglow.bundles.entry import Api
+from alpenglow.bundles.plan import Layout
 
 Progress = Callable[[str, int, int], None]
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from importlib.resources import files
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle.c import source, stack_nbytes
-from alpenglow.bundle.example import example
-from alpenglow.bundle.header import header, weights_header
-from alpenglow.bundle.job import Format, Job, Made, Needs
-from alpenglow.bundle.object import emit
-from alpenglow.bundle.project import cmake, pkg_config
-from alpenglow.bundle.shared import file_name, library
-from alpenglow.bundle.wasm import wasm_files
-from alpenglow.bundle.wheel import wheel_files
+from alpenglow.bundles.c import source, stack_nbytes
+from alpenglow.bundles.example import example
+from alpenglow.bundles.header import header, weights_header
+from alpenglow.bundles.job import Format, Job, Made, Needs
+from alpenglow.bundles.object import emit
+from alpenglow.bundles.project import cmake, pkg_config
+from alpenglow.bundles.shared import file_name, library
+from alpenglow.bundles.wasm import wasm_files
+from alpenglow.bundles.wheel import wheel_files
 
 ARRAY_NBYTES = 64 << 20
 """Weights larger than this are not written as a C array as well: no compiler would like it."""
@@ -68,7 +68,7 @@ def interface(job: Job, needs: Needs) -> dict[str, bytes]:
             made[f"{name}.weights.h"] = weights_header(layout, name).encode()
     if job.api == "dynamic":
         for file in ("alpenglow_bundle.h", "alpenglow_threads.h", "alpenglow_threads.c"):
-            made[file] = (files("alpenglow.bundle") / "c" / file).read_bytes()
+            made[file] = (files("alpenglow.bundles") / "c" / file).read_bytes()
     return made
 
 
@@ -77,7 +77,8 @@ def c_files(job: Job) -> Made:
     if any(r.choices for r in job.layout.routines):
         raise OptionError(
             f"C is compiled for one machine, not for {job.layout.target}",
-            hint="name one target; --format object can choose among them",
+            hint="name one target; format='object' can choose among them",
+            flags="name one target; --format object can choose among them",
         )
     text = source(job.layout, job.name, job.api, job.embedded, job.portable)
     needs = Needs(0, 0, stack_nbytes(job.layout), compiled=False)

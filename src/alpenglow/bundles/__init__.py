@@ -17,20 +17,21 @@ from typing import Any, Literal
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import counted, shown
-from alpenglow.bundle.entry import APIS, Api
-from alpenglow.bundle.fat import require_fat
-from alpenglow.bundle.formats import FORMATS
-from alpenglow.bundle.job import Job, Needs
-from alpenglow.bundle.plan import Layout, Routine, fat_layout, identifiers
-from alpenglow.bundle.system import for_system
-from alpenglow.bundle.write import refuse_existing, write_folder
+from alpenglow.bundles.entry import APIS, Api
+from alpenglow.bundles.fat import require_fat
+from alpenglow.bundles.formats import FORMATS
+from alpenglow.bundles.job import Job, Needs
+from alpenglow.bundles.plan import Layout, Routine, fat_layout, identifiers
+from alpenglow.bundles.system import for_system
+from alpenglow.bundles.write import refuse_existing, write_folder
 from alpenglow.compiler import Options
 from alpenglow.compiler.pipeline import require_closed, run_stages
 from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
+from alpenglow.passes.precision import check_kept
 from alpenglow.program import Program
-from alpenglow.runtime.compile import Model, bound, check_kept
+from alpenglow.runtime.compile import Model, bound
 
 Weights = Literal["separate", "embedded"]
 Shapes = Mapping[str, Sequence[int]]
@@ -51,7 +52,8 @@ class Bundle:
     def __str__(self) -> str:
         """Return the memory that the bundle needs, for reading."""
         code = self.needs.code_nbytes + self.needs.data_nbytes
-        lines = [f"{self.folder}: {counted(len(self.files), 'file')} for {self.target}"]
+        place = self.folder.joinpath(*self.files) if len(self.files) == 1 else self.folder
+        lines = [f"{place}: {counted(len(self.files), 'file')} for {self.target}"]
         bound = "of one call, at most"
         if self.needs.compiled:
             lines.append(f"  {'code':10} {code:>12,}")
@@ -89,6 +91,7 @@ def bundle(
     release: str = "1.0",
     system: str | None = None,
     options: Options | None = None,
+    force: bool = False,
 ) -> Bundle:
     """Write `model` into the new folder `out`, as files that need nothing of ours; tell its needs.
 
@@ -97,7 +100,8 @@ def bundle(
     weights.  Of several levels of x86-64, "x86-64-v2,x86-64-v3", the code chooses as it runs.
     `freestanding` code calls not even memcpy; `portable` C (format "c") is plain C11 without
     vectors.  `release` is the version of a wheel.  `system` is linux, macos or windows (by default
-    this one, where the target is of this machine's architecture, else linux).
+    this one, where the target is of this machine's architecture, else linux).  With `force` a
+    folder is replaced that holds what a bundle wrote, unchanged, and nothing else.
 
     Raises UnsupportedError if extents stay open or operators would need the interpreter,
     OptionError for a folder that is there or a name that is none in C; an error leaves nothing
@@ -106,13 +110,14 @@ def bundle(
     folder = Path(out)
     targets, settings = machines(target, system), options or Options()
     name = entry or _name_of(model)
-    check(folder, name, api, format, tuple(variants or ()))
+    check(folder, name, api, format, tuple(variants or ()), force)
     asked: Mapping[str, Shapes | None] = variants or {name: shapes}
     graphs = {e: _graph(model, s) for e, s in asked.items()}
     programs = {t: {e: planned(g, t, settings) for e, g in graphs.items()} for t in targets}
     return write(
         programs, folder, name, api=api, embedded=weights == "embedded", format=format,
         freestanding=freestanding, portable=portable, release=release, options=settings,
+        force=force,
     )  # fmt: skip
 
 
@@ -139,9 +144,11 @@ def parsed(target: str | Target, system: str | None = None) -> Target:
     return chosen if system is None else for_system(chosen, system)
 
 
-def check(folder: Path, name: str, api: str, format: str, entries: Sequence[str] = ()) -> None:
+def check(
+    folder: Path, name: str, api: str, format: str, entries: Sequence[str] = (), force: bool = False
+) -> None:
     """Raise OptionError if a bundle cannot be written there or under these names."""
-    refuse_existing(folder)
+    refuse_existing(folder, force)
     for what, found, known in (("API", api, APIS), ("format", format, tuple(FORMATS))):
         if found not in known:
             raise OptionError(f"'{found}' is no {what} of bundles; known are {', '.join(known)}")
@@ -149,7 +156,8 @@ def check(folder: Path, name: str, api: str, format: str, entries: Sequence[str]
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", each) or each in _RESERVED:
             raise OptionError(
                 f"'{each}' cannot be the name of a function in C",
-                hint=f"--entry {_identifier(each)}",
+                hint=f"entry='{_identifier(each)}'",
+                flags=f"--entry {_identifier(each)}",
             )
     if len({each.upper() for each in entries}) < len(entries):
         raise OptionError(f"entry points differ in more than case: {', '.join(entries)}")
@@ -193,6 +201,7 @@ def write(
     portable: bool = False,
     release: str = "1.0",
     options: Options,
+    force: bool = False,
 ) -> Bundle:
     """Write planned programs, one for each target and entry point."""
     found: Layout = fat_layout(programs, strict=options.numerics == "strict")
@@ -209,7 +218,7 @@ def write(
             release,
         )
     )
-    write_folder(folder, made.files)
+    write_folder(folder, made.files, force)
     sizes = {file: len(content) for file, content in made.files.items()}
     return Bundle(
         folder, name, found.target, sizes, found.constants_nbytes, found.routines, made.needs

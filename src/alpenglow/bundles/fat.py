@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle.plan import Choice, Routine
+from alpenglow.bundles.plan import Choice, Routine
 from alpenglow.ir.target import Target
 
 NO_MACHINE = 2
@@ -59,7 +59,8 @@ def require_fat(targets: Sequence[Target]) -> None:
             raise OptionError(
                 f"target '{listed}': an object chooses among levels of x86-64 as it runs, and "
                 f"'{target}' is none that it can tell",
-                hint="--target x86-64-v2,x86-64-v3,x86-64-v4+avx512vnni",
+                hint="target='x86-64-v2,x86-64-v3,x86-64-v4+avx512vnni'",
+                flags="--target x86-64-v2,x86-64-v3,x86-64-v4+avx512vnni",
             )
     for less, more in itertools.pairwise(targets):
         if set(less.features) >= set(more.features) or less.triple != more.triple:

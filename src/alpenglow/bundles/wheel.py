@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundle.job import Job, Made
-from alpenglow.bundle.linux_flags import needed_flags
-from alpenglow.bundle.plan import Routine, Symbol
-from alpenglow.bundle.shared import file_name, library
+from alpenglow.bundles.job import Job, Made
+from alpenglow.bundles.linux_flags import needed_flags
+from alpenglow.bundles.plan import Routine, Symbol
+from alpenglow.bundles.shared import file_name, library
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import NARROW
 
@@ -47,7 +47,7 @@ def wheel_files(job: Job) -> Made:
     package, about = job.name, f"{_distribution(job.name)}-{job.release}.dist-info"
     content = {
         f"{package}/__init__.py": _module(job).encode(),
-        f"{package}/_runtime.py": (files("alpenglow.bundle") / RUNTIME).read_bytes(),
+        f"{package}/_runtime.py": (files("alpenglow.bundles") / RUNTIME).read_bytes(),
         f"{package}/py.typed": b"",
         f"{package}/{file_name(job.name)}": image,
         f"{about}/METADATA": _metadata(job).encode(),
@@ -73,22 +73,31 @@ def _refuse(job: Job) -> None:
     if target.os != "linux" or target.architecture not in _PLATFORMS:
         raise OptionError(
             f"a wheel holds a shared library for Linux, and {target} is not for Linux",
-            hint="--system linux, with a target that runs it",
+            hint="system='linux', with a target that runs it",
+            flags="--system linux, with a target that runs it",
         )
     if job.api == "dynamic":
         raise OptionError("the API is one of C, and a wheel's is Python's; leave --api out")
     if job.name in sys.stdlib_module_names or job.name == "numpy":
         raise OptionError(
-            f"a package called '{job.name}' would hide another", hint=f"--entry {job.name}_model"
+            f"a package called '{job.name}' would hide another",
+            hint=f"entry='{job.name}_model'",
+            flags=f"--entry {job.name}_model",
         )
     for name in (job.name, *_variants(job)):
         if keyword.iskeyword(name) or not _distribution(name):
-            raise OptionError(f"'{name}' cannot be a name in Python", hint=f"--entry {name}_model")
+            raise OptionError(
+                f"'{name}' cannot be a name in Python",
+                hint=f"entry='{name}_model'",
+                flags=f"--entry {name}_model",
+            )
     for name in _variants(job):
         if name.startswith("_") or name == "run":
             raise OptionError(f"'{name}' cannot be the name of a function of several in a wheel")
     if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", job.release):
-        raise OptionError(f"'{job.release}' is no version of a wheel", hint="--release 1.0")
+        raise OptionError(
+            f"'{job.release}' is no version of a wheel", hint="release='1.0'", flags="--release 1.0"
+        )
 
 
 def _variants(job: Job) -> list[str]:

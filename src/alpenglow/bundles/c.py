@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from alpenglow.backends.c.render import Unit
 from alpenglow.backends.c.spelling import memory
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.bundle.config import config
-from alpenglow.bundle.entry import MISALIGNED, OUT_OF_RANGE, Api
-from alpenglow.bundle.header import parameters
-from alpenglow.bundle.plan import Call, Layout, Routine
+from alpenglow.bundles.config import config
+from alpenglow.bundles.entry import MISALIGNED, OUT_OF_RANGE, Api
+from alpenglow.bundles.header import parameters
+from alpenglow.bundles.plan import Call, Layout, Routine
 from alpenglow.ir.types import DTYPES
 
 _REGIONS = {"constants": "constants", "mutable": "mutable_data", "scratch": "scratch"}
@@ -38,7 +38,8 @@ def source(layout: Layout, name: str, api: Api, embedded: bool, portable: bool =
         listed = "; ".join(f"{stem} ({why})" for stem, why in sorted(lacking.items()))
         raise UnsupportedError(
             f"these operators are not written in C: {listed}",
-            hint="--format object has them all",
+            hint="format='object' has them all",
+            flags="--format object has them all",
         )
     parts = [_title(layout, name, api, portable), unit.text()]
     if embedded:

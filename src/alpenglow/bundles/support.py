@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from alpenglow.backends.cpu.writer import Writer
-from alpenglow.bundle import softfloat
-from alpenglow.bundle.copying import ATTRIBUTES, copying
-from alpenglow.bundle.integer import Function, Word, divide
-from alpenglow.bundle.softfloat import BF16, F16, F32, F64, Format
+from alpenglow.bundles import softfloat
+from alpenglow.bundles.copying import ATTRIBUTES, copying
+from alpenglow.bundles.integer import Function, Word, divide
+from alpenglow.bundles.softfloat import BF16, F16, F32, F64, Format
 from alpenglow.ir.target import Target
 
 ALLOWED = frozenset({"memcpy", "memset"})

@@ -18,15 +18,15 @@ from alpenglow.backends.cpu.assemble import (
 )
 from alpenglow.backends.cpu.render import ATTRIBUTES, render, render_body
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.bundle import stack
-from alpenglow.bundle.arm_attributes import fit_both
-from alpenglow.bundle.elf_object import ElfObject
-from alpenglow.bundle.entry import Api, constants, entries
-from alpenglow.bundle.job import Needs
-from alpenglow.bundle.plan import Layout
-from alpenglow.bundle.support import ALLOWED, support
-from alpenglow.bundle.system import RUNTIME, twin
-from alpenglow.bundle.wasm_object import MAGIC, WasmObject
+from alpenglow.bundles import stack
+from alpenglow.bundles.arm_attributes import fit_both
+from alpenglow.bundles.elf_object import ElfObject
+from alpenglow.bundles.entry import Api, constants, entries
+from alpenglow.bundles.job import Needs
+from alpenglow.bundles.plan import Layout
+from alpenglow.bundles.support import ALLOWED, support
+from alpenglow.bundles.system import RUNTIME, twin
+from alpenglow.bundles.wasm_object import MAGIC, WasmObject
 from alpenglow.ir.target import Target
 
 Progress = Callable[[str, int, int], None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alpenglow.bundle.entry import Api
+from alpenglow.bundles.entry import Api
 
 
 def cmake(name: str, api: Api, embedded: bool, file: str) -> str:
