@@ -55,8 +55,26 @@ entry:
 }
 """
 
+# Counts to a number in memory, but for the first part of its loop: that takes no time.
+LINGER = """
+define void @linger(ptr %args, i64 %begin, i64 %end) nounwind {
+entry:
+  %at = load ptr, ptr %args
+  %first = icmp eq i64 %begin, 0
+  br i1 %first, label %done, label %each
+each:
+  %i = phi i64 [0, %entry], [%i.next, %each]
+  %i.next = add i64 %i, 1
+  %limit = load volatile i64, ptr %at
+  %more = icmp slt i64 %i.next, %limit
+  br i1 %more, label %each, label %done
+done:
+  ret void
+}
+"""
+
 HOST = Target.parse("cpu")
-CODE = Code.install([assemble(MIRROR, HOST)], ["mirror", "grow"])
+CODE = Code.install([assemble(MIRROR + LINGER, HOST)], ["mirror", "grow", "linger"])
 
 
 class Table:
@@ -146,6 +164,17 @@ def test_helpers_that_sleep_are_woken(team: Team) -> None:
         idle.wait((turn % 20) * 1e-5)
 
     assert wrong == 0
+
+
+def test_a_team_that_waits_long_becomes_smaller(team: Team) -> None:
+    limit = ctypes.c_int64(3_000_000)  # some milliseconds
+    args = (ctypes.c_int64 * 1)(ctypes.addressof(limit))
+    entry = (ctypes.c_int64 * 3)(CODE.address("linger"), ctypes.addressof(args), 2)
+    until = time.monotonic() + 60
+    while not team.crowd.workers and time.monotonic() < until:
+        team.run(ctypes.addressof(entry), 1, 2)
+
+    assert team.crowd.fit(2) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a thread where it is")
