@@ -315,3 +315,13 @@ def test_short_sums_have_one_tier() -> None:
         return print_kernel(build("kernel", instr, 16).done()).count("for ")
 
     assert loops(2048) == loops(1024) < loops(100_000)
+
+
+def test_long_sums_of_open_extents_have_code_of_their_own() -> None:
+    exe = ag.compile(graph_of(ReduceSum((1,)), "f32[A,B]"))
+    counts = []
+    for n in (100, 300, 100_000, 1_000_000, 200):
+        exe(np.ones((2, n), np.float32))
+        counts.append(len(exe.artifacts))
+
+    assert counts == [1, 1, 2, 2, 2]

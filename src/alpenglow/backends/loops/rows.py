@@ -24,6 +24,9 @@ BLOCK = 32
 SHORT = 48
 """Additions to a register that need no tiers."""
 
+OPEN = 64
+"""The same where an extent is open: tiers that are not used cost a little."""
+
 MOST = 10**7
 """Additions that a sum of an open extent has tiers for."""
 
@@ -59,7 +62,8 @@ def along(
         return
     full, rest = divmod(last, lanes)
     groups, left = divmod(full, slots)
-    loops = _Loops(k, [*outer, _turns(groups, left, rest)], totals, slots)
+    turns = [*outer, _turns(groups, left, rest)]
+    loops = _Loops(k, turns, totals, math.prod(extents), slots * lanes)
     with loops.nest(outer) as before:
 
         def step(slot: int, number: Expr, limit: Dim | None = None) -> None:
@@ -119,7 +123,8 @@ def in_turn(
         return
     *outer, last = extents
     groups, left = divmod(last, slots)
-    loops = _Loops(k, [*outer, _turns(groups, left)], totals, slots)
+    turns = [*outer, _turns(groups, left)]
+    loops = _Loops(k, turns, totals, math.prod(extents), slots)
     with loops.nest(outer) as before:
         if is_open(groups) or groups:
             for group in loops.innermost(groups):
@@ -179,6 +184,7 @@ class Totals:
     ) -> None:  # fmt: skip
         self.registers = accumulators(k, neutral, dtype, lanes, slots)
         self.above: list[Register] = []
+        self.moves: Expr | None = None
         self.long = False
         self.tiered = op == "add" and dtype in FLOATS
         self._k, self._op, self._apart = k, op, apart
@@ -196,38 +202,49 @@ class Totals:
 
     def move_up(self, tier: int) -> None:
         """Add the registers to the total above them, or a total to the next, and set it to zero."""
-        part = self.above[tier - 1] if tier else self._joined()
+        part = self.above[tier - 1] if tier else self._joined(True)
         self._k.set(self.above[tier], self._k.m.add(self.above[tier], part))
         for register in [self.above[tier - 1]] if tier else self.registers:
             self._k.set(register, self._k.constant(0, register.dtype))
 
     def whole(self) -> Expr:
         """Return all that was combined."""
-        total = self._joined()
-        for above in self.above:
-            total = self._k.b.let(self._k.m.add(above, total))
+        k, total = self._k, self._joined(self.long)
+        if self.moves is None:
+            for above in self.above:
+                total = k.b.let(k.m.add(above, total))
+            return total
+        total = k.b.var(total)
+        with k.b.when(Compare("ne", self.moves, Const(0))):
+            for above in self.above:
+                k.set(total, k.m.add(above, total))
         return total
 
-    def _joined(self) -> Expr:
+    def _joined(self, turned: bool) -> Expr:
         k = self._k
         registers: Sequence[Expr] = self.registers
         if self._apart:
             return in_lanes(k, self._op, registers)
         lanes = registers[0].lanes
-        if self.long and lanes > 1 and len(registers) > 1:
+        if turned and lanes > 1 and len(registers) > 1:
             # Lanes meet neighbours: what is above zero in one may be below in the next.
-            turned = tuple(i ^ 1 for i in range(lanes))
+            order = tuple(i ^ 1 for i in range(lanes))
             pairs = [
-                k.b.let(k.m.add(x, Shuffle(y, turned)))
+                k.b.let(k.m.add(x, Shuffle(y, order)))
                 for x, y in zip(registers[::2], registers[1::2], strict=False)
             ]
             registers = [*pairs, *registers[2 * len(pairs) :]]
         return combined(k, self._op, registers)
 
 
-def _turns(groups: int, *rest: int) -> int:
-    """Return how many elements a row adds to a register, at most where that is known."""
-    return groups if is_open(groups) or not any(rest) else groups + 1
+def _turns(groups: int, left: int, rest: int = 0) -> int:
+    """Return how many elements a row adds to a register, at most.
+
+    What is left over has registers of its own, or that of the first slot where an extent is open.
+    """
+    if is_open(groups) or is_open(left):
+        return groups + left + 1
+    return groups + 1 if left or rest else groups
 
 
 class _Loops:
@@ -235,21 +252,25 @@ class _Loops:
     of one around it have added as much.
 
     `turns` says how many turns each loop has at most; one of the last adds an element to a register
-    of each slot.
+    of each slot.  There are so many `elements`, and `together` of them are added in a turn.
     """
 
     def __init__(
-        self, k: Loops, turns: Sequence[int], totals: Sequence[Totals], slots: int
+        self, k: Loops, turns: Sequence[int], totals: Sequence[Totals], elements: int, together: int
     ) -> None:
         self._k = k
         self._totals = [t for t in totals if t.tiered]
         opened = any(is_open(n) for n in turns)
-        count = MOST // slots if opened else math.prod(turns)
+        count = math.prod(map(estimate, turns))
         for t in self._totals:
             t.long = count > BLOCK // 2
-        if count <= SHORT:
+        short = count <= SHORT
+        if opened:
+            # Guards: longer sums have code of their own, and so have those of many short rows.
+            short = count <= OPEN and elements <= OPEN * together and math.prod(turns[:-1]) <= OPEN
+            count = MOST // together
+        if short or not self._totals:
             self._totals = []
-        if not self._totals:
             return
         self._last = self._level = len(turns) - 1
         each = 1
@@ -265,6 +286,10 @@ class _Loops:
         for t in self._totals:
             t.have_above(tiers)
         self._moves = k.b.var(Const(0))
+        if opened:
+            # Where there are few elements nothing moved, and nothing is added.
+            for t in self._totals:
+                t.moves = self._moves
         self._since = k.b.var(Const(0)) if self._rows else None
 
     @contextmanager
@@ -309,10 +334,10 @@ class _Loops:
         """Move totals up to a tier, and what is there further each BLOCK times."""
         for t in self._totals:
             t.move_up(tier)
-        if tier + 1 == len(self._totals[0].above):
-            return
         if tier == 0:
             self._k.b.set(self._moves, self._moves + 1)
+        if tier + 1 == len(self._totals[0].above):
+            return
         past = Binary("and", self._moves, Const(BLOCK ** (tier + 1) - 1))
         with self._k.b.when(Compare("eq", past, Const(0))):
             self._move_up(tier + 1)
