@@ -284,7 +284,7 @@ def test_logarithms_of_sums_are_as_exact_as_numpy(target: str) -> None:
 def test_sums_of_open_extents_are_as_exact_however_small_the_first(
     axes: tuple[int, ...], first: int
 ) -> None:
-    """Code is made for the first call, and serves longer ones."""
+    """Code is made for the first call, and serves longer ones or is made again."""
     exe = ag.compile(graph_of(ReduceSum(axes), "f32[A,B,C]"))
     kept = next(a for a in range(3) if a not in axes)
     for n in (first, 1_000, 100_000):
