@@ -7,10 +7,12 @@ import math
 from alpenglow.backends.loops.coord import Coord
 from alpenglow.backends.loops.form import HALVES, Loops, Sink, Source, push
 from alpenglow.backends.loops.rows import (
+    Totals,
     accumulators,
     along,
     columns,
     combined,
+    in_turn,
     placed,
     slots_for,
     unless_masked,
@@ -67,7 +69,7 @@ def _softmax_rows(k: Loops, x: Source, out: Sink, rows: list[list[Coord]]) -> No
 
     along(k, [extent], lanes, find_top, slots)
     top = [combined(k, "max", t) for t in tops]
-    totals = [accumulators(k, 0, dtype, lanes, slots) for _ in rows]
+    totals = [Totals(k, "add", 0, dtype, lanes, slots) for _ in rows]
 
     def exponential(row: int, inner: list[Coord]) -> Expr:
         return k.m.exp_below(k.m.sub(x([*rows[row], *inner]), top[row]))
@@ -79,10 +81,10 @@ def _softmax_rows(k: Loops, x: Source, out: Sink, rows: list[list[Coord]]) -> No
                 # A row that is stretched is one element for all lanes, but all of them are kept.
                 wide = share if share.lanes == lanes else Splat(share, lanes)
                 k.b.store(kept[row], inner[0].base, wide, k.mask_for(lanes))
-            k.set(total[slot], k.m.add(total[slot], unless_masked(k, share, 0)))
+            total.add(slot, unless_masked(k, share, 0))
 
-    along(k, [extent], lanes, add_up, slots)
-    factors = [k.b.let(k.m.div(1.0, combined(k, "add", t))) for t in totals]
+    along(k, [extent], lanes, add_up, slots, totals)
+    factors = [k.b.let(k.m.div(1.0, t.whole())) for t in totals]
 
     def scale(inner: list[Coord], slot: int) -> None:
         for row, at in enumerate(rows):
@@ -100,13 +102,17 @@ def _softmax_columns(k: Loops, x: Source, out: Sink, axis: int, outer: list[Coor
     """Compute a vector of neighbouring columns along an axis before the last."""
     dtype = _wide(x)
     extent, rank = x.shape[axis], x.type.rank
-    top, total = k.accumulator(-math.inf, dtype), k.accumulator(0, dtype)
+    top = k.accumulator(-math.inf, dtype)
+    total = Totals(k, "add", 0, dtype, k.current, apart=True)
     with k.loop(extent) as i:
         k.set(top, k.m.maximum(top, x(placed(rank, [axis], [i], outer))))
-    with k.loop(extent) as i:
-        share = k.m.exp_below(k.m.sub(x(placed(rank, [axis], [i], outer)), top))
-        k.set(total, k.m.add(total, share))
-    factor = k.b.let(k.m.div(1.0, total))
+
+    def add_up(inner: list[Coord], slot: int) -> None:
+        share = k.m.exp_below(k.m.sub(x(placed(rank, [axis], inner, outer)), top))
+        total.add(slot, share)
+
+    in_turn(k, [extent], add_up, 1, [total])
+    factor = k.b.let(k.m.div(1.0, total.whole()))
     with k.loop(extent) as i:
         at = placed(rank, [axis], [i], outer)
         out.store(at, k.m.mul(k.m.exp_below(k.m.sub(x(at), top)), factor))
@@ -124,22 +130,21 @@ def layer_norm(k: Loops, op: LayerNorm, ins: list[Source | None], outs: list[Sin
     slots = slots_for(extents[-1], lanes, SLOTS)
     count = k.extent(math.prod(extents), dtype)
     with k.parallel(x.shape[:axis]) as at:
-        sums = accumulators(k, 0, dtype, lanes, slots)
+        sums = Totals(k, "add", 0, dtype, lanes, slots)
 
         def add_up(inner: list[Coord], slot: int) -> None:
-            value = unless_masked(k, x([*at, *inner]), 0)
-            k.set(sums[slot], k.m.add(sums[slot], value))
+            sums.add(slot, unless_masked(k, x([*at, *inner]), 0))
 
-        along(k, extents, lanes, add_up, slots)
-        mean = k.b.let(k.m.div(combined(k, "add", sums), count))
-        squares = accumulators(k, 0, dtype, lanes, slots)
+        along(k, extents, lanes, add_up, slots, [sums])
+        mean = k.b.let(k.m.div(sums.whole(), count))
+        squares = Totals(k, "add", 0, dtype, lanes, slots)
 
         def square(inner: list[Coord], slot: int) -> None:
             centred = unless_masked(k, k.b.let(k.m.sub(x([*at, *inner]), mean)), 0)
-            k.set(squares[slot], k.m.add(squares[slot], k.m.mul(centred, centred)))
+            squares.add(slot, k.m.mul(centred, centred))
 
-        along(k, extents, lanes, square, slots)
-        variance = k.m.div(combined(k, "add", squares), count)
+        along(k, extents, lanes, square, slots, [squares])
+        variance = k.m.div(squares.whole(), count)
         root = k.m.sqrt(k.m.add(variance, k.constant(op.epsilon, dtype)))
         factor = k.b.let(k.m.div(1.0, root))
 

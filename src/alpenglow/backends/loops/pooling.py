@@ -5,6 +5,7 @@ from __future__ import annotations
 from alpenglow.backends.loops.contraction import within
 from alpenglow.backends.loops.coord import Coord
 from alpenglow.backends.loops.form import HALVES, Loops, Source, pull
+from alpenglow.backends.loops.rows import Totals, in_turn
 from alpenglow.kernel.expr import Expr
 from alpenglow.ops.pooling import AveragePool, MaxPool, MaxPoolIndex, Pool
 from alpenglow.ops.reduction import lowest
@@ -35,16 +36,14 @@ def average_pool(k: Loops, op: AveragePool, ins: list[Source | None], at: list[C
     zero, one = k.constant(0, dtype), k.constant(1, dtype)
     spatial = len(op.kernel)
     extents = x.shape[2 : 2 + spatial]
-    total, count = k.accumulator(0, dtype), k.accumulator(0, dtype)
-    with k.loops(op.kernel) as taps:
+    count = k.accumulator(0, dtype)
+    total = Totals(k, "add", 0, dtype, k.current, apart=True)
+
+    def add_up(taps: list[Coord], slot: int) -> None:
         place = _place(op, at, taps)
         middle = place[2 : 2 + spatial]
-
-        def tap(place: list[Coord] = place) -> Expr:
-            return x(place)
-
         inside = within(k, middle, extents, _guards(op, x, at))
-        k.set(total, k.m.add(total, tap() if inside is None else k.when(inside, tap, zero)))
+        total.add(slot, x(place) if inside is None else k.when(inside, lambda: x(place), zero))
         counted = inside
         if op.count_pads and inside is not None:
             # Padding counts, what hangs over its end does not.
@@ -53,7 +52,9 @@ def average_pool(k: Loops, op: AveragePool, ins: list[Source | None], at: list[C
             grown = tuple(d + a + b for d, a, b in edges)
             counted = within(k, shifted, grown, [op.ceil] * spatial)
         k.set(count, k.m.add(count, one if counted is None else k.select(counted, one, zero)))
-    return k.m.div(total, count)
+
+    in_turn(k, op.kernel, add_up, 1, [total])
+    return k.m.div(total.whole(), count)
 
 
 @pull(MaxPoolIndex)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from alpenglow.backends.loops.coord import Coord
 from alpenglow.backends.loops.form import HALVES, Loops, Sink, Source, pull, push
 from alpenglow.backends.loops.rows import (
-    accumulators,
+    Totals,
     along,
     columns,
     combine,
-    combined,
     in_turn,
     placed,
     slots_for,
@@ -63,15 +62,14 @@ def _reduce_rows(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
     lanes = 1 if dtype == "bool" else width(k, extents[-1])
     slots = slots_for(extents[-1], lanes, SLOTS)
     with k.parallel([x.shape[a] for a in kept]) as at:
-        totals = accumulators(k, neutral, dtype, lanes, slots)
+        totals = Totals(k, fold, neutral, dtype, lanes, slots)
 
         def body(inner: list[Coord], slot: int) -> None:
             value = k.m.cast(x(placed(rank, op.axes, inner, at)), dtype)
-            value = unless_masked(k, value, neutral)
-            k.set(totals[slot], combine(k, fold, totals[slot], value))
+            totals.add(slot, unless_masked(k, value, neutral))
 
-        along(k, extents, lanes, body, slots)
-        total = _finished(k, op, x.type, combined(k, fold, totals))
+        along(k, extents, lanes, body, slots, [totals])
+        total = _finished(k, op, x.type, totals.whole())
         out.store(placed(rank, op.axes, zeros(rank), at) if op.keepdims else at, total)
 
 
@@ -85,18 +83,14 @@ def _reduce_columns(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
 
     def body(outer: list[Coord], last: Coord) -> None:
         at = [*outer, last]
-        totals = [k.accumulator(neutral, dtype) for _ in range(slots)]
+        totals = Totals(k, fold, neutral, dtype, k.current, slots, True)
 
         def add(inner: list[Coord], slot: int) -> None:
-            value = k.m.cast(x(placed(rank, op.axes, inner, at)), dtype)
-            k.set(totals[slot], combine(k, fold, totals[slot], value))
+            totals.add(slot, k.m.cast(x(placed(rank, op.axes, inner, at)), dtype))
 
-        in_turn(k, extents, add, slots)
-        total: Expr = totals[0]
-        for more in totals[1:]:
-            total = combine(k, fold, total, more)
+        in_turn(k, extents, add, slots, [totals])
         where = placed(rank, op.axes, zeros(rank), at) if op.keepdims else at
-        out.store(where, _finished(k, op, x.type, total))
+        out.store(where, _finished(k, op, x.type, totals.whole()))
 
     columns(k, [x.shape[a] for a in kept], x.shape[-1], body)
 
