@@ -15,6 +15,7 @@ from alpenglow.backends.cpu.assemble import assemble
 from alpenglow.backends.cpu.jit import Code
 from alpenglow.ir.target import Target
 from alpenglow.runtime.cpus import default_threads
+from alpenglow.runtime.crowd import Crowd
 from alpenglow.runtime.team import Team
 
 # out[i] = 3 * in[n - 1 - i] + 1: each entry reads what other threads wrote in the one before.
@@ -170,6 +171,7 @@ def test_a_team_that_waits_long_becomes_smaller(team: Team) -> None:
     limit = ctypes.c_int64(3_000_000)  # some milliseconds
     args = (ctypes.c_int64 * 1)(ctypes.addressof(limit))
     entry = (ctypes.c_int64 * 3)(CODE.address("linger"), ctypes.addressof(args), 2)
+    team.crowd = Crowd(running=lambda: None)
     until = time.monotonic() + 60
     while not team.crowd.workers and time.monotonic() < until:
         team.run(ctypes.addressof(entry), 1, 2)

@@ -1,10 +1,14 @@
 """How many threads a team may be, where other processes want the same CPUs.
 
 A thread that the system does not let run holds up the others if it has begun something: for a
-time slice, some milliseconds, in which they would have done it long ago.  So a team whose threads
-are late becomes smaller, and tries after a while whether it may grow again; how long that is
-doubles with each attempt that fails.  Where the system tells that its CPUs are all taken, it is not
-even tried, but for once in a long while: a container may see the load of CPUs that are not its own.
+time slice, some milliseconds, in which they would have done it long ago.  One that does not come
+holds up nobody, but helps nobody either, and takes time from other processes.  So a team whose
+threads are late becomes smaller, and tries after a while whether it may grow again; how long that
+is doubles with each attempt that fails.
+
+Where the system tells how many threads want to run, it does not shrink if these are but its own,
+and does not try to grow while there are as many as CPUs, but for once in a long while: a container
+may see the load of CPUs that are not its own.
 """
 
 from __future__ import annotations
@@ -32,11 +36,13 @@ class Crowd:
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
-        free_cpus: Callable[[], int | None] | None = None,
+        running: Callable[[], int | None] | None = None,
+        cpus: int | None = None,
     ) -> None:
         self.workers = 0
         self._clock = clock
-        self._free_cpus = _free_cpus if free_cpus is None else free_cpus
+        self._running = _running if running is None else running
+        self._cpus = cpus or os.cpu_count() or 1
         self._late_at = -TWICE
         self._changed_at = 0.0
         self._asked_at = 0.0
@@ -57,30 +63,34 @@ class Crowd:
         return min(threads, self.workers) if self.workers else threads
 
     def saw_late(self, workers: int, count: int) -> None:
-        """Note that in a run of so many threads `count` shares were late."""
+        """Note that in a run of so many threads somebody was late, `count` times."""
         now = self._clock()
         again = count > 1 or now - self._late_at < TWICE
         failed = self._is_trial and now - self._changed_at < TWICE
-        if again or failed:
+        if (again or failed) and self._is_crowded(workers):
             self.workers = max(1, workers - 1)
             self._pause = min(2 * self._pause, LONGEST_PAUSE) if self._is_trial else FIRST_PAUSE
             self._is_trial, self._changed_at = False, now
         self._late_at = now
+
+    def _is_crowded(self, workers: int) -> bool:
+        """Whether others than so many of ours want to run, as far as is known."""
+        running = self._running()
+        return running is None or running > workers
 
     def _is_free(self, now: float) -> bool:
         """Whether there is a CPU for one thread more, as far as is known; asked now and then."""
         if now - self._asked_at < FIRST_PAUSE:
             return False
         self._asked_at = now
-        free = self._free_cpus()
-        return free is None or free > self.workers
+        running = self._running()
+        return running is None or running < self._cpus
 
 
-def _free_cpus() -> int | None:
-    """Return how many CPUs nobody but the caller runs on; None where that is not told."""
+def _running() -> int | None:
+    """Return how many threads run or would run if they were let; None where that is not told."""
     try:
         fields = LOAD.read_text(encoding="ascii").split()
-        running = int(fields[3].partition("/")[0])
+        return int(fields[3].partition("/")[0])
     except (OSError, ValueError, IndexError):
         return None
-    return (os.cpu_count() or 1) - (running - 1)

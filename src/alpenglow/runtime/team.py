@@ -35,6 +35,7 @@ from alpenglow.backends.cpu.together import (
     LIMIT,
     LINE,
     OPENINGS,
+    STOLEN,
     WAKING,
     mailbox_nbytes,
     walk_ir,
@@ -50,6 +51,8 @@ LATE_AFTER = 200e-6  # seconds after which a leader asks whether those whom it w
 _never = ctypes.c_int64()
 NEVER = ctypes.addressof(_never)
 """The address of a stop word that stays 0."""
+
+FEW_ENTRIES = 8  # a run of fewer entries says little of who takes part in it
 
 CALM = 2e-3  # seconds for which threads that have been moved are left alone
 
@@ -124,16 +127,22 @@ class Team:
             walker.alone(table_address, count, stop_address)
             return
         # What must be woken is left in the mailbox, not in a result that an interrupt could lose.
+        slept = 0
         try:
             walker.lead(self._mailbox, table_address, count, workers, stop_address)
+            slept = self._waking.value
         finally:
             self._complete()
         if self._crowded.value:
             self._crowded.value = 0
             self._spread()
-        if self._late.value:
-            self.crowd.saw_late(workers, self._late.value)
-            self._late.value = 0
+        late, stolen = self._late.value, self._stolen.value
+        if late or stolen:
+            # Who has to be woken is late on any machine.
+            absent = not slept and count >= FEW_ENTRIES and stolen >= count // 4
+            if late or absent:
+                self.crowd.saw_late(workers, late or 1)
+            self._late.value = self._stolen.value = 0
 
     def _spread(self) -> None:
         """Move helpers to CPUs where the caller is not; where they may run does not change."""
@@ -205,6 +214,7 @@ class Team:
         self._crowded = ctypes.c_int64.from_address(self._mailbox + CROWDED)
         self._leader = ctypes.c_uint64.from_address(self._mailbox + LEADER)
         self._late = ctypes.c_int64.from_address(self._mailbox + LATE)
+        self._stolen = ctypes.c_int64.from_address(self._mailbox + STOLEN)
         self._limit = ctypes.c_int64.from_address(self._mailbox + LIMIT)
 
 

@@ -26,7 +26,8 @@ opening precedes a look at the sleepers, so one of the two always sees the other
 
 Whoever takes part marks the CPU that it is on; one that finds its CPU marked says so at `CROWDED`,
 and so does a helper that finds no work and is where its leader is, which is why it came too late.
-A leader that waits for a share for very long counts that at `LATE`.
+A leader that waits for a share for very long counts that at `LATE`, and at `STOLEN` the shares of
+others that it has run because nobody came.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ LEADER = JOB + 48  # the bit of the leader's CPU, 0 if that is not known
 NEXT = JOB + 56  # the number of the first entry of the next job
 LIMIT = JOB + 64  # for how many rounds to wait before it is worth a thought
 
-LATE = WAKING + 8
+LATE, STOLEN = WAKING + 8, WAKING + 16
 
 # For so many times as long as its own share took, a leader waits before the others are late.
 LONG = 4
@@ -306,6 +307,7 @@ define internal void @walk(
 ) nounwind {{
 entry:
 {_at(done=DONE, position=POSITION, late=LATE, limit=LIMIT)}
+{_at(stolen=STOLEN)}
   %limit = load i64, ptr %limit.at, align 8
   %all = mul i64 %count, %workers
   %all.done = add i64 %start, %all
@@ -351,6 +353,7 @@ meet:
   br label %look
 look:
   %spins = phi i64 [0, %meet], [%spins.next, %again]
+  %ask.from = phi i64 [%limit, %meet], [%ask.next, %again]
   %seen = load atomic i64, ptr %done.at acquire, align 8
   %reached.goal = icmp sge i64 %seen, %goal
   br i1 %reached.goal, label %reached, label %spin
@@ -364,12 +367,19 @@ help:
   %helped.next = call i64 @scan(
       ptr %mailbox, i64 %base, ptr %table, i64 %count, i64 %workers, ptr %word, i64 %step)
   %nothing = icmp slt i64 %helped.next, 0
-  br i1 %nothing, label %wait, label %helped
+  br i1 %nothing, label %wait, label %helping
+helping:
+  br i1 %leads, label %steal, label %helped
+steal:
+  %stolen = load i64, ptr %stolen.at, align 8
+  %stolen.next = add i64 %stolen, 1
+  store i64 %stolen.next, ptr %stolen.at, align 8
+  br label %helped
 helped:
   br label %meet
 wait:
-  %is.limit = icmp eq i64 %spins.next, %limit
-  %asks = and i1 %is.limit, %leads
+  %is.long = icmp sge i64 %spins.next, %ask.from
+  %asks = and i1 %is.long, %leads
   br i1 %asks, label %judge, label %rest
 judge:
   %waited.until = CLOCK
@@ -382,9 +392,11 @@ count.late:
   store atomic i64 %lates.next, ptr %late.at monotonic, align 8
   br label %rest
 rest:
+  %ask.then = phi i64 [%ask.from, %wait], [%ask.from, %judge], [9223372036854775807, %count.late]
   YIELD
   br label %again
 again:
+  %ask.next = phi i64 [%ask.from, %spin], [%ask.then, %rest]
   br label %look
 
 lost:
