@@ -120,8 +120,7 @@ MISTAKES = (
     ),
     Mistake(
         "the total of a row of softmax counts masked lanes", f"{LOOPS}/normalize.py",
-        "k.set(total[slot], k.m.add(total[slot], unless_masked(k, share, 0)))",
-        "k.set(total[slot], k.m.add(total[slot], share))",
+        "total.add(slot, unless_masked(k, share, 0))", "total.add(slot, share)",
     ),
     Mistake(
         "the smallest k are found among the first k", f"{LOOPS}/order.py",

@@ -66,13 +66,5 @@ def _foldable(node: Node) -> bool:
     if isinstance(node.op, Broadcast):
         return node.output.type.size == 1
     made = sum(v.type.nbytes for v in node.results)
-    given = max((_kept(v) for v in node.inputs if v is not None), default=0)
+    given = max((v.type.nbytes for v in node.inputs if v is not None), default=0)
     return made <= max(GROWTH, 8 * given)
-
-
-def _kept(v: Value) -> int:
-    """Return how many bytes are there of a constant, or of what is broadcast."""
-    match v:
-        case Value(Node(Broadcast(), [Value() as x])) if x.array is not None:
-            return x.array.nbytes
-    return int(v.type.nbytes)
