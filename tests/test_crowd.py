@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,19 @@ def test_it_shrinks_to_one_and_not_below() -> None:
         machine.shrink(workers)
 
     assert machine.crowd.fit(8) == 1
+
+
+def test_the_log_tells_how_many_threads_there_are(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "alpenglow")
+    machine = Machine(running=3)
+    machine.shrink(2)
+    machine.running = 1
+    machine.fits(2, FIRST_PAUSE * 2)
+
+    assert [r.getMessage() for r in caplog.records] == [
+        "others want the CPUs: calls use 1 of 2 threads",
+        "calls try 2 threads again",
+    ]
 
 
 def test_it_grows_as_soon_as_there_is_a_cpu_free() -> None:

@@ -32,6 +32,7 @@ others that it has run because nobody came.
 
 from __future__ import annotations
 
+from alpenglow.backends.cpu.system import on_system
 from alpenglow.backends.cpu.walk import alone_ir
 from alpenglow.ir.target import Target
 
@@ -74,50 +75,8 @@ def walk_ir(target: Target) -> str:
     - `i64 serve(ptr mailbox, i64 budget)` is a helper's loop.  It returns 0 after `budget` rounds
       of nothing, registered as a sleeper, and 1 when `OPENINGS` has become negative.
     """
-    pause, yielding, clock = _pause(target), _yield(target), _clock(target)
-    declarations = sorted({line for line, _ in (pause, yielding, clock) if line})
-    place = _PLACE if target.os == "linux" else _NOWHERE
-    parts = (place, alone_ir(), _CLAIM, _SHARE, _SCAN, _AFTER, _WALK, _LEAD, _SERVE)
-    text = "\n".join([*declarations, *parts])
-    for name, (_, call) in (("PAUSE", pause), ("YIELD", yielding), ("CLOCK", clock)):
-        text = text.replace(name, call)
-    return text
-
-
-def _pause(target: Target) -> tuple[str, str]:
-    """Return (declaration, call) of what a spinning thread does to leave the core to others."""
-    match target.architecture:
-        case "x86-64":
-            return "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
-        case "aarch64":
-            # The yield hint does nothing on most cores; the barrier costs about a pause.
-            return "declare void @llvm.aarch64.isb(i32)", "call void @llvm.aarch64.isb(i32 15)"
-        case "arm":
-            return "declare void @llvm.arm.hint(i32)", "call void @llvm.arm.hint(i32 1)"
-        case _:
-            return "", ""
-
-
-def _yield(target: Target) -> tuple[str, str]:
-    """Return (declaration, call) of what gives the core to another thread that waits for it."""
-    match target.os:
-        case "windows":
-            return "declare i32 @SwitchToThread()", "call i32 @SwitchToThread()"
-        case "linux" | "macosx":
-            return "declare i32 @sched_yield()", "call i32 @sched_yield()"
-        case _:
-            return "", ""
-
-
-def _clock(target: Target) -> tuple[str, str]:
-    """Return (declaration, expression) of a counter of time, 0 where there is none."""
-    match target.architecture:
-        case "x86-64":
-            return "declare i64 @llvm.readcyclecounter()", "call i64 @llvm.readcyclecounter()"
-        case "aarch64":
-            return "declare i64 @llvm.readsteadycounter()", "call i64 @llvm.readsteadycounter()"
-        case _:
-            return "", "add i64 0, 0"
+    parts = (alone_ir(), _CLAIM, _SHARE, _SCAN, _AFTER, _WALK, _LEAD, _SERVE)
+    return on_system("\n".join(parts), target)
 
 
 def _at(**fields: int) -> str:
@@ -141,25 +100,6 @@ def _job(but: str = "") -> str:
             lines.append(f"  %{name} = load atomic {kind}, ptr %{name}.at monotonic, align 8")
     return "\n".join(lines)
 
-
-# The bit of the CPU that the caller is on; those past 64 have none.
-_PLACE = """
-declare i32 @sched_getcpu()
-
-define internal i64 @place() nounwind {
-  %cpu = call i32 @sched_getcpu()
-  %known = icmp ult i32 %cpu, 64
-  %one = zext i1 %known to i64
-  %low = and i32 %cpu, 63
-  %shift = zext i32 %low to i64
-  %bit = shl i64 %one, %shift
-  ret i64 %bit
-}"""
-
-_NOWHERE = """
-define internal i64 @place() nounwind {
-  ret i64 0
-}"""
 
 # Every few microseconds whoever waits yields: where threads outnumber cores, the one waited for may
 # need this very core.  Without it, two threads on one core took 210 µs for what takes them 20 with
