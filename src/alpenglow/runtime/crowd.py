@@ -13,11 +13,12 @@ may see the load of CPUs that are not its own.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from alpenglow.base.log import log
 
 TWICE = 0.1
 """Within so many seconds, a second share that is late is no accident."""
@@ -29,8 +30,6 @@ LONGEST_PAUSE = 5.0
 """Seconds after which it tries in any case."""
 
 LOAD = Path("/proc/loadavg")
-
-_logger = logging.getLogger("alpenglow")
 
 
 class Crowd:
@@ -61,7 +60,7 @@ class Crowd:
         if since >= self._pause and (since >= LONGEST_PAUSE or self._is_free(now)):
             self._is_trial, self._changed_at = True, now
             self.workers += 1
-            _logger.debug("calls try %d threads again", self.workers)
+            log.debug("calls try %d threads again", self.workers)
             if self.workers >= threads:
                 self.workers = 0
         return min(threads, self.workers) if self.workers else threads
@@ -75,7 +74,7 @@ class Crowd:
             self.workers = max(1, workers - 1)
             self._pause = min(2 * self._pause, LONGEST_PAUSE) if self._is_trial else FIRST_PAUSE
             self._is_trial, self._changed_at = False, now
-            _logger.debug("others want the CPUs: calls use %d of %d threads", self.workers, workers)
+            log.debug("others want the CPUs: calls use %d of %d threads", self.workers, workers)
         self._late_at = now
 
     def _is_crowded(self, workers: int) -> bool:
