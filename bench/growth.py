@@ -1,17 +1,18 @@
 """How compiling grows: with the nodes of a net, with how often it is done, and with its weights.
 
-    python bench/growth.py chains [--nodes 1000,10000,100000]
+    python bench/growth.py chains [--nodes 1000,10000,100000] [--rounds 3]
     python bench/growth.py again [--times 500] [--model FILE]
     python bench/growth.py weight [--gib 2.0] [--beside PYTHON]
 
 `chains` compiles a chain of Add, and MatMul-Add-Relu-Add blocks, on one thread without the cache,
-each in a process of its own, and prints the seconds of every step that takes long, and by how much
-it grew from one size to the next.  Steps are timed without Python's collector of cycles, which goes
-through all there is whenever there is a quarter more, in whatever step that is; the last line is
-the time of all with it.  `again` compiles one net over and over and prints what memory stays taken:
-a small convolution, pool and product, unless a model is named.  `weight` compiles and runs a
-product by a matrix of so many GiB in a new process, and prints the seconds and the most memory it
-took; so does an onnxruntime that another interpreter has, if one is named.
+each in a process of its own.  It prints the seconds of every step that takes long, in the round in
+which it was fastest, and by how much it grew from one size to the next.  Steps are timed without
+Python's collector of cycles, which goes through all there is whenever there is a quarter more, in
+whatever step that is; the last line is the time of all with it.  `again` compiles one net over and
+over and prints what memory stays taken: a small convolution, pool and product, unless a model is
+named.  `weight` compiles and runs a product by a matrix of so many GiB in a new process, and prints
+the seconds and the most memory it took; so does an onnxruntime that another interpreter has, if one
+is named.
 """
 
 from __future__ import annotations
@@ -141,11 +142,17 @@ def steps(name: str, count: int, collects: bool) -> dict[str, float]:
     return found
 
 
-def chains(sizes: list[int]) -> Iterator[str]:
+def fastest(name: str, count: int, collects: bool, rounds: int) -> dict[str, float]:
+    """Return the seconds of each step in the round in which it was fastest."""
+    found = [alone(steps, name, count, collects) for _ in range(rounds)]
+    return {step: min(one[step] for one in found) for step in found[0]}
+
+
+def chains(sizes: list[int], rounds: int) -> Iterator[str]:
     """Yield a table of steps, a column a size, and the worst growth from one size to the next."""
     for name in CHAINS:
-        columns = [alone(steps, name, n, False) for n in sizes]
-        whole = [alone(steps, name, n, True)["all"] for n in sizes]
+        columns = [fastest(name, n, False, rounds) for n in sizes]
+        whole = [fastest(name, n, True, rounds)["all"] for n in sizes]
         yield f"{name:<14}" + "".join(f"{n:>10}" for n in sizes) + f"{'growth':>10}"
         for step, seconds in columns[-1].items():
             if seconds >= LONG:
@@ -234,6 +241,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("chains", "again", "weight"))
     parser.add_argument("--nodes", default="1000,10000,100000", help="of chains, ascending")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each chain is compiled")
     parser.add_argument("--times", type=int, default=500, help="how often `again` compiles")
     parser.add_argument("--model", help="what `again` compiles")
     parser.add_argument("--gib", type=float, default=2.0, help="the matrix of `weight`")
@@ -244,7 +252,7 @@ def main() -> None:
     else:
         os.environ["ALPENGLOW_CACHE"] = "off"
         lines = (
-            chains([int(n) for n in chosen.nodes.split(",")])
+            chains([int(n) for n in chosen.nodes.split(",")], chosen.rounds)
             if chosen.what == "chains"
             else again(chosen.times, chosen.model)
         )
