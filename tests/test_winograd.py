@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
+from alpenglow.backends.cpu import emit
 from alpenglow.ir.types import Array
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
@@ -13,6 +14,7 @@ from alpenglow.ops.contraction import Conv
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.winograd import POINTS, WinogradInput, WinogradOutput, transforms
 from alpenglow.passes import bands, winograd
+from alpenglow.program.instr import Instr
 
 
 @pytest.fixture(autouse=True)
@@ -142,6 +144,25 @@ def test_bands_need_less_memory_and_copy_nothing() -> None:
 
     assert split.artifact.program.arena < whole.artifact.program.arena
     assert {"copy", "concat", "slice"}.isdisjoint(set(operators(split)) - set(operators(whole)))
+
+
+def test_bands_share_a_kernel_that_is_built_and_proved_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen: list[str] = []
+
+    def counted(instr: Instr, target: ag.Target, strict: bool) -> emit.Choice | None:
+        chosen.append(instr.op.name)
+        return choose(instr, target, strict)
+
+    choose = emit.choose
+    monkeypatch.setattr(emit, "choose", counted)
+    monkeypatch.setattr(bands, "LARGE", 100_000)
+    monkeypatch.setattr(bands, "BAND", 300_000)
+    split = ag.compile(network(extent=48), threads=1)
+
+    assert operators(split).count("winograd_input") == 8
+    assert chosen.count("winograd_input") == 1
 
 
 def pooled(kernel: int) -> ag.Graph:

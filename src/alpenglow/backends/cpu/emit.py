@@ -133,11 +133,12 @@ def _stoppable(choice: Choice, instr: Instr) -> Choice:
 def _signature(instr: Instr) -> str:
     """Return a text of all that the kernel of an instruction depends on.
 
-    Text, because to compare extents that are open may be to assume something of them.
+    Where regions begin is no part of it: bands of rows differ in nothing else.  Text, because to
+    compare extents that are open may be to assume something of them.
     """
     numbers: dict[str, int] = {}
     regions = [
-        r and (numbers.setdefault(r.buffer, len(numbers)), r.type, r.offset, r.strides)
+        r and (numbers.setdefault(r.buffer, len(numbers)), r.type, r.strides)
         for r in (*instr.outs, *instr.ins)
     ]
     inner = None if instr.body is None else _body_signature(instr.body)
