@@ -21,6 +21,7 @@ from onnx import TensorProto, helper
 
 import alpenglow as ag
 from alpenglow.ops.arithmetic import Add
+from alpenglow.report import probe as report_probe
 from alpenglow.report.cut import Case, exposed
 from alpenglow.report.probe import Lost, Probe
 from alpenglow.report.reduce import recorded, reduce
@@ -208,6 +209,14 @@ def test_a_hang_is_an_answer() -> None:
         found = probe(time.sleep, 30)
 
         assert isinstance(found, Lost) and found.kind == "hang"
+
+
+def test_a_process_that_is_ready_late_answers_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Probe(20) as probe:
+        monkeypatch.setattr(report_probe, "STARTING", 0.0)
+        assert probe(abs, -3) == Lost("hang", "not ready in 0 s")
+        monkeypatch.undo()
+        assert probe(abs, -3) == 3
 
 
 def test_a_model_is_cut_down_to_the_node_that_matters() -> None:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 if sys.platform != "win32":
     import resource
 
-STARTING = 120.0
+STARTING = 600.0
 """Seconds that a process may take until it answers: it imports all that its function needs."""
 
 
@@ -57,6 +57,8 @@ class Probe:
 
     def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
         pipe = self._pipe or self._started(function)
+        if pipe is None:
+            return Lost("hang", f"not ready in {STARTING:g} s")
         try:
             pipe.send((function, arguments))
             if not pipe.poll(self.seconds):
@@ -79,7 +81,8 @@ class Probe:
             self._pipe.close()
         self._process = self._pipe = None
 
-    def _started(self, function: Callable[..., Any]) -> Connection:
+    def _started(self, function: Callable[..., Any]) -> Connection | None:
+        """Start a process and return the way to it; None if it is not ready in time."""
         # Not forked: threads, and what crashed calls left behind, stay on this side.
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
@@ -90,8 +93,11 @@ class Probe:
         # Pickling the function's name makes the process import its module before the clock runs.
         with contextlib.suppress(ConnectionError, EOFError):
             ours.send(function)
-            if ours.poll(STARTING):
-                ours.recv()
+            if not ours.poll(STARTING):
+                # What it says later would be taken for the answer to the first call.
+                self.close()
+                return None
+            ours.recv()
         return ours
 
 
