@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import alpenglow as ag
 from alpenglow.base.store import StoreWarning
 
 Array = NDArray[Any]
-COMPILE, KEPT = (sys.modules[f"alpenglow.runtime.{name}"] for name in ("compile", "kept"))
+COMPILE, KEPT = (import_module(f"alpenglow.runtime.{name}") for name in ("compile", "kept"))
 FOREIGN = "x86-64" if ag.Target.parse("cpu").architecture == "aarch64" else "aarch64"
 
 
