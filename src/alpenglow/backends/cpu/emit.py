@@ -7,7 +7,8 @@ code is cached under the text, the target, the LLVM version and a hash of the co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
@@ -63,31 +64,56 @@ class CpuBackend:
     def emit(
         self, program: Program, target: Target, strict: bool, store: Store, progress: Progress
     ) -> Artifact:
-        """Compile what has a compiled form that is proved to be safe; the rest is interpreted."""
-        table: list[Entry] = []
-        sources: dict[str, Choice] = {}
-        chosen: dict[str, Choice | None] = {}
-        for instr in program.instrs():
-            like = _signature(instr)
-            if like not in chosen:
-                choice = choose(instr, target, strict)
-                if choice is not None:
-                    choice = _stoppable(choice, instr)
-                chosen[like] = choice if choice and admitted(choice.kernel, instr) else None
-            found = chosen[like]
-            if found is None:
-                table.append(Entry("", 1))
-                continue
-            sources.setdefault(found.kernel.name, found)
-            stops, faults = (b in found.kernel.buffers for b in (STOP, FAULT))
-            dims = _dims(found.kernel)
-            table.append(Entry(found.kernel.name, found.extent, dims, stops, faults))
-        objects: dict[str, bytes] = {}
-        for done, (name, choice) in enumerate(sources.items()):
-            progress("compiling kernels", done, len(sources))
-            objects[name] = store.get_or_make(_key(name, target), partial(_object, choice, target))
-        progress("compiling kernels", len(sources), len(sources))
-        return Artifact(target, program, objects, tuple(table))
+        """Compile what has a compiled form that is proved to be safe; the rest is interpreted.
+
+        LLVM makes code of one kernel while the next ones are built and proved.
+        """
+        ahead = ThreadPoolExecutor(1, "alpenglow-llvm")
+        try:
+            return _emitted(program, target, strict, store, progress, ahead)
+        finally:
+            ahead.shutdown(cancel_futures=True)
+
+
+def _emitted(
+    program: Program, target: Target, strict: bool, store: Store, progress: Progress,
+    ahead: Executor,
+) -> Artifact:  # fmt: skip
+    table: list[Entry] = []
+    objects: dict[str, Callable[[], bytes]] = {}
+    chosen: dict[str, Choice | None] = {}
+    for instr in program.instrs():
+        like = _signature(instr)
+        if like not in chosen:
+            choice = choose(instr, target, strict)
+            if choice is not None:
+                choice = _stoppable(choice, instr)
+            chosen[like] = choice if choice and admitted(choice.kernel, instr) else None
+        found = chosen[like]
+        if found is None:
+            table.append(Entry("", 1))
+            continue
+        name = found.kernel.name
+        if name not in objects:
+            made = partial(_object, found, target)
+            objects[name] = _begun(ahead, partial(store.get_or_make, _key(name, target), made))
+        stops, faults = (b in found.kernel.buffers for b in (STOP, FAULT))
+        dims = _dims(found.kernel)
+        table.append(Entry(found.kernel.name, found.extent, dims, stops, faults))
+    done: dict[str, bytes] = {}
+    for name, code in objects.items():
+        progress("compiling kernels", len(done), len(objects))
+        done[name] = code()
+    progress("compiling kernels", len(done), len(objects))
+    return Artifact(target, program, done, tuple(table))
+
+
+def _begun(ahead: Executor, make: Callable[[], bytes]) -> Callable[[], bytes]:
+    """Return what waits for the result of `make`, or calls it where no thread can be started."""
+    try:
+        return ahead.submit(make).result
+    except RuntimeError:
+        return make
 
 
 @dataclass(frozen=True, slots=True)
