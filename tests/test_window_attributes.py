@@ -16,11 +16,14 @@ import pytest
 
 import alpenglow as ag
 from agreement import TARGETS, Array, disagreements
+from alpenglow.backends.cpu.emit import kernels
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import TensorType
+from alpenglow.kernel.stmt import Store, statements
 from alpenglow.ops.activation import Relu
+from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv, ConvTranspose
-from alpenglow.ops.movement import Pad
+from alpenglow.ops.movement import Broadcast, Pad
 from alpenglow.ops.pooling import AveragePool, MaxPool
 from onnx_node import assert_close, node_model, ours, runtimes
 
@@ -85,6 +88,48 @@ def test_convolutions_heed_all_their_attributes(kind: str) -> None:
         for (strides, dilations), kernel, pads in product(STEPS, KERNELS, PADS)
     ]
     assert_right((2, channels, 5, 6), cases)
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A convolution of a column, a bias, another convolution of it added, and an activation."""
+
+    convolution: Convolution
+
+    def __call__(self, g: Graph, x: Value) -> Value:
+        y, bias = self.convolution(g, x), weights(self.convolution.w[0])
+        bias = bias.reshape(1, -1, *[1] * (y.type.rank - 2))
+        whole = g(Add(), y, g(Broadcast(y.type.shape), g.constant(bias)))
+        return g(Relu(), g(Add(), whole, self.convolution(g, x)))
+
+
+@pytest.mark.parametrize("kind", CHANNELS)
+@pytest.mark.parametrize("shape", [(40, 1), (5, 9, 1)])
+def test_columns_are_convolved_like_rows(kind: str, shape: tuple[int, ...]) -> None:
+    channels, outputs, group = CHANNELS[kind]
+    tail = (1,) * (len(shape) - 1)
+    cases: list[Callable[[Graph, Value], Value]] = []
+    for taps, step, spread, pad in ((1, 2, 1, 0), (3, 1, 1, 1), (3, 2, 1, 0), (3, 1, 2, 2)):
+        kernel, strides, dilations = ((n, *tail) for n in (taps, step, spread))
+        none = (0,) * len(tail)
+        op = Conv(strides, (pad, *none, pad, *none), dilations, group)
+        one = Convolution(op, (outputs, channels // group, *kernel))
+        cases += [one, Residual(one)]
+    assert_right((2, channels, *shape), cases)
+
+
+def test_a_column_takes_as_many_steps_as_a_row() -> None:
+    def steps(*shape: int) -> int:
+        g = ag.Graph("f")
+        x = g.input("x", TensorType("f32", (1, 32, *shape)))
+        taps = tuple(min(d, 5) for d in shape)
+        g.output("y", g(Conv(), x, g.constant(weights(32, 32, *taps))))
+        exe = ag.compile(g, target="x86-64-v3", threads=1)
+        (kernel,) = (k for i, k in kernels(exe.artifact.program, exe.target)
+                     if i.op.name == "conv_blocked")  # fmt: skip
+        return sum(isinstance(s, Store) for s in statements(kernel.body))
+
+    assert steps(60, 1) == steps(1, 60) == steps(60) > 1
 
 
 def test_convolutions_of_one_and_three_spatial_axes_heed_all_their_attributes() -> None:

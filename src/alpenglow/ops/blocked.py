@@ -11,12 +11,13 @@ weights i8, summed in i32; or both are bf16, summed in f32.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.base.memory import aligned_bytes, forget
-from alpenglow.ir.dims import Dim, ceil_div, known
+from alpenglow.ir.dims import Dim, ceil_div, is_open, known
 from alpenglow.ir.op import Examples, Op, Primitive, check_each, check_positive, check_rank
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.contraction import Conv, MatMul
@@ -34,6 +35,16 @@ CHUNK = 8 << 20
 
 PACKED = frozenset({("f32", "f32"), *((x, w) for x, (w, _) in SUMS.items())})
 """The operands, x and weights, that there are packed forms for."""
+
+
+def sliding_axis(taps: Sequence[Dim], places: Sequence[Dim]) -> int:
+    """Return the spatial axis along which neighbours share weights.
+
+    The last one that is more than one place under one tap: columns become rows.
+    """
+    axes = range(len(taps) - 1, -1, -1)
+    longer = (a for a in axes if any(is_open(d) or d != 1 for d in (taps[a], places[a])))
+    return next(longer, len(taps) - 1)
 
 
 def _summed(op: Op, x: TensorType, w: TensorType) -> str:

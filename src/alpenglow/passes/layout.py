@@ -29,6 +29,7 @@ from alpenglow.ops.blocked import (
     PackConv,
     PackMatrix,
     Ungroup,
+    sliding_axis,
 )
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Broadcast, Pack, Pad, Reshape, Transpose, Unpack
@@ -229,7 +230,8 @@ def _direct(g: Graph, problem: Problem, x: Value, w: Value, bands: int, node: No
     dots = DOTS.get(x.type.dtype, 1)
     inner = lanes if channels >= lanes // 2 else 4 if dots > 1 else 1
     source = g(Pack(inner), x) if inner > 1 else x
-    row = estimate(node.output.type.extents[-1])
+    places = node.output.type.extents[2:]
+    row = estimate(places[sliding_axis(w.type.extents[2:], places)])
     # A narrow panel lies in few bands, so that few blocks of input channels are read for it.
     width = lanes if bands > 1 else panel_width(problem, outputs // op.group, row)
     packed = g(PackConv(inner, width, dots), w)

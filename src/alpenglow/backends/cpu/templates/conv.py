@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from alpenglow.backends.cpu.templates.narrow import packs_rows, store_packed
 from alpenglow.backends.cpu.templates.products import Products, products
@@ -22,7 +23,7 @@ from alpenglow.backends.loops.instruction import Frame
 from alpenglow.ir.dims import known
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Splat, lift
-from alpenglow.ops.blocked import ConvBlocked
+from alpenglow.ops.blocked import ConvBlocked, sliding_axis
 
 
 def conv_blocked(k: Frame, op: ConvBlocked, target: Target) -> None:
@@ -30,6 +31,7 @@ def conv_blocked(k: Frame, op: ConvBlocked, target: Target) -> None:
     w = k.inputs[1]
     if _pointwise(op, w.region.shape):
         _merge_rows(k)
+    op = _turned(k, op)
     panels, in_blocks, *taps, steps, width = w.region.shape[: len(op.strides) + 4]
     lanes = op.lanes
     cols = width // lanes
@@ -216,6 +218,24 @@ def _pointwise(op: ConvBlocked, w: tuple[int, ...]) -> bool:
     # All that is not named here has to have its default.
     plain = ConvBlocked(op.channels, op.outputs, op.lanes, ones, op.dilations, op.group, op.bands)
     return spatial > 1 and op == plain and all(t == 1 for t in w[2 : 2 + spatial])
+
+
+def _turned(k: Frame, op: ConvBlocked) -> ConvBlocked:
+    """See the axis along which neighbours share weights as the last one."""
+    last = len(op.strides) - 1
+    taps, places = k.inputs[1].region.shape[2:], k.out.region.shape[2:]
+    axis = sliding_axis(taps[: last + 1], places[: last + 1])
+    if axis == last or any(op.edges):
+        return op
+
+    def swapped(of: tuple[int, ...], first: int = 0) -> tuple[int, ...]:
+        found = list(of)
+        found[first + axis], found[first + last] = found[first + last], found[first + axis]
+        return tuple(found)
+
+    for w in [*k.inputs, k.out]:
+        w.reshape(swapped(w.region.shape, 2), swapped(w.region.strides, 2))
+    return replace(op, strides=swapped(op.strides), dilations=swapped(op.dilations))
 
 
 def _merge_rows(k: Frame) -> None:
