@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ Env = dict[str, Any]
 
 MOST_TURNS = 16
 """For how many layouts a stage keeps how turns of a loop follow each other in them."""
+
+NAMED = 1 << 14
+"""How many names of values, and of their elements, are remembered as symbols."""
 
 SMALL = 64
 """Integer tensors of at most so many elements are measured as extents, others as they are."""
@@ -64,8 +68,8 @@ class State:
             return
         found = np.empty(array.shape, object)
         for i, value in enumerate(array.reshape(-1).tolist()):
-            found.reshape(-1)[i] = x = element(_word(name), i)
-            self.values[str(x)] = value
+            found.reshape(-1)[i], symbol_ = _element(name, i)
+            self.values[symbol_] = value
         self.elements[name] = found
 
 
@@ -182,6 +186,14 @@ def _operands(action: Action) -> tuple[str, ...]:
             return (action.lengths, *action.states, *action.scanned, *action.captured)
 
 
+@lru_cache(NAMED)
+def _element(name: str, i: int) -> tuple[Sym, str]:
+    """Return the symbol of an element of a value, and its name."""
+    x = element(_word(name), i)
+    return x, str(x)
+
+
+@lru_cache(NAMED)
 def _word(name: str) -> str:
     """Return an identifier for a name: different ones for different names."""
     # No word has "__" in it, so that none is another with a number behind it.
