@@ -164,6 +164,17 @@ EXAMPLES = {
                 class_ids = [0, 1, 0, 1], class_weights = [2.0, 1.0, -2.0, -1.0]> (x) }""",
         {"x": np.array([[-1], [1]], np.float32)}, np.array([7.0, 4.0]),
     ),
+    "base values of two classes": Example(
+        """g (float[2,1] x) => (float[2,2] s) {
+            y, s = ai.onnx.ml.TreeEnsembleClassifier <classlabels_int64s = [0, 1],
+                base_values = [0.5, 8.0],
+                nodes_treeids = [0, 0, 0], nodes_nodeids = [0, 1, 2], nodes_featureids = [0, 0, 0],
+                nodes_modes = ["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values = [0.0, 0.0, 0.0],
+                nodes_truenodeids = [1, 0, 0], nodes_falsenodeids = [2, 0, 0],
+                class_treeids = [0, 0, 0, 0], class_nodeids = [1, 1, 2, 2],
+                class_ids = [0, 1, 0, 1], class_weights = [2.0, 1.0, 3.0, 4.0]> (x) }""",
+        {"x": np.array([[-1], [1]], np.float32)}, np.array([[2.5, 9.0], [3.5, 12.0]]),
+    ),
     "layers of bytes": Example(
         """g (float[1,1,2] x, bool c) => (float[1,1,1,1] y)
             <int8[1,2,4] w = {1, 1, 1, 1, 1, 1, 1, 1}, int8[1,1,4] r = {0, 0, 0, 0},

@@ -102,6 +102,15 @@ KINDS = (
         ),
     ),
     Kind(
+        "base values of two classes",
+        "ONNX Runtime adds the second to the first score, and negates that, where trees score both",
+        lambda d: any(
+            n.op_type == "TreeEnsembleClassifier"
+            and any(a.name == "base_values" and len(a.floats) == 2 for a in n.attribute)
+            for n in d.nodes
+        ),
+    ),
+    Kind(
         "the fifth result of BatchNormalization",
         "up to opset 13 it is a variance; ONNX Runtime gives 1 over the deviation",
         lambda d: any(n.op_type == "BatchNormalization" and len(n.output) > 4 for n in d.nodes),
