@@ -260,6 +260,10 @@ def moved(
     least = float(ml_dtypes.finfo(x.dtype).smallest_subnormal)
     # What is zero stays zero: that is how sparse data, padding and masks are.
     off = np.where((wide == 0) & (not whole), 0.0, (eps * exact + least) * noise)
+    if x.dtype in (np.float32, np.float64):
+        # Exponentials that are hardly normal numbers, or less, may be 0.
+        lost = (np.abs(wide) < 4 * float(np.finfo(x.dtype).tiny)) & (noise < 0)
+        off = np.where(lost, -wide, off)
     return np.where(np.isfinite(wide), wide + off, wide).astype(x.dtype)
 
 
