@@ -107,9 +107,17 @@ def one_hot(d: Draft, op: str) -> None:
     add(d, op, [x], ("float", (*x.shape, len(cats))), **more)
 
 
+def renew(d: Draft, version: int) -> None:
+    """Let operators be of this version at least, unless one is there that has changed its form."""
+    had = d.versions.get(ML, 1)
+    if had < 2 <= version and any(n.op_type == "LabelEncoder" for n in d.nodes):
+        raise Declined
+    d.versions[ML] = max(had, version)
+
+
 @recipe("ai.onnx.ml:LabelEncoder")
 def labels(d: Draft, op: str) -> None:
-    d.versions[ML] = max(d.versions.get(ML, 1), 2)
+    renew(d, 2)
     x = d.pick(("int64", "float"), 1, 3)
     tensors = d.versions[ML] >= 4 and d.chance(0.4)
     if tensors and d.chance(0.5):

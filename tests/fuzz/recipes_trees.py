@@ -12,7 +12,7 @@ from .draft import Draft, Var
 from .elements import DTYPES, Array
 from .inference import Declined
 from .recipe import recipe
-from .recipes_ml import ML, TRANSFORMS, add
+from .recipes_ml import ML, TRANSFORMS, add, renew
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 MEMBER = 6
@@ -177,7 +177,7 @@ def classifier(d: Draft, op: str) -> None:
 @recipe("ai.onnx.ml:TreeEnsemble")
 def ensemble(d: Draft, op: str) -> None:
     """The new form: nodes and leaves have lists of their own, and a test may be of a set."""
-    d.versions[ML] = 5
+    renew(d, 5)
     x = samples(d, ("float", "float", "double", "float16"))
     modes = kinds_of_branches(d)
     if d.chance(0.3):
