@@ -25,6 +25,9 @@ STATE = Quantize("u8")
 WORD = DOTS["u8"]
 """How many rows of the weights stand side by side."""
 
+PANEL = 64
+"""How many columns of the weights lie together."""
+
 
 class LstmInteger(LstmLayer):
     """Lstm whose h is u8 where it meets its weights, of a scale that each step finds anew.
@@ -52,9 +55,9 @@ class LstmInteger(LstmLayer):
         weights = TensorType("f32", (units, 4 * units))
         y, h = recurrent(self, 4, self.activations, 3, xw, weights, h0, lengths)
         row = TensorType("i32", (4 * units,))
-        words = ceil_div(units, WORD)
+        panels, words = ceil_div(4 * units, PANEL), ceil_div(units, WORD)
         expected = {
-            "r": (r, TensorType("i8", (words, WORD * WORD * WORD * words))),
+            "r": (r, TensorType("i8", (panels, words, PANEL * WORD))),
             "columns": (columns, row),
             "scale": (scale, row.with_dtype("f32")),
             "c0": (c0, h0),
@@ -72,7 +75,7 @@ class LstmInteger(LstmLayer):
     ) -> tuple[Array, Array, Array]:  # fmt: skip
         steps, batch = xw.shape[:2]
         weights = _rows(r, h0.shape[1]).astype(np.int32)
-        counts = np.full(batch, steps) if lengths is None else lengths
+        counts = np.full(batch, steps) if lengths is None else np.minimum(lengths, steps)
         y = np.zeros((steps, *h0.shape), np.float32)
         h, c, ahead = h0, c0, h0
         for k in range(steps):
@@ -92,17 +95,18 @@ class LstmInteger(LstmLayer):
 
     @classmethod
     def examples(cls) -> Examples:
-        for units, batch in ((5, 2), (17, 1), (36, 3)):
-            words, row = -(-units // WORD), np.full(4 * units, 0.004, np.float32)
+        for units, batch in ((5, 2), (17, 1), (36, 3), (4, 11)):
+            panels, words = -(-4 * units // PANEL), -(-units // WORD)
+            row = np.full(4 * units, 0.004, np.float32)
             state = f"f32[{batch},{units}]"
-            a = (f"f32[3,{batch},{4 * units}]", f"i8[{words},{64 * words}]", f"i32[{4 * units}]",
+            a = (f"f32[3,{batch},{4 * units}]", f"i8[{panels},{words},256]", f"i32[{4 * units}]",
                  row, state, state)  # fmt: skip
             rows, lengths = f"f32[3,{units}]", np.arange(batch, dtype=np.int32)[::-1] + 1
             yield cls(), *a
             yield cls(reverse=True), *a, rows, None, f"i32[{4 * units}]"
             yield cls(), *a, None, lengths
             yield cls(True, clip=0.5, couple=True), *a, rows, lengths - 1
-        none = ("i8[1,64]", "i32[4]", "f32[4]", "f32[2,1]", "f32[2,1]")
+        none = ("i8[1,1,256]", "i32[4]", "f32[4]", "f32[2,1]", "f32[2,1]")
         yield cls(activations=(TANH, SIGMOID, TANH)), "f32[0,2,4]", *none
         yield cls(), "f32[2,0,4]", *none[:3], "f32[0,1]", "f32[0,1]"
 
@@ -115,14 +119,14 @@ def grid(m: Any, low: Any, high: Any) -> tuple[Any, Any]:
 
 
 def packed_rows(b: Graph, r: Value) -> Value:
-    """Return weights i8[H, 4H] with four rows side by side, zeros where there are none."""
-    words = ceil_div(r.type.extents[0], WORD)
-    width = WORD * WORD * words
-    return b(Reshape((words, width * WORD)), b(PackMatrix(width, WORD), r))
+    """Return weights i8[H, 4H] in panels of columns, four rows side by side; the rest is zeros."""
+    units = r.type.extents[0]
+    packed = b(PackMatrix(PANEL, WORD), r)
+    return b(Reshape((ceil_div(4 * units, PANEL), ceil_div(units, WORD), PANEL * WORD)), packed)
 
 
 def _rows(r: Array, units: int) -> Array:
     """Return packed weights as [H, 4H]."""
-    words = len(r)
-    apart = r.reshape(words, WORD * WORD * words, WORD).transpose(0, 2, 1)
-    return apart.reshape(words * WORD, -1)[:units, : 4 * units]
+    panels, words, _ = r.shape
+    apart = r.reshape(panels, words, PANEL, WORD).transpose(1, 3, 0, 2)
+    return apart.reshape(words * WORD, panels * PANEL)[:units, : 4 * units]

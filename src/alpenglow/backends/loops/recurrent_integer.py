@@ -1,8 +1,9 @@
 """Loop form of an LSTM whose state is quantised in every step.
 
 All sequences take a step before any takes the next, for they share its scale.  Their states
-therefore stay in the results, h and c, until the last step.  A sequence's row of h is quantised
-into a local array and multiplied by the weights, four of its bytes at a time.
+therefore stay in the results, h and c, until the last step.  A few sequences at a time have their
+rows of h quantised into a local array, and are multiplied by the weights, which are read once for
+them all.
 """
 
 from __future__ import annotations
@@ -11,12 +12,22 @@ from dataclasses import dataclass
 
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Loops, Sink, Source, push
-from alpenglow.backends.loops.recurrent import ROWS, Layer, cell, operands
+from alpenglow.backends.loops.recurrent import Layer, cell, operands
+from alpenglow.ir.dims import is_open
 from alpenglow.kernel.expr import Bitcast, Buffer, Const, Expr, Load, Reduce, Register, Splat
-from alpenglow.ops.recurrent_integer import STATE, WORD, LstmInteger, grid
+from alpenglow.ops.recurrent_integer import PANEL, STATE, WORD, LstmInteger, grid
 
-WIDE = WORD * WORD
-"""What the number of packed columns is a multiple of."""
+TOGETHER = 8
+"""How many sequences are multiplied at once at most."""
+
+OPEN = 4
+"""How many are where their number is open: what is left over goes one by one."""
+
+SCRATCH = 1 << 17
+"""Bytes of sums that lie on the stack at most."""
+
+CHAINS = 8
+"""Sums that do not wait for each other, so that multiply-adds follow at once."""
 
 
 @dataclass(frozen=True)
@@ -54,65 +65,98 @@ class Range:
 
 @dataclass(frozen=True)
 class Product:
-    """A row of h as bytes, and the sums of its products with the columns of the weights."""
+    """Rows of h as bytes, and the sums of their products with the columns of the weights."""
 
     layer: Layer
-    bytes_: Buffer
+    rows: Buffer
     sums: Buffer
     words: int
+    panels: int
 
     @classmethod
-    def of(cls, layer: Layer) -> Product:
-        b, words = layer.k.b, -(-layer.units // WORD)
-        found = cls(layer, b.array("u8", words * WORD), b.array("i32", words * WIDE), words)
+    def of(cls, layer: Layer, count: int) -> Product:
+        """Return arrays for so many sequences."""
+        b = layer.k.b
+        panels, words = layer.r.shape[:2]
+        rows = b.array("u8", count * words * WORD)
         # What is behind the last unit is multiplied, too: by weights of 0.
-        for i in range(layer.units, words * WORD):
-            b.store(found.bytes_, i, Const(0, "u8"))
-        for i in range(4 * layer.units, words * WIDE):
-            b.store(found.sums, i, Const(0, "i32"))
-        return found
+        for j in range(count):
+            for i in range(layer.units, words * WORD):
+                b.store(rows, j * words * WORD + i, Const(0, "u8"))
+        return cls(layer, rows, b.array("i32", count * panels * PANEL), words, panels)
 
-    def begin(self, zero: Expr, columns: Source, zeros: Source | None) -> None:
-        """Set the sums to what zero points take away."""
-        k, layer = self.layer.k, self.layer
-        steps = k.m.neg(zero)
-        total = None if zeros is None else k.m.neg(self._total())
+    def row(self, j: Expr) -> Expr:
+        """Return where the bytes of a sequence begin."""
+        return j * (self.words * WORD)
 
-        def start(u: Coord) -> None:
-            found = k.m.mul(columns([u]), steps)
-            if zeros is not None:
-                found = k.m.add(found, k.m.mul(zeros([u]), total))
-            layer.write(self.sums, u, found)
+    def total(self, j: Expr, u: Coord) -> Expr:
+        """Return the sums of a sequence for some columns."""
+        return self.layer.read(self.sums, u + j * (self.panels * PANEL))
 
-        layer.each(start, 4)
-
-    def _total(self) -> Expr:
+    def steps(self, j: Expr) -> Expr:
+        """Return the sum of the bytes of a sequence."""
         k = self.layer.k
         total = k.b.var(Const(0, "i32"))
         with k.b.loop(self.layer.units) as i:
-            k.b.set(total, k.m.add(total, k.m.cast(Load(self.bytes_, i), "i32")))
+            k.b.set(total, k.m.add(total, k.m.cast(Load(self.rows, self.row(j) + i), "i32")))
         return total
 
-    def add(self) -> None:
-        """Add the products to the sums, a few rows of words at once."""
-        full, rest = divmod(self.words, ROWS)
-        if full:
-            with self.layer.k.b.loop(full) as i:
-                self._add([i * ROWS + j for j in range(ROWS)])
-        if rest:
-            self._add([Const(full * ROWS + j) for j in range(rest)])
-
-    def _add(self, rows: list[Expr]) -> None:
+    def multiply(self, count: int) -> None:
+        """Compute the sums of so many sequences."""
         k = self.layer.k
-        lanes = min(k.lanes, WIDE)
-        factors = [k.b.let(Bitcast(Load(self.bytes_, row * WORD, WORD), "i32")) for row in rows]
-        with k.b.loop(self.words * WIDE // lanes) as i:
-            acc: Expr = Load(self.sums, i * lanes, lanes)
-            for row, factor in zip(rows, factors, strict=True):
-                weights = self.layer.r([coord(row), Coord(i * (WORD * lanes), 1, WORD * lanes)])
-                wide = factor if lanes == 1 else Splat(factor, lanes)
-                acc = k.dot(wide, Bitcast(weights, "i32"), acc)
-            k.b.store(self.sums, i * lanes, acc)
+        lanes = min(k.lanes, 16)
+        across, most = PANEL // lanes, (16 if lanes == 16 else 8) // count
+        while across > max(1, most):
+            across //= 2
+        with k.b.loop(self.panels) as panel, k.b.loop(PANEL // (across * lanes)) as part:
+            self._block(panel, part * (across * lanes), count, across, lanes)
+
+    def _block(self, panel: Expr, column: Expr, count: int, across: int, lanes: int) -> None:
+        """Sum up `across` vectors of columns in registers."""
+        k = self.layer.k
+        chains = max(1, CHAINS // (count * across))
+        none = Const(0, "i32", lanes)
+        sums = [[k.b.var(none) for _ in range(count * across)] for _ in range(chains)]
+
+        def add(word: Expr, into: list[Register]) -> None:
+            weights = [
+                k.b.let(self._weights(panel, word, column + v * lanes, lanes))
+                for v in range(across)
+            ]
+            for j in range(count):
+                state = Load(self.rows, self.row(Const(j)) + word * WORD, WORD)
+                one: Expr = k.b.let(Bitcast(state, "i32"))
+                wide = one if lanes == 1 else k.b.let(Splat(one, lanes))
+                for v, w in enumerate(weights):
+                    acc = into[j * across + v]
+                    k.b.set(acc, k.dot(wide, w, acc))
+
+        full, rest = divmod(self.words, chains)
+        with k.b.loop(full) as i:
+            for chain, into in enumerate(sums):
+                add(i * chains + chain, into)
+        for chain in range(rest):
+            add(Const(full * chains + chain), sums[chain])
+        for n, acc in enumerate(sums[0]):
+            total: Expr = acc
+            for other in sums[1:]:
+                total = k.m.add(total, other[n])
+            j, v = divmod(n, across)
+            at = panel * PANEL + column + (j * self.panels * PANEL + v * lanes)
+            k.b.store(self.sums, at, total)
+
+    def _weights(self, panel: Expr, word: Expr, column: Expr, lanes: int) -> Expr:
+        at = [coord(panel), coord(word), Coord(column * WORD, 1, lanes * WORD)]
+        return Bitcast(self.layer.r(at), "i32")
+
+
+def together(batch: int, words: int) -> int:
+    """Return how many sequences of a batch are multiplied at once, most of them alike."""
+    fitting = max(1, SCRATCH // (WORD * WORD * WORD * words))
+    if is_open(batch):
+        return min(OPEN, fitting)
+    groups = -(-batch // min(TOGETHER, fitting))
+    return -(-batch // groups)
 
 
 @push(LstmInteger)
@@ -125,7 +169,8 @@ def lstm_integer(k: Loops, op: LstmInteger, ins: list[Source | None], outs: list
     if batch == 0 or layer.units == 0:
         return
     y, h, c = outs
-    seen, product, advanced = Range.of(layer), Product.of(layer), cell(k, op, peepholes)
+    count = together(batch, int(r.shape[1]))
+    seen, product, advanced = Range.of(layer), Product.of(layer, count), cell(k, op, peepholes)
 
     def begin(b: Coord, u: Coord) -> None:
         state = h0([b, u])
@@ -133,43 +178,59 @@ def lstm_integer(k: Loops, op: LstmInteger, ins: list[Source | None], outs: list
         c.store([b, u], c0([b, u]))
         seen.see(u, state)
 
-    def quantize(b: Coord, u: Coord, s: Expr, z: Expr) -> None:
-        layer.write(product.bytes_, u, STATE.scalar(k.m, h.load([b, u]), s, z))
+    def quantize(j: Expr, b: Coord, u: Coord, s: Expr, z: Expr) -> None:
+        state = STATE.scalar(k.m, h.load([b, u]), s, z)
+        layer.write(product.rows, u + product.row(j), state)
 
-    def finish(b: Coord, t: Coord, u: Coord, s: Expr) -> None:
-        def gate(which: int) -> Expr:
-            at = u + which * layer.units
-            total = k.m.cast(layer.read(product.sums, at), "f32")
-            return k.m.add(xw([t, b, at]), k.m.mul(total, k.m.mul(scale([at]), s)))
+    def finish(j: Expr, b: Coord, t: Coord, s: Expr, z: Expr) -> None:
+        less = k.m.neg(k.m.cast(z, "i32"))
+        lesser = None if zeros is None else k.m.neg(product.steps(j))
 
-        state, after = advanced([gate(which) for which in range(4)], c.load([b, u]), u)
-        c.store([b, u], after)
-        h.store([b, u], state)
-        y.store([t, b, u], state)
-        seen.see(u, state)
+        def gate(at: Coord) -> Expr:
+            total = k.m.add(product.total(j, at), k.m.mul(columns([at]), less))
+            if zeros is not None:
+                total = k.m.add(total, k.m.mul(zeros([at]), lesser))
+            wide = k.m.mul(k.m.cast(total, "f32"), k.m.mul(scale([at]), s))
+            return k.m.add(xw([t, b, at]), wide)
 
-    def step(b: Coord, t: Coord, s: Expr, z: Expr) -> None:
-        layer.each(lambda u: quantize(b, u, s, z))
-        product.begin(k.m.cast(z, "i32"), columns, zeros)
-        product.add()
-        layer.each(lambda u: finish(b, t, u, s))
+        def unit(u: Coord) -> None:
+            gates = [gate(u + which * layer.units) for which in range(4)]
+            state, after = advanced(gates, c.load([b, u]), u)
+            c.store([b, u], after)
+            h.store([b, u], state)
+            y.store([t, b, u], state)
+            seen.see(u, state)
 
-    def turn(b: Coord, i: Coord, s: Expr, z: Expr) -> None:
+        layer.each(unit)
+
+    def end(j: Expr, b: Coord, i: Coord, s: Expr, z: Expr) -> None:
         if lengths is None:
-            step(b, coord(steps - 1) - i if op.reverse else i, s, z)
+            finish(j, b, coord(steps - 1) - i if op.reverse else i, s, z)
             return
-        length = k.m.cast(lengths([b]), "i64")
+        length = k.m.minimum(k.m.cast(lengths([b]), "i64"), k.extent(steps, "i64"))
         with k.b.when(i.compare("lt", length)):
             last = k.m.sub(k.m.sub(length, 1), i.expr())
-            step(b, coord(k.inside(last, steps)) if op.reverse else i, s, z)
+            finish(j, b, coord(k.inside(last, steps)) if op.reverse else i, s, z)
         with k.b.otherwise():
             layer.each(lambda u: y.store([i, b, u], k.constant(0, "f32")))
+
+    def group(first: Coord, size: int, i: Coord, s: Expr, z: Expr) -> None:
+        with k.b.loop(size) as j:
+            layer.each(lambda u: quantize(j, first + j, u, s, z))
+        product.multiply(size)
+        with k.b.loop(size) as j:
+            end(j, first + j, i, s, z)
 
     with k.loop(batch) as b:
         layer.each(lambda u: begin(b, u))
     if not steps:
         return
+    full, rest = divmod(batch, count)
+    size = 1 if is_open(rest) else rest
     with k.loop(steps) as i:
         s, z = seen.taken()
-        with k.loop(batch) as b:
-            turn(b, i, s, z)
+        with k.loop(full) as g:
+            group(g * count, count, i, s, z)
+        if size:
+            with k.loop(rest // size) as g:
+                group(g * size + full * count, size, i, s, z)
