@@ -159,6 +159,91 @@ def together(batch: int, words: int) -> int:
     return -(-batch // groups)
 
 
+@dataclass(frozen=True)
+class Steps:
+    """The kernel of a layer while it is built: what its steps read and write."""
+
+    op: LstmInteger
+    layer: Layer
+    product: Product
+    seen: Range
+    columns: Source
+    scale: Source
+    peepholes: Source | None
+    lengths: Source | None
+    zeros: Source | None
+    y: Sink
+    h: Sink
+    c: Sink
+
+    def begin(self, h0: Source, c0: Source) -> None:
+        """Copy the initial states to where the states stay."""
+
+        def unit(b: Coord, u: Coord) -> None:
+            state = h0([b, u])
+            self.h.store([b, u], state)
+            self.c.store([b, u], c0([b, u]))
+            self.seen.see(u, state)
+
+        with self.layer.k.loop(self.h.shape[0]) as b:
+            self.layer.each(lambda u: unit(b, u))
+
+    def group(self, first: Coord, size: int, i: Coord, s: Expr, z: Expr) -> None:
+        """Take step i of a few sequences, whose states have the scale s and the zero point z."""
+        b = self.layer.k.b
+        with b.loop(size) as j:
+            self._quantize(j, first + j, s, z)
+        self.product.multiply(size)
+        with b.loop(size) as j:
+            self._end(j, first + j, i, s, z)
+
+    def _quantize(self, j: Expr, b: Coord, s: Expr, z: Expr) -> None:
+        layer, at = self.layer, self.product.row(j)
+
+        def unit(u: Coord) -> None:
+            state = STATE.scalar(layer.k.m, self.h.load([b, u]), s, z)
+            layer.write(self.product.rows, u + at, state)
+
+        layer.each(unit)
+
+    def _end(self, j: Expr, b: Coord, i: Coord, s: Expr, z: Expr) -> None:
+        """Finish step i of a sequence, or store zeros where it has no such step."""
+        k, steps = self.layer.k, self.y.shape[0]
+        if self.lengths is None:
+            self._finish(j, b, coord(steps - 1) - i if self.op.reverse else i, s, z)
+            return
+        length = k.m.minimum(k.m.cast(self.lengths([b]), "i64"), k.extent(steps, "i64"))
+        with k.b.when(i.compare("lt", length)):
+            last = k.m.sub(k.m.sub(length, 1), i.expr())
+            self._finish(j, b, coord(k.inside(last, steps)) if self.op.reverse else i, s, z)
+        with k.b.otherwise():
+            self.layer.each(lambda u: self.y.store([i, b, u], k.constant(0, "f32")))
+
+    def _finish(self, j: Expr, b: Coord, t: Coord, s: Expr, z: Expr) -> None:
+        """Compute the next states of a sequence of the sums of its products."""
+        layer, m = self.layer, self.layer.k.m
+        advanced = cell(layer.k, self.op, self.peepholes)
+        less = m.neg(m.cast(z, "i32"))
+        lesser = None if self.zeros is None else m.neg(self.product.steps(j))
+
+        def gate(at: Coord) -> Expr:
+            total = m.add(self.product.total(j, at), m.mul(self.columns([at]), less))
+            if self.zeros is not None:
+                total = m.add(total, m.mul(self.zeros([at]), lesser))
+            wide = m.mul(m.cast(total, "f32"), m.mul(self.scale([at]), s))
+            return m.add(layer.xw([t, b, at]), wide)
+
+        def unit(u: Coord) -> None:
+            gates = [gate(u + which * layer.units) for which in range(4)]
+            state, after = advanced(gates, self.c.load([b, u]), u)
+            self.c.store([b, u], after)
+            self.h.store([b, u], state)
+            self.y.store([t, b, u], state)
+            self.seen.see(u, state)
+
+        layer.each(unit)
+
+
 @push(LstmInteger)
 def lstm_integer(k: Loops, op: LstmInteger, ins: list[Source | None], outs: list[Sink]) -> None:
     xw, r, columns, scale, h0, c0, peepholes, lengths, zeros = operands(ins, 9)
@@ -168,61 +253,10 @@ def lstm_integer(k: Loops, op: LstmInteger, ins: list[Source | None], outs: list
     steps, batch = xw.shape[:2]
     if batch == 0 or layer.units == 0:
         return
-    y, h, c = outs
     count = together(batch, int(r.shape[1]))
-    seen, product, advanced = Range.of(layer), Product.of(layer, count), cell(k, op, peepholes)
-
-    def begin(b: Coord, u: Coord) -> None:
-        state = h0([b, u])
-        h.store([b, u], state)
-        c.store([b, u], c0([b, u]))
-        seen.see(u, state)
-
-    def quantize(j: Expr, b: Coord, u: Coord, s: Expr, z: Expr) -> None:
-        state = STATE.scalar(k.m, h.load([b, u]), s, z)
-        layer.write(product.rows, u + product.row(j), state)
-
-    def finish(j: Expr, b: Coord, t: Coord, s: Expr, z: Expr) -> None:
-        less = k.m.neg(k.m.cast(z, "i32"))
-        lesser = None if zeros is None else k.m.neg(product.steps(j))
-
-        def gate(at: Coord) -> Expr:
-            total = k.m.add(product.total(j, at), k.m.mul(columns([at]), less))
-            if zeros is not None:
-                total = k.m.add(total, k.m.mul(zeros([at]), lesser))
-            wide = k.m.mul(k.m.cast(total, "f32"), k.m.mul(scale([at]), s))
-            return k.m.add(xw([t, b, at]), wide)
-
-        def unit(u: Coord) -> None:
-            gates = [gate(u + which * layer.units) for which in range(4)]
-            state, after = advanced(gates, c.load([b, u]), u)
-            c.store([b, u], after)
-            h.store([b, u], state)
-            y.store([t, b, u], state)
-            seen.see(u, state)
-
-        layer.each(unit)
-
-    def end(j: Expr, b: Coord, i: Coord, s: Expr, z: Expr) -> None:
-        if lengths is None:
-            finish(j, b, coord(steps - 1) - i if op.reverse else i, s, z)
-            return
-        length = k.m.minimum(k.m.cast(lengths([b]), "i64"), k.extent(steps, "i64"))
-        with k.b.when(i.compare("lt", length)):
-            last = k.m.sub(k.m.sub(length, 1), i.expr())
-            finish(j, b, coord(k.inside(last, steps)) if op.reverse else i, s, z)
-        with k.b.otherwise():
-            layer.each(lambda u: y.store([i, b, u], k.constant(0, "f32")))
-
-    def group(first: Coord, size: int, i: Coord, s: Expr, z: Expr) -> None:
-        with k.b.loop(size) as j:
-            layer.each(lambda u: quantize(j, first + j, u, s, z))
-        product.multiply(size)
-        with k.b.loop(size) as j:
-            end(j, first + j, i, s, z)
-
-    with k.loop(batch) as b:
-        layer.each(lambda u: begin(b, u))
+    product, seen = Product.of(layer, count), Range.of(layer)
+    run = Steps(op, layer, product, seen, columns, scale, peepholes, lengths, zeros, *outs)
+    run.begin(h0, c0)
     if not steps:
         return
     full, rest = divmod(batch, count)
@@ -230,7 +264,7 @@ def lstm_integer(k: Loops, op: LstmInteger, ins: list[Source | None], outs: list
     with k.loop(steps) as i:
         s, z = seen.taken()
         with k.loop(full) as g:
-            group(g * count, count, i, s, z)
+            run.group(g * count, count, i, s, z)
         if size:
             with k.loop(rest // size) as g:
-                group(g * size + full * count, size, i, s, z)
+                run.group(g * size + full * count, size, i, s, z)
