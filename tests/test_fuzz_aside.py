@@ -70,12 +70,6 @@ def last_row_alone(q: Array, k: Array, v: Array) -> Array:
     return np.array([rows])
 
 
-def lstm_step(total: float) -> float:
-    """Return the first state of a cell whose four gates are all fed the same."""
-    gate = 1 / (1 + math.exp(-total))
-    return gate * math.tanh(gate * math.tanh(total))
-
-
 def cached(past: Array, key: Array, at: int) -> Array:
     """Return a cache of one head with a key written to it."""
     now = past.copy()
@@ -174,19 +168,6 @@ EXAMPLES = {
                 class_treeids = [0, 0, 0, 0], class_nodeids = [1, 1, 2, 2],
                 class_ids = [0, 1, 0, 1], class_weights = [2.0, 1.0, 3.0, 4.0]> (x) }""",
         {"x": np.array([[-1], [1]], np.float32)}, np.array([[2.5, 9.0], [3.5, 12.0]]),
-    ),
-    "layers of bytes": Example(
-        """g (float[1,1,2] x, bool c) => (float[1,1,1,1] y)
-            <int8[1,2,4] w = {1, 1, 1, 1, 1, 1, 1, 1}, int8[1,1,4] r = {0, 0, 0, 0},
-             float[1] s = {1}, int8[1] z = {0}> {
-            y = If (c) <
-                then_branch = t () => (float[1,1,1,1] p) {
-                    p = com.microsoft.DynamicQuantizeLSTM <hidden_size = 1>
-                        (x, w, r, , , , , , s, z, s, z) },
-                else_branch = e () => (float[1,1,1,1] q) {
-                    q = Constant <value = float[1,1,1,1] {0}> () }> }""",
-        {"x": np.array([[[0.3, 1]]], np.float32), "c": np.array(True)},
-        np.reshape(lstm_step(1.3), (1, 1, 1, 1)),
     ),
     "NaN that votes": Example(
         """g (float[1,1] x) => (float[1,2] y) {
@@ -346,14 +327,6 @@ WRITTEN = {
             y = InstanceNormalization (x, s, b) }""",
         {"x": np.full((1, 1, 1), 316.0, np.float32), "s": np.array([0.64], np.float32),
          "b": np.array([0.1049], np.float32)}, np.full((1, 1, 1), 0.1049),
-    ),
-    "layers of bytes": Example(
-        """g (float[1,1,2] x) => (float[1,1,1,1] y)
-            <int8[1,2,4] w = {1, 1, 1, 1, 1, 1, 1, 1}, int8[1,1,4] r = {0, 0, 0, 0},
-             float[1] s = {1}, int8[1] z = {0}> {
-            y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 1>
-                (x, w, r, , , , , , s, z, s, z) }""",
-        {"x": np.array([[[0.3, 1]]], np.float32)}, np.reshape(lstm_step(1.3), (1, 1, 1, 1)),
     ),
 }  # fmt: skip
 """What ONNX Runtime has not right, or the reference evaluator, and `written` has."""

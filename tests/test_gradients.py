@@ -36,6 +36,7 @@ from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.pooling import AveragePool, MaxPool
 from alpenglow.ops.probability import Couple
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.recurrent_integer import LstmInteger
 from alpenglow.ops.reduction import ReduceMax, ReduceProd, ReduceSum
 from alpenglow.ops.regions import MaxRoiPool, RoiAlign
 from alpenglow.ops.resize import Resize
@@ -57,8 +58,8 @@ DOMAINS: dict[str, tuple[float, float]] = {
 
 WITHOUT = {
     Couple, CumProd, DeformConv, Det, Eliminate, Frames, GridSample, Gru, LinearAttention,
-    Lookup, Lstm, MaxRoiPool, OneHot, Resize, Rnn, RoiAlign, Sample, ScatterElements, ScatterNd,
-    Stft, TreeEnsemble,
+    Lookup, Lstm, LstmInteger, MaxRoiPool, OneHot, Resize, Rnn, RoiAlign, Sample, ScatterElements,
+    ScatterNd, Stft, TreeEnsemble,
 }  # fmt: skip
 """Operators that have no gradient in all or some of their forms."""
 

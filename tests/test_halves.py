@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -20,7 +21,6 @@ from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Const, Splat
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.program.instr import Instr
 
 HALVES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-10}
@@ -49,9 +49,9 @@ def test_sums_are_rounded_once(dtype: str, target: str, monkeypatch: pytest.Monk
     looped: list[str] = []
     build = loops.build
 
-    def built(name: str, instr: Instr, lanes: int, strict: bool, lookup: bool) -> Builder:
+    def built(name: str, *given: Any) -> Builder:
         looped.append(name)
-        return build(name, instr, lanes, strict, lookup)
+        return build(name, *given)
 
     monkeypatch.setattr(loops, "build", built)
     monkeypatch.setenv("ALPENGLOW_CACHE", "off")

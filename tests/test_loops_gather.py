@@ -30,13 +30,14 @@ from alpenglow.ops.gather import (
 from alpenglow.ops.movement import Trilu
 from alpenglow.ops.order import ReverseSequence, TopK
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.recurrent_integer import LstmInteger
 from alpenglow.ops.resize import Interpolate
 from alpenglow.program.instr import Instr, whole
 from loop_forms import assert_same, check, drawn, results
 
 OPERATORS: tuple[type[Primitive], ...] = (
     Gather, GatherElements, GatherNd, ScatterElements, ScatterNd, OneHot, TopK, ReverseSequence,
-    Trilu, Interpolate, Lstm, Gru, Rnn,
+    Trilu, Interpolate, Lstm, LstmInteger, Gru, Rnn,
 )  # fmt: skip
 
 FAR = np.random.default_rng(1).integers(-300, 300, (40, 3))

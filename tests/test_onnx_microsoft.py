@@ -477,15 +477,3 @@ def test_q_linear_reduce_mean() -> None:
     model = one_node(MS, "QLinearReduceMean", given, 1, axes=[2], keepdims=1)
     for actual in both(model, {f"x{i}": x for i, x in enumerate(given)}):
         assert_close([wanted], actual, 0, 0, 1)
-
-
-@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
-def test_dynamic_quantize_lstm(direction: str) -> None:
-    ways, size, units = (2 if direction == "bidirectional" else 1), 6, 5
-    x, b = rand(4, 2, size), rand(ways, 8 * units)
-    w, r = (whole(ways, n, 4 * units, dtype=np.int8) for n in (size, units))
-    scales = [np.full(ways, 0.005, np.float32), np.full(ways, 0.004, np.float32)]
-    none = np.zeros(ways, np.int8)
-    check("DynamicQuantizeLSTM", x, w, r, b, None, None, None, None, scales[0], none, scales[1],
-          none, outputs=3, hidden_size=units, direction=direction, constants=[1, 2, 8, 9, 10, 11],
-          rtol=3e-2, atol=3e-2)  # fmt: skip

@@ -147,6 +147,20 @@ def test_a_body_whose_graph_depends_on_data_is_left_a_loop() -> None:
     assert exe.run({"x": numbers(5), "w": numbers(5)})["ys"].shape == (4, 5)
 
 
+def test_an_input_that_such_a_body_read_first_is_there_behind_the_loop() -> None:
+    branch = graph([node("Neg", ["h"], ["r"])], (), ["r"])
+    extra = [
+        node("ReduceSum", ["h"], ["sum"], keepdims=0), node("Greater", ["sum", "step"], ["c"]),
+        node("If", ["c"], ["unused"], then_branch=branch, else_branch=branch),
+    ]  # fmt: skip
+    made = recurrent(4, extra=extra)
+    made.graph.node.append(node("Abs", ["w"], ["z"]))
+    made.graph.output.append(info("z", ["K"]))
+    feeds = {"x": numbers(5), "w": -numbers(5)}
+
+    np.testing.assert_array_equal(ag.compile(made).run(feeds)["z"], np.abs(feeds["w"]))
+
+
 def test_a_branch_by_the_number_of_the_turn_is_chosen() -> None:
     then, other = graph([node("Neg", ["h"], ["r"])], (), ["r"]), graph(
         [node("Abs", ["h"], ["r"])], (), ["r"])  # fmt: skip

@@ -125,11 +125,6 @@ KINDS = (
         ),
     ),
     Kind(
-        "layers of bytes",
-        "ONNX Runtime quantises what it feeds to the layer, and states, too",
-        lambda d: "DynamicQuantizeLSTM" in d.operators,
-    ),
-    Kind(
         "caches behind their sequences",
         "ONNX Runtime clears rows of a cache that are behind a sequence; nobody reads them",
         lambda d: (

@@ -119,6 +119,11 @@ MISTAKES = (
         "scaled, u, layer.read(h, u)))",
     ),
     Mistake(
+        "the zero points of weights are multiplied by the state of the first sequence",
+        f"{LOOPS}/recurrent_integer.py",
+        "m.neg(self.product.steps(j))", "m.neg(self.product.steps(Const(0)))",
+    ),
+    Mistake(
         "the total of a row of softmax counts masked lanes", f"{LOOPS}/normalize.py",
         "total.add(slot, unless_masked(k, share, 0))", "total.add(slot, share)",
     ),

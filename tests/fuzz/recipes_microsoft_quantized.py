@@ -294,10 +294,23 @@ def lstm(d: Draft, op: str) -> None:
     each = (ways, 4 * hidden) if d.chance(0.4) else (ways,)
     grids = []
     for _ in range(2):
-        grids += [scale(d, each, -6, -3), d.given(np.zeros(each, DTYPES[kind]), True)]
+        # Of columns, ONNX Runtime takes zero points that are all alike, and 0 with signs.
+        middle = d.number(1, 200) if d.chance(0.3) and kind == "uint8" else 0
+        zeros = np.full(each, middle, DTYPES[kind])
+        grids += [scale(d, each, -6, -3), d.given(zeros, True)]
     bias = d.fresh("float", (ways, 8 * hidden), True) if d.chance(0.6) else None
-    state = d.fresh("float", (ways, batch, hidden)) if d.chance(0.4) else None
-    given = [x, w, r, bias, None, state, None, None, *grids]
+    state, cell = (d.fresh("float", (ways, batch, hidden)) if d.chance(0.4) else None
+                   for _ in range(2))  # fmt: skip
+    lengths = None
+    if d.chance(0.3):
+        # None of length 0: ONNX Runtime has its own idea of the last state.
+        lengths = d.given(d.rng.integers(1, length + 1, batch).astype(np.int32))
+        if lengths.name in d.inputs:
+            d.controls[lengths.name] = []
+    peepholes = d.fresh("float", (ways, 3 * hidden), True) if d.chance(0.3) else None
+    given = [x, w, r, bias, lengths, state, cell, peepholes, *grids]
+    more = d.some(op, clip=(0.5, 2.0, 100.0)) if d.chance(0.3) else {}
+    more |= d.some(op, input_forget=(0, 1)) if d.chance(0.3) else {}
     y, place = ("float", (length, ways, batch, hidden)), ("float", (ways, batch, hidden))
     add(d, op, given, *[y, place, place][: d.number(1, 3)], hidden_size=hidden,
-        direction=direction)  # fmt: skip
+        direction=direction, **more)  # fmt: skip

@@ -211,36 +211,43 @@ def _skip_group_norm(given: Given, attributes: Attributes) -> list[Array] | None
 
 
 def _lstm_of_bytes(given: Given, attributes: Attributes) -> list[Array] | None:
-    """DynamicQuantizeLSTM with the floats that its weights stand for; x and states stay floats."""
+    """DynamicQuantizeLSTM: x has one grid, the states of a step have one each."""
     x, w, r, bias, lengths, state, cell, peephole, *grids = given
-    if x is None or lengths is not None or peephole is not None:
+    if x is None or w is None or r is None or lengths is not None or peephole is not None:
         return None
-    weights = [_floats(a, *g) for a, g in ((w, grids[:2]), (r, grids[2:]))]
-    hidden = attributes["hidden_size"]
+    hidden, limit = attributes["hidden_size"], attributes.get("clip", 0.0) or math.inf
     steps, batch = x.shape[:2]
-    ways = weights[0].shape[0]
+    ways = w.shape[0]
     backwards = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}
     whole, last, cells = [], [], []
     for way, turned in enumerate(backwards[attributes.get("direction", b"forward").decode()]):
-        added = np.zeros(8 * hidden) if bias is None else bias[way].astype(np.float64)
-        h, c = (np.zeros((batch, hidden)) if s is None else s[way].astype(np.float64)
+        added = np.zeros(8 * hidden, np.float32) if bias is None else bias[way]
+        h, c = (np.zeros((batch, hidden), np.float32) if s is None else s[way]
                 for s in (state, cell))  # fmt: skip
-        rows = np.zeros((steps, batch, hidden))
+        flat = _by_bytes(x.reshape(steps * batch, -1), w, way, *grids[:2])
+        ahead = flat.reshape(steps, batch, -1)
+        rows = np.zeros((steps, batch, hidden), np.float32)
         for k in range(steps)[:: -1 if turned else 1]:
-            sums = x[k].astype(np.float64) @ weights[0][way] + h @ weights[1][way]
-            i, o, f, g = np.split(sums + added[: 4 * hidden] + added[4 * hidden :], 4, 1)
-            c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
-            h = rows[k] = _sigmoid(o) * np.tanh(c)
+            sums = ahead[k] + _by_bytes(h, r, way, *grids[2:])
+            sums = sums + (added[: 4 * hidden] + added[4 * hidden :])
+            i, o, f, g = np.split(np.clip(sums.astype(np.float64), -limit, limit), 4, 1)
+            forget = 1 - _sigmoid(i) if attributes.get("input_forget", 0) else _sigmoid(f)
+            c = forget * c + _sigmoid(i) * np.tanh(g)
+            h = rows[k] = (_sigmoid(o) * np.tanh(c)).astype(np.float32)
         whole, last, cells = [*whole, rows], [*last, h], [*cells, c]
     assert len(whole) == ways
     return [a.astype(x.dtype) for a in (np.stack(whole, 1), np.stack(last), np.stack(cells))]
 
 
-def _floats(w: Array | None, scale: Array | None, zero: Array | None) -> Array:
-    """Return quantised weights [D, I, 4H] as floats; scales are one a direction or one a column."""
-    assert w is not None and scale is not None and zero is not None
-    grid = [a.astype(np.float64).reshape(w.shape[0], 1, -1) for a in (scale, zero)]
-    return np.asarray((w.astype(np.float64) - grid[1]) * grid[0])
+def _by_bytes(x: Array, w: Array, way: int, scales: Array | None, zeros: Array | None) -> Array:
+    """Return x[N, I] as bytes, on the grid of its range and 0, times the weights of a direction."""
+    assert scales is not None and zeros is not None
+    least, most = x.min(initial=0), x.max(initial=0)
+    step = np.float32((most - least) / np.float32(255) or 1)
+    zero = np.clip(np.rint(-least / step), 0, 255)
+    steps = np.clip(np.rint(x / step) + zero, 0, 255) - zero
+    total = steps.astype(np.int64) @ (w[way].astype(np.int64) - zeros[way].astype(np.int64))
+    return np.asarray(total.astype(np.float32) * (step * scales[way]))
 
 
 def _sigmoid(x: Array) -> Array:

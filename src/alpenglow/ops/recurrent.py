@@ -57,7 +57,33 @@ def activate(m: Any, which: Activation, clip: float, x: Any) -> Any:
     return FORMULAS[name](m, x, alpha, beta)
 
 
-class Lstm(Primitive):
+class LstmLayer(Primitive, kind=True):
+    """Long short-term memory, however the state is multiplied by its weights.
+
+    With `couple` the forget gate is 1 - i.  `clip` limits what goes into the gates, f and g, but
+    not the cell state that goes into h.
+    """
+
+    reverse: bool = False
+    activations: tuple[Activation, ...] = (SIGMOID, TANH, TANH)
+    clip: float = 0.0
+    couple: bool = False
+
+    def advanced(self, sums: Array, c: Array, peepholes: Array | None) -> tuple[Array, Array]:
+        """Return the next h and c; `sums` are what goes into the gates but for the peepholes."""
+        f, g = (act(a, self.clip) for a in self.activations[:2])
+
+        def peep(gate: Array, row: int, cell: Array) -> Array:
+            return gate if peepholes is None else gate + peepholes[row] * cell
+
+        i, o, forget, cell = np.split(sums, 4, axis=1)
+        i = f(peep(i, 0, c))
+        forget = 1 - i if self.couple else f(peep(forget, 2, c))
+        after = forget * c + i * g(cell)
+        return f(peep(o, 1, after)) * act(self.activations[2], 0.0)(after), after
+
+
+class Lstm(LstmLayer):
     """Long short-term memory; the gates are input, output, forget and cell, in this order.
 
         i = f(xw_i + h·r_i + p_i∘c)    f = f(xw_f + h·r_f + p_f∘c)    g = g(xw_c + h·r_c)
@@ -67,11 +93,6 @@ class Lstm(Primitive):
     the forget gate is 1 - i.  `clip` limits what goes into the gates, f and g, but not the cell
     state that goes into h.  The results are y, the final h and the final c.  ONNX LSTM.
     """
-
-    reverse: bool = False
-    activations: tuple[Activation, ...] = (SIGMOID, TANH, TANH)
-    clip: float = 0.0
-    couple: bool = False
 
     def infer(
         self, xw: TensorType, r: TensorType, h0: TensorType, c0: TensorType,
@@ -88,21 +109,11 @@ class Lstm(Primitive):
         self, xw: Array, r: Array, h0: Array, c0: Array,
         peepholes: Array | None = None, lengths: Array | None = None,
     ) -> tuple[Array, Array, Array]:  # fmt: skip
-        f, g = (act(a, self.clip) for a in self.activations[:2])
-        out = act(self.activations[2], 0.0)
         x, weights, h, c = (wide(a) for a in (xw, r, h0, c0))
         rows = None if peepholes is None else wide(peepholes)
-
-        def peep(gate: Array, row: int, cell: Array) -> Array:
-            return gate if rows is None else gate + rows[row] * cell
-
         y = np.zeros((*x.shape[:2], h.shape[1]), h.dtype)
         for t, alive in steps(x, lengths, self.reverse):
-            i, o, forget, cell = np.split(x[t] + h @ weights, 4, axis=1)
-            i = f(peep(i, 0, c))
-            forget = 1 - i if self.couple else f(peep(forget, 2, c))
-            new_c = forget * c + i * g(cell)
-            new_h = f(peep(o, 1, new_c)) * out(new_c)
+            new_h, new_c = self.advanced(x[t] + h @ weights, c, rows)
             y[t] = np.where(alive, new_h, 0)
             h, c = np.where(alive, new_h, h), np.where(alive, new_c, c)
         return y.astype(xw.dtype), h.astype(xw.dtype), c.astype(xw.dtype)

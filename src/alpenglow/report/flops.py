@@ -25,6 +25,7 @@ from alpenglow.ops.blocked import (
 from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
 from alpenglow.ops.few_bits import MatMulFewBits
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.recurrent_integer import LstmInteger
 from alpenglow.ops.winograd import WinogradProduct
 from alpenglow.program import Instr, Program
 
@@ -102,6 +103,9 @@ def _of_op(op: Op, ins: Types, outs: Sequence[TensorType]) -> int:
         case ((Lstm() | Gru() | Rnn()), [x, r, *_]):
             # x has been through its weights already.
             return 2 * math.prod(x.extents[:2]) * r.size
+        case LstmInteger(), [x, *_]:
+            steps, batch, gates = x.extents
+            return 2 * steps * batch * (gates // 4) * gates
         case Composite(), _:
             return _of_graph(expand(op, tuple(ins)))
     return 0

@@ -32,6 +32,7 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import STOP, stoppable
 from alpenglow.kernel.text import print_kernel
 from alpenglow.ops.quantize import Quantize, Requantize
+from alpenglow.ops.recurrent_integer import LstmInteger
 from alpenglow.passes.borders import borders
 from alpenglow.passes.halves import halves
 from alpenglow.passes.layout import layout
@@ -198,7 +199,7 @@ def parts(instr: Instr) -> list[Op]:
 
 def _quantizes(instr: Instr) -> bool:
     """Whether an instruction rounds floats to integers, which the last bit may decide."""
-    return any(isinstance(op, Quantize | Requantize) for op in parts(instr))
+    return any(isinstance(op, Quantize | Requantize | LstmInteger) for op in parts(instr))
 
 
 def _object(choice: Choice, target: Target) -> bytes:

@@ -16,6 +16,7 @@ from alpenglow.backends.cpu.templates.depthwise_planar import (
 from alpenglow.backends.cpu.templates.few_bits import mat_mul_few_bits
 from alpenglow.backends.cpu.templates.matmul import fits_scratch, mat_mul, mat_mul_packed
 from alpenglow.backends.cpu.templates.planar import conv_planar, planar_fits, words_fit
+from alpenglow.backends.cpu.templates.products import dot
 from alpenglow.backends.cpu.templates.transpose import interleaves, pack, transposes, unpack
 from alpenglow.backends.cpu.templates.winograd import (
     winograd_input,
@@ -106,7 +107,7 @@ def _kernel_for(instr: Instr, target: Target, strict: bool) -> Kernel:
         TEMPLATES[type(heavy)](frame, heavy, target)
         return frame.b.done()
     name = heavy.name if heavy is not None else "elementwise"
-    return loops.build(name, instr, target.lanes, strict, lookup).done()
+    return loops.build(name, instr, target.lanes, strict, lookup, dot(target)).done()
 
 
 def _heavy(instr: Instr) -> Op | None:

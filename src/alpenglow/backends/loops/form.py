@@ -42,6 +42,7 @@ from functools import reduce
 from typing import Any
 
 from alpenglow.backends.loops.coord import Coord, coord, is_number
+from alpenglow.backends.loops.dots import Dot, multiplied_bytes
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import Dim, Sym, is_open, known
 from alpenglow.ir.graph import Value
@@ -209,9 +210,10 @@ class Loops:
 
     def __init__(
         self, b: Builder, lanes: int, serial: bool = False, strict: bool = False,
-        lookup: bool = False,
+        lookup: bool = False, dot: Dot = multiplied_bytes,
     ) -> None:  # fmt: skip
         self.b = b
+        self.dot = dot
         self.strict = strict
         self.m = KernelMath(b, lookup)
         self.lanes = lanes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from alpenglow.backends.loops.coord import Coord, coord, is_number
+from alpenglow.backends.loops.dots import Dot, multiplied_bytes
 from alpenglow.backends.loops.form import PULLS, PUSHES, Loops, Sink, Source, Window
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import ceil_div, estimate, is_open
@@ -107,11 +108,13 @@ class Frame:
 
 
 def build(
-    name: str, instr: Instr, lanes: int, strict: bool = False, lookup: bool = False
-) -> Builder:
+    name: str, instr: Instr, lanes: int, strict: bool = False, lookup: bool = False,
+    dot: Dot = multiplied_bytes,
+) -> Builder:  # fmt: skip
     """Return the kernel of an instruction, as loops; `strict` rounds halves after each operator.
 
-    With `lookup` there is an instruction for tables (`kernel.expr.Lookup`).
+    With `lookup` there is an instruction for tables (`kernel.expr.Lookup`); `dot` is how bytes are
+    multiplied.
 
     Raises UnsupportedError if an operator in it has no form.
     """
@@ -119,7 +122,7 @@ def build(
     outs = [Window(b.buffer(f"y{i}", r.type.dtype, True), r) for i, r in enumerate(instr.outs)]
     ins = [None if r is None else Window(b.buffer(f"x{i}", r.type.dtype), r)
            for i, r in enumerate(instr.ins)]  # fmt: skip
-    k = Loops(b, lanes, _small(instr), strict, lookup)
+    k = Loops(b, lanes, _small(instr), strict, lookup, dot)
     if _elementwise(instr):
         merge_axes([*outs, *(w for w in ins if w is not None)])
     sources = [None if w is None else Source(w.region.type, _loader(k, w)) for w in ins]

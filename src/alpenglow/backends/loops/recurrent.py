@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import HALVES, Loops, Sink, Source, push
 from alpenglow.kernel.expr import Buffer, Const, Expr, Load, Splat
-from alpenglow.ops.recurrent import Activation, Gru, Lstm, Rnn, activate
+from alpenglow.ops.recurrent import Activation, Gru, Lstm, LstmLayer, Rnn, activate
 
 ROWS = 8
 """How many rows of the weights are added to the sums at once."""
@@ -37,11 +37,16 @@ class Layer:
         """Return a local array with an element a unit of each gate."""
         return self.k.b.array(self.dtype, gates * self.units)
 
+    def width(self, gates: int = 1) -> int:
+        """Return how many units `each` takes at a time."""
+        lanes = self.k.lanes
+        while lanes > gates * self.units:
+            lanes //= 2
+        return lanes
+
     def each(self, body: Callable[[Coord], None], gates: int = 1) -> None:
         """Run `body` on all units of some gates, as many at a time as a vector has lanes."""
-        lanes, count = self.k.lanes, gates * self.units
-        while lanes > count:
-            lanes //= 2
+        lanes, count = self.width(gates), gates * self.units
         full, rest = divmod(count, lanes)
         with self._width(lanes, None), self.k.b.loop(full) as i:
             body(Coord(i * lanes, 1, lanes))
@@ -152,26 +157,38 @@ def _counted(layer: Layer, lengths: Source | None, b: Coord, t: Coord, y: Sink, 
         layer.each(lambda u: y.store([t, b, u], k.constant(0, layer.dtype)))
 
 
-@push(Lstm)
-def lstm(k: Loops, op: Lstm, ins: list[Source | None], outs: list[Sink]) -> None:
-    xw, r, h0, c0, peepholes, lengths = _operands(ins, 6)
-    assert xw is not None and r is not None and h0 is not None and c0 is not None
-    layer = Layer(k, xw, r, int(r.shape[0]))
-    h, c, sums = layer.array(), layer.array(), layer.array(4)
+def cell(
+    k: Loops, op: LstmLayer, peepholes: Source | None
+) -> Callable[[list[Expr], Expr, Coord], tuple[Expr, Expr]]:
+    """Return what makes the next h and c of some units of the sums of their gates and c."""
     f, g = (_function(k, a, op.clip) for a in op.activations[:2])
     last = _function(k, op.activations[2], 0.0)
 
-    def peep(x: Expr, row: int, cell: Expr, u: Coord) -> Expr:
-        return x if peepholes is None else k.m.add(x, k.m.mul(peepholes([coord(row), u]), cell))
+    def peep(x: Expr, row: int, c: Expr, u: Coord) -> Expr:
+        return x if peepholes is None else k.m.add(x, k.m.mul(peepholes([coord(row), u]), c))
+
+    def advanced(gates: list[Expr], before: Expr, u: Coord) -> tuple[Expr, Expr]:
+        i, o, forget, new = gates
+        i = f(peep(i, 0, before, u))
+        forget = k.m.sub(1.0, i) if op.couple else f(peep(forget, 2, before, u))
+        after = k.m.add(k.m.mul(forget, before), k.m.mul(i, g(new)))
+        return k.m.mul(f(peep(o, 1, after, u)), last(after)), after
+
+    return advanced
+
+
+@push(Lstm)
+def lstm(k: Loops, op: Lstm, ins: list[Source | None], outs: list[Sink]) -> None:
+    xw, r, h0, c0, peepholes, lengths = operands(ins, 6)
+    assert xw is not None and r is not None and h0 is not None and c0 is not None
+    layer = Layer(k, xw, r, int(r.shape[0]))
+    h, c, sums = layer.array(), layer.array(), layer.array(4)
+    advanced = cell(k, op, peepholes)
 
     def step(b: Coord, t: Coord) -> None:
         def unit(u: Coord) -> None:
-            i, o, forget, cell = (layer.gate(sums, u, which) for which in range(4))
-            before = layer.read(c, u)
-            i = f(peep(i, 0, before, u))
-            forget = k.m.sub(1.0, i) if op.couple else f(peep(forget, 2, before, u))
-            after = k.m.add(k.m.mul(forget, before), k.m.mul(i, g(cell)))
-            state = k.m.mul(f(peep(o, 1, after, u)), last(after))
+            gates = [layer.gate(sums, u, which) for which in range(4)]
+            state, after = advanced(gates, layer.read(c, u), u)
             layer.write(c, u, after)
             layer.write(h, u, state)
             outs[0].store([t, b, u], state)
@@ -185,7 +202,7 @@ def lstm(k: Loops, op: Lstm, ins: list[Source | None], outs: list[Sink]) -> None
 
 @push(Gru)
 def gru(k: Loops, op: Gru, ins: list[Source | None], outs: list[Sink]) -> None:
-    xw, r, h0, bias, lengths = _operands(ins, 5)
+    xw, r, h0, bias, lengths = operands(ins, 5)
     assert xw is not None and r is not None and h0 is not None
     layer = Layer(k, xw, r, int(r.shape[0]))
     h, sums, scaled = layer.array(), layer.array(3), layer.array()
@@ -222,7 +239,7 @@ def gru(k: Loops, op: Gru, ins: list[Source | None], outs: list[Sink]) -> None:
 
 @push(Rnn)
 def rnn(k: Loops, op: Rnn, ins: list[Source | None], outs: list[Sink]) -> None:
-    xw, r, h0, lengths = _operands(ins, 4)
+    xw, r, h0, lengths = operands(ins, 4)
     assert xw is not None and r is not None and h0 is not None
     layer = Layer(k, xw, r, int(r.shape[0]))
     h, sums = layer.array(), layer.array()
@@ -241,7 +258,7 @@ def rnn(k: Loops, op: Rnn, ins: list[Source | None], outs: list[Sink]) -> None:
     scan(layer, op.reverse, lengths, [(h, h0, outs[1])], outs[0], step)
 
 
-def _operands(ins: list[Source | None], count: int) -> list[Source | None]:
+def operands(ins: list[Source | None], count: int) -> list[Source | None]:
     """Return as many operands, the absent ones at the end as None."""
     return [*ins, *[None] * (count - len(ins))]
 

@@ -18,7 +18,6 @@ from alpenglow.frontends.onnx.convert_quantize import (
     real,
     requantized,
 )
-from alpenglow.frontends.onnx.convert_recurrent import lstm
 from alpenglow.frontends.onnx.convert_reduction import axes_of, axis_of
 from alpenglow.frontends.onnx.convert_window import average_pool
 from alpenglow.frontends.onnx.convert_window import product as multiplied
@@ -240,27 +239,3 @@ def q_linear_softmax(s: Site) -> Made:
 def q_linear_where(s: Site) -> Made:
     y = s.g(Where(), *s.broadcast(s.input(0), real(s, 1), real(s, 4)))
     return quantized(s, y, s.input(1).type.dtype, 7)
-
-
-@on("DynamicQuantizeLSTM", domain=MICROSOFT)
-def dynamic_quantize_lstm(s: Site) -> Made:
-    """Compute with the floats that the weights stand for, and x and states as they are.
-
-    ONNX Runtime quantises those too, and so is less exact.
-    """
-    floats = copy(s)
-    floats.inputs = [*s.inputs[:8]]
-    for i, scale in ((1, 8), (2, 10)):
-        w = s.input(i)
-        given = [column(s, s.input(scale + k), w) for k in (0, 1)]
-        wide = s.g(Dequantize("f32"), w, *given)
-        floats.inputs[i] = s.g(Transpose((0, 2, 1)), wide)
-    return lstm(floats)
-
-
-def column(s: Site, v: Value, w: Value) -> Value:
-    """Return scales or zero points of w[D, I, 4H], one a direction or one a column, beside it."""
-    directions, _, gates = w.type.shape
-    if v.type.rank == 2:
-        return stretch(s.g, s.g(Reshape((directions, 1, gates)), v), w.type.shape)
-    return stretch(s.g, s.g(Reshape((*v.type.shape, 1, 1)), v), w.type.shape)

@@ -39,6 +39,7 @@ TAKES = {"affine": 2, "leakyrelu": 1, "thresholdedrelu": 1, "scaledtanh": 2, "ha
 class Pass:
     """One direction of a layer: its recurrent operator's operands but the lengths."""
 
+    direction: int
     reverse: bool
     activations: tuple[Activation, ...]
     xw: Value
@@ -49,16 +50,27 @@ class Pass:
 
 Apply = Callable[[Pass, Value | None], tuple[Value, ...]]
 
+Multiply = Callable[[Value, Value, int], Value]
+"""What makes the product of matrices, of the inputs and their weights, for a direction."""
+
 
 @on("LSTM")
 def lstm(s: Site) -> Made:
-    clip, couple = s.attribute("clip", 0.0), bool(s.attribute("input_forget", 0))
-
     def apply(p: Pass, lengths: Value | None) -> tuple[Value, ...]:
-        op = Lstm(p.reverse, p.activations, clip, couple)
+        op = Lstm(*lstm_attributes(s, p))
         return s.g.add(op, [p.xw, p.r, *p.states, p.extra, lengths]).results
 
-    return layer(s, 4, ("sigmoid", "tanh", "tanh"), (5, 6), lstm_extra, apply)
+    return lstm_layer(s, apply)
+
+
+def lstm_layer(s: Site, apply: Apply, multiply: Multiply | None = None) -> list[Value]:
+    return layer(s, 4, ("sigmoid", "tanh", "tanh"), (5, 6), lstm_extra, apply, multiply)
+
+
+def lstm_attributes(s: Site, p: Pass) -> tuple[bool, tuple[Activation, ...], float, bool]:
+    return (
+        p.reverse, p.activations, s.attribute("clip", 0.0), bool(s.attribute("input_forget", 0))
+    )  # fmt: skip
 
 
 @on("GRU")
@@ -107,9 +119,11 @@ def layer(
     states: tuple[int, ...],
     extra: Callable[[Site, int, int], Value | None],
     apply: Apply,
+    multiply: Multiply | None = None,
 ) -> list[Value]:
     """Return Y and the final states; `states` are the operands that hold the initial ones."""
     x, r = s.input(0), s.input(2)
+    multiply = multiply or (lambda rows, w, direction: s.g(MatMul(), rows, w))
     units = hidden_size(s, gates)
     directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
     name = s.attribute("direction", "forward")
@@ -128,7 +142,7 @@ def layer(
     results = []
     for d, reverse in enumerate(directions[name]):
         start = tuple(initial(s, i, d, x.type.shape[1], units, batch_first) for i in states)
-        p = Pass(reverse, chosen[d], projected(s, x, d, gates, units),
+        p = Pass(d, reverse, chosen[d], projected(s, x, d, gates, units, multiply),
                  s.g(Transpose((1, 0)), part(s, r, d)), start, extra(s, d, units))  # fmt: skip
         results.append(apply(p, lengths))
     return joined(s, results, batch_first)
@@ -146,12 +160,14 @@ def hidden_size(s: Site, gates: int) -> int:
     return units
 
 
-def projected(s: Site, x: Value, direction: int, gates: int, units: int) -> Value:
+def projected(
+    s: Site, x: Value, direction: int, gates: int, units: int, multiply: Multiply
+) -> Value:
     """Return x[T, B, I] times the transposed weights of a direction, plus the biases."""
     steps, batch, features = x.type.shape
     w = s.g(Transpose((1, 0)), part(s, s.input(1), direction))
     rows = s.g(Reshape((steps * batch, features)), x)
-    flat = s.g(MatMul(), rows, w)
+    flat = multiply(rows, w, direction)
     b = s.optional(3)
     if b is not None:
         both = part(s, b, direction)

@@ -142,7 +142,8 @@ class Importer:
         except AlpenglowError:
             pass  # the loop will complain of it
         del self.later[later:]
-        self._missing, self.needs, self.beside, self.values = missing, needs, beside, made
+        self._missing, self.needs, self.beside = missing, needs, beside
+        self.values = made | self.g.inputs  # those that a turn was the first to read stay
         return False
 
     def _elements(self, name: str) -> Array | None:

@@ -19,6 +19,7 @@ from alpenglow.frontends.onnx.attributes import (
     string_tensor,
     tensor_array,
 )
+from alpenglow.frontends.onnx.carried import settled
 from alpenglow.frontends.onnx.declared import declared, labels_of, read_types, typed_inputs
 from alpenglow.frontends.onnx.extents import (
     identifier,
@@ -136,7 +137,8 @@ class OnnxModel:
             else:
                 array = tensor_array(tensor, folder)
                 self.constants[tensor.name] = self._numbers[tensor.name] = array
-        self._nodes = tuple(ordered(source, frozenset(inputs)))
+        nodes = ordered(source, frozenset(inputs))
+        self._nodes = tuple(n for node in nodes for n in settled(node))
         self._strings = frozenset(self.constants.keys() - self._numbers.keys())
 
     @staticmethod

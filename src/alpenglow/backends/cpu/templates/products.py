@@ -20,6 +20,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from alpenglow.backends.loops.coord import is_number
+from alpenglow.backends.loops.dots import (
+    Dot,
+    multiplied,
+    shifted,
+    signed_bytes,
+    single_bytes,
+)
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import (
@@ -91,6 +98,18 @@ def products(dtype: str, lanes: int, target: Target) -> Products:
     return Products("f32", 1, 1, _whole, _whole, fused)
 
 
+def dot(target: Target) -> Dot:
+    """Return how the target adds products of bytes to sums, whatever their lanes."""
+
+    def add(x: Expr, w: Expr, acc: Expr) -> Expr:
+        kind = _bytes(acc.lanes, target)
+        for factor, weight in zip(kind.factors(x), kind.weights(w), strict=True):
+            acc = kind.add(factor, weight, acc)
+        return acc
+
+    return add
+
+
 def multiply_add(x: Expr, y: Expr, z: Expr, target: Target) -> Expr:
     """Return x * y + z, rounded once where the machine does so at once."""
     return Fma(x, y, z) if target.fuses else Binary("add", Binary("mul", x, y), z)
@@ -115,7 +134,7 @@ def _bytes(lanes: int, target: Target) -> Products:
     needed = {4: "sse2", 8: "avx2", 16: "avx512bw"}
     if target.architecture == "x86-64" and target.has(needed.get(lanes, "")):
         return Products("i32", dots, 2, _signed_pairs, _pairs, _sum_of("vpmaddwd"))
-    return Products("i32", dots, dots, _signed_bytes, _single_bytes, _multiplied)
+    return Products("i32", dots, dots, signed_bytes, single_bytes, multiplied)
 
 
 def _at_once(lanes: int, target: Target, wide: str, narrow: str = "") -> bool:
@@ -127,10 +146,6 @@ def _at_once(lanes: int, target: Target, wide: str, narrow: str = "") -> bool:
 
 def _sum_of(name: str) -> Sum:
     return lambda x, w, acc: Intrinsic(name, (acc, x, w))
-
-
-def _multiplied(x: Expr, w: Expr, acc: Expr) -> Expr:
-    return Binary("add", acc, Binary("mul", x, w))
 
 
 def _thrice(w: Expr) -> list[Expr]:
@@ -163,22 +178,6 @@ def _pairs(x: Expr) -> list[Expr]:
     return [Bitcast(even, "i32"), Bitcast(odd, "i32")]
 
 
-def _signed_bytes(w: Expr) -> list[Expr]:
-    parts = [_shifted("shl", w, 24 - 8 * i) for i in range(4)]
-    return [_shifted("shr", part, 24) for part in parts]
-
-
-def _single_bytes(x: Expr) -> list[Expr]:
-    unsigned = Bitcast(x, "u32")
-    mask = Const(255, "u32", x.lanes)
-    parts = [Binary("and", _shifted("shr", unsigned, 8 * i), mask) for i in range(4)]
-    return [Bitcast(part, "i32") for part in parts]
-
-
-def _shifted(op: str, x: Expr, bits: int) -> Expr:
-    return x if bits == 0 else Binary(op, x, Const(bits, x.dtype, x.lanes))
-
-
 # ── bf16 ──
 
 
@@ -196,4 +195,4 @@ def _shorts(lanes: int, target: Target) -> Products:
 def _floats(x: Expr) -> list[Expr]:
     """Return the lower bf16 of each lane as f32, then the upper one."""
     upper = Binary("and", x, Const(-65536, "i32", x.lanes))
-    return [Bitcast(_shifted("shl", x, 16), "f32"), Bitcast(upper, "f32")]
+    return [Bitcast(shifted("shl", x, 16), "f32"), Bitcast(upper, "f32")]
