@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, UnsupportedError
@@ -18,7 +19,7 @@ from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.generate import Range
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import ReduceSum
-from open_cases import CASES, Case, chain, feeds, symbols, weights
+from open_cases import CASES, Case, case, chain, feeds, symbols, weights
 
 NAMES = "NMKBHWLT"
 
@@ -100,8 +101,40 @@ def test_every_length_up_to_some_is_right() -> None:
     for n in range(40):
         assert_agrees(g, exe, {"N": n})
 
-    # None at all, one, few, many.
-    assert len(exe.artifacts) <= 5
+    # None at all, and some.
+    assert len(exe.artifacts) == 2
+
+
+ROWS = (0, 1, 2, 3, 5, 6, 7, 8, 13, 64, 201)
+"""None, few, about as many as a tile of any target has, and many."""
+
+
+def few_or_many() -> dict[str, Case]:
+    """Return products whose rows are open: of floats, of bytes, and of a batch of one row each."""
+    w = {"w": weights(24, 150)}
+    bytes_ = {"w": np.arange(24 * 150).reshape(24, 150).astype(np.uint8)}
+    return {
+        "floats": case("MatMul", ("N", 24), constants=w),
+        "one row of each sample": case("MatMul", ("N", 1, 24), constants=w),
+        "bytes": case("MatMulInteger", ("N", 24), constants=bytes_, codes=[TensorProto.UINT8]),
+    }
+
+
+@pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
+@pytest.mark.parametrize("first", [2, 5, 201])
+@pytest.mark.parametrize("name", list(few_or_many()))
+def test_a_product_of_few_rows_serves_many_and_the_other_way_round(
+    name: str, first: int, target: str
+) -> None:
+    g = few_or_many()[name].make()
+    exe = ag.compile(g, target=target)
+    assert_agrees(g, exe, {"N": first})
+    for n in (n for n in ROWS if n > 1):
+        assert_agrees(g, exe, {"N": n})
+
+    assert len(exe.artifacts) == 1
+    for n in ROWS:
+        assert_agrees(g, exe, {"N": n})
 
 
 # ── graphs built by hand ──
