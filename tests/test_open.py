@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, UnsupportedError
@@ -19,7 +19,7 @@ from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.generate import Range
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import ReduceSum
-from open_cases import CASES, Case, case, chain, feeds, symbols, weights
+from open_cases import CASES, Case, case, chain, feeds, ints, model, symbols, weights
 
 NAMES = "NMKBHWLT"
 
@@ -306,3 +306,51 @@ def test_bits_do_not_depend_on_threads_or_on_how_extents_are_known() -> None:
 
     for actual in results:
         np.testing.assert_array_equal(results[0], actual)
+
+
+# ── graphs that depend on data ──
+
+
+def chosen_and_padded() -> ag.Executable:
+    """Return what keeps positive elements, pads them to 100, and adds 3 from an open Expand."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["at"]),
+        helper.make_node("Squeeze", ["at", "zero"], ["rows"]),
+        helper.make_node("Gather", ["x", "rows"], ["kept"]),
+        helper.make_node("Shape", ["kept"], ["count"]),
+        helper.make_node("Expand", ["three", "count"], ["threes"]),
+        helper.make_node("Add", ["rows", "threes"], ["moved"]),
+        helper.make_node("Sub", ["hundred", "count"], ["more"]),
+        helper.make_node("Concat", ["zero", "more"], ["pads"], axis=0),
+        helper.make_node("Pad", ["kept", "pads"], ["long"]),
+        helper.make_node("Pad", ["moved", "pads", "seven"], ["indices"]),
+    ]
+    numbers = {"zero": ints(0), "three": ints(3), "hundred": ints(100), "seven": np.array(7)}
+    return ag.compile(model(nodes, {"x": ("N",)}, numbers, ("long", "indices")))
+
+
+@pytest.mark.parametrize("first", [2, 16, 99])
+def test_parts_that_data_lead_to_serve_other_counts(first: int) -> None:
+    exe = chosen_and_padded()
+
+    def assert_right(count: int) -> None:
+        x = np.zeros(2 * count + 3, np.float32)
+        at = np.random.default_rng(count).permutation(len(x))[:count]
+        x[at] = np.arange(1, count + 1)
+        rows = np.sort(at)
+        more = 100 - count
+        cut = slice(0, None if more >= 0 else more)
+        long, indices = exe(x)
+
+        np.testing.assert_array_equal(long, np.pad(x[rows], (0, max(more, 0)))[cut])
+        padded = np.pad(rows + 3, (0, max(more, 0)), constant_values=7)
+        np.testing.assert_array_equal(indices, padded[cut])
+
+    assert_right(first)
+    compiled = len(exe.artifacts)
+    for count in (3, 7, 8, 15, 16, 17, 33, 64, 65, 98):
+        assert_right(count)
+
+    assert len(exe.artifacts) == compiled
+    for count in (0, 1, 2, 99, 100, 101, 130):
+        assert_right(count)
