@@ -308,6 +308,32 @@ def test_bits_do_not_depend_on_threads_or_on_how_extents_are_known() -> None:
         np.testing.assert_array_equal(results[0], actual)
 
 
+# ── extents that are tied to others ──
+
+
+def halved_and_doubled() -> Case:
+    """Return an image beside what is left of it when it was halved, its first two axes swapped."""
+    return chain(
+        "tied",
+        [("MaxPool", "x", "small", {"kernel_shape": [2, 2], "strides": [2, 2]}),
+         ("Resize", "small none f", "large", {"mode": "nearest"}), ("Add", "x large", "sum"),
+         ("Transpose", "sum", "y", {"perm": [1, 0, 2, 3]})],
+        {"x": ("B", 2, "H", "W")},
+        {"f": np.array([1, 1, 2, 2], np.float32), "none": weights(0)},
+    )  # fmt: skip
+
+
+def test_a_batch_is_no_number_where_other_extents_are_tied() -> None:
+    g = halved_and_doubled().make()
+    assert g.guards
+    exe = ag.compile(g)
+    # A batch of 2 happens to be as many as there are channels.
+    for b, h, w in ((2, 4, 6), (3, 4, 6), (5, 16, 2), (17, 34, 8), (2, 64, 62)):
+        assert_agrees(g, exe, {"B": b, "H": h, "W": w})
+
+    assert len(exe.artifacts) == 1
+
+
 # ── graphs that depend on data ──
 
 
