@@ -308,6 +308,41 @@ def test_bits_do_not_depend_on_threads_or_on_how_extents_are_known() -> None:
         np.testing.assert_array_equal(results[0], actual)
 
 
+# ── windows ──
+
+SAME = (
+    ("MaxPool", "SAME_UPPER", 2, 2, {}),
+    ("MaxPool", "SAME_UPPER", 2, 3, {}),
+    ("MaxPool", "SAME_LOWER", 1, 2, {}),
+    ("AveragePool", "SAME_UPPER", 4, 2, {"count_include_pad": 1}),
+    ("AveragePool", "SAME_UPPER", 4, 2, {"count_include_pad": 0}),
+    ("LpPool", "SAME_UPPER", 2, 2, {}),
+    ("Conv", "SAME_UPPER", 4, 2, {}),
+    ("Conv", "SAME_LOWER", 3, 1, {}),
+)
+
+
+@pytest.mark.parametrize(("op", "mode", "window", "stride", "more"), SAME, ids=str)
+def test_windows_over_the_end_of_an_axis_serve_even_and_odd_extents(
+    op: str, mode: str, window: int, stride: int, more: dict[str, int]
+) -> None:
+    kernel = weights(4, 3, window, window)
+    node = helper.make_node(
+        op, ["x", "w"] if op == "Conv" else ["x"], ["y"], auto_pad=mode, strides=[stride] * 2,
+        **({} if op == "Conv" else {"kernel_shape": [window] * 2}), **more,
+    )  # fmt: skip
+    made = model([node], {"x": ("N", 3, "H", "W")}, {"w": kernel} if op == "Conv" else None)
+    exe = ag.compile(made)
+    for h, w in ((8, 9), (5, 6), (7, 7), (16, 10), (2, 17), (33, 64)):
+        x = feeds(ag.load(made), {"N": 2, "H": h, "W": w})["x"]
+        exact = ag.compile(made, shapes={"x": x.shape}, target="interpreter")
+
+        np.testing.assert_allclose(exe(x), exact(x), 1e-5, 1e-5)
+
+    assert type(exe) is ag.Executable
+    assert len(exe.artifacts) == 1
+
+
 # ── extents that are tied to others ──
 
 
