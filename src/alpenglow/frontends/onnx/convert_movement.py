@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Needed, Site, common_shape, on, stretch
@@ -164,20 +166,21 @@ def pad_attribute(s: Site) -> Made:
 
 @on("Pad", since=11)
 def pad(s: Site) -> Made:
-    x, pads = s.input(0), s.amounts(1)
+    x = s.input(0)
+    pads = cast("tuple[int, ...]", s.amounts(1))  # numbers, or what passes for them
     value = 0.0 if s.optional(2) is None else s.constant(2).reshape(-1)[0].item()
     if s.optional(3) is None:
         return padded(s, pads, value)
     axes = normal_axes(s, s.ints(3), x.type.rank)
     if len(pads) != 2 * len(axes):
         raise ModelError(f"Pad: {len(pads)} pads given for {len(axes)} axes")
-    full: list[Dim] = [0] * (2 * x.type.rank)
+    full = [0] * (2 * x.type.rank)
     for i, axis in enumerate(axes):
         full[axis], full[x.type.rank + axis] = pads[i], pads[len(axes) + i]
     return padded(s, tuple(full), value)
 
 
-def padded(s: Site, pads: tuple[Dim, ...], value: complex) -> Value:
+def padded(s: Site, pads: tuple[int, ...], value: complex) -> Value:
     """Return input 0 with `pads` elements more before each axis, then after each axis.
 
     An open amount stands for a number; where it is negative, it is that number.
