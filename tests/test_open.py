@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, UnsupportedError
@@ -18,7 +19,7 @@ from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.generate import Range
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import ReduceSum
-from open_cases import CASES, Case, chain, feeds, symbols, weights
+from open_cases import CASES, Case, case, chain, feeds, ints, model, symbols, weights
 
 NAMES = "NMKBHWLT"
 
@@ -100,8 +101,40 @@ def test_every_length_up_to_some_is_right() -> None:
     for n in range(40):
         assert_agrees(g, exe, {"N": n})
 
-    # None at all, one, few, many.
-    assert len(exe.artifacts) <= 5
+    # None at all, and some.
+    assert len(exe.artifacts) == 2
+
+
+ROWS = (0, 1, 2, 3, 5, 6, 7, 8, 13, 64, 201)
+"""None, few, about as many as a tile of any target has, and many."""
+
+
+def few_or_many() -> dict[str, Case]:
+    """Return products whose rows are open: of floats, of bytes, and of a batch of one row each."""
+    w = {"w": weights(24, 150)}
+    bytes_ = {"w": np.arange(24 * 150).reshape(24, 150).astype(np.uint8)}
+    return {
+        "floats": case("MatMul", ("N", 24), constants=w),
+        "one row of each sample": case("MatMul", ("N", 1, 24), constants=w),
+        "bytes": case("MatMulInteger", ("N", 24), constants=bytes_, codes=[TensorProto.UINT8]),
+    }
+
+
+@pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
+@pytest.mark.parametrize("first", [2, 5, 201])
+@pytest.mark.parametrize("name", list(few_or_many()))
+def test_a_product_of_few_rows_serves_many_and_the_other_way_round(
+    name: str, first: int, target: str
+) -> None:
+    g = few_or_many()[name].make()
+    exe = ag.compile(g, target=target)
+    assert_agrees(g, exe, {"N": first})
+    for n in (n for n in ROWS if n > 1):
+        assert_agrees(g, exe, {"N": n})
+
+    assert len(exe.artifacts) == 1
+    for n in ROWS:
+        assert_agrees(g, exe, {"N": n})
 
 
 # ── graphs built by hand ──
@@ -273,3 +306,112 @@ def test_bits_do_not_depend_on_threads_or_on_how_extents_are_known() -> None:
 
     for actual in results:
         np.testing.assert_array_equal(results[0], actual)
+
+
+# ── windows ──
+
+SAME = (
+    ("MaxPool", "SAME_UPPER", 2, 2, {}),
+    ("MaxPool", "SAME_UPPER", 2, 3, {}),
+    ("MaxPool", "SAME_LOWER", 1, 2, {}),
+    ("AveragePool", "SAME_UPPER", 4, 2, {"count_include_pad": 1}),
+    ("AveragePool", "SAME_UPPER", 4, 2, {"count_include_pad": 0}),
+    ("LpPool", "SAME_UPPER", 2, 2, {}),
+    ("Conv", "SAME_UPPER", 4, 2, {}),
+    ("Conv", "SAME_LOWER", 3, 1, {}),
+)
+
+
+@pytest.mark.parametrize(("op", "mode", "window", "stride", "more"), SAME, ids=str)
+def test_windows_over_the_end_of_an_axis_serve_even_and_odd_extents(
+    op: str, mode: str, window: int, stride: int, more: dict[str, int]
+) -> None:
+    kernel = weights(4, 3, window, window)
+    node = helper.make_node(
+        op, ["x", "w"] if op == "Conv" else ["x"], ["y"], auto_pad=mode, strides=[stride] * 2,
+        **({} if op == "Conv" else {"kernel_shape": [window] * 2}), **more,
+    )  # fmt: skip
+    made = model([node], {"x": ("N", 3, "H", "W")}, {"w": kernel} if op == "Conv" else None)
+    exe = ag.compile(made)
+    for h, w in ((8, 9), (5, 6), (7, 7), (16, 10), (2, 17), (33, 64)):
+        x = feeds(ag.load(made), {"N": 2, "H": h, "W": w})["x"]
+        exact = ag.compile(made, shapes={"x": x.shape}, target="interpreter")
+
+        np.testing.assert_allclose(exe(x), exact(x), 1e-5, 1e-5)
+
+    assert type(exe) is ag.Executable
+    assert len(exe.artifacts) == 1
+
+
+# ── extents that are tied to others ──
+
+
+def halved_and_doubled() -> Case:
+    """Return an image beside what is left of it when it was halved, its first two axes swapped."""
+    return chain(
+        "tied",
+        [("MaxPool", "x", "small", {"kernel_shape": [2, 2], "strides": [2, 2]}),
+         ("Resize", "small none f", "large", {"mode": "nearest"}), ("Add", "x large", "sum"),
+         ("Transpose", "sum", "y", {"perm": [1, 0, 2, 3]})],
+        {"x": ("B", 2, "H", "W")},
+        {"f": np.array([1, 1, 2, 2], np.float32), "none": weights(0)},
+    )  # fmt: skip
+
+
+def test_a_batch_is_no_number_where_other_extents_are_tied() -> None:
+    g = halved_and_doubled().make()
+    assert g.guards
+    exe = ag.compile(g)
+    # A batch of 2 happens to be as many as there are channels.
+    for b, h, w in ((2, 4, 6), (3, 4, 6), (5, 16, 2), (17, 34, 8), (2, 64, 62)):
+        assert_agrees(g, exe, {"B": b, "H": h, "W": w})
+
+    assert len(exe.artifacts) == 1
+
+
+# ── graphs that depend on data ──
+
+
+def chosen_and_padded() -> ag.Executable:
+    """Return what keeps positive elements, pads them to 100, and adds 3 from an open Expand."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["at"]),
+        helper.make_node("Squeeze", ["at", "zero"], ["rows"]),
+        helper.make_node("Gather", ["x", "rows"], ["kept"]),
+        helper.make_node("Shape", ["kept"], ["count"]),
+        helper.make_node("Expand", ["three", "count"], ["threes"]),
+        helper.make_node("Add", ["rows", "threes"], ["moved"]),
+        helper.make_node("Sub", ["hundred", "count"], ["more"]),
+        helper.make_node("Concat", ["zero", "more"], ["pads"], axis=0),
+        helper.make_node("Pad", ["kept", "pads"], ["long"]),
+        helper.make_node("Pad", ["moved", "pads", "seven"], ["indices"]),
+    ]
+    numbers = {"zero": ints(0), "three": ints(3), "hundred": ints(100), "seven": np.array(7)}
+    return ag.compile(model(nodes, {"x": ("N",)}, numbers, ("long", "indices")))
+
+
+@pytest.mark.parametrize("first", [2, 16, 99])
+def test_parts_that_data_lead_to_serve_other_counts(first: int) -> None:
+    exe = chosen_and_padded()
+
+    def assert_right(count: int) -> None:
+        x = np.zeros(2 * count + 3, np.float32)
+        at = np.random.default_rng(count).permutation(len(x))[:count]
+        x[at] = np.arange(1, count + 1)
+        rows = np.sort(at)
+        more = 100 - count
+        cut = slice(0, None if more >= 0 else more)
+        long, indices = exe(x)
+
+        np.testing.assert_array_equal(long, np.pad(x[rows], (0, max(more, 0)))[cut])
+        padded = np.pad(rows + 3, (0, max(more, 0)), constant_values=7)
+        np.testing.assert_array_equal(indices, padded[cut])
+
+    assert_right(first)
+    compiled = len(exe.artifacts)
+    for count in (3, 7, 8, 15, 16, 17, 33, 64, 65, 98):
+        assert_right(count)
+
+    assert len(exe.artifacts) == compiled
+    for count in (0, 1, 2, 99, 100, 101, 130):
+        assert_right(count)

@@ -41,8 +41,8 @@ TIMES = """
 alternating calls; above 1 is faster than it.  `cold` is the time to compile and call once with an
 empty cache, fixed / open; `peak` the memory of the process for fixed extents; `relative` the
 largest difference of fixed and open as a part of the output's largest element.  `compiled` counts
-what each size of the open calls had to compile.  Seconds are those of the
-machine as it was: beside other work they are longer.
+what each size of the open calls had to compile; [dynamic.md](dynamic.md) says what is compiled once
+more.  Seconds are those of the machine as it was: beside other work they are longer.
 """
 
 

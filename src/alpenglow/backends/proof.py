@@ -7,13 +7,14 @@ What cannot be proved is a mistake, but for operators whose form says why it nee
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from alpenglow.backends.guards import Guard, atoms, strongest
 from alpenglow.backends.loops.form import UNPROVED
 from alpenglow.base import knobs
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir import dims
-from alpenglow.ir.dims import Dim, Ratio, Sym, symbol
+from alpenglow.ir.dims import Atom, Dim, Ratio, Sym, symbol
 from alpenglow.ir.op import Op
 from alpenglow.kernel.bounds import Access, accesses
 from alpenglow.kernel.faults import FAULT
@@ -22,8 +23,6 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import STOP
 from alpenglow.kernel.sums import Sum, constant, number, plus, product, scaled
 from alpenglow.program.instr import Instr, Region
-
-Guard = tuple[Sym, str]
 
 
 def admitted(kernel: Kernel, instr: Instr) -> bool:
@@ -98,21 +97,28 @@ def proved(kernel: Kernel, instr: Instr) -> list[Access]:
     Extents that guards make numbers are these numbers; what cannot be proved so may yet be without:
     the product of a name and an extent says that both are positive, a multiple of it does not.
     """
-    numbers = _numbers()
-    found = _proved(kernel, instr, numbers)
-    if not numbers or all(a.proved for a in found):
-        return found
-    without = _proved(kernel, instr, {})
-    return [a if a.proved else b for a, b in zip(found, without, strict=True)]
+    _settle_elements(kernel, (*instr.outs, *instr.reads()))
+    numbers, guards = _numbers(), _guards()
+    near = _about(kernel, instr, guards)
+    found = _proved(kernel, instr, near, numbers)
+    others = [(guards, numbers)] if len(near) < len(guards) else []
+    for more, known in (*others, *([(guards, {})] if numbers else [])):
+        if all(a.proved for a in found):
+            break
+        again = _proved(kernel, instr, more, known)
+        found = [a if a.proved else b for a, b in zip(found, again, strict=True)]
+    return found
 
 
-def _proved(kernel: Kernel, instr: Instr, numbers: Mapping[str, int]) -> list[Access]:
+def _proved(
+    kernel: Kernel, instr: Instr, guards: Sequence[Guard], numbers: Mapping[str, int]
+) -> list[Access]:
     facts = Facts()
     facts.symbols.update((name, number(value)) for name, value in numbers.items())
     regions = {f"y{i}": r for i, r in enumerate(instr.outs)}
     regions |= {f"x{i}": r for i, r in enumerate(instr.ins) if r is not None}
-    _settle_elements(kernel, regions.values())
-    plain, others = _guards()
+    plain = [g for g in guards if not _divisor(g[0])]
+    others = [g for g in guards if _divisor(g[0])]
     counts = _counts(facts, regions.values())
     with facts.holding(_facts(facts, plain)):
         # Quotients by larger numbers are told by those by smaller ones.
@@ -184,14 +190,22 @@ def _has_one_solution(x: Sym) -> bool:
     return len(unknown) == 1 and len(unknown[0]) == 1 and isinstance(unknown[0][0], str)
 
 
-def _guards() -> tuple[list[Guard], list[Guard]]:
-    """Return what is assumed of open extents, and of their quotients; what says most comes first,
-    for what is made of it."""
+def _guards() -> list[Guard]:
+    """Return what is assumed of open extents; what says most comes first, for what is made of
+    it."""
     assumption = dims.assumed()
-    guards = () if assumption is None else tuple(assumption.guards)
-    ordered = sorted(guards, key=lambda guard: ("==", ">=", "<", "!=").index(guard[1]))
-    plain = [g for g in ordered if not _divisor(g[0])]
-    return plain, [g for g in ordered if _divisor(g[0])]
+    guards = () if assumption is None else strongest(assumption.guards)
+    return sorted(guards, key=lambda guard: ("==", ">=", "!=").index(guard[1]))
+
+
+def _about(kernel: Kernel, instr: Instr, guards: Sequence[Guard]) -> list[Guard]:
+    """Return guards of nothing but what extents of a kernel are made of: those of a whole network
+    are many, and a search among them is long."""
+    met: set[Atom] = set()
+    for r in (*instr.outs, *instr.reads()):
+        met.update(*map(atoms, (*r.shape, *r.strides)))
+    met.update(*(atoms(e.dim) for e in kernel.extents if e.dim is not None))
+    return [g for g in guards if atoms(g[0]) <= met]
 
 
 def _facts(facts: Facts, guards: Iterable[Guard]) -> Iterator[Sum]:
@@ -203,8 +217,6 @@ def _facts(facts: Facts, guards: Iterable[Guard]) -> Iterator[Sum]:
         match relation:
             case ">=":
                 yield s
-            case "<":
-                yield plus(scaled(s, -1), number(1), -1)
             case "==":
                 yield s
                 yield scaled(s, -1)

@@ -334,18 +334,28 @@ def _mat_mul(g: Graph, node: Node, target: Target) -> None:
     if w.array is None or squeezed or not x.type.static or 0 in (*x.type.shape, *w.type.shape):
         return
     matrix = w if w.type.rank == 2 else g(Reshape(w.type.shape[-2:]), w)
-    rows, columns = node.output.type.extents[-2:]
+    *batch, rows, columns = node.output.type.extents
     dots = DOTS.get(x.type.dtype, 1)
     problem = Problem(node.op, x.type, matrix.type, target)
-    packed = g(PackMatrix(_matrix_width(problem, rows, columns), dots), matrix)
+    # Kernels take the samples of a batch as rows.
+    together = next((d for d in batch if is_open(d)), rows)
+    packed = g(PackMatrix(_matrix_width(problem, together, columns), dots), matrix)
     y = g(MatMulPacked(columns), x, packed)
     g.replace(node.output, as_type(g, y, node.output.type.dtype))
 
 
 def _matrix_width(problem: Problem, rows: int, columns: int) -> int:
-    """Return the columns of one panel: the fewer rows, the more columns keep the units busy."""
+    """Return the columns of one panel: the fewer rows, the more columns keep the units busy.
+
+    Open rows may be few or many.  Four vectors are as fast for many as two, if there are registers
+    for six rows of them, and not much slower for one than eight.
+    """
     lanes = problem.target.lanes
     vectors = max(1, -(-columns // lanes))
-    best = min(vectors, 8 if rows <= 2 else 4 if rows <= 6 else 2)
+    if is_open(rows):
+        wide = 4 if problem.target.registers >= 32 else 2
+    else:
+        wide = 8 if rows <= 2 else 4 if rows <= 6 else 2
+    best = min(vectors, wide)
     widths = (w for w in (1, 2, 3, 4, 6, 8) if is_open(vectors) or w <= vectors)
     return problem.choose("width", best, *widths) * lanes

@@ -139,7 +139,6 @@ def _is_open(g: Graph) -> bool:
 
 def _maker(g: Graph, target: Target, options: Options, store: Store, guards: Guards) -> Make:
     """Return what compiles `g` for the extents that a call brings; for it `guards` hold."""
-    generic = True
 
     def make(values: Mapping[str, int]) -> Artifact:
         return journal.compiled(
@@ -148,15 +147,10 @@ def _maker(g: Graph, target: Target, options: Options, store: Store, guards: Gua
 
     @uncollected()
     def compile_for(values: Mapping[str, int]) -> Artifact:
-        nonlocal generic
-        # An extent that happens to be another's, or a round number, should not count as such; but
-        # some must be the same.
-        likes = [x for x in (_unlike(values), _unlike(values, True)) if holds(guards, x)]
-        if generic and likes:
-            made = compile_open(g, target, options, store, values, likes[0])
+        for like in _likes(values, guards):
+            made = compile_open(g, target, options, store, values, like)
             if made is not None:
                 return made
-            generic = False
         made = compile_open(g, target, options, store, values)
         assert made is not None, "code serves the extents that it was made for"
         return made
@@ -164,13 +158,27 @@ def _maker(g: Graph, target: Target, options: Options, store: Store, guards: Gua
     return make
 
 
-def _unlike(values: Mapping[str, int], alike: bool = False) -> dict[str, int]:
+def _likes(values: Mapping[str, int], guards: Guards) -> list[dict[str, int]]:
+    """Return extents to decide by in place of `values`, those that most code is right for first.
+
+    An extent that happens to be another's, or a round number, should not count as such; but some
+    must be the same, or what guards make of others.  Code for many may not serve few.
+    """
+    wholly = [_unlike(values), _unlike(values, alike=True), _unlike(values, last=1)]
+    partly = dict(values)
+    for name, value in wholly[0].items():
+        if holds(guards, {**partly, name: value}):
+            partly[name] = value
+    likes = [x for x in (*wholly, partly) if x != values and holds(guards, x)]
+    return [x for i, x in enumerate(likes) if x not in likes[:i]]
+
+
+def _unlike(values: Mapping[str, int], alike: bool = False, last: int = 16) -> dict[str, int]:
     """Return extents of about the same size that have nothing to do with each other or others.
 
-    If `alike`, those that are equal stay so.
+    They are more than `last`.  If `alike`, those that are equal stay so.
     """
     found = dict(values)
-    last = 16
     before = 0
     # In order of size: what was longer stays longer.
     for name, value in sorted(values.items(), key=lambda item: item[1]):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.frontends.onnx.presume import Undecided, at_least_0, is_0, presume
-from alpenglow.ir.dims import Dim, Sym
+from alpenglow.ir.dims import Dim, Sym, assuming, is_open
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Primitive
 from alpenglow.ir.types import Array
@@ -33,8 +33,20 @@ BY_REFERENCE: tuple[type[Primitive], ...] = (
 def may_be_shape(node: Node) -> bool:
     """Whether the single result of `node` is a small integer tensor."""
     t = node.results[0].type
-    small = t.dtype in ("i32", "i64", "bool") and t.static and t.size <= LIMIT
-    return small and len(node.results) == 1
+    if len(node.results) != 1 or t.dtype not in ("i32", "i64", "bool") or _repeats(node):
+        return False
+    return t.static and t.size <= LIMIT
+
+
+def _repeats(node: Node) -> bool:
+    """Whether elements are repeated along an open axis: so many are data."""
+    x = node.inputs[0] if isinstance(node.op, Broadcast) else None
+    if x is None:
+        return False
+    shape = node.output.type.shape
+    kept = (None,) * (len(shape) - x.type.rank) + x.type.shape
+    with assuming(None):  # compare expressions, not numbers
+        return any(is_open(d) and d != before for d, before in zip(shape, kept, strict=True))
 
 
 def propagate(node: Node, known: list[Array | None]) -> Array | None:
@@ -42,7 +54,7 @@ def propagate(node: Node, known: list[Array | None]) -> Array | None:
 
     None if they are not known: the result is data.
     """
-    if not may_be_shape(node) or any(k is None for k in known):
+    if any(k is None for k in known) or not may_be_shape(node):
         return None
     t = node.output.type
     arrays = [np.asarray(k, object) for k in known]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Needed, Site, common_shape, on, stretch
-from alpenglow.ir.dims import Dim, known, product
+from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, Trilu
@@ -164,7 +166,8 @@ def pad_attribute(s: Site) -> Made:
 
 @on("Pad", since=11)
 def pad(s: Site) -> Made:
-    x, pads = s.input(0), s.ints(1)
+    x = s.input(0)
+    pads = cast("tuple[int, ...]", s.amounts(1))  # numbers, or what passes for them
     value = 0.0 if s.optional(2) is None else s.constant(2).reshape(-1)[0].item()
     if s.optional(3) is None:
         return padded(s, pads, value)
@@ -178,7 +181,10 @@ def pad(s: Site) -> Made:
 
 
 def padded(s: Site, pads: tuple[int, ...], value: complex) -> Value:
-    """Return input 0 with `pads` elements more before each axis, then after each axis."""
+    """Return input 0 with `pads` elements more before each axis, then after each axis.
+
+    An open amount stands for a number; where it is negative, it is that number.
+    """
     x = s.input(0)
     rank, mode = x.type.rank, s.attribute("mode", "constant")
     if len(pads) != 2 * rank:
@@ -189,8 +195,10 @@ def padded(s: Site, pads: tuple[int, ...], value: complex) -> Value:
             raise UnsupportedError(f"Pad: complex numbers are padded with 0, not with {value}")
         value = 0.0
     if mode == "constant":
+        if any(p < 0 for p in pads if is_open(p)):
+            before, after = tuple(map(int, before)), tuple(map(int, after))
         return s.g(Pad(before, after, mode, value), x)
-    if min(pads, default=0) < 0:
+    if any(p < 0 for p in pads):
         # The other modes repeat what is left after the cut.
         starts = tuple(max(-a, 0) for a in before)
         sizes = tuple(d + min(a, 0) + min(b, 0) for d, a, b in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.presume import presume_extents
 from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, stretch
-from alpenglow.ir.dims import Dim, ceil_div, known
+from alpenglow.ir.dims import Dim, ceil_div, is_open, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Pow
 from alpenglow.ops.contraction import Conv, MatMul
@@ -145,11 +145,16 @@ def padding(
     for d, k, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
         if not known(k):
             raise UnsupportedError(f"{s.op_type}: auto_pad {mode} needs a known window, not {k}")
+        reach = int(k - 1) * dilation
+        ends = _ends_of_any(reach, stride, mode) if is_open(d) else None
+        if ends is not None and not s.attribute("ceil_mode", 0):
+            before.append(ends[0])
+            after.append(ends[1])
+            continue
         if stride > 1 and not known(d):
             # What is left over at the end of an axis decides: the import goes on when it is known.
             x = s.input(0)
             d = s.measured(s.g(Shape(2, x.type.rank), x))[len(before)]
-        reach = int(k - 1) * dilation
         total = reach
         if stride > 1:
             total = max(int((ceil_div(d, stride) - 1) * stride - d) + reach + 1, 0)
@@ -157,3 +162,14 @@ def padding(
         before.append(small if mode == "SAME_UPPER" else large)
         after.append(large if mode == "SAME_UPPER" else small)
     return (*before, *after)
+
+
+def _ends_of_any(reach: int, stride: int, mode: str) -> tuple[int, int] | None:
+    """Return pads that do for all extents of an axis; None where the first depends on the extent.
+
+    Padding for the extent that wants most adds no window for others, and is in none of theirs.
+    """
+    totals = [max(reach + 1 - stride + left, 0) for left in range(stride)]
+    firsts = {total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals}
+    first = firsts.pop()
+    return None if firsts else (first, reach - first)

@@ -353,11 +353,8 @@ class Importer:
             found = np.empty(node.output.type.extents, object)
             found[...] = node.op.extents_of(v.type)
             return found
-        if not contents.may_be_shape(node):
-            return None
-        return contents.propagate(
-            node, [None if v is None else self.contents(v) for v in node.inputs]
-        )
+        known = [None if v is None else self.contents(v) for v in node.inputs]
+        return contents.propagate(node, known)
 
 
 def host_site(node: onnx.NodeProto, opset: int, folder: Path | None) -> HostSite:

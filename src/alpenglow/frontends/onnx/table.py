@@ -153,10 +153,17 @@ class Site:
         v = self.input(i)
         if v.type.dtype not in INTS:
             raise ModelError(f"{self.op_type}: input {i} is {v.type}, expected integers")
-        known = self._contents(v) if v.array is None else v.array
-        if known is None:
+        elements = self._contents(v) if v.array is None else v.array
+        if elements is None:
             raise Needed(self._names[i], v)
-        return tuple(known.reshape(-1).tolist())
+        return tuple(elements.reshape(-1).tolist())
+
+    def amounts(self, i: int) -> tuple[Dim, ...]:
+        """Return the elements of integer operand i, as numbers or what stands for them."""
+        found = self.dims(i)
+        if not all(map(known, found)):
+            raise Needed(self._names[i], self.input(i))
+        return found
 
     def ints(self, i: int) -> tuple[int, ...]:
         """Return the elements of integer operand i as numbers, whatever they depend on."""

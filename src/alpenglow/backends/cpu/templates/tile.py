@@ -39,6 +39,12 @@ takes to requantise."""
 UNROLL = 4
 """Steps of the inner dimension in the loop body; more loses to instruction fetch."""
 
+FEW = 6
+"""Rows of a tile up to which what an open extent leaves over has code for each number of rows.
+
+Few rows wait for their weights: of 5 rows as 4 and 1 the last takes half as long as the others.
+"""
+
 LINE = 64
 """Bytes that memory hands over at once."""
 
@@ -132,9 +138,15 @@ def _nbytes(w: Window) -> int:
 
 
 def ladder(b: Builder, tiles: Tiles, tile: Callable[[int, Expr], None]) -> None:
-    """Run the rest of an open extent as tiles of 8, 4, 2 and 1 rows: the bits of its number."""
+    """Run the rest of an open extent: as one tile, or as tiles of 8, 4, 2 and 1 rows, the bits of
+    its number, where it may have many."""
     assert tiles.rest is not None, "numbers leave no rest"
     rest = lift(tiles.rest)
+    if tiles.rows <= FEW:
+        for height in range(1, tiles.rows):
+            with b.when(Compare("eq", rest, Const(height))):
+                tile(height, b.let(lift(tiles.count) * tiles.rows))
+        return
     height = 1 << (tiles.rows - 1).bit_length()
     while height > 1:
         height //= 2
