@@ -169,6 +169,12 @@ EXAMPLES = {
                 class_ids = [0, 1, 0, 1], class_weights = [2.0, 1.0, 3.0, 4.0]> (x) }""",
         {"x": np.array([[-1], [1]], np.float32)}, np.array([[2.5, 9.0], [3.5, 12.0]]),
     ),
+    "NaN in a GRU": Example(
+        """g (float[1,1,1] x) => (float[1,1,1,1] y)
+            <float[1,3,1] w = {1, 1, 1}, float[1,3,1] r = {1, 1, 1},
+             float[1,6] b = {1, 1, 1, 1, 1, 1}> { y = GRU <hidden_size = 1> (x, w, r, b) }""",
+        {"x": np.full((1, 1, 1), np.nan, np.float32)}, np.full((1, 1, 1, 1), np.nan),
+    ),
     "NaN that votes": Example(
         """g (float[1,1] x) => (float[1,2] y) {
             c, y = ai.onnx.ml.SVMClassifier <classlabels_ints = [0, 1], kernel_type = "LINEAR",
@@ -460,6 +466,21 @@ def test_the_order_of_sums_decides_which_overflow() -> None:
     assert "huge" in reference.traits()
     kind = explained(reference, name, np.full((1, 1), np.inf), nothing, Setting.parse("cpu strict"))
     assert kind == "overflow of sums"
+
+
+@np.errstate(all="ignore")
+def test_a_product_that_underflows_keeps_its_sign_under_fast() -> None:
+    """As a fused multiply-add, it is added to 0 before it becomes 0."""
+    feeds = {"x": np.array([[1e-30]], np.float32), "z": np.zeros((1, 1), np.float32)}
+    model = parsed(Example("""g (float[1,1] x, float[1,1] z) => (float[1,1] y) {
+        n = Neg (x) p = Mul (n, x) s = Add (p, z) y = Reciprocal (s) }""", {}, None))  # fmt: skip
+    reference, nothing = Reference(loaded(model, feeds), feeds), np.zeros((1, 1))
+    infinity = np.full((1, 1), -np.inf, np.float32)
+    found = [explained(reference, "y", infinity, nothing, Setting.parse(f"cpu {numerics}"))
+             for numerics in ("fast", "strict")]  # fmt: skip
+
+    assert reference.expected["y"] == np.inf
+    assert found == ["sign of zero", ""]
 
 
 def test_a_contradiction_of_no_kind_is_a_finding() -> None:

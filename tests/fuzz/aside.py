@@ -147,6 +147,16 @@ KINDS = (
         ),
     ),
     Kind(
+        "NaN in a GRU",
+        "ONNX Runtime's gates are 0 where NaN goes into them, if there is a bias",
+        lambda d: (
+            "nan" in d.traits
+            and "GRU" in d.operators
+            and bool(np.isnan(d.ours).any())
+            and not np.isnan(d.theirs).any()
+        ),
+    ),
+    Kind(
         "NaN among elements that differ",
         "ONNX Runtime leaves NaN out where Unique finds other elements, or takes each for another",
         lambda d: "nan" in d.traits and "Unique" in d.operators,
@@ -275,6 +285,7 @@ OURS = {
     "NaN in bytes": "under `fast`, what NaN is quantised to is any",
     "subnormal": "what is less than normal numbers has few bits, or none: exponentials of it are 0",
     "overflow of sums": "sums of products of huge numbers overflow in one order and not in another",
+    "sign of zero": "under `fast`, a product that underflows keeps its sign where 0 is added",
     "overflow of halves": "halves in f32 overflow later, under `fast`; f32 in halves, earlier",
 }
 """Kinds of differences between the reference and a setting."""
@@ -414,6 +425,10 @@ def explained(
         return ""
     if {"nan", "bytes"} <= traits:
         return "NaN in bytes"
+    if few_bits:
+        turned = np.isinf(y) & (actual == -y)
+        if turned.any() and not wrong(np.where(turned, actual, y), actual, allowed, 16.0):
+            return "sign of zero"
     if y.dtype in (np.float32, np.float64):
         least = LOST * float(np.finfo(y.dtype).smallest_subnormal)
         if "halves" in traits or setting.precision == "f16":

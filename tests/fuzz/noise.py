@@ -22,6 +22,7 @@ from alpenglow.ir import op
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import FLOATS, NAMES
+from alpenglow.ops.activation import Sigmoid
 from alpenglow.ops.arithmetic import Pow
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
@@ -29,6 +30,8 @@ from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.quantize import Quantize
 from alpenglow.ops.reduction import ReduceMean, ReduceProd, ReduceSum
 from alpenglow.ops.scan import CumSum
+from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.transcendental import Exp
 
 Array = NDArray[Any]
 
@@ -69,8 +72,10 @@ def noisy(
             results = [unless_large(node.op, arrays[0], results[0])]
         many = 0.0 if isinstance(node.op, Elementwise) else terms(node.op, arrays, results)
         least = partial_sums(node.op, arrays, results)
-        env |= {v: moved(unless_overflown(y, least), rng, many, least=least)
-                for v, y in zip(node.results, results, strict=True)}  # fmt: skip
+        made = [moved(unless_overflown(y, least), rng, many, least=least) for y in results]
+        if isinstance(node.op, Exp | Sigmoid | Softmax):
+            made = [underflown(y, x, rng) for y, x in zip(results, made, strict=True)]
+        env |= dict(zip(node.results, made, strict=True))
     return {k: env[v] if v.array is None else v.array for k, v in g.outputs.items()}
 
 
@@ -226,6 +231,15 @@ def unless_overflown(y: Array, least: float) -> Array:
     return np.where(np.isfinite(y), y, 0).astype(y.dtype)
 
 
+def underflown(y: Array, moved_: Array, rng: np.random.Generator) -> Array:
+    """Return exponentials y as they were moved, but 0, some of them, where they are hardly normal
+    numbers or less."""
+    if y.dtype not in (np.float32, np.float64):
+        return moved_
+    tiny = np.abs(y) < 4 * np.finfo(y.dtype).tiny
+    return np.where(tiny & (rng.random(y.shape) < 0.5), 0, moved_).astype(y.dtype)
+
+
 def partial_sums(op: Op, arrays: Sequence[Array | None], results: Sequence[Array]) -> float:
     """Return how large sums may have been on the way, however little is left of them."""
     if not isinstance(op, SUMS):
@@ -260,10 +274,6 @@ def moved(
     least = float(ml_dtypes.finfo(x.dtype).smallest_subnormal)
     # What is zero stays zero: that is how sparse data, padding and masks are.
     off = np.where((wide == 0) & (not whole), 0.0, (eps * exact + least) * noise)
-    if x.dtype in (np.float32, np.float64):
-        # Exponentials that are hardly normal numbers, or less, may be 0.
-        lost = (np.abs(wide) < 4 * float(np.finfo(x.dtype).tiny)) & (noise < 0)
-        off = np.where(lost, -wide, off)
     return np.where(np.isfinite(wide), wide + off, wide).astype(x.dtype)
 
 
