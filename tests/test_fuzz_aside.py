@@ -158,6 +158,20 @@ EXAMPLES = {
                 class_ids = [0, 1, 0, 1], class_weights = [2.0, 1.0, -2.0, -1.0]> (x) }""",
         {"x": np.array([[-1], [1]], np.float32)}, np.array([7.0, 4.0]),
     ),
+    "classes without a score": Example(
+        """g (float[2,1] x) => (int64[2] y) {
+            y, s = ai.onnx.ml.TreeEnsembleClassifier <classlabels_int64s = [7, 4, 5],
+                nodes_treeids = [0, 0, 0], nodes_nodeids = [0, 1, 2], nodes_featureids = [0, 0, 0],
+                nodes_modes = ["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values = [0.0, 0.0, 0.0],
+                nodes_truenodeids = [1, 0, 0], nodes_falsenodeids = [2, 0, 0],
+                class_treeids = [0, 0, 0], class_nodeids = [1, 2, 2],
+                class_ids = [0, 1, 2], class_weights = [-2.0, -1.0, -3.0]> (x) }""",
+        {"x": np.array([[-1], [1]], np.float32)}, np.array([4.0, 7.0]),
+    ),
+    "squares of integers": Example(
+        'g (int32[1,3] x) => (float[1,3] y) { y = ai.onnx.ml.Normalizer <norm = "L2"> (x) }',
+        {"x": np.array([[2, 0, -(2**31)]], np.int32)}, np.array([[2.0**-30, 0, -1]]),
+    ),
     "base values of two classes": Example(
         """g (float[2,1] x) => (float[2,2] s) {
             y, s = ai.onnx.ml.TreeEnsembleClassifier <classlabels_int64s = [0, 1],

@@ -341,3 +341,18 @@ def test_windows_that_do_not_fit_are_refused_though_nobody_computes_them() -> No
     for m in (0, 1, 4):
         with pytest.raises(AlpenglowError, match="a window of 5 does not fit"):
             exe(np.ones((1, 1, m), np.float32))
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "constant"])
+def test_padding_by_what_is_fed_serves_all_amounts(mode: str) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[1,3,m] x, int64[6] p) => (float[a,b,c] y) {{
+            y = Pad <mode = "{mode}"> (x, p) }}""")
+    exe = ag.compile(model)
+    for m, ends in ((4, (1, 2)), (7, (2, 1)), (7, (0, 0)), (5, (-1, 3))):
+        x = np.arange(3 * m, dtype=np.float32).reshape(1, 3, m)
+        y = exe(x, np.array([0, 1, ends[0], 0, 0, ends[1]]))
+        cut = x[:, :, max(-ends[0], 0) :]
+        amounts = [(0, 0), (1, 0), tuple(max(n, 0) for n in ends)]
+        np.testing.assert_array_equal(y, np.pad(cut, amounts, mode=mode))  # type: ignore[call-overload]

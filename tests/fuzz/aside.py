@@ -102,6 +102,20 @@ KINDS = (
         ),
     ),
     Kind(
+        "classes without a score",
+        "ONNX Runtime passes over a class that no leaf gave a score, though others are negative",
+        lambda d: (
+            "TreeEnsembleClassifier" in d.operators
+            and d.expected.dtype == np.int64
+            and d.expected.shape == d.actual.shape
+        ),
+    ),
+    Kind(
+        "squares of integers",
+        "ONNX Runtime's Normalizer squares them as integers, which overflow",
+        lambda d: "Normalizer" in d.operators and bool((np.abs(d.theirs) > np.abs(d.ours)).all()),
+    ),
+    Kind(
         "base values of two classes",
         "ONNX Runtime adds the second to the first score, and negates that, where trees score both",
         lambda d: any(

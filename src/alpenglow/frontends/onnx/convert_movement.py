@@ -183,7 +183,8 @@ def pad(s: Site) -> Made:
 def padded(s: Site, pads: tuple[int, ...], value: complex) -> Value:
     """Return input 0 with `pads` elements more before each axis, then after each axis.
 
-    An open amount stands for a number; where it is negative, it is that number.
+    An open amount stands for a number; it is that number where it is negative, and in the modes
+    that repeat what is inside.
     """
     x = s.input(0)
     rank, mode = x.type.rank, s.attribute("mode", "constant")
@@ -198,7 +199,8 @@ def padded(s: Site, pads: tuple[int, ...], value: complex) -> Value:
         if any(p < 0 for p in pads if is_open(p)):
             before, after = tuple(map(int, before)), tuple(map(int, after))
         return s.g(Pad(before, after, mode, value), x)
-    if any(p < 0 for p in pads):
+    before, after = tuple(map(int, before)), tuple(map(int, after))
+    if min(*before, *after, 0) < 0:
         # The other modes repeat what is left after the cut.
         starts = tuple(max(-a, 0) for a in before)
         sizes = tuple(d + min(a, 0) + min(b, 0) for d, a, b in
