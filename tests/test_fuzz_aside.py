@@ -158,6 +158,12 @@ EXAMPLES = {
                 class_ids = [0, 1, 0, 1], class_weights = [2.0, 1.0, -2.0, -1.0]> (x) }""",
         {"x": np.array([[-1], [1]], np.float32)}, np.array([7.0, 4.0]),
     ),
+    "small logistics": Example(
+        """g (float[1,1] x) => (float[1,1] y) {
+            p = ai.onnx.ml.LinearRegressor <coefficients = [1.0], post_transform = "LOGISTIC"> (x)
+            y = Reciprocal (p) }""",
+        {"x": np.array([[-16.2]], np.float32)}, np.array([[1 + np.exp(16.2)]]),
+    ),
     "classes without a score": Example(
         """g (float[2,1] x) => (int64[2] y) {
             y, s = ai.onnx.ml.TreeEnsembleClassifier <classlabels_int64s = [7, 4, 5],
@@ -480,6 +486,26 @@ def test_the_order_of_sums_decides_which_overflow() -> None:
     assert "huge" in reference.traits()
     kind = explained(reference, name, np.full((1, 1), np.inf), nothing, Setting.parse("cpu strict"))
     assert kind == "overflow of sums"
+
+
+def test_zeros_beside_groups_may_meet_what_is_no_number() -> None:
+    feeds = {"x": np.array([np.nan, 1, 2, 3], np.float32).reshape(1, 4, 1, 1)}
+    model = parsed(
+        Example(
+            """g (float[1,4,1,1] x) => (float[1,4,1,1] y) <float[4,1,1,1] w = {1, 2, 3, 4}> {
+            y = Conv <group = 4> (x, w) }""",
+            {},
+            None,
+        )  # fmt: skip
+    )
+    reference, nothing = Reference(loaded(model, feeds), feeds), np.zeros((1, 4, 1, 1))
+    all_nan, wrong = np.full((2, 1, 4, 1, 1), np.nan, np.float32)
+    wrong[0, 1] = 7
+    fast, strict = Setting.parse("cpu fast"), Setting.parse("cpu strict")
+    found = [explained(reference, "y", y, nothing, how)
+             for y, how in ((all_nan, fast), (all_nan, strict), (wrong, fast))]  # fmt: skip
+
+    assert found == ["0 times NaN", "", ""]
 
 
 @np.errstate(all="ignore")

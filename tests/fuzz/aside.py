@@ -102,6 +102,14 @@ KINDS = (
         ),
     ),
     Kind(
+        "small logistics",
+        "ONNX Runtime subtracts from 1, which leaves few digits, and those count in a quotient",
+        lambda d: (
+            bool(d.operators & {"Div", "Reciprocal", "Log"})
+            and any(a.s == b"LOGISTIC" for n in d.nodes for a in n.attribute)
+        ),
+    ),
+    Kind(
         "classes without a score",
         "ONNX Runtime passes over a class that no leaf gave a score, though others are negative",
         lambda d: (
@@ -189,10 +197,10 @@ KINDS = (
     ),
     Kind(
         "sums that overflow",
-        "ONNX Runtime adds up integers, or their squares, as floats, and makes of what is too "
-        "large an integer at the end of its type",
+        "ONNX Runtime adds up integers or their squares, or multiplies them, as floats, and makes "
+        "of what is too large an integer at the end of its type",
         lambda d: (
-            bool(d.operators & {"ReduceSum", "ReduceSumSquare"})
+            bool(d.operators & {"ReduceSum", "ReduceSumSquare", "ReduceProd"})
             and d.expected.dtype in (np.int64, np.int32)
             and bool(np.isin(d.theirs, _ends(d.expected)).all())
         ),
@@ -301,6 +309,7 @@ OURS = {
     "NaN in bytes": "under `fast`, what NaN is quantised to is any",
     "subnormal": "what is less than normal numbers has few bits, or none: exponentials of it are 0",
     "overflow of sums": "sums of products of huge numbers overflow in one order and not in another",
+    "0 times NaN": "under `fast`, zeros of a packed operand may meet NaN of other channels",
     "sign of zero": "under `fast`, a product that underflows keeps its sign where 0 is added",
     "overflow of halves": "halves in f32 overflow later, under `fast`; f32 in halves, earlier",
 }
@@ -441,6 +450,11 @@ def explained(
         return ""
     if {"nan", "bytes"} <= traits:
         return "NaN in bytes"
+    if "nan" in traits and y.shape == actual.shape and y.dtype.kind == "f":
+        leaked = np.isnan(actual) & ~np.isnan(y)
+        groups = any(getattr(n.op, "group", 1) > 1 for n in reference.graph.nodes)
+        if groups and not wrong(np.where(leaked, actual, y), actual, allowed, 16.0):
+            return "0 times NaN"
     if few_bits:
         turned = np.isinf(y) & (actual == -y)
         if turned.any() and not wrong(np.where(turned, actual, y), actual, allowed, 16.0):
