@@ -490,14 +490,9 @@ def test_the_order_of_sums_decides_which_overflow() -> None:
 
 def test_zeros_beside_groups_may_meet_what_is_no_number() -> None:
     feeds = {"x": np.array([np.nan, 1, 2, 3], np.float32).reshape(1, 4, 1, 1)}
-    model = parsed(
-        Example(
-            """g (float[1,4,1,1] x) => (float[1,4,1,1] y) <float[4,1,1,1] w = {1, 2, 3, 4}> {
-            y = Conv <group = 4> (x, w) }""",
-            {},
-            None,
-        )  # fmt: skip
-    )
+    text = """g (float[1,4,1,1] x) => (float[1,4,1,1] y) <float[4,1,1,1] w = {1, 2, 3, 4}> {
+        y = Conv <group = 4> (x, w) }"""
+    model = parsed(Example(text, {}, None))
     reference, nothing = Reference(loaded(model, feeds), feeds), np.zeros((1, 4, 1, 1))
     all_nan, wrong = np.full((2, 1, 4, 1, 1), np.nan, np.float32)
     wrong[0, 1] = 7
