@@ -356,3 +356,21 @@ def test_padding_by_what_is_fed_serves_all_amounts(mode: str) -> None:
         cut = x[:, :, max(-ends[0], 0) :]
         amounts = [(0, 0), (1, 0), tuple(max(n, 0) for n in ends)]
         np.testing.assert_array_equal(y, np.pad(cut, amounts, mode=mode))  # type: ignore[call-overload]
+
+
+def test_bytes_of_an_open_number_of_channels_are_convolved() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (uint8[2,m,7,1] x, int8[1,m,5,3] w) => (float[a,b,c,d] y)
+            <float s = {0.5}, uint8 z = {3}, int8 n = {0}> {
+            p = DequantizeLinear (x, s, z) q = DequantizeLinear (w, s, n)
+            y = Conv <strides = [4, 2], pads = [4, 2, 4, 2]> (p, q) }""")
+    rng = np.random.default_rng(0)
+    for target in ("x86-64", "cpu"):
+        exe = ag.compile(model, target=target)
+        for m in (13, 8, 16, 3):
+            x = rng.integers(0, 255, (2, m, 7, 1), np.uint8)
+            w = rng.integers(-128, 127, (1, m, 5, 3), np.int8)
+            feeds = {"x": x, "w": w}
+            expected = ag.compile(model, target="interpreter").run(feeds)["y"]
+            np.testing.assert_allclose(exe.run(feeds)["y"], expected, 0, 0.5)

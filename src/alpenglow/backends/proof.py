@@ -194,7 +194,7 @@ def _guards() -> list[Guard]:
     """Return what is assumed of open extents; what says most comes first, for what is made of
     it."""
     assumption = dims.assumed()
-    guards = () if assumption is None else strongest(assumption.guards)
+    guards = () if assumption is None else strongest(tuple(assumption.guards))
     return sorted(guards, key=lambda guard: ("==", ">=", "!=").index(guard[1]))
 
 

@@ -98,11 +98,16 @@ class Expr:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Const(Expr):
-    """A number in all lanes."""
+    """A number in all lanes; an extent is the number that it stands for where this is built."""
 
     value: int | float | bool
     dtype: str = "i64"
     lanes: int = 1
+
+    def __post_init__(self) -> None:
+        value: object = self.value  # an extent that is open passes for a number
+        if isinstance(value, Sym):
+            object.__setattr__(self, "value", int(value))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

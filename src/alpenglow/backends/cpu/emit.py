@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
@@ -110,9 +111,12 @@ def _emitted(
 
 
 def _begun(ahead: Executor, make: Callable[[], bytes]) -> Callable[[], bytes]:
-    """Return what waits for the result of `make`, or calls it where no thread can be started."""
+    """Return what waits for the result of `make`, or calls it where no thread can be started.
+
+    Extents stand for what they stand for here.
+    """
     try:
-        return ahead.submit(make).result
+        return ahead.submit(copy_context().run, make).result
     except RuntimeError:
         return make
 
