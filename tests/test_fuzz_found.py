@@ -374,3 +374,15 @@ def test_bytes_of_an_open_number_of_channels_are_convolved() -> None:
             feeds = {"x": x, "w": w}
             expected = ag.compile(model, target="interpreter").run(feeds)["y"]
             np.testing.assert_allclose(exe.run(feeds)["y"], expected, 0, 0.5)
+
+
+def test_what_is_left_of_two_axes_is_proved_for_all_that_is_cut_off() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[3,3] x, int64[2] first) => (int64[n] i)
+            <int64[2] end = {3, 3}, int64[1] all = {-1}> {
+            s = Slice (x, first, end) r = Reshape (s, all) u, i = Unique (r) }""")
+    x = np.arange(9, dtype=np.float32).reshape(3, 3)
+    for a, b in ((1, 1), (0, 1), (1, 0)):
+        found = ag.compile(model)(x, np.array([a, b]))
+        np.testing.assert_array_equal(found, np.arange((3 - a) * (3 - b)))

@@ -220,8 +220,10 @@ def _facts(facts: Facts, guards: Iterable[Guard]) -> Iterator[Sum]:
             case "==":
                 yield s
                 yield scaled(s, -1)
-            case "!=" if facts.nonnegative(s):
-                yield plus(s, number(1), -1)
+            case "!=":
+                # Which sign it was asked with is gone.
+                sides = (t for t in (s, scaled(s, -1)) if facts.nonnegative(t))
+                yield from (plus(t, number(1), -1) for t in sides)
 
 
 def _counts(facts: Facts, regions: Iterable[Region]) -> Iterator[Sum]:
