@@ -67,3 +67,17 @@ def meant(word: str, known: Iterable[str], alike: float = 0.6) -> str:
     """Return ``; did you mean 'run'?`` where a word is close to one that is known, else nothing."""
     close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=alike)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def apart(words: Iterable[str]) -> list[str]:
+    """Return the words, numbered so that no two are alike even where case does not count."""
+    found: list[str] = []
+    taken: set[str] = set()
+    for plain in words:
+        word, number = plain, 1
+        while word.lower() in taken:
+            number += 1
+            word = f"{plain}_{number}"
+        taken.add(word.lower())
+        found.append(word)
+    return found

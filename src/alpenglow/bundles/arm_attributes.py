@@ -7,6 +7,7 @@ bundle take addresses only, so its objects fit both, and this says so.
 
 from __future__ import annotations
 
+from alpenglow.bundles import leb128
 from alpenglow.bundles.elf_object import ElfObject
 
 FLOAT_ARGUMENTS = 28
@@ -36,22 +37,11 @@ def _changed(content: bytes) -> bytes:
     assert content[at] == _FILE, "attributes of a file come first"
     at += 5
     while at < len(content):
-        tag, at = _number(content, at)
+        tag, at = leb128.read(content, at)
         if tag in _TEXTS:
             at = content.index(b"\0", at) + 1
             continue
         if tag == FLOAT_ARGUMENTS:
             return content[:at] + bytes([EITHER]) + content[at + 1 :]
-        _, at = _number(content, at)
+        _, at = leb128.read(content, at)
     return content
-
-
-def _number(content: bytes, at: int) -> tuple[int, int]:
-    """Return a number of 7 bits a byte, the lowest first, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = content[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at

@@ -18,6 +18,7 @@ from typing import Literal
 from alpenglow.backends.cpu.emit import choose, parts
 from alpenglow.backends.cpu.select import compiles
 from alpenglow.backends.proof import admitted
+from alpenglow.base import words
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.memory import ALIGNMENT
 from alpenglow.ir.target import Target
@@ -291,17 +292,8 @@ def _symbols(program: Program) -> tuple[Symbol, ...]:
 
 def identifiers(names: Iterable[str]) -> list[str]:
     """Return an identifier of C for each name, no two alike even where case does not count."""
-    found: list[str] = []
-    taken: set[str] = set()
-    for name in names:
-        ident = plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "unnamed"
-        number = 1
-        while ident.lower() in taken:
-            number += 1
-            ident = f"{plain}_{number}"
-        taken.add(ident.lower())
-        found.append(ident)
-    return found
+    plain = (re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "unnamed" for name in names)
+    return words.apart(plain)
 
 
 def _aligned(nbytes: int) -> int:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from alpenglow.base import whole
+from alpenglow.base import whole, words
 
 
 def write(path: Path, fill: whole.Fill) -> None:
@@ -25,14 +25,6 @@ def write_all(fills: Mapping[Path, whole.Fill]) -> None:
 
 def stems(names: Iterable[str]) -> dict[str, str]:
     """Return a file name for each name, no two alike even where case does not count."""
-    found: dict[str, str] = {}
-    taken: set[str] = set()
-    for name in names:
-        stem = plain = re.sub(r"[^\w.-]+", "_", name).lstrip(".") or "output"
-        number = 1
-        while stem.lower() in taken:
-            number += 1
-            stem = f"{plain}_{number}"
-        taken.add(stem.lower())
-        found[name] = stem
-    return found
+    given = list(names)
+    plain = (re.sub(r"[^\w.-]+", "_", name).lstrip(".") or "output" for name in given)
+    return dict(zip(given, words.apart(plain), strict=True))

@@ -33,7 +33,7 @@ others that it has run because nobody came.
 from __future__ import annotations
 
 from alpenglow.backends.cpu.system import on_system
-from alpenglow.backends.cpu.walk import alone_ir
+from alpenglow.backends.cpu.walk import ENTRY, alone_ir
 from alpenglow.ir.target import Target
 
 LINE = 128  # bytes: two cache lines, as processors fetch them in pairs, and Apple's are this long
@@ -140,12 +140,7 @@ entry:
   br label %each
 each:
   %i = phi i64 [%step, %entry], [%i.next, %ran]
-  %at = getelementptr [3 x i64], ptr %table, i64 %i
-  %args.at = getelementptr i64, ptr %at, i64 1
-  %extent.at = getelementptr i64, ptr %at, i64 2
-  %kernel = load ptr, ptr %at, align 8
-  %args = load ptr, ptr %args.at, align 8
-  %extent = load i64, ptr %extent.at, align 8
+{ENTRY}
   %serial = icmp sle i64 %extent, 1
   br i1 %serial, label %whole, label %part
 whole:

@@ -10,6 +10,15 @@ from __future__ import annotations
 
 ENTRY_NBYTES = 24
 
+ENTRY = """\
+  %at = getelementptr [3 x i64], ptr %table, i64 %i
+  %args.at = getelementptr i64, ptr %at, i64 1
+  %extent.at = getelementptr i64, ptr %at, i64 2
+  %kernel = load ptr, ptr %at, align 8
+  %args = load ptr, ptr %args.at, align 8
+  %extent = load i64, ptr %extent.at, align 8"""
+"""How a walker reads entry %i."""
+
 
 def alone_ir() -> str:
     """Return the walker of one thread as LLVM IR.
@@ -22,19 +31,14 @@ def alone_ir() -> str:
     return _ALONE + "\n" + _UNTIL
 
 
-_ALONE = """
-define void @alone(ptr %table, i64 %count, ptr %word) nounwind {
+_ALONE = f"""
+define void @alone(ptr %table, i64 %count, ptr %word) nounwind {{
 entry:
   %some = icmp sgt i64 %count, 0
   br i1 %some, label %each, label %end
 each:
   %i = phi i64 [0, %entry], [%i.next, %next]
-  %at = getelementptr [3 x i64], ptr %table, i64 %i
-  %args.at = getelementptr i64, ptr %at, i64 1
-  %extent.at = getelementptr i64, ptr %at, i64 2
-  %kernel = load ptr, ptr %at, align 8
-  %args = load ptr, ptr %args.at, align 8
-  %extent = load i64, ptr %extent.at, align 8
+{ENTRY}
   %stopped = load atomic i64, ptr %word monotonic, align 8
   %goes.on = icmp eq i64 %stopped, 0
   %some.extent = icmp sgt i64 %extent, 0
@@ -49,7 +53,7 @@ next:
   br i1 %more, label %each, label %end
 end:
   ret void
-}"""
+}}"""
 
 _UNTIL = """
 define i64 @until(ptr %table, i64 %count, i64 %turns, ptr %flags, ptr %word) nounwind {
