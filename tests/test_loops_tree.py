@@ -37,12 +37,15 @@ def test_senseless_trees_end_and_stay_in_bounds(listed: bool, targets: int) -> N
     def wild(*shape: int) -> Any:
         return random.integers(far.min, far.max, shape).astype(np.int32)
 
-    children = np.concatenate([wild(5, 2), random.integers(-3, 5, (7, 2))]).astype(np.int32)
+    thresholds = random.normal(0, 1, 12).astype(np.float32).view(np.int32)
+    wide = np.iinfo(np.int64)
+    words = np.concatenate([
+        random.integers(wide.min, wide.max, 5), random.integers(0, 15, 7) + (1 << 33)
+    ])  # fmt: skip
+    nodes = np.stack([thresholds.astype(np.int64), words], axis=1)
     first = np.sort(random.integers(-2, 9, 4)).astype(np.int32) if listed else None
-    threshold = random.normal(0, 1, 12).astype(np.float32)
-    roots, weight = np.arange(-4, 15, dtype=np.int32), np.arange(6, dtype=np.float32)
-    op = TreeEnsemble(targets, 6)
-    check(op, "f32[4,3]", wild(12), threshold, children, roots, wild(6), weight, first)
+    op = TreeEnsemble(targets, 11, 6)
+    check(op, "f32[4,3]", nodes, wild(6), np.arange(6, dtype=np.float32), first)
 
 
 def test_large_key_lists_are_searched() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
@@ -16,31 +18,34 @@ REALS = frozenset({"f32", "f64"})
 class TreeEnsemble(Primitive):
     """What the leaves of all trees say of each row of x, by target: its sum, minimum or maximum.
 
-    Node i sends a row to children[i,1] if x[feature[i]] <= threshold[i], or if that element is NaN
-    and nan[i] holds, else to children[i,0].  A child c counts nodes, or is the leaf -1-c if it is
-    negative; so does a root, one for each tree.  Leaf l adds weight[e] to the target target[e] for
-    every e from first[l] up to first[l+1]; without `first` it has the one entry l.  A target that
-    no leaf names is 0.  No path has more than `depth` nodes.
+    The nodes [N, 2] are records of two words, side by side as they are read:
+
+        the bits of a threshold; those of an f32 are in the lower half
+        feature * 2^33 + nan * 2^32 + child
+
+    A node sends a row to the record child + 1 if x[feature] <= threshold, or if that element is
+    NaN and nan is 1; else to child.  A leaf has a threshold of NaN and itself for its child, so
+    that a row stays; in place of a feature it has its number.  The first `trees` records are the
+    roots, and no path has more than `depth` nodes above its leaf.  Leaf l adds weight[e] to the
+    target target[e] for every e from first[l] up to first[l+1]; without `first` it has the one
+    entry l.  A target that no leaf names is 0.
 
     Indices that are out of range are limited to what there is.  ONNX ML TreeEnsemble, whose modes
     of comparison all can be put as <= (see the front end).
     """
 
     targets: int
+    trees: int
     depth: int
     aggregate: str = "sum"
 
     def infer(
         self,
         x: TensorType,
-        feature: TensorType,
-        threshold: TensorType,
-        children: TensorType,
-        roots: TensorType,
+        nodes: TensorType,
         target: TensorType,
         weight: TensorType,
         first: TensorType | None = None,
-        nan: TensorType | None = None,
     ) -> TensorType:
         check_dtype(self, "x", x, REALS)
         check_rank(self, "x", x, 2, 2)
@@ -49,73 +54,101 @@ class TreeEnsemble(Primitive):
             raise TypeRuleError(
                 f"tree_ensemble: aggregate '{self.aggregate}' is none of {', '.join(AGGREGATES)}"
             )
-        if self.targets < 1 or self.depth < 0:
-            raise TypeRuleError(f"tree_ensemble: {self.targets} targets, depth {self.depth}")
-        for what, t in (("roots", roots), ("target", target), ("weight", weight)):
+        if self.targets < 1 or self.trees < 1 or self.depth < 0:
+            raise TypeRuleError(
+                f"tree_ensemble: {self.targets} targets, {self.trees} trees, depth {self.depth}"
+            )
+        for what, t in (("target", target), ("weight", weight)):
             check_rank(self, what, t, 1, 1)
             if t.shape == (0,):
                 raise TypeRuleError(f"tree_ensemble: {what} is {t}, expected at least one element")
-        nodes = feature.shape
         wanted: list[tuple[str, TensorType | None, str, tuple[Dim, ...]]] = [
-            ("feature", feature, "i32", nodes[:1]),
-            ("threshold", threshold, x.dtype, nodes),
-            ("children", children, "i32", (*nodes, 2)),
-            ("roots", roots, "i32", roots.shape),
+            ("nodes", nodes, "i64", (*nodes.shape[:1], 2)),
             ("target", target, "i32", weight.shape),
             ("first", first, "i32", () if first is None else first.shape[:1]),
-            ("nan", nan, "bool", nodes),
         ]
         for what, given, dtype, shape in wanted:
             if given is not None and given != TensorType(dtype, shape):
                 raise TypeRuleError(
                     f"tree_ensemble: {what} is {given}, expected {TensorType(dtype, shape)}"
                 )
-        if nodes and known(nodes[0]) and self.depth > nodes[0]:
-            raise TypeRuleError(f"tree_ensemble: depth {self.depth}, of {nodes[0]} nodes")
+        if known(nodes.shape[0]) and max(self.trees, self.depth) > nodes.shape[0]:
+            raise TypeRuleError(
+                f"tree_ensemble: {self.trees} trees, depth {self.depth}, of {nodes.shape[0]} nodes"
+            )
         if first is not None and known(first.shape[0]) and first.shape[0] < 2:
             raise TypeRuleError(f"tree_ensemble: first is {first}, expected one leaf or more")
-        if x.shape[1] == 0 and nodes != (0,):
+        if x.shape[1] == 0 and self.depth:
             raise TypeRuleError(f"tree_ensemble: x is {x}, without a feature to compare")
         return TensorType(weight.dtype, (x.shape[0], self.targets))
 
     def reference(
-        self,
-        x: Array,
-        feature: Array,
-        threshold: Array,
-        children: Array,
-        roots: Array,
-        target: Array,
-        weight: Array,
-        first: Array | None = None,
-        nan: Array | None = None,
+        self, x: Array, nodes: Array, target: Array, weight: Array, first: Array | None = None
     ) -> Array:
         rows = np.arange(len(x))[:, None]
-        node = np.broadcast_to(roots.astype(np.int64), (len(x), len(roots)))
-        for _ in range(self.depth if len(feature) else 0):
-            at = np.clip(node, 0, len(feature) - 1)
-            value = x[rows, np.clip(feature[at], 0, x.shape[1] - 1)]
-            yes = value <= threshold[at]
-            if nan is not None:
-                yes |= np.isnan(value) & nan[at]
-            node = np.where(node < 0, node, children[at, yes.astype(np.int64)])
-        leaf = np.maximum(-1 - node, 0)
-        return aggregated(self, leaf, target, weight, first)
+        threshold = _thresholds(nodes, x.dtype)
+        word = nodes[:, 1].astype(np.uint64)
+        feature = (word >> np.uint64(33)).astype(np.int64)
+        nan, child = (word >> np.uint64(32)) % 2 == 1, (word % 2**32).astype(np.int64)
+        node = np.broadcast_to(np.arange(self.trees), (len(x), self.trees))
+        for _ in range(self.depth):
+            value = x[rows, np.minimum(feature[node], x.shape[1] - 1)]
+            yes = (value <= threshold[node]) | (np.isnan(value) & nan[node])
+            node = np.minimum(child[node] + yes, len(nodes) - 1)
+        return aggregated(self, feature[node], target, weight, first)
 
     @classmethod
     def examples(cls) -> Examples:
-        yield from small(cls(1, 2), "f32[7,3]", np.float32)
-        yield from small(cls(1, 2, "min"), "f32[1,3]", np.float32)
-        yield from small(cls(3, 2, "max"), "f64[5,3]", np.float64)
-        yield from small(cls(3, 2), "f32[0,3]", np.float32)
-        yield cls(2, 3), *grown(21, 3, 2, np.float32, several=True)
-        yield cls(2, 3, "min"), *grown(5, 3, 2, np.float64, several=True)
-        yield cls(1, 4), *grown(40, 4, 1, np.float32, several=False)
-        yield cls(1, 4, "max"), *grown(40, 4, 1, np.float32, several=False)
-        stump = np.zeros(0, np.int32)
-        leaf = np.array([-1], np.int32)
-        yield (cls(1, 0), "f32[3,2]", stump, np.zeros(0, np.float32), np.zeros((0, 2), np.int32),
-               leaf, np.array([0], np.int32), np.array([1.5], np.float32))  # fmt: skip
+        yield from small(cls(1, 2, 2), "f32[7,3]", np.float32)
+        yield from small(cls(1, 2, 2, "min"), "f32[1,3]", np.float32)
+        yield from small(cls(3, 2, 2, "max"), "f64[5,3]", np.float64)
+        yield from small(cls(3, 2, 2), "f32[0,3]", np.float32)
+        yield cls(2, 21, 3), *grown(21, 3, 2, np.float32, several=True)
+        yield cls(2, 5, 3, "min"), *grown(5, 3, 2, np.float64, several=True)
+        yield cls(1, 40, 4), *grown(40, 4, 1, np.float32, several=False)
+        yield cls(1, 40, 4, "max"), *grown(40, 4, 1, np.float32, several=False)
+        yield cls(5, 35, 4), *grown(35, 4, 5, np.float64, several=False)
+        none = np.zeros(0, np.int32)
+        stump = records(none, none.astype(np.float32), none.reshape(0, 2), np.array([-1]), none)
+        yield (cls(1, 1, 0), "f32[3,2]", stump, np.array([0], np.int32),
+               np.array([1.5], np.float32))  # fmt: skip
+
+
+def records(feature: Array, threshold: Array, children: Array, roots: Array, nan: Array) -> Array:
+    """Return the nodes of a TreeEnsemble from flat arrays of inner nodes that form no cycle.
+
+    A child or a root is the number of a node, or -1 - the number of a leaf; node i sends a row to
+    children[i,1] if x[feature[i]] <= threshold[i].  The roots come first, and then the children of
+    all nodes in pairs, level by level: what all trees read at first lies together.
+    """
+    order, placed = [np.zeros(0, np.int64)], np.zeros(len(feature), np.bool_)
+    front = np.unique(roots[roots >= 0])
+    while len(front):
+        order.append(front)
+        placed[front] = True
+        following = np.unique(children[front])
+        following = following[following >= 0]
+        front = following[~placed[following]]
+    level = np.concatenate(order)
+    # Behind the nodes stands what all leaves have in common.
+    last = len(feature)
+    at = np.concatenate([roots, children[level].reshape(-1)]).astype(np.int64)
+    inner, node = at >= 0, np.where(at >= 0, at, last)
+    child = np.zeros(last + 1, np.int64)
+    child[level] = len(roots) + 2 * np.arange(len(level))
+    number = np.where(inner, np.append(feature, 0)[node], -1 - at)
+    nodes = np.empty((len(at), 2), np.int64)
+    bits = np.append(threshold, threshold.dtype.type("nan"))
+    nodes[:, 0] = bits.view(f"i{bits.itemsize}")[node]
+    nodes[:, 1] = number << 33
+    nodes[:, 1] |= np.append(nan, False)[node].astype(np.int64) << 32
+    nodes[:, 1] |= np.where(inner, child[node], np.arange(len(at)))
+    return nodes
+
+
+def _thresholds(nodes: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the numbers whose bits are in the first words."""
+    return nodes[:, 0].astype(f"i{dtype.itemsize}").view(dtype)
 
 
 def aggregated(
@@ -147,13 +180,12 @@ def small(op: TreeEnsemble, x: str, dtype: type[np.floating]) -> Examples:
     feature = np.array([0, 2, 1], np.int32)
     threshold = np.array([0.5, -1, 2], dtype)
     children = np.array([[1, -1], [-2, 2], [-3, -4]], np.int32)
-    roots, nan = np.array([0, -5], np.int32), np.array([True, False, True])
+    nan = np.array([True, False, True])
+    nodes = records(feature, threshold, children, np.array([0, -5], np.int32), nan)
     target, weight = np.arange(5, dtype=np.int32) % op.targets, np.arange(5).astype(dtype) - 1.5
-    yield op, x, feature, threshold, children, roots, target, weight, None, nan
-    n, f = 3, 3
+    yield op, x, nodes, target, weight
     rows = np.array([[np.nan, 1, 0], [9, np.nan, -2], [9, 0, np.nan]], dtype)
-    assert rows.shape == (n, f)
-    yield op, rows, feature, threshold, children, roots, target, weight, None, nan
+    yield op, rows, nodes, target, weight
 
 
 def grown(
@@ -173,10 +205,13 @@ def grown(
     name = {4: "f32", 8: "f64"}[np.dtype(dtype).itemsize]
     return (
         f"{name}[9,6]",
-        random.integers(0, 6, trees * inner).astype(np.int32),
-        random.normal(0, 2, trees * inner).astype(dtype),
-        children,
-        (inner * np.arange(trees)).astype(np.int32),
+        records(
+            random.integers(0, 6, trees * inner),
+            random.normal(0, 2, trees * inner).astype(dtype),
+            children,
+            inner * np.arange(trees),
+            np.zeros(trees * inner, np.bool_),
+        ),
         random.integers(0, targets, first[-1]).astype(np.int32),
         random.integers(-8, 9, first[-1]).astype(dtype),
         first if several else None,

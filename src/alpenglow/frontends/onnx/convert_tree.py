@@ -20,7 +20,7 @@ from alpenglow.ops.arithmetic import Add, Div, Neg, Sub
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.movement import Concat, Reshape, Slice
 from alpenglow.ops.reduction import ArgMax
-from alpenglow.ops.tree import TreeEnsemble
+from alpenglow.ops.tree import TreeEnsemble, records
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -267,19 +267,16 @@ def grown(s: Site, x: Value, forest: Forest, targets: int, aggregate: str) -> Va
     one_each = bool((np.diff(forest.first) == 1).all())
     if not len(weight):
         target, weight = np.zeros(1, np.int64), np.zeros(1, x.type.numpy)
+    children = np.stack([nodes.no, nodes.yes], axis=1)
     made = [
-        nodes.feature.astype(np.int32),
-        nodes.threshold,
-        np.stack([nodes.no, nodes.yes], axis=1).astype(np.int32),
-        forest.roots.astype(np.int32),
+        records(nodes.feature, nodes.threshold, children, forest.roots, nodes.nan),
         target.astype(np.int32),
         weight,
     ]
     operands: list[Value | None] = [s.g.constant(np.ascontiguousarray(a)) for a in made]
     operands.append(None if one_each else s.g.constant(forest.first.astype(np.int32)))
-    operands.append(s.g.constant(nodes.nan) if nodes.nan.any() else None)
     how = "sum" if aggregate == "AVERAGE" else aggregate.lower()
-    y = s.g(TreeEnsemble(targets, steps, how), x, *operands)
+    y = s.g(TreeEnsemble(targets, len(forest.roots), steps, how), x, *operands)
     if aggregate == "AVERAGE":
         y = s.g(Div(), y, scalar(s.g, len(forest.roots), y))
     return y
