@@ -252,16 +252,19 @@ class Runner:
             state.env |= made
             state.types |= stage.made
             records.append(layout)
-        for action in stage.part.actions:
-            records += self._act(action, state)
+        for action, prepared in stage.actions:
+            records += self._act(action, prepared, state)
 
-    def _act(self, action: Action, state: State) -> list[Record | Layout]:
+    def _act(
+        self, action: Action, prepared: Callable[..., Any] | None, state: State
+    ) -> list[Record | Layout]:
         env = state.env
         try:
             match action:
                 case Apply():
+                    assert prepared is not None, "host operators are prepared with their stage"
                     values = [env[n] if n else None for n in action.inputs]
-                    made = action.op.reference(*values)
+                    made = prepared(*values)
                     results = made if isinstance(made, tuple) else (made,)
                     env.update({n: r for n, r in zip(action.outputs, results, strict=False) if n})
                     return [Record(action.label, host=action.op.name)]

@@ -116,6 +116,9 @@ class Stage:
     def __init__(self, part: Part, run: Executable | None, state: State, guards: Guards) -> None:
         self.part = part
         self.run = run
+        self.actions = [
+            (a, a.op.prepared() if isinstance(a, Apply) else None) for a in part.actions
+        ]
         types = {n: v.type for n, v in part.graph.inputs.items() if not n.startswith(HIDDEN)}
         self.inputs = list(types)
         self.made = {n: v.type for n, v in part.graph.outputs.items()}

@@ -43,7 +43,8 @@ def tensor(name: str, given: Any, kind: Kind) -> Array:
         raise FeedError(f"input '{name}' is {said(given)}, expected {kind}")
     if kind.dtype == "string":
         array = np.asarray(given)
-        strings = array.dtype.kind in "US" or all(isinstance(v, str | bytes) for v in array.flat)
+        kinds = () if array.dtype.kind in "US" else set(map(type, array.ravel().tolist()))
+        strings = all(issubclass(kind, str | bytes) for kind in kinds)
         if not strings or (array.dtype.kind not in "USO" and array.size):
             raise FeedError(f"input '{name}' is {array.dtype}, expected {kind}")
         array = array.astype(object)
