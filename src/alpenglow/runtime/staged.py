@@ -38,6 +38,7 @@ from alpenglow.runtime.feeds import Places
 from alpenglow.runtime.layout import Layout
 from alpenglow.runtime.row import Ran
 from alpenglow.runtime.stages import Env, Matcher, Stage, State, named
+from alpenglow.runtime.steps import MOST_STEPS, Key, Step, signature
 from alpenglow.runtime.timing import Timings
 from alpenglow.runtime.turns import Roles
 from alpenglow.runtime.values import value_of
@@ -46,9 +47,6 @@ Compile = Callable[[Graph, Guards], Executable]
 
 MOST_STAGES = 16
 """How many ways to go on are kept at each place."""
-
-MOST_STARTS = 256
-"""For how many shapes of inputs it is remembered how a run begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +57,6 @@ class Record:
     compiled: int = 0
     interpreted: tuple[str, ...] = ()
     host: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """How a run begins whose inputs have certain shapes: with which stage and values of symbols.
-
-    `declared` are the types of inputs that hold, of those that the model declares.
-    """
-
-    declared: dict[str, TensorType]
-    values: dict[str, int]
-    stage: Stage
 
 
 class Runner:
@@ -85,35 +71,33 @@ class Runner:
         self._lock = threading.RLock()
         types = {n: t for n, t in model.inputs.items() if t is not None}
         self._declared = types, Matcher(types)
-        self._starts: dict[tuple[object, ...], Start] = {}
+        self._starts: dict[Key, Step] = {}
+        self._steps = 0
         self.last: list[Record | Layout] = []
 
     def run(self, inputs: Mapping[str, Any]) -> Env:
         """Return the outputs by name for values of the inputs by name."""
-        state = State({**self.model.constants, **inputs})
-        start = self._start(inputs, state, imports=True)
-        assert start is not None, "a stage was imported where there was none"
-        stage = start.stage
+        env = {**self.model.constants, **inputs}
+        step = self._start(inputs, env, imports=True)
+        assert step is not None, "a stage was imported where there was none"
         records: list[Record | Layout] = []
-        self._enter(stage, state, records)
-        while stage.part.rest is not None:
-            for name in stage.part.needs:
-                state.measure(name)
-            stage = self._stage(stage.next, stage.part.rest, state)
-            self._enter(stage, state, records)
+        self._enter(step, env, records)
+        while step.stage.part.rest is not None:
+            step = self._next(step, env)
+            self._enter(step, env, records)
         self.last = records
-        return {name: self._output(state, name) for name in self.model.outputs}
+        return {name: self._output(env, name) for name in self.model.outputs}
 
     def run_row(
         self, inputs: Mapping[str, Any], sliced: Callable[[], list[Array]], first: int, most: int,
         chunk: int,
     ) -> Ran | None:  # fmt: skip
         """Run turns of a loop in a row (see `runtime.turns`); None where they cannot be."""
-        state = State({**self.model.constants, **inputs})
-        start = self._start(inputs, state, imports=False)
+        env = {**self.model.constants, **inputs}
+        start = self._start(inputs, env, imports=False)
         if start is None or start.stage.run is None or self.roles is None:
             return None
-        turns = start.stage.turns(state, start.declared, self.roles)
+        turns = start.stage.turns(start.values, start.declared, self.roles)
         if turns is None:
             return None
         threads = start.stage.run.threads or default_threads()
@@ -121,7 +105,7 @@ class Runner:
         limit = min([chunk if turns.may_stop else most, *map(len, slices)])
         if limit < 2:
             return None
-        ran = turns.run(state.env, state.values, slices, first, limit, threads)
+        ran = turns.run(env, start.values, slices, first, limit, threads)
         if ran is not None:
             self.last = [turns.layout]
         return ran
@@ -142,28 +126,45 @@ class Runner:
             for n, t in zip(outputs, declared, strict=True)
         ]
 
-    def _start(self, inputs: Mapping[str, Any], state: State, imports: bool) -> Start | None:
+    def _start(self, inputs: Mapping[str, Any], env: Env, imports: bool) -> Step | None:
         """Return how a run begins; all symbols are known then.
 
         Where no stage goes on from such inputs, one is imported, or None is returned.
         """
-        signature = _signature(inputs)
-        start = self._starts.get(signature)
-        if start is not None:
-            state.values = dict(start.values)
-            state.types |= start.declared
-            return start
+        key = signature(inputs)
+        step = self._starts.get(key)
+        if step is not None:
+            return step
+        state = State(env)
         declared = self._begin(state)
         stage = self._accepting(list(self._first), state)
         if stage is None and not imports:
             return None
         stage = stage or self._stage(self._first, self.model.begin(), state)
-        start = Start(declared, dict(state.values), stage)
-        if signature:
-            if len(self._starts) >= MOST_STARTS:
-                self._starts.clear()
-            self._starts[signature] = start
-        return start
+        return self._remember(self._starts, key, Step.into(stage, state, declared))
+
+    def _next(self, step: Step, env: Env) -> Step:
+        """Return how a run goes on behind a step that is not its last."""
+        key = step.key(env)
+        following = None if key is None else step.following.get(key)
+        if following is not None:
+            return following
+        stage, state = step.stage, step.state(env)
+        for name in stage.part.needs:
+            state.measure(name)
+        following = Step.into(self._stage(stage.next, stage.part.rest, state), state)
+        return following if key is None else self._remember(step.following, key, following)
+
+    def _remember(self, steps: dict[Key, Step], key: Key, step: Step) -> Step:
+        if self._steps >= MOST_STEPS:
+            self._forget()
+        self._steps += 1
+        steps[key] = step
+        return step
+
+    def _forget(self) -> None:
+        self._starts.clear()
+        self._steps = 0
 
     def _begin(self, state: State) -> dict[str, TensorType]:
         """Match inputs with their declared types; return those that hold."""
@@ -183,10 +184,10 @@ class Runner:
         state.types |= types
         return types
 
-    def _output(self, state: State, name: str) -> Any:
-        if name not in state.env:
+    def _output(self, env: Env, name: str) -> Any:
+        if name not in env:
             raise UnsupportedError(f"output '{name}' was not made", file=self.model.file)
-        return state.env[name]
+        return env[name]
 
     def _stage(self, stages: list[Stage], rest: Any, state: State) -> Stage:
         """Return the stage that goes on from here; import and compile one if there is none."""
@@ -199,7 +200,9 @@ class Runner:
             if stage is None:
                 stage = self._imported(rest, state)
                 stages.insert(0, stage)
-                del stages[MOST_STAGES:]
+                if len(stages) > MOST_STAGES:
+                    del stages[MOST_STAGES:]
+                    self._forget()  # steps would keep what was compiled for them
         return stage
 
     def _accepting(self, stages: list[Stage], state: State) -> Stage | None:
@@ -242,23 +245,22 @@ class Runner:
         run = self._compile(part.graph, guards) if part.graph.outputs else None
         return Stage(part, run, state, guards)
 
-    def _enter(self, stage: Stage, state: State, records: list[Record | Layout]) -> None:
+    def _enter(self, step: Step, env: Env, records: list[Record | Layout]) -> None:
         """Run the part and the actions of a stage."""
         if (call := calls.current()) is not None:
             call.check()
+        stage = step.stage
         if stage.run is not None:
-            feeds = {n: state.env[n] for n in stage.inputs}
-            made, layout = stage.run.execute(feeds, state.values)
-            state.env |= made
-            state.types |= stage.made
+            step.place = step.place or stage.run.place(step.values)
+            made, layout = stage.run.execute(env, step.place)
+            env |= made
             records.append(layout)
         for action, prepared in stage.actions:
-            records += self._act(action, prepared, state)
+            records += self._act(action, prepared, env)
 
     def _act(
-        self, action: Action, prepared: Callable[..., Any] | None, state: State
+        self, action: Action, prepared: Callable[..., Any] | None, env: Env
     ) -> list[Record | Layout]:
-        env = state.env
         try:
             match action:
                 case Apply():
@@ -295,19 +297,6 @@ class Runner:
                 yield from stage.run.artifacts
         for body in list(self._bodies.values()):
             yield from body.artifacts()
-
-
-def _signature(inputs: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return all that decides how a run begins; () where inputs are not all arrays of numbers."""
-    found: list[object] = []
-    for value in inputs.values():
-        if type(value) is not np.ndarray or value.dtype is _OBJECT:
-            return ()
-        found += (value.dtype, value.shape)
-    return tuple(found)
-
-
-_OBJECT = np.dtype(object)
 
 
 def _record(layout: Layout) -> Record:

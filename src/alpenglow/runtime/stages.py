@@ -119,6 +119,7 @@ class Stage:
         self.actions = [
             (a, a.op.prepared() if isinstance(a, Apply) else None) for a in part.actions
         ]
+        self.acted = list(dict.fromkeys(n for a in part.actions for n in a.outputs if n))
         types = {n: v.type for n, v in part.graph.inputs.items() if not n.startswith(HIDDEN)}
         self.inputs = list(types)
         self.made = {n: v.type for n, v in part.graph.outputs.items()}
@@ -129,14 +130,16 @@ class Stage:
         self.next: list[Stage] = []
         self._turns: dict[Layout, tuple[Mapping[str, TensorType], Turns | None]] = {}
 
-    def turns(self, state: State, declared: Mapping[str, TensorType], roles: Roles) -> Turns | None:
-        """Return how turns of a loop follow each other, whose body this is, from this state on.
+    def turns(
+        self, values: Mapping[str, int], declared: Mapping[str, TensorType], roles: Roles
+    ) -> Turns | None:
+        """Return how turns of a loop follow each other, whose body this is, with these extents.
 
         None where turns are more than compiled code, or that is not there yet.
         """
         if self.run is None or self.part.actions or self.part.rest is not None:
             return None
-        layout = self.run.layout(state.values)
+        layout = self.run.layout(values)
         if layout is None:
             return None
         types, turns = self._turns.get(layout, (None, None))
