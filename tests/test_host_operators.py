@@ -219,6 +219,7 @@ def test_every_hosted_form_is_of_an_operator_that_onnx_defines() -> None:
          text(["", "a", "b", "c", "", ""])),
         (string_parts.StringCenterCropPad(), (text("abcde"), np.array([2])), text("bc")),
         (string_parts.FixedStringSlice((1,), (-1,), (1,)), (LETTERS,), text("be", (2, 1))),
+        (string_choice.StringGather(), (text("ab"), np.array(-1)), text("b", ())),
         (string_choice.StringTrilu(), (LETTERS,), text(["a", "b", "c", "", "e", "f"], (2, 3))),
         (string_choice.StringNonZero(), (text(["", "a"]),), np.array([[1]])),
         (strings.ParseNumbers("u8"), (text(["255", "0.9"]),), np.array([255, 0], np.uint8)),

@@ -6,7 +6,7 @@ A map is a dict from strings or integers to strings or numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,11 +47,17 @@ class MapLabels(Host):
         find, default = table.get, written(self.default)
 
         def mapped(x: Array) -> Array:
-            x = strings(self, "x", x) if textual else numbers(self, x)
-            items: Iterable[Any] = x.ravel().tolist()
+            if not textual or tensor(self, "x", x).dtype != object:
+                x = strings(self, "x", x) if textual else numbers(self, x)
+            items: list[Any] = x.ravel().tolist()
             if x.dtype.kind not in "biuO":  # there may be a NaN
-                items = map(key, items)
-            found = [find(item, default) for item in items]
+                items = list(map(key, items))
+            try:
+                found = list(map(table.__getitem__, items))
+            except (KeyError, TypeError):  # a key is missing, or an element is no label at all
+                if textual:
+                    strings(self, "x", x)
+                found = [find(item, default) for item in items]
             if self.dtype == "string":
                 return text(found, x.shape)
             return np.array(found, DTYPES[self.dtype]).reshape(x.shape)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +22,7 @@ from alpenglow.base.errors import (
     TypeRuleError,
     UnsupportedError,
 )
-from alpenglow.frontends.staged import Action, Apply, Given, Loop, Scan, StagedModel
+from alpenglow.frontends.staged import Given, Loop, Scan, StagedModel
 from alpenglow.ir.dims import Assumption, Guards, assuming
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import NONE, Metadata
@@ -37,7 +36,7 @@ from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.feeds import Places
 from alpenglow.runtime.layout import Layout
 from alpenglow.runtime.row import Ran
-from alpenglow.runtime.stages import Env, Matcher, Stage, State, named
+from alpenglow.runtime.stages import Applied, Env, Matcher, Record, Stage, State, named
 from alpenglow.runtime.steps import MOST_STEPS, Key, Step, signature
 from alpenglow.runtime.timing import Timings
 from alpenglow.runtime.turns import Roles
@@ -47,16 +46,6 @@ Compile = Callable[[Graph, Guards], Executable]
 
 MOST_STAGES = 16
 """How many ways to go on are kept at each place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What ran: a part with so many compiled and interpreted instructions, or an action."""
-
-    what: str
-    compiled: int = 0
-    interpreted: tuple[str, ...] = ()
-    host: str = ""
 
 
 class Runner:
@@ -255,21 +244,19 @@ class Runner:
             made, layout = stage.run.execute(env, step.place)
             env |= made
             records.append(layout)
-        for action, prepared in stage.actions:
-            records += self._act(action, prepared, env)
+        for action in stage.actions:
+            records += self._act(action, env)
 
-    def _act(
-        self, action: Action, prepared: Callable[..., Any] | None, env: Env
-    ) -> list[Record | Layout]:
+    def _act(self, action: Applied | Loop | Scan, env: Env) -> Sequence[Record | Layout]:
         try:
             match action:
-                case Apply():
-                    assert prepared is not None, "host operators are prepared with their stage"
-                    values = [env[n] if n else None for n in action.inputs]
-                    made = prepared(*values)
+                case Applied():
+                    made = action.apply(*[env[n] if n else None for n in action.inputs])
                     results = made if isinstance(made, tuple) else (made,)
-                    env.update({n: r for n, r in zip(action.outputs, results, strict=False) if n})
-                    return [Record(action.label, host=action.op.name)]
+                    for n, result in zip(action.outputs, results, strict=False):
+                        if n:
+                            env[n] = result
+                    return action.records
                 case Loop():
                     results = loops.loop(action, self._body(action), env)
                 case Scan():

@@ -7,7 +7,8 @@ types of its inputs, the elements that were measured, and the guards of its impo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -110,15 +111,39 @@ class Matcher:
         return None if self._guard(*numbers) else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What ran: a part with so many compiled and interpreted instructions, or an action."""
+
+    what: str
+    compiled: int = 0
+    interpreted: tuple[str, ...] = ()
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A host operator that is ready to be applied, often; what it is called, and what is told."""
+
+    label: str
+    apply: Callable[..., Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    records: list[Record]
+
+    @staticmethod
+    def of(action: Apply) -> Applied:
+        record = Record(action.label, host=action.op.name)
+        return Applied(action.label, action.op.prepared(), action.inputs, action.outputs, [record])
+
+
 class Stage:
     """A part of a model in compiled form, and the stages that may follow it."""
 
     def __init__(self, part: Part, run: Executable | None, state: State, guards: Guards) -> None:
         self.part = part
         self.run = run
-        self.actions = [
-            (a, a.op.prepared() if isinstance(a, Apply) else None) for a in part.actions
-        ]
+        self.actions = [Applied.of(a) if isinstance(a, Apply) else a for a in part.actions]
         self.acted = list(dict.fromkeys(n for a in part.actions for n in a.outputs if n))
         types = {n: v.type for n, v in part.graph.inputs.items() if not n.startswith(HIDDEN)}
         self.inputs = list(types)

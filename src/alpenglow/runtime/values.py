@@ -43,9 +43,7 @@ def tensor(name: str, given: Any, kind: Kind) -> Array:
         raise FeedError(f"input '{name}' is {said(given)}, expected {kind}")
     if kind.dtype == "string":
         array = np.asarray(given)
-        kinds = () if array.dtype.kind in "US" else set(map(type, array.ravel().tolist()))
-        strings = all(issubclass(kind, str | bytes) for kind in kinds)
-        if not strings or (array.dtype.kind not in "USO" and array.size):
+        if not _of_strings(array):
             raise FeedError(f"input '{name}' is {array.dtype}, expected {kind}")
         array = array.astype(object)
     else:
@@ -61,6 +59,15 @@ def tensor(name: str, given: Any, kind: Kind) -> Array:
     ):
         raise FeedError(f"input '{name}' has shape {array.shape}, expected {kind}")
     return array
+
+
+def _of_strings(array: Array) -> bool:
+    if array.dtype.kind in "US" or not array.size:
+        return True
+    if array.dtype != object:
+        return False
+    kinds = set(map(type, array.ravel().tolist()))
+    return kinds == {str} or all(issubclass(kind, str | bytes) for kind in kinds)
 
 
 def plain(given: Any) -> Any:
