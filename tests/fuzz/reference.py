@@ -103,9 +103,9 @@ class Plain:
     def place(self, values: Mapping[str, int]) -> ag.Graph:
         return self.graph.bind(values)
 
-    def execute(self, given: Mapping[str, Array], place: ag.Graph) -> tuple[dict[str, Array], None]:
-        inputs = {n: given[n] for n in place.inputs if not n.startswith(HIDDEN)}
-        return self.reference.evaluate(place, inputs), None
+    def execute(self, env: dict[str, Any], place: ag.Graph) -> None:
+        inputs = {n: env[n] for n in place.inputs if not n.startswith(HIDDEN)}
+        env.update(self.reference.evaluate(place, inputs))
 
     def layout(self, values: Mapping[str, int]) -> None:
         """Say that there is no code, by which turns of a loop could follow each other."""

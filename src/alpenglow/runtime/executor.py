@@ -38,7 +38,7 @@ from alpenglow.runtime.cpus import check_threads, default_threads
 from alpenglow.runtime.describe import Description
 from alpenglow.runtime.extents import Reader
 from alpenglow.runtime.feeds import Places
-from alpenglow.runtime.layout import Bound, Context, Layout, address_of
+from alpenglow.runtime.layout import Bound, Context, Layout, address_of, dense
 from alpenglow.runtime.team import Team
 
 
@@ -190,28 +190,26 @@ class Executable:
         """Return where `execute` runs for these values of all symbols; compile if need be."""
         return self._ready or self._bound(values)
 
-    def execute(self, given: Mapping[str, Array], place: Place) -> tuple[dict[str, Array], Layout]:
-        """Run on the arrays of the inputs, of the right types, among those that are given by name.
+    def execute(self, env: dict[str, Any], place: Place) -> Layout:
+        """Run on arrays of the right types by name, and add those of the outputs to them.
 
-        Returns the outputs by name, and the layout whose code ran.
+        Returns the layout whose code ran.
         """
         layout, bound = place
         call, program = calls.current(), layout.artifact.program
         if layout.is_plain and not bound.is_long:
-            plain = self._run_plain(place, [given[n] for n in program.inputs], call)
+            plain = self._run_plain(place, [env[n] for n in program.inputs], call)
             if plain is not None:
-                return dict(zip(layout.results, plain, strict=True)), layout
-        dense = {}
-        for name in self.inputs:
-            a = given[name]
-            contiguous = a.flags.c_contiguous and a.flags.aligned
-            dense[name] = a if contiguous else np.array(a, order="C")
+                env.update(zip(layout.results, plain, strict=True))
+                return layout
+        given = {name: dense(env[name]) for name in self.inputs}
         for name in self._hidden:
-            dense[name] = feeds.random_key()
-        made = {n: np.empty(shape, dtype) for n in program.outputs
-                for dtype, shape in (bound.forms[n],)}  # fmt: skip
-        self._run_code(layout, bound, dense, made, call)
-        return dict(zip(layout.results, made.values(), strict=True)), layout
+            given[name] = feeds.random_key()
+        made = [np.empty(shape, dtype) for dtype, shape, _ in bound.outputs]
+        results = dict(zip(program.outputs, made, strict=True))
+        self._run_code(layout, bound, given, results, call)
+        env.update(zip(layout.results, made, strict=True))
+        return layout
 
     def layout(self, values: Mapping[str, int]) -> Layout | None:
         """Return the layout whose code serves these extents; None where none is compiled yet."""

@@ -241,9 +241,7 @@ class Runner:
         stage = step.stage
         if stage.run is not None:
             step.place = step.place or stage.run.place(step.values)
-            made, layout = stage.run.execute(env, step.place)
-            env |= made
-            records.append(layout)
+            records.append(stage.run.execute(env, step.place))
         for action in stage.actions:
             records += self._act(action, env)
 
@@ -356,7 +354,10 @@ class StagedExecutable(Executable):
         before.  Raises UnsupportedError where what the data lead to is not supported.
         """
         self._check_host()
-        return self._run_some(feeds, out, outputs, Call(calls.deadline_of(timeout)))
+        call = Call(calls.deadline_of(timeout))
+        if out is None and outputs is None:
+            return self._run(feeds, {}, call)
+        return self._run_some(feeds, out, outputs, call)
 
     def _run(
         self, arrays: Mapping[str, Any], out: Mapping[str, Any], call: Call | None
