@@ -38,6 +38,12 @@ from alpenglow.runtime.faults import Faults, check_in
 KEPT = 1024
 """How many choices of extents a layout remembers."""
 
+MOST_ROOMS = 8
+"""How many arenas a layout of open extents keeps between calls."""
+
+MOST_CONTEXTS = 64
+"""For how many choices of extents the tables in an arena are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -53,7 +59,7 @@ Form = tuple[np.dtype[Any], tuple[int, ...], list[tuple[int, int]]]
 """Element type and shape of an array, and where its address goes, with what is added to it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Bound:
     """The argument table for given extents, as far as it is the same for every call.
 
@@ -105,8 +111,8 @@ class Context:
     """The memory of one running call: arena, argument table, table to walk, and stop word."""
 
     def __init__(self, layout: Layout, bound: Bound, arena: Array) -> None:
-        self.bound = bound
         self.arena = arena
+        self.room: Room | None = None  # while a call runs
         self.args = bound.args.copy()
         self.args[layout.arena_slots] += np.uint64(address_of(self.arena))
         self.table = layout.table.copy()
@@ -118,6 +124,24 @@ class Context:
         self.args[layout.stop_slots] = self.stop.address
         self.args[layout.fault_slots] = faults.addresses()
         self.memory = None if bound.make_memory is None else bound.make_memory(self.arena)
+
+
+class Room:
+    """An arena, and the contexts of all extents for which calls have run in it, one at a time."""
+
+    def __init__(self) -> None:
+        self.arena = np.empty(0, np.uint8)
+        self.contexts: dict[Bound, Context] = {}
+
+    def arena_for(self, nbytes: int) -> Array:
+        """Return the arena for one more context, another one if this is too small."""
+        if self.arena.nbytes < nbytes:
+            # Calls of growing extents should not each need new memory.
+            self.arena = aligned_bytes(nbytes + nbytes // 4)
+            self.contexts.clear()
+        elif len(self.contexts) >= MOST_CONTEXTS:
+            self.contexts.clear()
+        return self.arena
 
 
 def _always(values: Mapping[str, int], turn: int) -> Mapping[str, int]:
@@ -170,7 +194,7 @@ class Layout:
         self._lives = lifetimes(program)
         self._outer = {n: t for n in self._callers if (t := program.buffers[n].type) is not None}
         self._prepare(program, artifact.guards)
-        self._idle: list[Context] = []  # of calls that have ended, where extents are open
+        self._rooms: list[Room] = []  # those free, where extents are open
         self._plans: dict[tuple[int, ...], tuple[Array, int]] = {}
         self._bounds: OrderedDict[tuple[int, ...], Bound] = OrderedDict()
 
@@ -359,34 +383,37 @@ class Layout:
 
     def take(self, bound: Bound) -> Context:
         """Return the memory of a call; to be given back."""
-        free = self._idle if self.symbols else bound.pool
-        try:
-            context = free.pop()  # in one step: other threads do the same
-        except IndexError:
-            context = None
-        if context is None or context.bound is not bound:
-            return self._context(bound, context)
+        context = self._taken_from_room(bound) if self.symbols else self._taken(bound)
         context.stop.word.value = 0
         return context
 
-    def _context(self, bound: Bound, idle: Context | None) -> Context:
-        """Return new memory for a call, in the arena of another if that is large enough."""
-        nbytes = bound.arena_nbytes
-        if idle is not None and idle.arena.nbytes >= nbytes:
-            return Context(self, bound, idle.arena)
-        # Calls of growing extents should not each need new memory.
-        arena = aligned_bytes(nbytes + nbytes // 4 if self.symbols else nbytes)
-        context = Context(self, bound, arena)
-        if not self.symbols:
+    def _taken(self, bound: Bound) -> Context:
+        try:
+            return bound.pool.pop()  # in one step: other threads do the same
+        except IndexError:
+            context = Context(self, bound, aligned_bytes(bound.arena_nbytes))
             bound.pooled.append(context)
+            return context
+
+    def _taken_from_room(self, bound: Bound) -> Context:
+        try:
+            room = self._rooms.pop()
+        except IndexError:
+            room = Room()
+        context = room.contexts.get(bound)
+        if context is None:
+            arena = room.arena_for(bound.arena_nbytes)
+            context = room.contexts[bound] = Context(self, bound, arena)
+        context.room = room
         return context
 
     def give_back(self, bound: Bound, context: Context) -> None:
         """Keep the memory of a call that has ended for another."""
-        if not self.symbols:
+        room, context.room = context.room, None
+        if room is None:
             bound.pool.append(context)
-        elif len(self._idle) < 8:
-            self._idle.append(context)
+        elif len(self._rooms) < MOST_ROOMS:
+            self._rooms.append(room)
 
 
 def address_of(array: Array) -> int:
