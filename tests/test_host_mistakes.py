@@ -67,7 +67,9 @@ ONE = [np.zeros(2, np.float32)]
         (string_parts.StringSlice(), (LETTERS, np.array([0]), np.array([0, 1])), "along"),
         (string_parts.StringPad(), (LETTERS, np.array([0])), "1 pads for 2 axes"),
         (string_choice.StringGather(), (LETTERS, np.array(2)), "index 2 is not in -2 … 1"),
+        (string_choice.StringGather(), (LETTERS, np.array([0, -3])), "index -3 is not in -2 … 1"),
         (string_choice.StringGather(), (text([]), np.array(0)), "an axis without elements"),
+        (string_choice.StringGather(), (LETTERS, np.zeros(1)), "expected a tensor of integers"),
         (string_choice.StringGatherElements(), (LETTERS, np.array([0])), "do not fit"),
         (string_choice.StringGatherND(), (LETTERS, np.array([[0, 0, 0]])), "do not fit"),
         (string_choice.StringScatterND(), (LETTERS, np.array([[0, 0]]), text("ab")), "the shape"),
@@ -77,6 +79,10 @@ ONE = [np.zeros(2, np.float32)]
         (labels.CastMap("f32", 2), ({2: 1.0},), "key 2 is not in 0 … 1"),
         (labels.CastMap(), (np.zeros(2),), "expected a map"),
         (labels.MapLabels((1,), ("a",), "b"), (text("a"),), "a tensor of numbers"),
+        (labels.MapLabels(("a",), (1,), 0, "i64"), (np.zeros(2),), "expected a tensor of strings"),
+        (labels.MapLabels(("a",), (1,), 0, "i64"), (np.array(["a", 1], object),), "holds a int"),
+        (labels.MapLabels(("a",), (1,), 0, "i64"), (np.array([None, "a"]),), "holds a NoneType"),
+        (labels.MapLabels(("a",), (1,), 0, "i64"), (np.array(["a", {}]),), "holds a dict"),
     ],
 )
 def test_a_wrong_value_is_refused(op: Host, operands: tuple[Any, ...], why: str) -> None:

@@ -48,6 +48,14 @@ def test_every_example_runs_and_leaves_its_operands_as_they_were(cls: type[Host]
 
 
 @pytest.mark.parametrize("cls", HOSTS, ids=lambda c: c.name)
+def test_what_is_prepared_serves_every_example_with_such_attributes(cls: type[Host]) -> None:
+    prepared = {repr(op): op.prepared() for op, *_ in cls.examples()}
+    for _ in range(2):
+        for op, *values in cls.examples():
+            assert repr(prepared[repr(op)](*values)) == repr(op.reference(*values))
+
+
+@pytest.mark.parametrize("cls", HOSTS, ids=lambda c: c.name)
 def test_attributes_read_back_from_text(cls: type[Host]) -> None:
     for op, *_ in cls.examples():
         given = {k: parse_literal(literal(v)) for k, v in op.attributes()}
@@ -211,6 +219,7 @@ def test_every_hosted_form_is_of_an_operator_that_onnx_defines() -> None:
          text(["", "a", "b", "c", "", ""])),
         (string_parts.StringCenterCropPad(), (text("abcde"), np.array([2])), text("bc")),
         (string_parts.FixedStringSlice((1,), (-1,), (1,)), (LETTERS,), text("be", (2, 1))),
+        (string_choice.StringGather(), (text("ab"), np.array(-1)), text("b", ())),
         (string_choice.StringTrilu(), (LETTERS,), text(["a", "b", "c", "", "e", "f"], (2, 3))),
         (string_choice.StringNonZero(), (text(["", "a"]),), np.array([[1]])),
         (strings.ParseNumbers("u8"), (text(["255", "0.9"]),), np.array([255, 0], np.uint8)),

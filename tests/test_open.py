@@ -19,6 +19,7 @@ from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.generate import Range
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import ReduceSum
+from alpenglow.runtime import layout
 from open_cases import CASES, Case, case, chain, feeds, ints, model, symbols, weights
 
 NAMES = "NMKBHWLT"
@@ -103,6 +104,24 @@ def test_every_length_up_to_some_is_right() -> None:
 
     # None at all, and some.
     assert len(exe.artifacts) == 2
+
+
+def test_extents_in_any_order_share_an_arena(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "MOST_CONTEXTS", 3)
+    case = next(c for c in CASES if c.name == "perceptron")
+    g = case.make()
+    exe = ag.compile(g, threads=1)
+    for n in np.random.default_rng(0).integers(1, 12, 60).tolist():
+        assert_agrees(g, exe, {"N": n})
+    (code,) = exe._layouts
+    (room,) = code._rooms
+    assert all(np.may_share_memory(c.arena, room.arena) for c in room.contexts.values())
+    assert len(room.contexts) <= 3
+
+    bound = next(iter(room.contexts))
+    first = code.take(bound)
+    code.give_back(bound, first)
+    assert code.take(bound) is first
 
 
 ROWS = (0, 1, 2, 3, 5, 6, 7, 8, 13, 64, 201)

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.backends.api import Artifact
-from alpenglow.base.memory import ALIGNMENT
+from alpenglow.base.memory import ALIGNMENT, aligned_bytes
 from alpenglow.program import Program
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import Memory
@@ -135,8 +135,8 @@ def _apart(
     for name, nbytes in sizes.items():
         is_gap[places[name] : places[name] + nbytes] = False
     for kind, threads in enumerate((1, 2)):
-        context = Context(layout, moved)
-        arena = context.arena[:end]
+        context = Context(layout, moved, aligned_bytes(end))
+        arena = context.arena
         fill(arena, "f32", kind)
         before = arena.copy()
         with mock.patch.object(exe, "threads", threads):

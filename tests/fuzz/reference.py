@@ -14,7 +14,7 @@ import onnx
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.dims import Guards
-from alpenglow.ir.graph import Graph
+from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.types import Array
 from alpenglow.runtime.staged import StagedExecutable
 
@@ -100,10 +100,12 @@ class Plain:
         self.graph = g
         self.reference = reference
 
-    def execute(
-        self, given: Mapping[str, Array], values: Mapping[str, int]
-    ) -> tuple[dict[str, Array], None]:
-        return self.reference.evaluate(self.graph.bind(values), given), None
+    def place(self, values: Mapping[str, int]) -> ag.Graph:
+        return self.graph.bind(values)
+
+    def execute(self, env: dict[str, Any], place: ag.Graph) -> None:
+        inputs = {n: env[n] for n in place.inputs if not n.startswith(HIDDEN)}
+        env.update(self.reference.evaluate(place, inputs))
 
     def layout(self, values: Mapping[str, int]) -> None:
         """Say that there is no code, by which turns of a loop could follow each other."""

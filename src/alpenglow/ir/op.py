@@ -180,6 +180,10 @@ class Host(Op, kind=True):
 
     reference: ClassVar[Callable[..., Any]]
 
+    def prepared(self) -> Callable[..., Any]:
+        """Return `reference` for many calls: what the attributes alone decide is computed here."""
+        return self.reference
+
     def infer(self, *xs: TensorType | None) -> Types:
         """Refuse to be in a graph: there is no type for what this works on."""
         raise TypeRuleError(f"{self.name} works on values that no graph holds")

@@ -50,9 +50,9 @@ def strings(op: Host, what: str, value: object) -> Array:
         return value.astype(object)
     if not isinstance(value, np.ndarray) or value.dtype != object:
         refuse(op, what, value, "a tensor of strings")
-    for s in value.flat:
-        if not isinstance(s, str):
-            raise FeedError(f"{op.name}: {what} holds a {type(s).__name__}, expected str")
+    for kind in dict.fromkeys(map(type, value.ravel().tolist())):
+        if not issubclass(kind, str):
+            raise FeedError(f"{op.name}: {what} holds a {kind.__name__}, expected str")
     return value
 
 

@@ -6,6 +6,8 @@ A map is a dict from strings or integers to strings or numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -34,13 +36,33 @@ class MapLabels(Host):
     dtype: str = "string"
 
     def reference(self, x: Array) -> Array:
+        return self.prepared()(x)
+
+    def prepared(self) -> Callable[[Array], Array]:
         textual = any(isinstance(k, str) for k in self.keys)
-        x = strings(self, "x", x) if textual else numbers(self, x)
-        table = dict(zip(map(key, self.keys), self.values, strict=True))
-        found = [table.get(key(item), self.default) for item in x.ravel().tolist()]
-        if self.dtype == "string":
-            return text(map(str, found), x.shape)
-        return np.asarray(found, DTYPES[self.dtype]).reshape(x.shape)
+        written = str if self.dtype == "string" else _same
+        table: dict[Any, Any] = {
+            key(k): written(v) for k, v in zip(self.keys, self.values, strict=True)
+        }
+        find, default = table.get, written(self.default)
+
+        def mapped(x: Array) -> Array:
+            if not textual or tensor(self, "x", x).dtype != object:
+                x = strings(self, "x", x) if textual else numbers(self, x)
+            items: list[Any] = x.ravel().tolist()
+            if x.dtype.kind not in "biuO":  # there may be a NaN
+                items = list(map(key, items))
+            try:
+                found = list(map(table.__getitem__, items))
+            except (KeyError, TypeError):  # a key is missing, or an element is no label at all
+                if textual:
+                    strings(self, "x", x)
+                found = [find(item, default) for item in items]
+            if self.dtype == "string":
+                return text(found, x.shape)
+            return np.array(found, DTYPES[self.dtype]).reshape(x.shape)
+
+        return mapped
 
     @classmethod
     def examples(cls) -> Examples:
@@ -62,11 +84,12 @@ class MapCategories(Host):
     default_number: int = -1
 
     def reference(self, x: Array) -> Array:
-        if tensor(self, "x", x).dtype.kind in "OU":
-            forth = MapLabels(self.names, self.numbers, self.default_number, "i64")
-            return np.asarray(forth.reference(x))
-        back = MapLabels(self.numbers, self.names, self.default_name)
-        return np.asarray(back.reference(x))
+        return self.prepared()(x)
+
+    def prepared(self) -> Callable[[Array], Array]:
+        forth = MapLabels(self.names, self.numbers, self.default_number, "i64").prepared()
+        back = MapLabels(self.numbers, self.names, self.default_name).prepared()
+        return lambda x: (forth if tensor(self, "x", x).dtype.kind in "OU" else back)(x)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -84,14 +107,23 @@ class OneHotLabels(Host):
     zeros: bool = True
 
     def reference(self, x: Array) -> Array:
-        x = strings(self, "x", x)
-        place = {c: i for i, c in reversed(list(enumerate(self.categories)))}
-        found = [place.get(s, -1) for s in x.flat]
-        if not self.zeros and -1 in found:
-            unknown = list(x.flat)[found.index(-1)]
-            raise FeedError(f"{self.name}: '{unknown}' is none of {', '.join(self.categories)}")
-        hot = np.array(found, np.int64).reshape(*x.shape, 1) == np.arange(len(self.categories))
-        return np.asarray(hot, np.float32)
+        return self.prepared()(x)
+
+    def prepared(self) -> Callable[[Array], Array]:
+        places = {c: i for i, c in reversed(list(enumerate(self.categories)))}
+        columns = np.arange(len(self.categories))
+
+        def hot(x: Array) -> Array:
+            x = strings(self, "x", x)
+            items = x.ravel().tolist()
+            found = [places.get(s, -1) for s in items]
+            if not self.zeros and -1 in found:
+                unknown = items[found.index(-1)]
+                raise FeedError(f"{self.name}: '{unknown}' is none of {', '.join(self.categories)}")
+            numbered = np.array(found, np.int64).reshape(*x.shape, 1)
+            return np.asarray(numbered == columns, np.float32)
+
+        return hot
 
     @classmethod
     def examples(cls) -> Examples:
@@ -185,6 +217,10 @@ class ZipMap(Host):
 def key(label: Label) -> Label:
     """Return a label as what a dict finds it by: NaN equals itself there."""
     return "NaN" if isinstance(label, float) and math.isnan(label) else label
+
+
+def _same(label: Label) -> Label:
+    return label
 
 
 def numbers(op: Host, x: object) -> Array:

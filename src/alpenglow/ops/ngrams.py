@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import numpy as np
 
@@ -33,21 +33,30 @@ class CountNgrams(Host):
     weights: tuple[float, ...] = ()
 
     def reference(self, x: Array) -> Array:
-        if any(isinstance(word, str) for word in self.pool):
-            x = strings(self, "x", x)
-        else:
-            integers(self, "x", x)
-        if tensor(self, "x", x).ndim not in (1, 2):
-            refuse(self, "x", x, "one axis or two")
-        rows = x.reshape(1, -1) if x.ndim == 1 else x
+        return self.prepared()(x)
+
+    def prepared(self) -> Callable[[Array], Array]:
+        textual = any(isinstance(word, str) for word in self.pool)
         grams = self.grams()
-        y = np.zeros((len(rows), max(self.columns, default=-1) + 1), np.float32)
-        for out, row in zip(y, rows.tolist(), strict=True):
-            for gram, count in Counter(self.found(row)).items():
-                if gram in grams:
-                    i = grams[gram]
-                    out[self.columns[i]] += self.score(i, count)
-        return y[0] if x.ndim == 1 else y
+        width = max(self.columns, default=-1) + 1
+
+        def counted(x: Array) -> Array:
+            if textual:
+                x = strings(self, "x", x)
+            else:
+                integers(self, "x", x)
+            if tensor(self, "x", x).ndim not in (1, 2):
+                refuse(self, "x", x, "one axis or two")
+            rows = x.reshape(1, -1) if x.ndim == 1 else x
+            y = np.zeros((len(rows), width), np.float32)
+            for out, row in zip(y, rows.tolist(), strict=True):
+                for gram, count in Counter(self.found(row)).items():
+                    if gram in grams:
+                        i = grams[gram]
+                        out[self.columns[i]] += self.score(i, count)
+            return y[0] if x.ndim == 1 else y
+
+        return counted
 
     def score(self, i: int, count: int) -> float:
         """Return what n-gram i adds if it occurs `count` times."""

@@ -35,8 +35,13 @@ class StringGather(Host):
 
     def reference(self, x: Array, indices: Array) -> Array:
         axis = axis_of(self, self.axis, tensor(self, "x", x).ndim)
-        integers(self, "indices", indices)
-        return np.asarray(np.take(x, within(self, indices, x.shape[axis]), axis))
+        if not isinstance(indices, np.ndarray) or indices.dtype.kind not in "iu":
+            refuse(self, "indices", indices, "a tensor of integers")
+        try:
+            return np.asarray(x.take(indices, axis), x.dtype)
+        except IndexError:
+            within(self, indices, x.shape[axis])
+            raise
 
     @classmethod
     def examples(cls) -> Examples:

@@ -115,14 +115,19 @@ def current() -> Call | None:
     return _current.get()
 
 
-@contextmanager
-def calling(call: Call) -> Iterator[None]:
-    """Make `call` the current one for a block."""
-    token = _current.set(call)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+class calling:
+    """Makes `call` the current one for a block."""
+
+    __slots__ = ("_call", "_token")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._call)
+
+    def __exit__(self, *error: object) -> None:
+        _current.reset(self._token)
 
 
 @contextmanager

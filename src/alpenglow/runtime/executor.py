@@ -38,7 +38,7 @@ from alpenglow.runtime.cpus import check_threads, default_threads
 from alpenglow.runtime.describe import Description
 from alpenglow.runtime.extents import Reader
 from alpenglow.runtime.feeds import Places
-from alpenglow.runtime.layout import Bound, Context, Layout, address_of
+from alpenglow.runtime.layout import Bound, Context, Layout, address_of, dense
 from alpenglow.runtime.team import Team
 
 
@@ -68,11 +68,8 @@ def open(
 Make = Callable[[Mapping[str, int]], Artifact]
 """Compiles for values of the open extents."""
 
-Form = tuple[np.dtype[Any], tuple[int, ...], list[tuple[int, int]]]
-"""Element type and shape of an array, and where its address goes, with what is added to it."""
-
-Plain = tuple[Layout, Bound, list[Form], list[Form], int]
-"""One table for all calls: layout and arguments, inputs, outputs, and how many entries it has."""
+Place = tuple[Layout, Bound]
+"""Where code runs for certain extents: the layout that serves them, and its arguments for them."""
 
 MOST_LAYOUTS = 16
 """How many kinds of extents an Executable keeps code for."""
@@ -89,8 +86,8 @@ class Executable:
 
     _runs_here = True
 
-    _plain: Plain | None = None
-    """What a call needs where that is one table, nothing interpreted or hidden."""
+    _plain: Place | None = None
+    """Where all calls run, if there is one table for them, with nothing interpreted or hidden."""
 
     def __init__(
         self,
@@ -137,20 +134,14 @@ class Executable:
                        for n, t in self.inputs.items()}  # fmt: skip
         self._runs_here = self.target.is_host_compatible() or (
             artifact is not None and not artifact.objects)  # fmt: skip
-        self._ready: tuple[Layout, Bound] | None = None
+        self._ready: Place | None = None
         if artifact is not None and self._runs_here:
             layout = Layout(artifact)
             self.artifact = layout.artifact
             self._layouts.append(layout)
             self._ready = layout, layout.bound({})
-            if len(layout.spans) == 1 and layout.spans[0].number < 0 and not self._hidden:
-                bound, (span,) = self._ready[1], layout.spans
-                inputs, outputs = (
-                    [(*bound.forms[n], bound.slots[n]) for n in names]
-                    for names in (program.inputs, program.outputs)
-                )
-                self._plain = layout, bound, inputs, outputs, span.end - span.begin
-                assert span.begin == 0, "the only span is the whole table"
+            if layout.is_plain:
+                self._plain = self._ready
 
     def __repr__(self) -> str:
         return str(self._description())
@@ -195,28 +186,30 @@ class Executable:
             )
         return self.artifact
 
-    def execute(
-        self, given: Mapping[str, Array], values: Mapping[str, int]
-    ) -> tuple[dict[str, Array], Layout]:
-        """Run on dense arrays of the right types, where the values of all symbols are known.
+    def place(self, values: Mapping[str, int]) -> Place:
+        """Return where `execute` runs for these values of all symbols; compile if need be."""
+        return self._ready or self._bound(values)
 
-        Returns the outputs by name, and the layout whose code ran.
+    def execute(self, env: dict[str, Any], place: Place) -> Layout:
+        """Run on arrays of the right types by name, and add those of the outputs to them.
+
+        Returns the layout whose code ran.
         """
-        layout, bound = self._ready or self._bound(values)
-        if self._plain is not None:
-            arrays = [given.get(n) for n in self.inputs]
-            plain = self._run_plain(self._plain, arrays, calls.current())
+        layout, bound = place
+        call, program = calls.current(), layout.artifact.program
+        if layout.is_plain and not bound.is_long:
+            plain = self._run_plain(place, [env[n] for n in program.inputs], call)
             if plain is not None:
-                return dict(zip(self.outputs, plain, strict=True)), layout
-        dense = {n: a if a.flags.c_contiguous and a.flags.aligned else np.array(a, order="C")
-                 for n, a in given.items()}  # fmt: skip
+                env.update(zip(layout.results, plain, strict=True))
+                return layout
+        given = {name: dense(env[name]) for name in self.inputs}
         for name in self._hidden:
-            dense[name] = feeds.random_key()
-        made = {n: np.empty(shape, dtype) for n in layout.artifact.program.outputs
-                for dtype, shape in (bound.forms[n],)}  # fmt: skip
-        self._run_code(layout, bound, dense, made, calls.current())
-        called = layout.artifact.program.names
-        return {called.get(name, name): array for name, array in made.items()}, layout
+            given[name] = feeds.random_key()
+        made = [np.empty(shape, dtype) for dtype, shape, _ in bound.outputs]
+        results = dict(zip(program.outputs, made, strict=True))
+        self._run_code(layout, bound, given, results, call)
+        env.update(zip(layout.results, made, strict=True))
+        return layout
 
     def layout(self, values: Mapping[str, int]) -> Layout | None:
         """Return the layout whose code serves these extents; None where none is compiled yet."""
@@ -224,7 +217,7 @@ class Executable:
             return self._ready[0]
         return next((x for x in self._layouts if x.serves(values)), None)
 
-    def _bound(self, values: Mapping[str, int]) -> tuple[Layout, Bound]:
+    def _bound(self, values: Mapping[str, int]) -> Place:
         """Return the layout that serves these extents; compile one if need be."""
         assert self._make is not None, "all extents are known"
         for layout in self._layouts:
@@ -379,9 +372,7 @@ class Executable:
         called = layout.artifact.program.names
         return {called.get(name, name): array for name, array in results.items()}
 
-    def _bound_for(
-        self, given: Mapping[str, Array], values: Mapping[str, int]
-    ) -> tuple[Layout, Bound]:
+    def _bound_for(self, given: Mapping[str, Array], values: Mapping[str, int]) -> Place:
         """Do what `_bound` does; what is wrong is wrong with the inputs that told these extents."""
         try:
             return self._bound(values)
@@ -431,13 +422,14 @@ class Executable:
             self._otherwise.cancel()
 
     def _run_plain(
-        self, plain: Plain, arrays: Sequence[Any], call: Call | None = None
+        self, place: Place, arrays: Sequence[Any], call: Call | None = None
     ) -> list[Array] | None:
         """Do what `run` does in the usual case, where calls are short; None if it is another.
 
         Takes arrays in input order and returns those of the outputs.
         """
-        layout, bound, inputs, outputs, count = plain
+        layout, bound = place
+        inputs, outputs = bound.inputs, bound.outputs
         if (
             bound.is_long
             or len(arrays) != len(inputs)
@@ -473,7 +465,7 @@ class Executable:
             threads = 1 if widest == 1 else self.threads or default_threads()
             if threads > widest:
                 threads = widest
-            Team.shared().run(context.base, count, threads, stop.address)
+            Team.shared().run(context.base, layout.entries, threads, stop.address)
             if stop.word.value:
                 stop.check()
         finally:

@@ -24,6 +24,7 @@ from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.memory import ALIGNMENT, aligned, aligned_bytes
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Dim, Sym
+from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import Array
 from alpenglow.ops.in_range import InRange
 from alpenglow.program import Buffer, Instr, Program, Region
@@ -37,6 +38,12 @@ from alpenglow.runtime.faults import Faults, check_in
 KEPT = 1024
 """How many choices of extents a layout remembers."""
 
+MOST_ROOMS = 8
+"""How many arenas a layout of open extents keeps between calls."""
+
+MOST_CONTEXTS = 64
+"""For how many choices of extents the tables in an arena are kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -48,14 +55,19 @@ class Span:
     """Which of the interpreted instructions it is."""
 
 
-@dataclass(slots=True)
+Form = tuple[np.dtype[Any], tuple[int, ...], list[tuple[int, int]]]
+"""Element type and shape of an array, and where its address goes, with what is added to it."""
+
+
+@dataclass(slots=True, eq=False)
 class Bound:
     """The argument table for given extents, as far as it is the same for every call.
 
     `slots` says, for each input and output, where its address goes and what is added to it;
-    `forms` holds its element type and shape.  `widest` is the largest extent: more threads have
-    nothing to do; `values` are those of the symbols.  A call `is_long` until one was seen not to
-    be.  `pool` keeps contexts of calls that have ended.
+    `forms` holds its element type and shape, `inputs` and `outputs` all of these in order.
+    `widest` is the largest extent: more threads have nothing to do; `values` are those of the
+    symbols.  A call `is_long` until one was seen not to be.  `pool` keeps contexts of calls that
+    have ended.
     """
 
     args: Array
@@ -63,6 +75,8 @@ class Bound:
     arena_nbytes: int
     slots: dict[str, list[tuple[int, int]]]
     forms: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
+    inputs: list[Form]
+    outputs: list[Form]
     interpreted: list[Instr]
     make_memory: Callable[[Array], Memory] | None
     widest: int
@@ -96,8 +110,9 @@ class Spread:
 class Context:
     """The memory of one running call: arena, argument table, table to walk, and stop word."""
 
-    def __init__(self, layout: Layout, bound: Bound) -> None:
-        self.arena = layout.arena(bound.arena_nbytes)
+    def __init__(self, layout: Layout, bound: Bound, arena: Array) -> None:
+        self.arena = arena
+        self.room: Room | None = None  # while a call runs
         self.args = bound.args.copy()
         self.args[layout.arena_slots] += np.uint64(address_of(self.arena))
         self.table = layout.table.copy()
@@ -111,12 +126,34 @@ class Context:
         self.memory = None if bound.make_memory is None else bound.make_memory(self.arena)
 
 
+class Room:
+    """An arena, and the contexts of all extents for which calls have run in it, one at a time."""
+
+    def __init__(self) -> None:
+        self.arena = np.empty(0, np.uint8)
+        self.contexts: dict[Bound, Context] = {}
+
+    def arena_for(self, nbytes: int) -> Array:
+        """Return the arena for one more context, another one if this is too small."""
+        if self.arena.nbytes < nbytes:
+            # Calls of growing extents should not each need new memory.
+            self.arena = aligned_bytes(nbytes + nbytes // 4)
+            self.contexts.clear()
+        elif len(self.contexts) >= MOST_CONTEXTS:
+            self.contexts.clear()
+        return self.arena
+
+
 def _always(values: Mapping[str, int], turn: int) -> Mapping[str, int]:
     return values
 
 
 class Layout:
-    """An artifact in this process: its code, and how the argument tables of calls are made."""
+    """An artifact in this process: its code, and how the argument tables of calls are made.
+
+    It `is_plain` if a call is one table, with nothing interpreted or hidden.  `results` are the
+    names of the outputs, as the caller knows them.
+    """
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = _aligned(artifact)
@@ -147,13 +184,17 @@ class Layout:
             extents.append(entry.extent)
             self.spans.append(Span(begin, len(table)))
             self._lay_out(instr, entry)
+        self.entries = len(table)
         self.table = np.array(table or [(0, 0, 0)], np.uint64)
+        in_one_piece = len(self.spans) == 1 and self.spans[0].number < 0
+        self.is_plain = in_one_piece and not any(n.startswith(HIDDEN) for n in program.inputs)
+        self.results = [program.names.get(n, n) for n in program.outputs]
         self._extents = [(i, self._number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]
         self._fixed_extents = np.array([0 if isinstance(d, Sym) else d for d in extents] or [0])
         self._lives = lifetimes(program)
         self._outer = {n: t for n in self._callers if (t := program.buffers[n].type) is not None}
         self._prepare(program, artifact.guards)
-        self._arenas: list[Array] = []
+        self._rooms: list[Room] = []  # those free, where extents are open
         self._plans: dict[tuple[int, ...], tuple[Array, int]] = {}
         self._bounds: OrderedDict[tuple[int, ...], Bound] = OrderedDict()
 
@@ -276,8 +317,12 @@ class Layout:
             pairs = zip(self.artifact.table, exact.instrs(), strict=True)
             interpreted = [i for entry, i in pairs if not entry.kernel]
             make = partial(Memory, memory)
+        inputs, outputs = (
+            [(*forms[n], slots[n]) for n in names]
+            for names in (self.artifact.program.inputs, self.artifact.program.outputs)
+        )
         return Bound(
-            args.view(np.uint64), extents, arena, slots, forms, interpreted, make,
+            args.view(np.uint64), extents, arena, slots, forms, inputs, outputs, interpreted, make,
             int(extents.max()), values,
         )  # fmt: skip
 
@@ -334,37 +379,41 @@ class Layout:
             self._plans[sizes] = np.array(placement.offsets, np.int64), placement.peak
         return self._plans[sizes]
 
-    def arena(self, nbytes: int) -> Array:
-        """Return memory for one call: some that is free, if it is large enough."""
-        try:
-            free = self._arenas.pop()  # in one step: other threads do the same
-        except IndexError:
-            free = None
-        if free is not None and free.nbytes >= nbytes:
-            return free
-        # Calls of growing extents should not each need new memory.
-        return aligned_bytes(nbytes + nbytes // 4 if self.symbols else nbytes)
-
     # ── running ──
 
     def take(self, bound: Bound) -> Context:
         """Return the memory of a call; to be given back."""
-        try:
-            context = bound.pool.pop()
-        except IndexError:
-            context = Context(self, bound)
-            if not self.symbols:
-                bound.pooled.append(context)
-            return context
+        context = self._taken_from_room(bound) if self.symbols else self._taken(bound)
         context.stop.word.value = 0
+        return context
+
+    def _taken(self, bound: Bound) -> Context:
+        try:
+            return bound.pool.pop()  # in one step: other threads do the same
+        except IndexError:
+            context = Context(self, bound, aligned_bytes(bound.arena_nbytes))
+            bound.pooled.append(context)
+            return context
+
+    def _taken_from_room(self, bound: Bound) -> Context:
+        try:
+            room = self._rooms.pop()
+        except IndexError:
+            room = Room()
+        context = room.contexts.get(bound)
+        if context is None:
+            arena = room.arena_for(bound.arena_nbytes)
+            context = room.contexts[bound] = Context(self, bound, arena)
+        context.room = room
         return context
 
     def give_back(self, bound: Bound, context: Context) -> None:
         """Keep the memory of a call that has ended for another."""
-        if not self.symbols:
+        room, context.room = context.room, None
+        if room is None:
             bound.pool.append(context)
-        elif len(self._arenas) < 8:
-            self._arenas.append(context.arena)
+        elif len(self._rooms) < MOST_ROOMS:
+            self._rooms.append(room)
 
 
 def address_of(array: Array) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +22,7 @@ from alpenglow.base.errors import (
     TypeRuleError,
     UnsupportedError,
 )
-from alpenglow.frontends.staged import Action, Apply, Given, Loop, Scan, StagedModel
+from alpenglow.frontends.staged import Given, Loop, Scan, StagedModel
 from alpenglow.ir.dims import Assumption, Guards, assuming
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import NONE, Metadata
@@ -37,7 +36,8 @@ from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.feeds import Places
 from alpenglow.runtime.layout import Layout
 from alpenglow.runtime.row import Ran
-from alpenglow.runtime.stages import Env, Matcher, Stage, State, named
+from alpenglow.runtime.stages import Applied, Env, Matcher, Record, Stage, State, named
+from alpenglow.runtime.steps import MOST_STEPS, Key, Step, signature
 from alpenglow.runtime.timing import Timings
 from alpenglow.runtime.turns import Roles
 from alpenglow.runtime.values import value_of
@@ -46,31 +46,6 @@ Compile = Callable[[Graph, Guards], Executable]
 
 MOST_STAGES = 16
 """How many ways to go on are kept at each place."""
-
-MOST_STARTS = 256
-"""For how many shapes of inputs it is remembered how a run begins."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What ran: a part with so many compiled and interpreted instructions, or an action."""
-
-    what: str
-    compiled: int = 0
-    interpreted: tuple[str, ...] = ()
-    host: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """How a run begins whose inputs have certain shapes: with which stage and values of symbols.
-
-    `declared` are the types of inputs that hold, of those that the model declares.
-    """
-
-    declared: dict[str, TensorType]
-    values: dict[str, int]
-    stage: Stage
 
 
 class Runner:
@@ -85,35 +60,33 @@ class Runner:
         self._lock = threading.RLock()
         types = {n: t for n, t in model.inputs.items() if t is not None}
         self._declared = types, Matcher(types)
-        self._starts: dict[tuple[object, ...], Start] = {}
+        self._starts: dict[Key, Step] = {}
+        self._steps = 0
         self.last: list[Record | Layout] = []
 
     def run(self, inputs: Mapping[str, Any]) -> Env:
         """Return the outputs by name for values of the inputs by name."""
-        state = State({**self.model.constants, **inputs})
-        start = self._start(inputs, state, imports=True)
-        assert start is not None, "a stage was imported where there was none"
-        stage = start.stage
+        env = {**self.model.constants, **inputs}
+        step = self._start(inputs, env, imports=True)
+        assert step is not None, "a stage was imported where there was none"
         records: list[Record | Layout] = []
-        self._enter(stage, state, records)
-        while stage.part.rest is not None:
-            for name in stage.part.needs:
-                state.measure(name)
-            stage = self._stage(stage.next, stage.part.rest, state)
-            self._enter(stage, state, records)
+        self._enter(step, env, records)
+        while step.stage.part.rest is not None:
+            step = self._next(step, env)
+            self._enter(step, env, records)
         self.last = records
-        return {name: self._output(state, name) for name in self.model.outputs}
+        return {name: self._output(env, name) for name in self.model.outputs}
 
     def run_row(
         self, inputs: Mapping[str, Any], sliced: Callable[[], list[Array]], first: int, most: int,
         chunk: int,
     ) -> Ran | None:  # fmt: skip
         """Run turns of a loop in a row (see `runtime.turns`); None where they cannot be."""
-        state = State({**self.model.constants, **inputs})
-        start = self._start(inputs, state, imports=False)
+        env = {**self.model.constants, **inputs}
+        start = self._start(inputs, env, imports=False)
         if start is None or start.stage.run is None or self.roles is None:
             return None
-        turns = start.stage.turns(state, start.declared, self.roles)
+        turns = start.stage.turns(start.values, start.declared, self.roles)
         if turns is None:
             return None
         threads = start.stage.run.threads or default_threads()
@@ -121,7 +94,7 @@ class Runner:
         limit = min([chunk if turns.may_stop else most, *map(len, slices)])
         if limit < 2:
             return None
-        ran = turns.run(state.env, state.values, slices, first, limit, threads)
+        ran = turns.run(env, start.values, slices, first, limit, threads)
         if ran is not None:
             self.last = [turns.layout]
         return ran
@@ -142,28 +115,45 @@ class Runner:
             for n, t in zip(outputs, declared, strict=True)
         ]
 
-    def _start(self, inputs: Mapping[str, Any], state: State, imports: bool) -> Start | None:
+    def _start(self, inputs: Mapping[str, Any], env: Env, imports: bool) -> Step | None:
         """Return how a run begins; all symbols are known then.
 
         Where no stage goes on from such inputs, one is imported, or None is returned.
         """
-        signature = _signature(inputs)
-        start = self._starts.get(signature)
-        if start is not None:
-            state.values = dict(start.values)
-            state.types |= start.declared
-            return start
+        key = signature(inputs)
+        step = self._starts.get(key)
+        if step is not None:
+            return step
+        state = State(env)
         declared = self._begin(state)
         stage = self._accepting(list(self._first), state)
         if stage is None and not imports:
             return None
         stage = stage or self._stage(self._first, self.model.begin(), state)
-        start = Start(declared, dict(state.values), stage)
-        if signature:
-            if len(self._starts) >= MOST_STARTS:
-                self._starts.clear()
-            self._starts[signature] = start
-        return start
+        return self._remember(self._starts, key, Step.into(stage, state, declared))
+
+    def _next(self, step: Step, env: Env) -> Step:
+        """Return how a run goes on behind a step that is not its last."""
+        key = step.key(env)
+        following = None if key is None else step.following.get(key)
+        if following is not None:
+            return following
+        stage, state = step.stage, step.state(env)
+        for name in stage.part.needs:
+            state.measure(name)
+        following = Step.into(self._stage(stage.next, stage.part.rest, state), state)
+        return following if key is None else self._remember(step.following, key, following)
+
+    def _remember(self, steps: dict[Key, Step], key: Key, step: Step) -> Step:
+        if self._steps >= MOST_STEPS:
+            self._forget()
+        self._steps += 1
+        steps[key] = step
+        return step
+
+    def _forget(self) -> None:
+        self._starts.clear()
+        self._steps = 0
 
     def _begin(self, state: State) -> dict[str, TensorType]:
         """Match inputs with their declared types; return those that hold."""
@@ -183,10 +173,10 @@ class Runner:
         state.types |= types
         return types
 
-    def _output(self, state: State, name: str) -> Any:
-        if name not in state.env:
+    def _output(self, env: Env, name: str) -> Any:
+        if name not in env:
             raise UnsupportedError(f"output '{name}' was not made", file=self.model.file)
-        return state.env[name]
+        return env[name]
 
     def _stage(self, stages: list[Stage], rest: Any, state: State) -> Stage:
         """Return the stage that goes on from here; import and compile one if there is none."""
@@ -199,7 +189,9 @@ class Runner:
             if stage is None:
                 stage = self._imported(rest, state)
                 stages.insert(0, stage)
-                del stages[MOST_STAGES:]
+                if len(stages) > MOST_STAGES:
+                    del stages[MOST_STAGES:]
+                    self._forget()  # steps would keep what was compiled for them
         return stage
 
     def _accepting(self, stages: list[Stage], state: State) -> Stage | None:
@@ -242,29 +234,27 @@ class Runner:
         run = self._compile(part.graph, guards) if part.graph.outputs else None
         return Stage(part, run, state, guards)
 
-    def _enter(self, stage: Stage, state: State, records: list[Record | Layout]) -> None:
+    def _enter(self, step: Step, env: Env, records: list[Record | Layout]) -> None:
         """Run the part and the actions of a stage."""
         if (call := calls.current()) is not None:
             call.check()
+        stage = step.stage
         if stage.run is not None:
-            feeds = {n: state.env[n] for n in stage.inputs}
-            made, layout = stage.run.execute(feeds, state.values)
-            state.env |= made
-            state.types |= stage.made
-            records.append(layout)
-        for action in stage.part.actions:
-            records += self._act(action, state)
+            step.place = step.place or stage.run.place(step.values)
+            records.append(stage.run.execute(env, step.place))
+        for action in stage.actions:
+            records += self._act(action, env)
 
-    def _act(self, action: Action, state: State) -> list[Record | Layout]:
-        env = state.env
+    def _act(self, action: Applied | Loop | Scan, env: Env) -> Sequence[Record | Layout]:
         try:
             match action:
-                case Apply():
-                    values = [env[n] if n else None for n in action.inputs]
-                    made = action.op.reference(*values)
+                case Applied():
+                    made = action.apply(*[env[n] if n else None for n in action.inputs])
                     results = made if isinstance(made, tuple) else (made,)
-                    env.update({n: r for n, r in zip(action.outputs, results, strict=False) if n})
-                    return [Record(action.label, host=action.op.name)]
+                    for n, result in zip(action.outputs, results, strict=False):
+                        if n:
+                            env[n] = result
+                    return action.records
                 case Loop():
                     results = loops.loop(action, self._body(action), env)
                 case Scan():
@@ -292,19 +282,6 @@ class Runner:
                 yield from stage.run.artifacts
         for body in list(self._bodies.values()):
             yield from body.artifacts()
-
-
-def _signature(inputs: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return all that decides how a run begins; () where inputs are not all arrays of numbers."""
-    found: list[object] = []
-    for value in inputs.values():
-        if type(value) is not np.ndarray or value.dtype is _OBJECT:
-            return ()
-        found += (value.dtype, value.shape)
-    return tuple(found)
-
-
-_OBJECT = np.dtype(object)
 
 
 def _record(layout: Layout) -> Record:
@@ -377,7 +354,10 @@ class StagedExecutable(Executable):
         before.  Raises UnsupportedError where what the data lead to is not supported.
         """
         self._check_host()
-        return self._run_some(feeds, out, outputs, Call(calls.deadline_of(timeout)))
+        call = Call(calls.deadline_of(timeout))
+        if out is None and outputs is None:
+            return self._run(feeds, {}, call)
+        return self._run_some(feeds, out, outputs, call)
 
     def _run(
         self, arrays: Mapping[str, Any], out: Mapping[str, Any], call: Call | None

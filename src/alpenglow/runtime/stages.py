@@ -7,7 +7,8 @@ types of its inputs, the elements that were measured, and the guards of its impo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -110,12 +111,40 @@ class Matcher:
         return None if self._guard(*numbers) else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What ran: a part with so many compiled and interpreted instructions, or an action."""
+
+    what: str
+    compiled: int = 0
+    interpreted: tuple[str, ...] = ()
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A host operator that is ready to be applied, often; what it is called, and what is told."""
+
+    label: str
+    apply: Callable[..., Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    records: list[Record]
+
+    @staticmethod
+    def of(action: Apply) -> Applied:
+        record = Record(action.label, host=action.op.name)
+        return Applied(action.label, action.op.prepared(), action.inputs, action.outputs, [record])
+
+
 class Stage:
     """A part of a model in compiled form, and the stages that may follow it."""
 
     def __init__(self, part: Part, run: Executable | None, state: State, guards: Guards) -> None:
         self.part = part
         self.run = run
+        self.actions = [Applied.of(a) if isinstance(a, Apply) else a for a in part.actions]
+        self.acted = list(dict.fromkeys(n for a in part.actions for n in a.outputs if n))
         types = {n: v.type for n, v in part.graph.inputs.items() if not n.startswith(HIDDEN)}
         self.inputs = list(types)
         self.made = {n: v.type for n, v in part.graph.outputs.items()}
@@ -126,14 +155,16 @@ class Stage:
         self.next: list[Stage] = []
         self._turns: dict[Layout, tuple[Mapping[str, TensorType], Turns | None]] = {}
 
-    def turns(self, state: State, declared: Mapping[str, TensorType], roles: Roles) -> Turns | None:
-        """Return how turns of a loop follow each other, whose body this is, from this state on.
+    def turns(
+        self, values: Mapping[str, int], declared: Mapping[str, TensorType], roles: Roles
+    ) -> Turns | None:
+        """Return how turns of a loop follow each other, whose body this is, with these extents.
 
         None where turns are more than compiled code, or that is not there yet.
         """
         if self.run is None or self.part.actions or self.part.rest is not None:
             return None
-        layout = self.run.layout(state.values)
+        layout = self.run.layout(values)
         if layout is None:
             return None
         types, turns = self._turns.get(layout, (None, None))

@@ -21,7 +21,6 @@ import numpy as np
 
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Dim, Guards, Sym
-from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.copy import Copy
 from alpenglow.program import Instr, Program, Region
@@ -114,9 +113,8 @@ class Turns:
     @staticmethod
     def serve(layout: Layout, roles: Roles) -> bool:
         """Whether the code of a layout can run turns in a row, as far as it alone tells."""
-        in_one_piece = len(layout.spans) == 1 and layout.spans[0].number < 0
         program = layout.artifact.program
-        if not in_one_piece or any(n.startswith(HIDDEN) for n in program.inputs):
+        if not layout.is_plain:
             return False
         made = _results(program)
         if roles.goes_on:

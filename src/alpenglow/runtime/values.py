@@ -18,7 +18,8 @@ from alpenglow.runtime.feeds import as_array, check_unmasked
 
 def value_of(name: str, given: Any, kind: Kind | None) -> Any:
     """Return what is given for an input; raise FeedError if it is of another kind."""
-    check_unmasked(name, given)
+    if type(given) is not np.ndarray:
+        check_unmasked(name, given)
     if kind is None:
         return plain(given)
     match kind.what:
@@ -42,24 +43,37 @@ def tensor(name: str, given: Any, kind: Kind) -> Array:
     if isinstance(given, dict) or given is None:
         raise FeedError(f"input '{name}' is {said(given)}, expected {kind}")
     if kind.dtype == "string":
-        array = np.asarray(given)
-        strings = array.dtype.kind in "US" or all(isinstance(v, str | bytes) for v in array.flat)
-        if not strings or (array.dtype.kind not in "USO" and array.size):
-            raise FeedError(f"input '{name}' is {array.dtype}, expected {kind}")
-        array = array.astype(object)
+        array = _strings(name, given, kind)
     else:
         dtype = DTYPES[kind.dtype]
         array = as_array(name, given, TensorType(kind.dtype, ()))
         if array.dtype.newbyteorder("=") != dtype:
             raise FeedError(f"input '{name}' is {array.dtype}, expected {dtype} ({kind})")
         array = np.require(array, dtype, ("C", "A"))
-    shape = kind.shape
-    if shape is not None and (
-        len(shape) != array.ndim
-        or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True))
-    ):
+    if kind.shape is not None and not _fits(array.shape, kind.shape):
         raise FeedError(f"input '{name}' has shape {array.shape}, expected {kind}")
     return array
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    if len(shape) != len(wanted):
+        return False
+    for got, want in zip(shape, wanted, strict=True):
+        if want is not None and got != want:
+            return False
+    return True
+
+
+def _strings(name: str, given: Any, kind: Kind) -> Array:
+    array = np.asarray(given)
+    if array.dtype == object:
+        kinds = set(map(type, array.ravel().tolist()))
+        fit = kinds == {str} or all(issubclass(k, str | bytes) for k in kinds)
+    else:
+        fit = array.dtype.kind in "US" or not array.size
+    if not fit:
+        raise FeedError(f"input '{name}' is {array.dtype}, expected {kind}")
+    return array.astype(object)
 
 
 def plain(given: Any) -> Any:
