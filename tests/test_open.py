@@ -434,3 +434,49 @@ def test_parts_that_data_lead_to_serve_other_counts(first: int) -> None:
     assert len(exe.artifacts) == compiled
     for count in (0, 1, 2, 99, 100, 101, 130):
         assert_right(count)
+
+
+def products_and_sums() -> ag.Executable:
+    """Return y = x times weights and z, the sums of its rows, in other order than they are made."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("ReduceSum", ["y", "one"], ["z"], keepdims=0),
+    ]
+    constants = {"w": np.arange(12, dtype=np.float32).reshape(4, 3), "one": ints(1)}
+    return ag.compile(model(nodes, {"x": ("N", 4)}, constants, ("z", "y")), threads=1)
+
+
+def test_calls_of_shapes_that_have_been_met_give_the_same() -> None:
+    exe = products_and_sums()
+    w = np.arange(12, dtype=np.float32).reshape(4, 3)
+    rng = np.random.default_rng(0)
+    kept = []
+    for rows in (3, 8, 3, 3, 1, 8, 0, 3, 1, 0, *range(90), 3):
+        x = rng.integers(-9, 9, (rows, 4)).astype(np.float32)
+        for given in (x, np.asfortranarray(x), x[::-1][::-1], x.tolist() if rows else x):
+            found = exe.run({"x": given})
+            kept.append((x @ w, found["y"]))
+            assert list(found) == ["z", "y"]
+            np.testing.assert_array_equal(found["z"], (x @ w).sum(1))
+        z, y = exe(x)
+        np.testing.assert_array_equal(y, x @ w)
+        np.testing.assert_array_equal(z, (x @ w).sum(1))
+    for expected, y in kept:  # no call wrote over what an earlier one had returned
+        np.testing.assert_array_equal(y, expected)
+
+
+def test_what_does_not_fit_is_refused_after_calls_that_did() -> None:
+    exe = products_and_sums()
+    x = np.ones((5, 4), np.float32)
+    for _ in range(3):
+        exe(x)
+    for wrong in (x.astype(np.float64), x[:, :3], x[0], x.astype(">f4")[:, :2], "x", None):
+        with pytest.raises(FeedError):
+            exe(wrong)
+        with pytest.raises(FeedError):
+            exe.run({"x": wrong})
+    with pytest.raises(FeedError):
+        exe.run({"w": x})
+    with pytest.raises(FeedError):
+        exe(x, x)
+    np.testing.assert_array_equal(exe(x)[0], exe.run({"x": x.astype(">f4")})["z"])

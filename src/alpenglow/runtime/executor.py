@@ -74,6 +74,11 @@ Place = tuple[Layout, Bound]
 MOST_LAYOUTS = 16
 """How many kinds of extents an Executable keeps code for."""
 
+MOST_KNOWN = 64
+"""For how many shapes of inputs it keeps in mind which code served them."""
+
+Shapes = tuple[tuple[int, ...], ...]
+
 
 class Executable:
     """A compiled model.  Call it with arrays in input order or by name, or `run` it with a dict.
@@ -111,6 +116,7 @@ class Executable:
         self._otherwise = otherwise
         self._guards: Guards = () if graph is None else graph.guards
         self._layouts: list[Layout] = []
+        self._known: dict[Shapes, Place] = {}
         self._compiling = threading.Lock()
         self._running: set[StopWord | Call] = set()
         if artifact is not None:
@@ -229,7 +235,24 @@ class Executable:
                     return layout, layout.bound(values)
             layout = Layout(self._make(values))
             self._layouts = [layout, *self._layouts[: MOST_LAYOUTS - 1]]
+            self._known.clear()  # it should not keep code alive that is in no list any more
         return layout, layout.bound(values)
+
+    def _known_place(self, arrays: Sequence[Any]) -> Place | None:
+        """Return where a short call with inputs of these shapes ran, if there was one."""
+        if not self._known:
+            return None
+        try:
+            return self._known.get(tuple([array.shape for array in arrays]))
+        except (AttributeError, TypeError):
+            return None  # whatever it is, `_feeds` knows what to do with it
+
+    def _keep_known(self, arrays: Sequence[Array], place: Place) -> None:
+        layout, bound = place
+        if layout.is_plain and not bound.is_long:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[tuple([array.shape for array in arrays])] = place
 
     def _is_other(self, values: Mapping[str, int]) -> bool:
         """Whether the graph was not imported for these extents."""
@@ -271,9 +294,10 @@ class Executable:
         Inputs may be given by name instead, behind those in order: ``exe(x, mask=m)``; one that is
         called `out` or `outputs` only in order.  These two are as for `run`.
         """
-        made, plain = None, self._plain
-        if plain is not None and not by_name and out is None and outputs is None:
-            made = self._run_plain(plain, arrays)
+        made = None
+        if not by_name and out is None and outputs is None:
+            place = self._plain or self._known_place(arrays)
+            made = None if place is None else self._run_plain(place, arrays)
         if made is None:
             given = feeds.given(self.inputs, arrays, by_name)
             made = list(self.run(given, out, outputs=outputs).values())
@@ -299,13 +323,13 @@ class Executable:
         """
         call = None if timeout is None else Call(calls.deadline_of(timeout))
         self._check_host()
-        plain = self._plain
-        usual = plain is not None and call is None and out is None and outputs is None
+        usual = call is None and out is None and outputs is None
         if usual and type(feeds) is dict and len(feeds) == len(self.inputs):
-            assert plain is not None
-            made = self._run_plain(plain, [feeds.get(n) for n in self.inputs])
-            if made is not None:
-                return dict(zip(self.outputs, made, strict=True))
+            arrays = [feeds.get(n) for n in self.inputs]
+            place = self._plain or self._known_place(arrays)
+            made = None if place is None else self._run_plain(place, arrays)
+            if place is not None and made is not None:
+                return dict(zip(place[0].results, made, strict=True))
         return self._run_some(feeds, out, outputs, call)
 
     async def arun(
@@ -364,7 +388,10 @@ class Executable:
         for name in self._hidden:
             given[name] = feeds.random_key()
         results, direct = feeds.results(layout.artifact.program, bound.forms, out, given)
+        told = [given[name] for name in self.inputs]
         self._run_code(layout, bound, given, direct, call)
+        if self._ready is None:
+            self._keep_known(told, (layout, bound))
         if out:
             for name, array in results.items():
                 if array is not direct[name]:
@@ -438,6 +465,8 @@ class Executable:
             return None
         context = layout.take(bound)
         stop = context.stop
+        if layout.symbols:
+            self._running.add(stop)
         try:
             if call is not None:
                 call.begin(stop)
@@ -471,6 +500,8 @@ class Executable:
         finally:
             if call is not None:
                 call.end()
+            if layout.symbols:
+                self._running.discard(stop)
             layout.give_back(bound, context)
         return made
 

@@ -339,6 +339,7 @@ class StagedExecutable(Executable):
         self._kinds = model.kinds
         self._runner = Runner(model, compile_)
         self._running = set()
+        self._known = {}
         self._otherwise = None
 
     def run(
