@@ -18,7 +18,7 @@ from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.generate import Range
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
-from alpenglow.ops.reduction import ReduceSum
+from alpenglow.ops.reduction import ReduceSum, SumBytes
 from alpenglow.runtime import layout
 from open_cases import CASES, Case, case, chain, feeds, ints, model, symbols, weights
 
@@ -480,3 +480,20 @@ def test_what_does_not_fit_is_refused_after_calls_that_did() -> None:
     with pytest.raises(FeedError):
         exe(x, x)
     np.testing.assert_array_equal(exe(x)[0], exe.run({"x": x.astype(">f4")})["z"])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_weights_of_bytes_are_summed_up_once_whatever_the_batch_is(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    w = rng.integers(*((-128, 128) if dtype == "int8" else (0, 256)), (16, 24)).astype(dtype)
+    constants = {"w": w, "a": np.array(7, np.uint8), "b": np.array(3, dtype)}
+    nodes = [helper.make_node("MatMulInteger", ["x", "w", "a", "b"], ["y"])]
+    made = model(nodes, {"x": ("N", "M", 16)}, constants, ("y",), {"x": TensorProto.UINT8})
+    exe = ag.compile(made, threads=1)
+    for batch, rows in ((3, 5), (2, 2), (7, 9), (1, 4), (4, 1), (0, 3)):
+        x = rng.integers(0, 256, (batch, rows, 16)).astype(np.uint8)
+        expected = (x.astype(np.int64) - 7) @ (w.astype(np.int64) - 3)
+        np.testing.assert_array_equal(exe(x), expected)
+    for artifact in exe.artifacts:
+        sums = [i for i in artifact.program.instrs() if isinstance(i.op, SumBytes)]
+        assert all(r.buffer == "x" for i in sums for r in i.ins)

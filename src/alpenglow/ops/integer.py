@@ -47,7 +47,7 @@ class MatMulInteger(Composite):
         rows, columns = Zero.of(x_zero), Zero.of(y_zero)
         if not (rows.varies_within(rank, {rank - 2}) and columns.varies_within(rank, {rank - 1})):
             return b(MatMul(), _centred(b, x, x_zero), _centred(b, y, y_zero))
-        y, columns = _as_signed(b, y, columns)
+        y, columns = _signed_matrix(b, y, columns)
         total = b(MatMul(), x, y)
         terms = []
         if not rows.none:
@@ -164,6 +164,21 @@ def _as_signed(b: Graph, w: Value, zero: Zero) -> tuple[Value, Zero]:
     return _weights(b, w.array.astype(np.int32) - HALF, w), Zero(b.constant(moved.astype(np.int8)))
 
 
+def _signed_matrix(b: Graph, y: Value, zero: Zero) -> tuple[Value, Zero]:
+    """Do what `_as_signed` does, for weights that are the same for all of a batch as well."""
+    match y:
+        case Value(Node(Broadcast() as stretch, [Value() as w])) if _is_one_matrix(y, w):
+            signed, zero = _as_signed(b, w, zero)
+            return (y if signed is w else b(stretch, signed)), zero
+        case _:
+            return _as_signed(b, y, zero)
+
+
+def _is_one_matrix(y: Value, w: Value) -> bool:
+    """Whether y has nothing of w but repeated matrices."""
+    return w.type.rank >= 2 and w.type.shape[-2:] == y.type.shape[-2:]
+
+
 def _weights(b: Graph, steps: Array, w: Value) -> Value:
     return b.constant(steps.astype(np.int8), w.name)
 
@@ -183,6 +198,9 @@ def _sums_of_columns(b: Graph, y: Value, zero: Zero) -> Value:
         case Value(Node(Transpose(perm=perm) as turn, [Value() as x])):
             # What has been turned is read as it lies in memory.
             sums = b(turn, b(SumBytes((perm[rows],)), x))
+        case Value(Node(Broadcast(shape), [Value() as w])) if _is_one_matrix(y, w):
+            one = b(SumBytes((w.type.rank - 2,)), w)
+            sums = b(Broadcast((*shape[:-2], 1, shape[-1])), one)
         case _:
             sums = b(SumBytes((rows,)), y)
     if zero.none:

@@ -14,14 +14,24 @@ from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Loops, Sink, Source, push
 from alpenglow.backends.loops.recurrent import Layer, cell, operands
 from alpenglow.ir.dims import is_open
-from alpenglow.kernel.expr import Bitcast, Buffer, Const, Expr, Load, Reduce, Register, Splat
+from alpenglow.kernel.expr import (
+    Bitcast,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Register,
+    Splat,
+    lift,
+)
 from alpenglow.ops.recurrent_integer import PANEL, STATE, WORD, LstmInteger, grid
 
 TOGETHER = 8
 """How many sequences are multiplied at once at most."""
 
 OPEN = 4
-"""How many are where their number is open: what is left over goes one by one."""
+"""How many are where their number is open."""
 
 SCRATCH = 1 << 17
 """Bytes of sums that lie on the stack at most."""
@@ -72,6 +82,7 @@ class Product:
     sums: Buffer
     words: int
     panels: int
+    count: int
 
     @classmethod
     def of(cls, layer: Layer, count: int) -> Product:
@@ -83,7 +94,7 @@ class Product:
         for j in range(count):
             for i in range(layer.units, words * WORD):
                 b.store(rows, j * words * WORD + i, Const(0, "u8"))
-        return cls(layer, rows, b.array("i32", count * panels * PANEL), words, panels)
+        return cls(layer, rows, b.array("i32", count * panels * PANEL), words, panels, count)
 
     def row(self, j: Expr) -> Expr:
         """Return where the bytes of a sequence begin."""
@@ -188,12 +199,13 @@ class Steps:
         with self.layer.k.loop(self.h.shape[0]) as b:
             self.layer.each(lambda u: unit(b, u))
 
-    def group(self, first: Coord, size: int, i: Coord, s: Expr, z: Expr) -> None:
+    def group(self, first: Coord, size: Expr, i: Coord, s: Expr, z: Expr) -> None:
         """Take step i of a few sequences, whose states have the scale s and the zero point z."""
         b = self.layer.k.b
         with b.loop(size) as j:
             self._quantize(j, first + j, s, z)
-        self.product.multiply(size)
+        # Sequences that are absent are multiplied as well, whatever their bytes are.
+        self.product.multiply(int(size.value) if isinstance(size, Const) else self.product.count)
         with b.loop(size) as j:
             self._end(j, first + j, i, s, z)
 
@@ -260,11 +272,10 @@ def lstm_integer(k: Loops, op: LstmInteger, ins: list[Source | None], outs: list
     if not steps:
         return
     full, rest = divmod(batch, count)
-    size = 1 if is_open(rest) else rest
     with k.loop(steps) as i:
         s, z = seen.taken()
         with k.loop(full) as g:
-            run.group(g * count, count, i, s, z)
-        if size:
-            with k.loop(rest // size) as g:
-                run.group(g * size + full * count, size, i, s, z)
+            run.group(g * count, lift(count), i, s, z)
+        if is_open(rest) or rest:
+            with k.b.when(k.m.gt(lift(rest), 0)):
+                run.group(coord(full * count), lift(rest), i, s, z)
