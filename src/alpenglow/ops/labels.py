@@ -45,10 +45,13 @@ class MapLabels(Host):
             key(k): written(v) for k, v in zip(self.keys, self.values, strict=True)
         }
         find, default = table.get, written(self.default)
+        dtype = None if self.dtype == "string" else DTYPES[self.dtype]
 
         def mapped(x: Array) -> Array:
-            if not textual or tensor(self, "x", x).dtype != object:
-                x = strings(self, "x", x) if textual else numbers(self, x)
+            if not textual:
+                x = numbers(self, x)
+            elif tensor(self, "x", x).dtype.kind != "O":
+                x = strings(self, "x", x)
             items: list[Any] = x.ravel().tolist()
             if x.dtype.kind not in "biuO":  # there may be a NaN
                 items = list(map(key, items))
@@ -58,9 +61,9 @@ class MapLabels(Host):
                 if textual:
                     strings(self, "x", x)
                 found = [find(item, default) for item in items]
-            if self.dtype == "string":
+            if dtype is None:
                 return text(found, x.shape)
-            return np.array(found, DTYPES[self.dtype]).reshape(x.shape)
+            return np.array(found, dtype).reshape(x.shape)
 
         return mapped
 

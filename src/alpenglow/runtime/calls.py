@@ -86,7 +86,7 @@ class Call:
 
     def check(self) -> None:
         """Raise CancelledError or TimeLimitError if the call is to end."""
-        if not self._reason and is_over(self.deadline):
+        if self.deadline is not None and not self._reason and is_over(self.deadline):
             self._reason = TIMED_OUT
         if self._reason:
             raise _error(self._reason)

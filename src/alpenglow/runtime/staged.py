@@ -243,24 +243,20 @@ class Runner:
             step.place = step.place or stage.run.place(step.values)
             records.append(stage.run.execute(env, step.place))
         for action in stage.actions:
-            records += self._act(action, env)
+            try:
+                if isinstance(action, Applied):
+                    records += action.act(env)
+                else:
+                    records += self._loop(action, env)
+            except AlpenglowError as error:
+                raise error.located(node=action.label, file=self.model.file) from None
 
-    def _act(self, action: Applied | Loop | Scan, env: Env) -> Sequence[Record | Layout]:
-        try:
-            match action:
-                case Applied():
-                    made = action.apply(*[env[n] if n else None for n in action.inputs])
-                    results = made if isinstance(made, tuple) else (made,)
-                    for n, result in zip(action.outputs, results, strict=False):
-                        if n:
-                            env[n] = result
-                    return action.records
-                case Loop():
-                    results = loops.loop(action, self._body(action), env)
-                case Scan():
-                    results = loops.scan(action, self._body(action), env)
-        except AlpenglowError as error:
-            raise error.located(node=action.label, file=self.model.file) from None
+    def _loop(self, action: Loop | Scan, env: Env) -> Sequence[Record | Layout]:
+        match action:
+            case Loop():
+                results = loops.loop(action, self._body(action), env)
+            case Scan():
+                results = loops.scan(action, self._body(action), env)
         env.update({n: r for n, r in zip(action.outputs, results, strict=True) if n})
         return self._body(action).last
 

@@ -7,7 +7,7 @@ types of its inputs, the elements that were measured, and the guards of its impo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -129,12 +129,21 @@ class Applied:
     apply: Callable[..., Any]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    records: list[Record]
+    records: tuple[Record]
 
     @staticmethod
     def of(action: Apply) -> Applied:
         record = Record(action.label, host=action.op.name)
-        return Applied(action.label, action.op.prepared(), action.inputs, action.outputs, [record])
+        return Applied(action.label, action.op.prepared(), action.inputs, action.outputs, (record,))
+
+    def act(self, env: Env) -> Sequence[Record]:
+        """Add the results to the values; return what ran."""
+        made = self.apply(*[env[n] if n else None for n in self.inputs])
+        if isinstance(made, tuple):
+            env.update({n: r for n, r in zip(self.outputs, made, strict=False) if n})
+        elif self.outputs and self.outputs[0]:
+            env[self.outputs[0]] = made
+        return self.records
 
 
 class Stage:

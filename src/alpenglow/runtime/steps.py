@@ -7,7 +7,7 @@ earlier run, its steps are taken again.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,33 +58,25 @@ class Step:
 
     def key(self, env: Env) -> Key | None:
         """Return what decides, of the values made here, how the run goes on; None: it is long."""
-        found: list[Hashable] = []
-        for name in self.stage.acted:
-            _add_form(found, env.get(name))
+        found: list[Hashable] = forms([env.get(name) for name in self.stage.acted])
         for name in self.stage.part.needs:
             array = env[name]
             if not isinstance(array, np.ndarray) or array.dtype is OBJECT:
                 return None
             if array.nbytes > MOST_NBYTES:
                 return None
-            _add_form(found, array)
-            found.append(array.tobytes())
+            found += (array.dtype, array.shape, array.tobytes())
         return tuple(found)
 
 
 def signature(inputs: Mapping[str, Any]) -> Key:
     """Return all that decides how a run on these inputs begins."""
-    found: list[Hashable] = []
-    for value in inputs.values():
-        _add_form(found, value)
-    return tuple(found)
+    return tuple(forms(inputs.values()))
 
 
-def _add_form(found: list[Hashable], value: Any) -> None:
-    if isinstance(value, np.ndarray):
-        found += (value.dtype, value.shape)
-    else:
-        found.append(None)  # a part is told no more of it
+def forms(values: Iterable[Any]) -> list[Hashable]:
+    """Return element types and shapes; a part is told no more of a value that is no array."""
+    return [(v.dtype, v.shape) if isinstance(v, np.ndarray) else None for v in values]
 
 
 OBJECT = np.dtype(object)

@@ -66,7 +66,7 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
 
 def _strings(name: str, given: Any, kind: Kind) -> Array:
     array = np.asarray(given)
-    if array.dtype == object:
+    if array.dtype.kind == "O":
         kinds = set(map(type, array.ravel().tolist()))
         fit = kinds == {str} or all(issubclass(k, str | bytes) for k in kinds)
     else:
