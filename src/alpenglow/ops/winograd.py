@@ -20,6 +20,9 @@ from alpenglow.ir.types import Array, TensorType
 
 TAPS = 3
 
+COLUMNS = 256
+"""Filters that are transformed by one product: few enough for BLAS to stay in this thread."""
+
 POINTS: dict[int, tuple[float, ...]] = {
     2: (0, 1, -1),
     4: (0, 1, -1, 2, -2),
@@ -83,12 +86,16 @@ class WinogradFilter(Primitive):
         points, one = (self.block + 2) ** 2, transforms(self.block).filter
         packed = np.zeros((points, ob, ib * self.lanes, self.width), np.float32)
         both = np.kron(one, one)
-        # A panel at a time: these are most of a network's weights, and f64 doubles them.
+        # A few channels of a panel at a time: these are most of a network's weights, f64 doubles
+        # them, and BLAS would begin its threads for nine numbers a sum, which takes longer.
+        step = max(1, COLUMNS // self.width)
         for panel in range(ob):
-            part = w[panel * self.width : (panel + 1) * self.width].astype(np.float64)
-            flat = part.transpose(2, 3, 1, 0).reshape(9, -1)
-            done = (both @ flat).reshape(points, inputs, len(part))
-            packed[:, panel, :inputs, : len(part)] = done
+            rows = w[panel * self.width : (panel + 1) * self.width]
+            for first in range(0, inputs, step):
+                part = rows[:, first : first + step].astype(np.float64)
+                flat = part.transpose(2, 3, 1, 0).reshape(9, -1)
+                done = (both @ flat).reshape(points, part.shape[1], len(part))
+                packed[:, panel, first : first + part.shape[1], : len(part)] = done
         return packed.reshape(points, ob, ib, self.lanes, self.width)
 
     @classmethod
