@@ -6,7 +6,7 @@ import math
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,39 @@ def check_form(node: onnx.NodeProto, domain: str, opset: int) -> None:
     for name, known in schema.attributes.items():
         if known.required and name not in given:
             raise ModelError(f"{node.op_type}: attribute '{name}' is missing")
+
+
+LISTS = (
+    onnx.AttributeProto.FLOATS,
+    onnx.AttributeProto.INTS,
+    onnx.AttributeProto.STRINGS,
+)
+
+
+class Attributes(Mapping[str, Any]):
+    """The attributes of a node by name, but graphs; lists are read anew whenever they are asked for.
+
+    A forest has ten lists of millions of numbers: none of them should wait for the others, and
+    some are never needed.
+    """
+
+    def __init__(self, node: onnx.NodeProto, folder: Path | None) -> None:
+        graphs = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+        self._given = {a.name: a for a in node.attribute if a.type not in graphs}
+        self._read = {
+            name: attribute_value(a, folder)
+            for name, a in self._given.items()
+            if a.type not in LISTS
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        return self._read[name] if name in self._read else attribute_value(self._given[name], None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
 
 
 def attribute_value(a: onnx.AttributeProto, folder: Path | None) -> Any:
