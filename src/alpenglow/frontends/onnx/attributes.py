@@ -17,6 +17,7 @@ from onnx import numpy_helper
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.base.words import shown
+from alpenglow.frontends.onnx import long_lists
 from alpenglow.frontends.onnx.extents import Labels, is_fixed, label_of
 from alpenglow.frontends.staged import Kind
 from alpenglow.ir.dims import Dim, known
@@ -127,15 +128,8 @@ def check_form(node: onnx.NodeProto, domain: str, opset: int) -> None:
             raise ModelError(f"{node.op_type}: attribute '{name}' is missing")
 
 
-LISTS = (
-    onnx.AttributeProto.FLOATS,
-    onnx.AttributeProto.INTS,
-    onnx.AttributeProto.STRINGS,
-)
-
-
 class Attributes(Mapping[str, Any]):
-    """The attributes of a node by name, but graphs; lists are read anew whenever they are asked for.
+    """The attributes of a node by name, but graphs; a list is read anew whenever it is asked for.
 
     A forest has ten lists of millions of numbers: none of them should wait for the others, and
     some are never needed.
@@ -147,7 +141,7 @@ class Attributes(Mapping[str, Any]):
         self._read = {
             name: attribute_value(a, folder)
             for name, a in self._given.items()
-            if a.type not in LISTS
+            if a.type not in long_lists.KINDS.values()
         }
 
     def __getitem__(self, name: str) -> Any:
@@ -162,6 +156,8 @@ class Attributes(Mapping[str, Any]):
 
 def attribute_value(a: onnx.AttributeProto, folder: Path | None) -> Any:
     """Return an attribute as a Python value; a list of numbers as a tuple, or as `packed` says."""
+    if (taken := long_lists.list_of(a)) is not None:
+        return taken
     match a.type:
         case onnx.AttributeProto.FLOAT:
             return a.f
