@@ -55,14 +55,13 @@ def _replace(g: Graph, node: Node) -> None:
 
 def _equal(node: Node) -> list[Node]:
     """Return the nodes that compute the same of the same operands, `node` the first of them."""
-    readers = {n: None for v in node.inputs[:1] if v is not None for n in v.users}
-    others = [
-        n for n in readers
-        if n is not node and n.op == node.op and not (n.regions or node.regions)
-        and len(n.inputs) == len(node.inputs)
-        and all(a is b for a, b in zip(n.inputs, node.inputs, strict=True))
-    ]  # fmt: skip
-    return [node, *others]
+    operands = [v for v in node.inputs if v is not None]
+    if not operands or node.regions:
+        return [node]
+    # Numbers that all layers share have thousands of readers.
+    rarest = min(operands, key=lambda v: len(v.users))
+    same = [n for n in rarest.users if n.op == node.op and n.inputs == node.inputs]
+    return [node, *(n for n in same if n is not node)]
 
 
 def contents(v: Value) -> Array | None:
