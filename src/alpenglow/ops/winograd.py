@@ -8,12 +8,14 @@ each element where the convolution has 9, one of 4 takes 2.25, one of 6 takes 1.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.memory import aligned_bytes
 from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.op import Examples, Primitive, check_positive
 from alpenglow.ir.types import Array, TensorType
@@ -84,7 +86,10 @@ class WinogradFilter(Primitive):
         outputs, inputs = w.shape[:2]
         ob, ib = -(-outputs // self.width), -(-inputs // self.lanes)
         points, one = (self.block + 2) ** 2, transforms(self.block).filter
-        packed = np.zeros((points, ob, ib * self.lanes, self.width), np.float32)
+        shape = (points, ob, ib * self.lanes, self.width)
+        packed = aligned_bytes(4 * math.prod(shape)).view(np.float32).reshape(shape)
+        packed[:, -1:, :, outputs - (ob - 1) * self.width :] = 0
+        packed[:, :, inputs:] = 0
         both = np.kron(one, one)
         # A few channels of a panel at a time: these are most of a network's weights, f64 doubles
         # them, and BLAS would begin its threads for nine numbers a sum, which takes longer.
