@@ -11,8 +11,11 @@ import pytest
 import alpenglow as ag
 from alpenglow.base import knobs, memory
 from alpenglow.base.memory import forget
+from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ops import blocked
-from alpenglow.ops.blocked import PackMatrix
+from alpenglow.ops.activation import Tanh
+from alpenglow.ops.blocked import MatMulPacked, PackMatrix
+from alpenglow.ops.contraction import MatMul
 from alpenglow.runtime import kept
 from onnx_node import single
 
@@ -91,3 +94,16 @@ def test_an_array_that_is_forgotten_reads_as_before(tmp_path: Path, mode: str) -
     forget(mapped[50_000:50_001])
 
     np.testing.assert_array_equal(mapped, before)
+
+
+def test_weights_that_several_layers_read_are_packed_once() -> None:
+    g = ag.Graph("shared")
+    x = g.input("x", "f32[8,64]")
+    w = g.constant(np.random.default_rng(0).standard_normal((64, 64), np.float32))
+    g.output("y", g(MatMul(), g(Tanh(), g(MatMul(), x, w)), w))
+    target = ag.Target.parse("cpu")
+
+    made = next(ir for p, ir in run_stages(g, target, ag.Options()) if p.name == "prepare")
+
+    packed = [n.inputs[1] for n in made.nodes if isinstance(n.op, MatMulPacked)]
+    assert len(packed) == 2 and packed[0] is packed[1]

@@ -1,9 +1,10 @@
-"""The register tile: how rows are split into tiles."""
+"""The register tile: how rows are split into tiles, and how many steps its loop body has."""
 
 import pytest
 
-from alpenglow.backends.cpu.templates.tile import split_rows
+from alpenglow.backends.cpu.templates.tile import Tile, split_rows
 from alpenglow.ir.target import Target
+from alpenglow.kernel.build import Builder
 
 
 @pytest.mark.parametrize("name", ["x86-64-v4", "x86-64-v3", "aarch64"])
@@ -24,3 +25,12 @@ def test_tiles_cover_every_row_once(extent: int) -> None:
     tiles = split_rows(extent, 2, Target.parse("x86-64-v4"))
 
     assert sum((past - begin) * rows for begin, past, rows in tiles.sizes()) == extent
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "steps"), [(1, 1, 4), (4, 4, 4), (28, 1, 2), (14, 2, 2), (6, 4, 2)]
+)
+def test_the_loop_body_of_a_large_tile_has_fewer_steps(rows: int, cols: int, steps: int) -> None:
+    tile = Tile(Builder("f"), rows, cols, 16, Target.parse("cpu"))
+
+    assert tile.unroll == steps

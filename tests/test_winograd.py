@@ -8,11 +8,18 @@ import pytest
 import alpenglow as ag
 from alpenglow.backends.cpu import emit
 from alpenglow.ir.types import Array
+from alpenglow.ops import winograd as ops_winograd
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.pooling import MaxPool
-from alpenglow.ops.winograd import POINTS, WinogradInput, WinogradOutput, transforms
+from alpenglow.ops.winograd import (
+    POINTS,
+    WinogradFilter,
+    WinogradInput,
+    WinogradOutput,
+    transforms,
+)
 from alpenglow.passes import bands, winograd
 from alpenglow.program.instr import Instr
 
@@ -225,3 +232,19 @@ def test_a_result_that_is_read_twice_ends_the_band(monkeypatch: pytest.MonkeyPat
     for name in ("y", "first"):
         np.testing.assert_array_equal(made[name], wanted[name])
     assert WinogradOutput.name in operators(split)
+
+
+@pytest.mark.parametrize("columns", [1, 48, 256])
+def test_filters_are_transformed_alike_however_many_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    w, one = normal(20, 19, 3, 3), transforms(4).filter
+    each = np.einsum("ai,ocij,bj->abco", one, w, one).reshape(36, 19, 20)
+    monkeypatch.setattr(ops_winograd, "COLUMNS", columns)
+    monkeypatch.setattr(ops_winograd, "aligned_bytes", lambda n: np.full(n, 255, np.uint8))
+
+    packed = WinogradFilter(16, 16).reference(w).reshape(36, 2, 32, 16)
+
+    np.testing.assert_allclose(packed[:, 0, :19], each[:, :, :16], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(packed[:, 1, :19, :4], each[:, :, 16:], rtol=1e-5, atol=1e-6)
+    assert not packed[:, :, 19:].any() and not packed[:, 1, :, 4:].any()

@@ -8,17 +8,22 @@ each element where the convolution has 9, one of 4 takes 2.25, one of 6 takes 1.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.memory import aligned_bytes
 from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.op import Examples, Primitive, check_positive
 from alpenglow.ir.types import Array, TensorType
 
 TAPS = 3
+
+COLUMNS = 256
+"""Filters that are transformed by one product: few enough for BLAS to stay in this thread."""
 
 POINTS: dict[int, tuple[float, ...]] = {
     2: (0, 1, -1),
@@ -81,14 +86,21 @@ class WinogradFilter(Primitive):
         outputs, inputs = w.shape[:2]
         ob, ib = -(-outputs // self.width), -(-inputs // self.lanes)
         points, one = (self.block + 2) ** 2, transforms(self.block).filter
-        packed = np.zeros((points, ob, ib * self.lanes, self.width), np.float32)
+        shape = (points, ob, ib * self.lanes, self.width)
+        packed = aligned_bytes(4 * math.prod(shape)).view(np.float32).reshape(shape)
+        packed[:, -1:, :, outputs - (ob - 1) * self.width :] = 0
+        packed[:, :, inputs:] = 0
         both = np.kron(one, one)
-        # A panel at a time: these are most of a network's weights, and f64 doubles them.
+        # A few channels of a panel at a time: these are most of a network's weights, f64 doubles
+        # them, and BLAS would begin its threads for nine numbers a sum, which takes longer.
+        step = max(1, COLUMNS // self.width)
         for panel in range(ob):
-            part = w[panel * self.width : (panel + 1) * self.width].astype(np.float64)
-            flat = part.transpose(2, 3, 1, 0).reshape(9, -1)
-            done = (both @ flat).reshape(points, inputs, len(part))
-            packed[:, panel, :inputs, : len(part)] = done
+            rows = w[panel * self.width : (panel + 1) * self.width]
+            for first in range(0, inputs, step):
+                part = rows[:, first : first + step].astype(np.float64)
+                flat = part.transpose(2, 3, 1, 0).reshape(9, -1)
+                done = (both @ flat).reshape(points, part.shape[1], len(part))
+                packed[:, panel, first : first + part.shape[1], : len(part)] = done
         return packed.reshape(points, ob, ib, self.lanes, self.width)
 
     @classmethod

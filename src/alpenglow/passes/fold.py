@@ -22,7 +22,8 @@ def fold(g: Graph, but: tuple[type[Op], ...] = ()) -> Graph:
     """Replace nodes on constants by their results, unless that makes them much larger.
 
     Operators `but` these are folded: those stay as they are.  Operands are let go at once: large
-    weights should not be alive before and after.
+    weights should not be alive before and after.  For the same reason equal nodes share a result:
+    where layers share weights, each of them packs these.
     """
     waiting = list(reversed(g.nodes))
     while waiting:
@@ -44,9 +45,23 @@ def _replace(g: Graph, node: Node) -> None:
         made = apply(node.op, arrays, node.regions, types)
     except FeedError as error:  # there is no data but the model's
         raise ModelError(error.message) from None
-    for old, array in zip(node.results, made, strict=True):
+    equal = _equal(node)
+    for i, array in enumerate(made):
+        old = node.results[i]
         new = g.constant(aligned(array), old.name, old.type)
-        g.replace(old, new)
+        for other in equal:
+            g.replace(other.results[i], new)
+
+
+def _equal(node: Node) -> list[Node]:
+    """Return the nodes that compute the same of the same operands, `node` the first of them."""
+    operands = [v for v in node.inputs if v is not None]
+    if not operands or node.regions:
+        return [node]
+    # Numbers that all layers share have thousands of readers.
+    rarest = min(operands, key=lambda v: len(v.users))
+    same = [n for n in rarest.users if n.op == node.op and n.inputs == node.inputs]
+    return [node, *(n for n in same if n is not node)]
 
 
 def contents(v: Value) -> Array | None:

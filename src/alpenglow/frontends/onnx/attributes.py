@@ -6,7 +6,7 @@ import math
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from onnx import numpy_helper
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.base.words import shown
+from alpenglow.frontends.onnx import long_lists
 from alpenglow.frontends.onnx.extents import Labels, is_fixed, label_of
 from alpenglow.frontends.staged import Kind
 from alpenglow.ir.dims import Dim, known
@@ -127,8 +128,36 @@ def check_form(node: onnx.NodeProto, domain: str, opset: int) -> None:
             raise ModelError(f"{node.op_type}: attribute '{name}' is missing")
 
 
+class Attributes(Mapping[str, Any]):
+    """The attributes of a node by name, but graphs; a list is read anew whenever it is asked for.
+
+    A forest has ten lists of millions of numbers: none of them should wait for the others, and
+    some are never needed.
+    """
+
+    def __init__(self, node: onnx.NodeProto, folder: Path | None) -> None:
+        graphs = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+        self._given = {a.name: a for a in node.attribute if a.type not in graphs}
+        self._read = {
+            name: attribute_value(a, folder)
+            for name, a in self._given.items()
+            if a.type not in long_lists.KINDS.values()
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        return self._read[name] if name in self._read else attribute_value(self._given[name], None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+
 def attribute_value(a: onnx.AttributeProto, folder: Path | None) -> Any:
     """Return an attribute as a Python value; a list of numbers as a tuple, or as `packed` says."""
+    if (taken := long_lists.list_of(a)) is not None:
+        return taken
     match a.type:
         case onnx.AttributeProto.FLOAT:
             return a.f

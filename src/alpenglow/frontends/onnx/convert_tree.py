@@ -174,18 +174,20 @@ def flags(s: Site, count: int) -> Array:
 
 def classic(s: Site, what: str, dtype: np.dtype[np.floating]) -> Forest:
     """Return trees whose leaves stand among the nodes; `what` is named by entries of leaves."""
-    modes = np.array(s.attribute("nodes_modes", ()), dtype=object)
+    words = s.attribute("nodes_modes", ())
     trees, numbers_ = array(s, "nodes_treeids", np.int64), array(s, "nodes_nodeids", np.int64)
     feature = array(s, "nodes_featureids", np.int64)
     threshold = numbers(s, "nodes_values", dtype)
-    if len({len(modes), len(trees), len(numbers_), len(feature), len(threshold)}) != 1:
+    if len({len(words), len(trees), len(numbers_), len(feature), len(threshold)}) != 1:
         raise ModelError(f"{s.op_type}: the lists of nodes differ in length")
-    if not len(modes):
+    if not len(words):
         raise ModelError(f"{s.op_type}: there are no trees")
-    unknown = set(modes) - {*MODES, "LEAF"}
-    if unknown:
+    number = {word: i for i, word in enumerate((*MODES, "LEAF"))}
+    if unknown := set(words) - number.keys():
         raise ModelError(f"{s.op_type}: nodes_modes holds {', '.join(sorted(unknown))}")
-    leaf = modes == "LEAF"
+    modes = np.fromiter(map(number.__getitem__, words), np.int8, len(words))
+    del words
+    leaf = modes == number["LEAF"]
     # What a node is called from now on: inner nodes and leaves are counted apart.
     code = np.where(leaf, -np.cumsum(leaf), np.cumsum(~leaf) - 1)
     find = Finder(s.op_type, trees, numbers_)
@@ -194,10 +196,9 @@ def classic(s: Site, what: str, dtype: np.dtype[np.floating]) -> Forest:
         code[find(trees[inner], array(s, f"nodes_{way}nodeids", np.int64)[inner])]
         for way in ("true", "false")
     )
-    mode = np.zeros(len(inner), np.int64)
-    for i, name in enumerate(MODES):
-        mode[modes[inner] == name] = i
-    nodes = Nodes(feature[inner], threshold[inner], mode, yes, no, flags(s, len(leaf))[inner])
+    nodes = Nodes(
+        feature[inner], threshold[inner], modes[inner], yes, no, flags(s, len(leaf))[inner]
+    )
     roots = code[np.sort(np.unique(trees, return_index=True)[1])]
     owner = code[find(array(s, f"{what}_treeids", np.int64), array(s, f"{what}_nodeids", np.int64))]
     target = array(s, f"{what}_ids", np.int64)

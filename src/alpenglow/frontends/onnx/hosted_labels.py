@@ -13,6 +13,7 @@ import onnx
 from onnx import helper
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.onnx.attributes import attribute_value
 from alpenglow.frontends.onnx.hosted import HostSite, hosted
 from alpenglow.ir.dims import known
 from alpenglow.ir.op import Host
@@ -188,8 +189,11 @@ def numbered(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
     Any other node is returned as it is.
     """
-    names = next((a.strings for a in node.attribute if a.name == "classlabels_strings"), ())
-    if node.domain != ML or node.op_type not in CLASSIFIERS or not names:
+    if node.domain != ML or node.op_type not in CLASSIFIERS:
+        return [node]
+    strings = [a for a in node.attribute if a.type == onnx.AttributeProto.STRINGS]
+    names = next((attribute_value(a, None) for a in strings if a.name == "classlabels_strings"), ())
+    if not names:
         return [node]
     classes = list(range(len(names)))
     label = node.output[0] if node.output else ""

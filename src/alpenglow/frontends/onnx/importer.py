@@ -31,7 +31,7 @@ from alpenglow.base.words import counted
 from alpenglow.evaluate import apply
 from alpenglow.frontends.onnx import contents, table
 from alpenglow.frontends.onnx.attributes import (
-    attribute_value,
+    Attributes,
     check_form,
     check_size,
 )
@@ -298,11 +298,7 @@ class Importer:
         convert = None if opset is None else table.find(domain, node.op_type, opset)
         assert opset is not None and convert is not None, "checked before"
         inputs = [self.find(i) if i else None for i in node.input]
-        attributes = {
-            a.name: attribute_value(a, self.folder)
-            for a in node.attribute
-            if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
-        }
+        attributes = Attributes(node, self.folder)
         return convert(
             Site(
                 self.g, label(node), node.op_type, opset, inputs, attributes, node.output,
@@ -359,13 +355,8 @@ class Importer:
 
 def host_site(node: onnx.NodeProto, opset: int, folder: Path | None) -> HostSite:
     """Return what a hosted form sees of a node."""
-    attributes = {
-        a.name: attribute_value(a, folder)
-        for a in node.attribute
-        if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
-    }
     given = sum(bool(name) for name in node.input)
-    return HostSite(node.op_type, opset, attributes, given, len(node.output))
+    return HostSite(node.op_type, opset, Attributes(node, folder), given, len(node.output))
 
 
 def check_supported(nodes: Sequence[onnx.NodeProto], opsets: Mapping[str, int]) -> None:

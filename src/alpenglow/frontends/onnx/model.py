@@ -62,7 +62,7 @@ def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Gra
     Raises ModelError if the file is damaged or breaks the rules of ONNX, UnsupportedError if it
     uses what is not there.
     """
-    proto, file, folder = read(model)
+    proto, file, folder = read(model, aside=True)
     try:
         whole = OnnxModel.of_file(proto, file, folder, shapes or {})
         known = read_types(proto.graph, whole.inputs)

@@ -10,19 +10,26 @@ from google.protobuf.message import DecodeError
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx import table
+from alpenglow.frontends.onnx.function_body import graphs_in
 from alpenglow.frontends.onnx.functions import inlined
 from alpenglow.frontends.onnx.hosted import find_hosted
+from alpenglow.frontends.onnx.long_lists import KINDS, LongList, put_back, taken_out
 
 
-def read(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str, Path | None]:
+def read(
+    model: str | Path | bytes | onnx.ModelProto, aside: bool = False
+) -> tuple[onnx.ModelProto, str, Path | None]:
     """Return the parsed model, what to call it in messages, and its folder (None if no file).
 
+    If `aside`, long lists of attributes may be tensors, as `long_lists` puts them: the model is
+    no longer what other readers of ONNX understand.
     Raises ModelError if the file does not exist or is no ONNX model.
     """
     if isinstance(model, onnx.ModelProto):
-        return checked(model, "model"), "model", None
+        return checked(model, "model", []), "model", None
     if isinstance(model, bytes):
-        return checked(parse(model, "model"), "model"), "model", None
+        proto, lists = parse(model, "model", aside)
+        return checked(proto, "model", lists), "model", None
     path = Path(model)
     try:
         data = path.read_bytes()
@@ -30,23 +37,29 @@ def read(model: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, 
         raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error
     except ValueError as error:  # a path with a zero byte
         raise ModelError(f"cannot read the model: {error}", file=repr(str(path))) from error
-    return checked(parse(data, str(path)), str(path)), str(path), path.parent
+    proto, lists = parse(data, str(path), aside)
+    del data
+    return checked(proto, str(path), lists), str(path), path.parent
 
 
-def parse(data: bytes, file: str) -> onnx.ModelProto:
-    """Parse serialised bytes; raise ModelError if they are no protocol buffer of ONNX."""
+def parse(data: bytes, file: str, aside: bool) -> tuple[onnx.ModelProto, list[LongList]]:
+    """Parse serialised bytes, long lists `aside`; raise ModelError if they are no model."""
     if not data:
         raise ModelError("this is no ONNX model: it is empty", file=file)
     proto = onnx.ModelProto()
+    rest, lists = taken_out(data) if aside else (data, [])
     try:
-        proto.ParseFromString(data)
+        proto.ParseFromString(rest)
     except DecodeError as error:
         raise ModelError("this is no ONNX model, or it is truncated", file=file) from error
-    return proto
+    return proto, lists
 
 
-def checked(proto: onnx.ModelProto, file: str) -> onnx.ModelProto:
-    """Return the model, its functions inlined; raise ModelError if it lacks what all must have."""
+def checked(proto: onnx.ModelProto, file: str, lists: list[LongList]) -> onnx.ModelProto:
+    """Return the model with its lists, its functions inlined.
+
+    Raises ModelError if it lacks what all must have.
+    """
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelError("this is no ONNX model: it has no graph or imports no opset", file=file)
     for name in names(proto):
@@ -56,10 +69,27 @@ def checked(proto: onnx.ModelProto, file: str) -> onnx.ModelProto:
     for o in (*proto.opset_import, *(o for f in proto.functions for o in f.opset_import)):
         if not 0 <= o.version < 1 << 31:
             raise ModelError(f"opset {o.version} of domain '{o.domain}' is none", file=file)
+    for a in attributes(proto):
+        # One that was put back looks so.
+        if a.type in KINDS.values() and a.HasField("t"):
+            raise ModelError(f"attribute '{a.name}' holds a list and a tensor", file=file)
+    put_back(proto.graph, lists)
     try:
         return inlined(proto, has_form)
     except ModelError as error:
         raise error.located(file=file) from None
+
+
+def attributes(proto: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
+    """Yield all attributes of nodes in a model."""
+    waiting = [*proto.graph.node]
+    for f in proto.functions:
+        yield from f.attribute_proto
+        waiting += f.node
+    while waiting:
+        node = waiting.pop()
+        yield from node.attribute
+        waiting += [inner for graph in graphs_in(node) for inner in graph.node]
 
 
 def names(proto: onnx.ModelProto) -> Iterator[object]:

@@ -93,7 +93,7 @@ class Site:
         op_type: str,
         opset: int,
         inputs: Sequence[Value | None],
-        attributes: dict[str, Any],
+        attributes: Mapping[str, Any],
         outputs: Sequence[str],
         contents: Contents,
         names: Sequence[str] = (),

@@ -9,7 +9,6 @@ from dataclasses import replace
 from alpenglow.backends.cpu.templates.narrow import packs_rows, store_packed
 from alpenglow.backends.cpu.templates.products import Products, products
 from alpenglow.backends.cpu.templates.tile import (
-    UNROLL,
     Tile,
     dispatch,
     is_far,
@@ -161,7 +160,8 @@ class _Geometry:
         # What is not used of the last neighbours meets zeros, which only floats may not survive.
         known = used if kind.dtype == "f32" else -(-used // kind.dots) * kind.dots
         full, rest = divmod(known, kind.dots)
-        unroll = UNROLL if full % UNROLL == 0 else full if full < UNROLL else 1
+        most = tile.unroll
+        unroll = most if full % most == 0 else full if full < most else 1
         with b.loop(full // max(unroll, 1)) as u:
             for i in range(unroll):
                 at = u * unroll + i

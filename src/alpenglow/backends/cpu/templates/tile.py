@@ -37,7 +37,16 @@ LONG = 17
 takes to requantise."""
 
 UNROLL = 4
-"""Steps of the inner dimension in the loop body; more loses to instruction fetch."""
+"""Steps of the inner dimension in the loop body; more loses to instruction fetch.
+
+`Tile.unroll` has fewer for large tiles.
+"""
+
+MANY = 20
+"""Multiply-adds of a step from which on half as many steps do: counting takes no time beside them.
+
+LLVM then takes half the time for such a tile.
+"""
 
 FEW = 6
 """Rows of a tile up to which what an open extent leaves over has code for each number of rows.
@@ -194,6 +203,11 @@ class Tile:
         self._spilled: Buffer | None = None
         self._common = [b.var(zero) for _ in range(cols)] if self.kind.common else []
         self.acc: list[list[Register]] = [[b.var(zero) for _ in range(cols)] for _ in range(rows)]
+
+    @property
+    def unroll(self) -> int:
+        """How many steps of the inner dimension the loop body should have."""
+        return UNROLL // 2 if self.rows * self.cols >= MANY else UNROLL
 
     def finish(self, column: int, store: Callable[[Coord, Expr], None]) -> None:
         """Hand the sums of a column of vectors to `store`, each with its row.

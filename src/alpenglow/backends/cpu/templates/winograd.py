@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from alpenglow.backends.cpu.templates.products import multiply_add
 from alpenglow.backends.cpu.templates.tile import (
-    UNROLL,
     Tile,
     dispatch,
     is_far,
@@ -146,7 +145,7 @@ def winograd_product(k: Frame, op: WinogradProduct, target: Target) -> None:
         def block(c: Expr, used: int) -> None:
             base_v = b.let(at_v + c * v.region.strides[2])
             base_u = b.let(at_u + c * u.region.strides[2])
-            unroll = UNROLL if used % UNROLL == 0 else 1
+            unroll = t.unroll if used % t.unroll == 0 else 1
             with b.loop(used // unroll) as s:
                 for i in range(unroll):
                     lane = s * unroll + i
