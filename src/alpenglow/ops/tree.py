@@ -122,12 +122,11 @@ def records(feature: Array, threshold: Array, children: Array, roots: Array, nan
     all nodes in pairs, level by level: what all trees read at first lies together.
     """
     order, placed = [np.zeros(0, np.int64)], np.zeros(len(feature), np.bool_)
-    front = np.unique(roots[roots >= 0])
+    front = distinct(roots, len(feature))
     while len(front):
         order.append(front)
         placed[front] = True
-        following = np.unique(children[front])
-        following = following[following >= 0]
+        following = distinct(children[front], len(feature))
         front = following[~placed[following]]
     level = np.concatenate(order)
     # Behind the nodes stands what all leaves have in common.
@@ -144,6 +143,16 @@ def records(feature: Array, threshold: Array, children: Array, roots: Array, nan
     nodes[:, 1] |= np.append(nan, False)[node].astype(np.int64) << 32
     nodes[:, 1] |= np.where(inner, child[node], np.arange(len(at)))
     return nodes
+
+
+def distinct(found: Array, count: int) -> Array:
+    """Return the different numbers of those from 0 up to `count`, in order."""
+    found = found[found >= 0]
+    if len(found) < count // 8:
+        return np.unique(found)
+    there = np.zeros(count, np.bool_)  # NumPy looks for many numbers ten times as long
+    there[found] = True
+    return np.flatnonzero(there)
 
 
 def _thresholds(nodes: Array, dtype: np.dtype[Any]) -> Array:

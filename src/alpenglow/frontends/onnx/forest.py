@@ -18,6 +18,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError
 from alpenglow.ir.types import Array
+from alpenglow.ops.tree import distinct
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
 """The comparisons, by their numbers in TreeEnsemble."""
@@ -138,11 +139,10 @@ def depth(nodes: Nodes, roots: Array, leaves: int) -> int:
     for what, at in (("child", nodes.yes), ("child", nodes.no), ("root", roots)):
         if len(at) and (at.max() >= len(nodes) or at.min() < -leaves):
             raise ModelError(f"trees: a {what} is neither one of {len(nodes)} nodes nor a leaf")
-    steps, front = 0, np.unique(roots[roots >= 0])
+    steps, front = 0, distinct(roots, len(nodes))
     while len(front):
         steps += 1
         if steps > len(nodes):
             raise ModelError("trees: the nodes form a cycle")
-        following = np.concatenate([nodes.yes[front], nodes.no[front]])
-        front = np.unique(following[following >= 0])
+        front = distinct(np.concatenate([nodes.yes[front], nodes.no[front]]), len(nodes))
     return steps
