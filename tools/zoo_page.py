@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from statistics import geometric_mean
 from typing import Any
 
 from zoo_models import ZOO, Network
@@ -38,8 +39,9 @@ way is a whole step.
 
 TIMES = """
 `ratio` is ONNX Runtime's time (with all its optimisations) by ours, one thread each, median of
-alternating calls; above 1 is faster than it.  `cold` is the time to compile and call once with an
-empty cache, fixed / open; `peak` the memory of the process for fixed extents; `relative` the
+alternating calls; above 1 is faster than it.  `ms` and `ratio` are those of fixed extents, with the
+first of the sizes, / of open ones, with the last.  `cold` is the time to compile and call once with
+an empty cache, fixed / open; `peak` the memory of the process for fixed extents; `relative` the
 largest difference of fixed and open as a part of the output's largest element.  `compiled` counts
 what each size of the open calls had to compile; [dynamic.md](dynamic.md) says what is compiled once
 more.  Seconds are those of the machine as it was: beside other work they are longer.
@@ -68,6 +70,11 @@ def outcome(row: Row | None) -> str:
     return "undetermined" if row["undetermined"] else "differs"
 
 
+def ratio(row: Row) -> float:
+    """Return how many times as fast as ONNX Runtime a timed network is."""
+    return float(row["peer_ms"] / row["ms"])
+
+
 def _head(results: Results) -> Iterator[str]:
     packages = {n.package.name for n, _ in results}
     exporters = {r["exporter"].split(" ")[0] for _, r in results}
@@ -79,7 +86,19 @@ def _head(results: Results) -> Iterator[str]:
     for how in ("fixed", "open"):
         words = [outcome(r.get(how)) for _, r in results if how in r]
         counts = [f"{words.count(w)} {w}" for w in dict.fromkeys(sorted(words))]
-        yield f"{how.capitalize()}: {', '.join(counts)}."
+        yield f"{how.capitalize()}: {', '.join(counts)}.{_speed(results, how)}"
+
+
+def _speed(results: Results, how: str) -> str:
+    """Say how fast the timed ones are, beside ONNX Runtime, and which is the slowest."""
+    ratios = {n.name: ratio(r[how]) for n, r in results if "ms" in r.get(how, {})}
+    if not ratios:
+        return ""
+    slowest = min(ratios, key=ratios.__getitem__)
+    return (
+        f"  Beside ONNX Runtime: {geometric_mean(ratios.values()):.2f} times as fast in the"
+        f" geometric mean of {len(ratios)}; the slowest is {slowest}, {ratios[slowest]:.2f}."
+    )
 
 
 def _opsets(results: Results) -> str:
@@ -98,7 +117,6 @@ def _table(results: Results) -> Iterator[str]:
 def _cells(network: Network, row: Row) -> list[str]:
     fixed, opened = row["fixed"], row.get("open")
     errors = [r["relative"] for r in (fixed, opened) if r and "relative" in r]
-    timed = "ms" in fixed
     compiled = opened["compiled"] if opened and "compiled" in opened else []
     return [
         network.name,
@@ -108,11 +126,18 @@ def _cells(network: Network, row: Row) -> list[str]:
         outcome(opened),
         " ".join(map(str, compiled)) or "–",
         f"{max(errors):.0e}" if errors else "–",
-        " / ".join(f"{r['cold_s']:.1f}" for r in (fixed, opened) if r and "cold_s" in r) or "–",
+        _of_both(row, "cold_s", lambda r: f"{r['cold_s']:.1f}"),
         f"{fixed['peak_mb']:.0f}" if "peak_mb" in fixed else "–",
-        f"{fixed['ms']:.3f}" if timed else "–",
-        f"{fixed['peer_ms'] / fixed['ms']:.2f}" if timed else "–",
+        _of_both(row, "ms", lambda r: f"{r['ms']:.3f}"),
+        _of_both(row, "ms", lambda r: f"{ratio(r):.2f}"),
     ]
+
+
+def _of_both(row: Row, field: str, words: Callable[[Row], str]) -> str:
+    """Return what is to be said of fixed extents and open ones, where they have a field."""
+    both = [row[how] for how in ("fixed", "open") if how in row]
+    said = [words(r) if field in r else "–" for r in both]
+    return said[0] if set(said[1:]) <= {"–"} else " / ".join(said)
 
 
 def _troubles(results: Results) -> Iterator[str]:
