@@ -9,6 +9,7 @@ import models
 sys.path.insert(0, str(models.ROOT / "tools"))
 
 import zoo_page
+from zoo_large import LARGE
 from zoo_models import Network, networks
 
 AGREES = {"agrees": True, "relative": 1e-6, "cold_s": 1.0, "peak_mb": 150, "warned": []}
@@ -61,3 +62,14 @@ def test_a_time_of_open_extents_alone_does_not_pass_for_one_of_fixed() -> None:
     line = zoo_page.printed(network, row)
 
     assert line.endswith("| – / 4.000 | – / 0.75")
+
+
+def test_a_network_that_was_made_counts_as_none_of_the_trained_ones() -> None:
+    rows = results({"fixed": timed(2, 3)})
+    made = (LARGE, FILE | {"opset": {"": 21}, "exporter": "made", "fixed": timed(2, 3)})
+
+    page = zoo_page.page([*rows, made])
+
+    assert "1 networks of 1 packages, written by 1 exporters (pytorch), opsets 17 to 17." in page
+    assert "`large` is made: weights are random, in an external file." in page
+    assert "| large | tools/zoo_large.py seed 0 (made) |" in page

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def extents_open(model: Path, weights: str, inputs: list[Feeds], row: Row) -> No
 def timed(exe: Any, feeds: Feeds, model: Path) -> Row:
     """Time calls of ours and of the peer with its optimisations, in turns, after one of each."""
     tuned = session(model, True)
-    calls = (lambda: exe.run(feeds), lambda: tuned.run(None, feeds))
+    calls: list[Callable[[], Any]] = [lambda: exe.run(feeds), lambda: tuned.run(None, feeds)]
     for call in calls:
         call()
     rounds: list[list[float]] = []
@@ -221,7 +221,7 @@ def _inputs(file: Path) -> Feeds:
         return {k: unpacked(v) for k, v in arrays.items()}
 
 
-def _seconds(call: Any) -> float:
+def _seconds(call: Callable[[], Any]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
