@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pages import with_outputs
+from pages import BLOCK, with_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -51,6 +51,18 @@ def test_a_page_prints_what_it_says(name: str, tmp_path: Path, bless: bool) -> N
 
     assert expected == actual
     assert any(outputs)
+
+
+@pytest.mark.parametrize("name", ["add-an-operator", "add-a-pass", "add-a-backend"])
+def test_the_blocks_of_a_page_are_a_program_that_runs_again(name: str, tmp_path: Path) -> None:
+    text = (DOCS / f"{name}.md").read_text()
+    program = "".join(block["code"] for block in BLOCK.finditer(text))
+    (tmp_path / "mine.py").write_text(program)
+
+    first = python("mine.py", folder=tmp_path)
+    again = python("mine.py", folder=tmp_path)
+
+    assert first == again != ""
 
 
 def test_a_block_of_a_package_that_is_not_there_stays_as_it_is() -> None:
