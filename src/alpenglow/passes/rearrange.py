@@ -110,6 +110,20 @@ def transpose_broadcast(g: Graph, node: Node) -> Rewritten:
     return None
 
 
+@rules.on(Reduction)
+def reduce_before_broadcast(g: Graph, node: Node) -> Rewritten:
+    """reduce(broadcast(x), axes) => broadcast(reduce(x, axes))   where x has all of the axes"""
+    match node:
+        case Node(Reduction(axes=axes) as op, [Value(Node(Broadcast(), [Value() as x])) as y]):
+            full = (1,) * (y.type.rank - x.type.rank) + x.type.shape
+            kept = all(full[axis] == y.type.shape[axis] for axis in axes)
+            if not kept or y.type.blocked is not None:
+                return None
+            wide = x if full == x.type.shape else g(Reshape(full), x)
+            return g(Broadcast(node.output.type.shape), g(op, wide))
+    return None
+
+
 @rules.on(Reshape)
 def reshape_broadcast(g: Graph, node: Node) -> Rewritten:
     """reshape(broadcast(x), s) => broadcast(x, s)   where x has one element"""
