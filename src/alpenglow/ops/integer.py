@@ -167,16 +167,11 @@ def _as_signed(b: Graph, w: Value, zero: Zero) -> tuple[Value, Zero]:
 def _signed_matrix(b: Graph, y: Value, zero: Zero) -> tuple[Value, Zero]:
     """Do what `_as_signed` does, for weights that are the same for all of a batch as well."""
     match y:
-        case Value(Node(Broadcast() as stretch, [Value() as w])) if _is_one_matrix(y, w):
-            signed, zero = _as_signed(b, w, zero)
-            return (y if signed is w else b(stretch, signed)), zero
-        case _:
-            return _as_signed(b, y, zero)
-
-
-def _is_one_matrix(y: Value, w: Value) -> bool:
-    """Whether y has nothing of w but repeated matrices."""
-    return w.type.rank >= 2 and w.type.shape[-2:] == y.type.shape[-2:]
+        case Value(Node(Broadcast() as stretch, [Value() as w])):
+            if w.type.rank >= 2 and w.type.shape[-2:] == y.type.shape[-2:]:
+                signed, zero = _as_signed(b, w, zero)
+                return (y if signed is w else b(stretch, signed)), zero
+    return _as_signed(b, y, zero)
 
 
 def _weights(b: Graph, steps: Array, w: Value) -> Value:
@@ -198,9 +193,6 @@ def _sums_of_columns(b: Graph, y: Value, zero: Zero) -> Value:
         case Value(Node(Transpose(perm=perm) as turn, [Value() as x])):
             # What has been turned is read as it lies in memory.
             sums = b(turn, b(SumBytes((perm[rows],)), x))
-        case Value(Node(Broadcast(shape), [Value() as w])) if _is_one_matrix(y, w):
-            one = b(SumBytes((w.type.rank - 2,)), w)
-            sums = b(Broadcast((*shape[:-2], 1, shape[-1])), one)
         case _:
             sums = b(SumBytes((rows,)), y)
     if zero.none:
