@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 import alpenglow as ag
 from alpenglow.runtime import staged
@@ -107,3 +107,40 @@ def test_steps_do_not_keep_what_the_tree_of_stages_has_dropped(
 
     assert dropped() is None
     np.testing.assert_allclose(along(exe, x, 0), -x.sum(0), 1e-5)
+
+
+def branching(source: str, outputs: list[str]) -> StagedExecutable:
+    """Return a model of two branches: one has more to do, one hands `source` on as it is."""
+    far = helper.make_graph([node("Exp", ["x"], ["far"])], "far", [], [info("far", None)])
+    near = helper.make_graph(
+        [node("Identity", [source], ["near"])], "near", [], [info("near", None)]
+    )
+    nodes = [
+        node("Tanh", ["x"], ["t"]),
+        node("ReduceMax", ["t"], ["most"], keepdims=0),
+        node("Greater", ["most", "half"], ["is_far"]),
+        node("If", ["is_far"], ["y"], then_branch=far, else_branch=near),
+    ]
+    return compiled(model(nodes, [info("x", ["N"])], outputs, {"half": np.array(0.5, np.float32)}))
+
+
+@pytest.mark.parametrize("source", ["x", "t"])
+@pytest.mark.parametrize("outputs", [["y"], ["y", "t"]])
+def test_what_a_branch_hands_on_is_the_callers_alone(source: str, outputs: list[str]) -> None:
+    exe = branching(source, outputs)
+    for high in (0.1, 2.0, 0.1, 0.1):
+        x = np.full(5, high, np.float32)
+        expected = np.exp(x) if high > 1 else x if source == "x" else np.tanh(x)
+        made = exe.run({"x": x})
+        np.testing.assert_allclose(made["y"], expected, 1e-6)
+        made["y"][:] = -1
+        assert x[0] == np.float32(high)
+        if "t" in made:
+            np.testing.assert_allclose(made["t"], np.tanh(x), 1e-6)
+
+
+def test_a_part_that_hands_on_runs_nothing() -> None:
+    exe = branching("t", ["y"])
+    for _ in range(2):
+        exe.run({"x": np.zeros(3, np.float32)})
+    assert len(exe.report()) == 1

@@ -231,8 +231,23 @@ class Runner:
                 f"{len(part.rest)} nodes wait for each other's data", file=self.model.file
             )
         guards = tuple(assumption.guards)
-        run = self._compile(part.graph, guards) if part.graph.outputs else None
-        return Stage(part, run, state, guards)
+        handed_on = self._handed_on(part.graph)
+        computes = bool(part.graph.outputs) and not handed_on
+        run = self._compile(part.graph, guards) if computes else None
+        return Stage(part, run, state, guards, handed_on)
+
+    def _handed_on(self, graph: Graph) -> dict[str, str]:
+        """Return of which values the outputs are other names, where that is all that a part does.
+
+        A caller's arrays are not handed on, nor is one array returned to him under two names.
+        """
+        names = {id(v): n for n, v in graph.inputs.items()}
+        found = {out: names.get(id(v), "") for out, v in graph.outputs.items()}
+        sources = set(found.values())
+        others = {"", *self.model.inputs, *self.model.outputs, *self.model.constants}
+        if graph.nodes or self.roles is not None or sources & others or len(sources) < len(found):
+            return {}
+        return found
 
     def _enter(self, step: Step, env: Env, records: list[Record | Layout]) -> None:
         """Run the part and the actions of a stage."""
@@ -242,6 +257,8 @@ class Runner:
         if stage.run is not None:
             step.place = step.place or stage.run.place(step.values)
             records.append(stage.run.execute(env, step.place))
+        for name, source in stage.handed_on:
+            env[name] = env[source]
         for action in stage.actions:
             try:
                 if isinstance(action, Applied):

@@ -147,11 +147,22 @@ class Applied:
 
 
 class Stage:
-    """A part of a model in compiled form, and the stages that may follow it."""
+    """A part of a model in compiled form, and the stages that may follow it.
 
-    def __init__(self, part: Part, run: Executable | None, state: State, guards: Guards) -> None:
+    If all that it makes are other names for values, `handed_on` says which, and nothing is run.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        run: Executable | None,
+        state: State,
+        guards: Guards,
+        handed_on: Mapping[str, str],
+    ) -> None:
         self.part = part
         self.run = run
+        self.handed_on = list(handed_on.items())
         self.actions = [Applied.of(a) if isinstance(a, Apply) else a for a in part.actions]
         self.acted = list(dict.fromkeys(n for a in part.actions for n in a.outputs if n))
         types = {n: v.type for n, v in part.graph.inputs.items() if not n.startswith(HIDDEN)}
