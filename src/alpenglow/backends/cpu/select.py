@@ -25,6 +25,7 @@ from alpenglow.backends.cpu.templates.winograd import (
 )
 from alpenglow.backends.cpu.templates.words import mat_mul_words, multiplies_words
 from alpenglow.backends.loops.instruction import Frame, heavy_node
+from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
@@ -146,7 +147,8 @@ def _fits(instr: Instr, op: Op, target: Target) -> bool:
         # What follows the product may make another type of it.
         x, y = (v.type for v in _operands(instr)[:2])
         if x.dtype == "f32":
-            return 0 not in t.shape and fits_scratch(x.extents[-1], target)
+            inner = x.extents[-1]
+            return 0 not in t.shape and fits_scratch(inner, 2 if is_open(inner) else 1)
         return 0 not in t.shape and multiplies_words(x, y, target)
     if isinstance(op, MatMulPacked):  # a program may have been made for another machine
         return _operands(instr)[1].type.shape[2] % target.lanes == 0

@@ -77,7 +77,7 @@ def mat_mul_few_bits(k: Frame, op: MatMulFewBits, target: Target) -> None:
     tiles = split_rows(rows, cols, target, parts=2)
     widened = _Widened(k, op, x, q, grid, columns, target)
     many = not is_open(rows) and tiles.count >= MANY and panels >= PANELS
-    if many and fits_scratch(widened.inner, target):
+    if many and fits_scratch(widened.inner):
         _by_panel(k, widened, x, target)
         return
     with k.loops.parallel([*batch, panels, tiles_in_parallel(tiles)]) as (*lead, panel, t):

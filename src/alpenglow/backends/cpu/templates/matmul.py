@@ -25,8 +25,8 @@ from alpenglow.kernel.expr import Binary, Buffer, Const, Expr, Load, lift
 from alpenglow.ops.blocked import MatMulPacked
 from alpenglow.ops.contraction import MatMul
 
-SCRATCH = 1 << 17
-"""The most bytes of a panel that is packed on the fly; it lies on the stack."""
+LONGEST = 1 << 13
+"""The most vectors of a panel that is packed on the fly; it lies on the stack, and in a cache."""
 
 
 def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
@@ -52,9 +52,9 @@ def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
         )
 
 
-def fits_scratch(inner: int, target: Target) -> bool:
-    """Whether `mat_mul` can pack a panel of this inner extent on the stack."""
-    return inner * (2 * target.lanes * 4) <= SCRATCH
+def fits_scratch(inner: int, cols: int = 2) -> bool:
+    """Whether a panel of this inner extent, `cols` vectors wide, can be packed on the stack."""
+    return inner * cols <= LONGEST
 
 
 def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
@@ -64,9 +64,11 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
     inner = x.region.shape[-1]
     lanes = target.lanes
     cols = min(2, ceil_div(estimate(columns), lanes))
+    if not is_open(inner) and not fits_scratch(inner):
+        cols = 1
     width = cols * lanes
     panels = ceil_div(columns, width)
-    scratch = k.b.array("f32", SCRATCH // 4 if is_open(inner) else max(inner, 1) * width)
+    scratch = k.b.array("f32", LONGEST * lanes if is_open(inner) else max(inner, 1) * width)
     tiles = split_rows(rows, cols, target)
     kind = products("f32", lanes, target)
     product = Product(k, x, scratch, inner, columns, cols, kind, target)

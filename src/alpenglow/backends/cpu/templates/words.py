@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from alpenglow.backends.cpu.templates.matmul import SCRATCH, ragged, store_tile
+from alpenglow.backends.cpu.templates.matmul import LONGEST, ragged, store_tile
 from alpenglow.backends.cpu.templates.products import products
 from alpenglow.backends.cpu.templates.tile import UNROLL, Tile, ladder, split_rows
 from alpenglow.backends.loops.coord import Coord, coord, is_number
@@ -40,7 +40,7 @@ def multiplies_words(x: TensorType, y: TensorType, target: Target) -> bool:
     """Whether `mat_mul_words` implements the product of these operands."""
     inner = x.extents[-1]
     narrow = {x.dtype, y.dtype} <= BYTES or x.dtype == y.dtype == "bf16"
-    fits = 0 < inner <= SCRATCH // (4 * target.lanes) - 4
+    fits = 0 < inner <= LONGEST - 4
     return narrow and fits and target.lanes > 1
 
 
@@ -86,7 +86,11 @@ class _Words:
         self.above = HALF if dtype == "i8" else 0
         self.below = HALF if self.y.buffer.dtype == "u8" else 0
         self.full, self.rest = divmod(self.inner, self.dots)
-        words = SCRATCH // 4 if is_open(self.inner) else (self.full + (self.rest > 0)) * self.width
+        words = (
+            LONGEST * self.lanes
+            if is_open(self.inner)
+            else (self.full + (self.rest > 0)) * self.width
+        )
         self.panel = k.b.array("i32", words)
         self.rows = k.b.array("i32", self.tiles.rows + 1) if self.below else None
 
