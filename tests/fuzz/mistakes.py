@@ -115,8 +115,16 @@ MISTAKES = (
     ),
     Mistake(
         "the reset gate is applied after the product", f"{LOOPS}/recurrent.py",
-        "scaled, u, k.m.mul(f(layer.gate(sums, u, 1)), layer.read(h, u))))",
-        "scaled, u, layer.read(h, u)))",
+        "j, u, k.m.mul(f(sums.read(j, u, 1)), h.read(j, u))))", "j, u, h.read(j, u)))",
+    ),
+    Mistake(
+        "all sequences of a group are multiplied by the weights of the first one's state",
+        f"{LOOPS}/recurrent.py", "Load(state.buffer, row + state.row(j))",
+        "Load(state.buffer, row)",
+    ),
+    Mistake(
+        "trees send a NaN where their nodes say of the sibling", f"{LOOPS}/tree.py",
+        "k.m.bit_and(k.m.isnan(value), nan)", "k.m.bit_and(k.m.isnan(value), k.m.bit_not(nan))",
     ),
     Mistake(
         "the zero points of weights are multiplied by the state of the first sequence",
