@@ -113,3 +113,22 @@ def test_graphs_in_the_body_read_from_outside_too() -> None:
     actual = ag.compile(made).run({"x": np.float32([-2])})
 
     assert actual["y"] == -8 and actual["same"] == -2
+
+
+@pytest.mark.parametrize("opset", [1, 8, 11, 21])
+def test_a_loop_carries_something_as_it_had_to_at_first(opset: int) -> None:
+    body = graph(
+        [node("MatMul", ["x", "held"], ["row"]), GOES_ON],
+        [*ITERATION, info("held", [3, 3])],
+        [GOES, info("held", [3, 3]), info("row", [2, 3])],
+    )
+    nodes = [node("Loop", ["n", "", "w"], ["last", "rows"], body=body)]
+    inputs = [info("x", [2, 3]), helper.make_tensor_value_info("n", TensorProto.INT64, [])]
+    w = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
+    made = model(nodes, inputs, ["last", "rows"], {"w": w}, opset=opset)
+    x = np.float32([[1, 2, 3], [0, -1, 0.5]])
+
+    last, rows = ag.compile(made).run({"x": x, "n": np.array(3)}).values()
+
+    np.testing.assert_array_equal(last, w)
+    np.testing.assert_allclose(rows, np.stack([x @ w] * 3), 1e-5, 1e-6)

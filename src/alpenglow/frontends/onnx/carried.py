@@ -32,6 +32,8 @@ def settled(node: onnx.NodeProto) -> list[onnx.NodeProto]:
             name = sources[name]
         if name == given.name and start and start not in own and _is_numbers(given):
             kept[k] = start
+    if len(kept) == count:
+        kept.popitem()  # a Loop had to carry something before opset 11
     return [_without(node, body, kept), *_copies(node, kept)] if kept else [node]
 
 
