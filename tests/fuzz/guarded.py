@@ -38,7 +38,7 @@ from alpenglow.program import Program
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import Memory
 from alpenglow.program.text import print_program
-from alpenglow.runtime import executor, staged
+from alpenglow.runtime import executor, short, staged
 from alpenglow.runtime.layout import Bound, Context, Layout
 
 from .places import Mask, fill, operands
@@ -93,7 +93,7 @@ def watching() -> Iterator[Tally]:
     guarded.tally = tally  # type: ignore[attr-defined]
     with (
         mock.patch.object(executor.Executable, "_walk", guarded),
-        mock.patch.object(executor.Executable, "_run_plain", lambda *_: None),
+        mock.patch.object(short, "run", lambda *_: None),
         mock.patch.object(staged.Runner, "run_row", lambda *_: None),
     ):
         yield tally

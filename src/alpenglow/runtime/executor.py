@@ -32,13 +32,13 @@ from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.program.interpret import step
-from alpenglow.runtime import ahead, archive, calls, describe, feeds, signature, timing
+from alpenglow.runtime import ahead, archive, calls, describe, feeds, short, signature, timing
 from alpenglow.runtime.calls import Call, StopWord
 from alpenglow.runtime.cpus import check_threads, default_threads
 from alpenglow.runtime.describe import Description
 from alpenglow.runtime.extents import Reader
 from alpenglow.runtime.feeds import Places
-from alpenglow.runtime.layout import Bound, Context, Layout, address_of, dense
+from alpenglow.runtime.layout import Bound, Context, Layout, Place, address_of, dense
 from alpenglow.runtime.team import Team
 
 
@@ -68,16 +68,8 @@ def open(
 Make = Callable[[Mapping[str, int]], Artifact]
 """Compiles for values of the open extents."""
 
-Place = tuple[Layout, Bound]
-"""Where code runs for certain extents: the layout that serves them, and its arguments for them."""
-
 MOST_LAYOUTS = 16
 """How many kinds of extents an Executable keeps code for."""
-
-MOST_KNOWN = 64
-"""For how many shapes of inputs it keeps in mind which code served them."""
-
-Shapes = tuple[tuple[int, ...], ...]
 
 
 class Executable:
@@ -116,7 +108,7 @@ class Executable:
         self._otherwise = otherwise
         self._guards: Guards = () if graph is None else graph.guards
         self._layouts: list[Layout] = []
-        self._known: dict[Shapes, Place] = {}
+        self._known = short.Known()
         self._compiling = threading.Lock()
         self._running: set[StopWord | Call] = set()
         if artifact is not None:
@@ -204,7 +196,8 @@ class Executable:
         layout, bound = place
         call, program = calls.current(), layout.artifact.program
         if layout.is_plain and not bound.is_long:
-            plain = self._run_plain(place, [env[n] for n in program.inputs], call)
+            arrays = [env[n] for n in program.inputs]
+            plain = short.run(place, arrays, self.threads, self._running, call)
             if plain is not None:
                 env.update(zip(layout.results, plain, strict=True))
                 return layout
@@ -237,22 +230,6 @@ class Executable:
             self._layouts = [layout, *self._layouts[: MOST_LAYOUTS - 1]]
             self._known.clear()  # it should not keep code alive that is in no list any more
         return layout, layout.bound(values)
-
-    def _known_place(self, arrays: Sequence[Any]) -> Place | None:
-        """Return where a short call with inputs of these shapes ran, if there was one."""
-        if not self._known:
-            return None
-        try:
-            return self._known.get(tuple([array.shape for array in arrays]))
-        except (AttributeError, TypeError):
-            return None  # whatever it is, `_feeds` knows what to do with it
-
-    def _keep_known(self, arrays: Sequence[Array], place: Place) -> None:
-        layout, bound = place
-        if layout.is_plain and not bound.is_long:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[tuple([array.shape for array in arrays])] = place
 
     def _is_other(self, values: Mapping[str, int]) -> bool:
         """Whether the graph was not imported for these extents."""
@@ -296,8 +273,8 @@ class Executable:
         """
         made = None
         if not by_name and out is None and outputs is None:
-            place = self._plain or self._known_place(arrays)
-            made = None if place is None else self._run_plain(place, arrays)
+            place = self._plain or self._known.place(arrays)
+            made = None if place is None else short.run(place, arrays, self.threads, self._running)
         if made is None:
             given = feeds.given(self.inputs, arrays, by_name)
             made = list(self.run(given, out, outputs=outputs).values())
@@ -326,8 +303,8 @@ class Executable:
         usual = call is None and out is None and outputs is None
         if usual and type(feeds) is dict and len(feeds) == len(self.inputs):
             arrays = [feeds.get(n) for n in self.inputs]
-            place = self._plain or self._known_place(arrays)
-            made = None if place is None else self._run_plain(place, arrays)
+            place = self._plain or self._known.place(arrays)
+            made = None if place is None else short.run(place, arrays, self.threads, self._running)
             if place is not None and made is not None:
                 return dict(zip(place[0].results, made, strict=True))
         return self._run_some(feeds, out, outputs, call)
@@ -391,7 +368,7 @@ class Executable:
         told = [given[name] for name in self.inputs]
         self._run_code(layout, bound, given, direct, call)
         if self._ready is None:
-            self._keep_known(told, (layout, bound))
+            self._known.keep(told, (layout, bound))
         if out:
             for name, array in results.items():
                 if array is not direct[name]:
@@ -447,63 +424,6 @@ class Executable:
             self._ready[1].stop(calls.CANCELLED)
         if self._otherwise is not None:
             self._otherwise.cancel()
-
-    def _run_plain(
-        self, place: Place, arrays: Sequence[Any], call: Call | None = None
-    ) -> list[Array] | None:
-        """Do what `run` does in the usual case, where calls are short; None if it is another.
-
-        Takes arrays in input order and returns those of the outputs.
-        """
-        layout, bound = place
-        inputs, outputs = bound.inputs, bound.outputs
-        if (
-            bound.is_long
-            or len(arrays) != len(inputs)
-            or (call is not None and call.deadline is not None)
-        ):
-            return None
-        context = layout.take(bound)
-        stop = context.stop
-        if layout.symbols:
-            self._running.add(stop)
-        try:
-            if call is not None:
-                call.begin(stop)
-            args = context.args
-            for array, (dtype, shape, slots) in zip(arrays, inputs, strict=True):
-                if (
-                    type(array) is not np.ndarray
-                    or array.dtype is not dtype
-                    or array.shape != shape
-                    or not (flags := array.flags).c_contiguous
-                    or not flags.aligned
-                ):
-                    return None
-                address = address_of(array)
-                for slot, offset in slots:
-                    args[slot] = address + offset
-            made = []
-            for dtype, shape, slots in outputs:
-                array = np.empty(shape, dtype)
-                address = address_of(array)
-                for slot, offset in slots:
-                    args[slot] = address + offset
-                made.append(array)
-            widest = bound.widest
-            threads = 1 if widest == 1 else self.threads or default_threads()
-            if threads > widest:
-                threads = widest
-            Team.shared().run(context.base, layout.entries, threads, stop.address)
-            if stop.word.value:
-                stop.check()
-        finally:
-            if call is not None:
-                call.end()
-            if layout.symbols:
-                self._running.discard(stop)
-            layout.give_back(bound, context)
-        return made
 
     def _run_code(
         self,

@@ -416,6 +416,10 @@ class Layout:
             self._rooms.append(room)
 
 
+Place = tuple[Layout, Bound]
+"""Where code runs for certain extents: the layout that serves them, and its arguments for them."""
+
+
 def address_of(array: Array) -> int:
     """Return where an array lies; several times cheaper than what NumPy offers Python for it."""
     if not STANDS_BEHIND_HEAD:

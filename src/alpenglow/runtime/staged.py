@@ -28,7 +28,7 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import NONE, Metadata
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.runtime import calls, describe, feeds, loops
+from alpenglow.runtime import calls, describe, feeds, loops, short
 from alpenglow.runtime.calls import Call
 from alpenglow.runtime.cpus import default_threads
 from alpenglow.runtime.describe import Description
@@ -352,7 +352,7 @@ class StagedExecutable(Executable):
         self._kinds = model.kinds
         self._runner = Runner(model, compile_)
         self._running = set()
-        self._known = {}
+        self._known = short.Known()
         self._otherwise = None
 
     def run(

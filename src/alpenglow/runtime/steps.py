@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.runtime.executor import Place
+from alpenglow.runtime.layout import Place
 from alpenglow.runtime.stages import Env, Stage, State
 
 MOST_STEPS = 1024

@@ -339,6 +339,21 @@ def layer_of(k: Loops, xw: Source, r: Source, gates: int) -> Layer:
     return replace(alone, size=together(xw.shape[1], nbytes))
 
 
+def one_product(sums: Rows, state: Rows, unit: Callable[[Expr, Coord, Coord, Coord], None]) -> Step:
+    """Return the step of a layer whose gates are all of the state as it was before.
+
+    `unit` finishes some units: (number in the group, sequence, step, units).
+    """
+
+    def step(group: Group, t: Coord) -> None:
+        group.begin(sums, t, sums.gates)
+        group.add_product(sums, state, 0, sums.gates)
+        with group.each_at(t) as (j, s):
+            group.layer.each(lambda u: unit(j, s, t, u))
+
+    return step
+
+
 @push(Lstm)
 def lstm(k: Loops, op: Lstm, ins: list[Source | None], outs: list[Sink]) -> None:
     xw, r, h0, c0, peepholes, lengths = operands(ins, 6)
@@ -354,14 +369,8 @@ def lstm(k: Loops, op: Lstm, ins: list[Source | None], outs: list[Sink]) -> None
         h.write(j, u, state)
         outs[0].store([t, s, u], state)
 
-    def step(group: Group, t: Coord) -> None:
-        group.begin(sums, t, 4)
-        group.add_product(sums, h, 0, 4)
-        with group.each_at(t) as (j, s):
-            layer.each(lambda u: unit(j, s, t, u))
-
     states = [(h, h0, outs[1]), (c, c0, outs[2])]
-    scan(layer, op.reverse, lengths, sums, states, outs[0], step)
+    scan(layer, op.reverse, lengths, sums, states, outs[0], one_product(sums, h, unit))
 
 
 @push(Gru)
@@ -419,13 +428,8 @@ def rnn(k: Loops, op: Rnn, ins: list[Source | None], outs: list[Sink]) -> None:
         h.write(j, u, state)
         outs[0].store([t, s, u], state)
 
-    def step(group: Group, t: Coord) -> None:
-        group.begin(sums, t, 1)
-        group.add_product(sums, h, 0, 1)
-        with group.each_at(t) as (j, s):
-            layer.each(lambda u: unit(j, s, t, u))
-
-    scan(layer, op.reverse, lengths, sums, [(h, h0, outs[1])], outs[0], step)
+    states = [(h, h0, outs[1])]
+    scan(layer, op.reverse, lengths, sums, states, outs[0], one_product(sums, h, unit))
 
 
 def operands(ins: list[Source | None], count: int) -> list[Source | None]:

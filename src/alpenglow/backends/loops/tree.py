@@ -8,6 +8,7 @@ of them, for a step mostly waits for memory.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from alpenglow.backends.loops.coord import Coord, coord
 from alpenglow.backends.loops.form import Loops, Sink, Source, push
@@ -148,7 +149,7 @@ def blocks(
     found = walked(k, op, ins, row, begins, lanes)
     for begin, leaf in zip(begins, found, strict=True):
         limit = op.trees if ragged and begin is begins[-1] else None
-        block(k, begin, lanes, limit, lambda trees, leaf=leaf: body(leaf, trees))  # type: ignore[misc]
+        block(k, begin, lanes, limit, partial(body, leaf))
 
 
 def walked(

@@ -1,0 +1,111 @@
+"""Short calls: what a call of an Executable comes to once its shapes have been met.
+
+Nothing is decided here: arrays of the right types and shapes are put into the argument table, and
+the code walks its table.  Whatever else is given is left to `Executable.run`, which says what is
+wrong with it, converts it, or compiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from alpenglow.ir.types import Array
+from alpenglow.runtime.calls import Call, StopWord
+from alpenglow.runtime.cpus import default_threads
+from alpenglow.runtime.layout import Place, address_of
+from alpenglow.runtime.team import Team
+
+MOST_KNOWN = 64
+"""For how many shapes of inputs an Executable keeps in mind which code served them."""
+
+
+class Known:
+    """Where short calls ran, by the shapes of their inputs."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[tuple[int, ...], ...], Place] = {}
+
+    def place(self, arrays: Sequence[Any]) -> Place | None:
+        """Return where a short call with inputs of these shapes ran, if there was one."""
+        if not self._places:
+            return None
+        try:
+            return self._places.get(tuple([array.shape for array in arrays]))
+        except (AttributeError, TypeError):
+            return None  # it is no array, and not for a short call
+
+    def keep(self, arrays: Sequence[Array], place: Place) -> None:
+        """Keep in mind where a call ran, if it was a short one."""
+        layout, bound = place
+        if layout.is_plain and not bound.is_long:
+            if len(self._places) >= MOST_KNOWN:
+                self._places.clear()
+            self._places[tuple([array.shape for array in arrays])] = place
+
+    def clear(self) -> None:
+        self._places.clear()
+
+
+def run(
+    place: Place,
+    arrays: Sequence[Any],
+    threads: int | None,
+    running: set[StopWord | Call],
+    call: Call | None = None,
+) -> list[Array] | None:
+    """Return the outputs in order for arrays in input order; None if this is no short call.
+
+    Where extents are open, the stop word is in `running` meanwhile.
+    """
+    layout, bound = place
+    inputs, outputs = bound.inputs, bound.outputs
+    if (
+        bound.is_long
+        or len(arrays) != len(inputs)
+        or (call is not None and call.deadline is not None)
+    ):
+        return None
+    context = layout.take(bound)
+    stop = context.stop
+    if layout.symbols:
+        running.add(stop)
+    try:
+        if call is not None:
+            call.begin(stop)
+        args = context.args
+        for array, (dtype, shape, slots) in zip(arrays, inputs, strict=True):
+            if (
+                type(array) is not np.ndarray
+                or array.dtype is not dtype
+                or array.shape != shape
+                or not (flags := array.flags).c_contiguous
+                or not flags.aligned
+            ):
+                return None
+            address = address_of(array)
+            for slot, offset in slots:
+                args[slot] = address + offset
+        made = []
+        for dtype, shape, slots in outputs:
+            array = np.empty(shape, dtype)
+            address = address_of(array)
+            for slot, offset in slots:
+                args[slot] = address + offset
+            made.append(array)
+        widest = bound.widest
+        count = 1 if widest == 1 else threads or default_threads()
+        if count > widest:
+            count = widest
+        Team.shared().run(context.base, layout.entries, count, stop.address)
+        if stop.word.value:
+            stop.check()
+    finally:
+        if call is not None:
+            call.end()
+        if layout.symbols:
+            running.discard(stop)
+        layout.give_back(bound, context)
+    return made
