@@ -19,8 +19,9 @@ import pytest
 
 import alpenglow as ag
 import models
+from alpenglow.base import leb128
 from alpenglow.base.errors import OptionError, UnsupportedError
-from alpenglow.bundles import Bundle, leb128
+from alpenglow.bundles import Bundle
 from alpenglow.bundles.wasm_link import PAGE, STACK_POINTER, Area, link
 from alpenglow.bundles.wasm_object import EXPORT, IMPORT, WasmObject
 from alpenglow.ops.arithmetic import Add

@@ -7,7 +7,7 @@ bundle take addresses only, so its objects fit both, and this says so.
 
 from __future__ import annotations
 
-from alpenglow.bundles import leb128
+from alpenglow.base import leb128
 from alpenglow.bundles.elf_object import ElfObject
 
 FLOAT_ARGUMENTS = 28

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from alpenglow.base import leb128
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.memory import ALIGNMENT
-from alpenglow.bundles import leb128
 from alpenglow.bundles.wasm_object import (
     CODE,
     DATA,

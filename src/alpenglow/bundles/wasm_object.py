@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from alpenglow.bundles import leb128
+from alpenglow.base import leb128
 
 MAGIC = b"\0asm\1\0\0\0"
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from alpenglow.base import leb128
 from alpenglow.ir.types import Array
 
 LONG_NBYTES = 1 << 16
@@ -96,7 +97,7 @@ def taken_out(content: bytes) -> tuple[bytes, list[LongList]]:
     if not found:
         return content, []
     inner = b"".join(_shortened(content, graph.start, graph.end, parts))
-    head = content[: graph.at] + _tag(GRAPH) + _varint(len(inner))
+    head = content[: graph.at] + _tag(GRAPH) + leb128.unsigned(len(inner))
     return head + inner + content[graph.end :], found
 
 
@@ -263,15 +264,12 @@ def _field(content: bytes, at: int, end: int) -> Field:
 
 
 def _number(content: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, and where it ends."""
-    total = 0
-    for i in range(10):
-        if at + i >= end:
-            break
-        total |= (content[at + i] & 0x7F) << 7 * i
-        if content[at + i] < 0x80:
-            return total, at + i + 1
-    raise Unusual
+    """Return a number, which has ten bytes at most, and where it ends."""
+    try:
+        value, size = leb128.read(content[at : min(at + 10, end)], 0)
+    except IndexError:
+        raise Unusual from None
+    return value, at + size
 
 
 def _shortened(content: bytes, at: int, end: int, parts: dict[Field, list[Cut]]) -> Iterator[bytes]:
@@ -281,7 +279,7 @@ def _shortened(content: bytes, at: int, end: int, parts: dict[Field, list[Cut]])
             continue
         yield content[at : node.at]
         inner = b"".join(_without(content, node, some))
-        yield _tag(NODE) + _varint(len(inner)) + inner
+        yield _tag(NODE) + leb128.unsigned(len(inner)) + inner
         at = node.end
     yield content[at:end]
 
@@ -294,17 +292,8 @@ def _without(content: bytes, node: Field, some: list[Cut]) -> Iterator[bytes]:
             yield content[field.at : field.end]
         else:
             rest = content[field.start : cut.start] + content[cut.end : field.end]
-            yield _tag(ATTRIBUTE) + _varint(len(rest)) + rest
+            yield _tag(ATTRIBUTE) + leb128.unsigned(len(rest)) + rest
 
 
 def _tag(number: int) -> bytes:
-    return _varint(number << 3 | LENGTH)
-
-
-def _varint(number: int) -> bytes:
-    made = bytearray()
-    while number >= 0x80:
-        made.append(number & 0x7F | 0x80)
-        number >>= 7
-    made.append(number)
-    return bytes(made)
+    return leb128.unsigned(number << 3 | LENGTH)

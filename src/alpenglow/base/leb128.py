@@ -1,4 +1,4 @@
-"""Integers of 7 bits a byte, the lowest first: how WebAssembly and other formats write numbers."""
+"""Integers of 7 bits a byte, the lowest first, as in WebAssembly and protocol buffers."""
 
 from __future__ import annotations
 
