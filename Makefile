@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV = .venv
 JOBS ?= 2
+SAMPLE ?= 1
 SECONDS ?= 300
 DEMO_MODELS = data squeezenet11
 
@@ -24,6 +25,9 @@ help:
 	@echo "make test-all      make test, then make test-rest"
 	@echo "make test-rest     ruff, mypy, import-linter, slow tests, models with every pass checked"
 	@echo "make test-cross    run bundles on other machines' emulators; .ci/run installs these"
+	@echo "make test-kernels  run the kernels of all examples as OpenCL C, on the runtimes that it"
+	@echo "                   installs into .venv/opencl and on PoCL, and as C, by gcc;"
+	@echo "                   SAMPLE=0.1 runs a tenth of them"
 	@echo "make test-guarded  run all tests with every operand between unmapped pages"
 	@echo "make test-pythons  make test on every CPython from 3.11 on that is here, each in an"
 	@echo "                   environment of its own; PYTHONS=\"~/3.13/bin/python\" names more"
@@ -46,15 +50,15 @@ models: $(VENV)/dev.stamp
 
 test: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	$(TIMED) tests $(PYTEST) -m "not slow and not cross"; \
+	$(TIMED) tests $(PYTEST) -m "not slow and not cross and not opencl"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-offline: $(VENV)/dev.stamp
-	@$(TIMED) tests $(PYTEST) -m "not models and not slow and not cross"; \
+	@$(TIMED) tests $(PYTEST) -m "not models and not slow and not cross and not opencl"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-few: $(VENV)/dev.stamp
-	@ALPENGLOW_CHECK=0 $(TIMED) tests $(PYTEST) -m "not models and not slow and not cross" \
+	@ALPENGLOW_CHECK=0 $(TIMED) tests $(PYTEST) -m "not models and not slow and not cross and not opencl" \
 		--cases 2; \
 	status=$$?; $(TIMED); exit $$status
 
@@ -67,9 +71,9 @@ test-rest: $(VENV)/dev.stamp
 	$(TIMED) mypy $(BIN)/mypy && \
 	$(TIMED) lint-imports $(BIN)/lint-imports && \
 	$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	$(TIMED) slow $(PYTEST) -m "slow and not cross and not guarded" && \
+	$(TIMED) slow $(PYTEST) -m "slow and not cross and not guarded and not opencl" && \
 	ALPENGLOW_CHECK=1 $(TIMED) checked-models $(PYTEST) \
-		tests/test_models.py -m "not slow" -k "compiled and $(CHECKED)"; \
+		tests/networks/test_models.py -m "not slow" -k "compiled and $(CHECKED)"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-cross: $(VENV)/dev.stamp
@@ -77,10 +81,15 @@ test-cross: $(VENV)/dev.stamp
 	$(TIMED) cross $(PYTEST) -m cross; \
 	status=$$?; $(TIMED); exit $$status
 
+test-kernels: .venv/opencl/kernels.stamp
+	@$(TIMED) kernels $(APART) .venv/opencl/bin/python -B -m pytest -n $(JOBS) -m opencl \
+		--sample $(SAMPLE); \
+	status=$$?; $(TIMED); exit $$status
+
 test-guarded: $(VENV)/dev.stamp
 	@$(TIMED) sweep $(PYTEST) -m guarded && \
 	ALPENGLOW_CHECK=0 PYTHONPATH=tests $(TIMED) guarded $(PYTEST) -p fuzz.everywhere \
-		-m "not models and not slow and not cross"; \
+		-m "not models and not slow and not cross and not opencl"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-pythons:
@@ -107,5 +116,8 @@ $(VENV)/demo.stamp: pyproject.toml
 $(VENV)/dev.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) dev $(VENV)
 
+.venv/opencl/kernels.stamp: pyproject.toml
+	@$(TIMED) install sh tools/install.sh $(PYTHON) kernels .venv/opencl
+
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
-	test-pythons conformance fuzz bench clean
+	test-kernels test-pythons conformance fuzz bench clean

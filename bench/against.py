@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alpenglow.base.errors import OptionError
-from alpenglow.report.contest import Length, Process, Ratio, compete, middles
+from alpenglow.measure.contest import Length, TimeRatio, compete, middles
+from peers import Running
 
 TOLERATED = 1.02
 """How many times as long a call may take before a row counts as slower."""
@@ -33,7 +34,7 @@ class Row:
     threads: int
     before: float
     now: float
-    ratio: Ratio
+    ratio: TimeRatio
 
     @property
     def slower(self) -> bool:
@@ -53,7 +54,7 @@ HEAD = f"{'net':<22}{'thr':>3}{'before ms':>12}{'now ms':>12}{'now/then':>9}  80
 
 
 def unpacked(root: Path, revision: str, folder: Path) -> Path:
-    """Return a folder with the sources of a commit; raise OptionError if there is none such."""
+    """Return the folder in which a commit is installed; raise OptionError if there is none such."""
     named = subprocess.run(
         ["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"],
         cwd=root, capture_output=True, text=True,
@@ -62,13 +63,17 @@ def unpacked(root: Path, revision: str, folder: Path) -> Path:
         raise OptionError(f"no commit is called '{revision}'", hint="git log --oneline")
     sha = named.stdout.strip()
     place = folder / sha[:12]
-    if not (place / "src").exists():
+    if not (place / "site").exists():
+        parts = ["src", "pyproject.toml", "README.md", "LICENSE"]
         archive = subprocess.run(
-            ["git", "archive", sha, "src"], cwd=root, capture_output=True, check=True
+            ["git", "archive", sha, *parts], cwd=root, capture_output=True, check=True
         )
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
             files.extractall(place, filter="data")
-    return place
+        # Its entry points count, too, and those are what is installed.
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        subprocess.run([*pip, "--target", str(place / "site"), str(place)], check=True)
+    return place / "site"
 
 
 def measure(
@@ -84,16 +89,16 @@ def measure(
             cache = scratch / who / "cache"
             environment = {"ALPENGLOW_CACHE": str(cache)}
             if place is not None:
-                environment["PYTHONPATH"] = str(place / "src")
+                environment["PYTHONPATH"] = str(place)
             one = stack.enter_context(
-                Process("alpenglow", threads, cpus, sys.executable, environment)
+                Running("alpenglow", threads, cpus, sys.executable, environment)
             )
             one.load(*files, scratch / who, precision)
             contestants[who] = one
         took = {who: middles(found) for who, found in compete(contestants, length).items()}
     now, before = took["now"], took["before"]
     middle = sorted(before)[len(before) // 2], sorted(now)[len(now) // 2]
-    return Row(net, threads, *middle, Ratio.of(now, before))
+    return Row(net, threads, *middle, TimeRatio.of(now, before))
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 import alpenglow as ag
-from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.memory import aligned_bytes
 from alpenglow.bundles import Bundle
+from alpenglow.machines.cpu.jit import Code
 
 Call = Callable[[], object]
 

@@ -42,9 +42,10 @@ import sizes
 import startup
 from alpenglow.base.errors import AlpenglowError, UnsupportedError
 from alpenglow.frontends import load
-from alpenglow.report.contest import Length, Process, compete, middles
-from alpenglow.report.flops import flops
-from alpenglow.report.peak import peak_now
+from alpenglow.ir.graph import Graph
+from alpenglow.measure.contest import Length, compete, middles
+from alpenglow.measure.flops import flops
+from alpenglow.measure.peak import peak_now
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".bench"
@@ -205,12 +206,12 @@ def measure(
     made = HOME / "made" / model.stem
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        ours = stack.enter_context(Process("alpenglow", threads, cpus))
+        ours = stack.enter_context(peers.Running("alpenglow", threads, cpus))
         ours.load(model, feeds, made, precision)
         wanted = ours.results(scratch / "ours.npz")
         contestants = {"alpenglow": ours}
         for name, python in pythons.items():
-            one = stack.enter_context(Process(name, threads, cpus, python))
+            one = stack.enter_context(peers.Running(name, threads, cpus, python))
             try:
                 patience = peers.PEERS[name].patience
                 about = one.load(model, feeds, made / name, precision, patience)
@@ -246,7 +247,7 @@ def flops_of(model: Path, feeds: Path) -> int:
     """Return the operations that the model asks for; 0 if its graph depends on its data."""
     with np.load(feeds) as arrays:
         graph = load(model, {name: x.shape for name, x in arrays.items()})
-    return 0 if graph.rest is not None else flops(graph)
+    return flops(graph) if isinstance(graph, Graph) else 0
 
 
 def difference(wanted: list[np.ndarray], made: list[np.ndarray]) -> float:
@@ -292,13 +293,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", default=[1, 2], metavar="N[,N]",
                         type=lambda text: [int(n) for n in _names(text)])  # fmt: skip
     parser.add_argument("--against", metavar="REV", help="measure this commit of ours instead")
-    parser.add_argument("--startup", type=_names, default=list(startup.STARTUP),
-                        help="nets whose start is measured; '' for none")  # fmt: skip
-    parser.add_argument("--exact", type=_names, default=list(exactness.EXACT),
-                        help="nets that are compared with f64; '' for none")  # fmt: skip
-    parser.add_argument("--sizes", type=_names, default=list(sizes.SIZED),
+    parser.add_argument("--startup", type=_names, help="nets whose start is measured; '' for none")
+    parser.add_argument("--exact", type=_names, help="nets that are compared with f64; '' for none")
+    parser.add_argument("--sizes", type=_names,
                         help="nets that are measured in other sizes; '' for none")  # fmt: skip
-    parser.add_argument("--profiles", type=_names, default=list(profiles.PROFILED),
+    parser.add_argument("--profiles", type=_names,
                         help="nets whose kernels are listed; '' for none")  # fmt: skip
     parser.add_argument("--run", choices=RUNS, default=RUNS[0], help="under which name to keep it")
     parser.add_argument("--rounds", type=int, default=Length().rounds)
@@ -307,6 +306,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--models", type=Path, default=ROOT / ".models")
     parser.add_argument("--output", type=Path, default=ROOT / "bench" / "RESULTS.md")
     given = parser.parse_args()
+    # Unless nets are named for these, too: such of --nets as they are meant for.
+    usual = {"startup": startup.STARTUP, "exact": exactness.EXACT, "sizes": sizes.SIZED,
+             "profiles": profiles.PROFILED}  # fmt: skip
+    for option, names in usual.items():
+        if getattr(given, option) is None:
+            setattr(given, option, [name for name in names if name in given.nets])
     unknown = set(given.peers) - set(peers.PEERS)
     if unknown:
         parser.error(f"no peer is called {', '.join(sorted(unknown))}")

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 import nets
+from alpenglow.debug.exact import distance, exact
 from alpenglow.frontends import load
-from alpenglow.report.contest import Process
-from alpenglow.report.exact import distance, exact
+from alpenglow.ir.graph import Graph
+from peers import Running
 
 EXACT = tuple(name for name in nets.NETS if "~" not in name and "qdq" not in name)
 """The nets that are measured unless others are asked for: those in f32."""
@@ -24,7 +25,7 @@ def measure(model: Path, feeds: Path, pythons: Mapping[str, Path], cpu: int) -> 
     with np.load(feeds) as archive:
         arrays = dict(archive)
     graph = load(model, {name: x.shape for name, x in arrays.items()})
-    if graph.rest is not None:
+    if not isinstance(graph, Graph):
         raise nets.NetError(f"{model.stem} depends on its data: there is no graph of the whole")
     wanted = exact(graph, arrays)
     found: dict[str, float] = {}
@@ -32,7 +33,7 @@ def measure(model: Path, feeds: Path, pythons: Mapping[str, Path], cpu: int) -> 
         for name in RUNTIMES:
             if name != "alpenglow" and name not in pythons:
                 continue
-            with Process(name, 1, {cpu}, *([pythons[name]] if name in pythons else [])) as one:
+            with Running(name, 1, {cpu}, *([pythons[name]] if name in pythons else [])) as one:
                 one.load(model, feeds, Path(folder))
                 outputs = one.results(Path(folder) / f"{name}.npz")
             found[name] = distance(dict(zip(wanted, outputs, strict=True)), wanted)

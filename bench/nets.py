@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from alpenglow import QuantOptions, load, profile_ranges
-from alpenglow.calibration.export import export
+from alpenglow.frontends.onnx.export import export
 from alpenglow.quant.plan import plan
 from resize import resize
 

@@ -17,8 +17,9 @@ import nets
 import peers
 import profiles
 import sizes
-from alpenglow.report.contest import WARM, Ratio
-from alpenglow.report.runtimes import FEW, RUNTIMES, SLOW
+from alpenglow.measure.contest import WARM, TimeRatio
+from alpenglow.measure.server import FEW, SLOW
+from rivals import RUNTIMES
 
 Row = dict[str, Any]
 
@@ -214,15 +215,15 @@ def _speed_table(rows: Sequence[Row]) -> list[str]:
     return text
 
 
-def _ratios(row: Row) -> dict[str, Ratio]:
+def _ratios(row: Row) -> dict[str, TimeRatio]:
     """Return the ratios to the peers that ran the net."""
     peers_of = row["peers"].items()
     return {name: _ratio(about) for name, about in peers_of if _fair(row["net"], about)}
 
 
-def _ratio(about: Row) -> Ratio:
+def _ratio(about: Row) -> TimeRatio:
     others, own = zip(*about["rounds"], strict=True)
-    return Ratio.of(others, own)
+    return TimeRatio.of(others, own)
 
 
 def _fair(net: str, about: Row) -> bool:

@@ -9,6 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+import rivals
+from alpenglow.measure.contest import Process
+
 STAMP = "packages.txt"
 
 
@@ -33,6 +38,18 @@ PEERS: Mapping[str, Peer] = {
     # onnx2torch wants torchvision, for operators that none of the nets has.
     "torch": Peer(("torch==2.13.0", "onnx", "numpy", "setuptools"), ("onnx2torch",), 120.0),
 }
+
+
+class Running(Process):
+    """A runtime of the benchmark, Alpenglow or another, in a process of its own."""
+
+    program = rivals.__file__
+
+    def results(self, to: Path) -> list[np.ndarray]:
+        """Return the outputs, by way of a file."""
+        names = self.ask("results", to=str(to))["names"]
+        with np.load(to) as arrays:
+            return [arrays[str(i)] for i in range(len(names))]
 
 
 class PeerError(Exception):

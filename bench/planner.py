@@ -28,7 +28,8 @@ def main() -> None:
     options = parser.parse_args()
 
     # The tests own the reader, because they are shipped without the benchmarks.
-    read_traces = runpy.run_path(str(TESTS / "test_offsets.py"), run_name="traces")["read_traces"]
+    reader = runpy.run_path(str(TESTS / "program/test_offsets.py"), run_name="traces")
+    read_traces = reader["read_traces"]
     begin = perf_counter()
     traces = [t for t in read_traces(options.traces.read_text()) if options.model in t.name]
     parse_seconds = perf_counter() - begin

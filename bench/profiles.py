@@ -8,9 +8,9 @@ import numpy as np
 
 import alpenglow as ag
 from alpenglow.cli.profile import lines
-from alpenglow.report.bandwidth import bandwidth
-from alpenglow.report.peak import peak
-from alpenglow.report.profile import profile
+from alpenglow.measure.bandwidth import bandwidth
+from alpenglow.measure.peak import peak
+from alpenglow.measure.profile import profile
 
 PROFILED = ("resnet50", "mobilenetv2", "bert_base")
 """The nets that are profiled unless others are asked for."""

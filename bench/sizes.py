@@ -13,8 +13,9 @@ from statistics import median
 from typing import Any
 
 import nets
-from alpenglow.report.contest import Length, Process, compete, middles
-from alpenglow.report.peak import peak_now
+from alpenglow.measure.contest import Length, compete, middles
+from alpenglow.measure.peak import peak_now
+from peers import Running
 
 Row = dict[str, Any]
 
@@ -39,7 +40,7 @@ def measure(net: str, threads: int, cpus: Sequence[int], files: Files, flop: Any
     rows: list[Row] = []
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        running: dict[str, Process] = {}
+        running: dict[str, Running] = {}
         for size in SIZES:
             row: Row = {"size": size}
             rows.append(row)
@@ -48,7 +49,7 @@ def measure(net: str, threads: int, cpus: Sequence[int], files: Files, flop: Any
             except nets.NetError as error:
                 row["error"] = str(error)
                 continue
-            one = stack.enter_context(Process("alpenglow", threads, cpus))
+            one = stack.enter_context(Running("alpenglow", threads, cpus))
             one.load(model, feeds, scratch)
             running[size] = one
             row |= {"flop": flop(model, feeds), "limit": one.ask("limit")["seconds"]}

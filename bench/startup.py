@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from alpenglow.report.contest import Length, Process
+from alpenglow.measure.contest import Length
+from peers import Running
 
 STARTUP = ("resnet50", "vgg19", "mobilenetv2")
 """The nets that are measured unless others are asked for."""
@@ -35,17 +36,17 @@ def measure(model: Path, feeds: Path, pythons: Mapping[str, Path], cpu: int) -> 
         archive = scratch / "model.ago"
         cache = {"ALPENGLOW_CACHE": str(scratch / "cache")}
         for when in ("cold", "cached"):
-            with Process("alpenglow", 1, {cpu}, environment=cache) as one:
+            with Running("alpenglow", 1, {cpu}, environment=cache) as one:
                 found[when] = one.load(model, feeds, scratch)["seconds"]
         subprocess.run([sys.executable, "-c", SAVE, str(model), str(feeds), str(archive)],
                        env={**os.environ, **cache}, check=True)  # fmt: skip
-        with Process("alpenglow", 1, {cpu}) as one:
+        with Running("alpenglow", 1, {cpu}) as one:
             found["open"] = one.load(archive, feeds, scratch)["seconds"]
             one.burst(FEW)
             found["memory"] = one.ask("memory")["peak"]
         for name in ("onnxruntime", "openvino"):
             if name in pythons:
-                with Process(name, 1, {cpu}, pythons[name]) as one:
+                with Running(name, 1, {cpu}, pythons[name]) as one:
                     found[f"{name} load"] = one.load(model, feeds, scratch)["seconds"]
                     one.burst(FEW)
                     found[f"{name} memory"] = one.ask("memory")["peak"]

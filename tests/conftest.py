@@ -58,6 +58,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cases", type=int, metavar="N", help="run at most N cases of each test, evenly spread"
     )
+    parser.addoption(
+        "--sample", type=float, metavar="SHARE", default=0.1,
+        help="on devices run this share of all kernels, chosen by a seed (default 0.1)",
+    )  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)  # before there are fixtures

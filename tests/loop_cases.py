@@ -11,7 +11,8 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.runtime.row import Ran
-from alpenglow.runtime.staged import Runner, StagedExecutable
+from alpenglow.runtime.runner import Runner
+from alpenglow.runtime.staged import StagedExecutable
 from staged_cases import F32, GOES, GOES_ON, I64, ITERATION, Feeds, graph, info, model, node
 
 

@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.backends.cpu.assemble import assemble
-from alpenglow.backends.cpu.jit import Code
-from alpenglow.backends.cpu.render import render
-from alpenglow.backends.loops import build
 from alpenglow.evaluate import apply
 from alpenglow.ir.graph import infer
 from alpenglow.ir.op import Op
-from alpenglow.ir.target import Target
+from alpenglow.ir.target import Facts, Target
 from alpenglow.ir.types import Array, TensorType, type_of
 from alpenglow.kernel.evaluate import evaluate
 from alpenglow.kernel.stmt import Kernel
+from alpenglow.loops import build
+from alpenglow.machines.cpu.assemble import assemble
+from alpenglow.machines.cpu.jit import Code
+from alpenglow.machines.cpu.legal import legal
 from alpenglow.program.instr import Instr, whole
+from alpenglow.render.llvm.render import render
 
 HOST = Target.parse("cpu")
 
@@ -42,7 +43,7 @@ def operand(given: Any) -> tuple[TensorType | None, Array | None]:
 
 def run(kernel: Kernel, operands: dict[str, Array]) -> None:
     """Compile a kernel and run all of it in place on `operands`."""
-    code = Code.install([assemble(render(kernel), HOST)])
+    code = Code.install([assemble(render(legal(kernel, HOST)), HOST)])
     slots = np.array([operands[b.name].ctypes.data for b in kernel.buffers], np.int64)
     loop = kernel.parallel
     part = (0, loop.extent.value) if loop is not None else (0, 0)
@@ -56,7 +57,7 @@ def results(instr: Instr, arrays: Sequence[Array | None], lanes: int, how: Any) 
             for i, r in enumerate(instr.outs)}  # fmt: skip
     ins = {f"x{i}": np.ascontiguousarray(a).reshape(-1)
            for i, a in enumerate(arrays) if a is not None}  # fmt: skip
-    how(build("kernel", instr, lanes).done(), {**outs, **ins})
+    how(build("kernel", instr, Facts(lanes=lanes)).done(), {**outs, **ins})
     return [y.reshape(r.shape) for y, r in zip(outs.values(), instr.outs, strict=True)]
 
 
@@ -70,7 +71,7 @@ def check(op: Op, *given: Any, small: bool = True, tolerance: float = 1e-5) -> N
     outs = tuple(whole(f"y{i}", t) for i, t in enumerate(infer(op, types)))
     ins = tuple(None if t is None else whole(f"x{i}", t) for i, t in enumerate(types))
     instr = Instr(op, outs, ins)
-    actual = [results(instr, arrays, HOST.lanes, run)]
+    actual = [results(instr, arrays, HOST.facts.lanes, run)]
     if small:
         actual += [results(instr, arrays, 4, evaluate)]
 

@@ -20,8 +20,8 @@ from pages import BLOCK, with_outputs
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PROGRAMS = (
-    "tour", "ago", "dynamic", "quantization", "add-an-operator", "add-a-pass", "add-a-backend",
-    "architecture", "coming-from",
+    "tour", "ago", "dynamic", "state", "quantization", "add-an-operator", "add-a-pass",
+    "add-a-machine", "architecture", "coming-from",
 )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def test_a_page_prints_what_it_says(name: str, tmp_path: Path, bless: bool) -> N
     assert any(outputs)
 
 
-@pytest.mark.parametrize("name", ["add-an-operator", "add-a-pass", "add-a-backend"])
+@pytest.mark.parametrize("name", ["add-an-operator", "add-a-pass", "add-a-machine"])
 def test_the_blocks_of_a_page_are_a_program_that_runs_again(name: str, tmp_path: Path) -> None:
     text = (DOCS / f"{name}.md").read_text()
     program = "".join(block["code"] for block in BLOCK.finditer(text))

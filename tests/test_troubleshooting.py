@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import inspect
 import re
 import signal
@@ -20,9 +22,11 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 import alpenglow as ag
+import staged_cases
 from alpenglow.base.store import Store
-from alpenglow.cli import bench
-from alpenglow.report import peer
+from alpenglow.debug import peer
+from alpenglow.ops.arithmetic import Add, Neg
+from alpenglow.ops.in_range import InRange
 from command import alpenglow
 from open_cases import helper, model, weights
 
@@ -228,6 +232,30 @@ def a_call_that_somebody_ends(folder: Path) -> None:
         timer.join()
 
 
+@says("another call of this session is running, …")
+def two_calls_of_a_session(folder: Path) -> None:
+    session = last_index().session()
+    with session.owned():
+        session([1])
+
+
+@says("the variables of this session hold nothing any more: …")
+def a_call_after_one_that_was_ended_in_place(folder: Path) -> None:
+    session = last_index().session()
+    with contextlib.suppress(ag.errors.FeedError):
+        session([7])
+    session([1])
+
+
+def last_index() -> ag.Executable:
+    """Return what adds up indices up to 3."""
+    g = ag.Graph("indices")
+    index = g(InRange(0, 3), g.input("index", "i64[1]"))
+    g.assign("total", g(Add(), g.variable("total", np.zeros(1, np.int64)), index))
+    g.output("y", g(Neg(), index))
+    return ag.compile(g)
+
+
 def endless() -> ag.Executable:
     """Return what takes minutes, but no memory."""
     nodes = [
@@ -310,14 +338,25 @@ def an_archive_of_another_version(folder: Path) -> None:
     ag.open(bytes(content))
 
 
-@says("an Executable with open extents compiles as it runs and cannot be …")
-def saving_with_open_extents(folder: Path) -> None:
-    ag.compile("model.onnx").save("open.ago")
+@says("what is compiled by passes of a caller's own cannot be …")
+def saving_with_passes_of_ones_own(folder: Path) -> None:
+    mine = ag.Pass("mine", lambda g, target: g, "does nothing", after="fuse")
+    ag.compile("model.onnx", options=ag.Options(passes=(mine,))).save("open.ago")
 
 
-@says("a model whose graph depends on its data cannot be …")
+@says("the graph of this model depends on its data, and it has not been called: …")
 def saving_what_depends_on_data(folder: Path) -> None:
     ag.compile("sorts.onnx").save("sorts.ago")
+
+
+@says("these data lead to a part of the model that is not in the archive, which holds those that "
+      "calls had led to when it was saved")  # fmt: skip
+def data_that_lead_elsewhere(folder: Path) -> None:
+    branches = staged_cases.CASES["branches"]
+    positive, negative, *_ = branches.calls()
+    exe = ag.compile(branches.model())
+    exe.run(positive)
+    copy.copy(exe).run(negative)
 
 
 @says("… holds machine code; rename it .ago or pass --trust to run it")
@@ -380,9 +419,9 @@ def verify_without_onnx_runtime(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     return alpenglow("verify model.onnx --dim batch=2 --against onnxruntime", 2).stderr
 
 
-@says("onnxruntime is not installed")
+@says("ONNX Runtime is not installed")
 def bench_without_onnx_runtime(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(bench, "find_spec", lambda name: None)
+    monkeypatch.setattr(peer, "installed", lambda: False)
     return alpenglow("bench model.onnx --dim batch=2 --calls 1 --vs onnxruntime", 2).stderr
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import onnx
 
-from alpenglow.backends.api import Artifact
+from alpenglow.frontends.onnx.node_tests import RANDOM, UNDECIDED
+from alpenglow.machines.api import Artifact
 from alpenglow.ops.copy import Copy, Fill
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.staged import StagedExecutable
@@ -31,14 +32,8 @@ end of a sequence; there, `similar` in `tools/conformance.py` compares element b
 `make conformance` runs the tests and writes this page.
 """
 
-NOISE = "where 0 is exact it expects the rounding of NumPy's FFT, 1.9e-7, to within 1e-7"
 NOTES = {
-    "test_attention_4d_causal_fp16_expanded": "two elements are one step of f16 off, which is more "
-    "than the test's tolerance",
-    "test_dft_inverse": NOISE,
-    "test_dft_inverse_opset19": NOISE,
-    "test_maxunpool_export_with_output_shape": "its indices count in another tensor than the one "
-    "that was pooled (onnx issue 2398); ONNX Runtime gives what we give",
+    **{f"test_{name}": why for name, why in UNDECIDED.items() if why != RANDOM},
     "test_squeezenet": "its softmax reads sums of 9.5e9, which must be equal to the last bit; with "
     "the interpreter they are those of NumPy's BLAS, whose order is another on each machine",
 }

@@ -18,15 +18,19 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from alpenglow import ops, passes
-from alpenglow.backends.cpu.select import TEMPLATES
-from alpenglow.backends.loops import has_form
-from alpenglow.compiler.passes import Facts
-from alpenglow.compiler.pipeline import CLAMP, ORDER, STAGES
+from alpenglow.cli.show import described
+from alpenglow.compiler import Options, every_pass
+from alpenglow.compiler.pipeline import table
+from alpenglow.frontends.onnx.converters import find, supported
 from alpenglow.frontends.onnx.hosted import Hosted, find_hosted, supported_on_host
-from alpenglow.frontends.onnx.table import Converter, find, supported
+from alpenglow.frontends.onnx.table import Converter, Site
 from alpenglow.ir.op import Composite, Elementwise, Host, Op
 from alpenglow.ir.rewrite import Rule, Rules
-from alpenglow.passes.fuse import VIEWS
+from alpenglow.loops import has_form
+from alpenglow.machines.cpu import operators as cpu_operators
+from alpenglow.machines.cpu import passes as cpu_passes
+from alpenglow.machines.cpu.templates import templates
+from alpenglow.passes.table import Properties
 
 NEWEST_OPSET = 64
 """No opset of any domain is as new as this."""
@@ -35,7 +39,7 @@ OPERATORS = """\
 # Operators
 
 An operator is one class, of one of four kinds.  *Elementwise*: one formula over scalars.
-*Primitive*: a NumPy function, which backends implement.  *Composite*: an abbreviation for other
+*Primitive*: a NumPy function, which machines implement.  *Composite*: an abbreviation for other
 operators, gone after the pass `lower`.  *Host*: a function of values that no graph holds, such as
 sequences and strings, applied between graphs.  A `?` marks an optional operand, a `*` any number
 of them.
@@ -51,8 +55,9 @@ This page is written by `tools/make_docs.py`.
 PASSES = """\
 # Passes
 
-The compiler is this table, from top to bottom.  A pass *needs* facts that passes before it make;
-what it *breaks* holds no longer.  `docs/add-a-pass.md` shows how to add one.
+The compiler is this table, from top to bottom.  A pass *needs* properties that passes before it
+make; what it *breaks* holds no longer.  Passes of a machine run for its targets alone.
+`docs/add-a-pass.md` shows how to add one.
 
 This page is written by `tools/make_docs.py`.
 """
@@ -80,7 +85,7 @@ def operators_page() -> Iterator[str]:
             for entry, since in versions(name, look).items():
                 for op in sorted(operators_in(entry), key=lambda op: op.name):
                     uses.setdefault(op, []).append(f"{name} {since}")
-    for module in submodules(ops):
+    for module in (*submodules(ops), *submodules(cpu_operators)):
         classes = [c for c in Op.registry.values() if c.__module__ == module.__name__]
         if classes:
             yield f"## {heading(module)}\n"
@@ -133,10 +138,10 @@ def runs(cls: type[Op]) -> str:
         return "lowered"
     if cls.name == "fused":
         return "as its parts"
-    if cls in VIEWS and cls.name != "fill":
+    if cls.moves and cls.name != "fill":
         return "addressing"
     example, *_ = next(iter(cls.examples()))
-    if cls in TEMPLATES:
+    if cls in templates:
         return "template or loops" if has_form(example) else "template"
     return "loops" if has_form(example) else "interpreted"
 
@@ -168,8 +173,9 @@ def versions(name: str, look: Callable[[str, str, int], Entry | None]) -> Versio
 
 
 def operators_in(converter: Entry) -> set[type[Op]]:
-    """Return the operators that a converter, or what it calls in its own module, mentions."""
+    """Return the operators that a converter, or what it calls in its module or table, mentions."""
     assert isinstance(converter, FunctionType)
+    own = {converter.__module__, Site.__module__}
     found: set[type[Op]] = set()
     seen: set[FunctionType] = set()
     waiting: list[Any] = [converter]
@@ -181,7 +187,7 @@ def operators_in(converter: Entry) -> set[type[Op]]:
             found.add(type(thing))
         elif isinstance(thing, FunctionType) and thing not in seen:
             seen.add(thing)
-            waiting += mentioned(thing) if thing.__module__ == converter.__module__ else ()
+            waiting += mentioned(thing) if thing.__module__ in own else ()
     return {op for op in found if op.name in Op.registry}
 
 
@@ -211,24 +217,22 @@ def passes_page() -> Iterator[str]:
     """Yield the lines of docs/passes.md."""
     yield PASSES
     yield "| pass | what it does | needs | makes | breaks |\n|---|---|---|---|---|"
-    for p in (CLAMP, *STAGES):
-        facts = " | ".join(map(listed, (p.needs, p.makes, p.breaks)))
-        doc = f"{p.doc} (fast numerics only)" if p.fast else p.doc
-        doc = f'{doc} (only with `indices="clamp"`)' if p is CLAMP else doc
-        yield f"| `{p.name}` | {doc} | {facts} |"
+    for p in every_pass():
+        held = " | ".join(map(listed, (p.needs, p.makes, p.breaks)))
+        yield f"| `{p.name}` | {described(p)} | {held} |"
     yield "\n## Order\n"
     yield "| pass | stands before | because |\n|---|---|---|"
-    for before, later, why in ORDER:
+    for before, later, why in table(Options())[1]:
         yield f"| `{before}` | `{later}` | {why} |"
     yield "\n## Rules\n"
     yield "A rule rewrites one pattern; its law says which, and into what."
-    for module in submodules(passes):
+    for module in (*submodules(passes), *submodules(cpu_passes)):
         if rules := rules_of(module):
             yield f"\n### {module.__name__}\n\n{summary(module)}\n"
             yield "\n".join(f"- `{r.__name__}`: `` {law(r)} ``" for r in rules)
 
 
-def listed(names: Facts) -> str:
+def listed(names: Properties) -> str:
     return ", ".join(sorted(names))
 
 
@@ -253,7 +257,10 @@ def submodules(package: ModuleType) -> Iterator[ModuleType]:
 
 
 def heading(module: ModuleType) -> str:
-    return module.__name__.rpartition(".")[2].capitalize()
+    """Return a module's name; behind a machine's, its name."""
+    name = module.__name__.rpartition(".")[2].replace("_", " ").capitalize()
+    _, _, inside = module.__name__.partition("machines.")
+    return f"{name} ({inside.partition('.')[0]})" if inside else name
 
 
 def summary(module: ModuleType) -> str:

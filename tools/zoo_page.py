@@ -38,7 +38,7 @@ way is a whole step.
 
 Trained networks of opsets 22 to 24 were looked for in some sixty packages and not found.
 ONNX's own cases have the newest form of each operator ([conformance.md](conformance.md)),
-`tests/test_onnx_opsets.py` older ones.
+`tests/frontends/onnx/test_onnx_opsets.py` older ones.
 """
 
 TIMES = """

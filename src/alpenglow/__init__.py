@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from alpenglow.bundles import Bundle, bundle
     from alpenglow.calibration import profile_ranges
     from alpenglow.compiler import Options, Pass
+    from alpenglow.driver.compile import compile
+    from alpenglow.driver.open import open
     from alpenglow.frontends import load
     from alpenglow.ir.graph import Graph
     from alpenglow.ir.target import Target
     from alpenglow.ir.types import TensorType
     from alpenglow.passes.choices import Record
     from alpenglow.quant import Profile, QuantOptions, quantize
-    from alpenglow.runtime.compile import compile
-    from alpenglow.runtime.executor import Executable, open
+    from alpenglow.runtime.executor import Executable
+    from alpenglow.runtime.session import Session
 
 __version__ = "0.1.0"
 
@@ -35,6 +37,7 @@ __all__ = [
     "Profile",
     "QuantOptions",
     "Record",
+    "Session",
     "Target",
     "TensorType",
     "__version__",
@@ -57,12 +60,13 @@ _LATER = {
     "Profile": "alpenglow.quant",
     "QuantOptions": "alpenglow.quant",
     "Record": "alpenglow.passes.choices",
+    "Session": "alpenglow.runtime.session",
     "Target": "alpenglow.ir.target",
     "TensorType": "alpenglow.ir.types",
     "bundle": "alpenglow.bundles",
-    "compile": "alpenglow.runtime.compile",
+    "compile": "alpenglow.driver.compile",
     "load": "alpenglow.frontends",
-    "open": "alpenglow.runtime.executor",
+    "open": "alpenglow.driver.open",
     "profile_ranges": "alpenglow.calibration",
     "quantize": "alpenglow.quant",
 }

@@ -21,8 +21,8 @@ from onnx import helper
 from onnx.backend.base import Backend, BackendRep
 
 from alpenglow.base.errors import FeedError, ModelError, OptionError
+from alpenglow.driver.compile import compile
 from alpenglow.ir.target import Target
-from alpenglow.runtime.compile import compile
 from alpenglow.runtime.executor import Executable
 
 TARGETS = {"CPU": "cpu", "INTERPRETER": "interpreter"}
@@ -34,9 +34,9 @@ class Prepared(BackendRep):
 
     def __init__(self, model: onnx.ModelProto, target: str | Target) -> None:
         self.model = model
-        given = {t.name for t in model.graph.initializer}
-        given |= {t.values.name for t in model.graph.sparse_initializer}
-        self.inputs = [i.name for i in model.graph.input if i.name not in given]
+        initialized = {t.name for t in model.graph.initializer}
+        initialized |= {t.values.name for t in model.graph.sparse_initializer}
+        self.inputs = [i.name for i in model.graph.input if i.name not in initialized]
         self.executable: Executable = compile(model, target)
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
@@ -49,8 +49,8 @@ class Prepared(BackendRep):
             names = ", ".join(self.inputs) or "none"
             raise FeedError(f"got {len(values)} inputs, expected {len(self.inputs)}: {names}")
         feeds = dict(zip(self.inputs, values, strict=True))
-        made = self.executable.run(feeds)
-        return tuple(made[o.name] for o in self.model.graph.output)
+        outputs = self.executable.run(feeds)
+        return tuple(outputs[o.name] for o in self.model.graph.output)
 
 
 class AlpenglowBackend(Backend):
@@ -112,13 +112,13 @@ def model_of(
 ) -> onnx.ModelProto:
     """Return a model of one node, whose inputs have the types of the values in `feeds`."""
     inputs = [helper.make_value_info(name, type_of(value)) for name, value in feeds.items()]
-    made = [name for name in node.output if name]
+    names = [name for name in node.output if name]
     if outputs_info is None:
-        outputs = [helper.make_empty_tensor_value_info(name) for name in made]
+        outputs = [helper.make_empty_tensor_value_info(name) for name in names]
     else:
         outputs = [
             helper.make_tensor_value_info(name, element_type(np.dtype(dtype)), shape)
-            for name, (dtype, shape) in zip(made, outputs_info, strict=True)
+            for name, (dtype, shape) in zip(names, outputs_info, strict=True)
         ]
     graph = helper.make_graph([node], node.op_type or "node", inputs, outputs)
     version = opset if opset is not None else newest(node)

@@ -2,7 +2,7 @@
 
 Where an oracle contradicts the reference, the model is computed in f64 by somebody else: whoever is
 farther from that is wrong.  What f64 cannot decide, because it is no matter of rounding, must be of
-a kind in `KINDS`, or it is a finding.  `tests/test_fuzz_aside.py` shows an example of each.
+a kind in `KINDS`, or it is a finding.  `tests/fuzz/test_fuzz_aside.py` shows an example of each.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from alpenglow.base.errors import FeedError
 from alpenglow.bundles import parsed, planned
 from alpenglow.bundles.c import source
 from alpenglow.bundles.entry import OUT_OF_RANGE
-from alpenglow.bundles.plan import Layout, Routine, layout
+from alpenglow.bundles.plan import BundlePlan, Routine, layout
 from alpenglow.compiler import Options
 from alpenglow.ir.graph import Graph
 from alpenglow.program import Program
@@ -54,7 +54,7 @@ class Library:
 
     def __init__(self, programs: Mapping[int, Program], setting: Setting) -> None:
         named = {f"net{k}": p for k, p in programs.items()}
-        self.layout: Layout = layout(named, TARGET, strict=setting.numerics == "strict")
+        self.layout: BundlePlan = layout(named, TARGET, strict=setting.numerics == "strict")
         self.routines = {r.entry: r for r in self.layout.routines}
         self.constants = self.layout.weights()
         text = source(self.layout, "all", "static", False, setting.way == "portable")

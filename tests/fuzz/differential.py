@@ -23,9 +23,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, shape_inference
 
-from alpenglow.report.cut import Case, exposed
-from alpenglow.report.probe import Lost, Probe
-from alpenglow.report.reduce import recorded, reduce
+from alpenglow.debug.probe import Lost, Probe
+from alpenglow.debug.reduce import recorded, reduce
+from alpenglow.frontends.onnx.cut import Case, exposed
 
 from .draft import Draft, operators
 from .judge import Problem, Trial, Verdict, judge, judge_all

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from alpenglow.report.cut import reads
+from alpenglow.frontends.onnx.cut import reads
 
 from .dice import LARGEST, SYMBOLS, Dice
 from .elements import (

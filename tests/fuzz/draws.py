@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper, shape_inference
 
 from alpenglow.base.errors import FeedError
-from alpenglow.report.cut import Case, fixed, with_nodes
+from alpenglow.frontends.onnx.cut import Case, fixed, with_nodes
 
 from .draft import every
 from .elements import Shape

@@ -1,6 +1,6 @@
 """A plugin of pytest: whatever tests compile runs guarded (see `guarded`), in their process.
 
-    PYTHONPATH=tests pytest -p fuzz.everywhere tests/test_executor.py
+    PYTHONPATH=tests pytest -p fuzz.everywhere tests/runtime/test_executor.py
 
 At the end stands how much that was.
 """

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpenglow.backends.cpu.assemble import assemble
-from alpenglow.backends.cpu.jit import Code
 from alpenglow.ir.target import Target
+from alpenglow.machines.cpu.assemble import assemble
+from alpenglow.machines.cpu.jit import Code
 
 Bytes = NDArray[np.uint8]
 

@@ -32,13 +32,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import alpenglow as ag
-from alpenglow.backends.api import Artifact
-from alpenglow.base.memory import ALIGNMENT, aligned_bytes
+from alpenglow.base.memory import ALIGNMENT, aligned_bytes, bytes_of
+from alpenglow.machines.api import Artifact
 from alpenglow.program import Program
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import Memory
 from alpenglow.program.text import print_program
-from alpenglow.runtime import executor, short, staged
+from alpenglow.runtime import short, staged
+from alpenglow.runtime import walk as run_table
+from alpenglow.runtime.installed import install
 from alpenglow.runtime.layout import Bound, Context, Layout
 
 from .places import Mask, fill, operands
@@ -65,7 +67,7 @@ class Trespass(Exception):
 def run(exe: ag.Executable | Artifact, feeds: Mapping[str, Any]) -> dict[str, Any]:
     """Return the outputs of an executable by name; raise Trespass if it is not to be trusted."""
     with watching():
-        return (ag.Executable(exe) if isinstance(exe, Artifact) else exe).run(feeds)
+        return (install(exe) if isinstance(exe, Artifact) else exe).run(feeds)
 
 
 @contextmanager
@@ -74,25 +76,25 @@ def watching() -> Iterator[Tally]:
 
     Inside of itself it changes nothing.
     """
-    walk = executor.Executable._walk
+    walk = run_table.walk
     if (outer := getattr(walk, "tally", None)) is not None:
         yield outer
         return
     tally = Tally()
 
     def guarded(
-        exe: ag.Executable, layout: Layout, bound: Bound, context: Context,
-        given: Mapping[str, Array], results: Mapping[str, Array],
+        layout: Layout, bound: Bound, context: Context, given: Mapping[str, Array],
+        results: Mapping[str, Array], threads: int | None,
     ) -> None:  # fmt: skip
         _in_fences(layout, bound, given, results, tally)
         expected = {name: a.copy() for name, a in results.items()}
-        _apart(exe, walk, layout, bound, given, results, expected)
-        walk(exe, layout, bound, context, given, results)
+        _apart(walk, layout, bound, given, results, expected)
+        walk(layout, bound, context, given, results, threads)
         _compare(layout, bound, "as ever", expected, results)
 
     guarded.tally = tally  # type: ignore[attr-defined]
     with (
-        mock.patch.object(executor.Executable, "_walk", guarded),
+        mock.patch.object(run_table, "walk", guarded),
         mock.patch.object(short, "run", lambda *_: None),
         mock.patch.object(staged.Runner, "run_row", lambda *_: None),
     ):
@@ -122,7 +124,7 @@ def _values(layout: Layout, bound: Bound) -> dict[str, int]:
 
 
 def _apart(
-    exe: ag.Executable, walk: Walk, layout: Layout, bound: Bound, given: Mapping[str, Array],
+    walk: Walk, layout: Layout, bound: Bound, given: Mapping[str, Array],
     results: Mapping[str, Array], expected: Mapping[str, Array],
 ) -> None:  # fmt: skip
     """Run in an arena whose buffers lie apart, with something else between them each time."""
@@ -139,8 +141,7 @@ def _apart(
         arena = context.arena
         fill(arena, "f32", kind)
         before = arena.copy()
-        with mock.patch.object(exe, "threads", threads):
-            walk(exe, layout, moved, context, given, results)
+        walk(layout, moved, context, given, results, threads)
         if ((before != arena) & is_gap).any():
             where = int(np.argmax((before != arena) & is_gap))
             buffer = max((b for b in places if places[b] <= where), key=places.__getitem__)
@@ -180,7 +181,7 @@ def _compare(
     """Raise Trespass unless outputs have the bits that the run in fences gave."""
     program = bind(layout.artifact.program, _values(layout, bound))
     for name, array in expected.items():
-        differs = executor._bytes_of(array) != executor._bytes_of(actual[name])
+        differs = bytes_of(array) != bytes_of(actual[name])
         if (differs & _specified(program, name)).any():
             what = f"run {how}, output '{name}' has other bits than in fences"
             raise Trespass([_of_program(layout, what, name)])

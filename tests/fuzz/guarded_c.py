@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from alpenglow.backends.api import Entry
-from alpenglow.backends.c.render import Unit
-from alpenglow.backends.cpu.emit import Choice, choose
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.kernel.stmt import Kernel
+from alpenglow.machines.api import Entry
+from alpenglow.machines.cpu.emit import ChosenKernel, choose
 from alpenglow.program import Program
+from alpenglow.render.c.render import Unit
 
 from .cc import TARGET, built
 from .trial import Finding, Tally, run_all
@@ -68,13 +68,13 @@ def library(
     return Library(programs, tables, addresses, loaded)
 
 
-def _entry(choice: Choice | None, callers: Mapping[str, str]) -> Entry:
+def _entry(choice: ChosenKernel | None, callers: Mapping[str, str]) -> Entry:
     if choice is None or not callers[choice.kernel.name]:
         return Entry("", 1)
     return Entry(choice.kernel.name, choice.extent)
 
 
-def _added(unit: Unit, choice: Choice, name: str) -> str:
+def _added(unit: Unit, choice: ChosenKernel, name: str) -> str:
     """Add a kernel; return a function that calls it as ours are called, "" if C has no form."""
     try:
         unit.add(choice.kernel, name, aliased=choice.aliased)

@@ -27,7 +27,7 @@ atheris: Any = import_module("atheris")
 with atheris.instrument_imports(include=["alpenglow.frontends", "alpenglow.ops", "alpenglow.ir"]):
     ag: Any = import_module("alpenglow")
     errors: Any = import_module("alpenglow.base.errors")
-    failure: Any = import_module("alpenglow.report.failure")
+    failure: Any = import_module("alpenglow.debug.failure")
     damage: Any = import_module(f"{__package__}.damage")
     models: Any = import_module(f"{__package__}.corpus")
 

@@ -28,11 +28,11 @@ from onnx import numpy_helper
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError
 from alpenglow.compiler.validate import generate
-from alpenglow.report.failure import place
-from alpenglow.report.probe import Lost, Probe
+from alpenglow.debug.failure import place
+from alpenglow.debug.probe import Lost, Probe
 from alpenglow.runtime import archive
 
-from .corpus import corpus, network
+from .corpus import branches, corpus, network, sequences
 from .damage import damaged_archive, mutant
 from .record import Outcome, Record, try_all
 
@@ -65,7 +65,7 @@ def attempt(data: bytes, folder: str) -> Reception:
     return received(lambda: ran(path))
 
 
-def attempt_archive(data: bytes, folder: str, runs: bool) -> Reception:
+def attempt_archive(data: bytes, folder: str, runs: bool, number: int) -> Reception:
     """Read the archive in `data`, and run it if it is taken for what it was before the damage.
 
     Code in an archive whose digests fit is trusted: such a one is not run.
@@ -74,22 +74,37 @@ def attempt_archive(data: bytes, folder: str, runs: bool) -> Reception:
     path.write_bytes(data)
     if not runs:
         return received(lambda: "read" if archive.read(path) else "")
-    return received(lambda: whole(path))
+    return received(lambda: whole(path, number))
 
 
-def whole(path: Path) -> str:
-    """Run an archive of the small network; raise if it is another than that."""
-    exe = ag.open(path, threads=1)
-    x = np.linspace(-1, 1, 192, dtype=np.float32).reshape(1, 3, 8, 8)
-    if not np.array_equal(exe(x), _expected()):
-        raise ValueError("a damaged archive computes other numbers")
+def whole(path: Path, number: int) -> str:
+    """Run an archive of a sample; raise if it is another than that."""
+    actual = ag.open(path, threads=1).run(samples()[number].feeds)
+    for name, y in samples()[number].expected.items():
+        if not np.array_equal(actual[name], y):
+            raise ValueError("a damaged archive computes other numbers")
     return "ran"
 
 
+class Sample(NamedTuple):
+    """An archive, and what it computes of arrays."""
+
+    archive: bytes
+    feeds: dict[str, np.ndarray]
+    expected: dict[str, np.ndarray]
+
+
 @cache
-def _expected() -> np.ndarray:
-    x = np.linspace(-1, 1, 192, dtype=np.float32).reshape(1, 3, 8, 8)
-    return np.array(ag.compile(network(), threads=1)(x))
+def samples() -> list[Sample]:
+    """Return archives of a small network, and of models with a loop and with sequences in parts."""
+    rng = np.random.default_rng(0)
+    found = []
+    for model in (network(), branches(), sequences()):
+        exe = ag.compile(model, threads=1)
+        feeds = {n: np.array(generate(t, rng)) for n, t in exe.inputs.items()}
+        expected = {n: np.array(y) for n, y in exe.run(feeds).items()}
+        found.append(Sample(archive.to_bytes(exe.archived()), feeds, expected))
+    return found
 
 
 def received(action: Callable[[], str]) -> Reception:
@@ -108,7 +123,8 @@ def received(action: Callable[[], str]) -> Reception:
 def ran(path: Path) -> str:
     """Run a model on random inputs, unless it asks for much; return how far it came."""
     g = ag.load(path)
-    types = [v.type for v in g.inputs.values()]
+    first = g if isinstance(g, ag.Graph) else g.graph
+    types = [v.type for v in first.inputs.values()]
     if not all(t.static for t in types) or sum(t.nbytes for t in types) > SMALL:
         return "loaded"
     rng = np.random.default_rng(0)
@@ -119,7 +135,7 @@ def ran(path: Path) -> str:
     if sum(t.nbytes for t in exe.outputs.values() if t is not None and t.static) > SMALL:
         return "compiled"
     with np.errstate(all="ignore"):
-        exe.run({name: generate(v.type, rng) for name, v in g.inputs.items()})
+        exe.run({name: generate(v.type, rng) for name, v in first.inputs.items()})
     return "ran"
 
 
@@ -135,13 +151,6 @@ def runs_for_ever(path: Path) -> bool:
 # ── on this side ──
 
 
-def small_archive(folder: Path) -> bytes:
-    """Return an archive of a small network."""
-    path = folder / "small.ago"
-    ag.compile(network(), threads=1).save(path)
-    return path.read_bytes()
-
-
 class Yard:
     """A folder for files, and the process that reads them."""
 
@@ -155,15 +164,15 @@ class Yard:
         (self.folder / "circle").symlink_to(self.folder / "circle")
         os.mkfifo(self.folder / "fifo")
         self.models = corpus()
-        self.archive = small_archive(folder)
         self.probe = Probe(SECONDS, NBYTES)
         self.how: Counter[str] = Counter()
 
     def outcome(self, seed: int, only: str = "") -> Outcome:
         """Return how the mutant of a seed is received; every eighth is an archive unless told."""
         if only == "archives" or (not only and seed % 8 == 7):
-            what, data = damaged_archive(seed, self.archive)
-            call = (attempt_archive, data, str(self.folder), "header" not in what)
+            number = seed // 8 % len(samples())
+            what, data = damaged_archive(seed, samples()[number].archive)
+            call = (attempt_archive, data, str(self.folder), "header" not in what, number)
         else:
             what, data = mutant(seed, self.models)
             call = (attempt, data, str(self.folder))

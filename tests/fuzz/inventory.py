@@ -21,8 +21,8 @@ import onnx
 import onnxruntime.capi.onnxruntime_pybind11_state as runtime
 from onnx import helper
 
+from alpenglow.frontends.onnx.converters import find
 from alpenglow.frontends.onnx.hosted import find_hosted
-from alpenglow.frontends.onnx.table import find
 
 from .draft import Draft, every
 from .elements import DTYPES

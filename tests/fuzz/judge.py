@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,19 +21,18 @@ import onnx
 from numpy.typing import NDArray
 
 import alpenglow as ag
-from alpenglow.backends.cpu import emit
-from alpenglow.backends.cpu.assemble import assemble
-from alpenglow.backends.loops import instruction
-from alpenglow.backends.proof import ProofWarning
 from alpenglow.base import knobs
 from alpenglow.base.errors import AlpenglowError, FeedError, UnsupportedError
+from alpenglow.debug.failure import place
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.types import FLOATS, NAMES
-from alpenglow.passes import bands, batch
+from alpenglow.machines.cpu import emit
+from alpenglow.machines.cpu.assemble import assemble
+from alpenglow.machines.proof import ProofWarning
+from alpenglow.measure import tune
 from alpenglow.passes.choices import Record
 from alpenglow.program import Program
-from alpenglow.report import tune
-from alpenglow.report.failure import place
 
 from . import aside, cc, draws, guard, guarded
 from .noise import largest, widest, wrong
@@ -130,8 +129,8 @@ class Trial:
     # ── what is expected ──
 
     def _fixed(self) -> Graph:
-        is_open = any(v.type.symbols() for v in self.graph.inputs.values())
-        if is_open or self.graph.rest is not None:
+        is_staged = isinstance(self.graph, StagedModel)
+        if is_staged or any(v.type.symbols() for v in self.graph.inputs.values()):
             return loaded(self.model, self.feedings[0])
         return self.graph
 
@@ -179,14 +178,12 @@ class Trial:
     def _try(self, setting: Setting) -> None:
         try:
             if setting.is_c:
-                if self.fixed.rest is None:
+                if isinstance(self.fixed, Graph):
                     self.programs[setting] = cc.program(self.fixed, setting.numerics)
                 return
             with (
                 _proved(),
                 _level(setting.level),
-                _shared(setting.threads),
-                _fitting(setting.cache),
             ):
                 exe = self._compiled(setting)
                 self._judge(setting, partial(guarded.run if setting.fenced else guard.run, exe))
@@ -197,7 +194,7 @@ class Trial:
 
     def _compiled(self, setting: Setting) -> ag.Executable:
         graph = self.graph if setting.extents == "open" else self.fixed
-        target = ag.Target.parse(setting.machine)
+        target = described(setting)
         options = ag.Options(numerics=setting.numerics, precision=setting.precision)
         if setting.tuned:
             record = random_record(graph, target, options, setting.tuned)
@@ -205,6 +202,10 @@ class Trial:
         exe = ag.compile(graph, target, setting.threads, options=options)
         if setting.way != "archive":
             return exe
+        if exe.is_open:  # what calls lead to is what is saved
+            for number in self._meant_for(setting):
+                with suppress(AlpenglowError):
+                    exe.run(self.feedings[number])
         with tempfile.TemporaryDirectory(prefix="alpenglow-fuzz-") as folder:
             exe.save(Path(folder) / "model.ago")
             return ag.open(Path(folder) / "model.ago", setting.threads)
@@ -388,10 +389,12 @@ def is_near(expected: Array, actual: Array) -> bool:
     return not wrong(expected, actual, nothing, PLAIN / 4)
 
 
-def random_record(g: Graph, target: ag.Target, options: ag.Options, seed: int) -> Record:
+def random_record(
+    g: Graph | StagedModel, target: ag.Target, options: ag.Options, seed: int
+) -> Record:
     """Return a record that takes any of the ways there are for each problem of a graph."""
     rng = np.random.default_rng(seed)
-    if g.rest is not None:
+    if isinstance(g, StagedModel):
         return Record()
     found = {}
     for text, met in tune.problems(g, target, options).items():
@@ -400,11 +403,16 @@ def random_record(g: Graph, target: ag.Target, options: ag.Options, seed: int) -
     return Record(found)
 
 
-@contextmanager
-def _under(setting: Setting) -> Iterator[None]:
-    """Let the compiler be as a setting says where options do not."""
-    with _level(setting.level), _shared(setting.threads), _fitting(setting.cache):
-        yield
+def described(setting: Setting) -> ag.Target:
+    """Return the target of a setting: threads share even what is too small to be worth it, and the
+    cache is as small as the setting says."""
+    target = ag.Target.parse(setting.machine)
+    facts = target.facts
+    if setting.threads > 1:
+        facts = replace(facts, serial=0)
+    if setting.cache:
+        facts = replace(facts, cache=setting.cache)
+    return replace(target, facts=facts)
 
 
 @contextmanager
@@ -429,31 +437,6 @@ def _level(level: int) -> Iterator[None]:
         yield
     finally:
         emit.assemble = before
-
-
-@contextmanager
-def _shared(threads: int) -> Iterator[None]:
-    """Let threads share even instructions that are too small to be worth it."""
-    before = instruction._small
-    if threads > 1:
-        instruction._small = lambda instr: False
-    try:
-        yield
-    finally:
-        instruction._small = before
-
-
-@contextmanager
-def _fitting(nbytes: int) -> Iterator[None]:
-    """Let passes take caches to be so small, unless it is 0."""
-    before = bands.LARGE, bands.BAND, batch.CACHE
-    if nbytes:
-        bands.LARGE = batch.CACHE = nbytes
-        bands.BAND = max(1, nbytes // 4)
-    try:
-        yield
-    finally:
-        bands.LARGE, bands.BAND, batch.CACHE = before
 
 
 @contextmanager

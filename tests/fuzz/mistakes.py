@@ -19,8 +19,8 @@ class Mistake:
     new: str
 
 
-TEMPLATES = "backends/cpu/templates"
-LOOPS = "backends/loops"
+TEMPLATES = "machines/cpu/templates"
+LOOPS = "loops"
 ONNX = "frontends/onnx"
 
 MISTAKES = (
@@ -31,7 +31,7 @@ MISTAKES = (
         "op.group, op.bands, op.edges)\n    return spatial > 1",
     ),
     Mistake(
-        "concat asks for identity where it means position", "passes/unpacks.py",
+        "concat asks for identity where it means position", "machines/cpu/passes/unpacks.py",
         "if not full and i != last:", "if not full and v is not node.inputs[-1]:",
     ),
     Mistake(
@@ -96,7 +96,7 @@ MISTAKES = (
         "wins = k.m.ge(x, y) if op.last else k.m.gt(x, y)", "wins = k.m.gt(x, y)",
     ),
     Mistake(
-        "reflection repeats the edge", "passes/borders.py",
+        "reflection repeats the edge", "machines/cpu/passes/borders.py",
         "axis, count if leading else extent - 2, count, -1)]",
         "axis, count - 1 if leading else extent - 1, count, -1)]",
     ),
@@ -228,11 +228,11 @@ MISTAKES = (
         "if not (_is_below(low, grid) or _is_step(low, grid)):", "if math.isnan(low):",
     ),
     Mistake(
-        "the largest u32 stands before all others", "backends/loops/counted.py",
+        "the largest u32 stands before all others", "loops/counted.py",
         "k.m.sub(wide, INT_MAX + 1)", "k.m.sub(wide, INT_MAX)",
     ),
     Mistake(
         "a second direction begins with the state of the first", f"{ONNX}/convert_recurrent.py",
-        "    return part(s, given, direction)", "    return part(s, given, 0)",
+        "    return part(s, states, direction)", "    return part(s, states, 0)",
     ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ import onnx
 
 from alpenglow import load
 from alpenglow.base.errors import AlpenglowError, UnsupportedError
-from alpenglow.frontends.onnx.table import find
+from alpenglow.frontends.onnx.converters import find
 
 from .draft import OPSETS, SYMBOLS, Draft, operators
 from .elements import FLOATS, NARROW, Array, is_whole, limits, name_of

@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from alpenglow.report.cut import reads
+from alpenglow.frontends.onnx.cut import reads
 
 from . import written
 

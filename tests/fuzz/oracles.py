@@ -187,7 +187,7 @@ OF_OLD = ("Softmax", "LogSoftmax", "Hardmax")
 def unfit(model: onnx.ModelProto) -> str:
     """Return why the reference evaluator of onnx has a model not right, "" if it may have.
 
-    `tests/test_fuzz_aside.py` shows each reason.
+    `tests/fuzz/test_fuzz_aside.py` shows each reason.
     """
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     return next(filter(None, (_unfit(n, opset) for n in every(model.graph.node))), "")

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpenglow.backends.loops.instruction import heavy_node
 from alpenglow.ir.graph import Node
 from alpenglow.ir.types import COMPLEX, DTYPES, NARROW, width
-from alpenglow.ops.winograd import WinogradInput, WinogradOutput, WinogradProduct
+from alpenglow.machines.cpu.operators.winograd import WinogradInput, WinogradOutput, WinogradProduct
 from alpenglow.program import Instr, Program, Region
+from alpenglow.program.instr import anchor_node
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
@@ -92,24 +92,24 @@ def _patches(instr: Instr) -> dict[str, tuple[int, int]]:
 
     Their types do not say how many channels there are, but the operators do.
     """
-    heavy = None if instr.body is None else heavy_node(instr.body)
-    match instr.op if heavy is None else heavy.op:
+    anchor = None if instr.body is None else anchor_node(instr.body)
+    match instr.op if anchor is None else anchor.op:
         case WinogradInput():
             channels = next(instr.reads()).type.blocked
             assert isinstance(channels, int), "patches are those of a blocked image"
             return {"y0": (2, channels)}
         case WinogradProduct(int(channels), int(outputs)):
-            return {_first(instr, heavy): (2, channels), "y0": (2, outputs)}
+            return {_first(instr, anchor): (2, channels), "y0": (2, outputs)}
         case WinogradOutput(outputs=int(outputs)):
-            return {_first(instr, heavy): (2, outputs)}
+            return {_first(instr, anchor): (2, outputs)}
     return {}
 
 
-def _first(instr: Instr, heavy: Node | None) -> str:
-    """Return the name of the first operand of the heavy part."""
-    if instr.body is None or heavy is None:
+def _first(instr: Instr, anchor: Node | None) -> str:
+    """Return the name of the first operand of the anchor part."""
+    if instr.body is None or anchor is None:
         return "x0"
-    return f"x{list(instr.body.inputs.values()).index(heavy.inputs[0])}"
+    return f"x{list(instr.body.inputs.values()).index(anchor.inputs[0])}"
 
 
 @dataclass(slots=True)

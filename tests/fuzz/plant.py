@@ -34,10 +34,10 @@ SEED = 5_000_000
 EACH = 2
 """Settings of a model: what is wrong is mostly wrong at all widths, so more models are tried."""
 
-TESTS = ("not slow and not cross and not models", "not fuzz")
+TESTS = ("not slow and not cross and not opencl and not models", "not fuzz")
 """Which tests are run on a copy: marks, and words in names."""
 
-NEAREST = ("test_operators.py", "test_pass_*.py", "test_onnx_*.py")
+NEAREST = ("ops/test_operators.py", "passes/*.py", "frontends/onnx/test_onnx_*.py")
 """Those that come first: most mistakes are in what they try."""
 
 
@@ -130,7 +130,8 @@ def _how(problem: str) -> str:
 def tested(folder: Path, seconds: float) -> str:
     """Say whether the tests catch the mistake in a copy."""
     marks, names = TESTS
-    first = [f"tests/{p.name}" for each in NEAREST for p in sorted((ROOT / "tests").glob(each))]
+    first = [str(p.relative_to(ROOT)) for each in NEAREST
+             for p in sorted((ROOT / "tests").glob(each))]  # fmt: skip
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider",
                "-m", marks, "-k", names, *first, "tests"]  # fmt: skip
     begin = time.monotonic()

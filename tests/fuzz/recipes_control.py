@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from alpenglow.report.cut import reads
+from alpenglow.frontends.onnx.cut import reads
 
 from .draft import Draft, Var
 from .elements import DTYPES, ORDINARY, Array, code

@@ -63,7 +63,8 @@ def resize(d: Draft, op: str) -> None:
         more["axes"] = axes
     roi = None
     if way == "tf_crop_and_resize":
-        more |= d.some(op, extrapolation_value=(0.0, 1.5, -2.0))
+        below = 1.0 if x.dtype[0] in "ub" else -2.0
+        more |= d.some(op, extrapolation_value=(0.0, 1.5, below))
         begin = [0.0 if d.chance(0.4) else float(d.one_of((0.25, 0.1, -0.2))) for _ in axes]
         end = [1.0 if d.chance(0.4) else float(d.one_of((0.75, 0.9, 1.3))) for _ in axes]
         kind = d.one_of(("float", "double")) if mode != "nearest" else "float"

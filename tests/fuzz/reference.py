@@ -5,7 +5,7 @@ Models that are imported in stages are, too: their parts are evaluated where oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +15,9 @@ import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.dims import Guards
 from alpenglow.ir.graph import HIDDEN, Graph
+from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.types import Array
+from alpenglow.machines.api import Artifact
 from alpenglow.runtime.staged import StagedExecutable
 
 from . import noise
@@ -33,15 +35,13 @@ Evaluate = Callable[[Graph, Mapping[str, Array]], dict[str, Array]]
 class Reference:
     """The results of a model for one choice of feeds, and how exactly they are determined."""
 
-    def __init__(self, graph: Graph, feeds: Mapping[str, Array]) -> None:
+    def __init__(self, graph: Graph | StagedModel, feeds: Mapping[str, Array]) -> None:
         self.graph = graph
         self.feeds = feeds
         self.evaluate: Evaluate = evaluate
         self.staged = None
-        if self.graph.rest is not None:
-            self.staged = StagedExecutable(
-                self.graph.rest, self._plain, 1, ag.Target.parse("interpreter")
-            )
+        if isinstance(graph, StagedModel):
+            self.staged = StagedExecutable(graph, self._plain, 1, ag.Target.parse("interpreter"))
         self.expected = self._run(evaluate)
         self._slack: dict[tuple[int, str], dict[str, Array]] = {}
 
@@ -89,7 +89,9 @@ class Reference:
         self.evaluate = evaluate_
         return flat(self.staged.run(self.feeds))
 
-    def _plain(self, g: Graph, guards: Guards = ()) -> ag.Executable:
+    def _plain(
+        self, g: Graph, guards: Guards = (), artifacts: Sequence[Artifact] = ()
+    ) -> ag.Executable:
         return cast(ag.Executable, Plain(g, self))
 
 

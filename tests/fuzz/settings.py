@@ -114,7 +114,7 @@ def runs(machine: str) -> bool:
 @cache
 def lanes_of(machine: str) -> int:
     """Return how many lanes there are: "cpu" has as many as this machine."""
-    return 1 if machine == "c" else Target.parse(machine).lanes
+    return 1 if machine == "c" else Target.parse(machine).facts.lanes
 
 
 def lacking() -> dict[int, str]:
@@ -155,10 +155,10 @@ def _drawn(
     # At level 0 LLVM itself reads more than it is asked to, of a page that is there.
     if throws[9] < 0.2 and s.level == 2:
         s = replace(s, fenced=1)
-    if is_staged or s.extents == "open":
-        return s
     if throws[4] < 0.1:
         s = replace(s, way="archive")
+    if is_staged or s.extents == "open":
+        return s
     if throws[5] < 0.2:
         s = replace(s, tuned=1 + int(throws[5] * 5000))
     if throws[6] < 0.1:

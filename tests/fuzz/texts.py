@@ -27,9 +27,11 @@ from numpy.typing import NDArray
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError
 from alpenglow.base.store import Store
-from alpenglow.compiler import compile_graph, facts_after
+from alpenglow.compiler import compile_graph, properties_after
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.compiler.validate import difference, generate
+from alpenglow.debug.failure import place
+from alpenglow.debug.probe import Lost, Probe
 from alpenglow.evaluate import evaluate
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
@@ -37,8 +39,7 @@ from alpenglow.ir.types import TensorType
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
 from alpenglow.program.interpret import interpret
-from alpenglow.report.failure import place
-from alpenglow.report.probe import Lost, Probe
+from alpenglow.runtime.installed import install
 
 from .corpus import branches, floats, info, ints, made, network, shapes
 from .models import draft
@@ -148,7 +149,8 @@ def texts(number: int) -> Mapping[str, Text]:
     model = NETS[number // 2 % len(NETS)]() if number % 2 == 0 else draft(number).model()
     numerics = "strict" if number % 5 == 0 else "fast"
     try:
-        g = ag.load(model)
+        loaded = ag.load(model)
+        g = loaded if isinstance(loaded, ag.Graph) else loaded.graph
         g = g.bind({s: 3 for v in g.inputs.values() for s in v.type.symbols()})
         stages = run_stages(
             g.copy(), ag.Target.parse("cpu"), ag.Options(numerics=numerics, check=False)
@@ -206,7 +208,7 @@ def attempt(seed: int, folder: str) -> Outcome:
         ir = parsed(body, net[stage].weights, stage)
         how = "compile"
         store = Store(Path(folder))
-        exe = ag.Executable(compile_graph(ir, TARGET, OPTIONS, store, stage), 1)
+        exe = install(compile_graph(ir, TARGET, OPTIONS, store, stage), 1)
         if large(ir):
             return Outcome("large", what)
         how = "run"
@@ -246,9 +248,9 @@ OPTIONS = ag.Options(numerics="strict", check=False)
 
 def parsed(body: str, weights: Mapping[str, Array], stage: str) -> Graph | Program:
     """Read the text of a stage as the command line does."""
-    facts = facts_after(stage)
-    if "program" in facts:
-        return program_text.parse_program(body, weights, facts)
+    properties = properties_after(stage)
+    if "program" in properties:
+        return program_text.parse_program(body, weights, properties)
     return graph_text.parse_graph(body, weights)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpenglow.backends.api import Entry
 from alpenglow.ir import dims
+from alpenglow.machines.api import Entry
 from alpenglow.program import Instr, Program
 from alpenglow.program.interpret import Memory, step
 from alpenglow.program.text import print_program

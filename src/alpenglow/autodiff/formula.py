@@ -91,7 +91,7 @@ OPERATORS: dict[str, Op] = {
 """The operator that is one function of the vocabulary."""
 
 
-class Nodes:
+class GraphMath:
     """The vocabulary on values of a graph: each function appends a node, equal ones once."""
 
     def __init__(self, g: Graph, dtype: str) -> None:
@@ -150,8 +150,8 @@ def _chosen(m: Any, t: Scalar, mine: Scalar, other: Scalar, ahead: str) -> Scala
     A limit that is a number in the formula counts as ahead: a relu is flat at 0.
     """
     tie = m.where(m.eq(mine, other), m.mul(t, 0.5), 0.0) if isinstance(other, Value) else 0.0
-    made: Scalar = m.where(getattr(m, ahead)(mine, other), t, tie)
-    return made
+    share: Scalar = m.where(getattr(m, ahead)(mine, other), t, tie)
+    return share
 
 
 PARTIALS: dict[str, tuple[Partial, ...]] = {
@@ -223,7 +223,7 @@ class Moving:
 class Tangents:
     """The vocabulary on scalars with tangents."""
 
-    def __init__(self, m: Nodes) -> None:
+    def __init__(self, m: GraphMath) -> None:
         self._m = m
 
     def __getattr__(self, name: str) -> Callable[..., Moving]:
@@ -271,15 +271,15 @@ def pull_back(
 ) -> list[Value | None]:
     """Return the gradients of the wanted operands, for the gradient `dy` of the result."""
     wide = [as_type(g, x, "f32") if is_half(x.type.numpy) else x for x in xs]
-    found: list[Value | None] = []
+    dxs: list[Value | None] = []
     for i, x in enumerate(xs):
         moved: Scalar | None = None
         if wanted[i]:
             seed = as_type(g, dy, wide[i].type.dtype)
-            m = Tangents(Nodes(g, wide[i].type.dtype))
+            m = Tangents(GraphMath(g, wide[i].type.dtype))
             operands = [Moving(v, seed if k == i else None) for k, v in enumerate(wide)]
             moved = _moving(op.scalar(m, *operands)).tangent
         if isinstance(moved, float):
             moved = filled(g, moved, x)
-        found.append(None if moved is None else as_type(g, moved, x.type.dtype))
-    return found
+        dxs.append(None if moved is None else as_type(g, moved, x.type.dtype))
+    return dxs

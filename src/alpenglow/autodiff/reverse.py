@@ -43,24 +43,24 @@ def gradients(
             raise TypeRuleError(f"gradient: {v} has none, expected floats")
     before = len(g.nodes)
     seed = filled(g, 1, y) if dy is None else dy
-    found = _sweep(g, leading_to(g, [y], [*xs, *fixed]), [(y, seed)], xs, fixed)
-    made = [
-        filled(g, 0, x) if dx is None else dx for x, dx in zip(xs, found, strict=True)
+    dxs = _sweep(g, leading_to(g, [y], [*xs, *fixed]), [(y, seed)], xs, fixed)
+    grads = [
+        filled(g, 0, x) if dx is None else dx for x, dx in zip(xs, dxs, strict=True)
     ]  # fmt: skip
-    _discard(g, before, made)
-    return made
+    _discard(g, before, grads)
+    return grads
 
 
 def leading_to(g: Graph, ys: Sequence[Value], leaves: Sequence[Value]) -> list[Node]:
     """Return the nodes that ys are computed by, in order, none of which makes only leaves."""
-    stop, found = set(leaves), set[Node]()
+    stop, ancestors = set(leaves), set[Node]()
     waiting = [v for v in ys if v not in stop]
     while waiting:
         node = waiting.pop().producer
-        if node is not None and node not in found:
-            found.add(node)
+        if node is not None and node not in ancestors:
+            ancestors.add(node)
             waiting += [v for v in node.inputs if v is not None and v not in stop]
-    return [n for n in g.nodes if n in found]
+    return [n for n in g.nodes if n in ancestors]
 
 
 def substituted(g: Graph, ys: Sequence[Value], new: Mapping[Value, Value]) -> list[Value]:
@@ -74,8 +74,8 @@ def substituted(g: Graph, ys: Sequence[Value], new: Mapping[Value, Value]) -> li
         if all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
             continue
         copied = g.add(node.op, inputs, node.regions)
-        for old, made in zip(node.results, copied.results, strict=True):
-            env.setdefault(old, made)
+        for old, copy in zip(node.results, copied.results, strict=True):
+            env.setdefault(old, copy)
     return [env.get(y, y) for y in ys]
 
 
@@ -113,8 +113,8 @@ def _pull(g: Graph, node: Node, dys: Grads, wanted: Sequence[bool]) -> Sequence[
     op, xs = node.op, node.inputs
     rule = op.gradient or (partial(RULES[type(op)], op) if type(op) in RULES else None)
     if rule is not None:
-        made = rule(g, dys[0] if len(dys) == 1 else tuple(dys), *xs)
-        return [made] if isinstance(made, Value) else list(made)
+        dxs = rule(g, dys[0] if len(dys) == 1 else tuple(dys), *xs)
+        return [dxs] if isinstance(dxs, Value) else list(dxs)
     match op:
         case Elementwise():
             (dy,) = dys

@@ -73,6 +73,14 @@ class ParseError(AlpenglowError):
     """Text of a graph, program or kernel does not follow the grammar."""
 
 
+class GraphError(AlpenglowError):
+    """A graph reads what it does not hold, or breaks another rule of graphs."""
+
+
+class KernelError(AlpenglowError):
+    """A kernel reads what it has not set, or breaks another rule of kernels."""
+
+
 class ProgramError(AlpenglowError):
     """A program reaches outside of its memory, or breaks another rule of programs."""
 
@@ -95,6 +103,10 @@ class CancelledError(AlpenglowError):
 
 class TimeLimitError(AlpenglowError):
     """A call took longer than its `timeout`."""
+
+
+class SessionError(AlpenglowError):
+    """A session is in use, or its variables were lost as a call was ended."""
 
 
 NONSENSE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)

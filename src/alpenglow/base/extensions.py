@@ -4,8 +4,7 @@
 |------------------------|-------------------------------------------------------------------------|
 | `alpenglow.extensions` | a module, imported with this package: operators, loop forms, converters |
 | `alpenglow.frontends`  | a `frontends.registry.FrontEnd`, which reads a model format             |
-| `alpenglow.targets`    | a function from features (strings) to the `Target` of the entry's name  |
-| `alpenglow.backends`   | a `backends.api.Backend`, which makes code for targets                  |
+| `alpenglow.machines`   | a `machines.api.Machine`: targets, passes, operators, code              |
 
 An entry that is a class stands for one instance of it.
 """
@@ -26,15 +25,15 @@ def entries(group: str) -> dict[str, EntryPoint]:
 
     Raises IncompatibleError if two distributions bring the same name.
     """
-    found: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=group), key=lambda e: e.name):
-        other = found.setdefault(entry.name, entry)
+        other = points.setdefault(entry.name, entry)
         if other != entry:
             raise IncompatibleError(
                 f"both {_owner(other)} and {_owner(entry)} bring '{entry.name}' as {group}",
                 hint="uninstall one of them",
             )
-    return found
+    return points
 
 
 @cache
@@ -47,8 +46,9 @@ def brought(group: str) -> dict[str, Any]:
 
 
 def bring_operators() -> None:
-    """Register our operators, then import what extensions bring, which may build on them."""
+    """Register our operators and those of machines, then import what extensions bring."""
     import_module("alpenglow.ops")
+    brought("alpenglow.machines")
     brought("alpenglow.extensions")
 
 

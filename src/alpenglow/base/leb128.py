@@ -5,20 +5,20 @@ from __future__ import annotations
 
 def unsigned(value: int) -> bytes:
     """Return a number that is not negative, as short as can be."""
-    made = bytearray()
+    octets = bytearray()
     while value >= 128:
-        made.append(value & 127 | 128)
+        octets.append(value & 127 | 128)
         value >>= 7
-    return bytes([*made, value])
+    return bytes([*octets, value])
 
 
 def signed(value: int) -> bytes:
     """Return a number of either sign, as short as can be."""
-    made = bytearray()
+    octets = bytearray()
     while not -64 <= value < 64:
-        made.append(value & 127 | 128)
+        octets.append(value & 127 | 128)
         value >>= 7
-    return bytes([*made, value & 127])
+    return bytes([*octets, value & 127])
 
 
 def padded(value: int) -> bytes:

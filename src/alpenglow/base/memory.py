@@ -27,6 +27,11 @@ gigabyte, and who reads so much at a time waits for memory however it is paged."
 MADV_NOHUGEPAGE = 15
 
 
+def rounded_up(nbytes: int) -> int:
+    """Return the smallest multiple of ALIGNMENT that is no less."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
 def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
     """Return `nbytes` bytes of memory that begins at a multiple of ALIGNMENT; they are not set."""
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -38,6 +43,11 @@ def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
         libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), MADV_NOHUGEPAGE)
     skip = -raw.ctypes.data % ALIGNMENT
     return raw[skip : skip + nbytes]
+
+
+def bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of a dense array, in place."""
+    return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
 
 
 def forget(array: NDArray[Any]) -> None:

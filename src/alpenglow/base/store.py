@@ -302,8 +302,8 @@ def _tidy(folder: Path, capacity_nbytes: int) -> int:
     """
     now = time.time()
     entries: list[tuple[float, int, str]] = []
-    with contextlib.suppress(OSError), os.scandir(folder) as found:
-        for item in found:
+    with contextlib.suppress(OSError), os.scandir(folder) as files:
+        for item in files:
             with contextlib.suppress(OSError):
                 status = item.stat(follow_symlinks=False)
                 if item.name.endswith(_SUFFIX):

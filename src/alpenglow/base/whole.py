@@ -39,13 +39,13 @@ def write_all(fills: Mapping[Path, Fill]) -> None:
                         f".{final.name}.{os.getpid()}-{os.urandom(6).hex()}"
                     )
                     _fill(aside[final], fill)
-        for final, made in aside.items():
+        for final, draft in aside.items():
             with _named(final):
-                os.replace(made, final)
+                os.replace(draft, final)
     except BaseException:
-        for made in aside.values():
+        for draft in aside.values():
             with contextlib.suppress(OSError):
-                made.unlink()
+                draft.unlink()
         raise
 
 

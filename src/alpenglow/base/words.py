@@ -71,7 +71,7 @@ def meant(word: str, known: Iterable[str], alike: float = 0.6) -> str:
 
 def apart(words: Iterable[str]) -> list[str]:
     """Return the words, numbered so that no two are alike even where case does not count."""
-    found: list[str] = []
+    distinct: list[str] = []
     taken: set[str] = set()
     for plain in words:
         word, number = plain, 1
@@ -79,5 +79,5 @@ def apart(words: Iterable[str]) -> list[str]:
             number += 1
             word = f"{plain}_{number}"
         taken.add(word.lower())
-        found.append(word)
-    return found
+        distinct.append(word)
+    return distinct

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import counted, shown
@@ -21,17 +21,19 @@ from alpenglow.bundles.entry import APIS, Api
 from alpenglow.bundles.fat import require_fat
 from alpenglow.bundles.formats import FORMATS
 from alpenglow.bundles.job import Job, Needs
-from alpenglow.bundles.plan import Layout, Routine, fat_layout, identifiers
+from alpenglow.bundles.plan import BundlePlan, Routine, fat_layout, identifiers
 from alpenglow.bundles.system import for_system
 from alpenglow.bundles.write import refuse_existing, write_folder
 from alpenglow.compiler import Options
 from alpenglow.compiler.pipeline import require_closed, run_stages
+from alpenglow.driver.compile import Model
 from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.solve import bind_shapes
+from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.target import Target
-from alpenglow.passes.precision import check_kept
+from alpenglow.passes.keep import check_kept
 from alpenglow.program import Program
-from alpenglow.runtime.compile import Model, bound
 
 Weights = Literal["separate", "embedded"]
 Shapes = Mapping[str, Sequence[int]]
@@ -149,9 +151,9 @@ def check(
 ) -> None:
     """Raise OptionError if a bundle cannot be written there or under these names."""
     refuse_existing(folder, force)
-    for what, found, known in (("API", api, APIS), ("format", format, tuple(FORMATS))):
-        if found not in known:
-            raise OptionError(f"'{found}' is no {what} of bundles; known are {', '.join(known)}")
+    for what, choice, known in (("API", api, APIS), ("format", format, tuple(FORMATS))):
+        if choice not in known:
+            raise OptionError(f"'{choice}' is no {what} of bundles; known are {', '.join(known)}")
     for each in (name, *entries):
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", each) or each in _RESERVED:
             raise OptionError(
@@ -165,28 +167,31 @@ def check(
         raise OptionError(f"'{name}' names the bundle and one of its entry points")
 
 
+def refuse_staged() -> NoReturn:
+    """Raise UnsupportedError: there is no graph of the whole model."""
+    raise UnsupportedError(
+        "what this model computes depends on its data (loops, branches, or shapes that "
+        "come out of a computation), and a bundle is made before there are any",
+        hint="bind all shapes, and make operands that decide about shapes constant; "
+        "`alpenglow check` shows where the model is cut",
+    )
+
+
 def planned(ir: Graph | Program, target: Target, options: Options, resume: str = "") -> Program:
     """Return the program that `compile` would make of a graph, or of what pass `resume` made.
 
     Raises UnsupportedError if it cannot be known before it runs.
     """
-    made: Any = ir
+    model: Any = ir
     if isinstance(ir, Graph):
-        if ir.rest is not None:
-            raise UnsupportedError(
-                "what this model computes depends on its data (loops, branches, or shapes that "
-                "come out of a computation), and a bundle is made before there are any",
-                hint="bind all shapes, and make operands that decide about shapes constant; "
-                "`alpenglow check` shows where the model is cut",
-            )
         require_closed(ir)
         if not resume:
             check_kept(ir, options.keep)
-        made = ir.copy()
-    for _, stage in run_stages(made, target, options, resume):
-        made = stage
-    assert isinstance(made, Program), "the last stage makes a program"
-    return made
+        model = ir.copy()
+    for _, stage in run_stages(model, target, options, resume):
+        model = stage
+    assert isinstance(model, Program), "the last stage makes a program"
+    return model
 
 
 def write(
@@ -204,11 +209,11 @@ def write(
     force: bool = False,
 ) -> Bundle:
     """Write planned programs, one for each target and entry point."""
-    found: Layout = fat_layout(programs, strict=options.numerics == "strict")
-    made = FORMATS[format](
+    layout: BundlePlan = fat_layout(programs, strict=options.numerics == "strict")
+    product = FORMATS[format](
         Job(
             name,
-            found,
+            layout,
             api,
             embedded,
             freestanding,
@@ -218,17 +223,18 @@ def write(
             release,
         )
     )
-    write_folder(folder, made.files, force)
-    sizes = {file: len(content) for file, content in made.files.items()}
+    write_folder(folder, product.files, force)
+    sizes = {file: len(content) for file, content in product.files.items()}
     return Bundle(
-        folder, name, found.target, sizes, found.constants_nbytes, found.routines, made.needs
+        folder, name, layout.target, sizes, layout.constants_nbytes, layout.routines, product.needs
     )
 
 
 def _graph(model: Model, shapes: Shapes | None) -> Graph:
     if isinstance(model, Graph):
-        return bound(model, shapes) if shapes else model
-    return load(model, shapes)
+        return bind_shapes(model, shapes) if shapes else model
+    loaded = model if isinstance(model, StagedModel) else load(model, shapes)
+    return loaded if isinstance(loaded, Graph) else refuse_staged()
 
 
 def _name_of(model: Model) -> str:
@@ -243,8 +249,8 @@ def default_name(path: Path) -> str:
 
 
 def _identifier(text: str) -> str:
-    (found,) = identifiers([text])
-    return f"model_{found}" if found[0].isdigit() or found in _RESERVED else found
+    (name,) = identifiers([text])
+    return f"model_{name}" if name[0].isdigit() or name in _RESERVED else name
 
 
 _WORDS = """

@@ -1,6 +1,6 @@
 """Bundles as C that people can read and any compiler takes: NAME.c, with the header of all formats.
 
-Kernels are those of the object format, each a function (`backends.c`); the entry points call them
+Kernels are those of the object format, each a function (`render.c`); the entry points call them
 in order at computed addresses.  Results are those of `compile` to rounding: C compilers contract
 and round in their own way.
 """
@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from alpenglow.backends.c.render import Unit
-from alpenglow.backends.c.spelling import memory
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.bundles.config import config
 from alpenglow.bundles.entry import MISALIGNED, OUT_OF_RANGE, Api
 from alpenglow.bundles.header import parameters
-from alpenglow.bundles.plan import Call, Layout, Routine
+from alpenglow.bundles.plan import BundlePlan, KernelCall, Routine
 from alpenglow.ir.types import DTYPES
+from alpenglow.render.c.render import Unit
+from alpenglow.render.c.spelling import memory
 
 _REGIONS = {"constants": "constants", "mutable": "mutable_data", "scratch": "scratch"}
 
 
-def source(layout: Layout, name: str, api: Api, embedded: bool, portable: bool = False) -> str:
+def source(layout: BundlePlan, name: str, api: Api, embedded: bool, portable: bool = False) -> str:
     """Return the text of NAME.c; `portable` has no extensions of compilers in it.
 
     Raises UnsupportedError if C has no form of an operator, naming all such operators.
@@ -52,7 +52,7 @@ def source(layout: Layout, name: str, api: Api, embedded: bool, portable: bool =
     return "\n".join(parts)
 
 
-def stack_nbytes(layout: Layout) -> int:
+def stack_nbytes(layout: BundlePlan) -> int:
     """Return the bytes of the arrays that the kernel with the largest ones keeps on the stack."""
     return max(
         (
@@ -63,7 +63,7 @@ def stack_nbytes(layout: Layout) -> int:
     )
 
 
-def _names(layout: Layout) -> dict[str, str]:
+def _names(layout: BundlePlan) -> dict[str, str]:
     """Return short names for kernels, which are named by their content."""
     return {k: f"{_stem(k)}_{number}" for number, k in enumerate(layout.kernels, 1)}
 
@@ -72,7 +72,7 @@ def _stem(kernel: str) -> str:
     return kernel.rpartition("_")[0]
 
 
-def _title(layout: Layout, name: str, api: Api, portable: bool) -> str:
+def _title(layout: BundlePlan, name: str, api: Api, portable: bool) -> str:
     how = (
         "Plain C11 without extensions of compilers."
         if portable
@@ -86,7 +86,7 @@ def _title(layout: Layout, name: str, api: Api, portable: bool) -> str:
     return "\n".join([*lines, f'#include "{include}"', ""])
 
 
-def _static(layout: Layout, routine: Routine, names: dict[str, str]) -> Iterator[str]:
+def _static(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Iterator[str]:
     yield f"int {routine.entry}({parameters('static')}) {{"
     yield _checked(layout.alignment)
     yield from _cleared(routine)
@@ -95,7 +95,7 @@ def _static(layout: Layout, routine: Routine, names: dict[str, str]) -> Iterator
     yield from _returned(routine)
 
 
-def _dynamic(layout: Layout, routine: Routine, names: dict[str, str]) -> Iterator[str]:
+def _dynamic(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Iterator[str]:
     entry = routine.entry
     yield _bytes(f"{entry}_config", config(layout, routine, 0), 8)
     for number, call in enumerate(routine.calls):
@@ -135,18 +135,18 @@ def _checked(alignment: int) -> str:
 
 
 def _call(
-    layout: Layout, names: dict[str, str], call: Call, prefix: str, begin: str, end: str
+    layout: BundlePlan, names: dict[str, str], call: KernelCall, prefix: str, begin: str, end: str
 ) -> str:
     kernel = layout.kernels[call.kernel].kernel
-    given = []
+    arguments = []
     for b, place in zip(kernel.buffers, call.args, strict=True):
         const = "const " if place.memory == "constants" or not b.mutable else ""
         const += "volatile " if b.volatile else ""
         region = f"{prefix}{_REGIONS[place.memory]}"
         at = f"({region} + {place.offset})" if place.offset else region
-        given.append(f"({const}{memory(b.dtype)} *){at}")
-    given += [begin, end] if kernel.parallel is not None else []
-    return f"{names[call.kernel]}({', '.join(given)});"
+        arguments.append(f"({const}{memory(b.dtype)} *){at}")
+    arguments += [begin, end] if kernel.parallel is not None else []
+    return f"{names[call.kernel]}({', '.join(arguments)});"
 
 
 def _bytes(name: str, content: bytes, alignment: int) -> str:

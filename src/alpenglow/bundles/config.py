@@ -22,14 +22,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from alpenglow.bundles.plan import Layout, Routine, Symbol
+from alpenglow.bundles.plan import BundlePlan, Routine, Symbol
 
 VERSION = 1
 _HEAD = struct.Struct("<IIQQQQII")
 _SYMBOL = struct.Struct("<IIIIQQII")
 
 
-def config(layout: Layout, routine: Routine, stack_nbytes: int) -> bytes:
+def config(layout: BundlePlan, routine: Routine, stack_nbytes: int) -> bytes:
     """Return the configuration of one entry point."""
     first = _HEAD.size + _SYMBOL.size * len(routine.symbols)
     pool = bytearray()

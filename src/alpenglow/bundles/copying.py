@@ -151,31 +151,31 @@ end:
 
 def _eabi() -> dict[str, str]:
     """Return the names that Arm's EABI has for the same."""
-    found: dict[str, str] = {}
+    wrappers: dict[str, str] = {}
     for size in ("", "4", "8"):
         for name in ("memcpy", "memmove"):
-            found[f"__aeabi_{name}{size}"] = f"""
+            wrappers[f"__aeabi_{name}{size}"] = f"""
 declare ptr @{name}(ptr, ptr, SIZE)
 define hidden void @__aeabi_{name}{size}(ptr %to, ptr %from, SIZE %count) ATTRIBUTES {{
   call ptr @{name}(ptr %to, ptr %from, SIZE %count)
   ret void
 }}
 """
-        found[f"__aeabi_memset{size}"] = f"""
+        wrappers[f"__aeabi_memset{size}"] = f"""
 declare ptr @memset(ptr, i32, SIZE)
 define hidden void @__aeabi_memset{size}(ptr %to, SIZE %count, i32 %value) ATTRIBUTES {{
   call ptr @memset(ptr %to, i32 %value, SIZE %count)
   ret void
 }}
 """
-        found[f"__aeabi_memclr{size}"] = f"""
+        wrappers[f"__aeabi_memclr{size}"] = f"""
 declare ptr @memset(ptr, i32, SIZE)
 define hidden void @__aeabi_memclr{size}(ptr %to, SIZE %count) ATTRIBUTES {{
   call ptr @memset(ptr %to, i32 0, SIZE %count)
   ret void
 }}
 """
-    return found
+    return wrappers
 
 
 def _clearing(name: str) -> str:

@@ -83,7 +83,7 @@ class ElfObject:
 
     @cached_property
     def symbols(self) -> tuple[ObjectSymbol, ...]:
-        found: list[ObjectSymbol] = []
+        symbols: list[ObjectSymbol] = []
         for table in self.sections:
             if table.type != SHT_SYMTAB:
                 continue
@@ -95,23 +95,23 @@ class ElfObject:
                 else:
                     name, value, nbytes, info, _, section = row
                 text = self._text(pool + name)
-                found.append(ObjectSymbol(text, value, nbytes, info & 15, info >> 4, section))
-        return tuple(found)
+                symbols.append(ObjectSymbol(text, value, nbytes, info & 15, info >> 4, section))
+        return tuple(symbols)
 
     @cached_property
     def relocations(self) -> tuple[Relocation, ...]:
-        found: list[Relocation] = []
+        rows: list[Relocation] = []
         shift, mask = (32, 0xFFFFFFFF) if self.wide else (8, 0xFF)
         for table in self.sections:
             if table.type == SHT_RELA:
                 line = struct.Struct("<QQq" if self.wide else "<IIi")
                 for offset, info, addend in line.iter_unpack(self.contents(table)):
-                    found.append(Relocation(table.info, offset, info & mask, info >> shift, addend))
+                    rows.append(Relocation(table.info, offset, info & mask, info >> shift, addend))
             elif table.type == SHT_REL:
                 line = struct.Struct("<QQ" if self.wide else "<II")
                 for offset, info in line.iter_unpack(self.contents(table)):
-                    found.append(Relocation(table.info, offset, info & mask, info >> shift, None))
-        return tuple(found)
+                    rows.append(Relocation(table.info, offset, info & mask, info >> shift, None))
+        return tuple(rows)
 
     def undefined(self) -> frozenset[str]:
         """Return the names that something else must define."""

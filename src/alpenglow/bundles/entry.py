@@ -14,7 +14,7 @@ from typing import Literal
 
 from alpenglow.bundles.config import config
 from alpenglow.bundles.fat import alternatives, dispatch, level
-from alpenglow.bundles.plan import MEMORIES, Call, Layout, Routine
+from alpenglow.bundles.plan import MEMORIES, BundlePlan, KernelCall, Routine
 
 Api = Literal["static", "dynamic"]
 APIS: tuple[Api, ...] = ("static", "dynamic")
@@ -29,7 +29,7 @@ BODY = ".body"
 """What the renderer appends to the name of a kernel for the function that does the work."""
 
 
-def entries(layout: Layout, api: Api, stack_nbytes: int = 0) -> str:
+def entries(layout: BundlePlan, api: Api, stack_nbytes: int = 0) -> str:
     """Return a module that defines the entry points, and with the dynamic API what they share."""
     lines = [f"declare hidden void {_body(k)}({_types(k, layout)})" for k in layout.kernels]
     make = _static if api == "static" else _dynamic
@@ -46,7 +46,7 @@ def entries(layout: Layout, api: Api, stack_nbytes: int = 0) -> str:
     return "\n".join([*lines, *(_EACH if api == "dynamic" else ())]) + "\n"
 
 
-def constants(layout: Layout, name: str) -> str:
+def constants(layout: BundlePlan, name: str) -> str:
     """Return the definition of `NAME_constants`, the region of constants within the object."""
     return data(f"{name}_constants", layout.weights(), layout.alignment)
 
@@ -60,7 +60,7 @@ def data(name: str, content: bytes, alignment: int) -> str:
 _ESCAPED = [f"\\{value:02X}" for value in range(256)]
 
 
-def _static(layout: Layout, routine: Routine) -> Iterator[str]:
+def _static(layout: BundlePlan, routine: Routine) -> Iterator[str]:
     parameters = "ptr %constants, ptr %mutable, ptr %scratch"
     yield f'define {_linkage(routine)}i32 @"{routine.entry}"({parameters}) nounwind {{'
     yield from _checked(layout.alignment)
@@ -70,7 +70,7 @@ def _static(layout: Layout, routine: Routine) -> Iterator[str]:
     yield from _returned(routine)
 
 
-def _dynamic(layout: Layout, routine: Routine) -> Iterator[str]:
+def _dynamic(layout: BundlePlan, routine: Routine) -> Iterator[str]:
     entry = routine.entry
     parameters = "ptr %constants, ptr %mutable, ptr %scratch, ptr %parallel"
     yield f'define {_linkage(routine)}i32 @"{entry}"({parameters}) nounwind {{'
@@ -111,7 +111,7 @@ def _returned(routine: Routine) -> Iterator[str]:
         yield from ("  ret i32 0", "}")
 
 
-def _task(name: str, call: Call) -> Iterator[str]:
+def _task(name: str, call: KernelCall) -> Iterator[str]:
     """Define what runs a part of one call."""
     yield f"define internal void {name}(ptr %regions, i64 %begin, i64 %end) nounwind noinline {{"
     used = {a.memory for a in call.args}
@@ -123,12 +123,12 @@ def _task(name: str, call: Call) -> Iterator[str]:
     yield from ("  ret void", "}")
 
 
-def _call(call: Call, prefix: str, begin: str, end: str) -> Iterator[str]:
-    given = []
+def _call(call: KernelCall, prefix: str, begin: str, end: str) -> Iterator[str]:
+    pointers = []
     for k, place in enumerate(call.args):
         yield f"  %{prefix}.{k} = getelementptr i8, ptr %{place.memory}, i64 {place.offset}"
-        given.append(f"ptr %{prefix}.{k}")
-    arguments = ", ".join([*given, f"i64 {begin}", f"i64 {end}"])
+        pointers.append(f"ptr %{prefix}.{k}")
+    arguments = ", ".join([*pointers, f"i64 {begin}", f"i64 {end}"])
     yield f"  call void {_body(call.kernel)}({arguments})"
 
 
@@ -154,10 +154,10 @@ def _body(kernel: str) -> str:
     return f'@"{kernel}{BODY}"'
 
 
-def _types(kernel: str, layout: Layout) -> str:
-    found = layout.kernels[kernel].kernel
-    assert not found.extents, f"{kernel} has open extents"
-    return ", ".join(["ptr"] * len(found.buffers) + ["i64", "i64"])
+def _types(kernel: str, layout: BundlePlan) -> str:
+    definition = layout.kernels[kernel].kernel
+    assert not definition.extents, f"{kernel} has open extents"
+    return ", ".join(["ptr"] * len(definition.buffers) + ["i64", "i64"])
 
 
 _EACH = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from alpenglow.bundles.entry import Api
 from alpenglow.bundles.header import macro
-from alpenglow.bundles.plan import Layout, Routine, Symbol
+from alpenglow.bundles.plan import BundlePlan, Routine, Symbol
 
 
-def example(layout: Layout, name: str, api: Api, embedded: bool) -> str:
+def example(layout: BundlePlan, name: str, api: Api, embedded: bool) -> str:
     """Return the text of main.c."""
     routine = layout.routines[0]
     upper, entry = name.upper(), routine.entry.upper()

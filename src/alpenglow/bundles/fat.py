@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundles.plan import Choice, Routine
+from alpenglow.bundles.plan import Routine, Variant
 from alpenglow.ir.target import Target
 
 NO_MACHINE = 2
@@ -85,25 +85,25 @@ def dispatch(routine: Routine, api: str) -> Iterator[str]:
     """Define an entry point that chooses, and the function that chooses."""
     entry = routine.entry
     names = ["constants", "mutable", "scratch"] + (["parallel"] if api == "dynamic" else [])
-    given = ", ".join(f"ptr %{n}" for n in names)
-    made = [r.entry for r in alternatives(routine)]
-    yield f'define i32 @"{entry}"({given}) {_PLAIN} {{'
+    arguments = ", ".join(f"ptr %{n}" for n in names)
+    choices = [r.entry for r in alternatives(routine)]
+    yield f'define i32 @"{entry}"({arguments}) {_PLAIN} {{'
     yield f'  %best = call ptr @"{entry}_choose"()'
     yield "  %none = icmp eq ptr %best, null"
     yield "  br i1 %none, label %refuse, label %run"
     yield from ("refuse:", f"  ret i32 {NO_MACHINE}", "run:")
-    yield f"  %done = call i32 %best({given})"
+    yield f"  %done = call i32 %best({arguments})"
     yield from ("  ret i32 %done", "}")
     yield f'define ptr @"{entry}_choose"() {_PLAIN} {{'
     yield "  %level = call i32 @alpenglow_level()"
-    cases = " ".join(f"i32 {k}, label %level{k}" for k in range(len(made)))
+    cases = " ".join(f"i32 {k}, label %level{k}" for k in range(len(choices)))
     yield f"  switch i32 %level, label %none [{cases}]"
-    for k, name in enumerate(made):
+    for k, name in enumerate(choices):
         yield from (f"level{k}:", f'  ret ptr @"{name}"')
     yield from ("none:", "  ret ptr null", "}")
 
 
-def level(choices: Sequence[Choice]) -> Iterator[str]:
+def level(choices: Sequence[Variant]) -> Iterator[str]:
     """Define the function that returns the number of the best level here, or -1."""
     yield from _HEAD
     number = "-1"

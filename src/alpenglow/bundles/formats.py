@@ -31,12 +31,12 @@ def object_files(job: Job) -> Made:
         freestanding=job.freestanding,
         progress=job.progress,
     )
-    made = {
+    contents = {
         f"{name}.o": emitted.image,
         **interface(job, emitted.needs),
         **_project(job, f"{name}.o", f"${{prefix}}/{name}.o"),
     }
-    return Made(made, emitted.needs)
+    return Made(contents, emitted.needs)
 
 
 def shared_files(job: Job) -> Made:
@@ -61,15 +61,15 @@ def interface(job: Job, needs: Needs) -> dict[str, bytes]:
     """Return what all formats for C have: headers, weights, and threads for the dynamic API."""
     layout, name = job.layout, job.name
     text = header(layout, name, job.api, job.embedded, needs, job.version)
-    made = {f"{name}.h": text.encode()}
+    contents = {f"{name}.h": text.encode()}
     if not job.embedded:
-        made[f"{name}.weights.bin"] = layout.weights()
+        contents[f"{name}.weights.bin"] = layout.weights()
         if layout.constants_nbytes <= ARRAY_NBYTES:
-            made[f"{name}.weights.h"] = weights_header(layout, name).encode()
+            contents[f"{name}.weights.h"] = weights_header(layout, name).encode()
     if job.api == "dynamic":
         for file in ("alpenglow_bundle.h", "alpenglow_threads.h", "alpenglow_threads.c"):
-            made[file] = (files("alpenglow.bundles") / "c" / file).read_bytes()
-    return made
+            contents[file] = (files("alpenglow.bundles") / "c" / file).read_bytes()
+    return contents
 
 
 def c_files(job: Job) -> Made:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from alpenglow.bundles.entry import OUT_OF_RANGE, Api
 from alpenglow.bundles.job import Needs
-from alpenglow.bundles.plan import Layout, Routine, Symbol
+from alpenglow.bundles.plan import BundlePlan, Routine, Symbol
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import COMPLEX, NARROW
 
@@ -25,7 +25,9 @@ C_TYPES = {
 """What an element is in C: of types that C does not have, the bits; complex ones are pairs."""
 
 
-def header(layout: Layout, name: str, api: Api, embedded: bool, needs: Needs, version: str) -> str:
+def header(
+    layout: BundlePlan, name: str, api: Api, embedded: bool, needs: Needs, version: str
+) -> str:
     """Return the text of NAME.h."""
     guard, upper = f"{name.upper()}_H", name.upper()
     includes = ["<stdint.h>"] + (['"alpenglow_bundle.h"'] if api == "dynamic" else [])
@@ -58,7 +60,7 @@ def header(layout: Layout, name: str, api: Api, embedded: bool, needs: Needs, ve
 
 
 def _comment(
-    layout: Layout, name: str, embedded: bool, needs: Needs, version: str
+    layout: BundlePlan, name: str, embedded: bool, needs: Needs, version: str
 ) -> Iterator[str]:
     where = f"beside the code, {name}_constants" if embedded else f"{name}.weights.bin"
     alignment = layout.alignment
@@ -147,7 +149,7 @@ def _symbol(upper: str, s: Symbol) -> Iterator[str]:
         yield f"#define {macro(upper, s, 'SHAPE')} {{{', '.join(map(str, shape))}}}"
 
 
-def weights_header(layout: Layout, name: str) -> str:
+def weights_header(layout: BundlePlan, name: str) -> str:
     """Return the text of NAME.weights.h: the region of constants as a C array."""
     content = layout.weights() or b"\0"
     numbers = [str(value) for value in range(256)]

@@ -42,20 +42,20 @@ class Function:
         self.lines += [f"  br label %{loop}", f"{loop}:"]
         slot, self.label = len(self.lines), loop
         names = [f"%s{self.count}.{i}" for i in range(len(state) + 1)]
-        given = [Word(self, n, w.bits) for n, w in zip(names, state, strict=False)]
+        words = [Word(self, n, w.bits) for n, w in zip(names, state, strict=False)]
         number = Word(self, names[-1], 32)
-        made = step(given)
+        stepped = step(words)
         following = number + 1
         phis = [
             f"  {n} = phi i{w.bits} [{w.name}, %{before}], [{m.name}, %{loop}]"
-            for n, w, m in zip(names, state, made, strict=False)
+            for n, w, m in zip(names, state, stepped, strict=False)
         ]
         phis.append(f"  {number.name} = phi i32 [0, %{before}], [{following.name}, %{loop}]")
         self.lines[slot:slot] = phis
         more = following < count
         self.lines += [f"  br i1 {more.name}, label %{loop}, label %{done}", f"{done}:"]
         self.label = done
-        return list(made)
+        return list(stepped)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

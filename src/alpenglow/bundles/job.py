@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from alpenglow.bundles.entry import Api
-from alpenglow.bundles.plan import Layout
+from alpenglow.bundles.plan import BundlePlan
 
 Progress = Callable[[str, int, int], None]
 
@@ -21,7 +21,7 @@ class Job:
     """
 
     name: str
-    layout: Layout
+    layout: BundlePlan
     api: Api
     embedded: bool
     freestanding: bool

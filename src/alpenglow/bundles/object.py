@@ -10,24 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from alpenglow.backends.cpu.assemble import (
-    assemble,
-    assemble_all,
-    assembly_of_all,
-    optimise,
-)
-from alpenglow.backends.cpu.render import ATTRIBUTES, render, render_body
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.bundles import stack
 from alpenglow.bundles.arm_attributes import fit_both
 from alpenglow.bundles.elf_object import ElfObject
 from alpenglow.bundles.entry import Api, constants, entries
 from alpenglow.bundles.job import Needs
-from alpenglow.bundles.plan import Layout
+from alpenglow.bundles.plan import BundlePlan
 from alpenglow.bundles.support import ALLOWED, support
 from alpenglow.bundles.system import RUNTIME, twin
 from alpenglow.bundles.wasm_object import MAGIC, WasmObject
 from alpenglow.ir.target import Target
+from alpenglow.machines.cpu.assemble import (
+    assemble,
+    assemble_all,
+    assembly_of_all,
+    optimise,
+)
+from alpenglow.machines.cpu.legal import legal
+from alpenglow.render.llvm.render import ATTRIBUTES, render, render_body
 
 Progress = Callable[[str, int, int], None]
 
@@ -41,7 +42,7 @@ class Emitted:
 
 
 def emit(
-    layout: Layout,
+    layout: BundlePlan,
     *,
     pic: bool,
     api: Api = "static",
@@ -70,8 +71,8 @@ def emit(
     if target.architecture == "arm":
         image = fit_both(image)
     same = image if known == target else assemble_all([first, *modules], known, pic=pic)
-    found = opened(same)
-    code, other = found.nbytes(executable=True), found.nbytes(executable=False)
+    binary = opened(same)
+    code, other = binary.nbytes(executable=True), binary.nbytes(executable=False)
     data = other - (layout.constants_nbytes if embed else 0)
     return Emitted(image, Needs(code, data, deepest))
 
@@ -81,16 +82,18 @@ def opened(image: bytes) -> ElfObject | WasmObject:
     return WasmObject(image) if image.startswith(MAGIC) else ElfObject(image)
 
 
-def _optimised(layout: Layout, progress: Progress) -> list[str]:
-    made = []
+def _optimised(layout: BundlePlan, progress: Progress) -> list[str]:
+    modules = []
     for done, code in enumerate(layout.kernels.values()):
         progress("compiling kernels", done, len(layout.kernels))
-        text = render_body(code.kernel, fast=not code.exact, aliased=code.aliased)
+        text = render_body(
+            legal(code.kernel, code.target), fast=not code.exact, aliased=code.aliased
+        )
         if code.target != layout.target:
             text = text.replace(ATTRIBUTES, f"{ATTRIBUTES} {_machine(code.target)}")
-        made.append(optimise(text, code.target))
+        modules.append(optimise(text, code.target))
     progress("compiling kernels", len(layout.kernels), len(layout.kernels))
-    return made
+    return modules
 
 
 def _machine(target: Target) -> str:
@@ -98,27 +101,31 @@ def _machine(target: Target) -> str:
     return f'"target-cpu"="{target.cpu}" "target-features"="{",".join(target.features)}"'
 
 
-def _supported(layout: Layout, modules: list[str], allowed: frozenset[str], pic: bool) -> list[str]:
+def _supported(
+    layout: BundlePlan, modules: list[str], allowed: frozenset[str], pic: bool
+) -> list[str]:
     """Return modules with all that the others call and nobody provides."""
     target = layout.target
-    made: dict[str, str] = {}
+    helpers: dict[str, str] = {}
     while True:
-        image = assemble_all([*modules, *made.values()], twin(target), pic=pic)
+        image = assemble_all([*modules, *helpers.values()], twin(target), pic=pic)
         missing = sorted(opened(image).undefined() - allowed)
         if not missing:
-            return list(made.values())
+            return list(helpers.values())
         for name in missing:
             text = support(name, target)
             if text is None:
                 raise _unsupported(layout, missing)
-            made[name] = optimise(text, target)
+            helpers[name] = optimise(text, target)
 
 
-def _unsupported(layout: Layout, missing: list[str]) -> UnsupportedError:
+def _unsupported(layout: BundlePlan, missing: list[str]) -> UnsupportedError:
     """Return the error about functions that bundles do not bring, by operator."""
     needs: dict[str, set[str]] = {}
     for code in layout.kernels.values():
-        image = assemble(render(code.kernel, aliased=code.aliased), twin(code.target))
+        image = assemble(
+            render(legal(code.kernel, code.target), aliased=code.aliased), twin(code.target)
+        )
         for symbol in opened(image).undefined() - ALLOWED:
             if support(symbol, layout.target) is None:
                 needs.setdefault(code.what.partition(":")[0], set()).add(symbol)

@@ -15,17 +15,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from alpenglow.backends.cpu.emit import choose, parts
-from alpenglow.backends.cpu.select import compiles
-from alpenglow.backends.proof import admitted
 from alpenglow.base import words
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.base.memory import ALIGNMENT
+from alpenglow.base.memory import ALIGNMENT, rounded_up
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.kernel.faults import FAULT
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import STOP
+from alpenglow.machines.cpu.emit import choose
+from alpenglow.machines.cpu.select import compiles
+from alpenglow.machines.proof import admitted
 from alpenglow.program import Buffer, Instr, Program, Region
 
 CHECKS_NBYTES = ALIGNMENT
@@ -45,7 +45,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelCall:
     """A kernel, the places of its buffers, and the extent of its parallel loop."""
 
     kernel: str
@@ -65,11 +65,11 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Variant:
     """What an entry point does on machines of a target: one of several, of which it chooses."""
 
     target: Target
-    calls: tuple[Call, ...]
+    calls: tuple[KernelCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ class Routine:
 
     entry: str
     symbols: tuple[Symbol, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[KernelCall, ...]
     mutable_nbytes: int
     scratch_nbytes: int
     checks: bool = False
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[Variant, ...] = ()
 
     @property
     def inputs(self) -> tuple[Symbol, ...]:
@@ -105,7 +105,7 @@ class Routine:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class KernelCode:
     """A kernel, the operands of it that lie in a buffer that it writes, and what it computes.
 
     `target` is the machine that it is for.  If `exact`, floats are added and multiplied as written.
@@ -127,7 +127,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class BundlePlan:
     """A bundle before it is written in any format.
 
     `kernels` are told apart by content and named by it; `strict` says how they are rendered.
@@ -136,7 +136,7 @@ class Layout:
     target: Target
     strict: bool
     routines: tuple[Routine, ...]
-    kernels: Mapping[str, Code]
+    kernels: Mapping[str, KernelCode]
     constants: tuple[Constant, ...]
     constants_nbytes: int
     alignment: int = ALIGNMENT
@@ -149,7 +149,7 @@ class Layout:
         return bytes(region)
 
 
-def layout(programs: Mapping[str, Program], target: Target, *, strict: bool = False) -> Layout:
+def layout(programs: Mapping[str, Program], target: Target, *, strict: bool = False) -> BundlePlan:
     """Lay out planned programs, one for each entry point, over shared constants.
 
     Raises UnsupportedError if an instruction of any has no compiled kernel, naming them all.
@@ -157,14 +157,18 @@ def layout(programs: Mapping[str, Program], target: Target, *, strict: bool = Fa
     return fat_layout({target: programs}, strict=strict)
 
 
-def fat_layout(programs: Mapping[Target, Mapping[str, Program]], *, strict: bool = False) -> Layout:
+def fat_layout(
+    programs: Mapping[Target, Mapping[str, Program]], *, strict: bool = False
+) -> BundlePlan:
     """Lay out the same entry points for several targets, from the least to the best.
 
     Constants that are the same for several of them, weights in the same order, are kept once.
     """
-    refuse_interpreted(p for by_entry in programs.values() for p in by_entry.values())
+    every = [p for by_entry in programs.values() for p in by_entry.values()]
+    refuse_variables(every)
+    refuse_interpreted(every)
     maker = _Maker(strict, single=len(programs) == 1)
-    made = [
+    by_target = [
         [maker.routine(entry, program, target) for entry, program in by_entry.items()]
         for target, by_entry in programs.items()
     ]
@@ -172,8 +176,8 @@ def fat_layout(programs: Mapping[Target, Mapping[str, Program]], *, strict: bool
     first = targets[0]
     if len(targets) > 1:
         first = replace(first, name=",".join(map(str, targets)))
-    routines = (_chosen(alike, targets) for alike in zip(*made, strict=True))
-    return Layout(
+    routines = (_chosen(alike, targets) for alike in zip(*by_target, strict=True))
+    return BundlePlan(
         first, strict, tuple(routines), maker.kernels, tuple(maker.constants),
         maker.constants_nbytes,
     )  # fmt: skip
@@ -185,9 +189,19 @@ def _chosen(alike: Sequence[Routine], targets: Sequence[Target]) -> Routine:
     assert all(r.symbols == first.symbols for r in alike), "targets differ in what callers see"
     if len(alike) == 1:
         return first
-    choices = tuple(Choice(t, r.calls) for t, r in zip(targets, alike, strict=True))
+    choices = tuple(Variant(t, r.calls) for t, r in zip(targets, alike, strict=True))
     assert len({r.checks for r in alike}) == 1, "targets differ in what they check"
     return replace(first, scratch_nbytes=max(r.scratch_nbytes for r in alike), choices=choices)
+
+
+def refuse_variables(programs: Iterable[Program]) -> None:
+    """Raise UnsupportedError for programs that remember something from call to call."""
+    names = dict.fromkeys(name for program in programs for name in program.variables)
+    if names:
+        raise UnsupportedError(
+            f"a bundle has no sessions to own variables: {', '.join(names)}",
+            hint="make each an input and an output, which the caller hands from call to call",
+        )
 
 
 def refuse_interpreted(programs: Iterable[Program]) -> None:
@@ -195,7 +209,7 @@ def refuse_interpreted(programs: Iterable[Program]) -> None:
     missing: Counter[str] = Counter()
     for program in programs:
         for instr in program.instrs():
-            missing.update({op.name for op in parts(instr) if not compiles(op)})
+            missing.update({op.name for op in instr.operators() if not compiles(op)})
     if missing:
         named = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))
         raise UnsupportedError(
@@ -211,7 +225,7 @@ class _Maker:
 
     def __init__(self, strict: bool, single: bool) -> None:
         self.strict, self.single = strict, single
-        self.kernels: dict[str, Code] = {}
+        self.kernels: dict[str, KernelCode] = {}
         self.constants: list[Constant] = []
         self.constants_nbytes = 0
         self._offsets: dict[str, int] = {}
@@ -221,13 +235,13 @@ class _Maker:
         callers = dict(zip((*program.inputs, *program.outputs), symbols, strict=True))
         calls = []
         checks = False
-        end = _aligned(max((s.offset + s.type.nbytes for s in symbols), default=0))
+        end = rounded_up(max((s.offset + s.type.nbytes for s in symbols), default=0))
         words = {STOP: Place("mutable", end), FAULT: Place("mutable", end + 8)}
         for instr in program.instrs():
-            found = choose(instr, target, self.strict)
-            assert found is not None, f"{instr.op.name} has no kernel"
-            assert isinstance(found.extent, int), f"the extent of {instr.op.name} is open"
-            kernel = found.kernel
+            choice = choose(instr, target, self.strict)
+            assert choice is not None, f"{instr.op.name} has no kernel"
+            assert isinstance(choice.extent, int), f"the extent of {instr.op.name} is open"
+            kernel = choice.kernel
             if not admitted(kernel, instr):
                 raise UnsupportedError(f"{instr.op.name} has no kernel that is proved to be safe")
             if not self.single:
@@ -235,7 +249,7 @@ class _Maker:
                 machine = re.sub(r"\W", "_", str(target))
                 kernel = replace(kernel, name=f"{kernel.name}.{machine}")
             self.kernels.setdefault(
-                kernel.name, Code(kernel, found.aliased, _said(instr), target, found.exact)
+                kernel.name, KernelCode(kernel, choice.aliased, _said(instr), target, choice.exact)
             )
             args = tuple(
                 self._place(r, program.buffers[r.buffer], callers)
@@ -243,10 +257,10 @@ class _Maker:
             )
             args += tuple(words[b] for b in kernel.buffers if b in words)
             checks = checks or FAULT in kernel.buffers
-            if found.extent > 0:
-                calls.append(Call(kernel.name, args, found.extent))
+            if choice.extent > 0:
+                calls.append(KernelCall(kernel.name, args, choice.extent))
         mutable = end + CHECKS_NBYTES * checks
-        return Routine(entry, symbols, tuple(calls), mutable, _aligned(program.arena), checks)
+        return Routine(entry, symbols, tuple(calls), mutable, rounded_up(program.arena), checks)
 
     def _place(self, r: Region, b: Buffer, callers: Mapping[str, Symbol]) -> Place:
         offset = r.offset * r.type.numpy.itemsize
@@ -264,7 +278,7 @@ class _Maker:
         if digest not in self._offsets:
             self._offsets[digest] = self.constants_nbytes
             self.constants.append(Constant(self.constants_nbytes, b.array))
-            self.constants_nbytes += _aligned(b.array.nbytes)
+            self.constants_nbytes += rounded_up(b.array.nbytes)
         return self._offsets[digest]
 
 
@@ -272,12 +286,12 @@ def _said(instr: Instr) -> str:
     """Return the operators of an instruction and the types of its operands and results."""
     operands = ", ".join(str(r.type) for r in instr.reads())
     results = ", ".join(str(r.type) for r in instr.outs)
-    return f"{' + '.join(op.name for op in parts(instr))}: {operands} -> {results}"
+    return f"{' + '.join(op.name for op in instr.operators())}: {operands} -> {results}"
 
 
 def _symbols(program: Program) -> tuple[Symbol, ...]:
     """Place inputs, then outputs, one behind the other."""
-    found: list[Symbol] = []
+    symbols: list[Symbol] = []
     offset = 0
     idents = identifiers(program.names.get(n, n) for n in (*program.inputs, *program.outputs))
     for k, name in enumerate((*program.inputs, *program.outputs)):
@@ -285,16 +299,12 @@ def _symbols(program: Program) -> tuple[Symbol, ...]:
         assert t is not None, f"{name} is an input or output without a type"
         output = k >= len(program.inputs)
         called = program.names.get(name, name) if output else name
-        found.append(Symbol(called, idents[k], t, output, offset))
-        offset += _aligned(t.nbytes)
-    return tuple(found)
+        symbols.append(Symbol(called, idents[k], t, output, offset))
+        offset += rounded_up(t.nbytes)
+    return tuple(symbols)
 
 
 def identifiers(names: Iterable[str]) -> list[str]:
     """Return an identifier of C for each name, no two alike even where case does not count."""
     plain = (re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "unnamed" for name in names)
     return words.apart(plain)
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

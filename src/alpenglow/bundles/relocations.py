@@ -8,7 +8,7 @@ A kind that stands for an address, or that is not known, is a mistake of ours.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from alpenglow.bundles.elf_object import ElfObject, ObjectSymbol, Relocation
@@ -26,8 +26,8 @@ class Spot:
 
     def word(self) -> int:
         """Return the 32 bits that are there."""
-        (found,) = struct.unpack_from("<I", self.content, self.at)
-        return int(found)
+        (bits,) = struct.unpack_from("<I", self.content, self.at)
+        return int(bits)
 
     def put(self, mask: int, bits: int) -> None:
         """Replace those of the 32 bits that are in `mask`."""
@@ -216,6 +216,3 @@ _KINDS: Mapping[int, Mapping[int, Fill]] = {
     },
 }
 """By machine and kind, as the supplements of the System V ABI number them."""
-
-MACHINES: Sequence[int] = tuple(_KINDS)
-"""Those whose relocations are known."""

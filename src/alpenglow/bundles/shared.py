@@ -26,8 +26,8 @@ def library(job: Job) -> tuple[bytes, Needs]:
     data = {}
     if job.embedded:
         data[f"{job.name}_constants"] = job.layout.weights() or bytes(alignment)
-    made = shared_library(emitted.image, file_name(job.name), exports, data, alignment)
-    return made, emitted.needs
+    image = shared_library(emitted.image, file_name(job.name), exports, data, alignment)
+    return image, emitted.needs
 
 
 def file_name(name: str) -> str:

@@ -16,7 +16,7 @@ from alpenglow.bundles.integer import Word
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class BinaryFormat:
     """A binary format: all bits, and those of the significand with the one that is implied."""
 
     bits: int
@@ -39,7 +39,12 @@ class Format:
         return 1 << (self.bits - 1)
 
 
-F16, BF16, F32, F64 = Format(16, 11), Format(16, 8), Format(32, 24), Format(64, 53)
+F16, BF16, F32, F64 = (
+    BinaryFormat(16, 11),
+    BinaryFormat(16, 8),
+    BinaryFormat(32, 24),
+    BinaryFormat(64, 53),
+)
 
 EXPONENT = 32
 """Bits of an exponent."""
@@ -57,23 +62,23 @@ class Number:
     significand: Word
 
 
-def sign_of(f: Format, x: Word) -> Word:
+def sign_of(f: BinaryFormat, x: Word) -> Word:
     return (x >> (f.bits - 1)).wide(1)
 
 
-def magnitude(f: Format, x: Word) -> Word:
+def magnitude(f: BinaryFormat, x: Word) -> Word:
     return x & (f.sign - 1)
 
 
-def is_nan(f: Format, x: Word) -> Word:
+def is_nan(f: BinaryFormat, x: Word) -> Word:
     return magnitude(f, x) > f.infinity
 
 
-def is_infinite(f: Format, x: Word) -> Word:
+def is_infinite(f: BinaryFormat, x: Word) -> Word:
     return magnitude(f, x).equals(f.infinity)
 
 
-def unpack(f: Format, x: Word, width: int, top: int) -> Number:
+def unpack(f: BinaryFormat, x: Word, width: int, top: int) -> Number:
     """Return the number whose bits are x, its significand `width` bits wide, the top bit `top`."""
     field = (magnitude(f, x) >> (f.precision - 1)).wide(EXPONENT)
     fraction = (x & ((1 << (f.precision - 1)) - 1)).wide(max(f.bits, width))
@@ -101,7 +106,7 @@ def jammed(x: Word, shift: Word) -> Word:
     return (x >> by) | (~lost).wide(x.bits)
 
 
-def pack(f: Format, n: Number) -> Word:
+def pack(f: BinaryFormat, n: Number) -> Word:
     """Return the bits of a number, rounded."""
     width = n.significand.bits
     assert width >= f.precision + 2, "there is no room to round"
@@ -118,12 +123,12 @@ def pack(f: Format, n: Number) -> Word:
     limit = 2 * f.bias + 1
     most = (field.less(limit)).where(field, limit)
     base = below.where(0, most - 1).wide(f.bits) << (f.precision - 1)
-    found = (base + rounded).least(f.infinity)
-    found = n.significand.equals(0).where(0, found)
-    return signed(f, found, n.sign)
+    packed = (base + rounded).least(f.infinity)
+    packed = n.significand.equals(0).where(0, packed)
+    return signed(f, packed, n.sign)
 
 
-def signed(f: Format, x: Word, sign: Word) -> Word:
+def signed(f: BinaryFormat, x: Word, sign: Word) -> Word:
     return x | sign.wide(f.bits) << (f.bits - 1)
 
 
@@ -137,31 +142,31 @@ def total(a: Number, b: Number) -> Number:
     large = less.where(b.significand, a.significand)
     small = jammed(less.where(a.significand, b.significand), high - low)
     alike = sign.equals(other)
-    found = alike.where(large + small, large - small)
+    significand = alike.where(large + small, large - small)
     # What cancels is +0; the sum of two zeros keeps a sign that they share.
-    return Number(found.equals(0).where(a.sign & b.sign, sign), high, found)
+    return Number(significand.equals(0).where(a.sign & b.sign, sign), high, significand)
 
 
-def add(f: Format, x: Word, y: Word) -> Word:
+def add(f: BinaryFormat, x: Word, y: Word) -> Word:
     width = f.bits
     a, b = unpack(f, x, width, width - 2), unpack(f, y, width, width - 2)
-    found = pack(f, total(a, b))
-    return _sum(f, found, x, y)
+    finite = pack(f, total(a, b))
+    return _sum(f, finite, x, y)
 
 
-def _sum(f: Format, found: Word, x: Word, y: Word) -> Word:
+def _sum(f: BinaryFormat, value: Word, x: Word, y: Word) -> Word:
     """Return what a finite sum is if operands are not finite."""
-    found = is_infinite(f, y).where(y, found)
-    found = is_infinite(f, x).where(x, found)
+    value = is_infinite(f, y).where(y, value)
+    value = is_infinite(f, x).where(x, value)
     opposite = is_infinite(f, x) & is_infinite(f, y) & ~x.equals(y)
-    return (is_nan(f, x) | is_nan(f, y) | opposite).where(f.nan, found)
+    return (is_nan(f, x) | is_nan(f, y) | opposite).where(f.nan, value)
 
 
-def negated(f: Format, x: Word) -> Word:
+def negated(f: BinaryFormat, x: Word) -> Word:
     return x ^ f.sign
 
 
-def product(f: Format, x: Word, y: Word) -> Number:
+def product(f: BinaryFormat, x: Word, y: Word) -> Number:
     """Return the exact product of two finite numbers, with a top bit free."""
     width = 2 * f.bits
     a, b = unpack(f, x, f.bits, f.precision - 1), unpack(f, y, f.bits, f.precision - 1)
@@ -170,16 +175,16 @@ def product(f: Format, x: Word, y: Word) -> Number:
     return normal(exact, width - 2)
 
 
-def _product(f: Format, found: Word, x: Word, y: Word) -> Word:
+def _product(f: BinaryFormat, value: Word, x: Word, y: Word) -> Word:
     """Return what a finite product is if operands are not finite."""
     endless = is_infinite(f, x) | is_infinite(f, y)
     zero = magnitude(f, x).equals(0) | magnitude(f, y).equals(0)
     sign = sign_of(f, x) ^ sign_of(f, y)
-    found = endless.where(signed(f, x.like(f.infinity), sign), found)
-    return (is_nan(f, x) | is_nan(f, y) | (endless & zero)).where(f.nan, found)
+    value = endless.where(signed(f, x.like(f.infinity), sign), value)
+    return (is_nan(f, x) | is_nan(f, y) | (endless & zero)).where(f.nan, value)
 
 
-def multiply(f: Format, x: Word, y: Word) -> Word:
+def multiply(f: BinaryFormat, x: Word, y: Word) -> Word:
     a, b = unpack(f, x, f.bits, f.bits - 1), unpack(f, y, f.bits, f.bits - 1)
     whole = a.significand.wide(2 * f.bits) * b.significand.wide(2 * f.bits)
     # Half of it is enough if it tells whether there is more: shorter words, less work.
@@ -189,17 +194,17 @@ def multiply(f: Format, x: Word, y: Word) -> Word:
     return _product(f, pack(f, exact), x, y)
 
 
-def fma(f: Format, x: Word, y: Word, z: Word) -> Word:
+def fma(f: BinaryFormat, x: Word, y: Word, z: Word) -> Word:
     """Return x * y + z, rounded once."""
     width = 2 * f.bits
-    found = pack(f, total(product(f, x, y), unpack(f, z, width, width - 2)))
+    finite = pack(f, total(product(f, x, y), unpack(f, z, width, width - 2)))
     sign = (sign_of(f, x) ^ sign_of(f, y)).wide(f.bits) << (f.bits - 1)
     # Of a product only whether it is infinite or NaN counts from here on.
     through = _product(f, sign, x, y)
-    return _sum(f, found, through, z)
+    return _sum(f, finite, through, z)
 
 
-def divide(f: Format, x: Word, y: Word) -> Word:
+def divide(f: BinaryFormat, x: Word, y: Word) -> Word:
     a, b = unpack(f, x, f.bits, f.precision - 1), unpack(f, y, f.bits, f.precision - 1)
 
     def step(state: list[Word]) -> list[Word]:
@@ -212,16 +217,16 @@ def divide(f: Format, x: Word, y: Word) -> Word:
     rest, quotient = x.of.repeat(digits, [a.significand, x.like(0)], step)
     sticky = quotient | (~rest.equals(0)).wide(f.bits)
     exact = Number(a.sign ^ b.sign, a.exponent - b.exponent - (digits - 1), sticky)
-    found = pack(f, exact)
+    value = pack(f, exact)
     nothing, endless = magnitude(f, y).equals(0), is_infinite(f, x)
     sign = a.sign ^ b.sign
-    found = is_infinite(f, y).where(signed(f, x.like(0), sign), found)
-    found = (nothing | endless).where(signed(f, x.like(f.infinity), sign), found)
+    value = is_infinite(f, y).where(signed(f, x.like(0), sign), value)
+    value = (nothing | endless).where(signed(f, x.like(f.infinity), sign), value)
     undefined = (nothing & magnitude(f, x).equals(0)) | (endless & is_infinite(f, y))
-    return (is_nan(f, x) | is_nan(f, y) | undefined).where(f.nan, found)
+    return (is_nan(f, x) | is_nan(f, y) | undefined).where(f.nan, value)
 
 
-def square_root(f: Format, x: Word) -> Word:
+def square_root(f: BinaryFormat, x: Word) -> Word:
     width = 2 * f.bits
     # An even exponent, and a radicand whose root has two bits more than are kept.
     a = unpack(f, x, width, 2 * f.precision + 2)
@@ -242,13 +247,13 @@ def square_root(f: Format, x: Word) -> Word:
     rest, root, _ = x.of.repeat(digits, [radicand, radicand.like(0), first], step)
     sticky = root | (~rest.equals(0)).wide(width)
     half = Word(x.of, x.of.emit(f"ashr i32 {exponent.name}, 1"), EXPONENT)
-    found = pack(f, Number(x.of.word(0, 1), half, sticky))
-    found = (magnitude(f, x).equals(0) | x.equals(f.infinity)).where(x, found)
+    value = pack(f, Number(x.of.word(0, 1), half, sticky))
+    value = (magnitude(f, x).equals(0) | x.equals(f.infinity)).where(x, value)
     below = sign_of(f, x) & ~magnitude(f, x).equals(0)
-    return (is_nan(f, x) | below).where(f.nan, found)
+    return (is_nan(f, x) | below).where(f.nan, value)
 
 
-def remainder(f: Format, x: Word, y: Word) -> Word:
+def remainder(f: BinaryFormat, x: Word, y: Word) -> Word:
     """Return x - y * trunc(x / y), which is exact: C's fmod."""
     a, b = unpack(f, x, f.bits, f.precision - 1), unpack(f, y, f.bits, f.precision - 1)
     ahead = a.exponent - b.exponent
@@ -263,55 +268,55 @@ def remainder(f: Format, x: Word, y: Word) -> Word:
     # One step for each power of two that x is ahead of y, and a last one without a shift.
     steps = ahead.less(0).where(0, ahead) + 1
     rest, _ = x.of.repeat(steps, [a.significand, ahead], step)
-    found = pack(f, Number(a.sign, b.exponent, rest.wide(2 * f.bits)))
-    found = (magnitude(f, x) < magnitude(f, y)).where(x, found)
+    value = pack(f, Number(a.sign, b.exponent, rest.wide(2 * f.bits)))
+    value = (magnitude(f, x) < magnitude(f, y)).where(x, value)
     undefined = is_infinite(f, x) | magnitude(f, y).equals(0)
-    return (is_nan(f, x) | is_nan(f, y) | undefined).where(f.nan, found)
+    return (is_nan(f, x) | is_nan(f, y) | undefined).where(f.nan, value)
 
 
-def to_format(f: Format, g: Format, x: Word) -> Word:
+def to_format(f: BinaryFormat, g: BinaryFormat, x: Word) -> Word:
     """Return x, of format f, in format g."""
     width = max(f.bits, g.bits) * 2
-    found = pack(g, unpack(f, x, width, width - 1))
+    value = pack(g, unpack(f, x, width, width - 1))
     sign = sign_of(f, x)
-    found = is_infinite(f, x).where(signed(g, found.like(g.infinity), sign), found)
-    return is_nan(f, x).where(signed(g, found.like(g.nan), sign), found)
+    value = is_infinite(f, x).where(signed(g, value.like(g.infinity), sign), value)
+    return is_nan(f, x).where(signed(g, value.like(g.nan), sign), value)
 
 
-def from_integer(f: Format, x: Word, is_signed: bool) -> Word:
+def from_integer(f: BinaryFormat, x: Word, is_signed: bool) -> Word:
     width = max(x.bits, f.bits)
     below = x.negative if is_signed else x.of.word(0, 1)
     plain = below.where(0 - x, x).wide(max(width, f.precision + 8))
     return pack(f, Number(below, x.of.word(0, EXPONENT), plain))
 
 
-def to_integer(f: Format, x: Word, bits: int, is_signed: bool) -> Word:
+def to_integer(f: BinaryFormat, x: Word, bits: int, is_signed: bool) -> Word:
     """Return x without its fraction; what does not fit is left open."""
     width = max(bits, f.bits)
     a = unpack(f, x, width, width - 1)
     down = (0 - a.exponent).least(width - 1)
-    found = a.significand >> down.wide(width)
+    whole = a.significand >> down.wide(width)
     small = a.exponent.less(1 - width)
-    found = small.where(0, found).wide(bits)
-    return (a.sign.where(0 - found, found)) if is_signed else found
+    whole = small.where(0, whole).wide(bits)
+    return (a.sign.where(0 - whole, whole)) if is_signed else whole
 
 
-def truncate(f: Format, x: Word) -> Word:
+def truncate(f: BinaryFormat, x: Word) -> Word:
     return _cut(f, x)[0]
 
 
-def _cut(f: Format, x: Word) -> tuple[Word, Word]:
+def _cut(f: BinaryFormat, x: Word) -> tuple[Word, Word]:
     """Return x without its fraction, and the value of its last bit before the point."""
     field = (magnitude(f, x) >> (f.precision - 1)).wide(EXPONENT)
     behind = f.bias + f.precision - 1 - field
     whole = behind.less(1)
     small = field < f.bias
     unit = x.like(1) << behind.least(f.bits - 1).wide(f.bits)
-    found = whole.where(x, x & (0 - unit))
-    return small.where(x & f.sign, found), unit
+    cut = whole.where(x, x & (0 - unit))
+    return small.where(x & f.sign, cut), unit
 
 
-def round_away(f: Format, x: Word, negative: bool) -> Word:
+def round_away(f: BinaryFormat, x: Word, negative: bool) -> Word:
     """Return the floor (`negative`) or the ceiling of x."""
     cut, unit = _cut(f, x)
     one = x.like(f.bias << (f.precision - 1))
@@ -322,7 +327,7 @@ def round_away(f: Format, x: Word, negative: bool) -> Word:
     return move.where(further, cut)
 
 
-def round_even(f: Format, x: Word) -> Word:
+def round_even(f: BinaryFormat, x: Word) -> Word:
     """Return the integer next to x, of two the even one."""
     cut, unit = _cut(f, x)
     half = unit >> 1
@@ -337,32 +342,32 @@ def round_even(f: Format, x: Word) -> Word:
     return (small & ~is_nan(f, x)).where(fraction, near)
 
 
-def ordered(f: Format, x: Word) -> Word:
+def ordered(f: BinaryFormat, x: Word) -> Word:
     """Return an integer that grows, signed, with the number; both zeros are 0."""
     size = magnitude(f, x)
     return sign_of(f, x).where(0 - size, size)
 
 
-def extreme(f: Format, x: Word, y: Word, largest: bool) -> Word:
+def extreme(f: BinaryFormat, x: Word, y: Word, largest: bool) -> Word:
     """Return the smaller or larger number, -0 before +0; NaN if either is."""
     less = ordered(f, x).less(ordered(f, y))
     same = ordered(f, x).equals(ordered(f, y))
     tie = (x & y) if largest else (x | y)
-    found = less.where(y, x) if largest else less.where(x, y)
-    return (is_nan(f, x) | is_nan(f, y)).where(f.nan, same.where(tie, found))
+    choice = less.where(y, x) if largest else less.where(x, y)
+    return (is_nan(f, x) | is_nan(f, y)).where(f.nan, same.where(tie, choice))
 
 
-def compare(f: Format, op: str, x: Word, y: Word) -> Word:
+def compare(f: BinaryFormat, op: str, x: Word, y: Word) -> Word:
     """Return whether x op y, op one of eq, lt, le, ge, gt and un (either is NaN)."""
     nan = is_nan(f, x) | is_nan(f, y)
     if op == "un":
         return nan
     a, b = ordered(f, x), ordered(f, y)
-    found = {
+    holds = {
         "eq": lambda: a.equals(b),
         "lt": lambda: a.less(b),
         "le": lambda: ~b.less(a),
         "ge": lambda: ~a.less(b),
         "gt": lambda: b.less(a),
     }[op]()
-    return found & ~nan
+    return holds & ~nan

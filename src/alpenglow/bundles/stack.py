@@ -122,8 +122,8 @@ def _arm(lines: list[str]) -> int:
             frame.take(args[2])
         elif op in ("bfc", "bic") or (op == "mov" and args[0] == "sp"):
             frame.align()
-        elif line.rstrip().endswith("]!") and (found := re.search(r"\[sp, #(-\d+)\]!", line)):
-            frame.take(found[1])
+        elif line.rstrip().endswith("]!") and (match := re.search(r"\[sp, #(-\d+)\]!", line)):
+            frame.take(match[1])
     return frame.nbytes
 
 
@@ -138,8 +138,8 @@ def _aarch64(lines: list[str]) -> int:
             frame.take(str(int(args[2][1:], 0) << 12) if shifted else args[2])
         elif op == "and" and args[0] == "sp":
             frame.align()
-        elif line.rstrip().endswith("]!") and (found := re.search(r"\[sp, #(-\d+)\]!", line)):
-            frame.take(found[1])
+        elif line.rstrip().endswith("]!") and (match := re.search(r"\[sp, #(-\d+)\]!", line)):
+            frame.take(match[1])
         assert op != "addvl", f"scalable vectors on the stack: {line}"
     return frame.nbytes
 

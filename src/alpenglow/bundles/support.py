@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from alpenglow.backends.cpu.writer import Writer
 from alpenglow.bundles import softfloat
 from alpenglow.bundles.copying import ATTRIBUTES, copying
 from alpenglow.bundles.integer import Function, Word, divide
-from alpenglow.bundles.softfloat import BF16, F16, F32, F64, Format
+from alpenglow.bundles.softfloat import BF16, F16, F32, F64, BinaryFormat
 from alpenglow.ir.target import Target
+from alpenglow.render.llvm.writer import Writer
 
 ALLOWED = frozenset({"memcpy", "memset"})
 """What a bundle that is not freestanding leaves to the C library."""
@@ -58,14 +58,14 @@ def _defined(name: str, helper: Helper) -> str:
         Word(f, f.emit(f"bitcast {t} %p{i} to i{_bits(t)}") if t[0] != "i" else f"%p{i}", _bits(t))
         for i, t in enumerate(helper.parameters)
     ]
-    found, result = helper.make(f, words), helper.result
-    if isinstance(found, Word):
-        plain, value = f"i{found.bits}", found.name
+    returned, result = helper.make(f, words), helper.result
+    if isinstance(returned, Word):
+        plain, value = f"i{returned.bits}", returned.name
         if result != plain:
             value = f.emit(f"bitcast {plain} {value} to {result}")
     else:
         value = "poison"
-        for slot, word in enumerate(found):
+        for slot, word in enumerate(returned):
             value = f.emit(f"insertvalue {result} {value}, i{word.bits} {word.name}, {slot}")
     parameters = ", ".join(f"{t} %p{i}" for i, t in enumerate(helper.parameters))
     head = f'define hidden {result} @"{name}"({parameters}) {ATTRIBUTES} {{'
@@ -90,13 +90,13 @@ def _helpers(target: Target) -> dict[str, Helper]:
 # ── the C library ──
 
 
-def _unary(operation: Callable[..., Word], *more: bool) -> Callable[[Format], Make]:
+def _unary(operation: Callable[..., Word], *more: bool) -> Callable[[BinaryFormat], Make]:
     return lambda format_: lambda f, w: operation(format_, w[0], *more)
 
 
 def _c() -> dict[str, Helper]:
     """Return functions of the C library; they take floats as the machine passes them."""
-    found: dict[str, Helper] = {}
+    helpers: dict[str, Helper] = {}
     ones = {
         "sqrt": _unary(softfloat.square_root),
         "trunc": _unary(softfloat.truncate),
@@ -108,23 +108,23 @@ def _c() -> dict[str, Helper]:
     }
     for letter, (format_, t) in _FLOATS.items():
         for name, make in ones.items():
-            found[name + letter] = Helper(t, (t,), make(format_))
-        found[f"fma{letter}"] = Helper(t, (t, t, t), _fused(format_))
-        found[f"fmod{letter}"] = Helper(t, (t, t), _binary(softfloat.remainder, format_))
+            helpers[name + letter] = Helper(t, (t,), make(format_))
+        helpers[f"fma{letter}"] = Helper(t, (t, t, t), _fused(format_))
+        helpers[f"fmod{letter}"] = Helper(t, (t, t), _binary(softfloat.remainder, format_))
         for name, largest in (("fminimum", False), ("fmaximum", True)):
-            found[name + letter] = Helper(t, (t, t), _extreme(format_, largest))
-    return found
+            helpers[name + letter] = Helper(t, (t, t), _extreme(format_, largest))
+    return helpers
 
 
-def _binary(operation: Callable[[Format, Word, Word], Word], format_: Format) -> Make:
+def _binary(operation: Callable[[BinaryFormat, Word, Word], Word], format_: BinaryFormat) -> Make:
     return lambda f, w: operation(format_, w[0], w[1])
 
 
-def _fused(format_: Format) -> Make:
+def _fused(format_: BinaryFormat) -> Make:
     return lambda f, w: softfloat.fma(format_, w[0], w[1], w[2])
 
 
-def _extreme(format_: Format, largest: bool) -> Make:
+def _extreme(format_: BinaryFormat, largest: bool) -> Make:
     return lambda f, w: softfloat.extreme(format_, w[0], w[1], largest)
 
 
@@ -133,15 +133,15 @@ _C = _c()
 # ── the compiler's runtime ──
 
 
-def _between(a: Format, b: Format) -> Make:
+def _between(a: BinaryFormat, b: BinaryFormat) -> Make:
     return lambda f, w: softfloat.to_format(a, b, w[0].wide(a.bits))
 
 
-def _float(format_: Format, signed: bool) -> Make:
+def _float(format_: BinaryFormat, signed: bool) -> Make:
     return lambda f, w: softfloat.from_integer(format_, w[0], signed)
 
 
-def _integer(format_: Format, bits: int, signed: bool) -> Make:
+def _integer(format_: BinaryFormat, bits: int, signed: bool) -> Make:
     return lambda f, w: softfloat.to_integer(format_, w[0], bits, signed)
 
 
@@ -191,51 +191,51 @@ def _multiplied(x: Word, y: Word) -> Word:
 
 def _eabi() -> dict[str, Helper]:
     """Return the runtime of Arm's EABI; it takes floats as integers of their size."""
-    found: dict[str, Helper] = {}
+    helpers: dict[str, Helper] = {}
     for letter, other, format_ in (("f", "d", F32), ("d", "f", F64)):
         t = f"i{format_.bits}"
-        found[f"__aeabi_{letter}add"] = Helper(t, (t, t), _binary(softfloat.add, format_))
-        found[f"__aeabi_{letter}sub"] = Helper(t, (t, t), _binary(_minus, format_))
-        found[f"__aeabi_{letter}mul"] = Helper(t, (t, t), _binary(softfloat.multiply, format_))
-        found[f"__aeabi_{letter}div"] = Helper(t, (t, t), _binary(softfloat.divide, format_))
+        helpers[f"__aeabi_{letter}add"] = Helper(t, (t, t), _binary(softfloat.add, format_))
+        helpers[f"__aeabi_{letter}sub"] = Helper(t, (t, t), _binary(_minus, format_))
+        helpers[f"__aeabi_{letter}mul"] = Helper(t, (t, t), _binary(softfloat.multiply, format_))
+        helpers[f"__aeabi_{letter}div"] = Helper(t, (t, t), _binary(softfloat.divide, format_))
         for op in ("eq", "lt", "le", "ge", "gt", "un"):
-            found[f"__aeabi_{letter}cmp{op}"] = Helper("i32", (t, t), _compared(format_, op))
+            helpers[f"__aeabi_{letter}cmp{op}"] = Helper("i32", (t, t), _compared(format_, op))
         for name, bits, signed in (("i", 32, True), ("ui", 32, False), ("l", 64, True),
                                    ("ul", 64, False)):  # fmt: skip
             whole = f"i{bits}"
-            found[f"__aeabi_{name}2{letter}"] = Helper(t, (whole,), _float(format_, signed))
+            helpers[f"__aeabi_{name}2{letter}"] = Helper(t, (whole,), _float(format_, signed))
             z = {"i": "iz", "ui": "uiz", "l": "lz", "ul": "ulz"}[name]
-            found[f"__aeabi_{letter}2{z}"] = Helper(whole, (t,), _integer(format_, bits, signed))
+            helpers[f"__aeabi_{letter}2{z}"] = Helper(whole, (t,), _integer(format_, bits, signed))
         wanted = F64 if format_ is F32 else F32
-        found[f"__aeabi_{letter}2{other}"] = Helper(
+        helpers[f"__aeabi_{letter}2{other}"] = Helper(
             f"i{wanted.bits}", (t,), _between(format_, wanted)
         )
     for name in ("__aeabi_h2f", "__gnu_h2f_ieee"):
-        found[name] = Helper("i32", ("i32",), _between(F16, F32))
+        helpers[name] = Helper("i32", ("i32",), _between(F16, F32))
     for name in ("__aeabi_f2h", "__gnu_f2h_ieee"):
-        found[name] = Helper("i32", ("i32",), _short(F32, F16))
+        helpers[name] = Helper("i32", ("i32",), _short(F32, F16))
     for bits, prefix in ((32, "i"), (64, "l")):
         whole, both = f"i{bits}", f"{{ i{bits}, i{bits} }}"
         for u, signed in (("", True), ("u", False)):
-            found[f"__aeabi_{u}{prefix}divmod"] = Helper(both, (whole, whole), _divided(signed))
+            helpers[f"__aeabi_{u}{prefix}divmod"] = Helper(both, (whole, whole), _divided(signed))
         if bits == 32:
-            found["__aeabi_idiv"] = Helper(whole, (whole, whole), _quotient(True))
-            found["__aeabi_uidiv"] = Helper(whole, (whole, whole), _quotient(False))
-    found["__aeabi_d2h"] = Helper("i32", ("i64",), _short(F64, F16))
-    found["__truncsfbf2"] = Helper("i32", ("i32",), _short(F32, BF16))
-    found["__truncdfbf2"] = Helper("i32", ("i64",), _short(F64, BF16))
-    return found
+            helpers["__aeabi_idiv"] = Helper(whole, (whole, whole), _quotient(True))
+            helpers["__aeabi_uidiv"] = Helper(whole, (whole, whole), _quotient(False))
+    helpers["__aeabi_d2h"] = Helper("i32", ("i64",), _short(F64, F16))
+    helpers["__truncsfbf2"] = Helper("i32", ("i32",), _short(F32, BF16))
+    helpers["__truncdfbf2"] = Helper("i32", ("i64",), _short(F64, BF16))
+    return helpers
 
 
-def _minus(format_: Format, x: Word, y: Word) -> Word:
+def _minus(format_: BinaryFormat, x: Word, y: Word) -> Word:
     return softfloat.add(format_, x, softfloat.negated(format_, y))
 
 
-def _compared(format_: Format, op: str) -> Make:
+def _compared(format_: BinaryFormat, op: str) -> Make:
     return lambda f, w: softfloat.compare(format_, op, w[0], w[1]).wide(32)
 
 
-def _short(a: Format, b: Format) -> Make:
+def _short(a: BinaryFormat, b: BinaryFormat) -> Make:
     return lambda f, w: softfloat.to_format(a, b, w[0]).wide(32)
 
 

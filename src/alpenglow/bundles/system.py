@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from alpenglow.base.errors import OptionError
-from alpenglow.ir.target import LEVELS, Target
+from alpenglow.ir.target import Target
+from alpenglow.machines.cpu.targets import LEVELS
 
 SYSTEMS = ("linux", "macos", "windows")
 

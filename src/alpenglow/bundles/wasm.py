@@ -52,14 +52,14 @@ def wasm_files(job: Job) -> Made:
     }
     entries = [r.entry for r in layout.routines]
     linked = link(WasmObject(emitted.image), emitted.needs.stack_nbytes, areas, entries)
-    made = {
+    contents = {
         f"{name}.wasm": linked.image,
         f"{name}.mjs": _script(job, linked).encode(),
         "main.mjs": _example(job).encode(),
     }
     if not job.embedded:
-        made[f"{name}.weights.bin"] = weights
-    return Made(made, emitted.needs)
+        contents[f"{name}.weights.bin"] = weights
+    return Made(contents, emitted.needs)
 
 
 def _refuse(job: Job) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from alpenglow.base import leb128
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.base.memory import ALIGNMENT
+from alpenglow.base.memory import rounded_up
 from alpenglow.bundles.wasm_object import (
     CODE,
     DATA,
@@ -67,7 +67,7 @@ def link(
     """
     assert not obj.undefined(), f"nobody defines {sorted(obj.undefined())}"
     # Nothing begins at address 0, which is none in C.
-    end = top = _aligned(stack_nbytes or 1)
+    end = top = rounded_up(stack_nbytes or 1)
     bases = []
     for segment in obj.segments:
         end = -(-end // segment.alignment) * segment.alignment
@@ -75,7 +75,7 @@ def link(
         end += len(segment.content)
     places = {}
     for name, area in areas.items():
-        places[name] = end = _aligned(end)
+        places[name] = end = rounded_up(end)
         end += area.nbytes
     if end > LARGEST:
         raise UnsupportedError(
@@ -123,12 +123,12 @@ class _Linked:
         return symbol.index - self.imported
 
     def _relocated(self, content: bytes, section: str) -> bytes:
-        made = bytearray(content)
+        relocated = bytearray(content)
         for r in self.obj.relocations(section):
             value = self._value(r)
             filled = value.to_bytes(4, "little") if r.type in _PLAIN else leb128.padded(value)
-            made[r.offset : r.offset + len(filled)] = filled
-        return bytes(made)
+            relocated[r.offset : r.offset + len(filled)] = filled
+        return bytes(relocated)
 
     def _value(self, r: WasmRelocation) -> int:
         if r.type in _TYPE_INDEX:
@@ -197,7 +197,3 @@ def _sized(content: bytes) -> bytes:
 def _i32(address: int) -> int:
     """Return an address as the signed number that constants are written as."""
     return address - (1 << 32) if address >> 31 else address
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

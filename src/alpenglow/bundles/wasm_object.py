@@ -95,13 +95,13 @@ class WasmObject:
 
     def contents(self, kind: int, name: str = "") -> bytes:
         """Return the contents of a section, nothing if there is none."""
-        found = (s.content for s in self.sections if (s.kind, s.name) == (kind, name))
-        return next(found, b"")
+        contents = (s.content for s in self.sections if (s.kind, s.name) == (kind, name))
+        return next(contents, b"")
 
     @cached_property
     def imports(self) -> tuple[tuple[int, str], ...]:
         """The kind of each import and its name."""
-        found = []
+        imports = []
         content = self.contents(IMPORT)
         count, at = _count(content)
         for _ in range(count):
@@ -116,8 +116,8 @@ class WasmObject:
             else:
                 _, at = leb128.read(content, at)
                 at += kind == 3
-            found.append((kind, name))
-        return tuple(found)
+            imports.append((kind, name))
+        return tuple(imports)
 
     def imported(self, kind: int) -> tuple[str, ...]:
         """Return the names of the imports of a kind, which the indices of that kind begin with."""
@@ -127,7 +127,7 @@ class WasmObject:
     def symbols(self) -> tuple[WasmSymbol, ...]:
         content = self._linking(_SYMBOLS)
         count, at = _count(content)
-        found = []
+        symbols = []
         for _ in range(count):
             kind = content[at]
             flags, at = leb128.read(content, at + 1)
@@ -145,8 +145,8 @@ class WasmObject:
                     name, at = _text(content, at)
                 elif kind in (FUNCTIONS, GLOBALS):
                     name = self.imported({FUNCTIONS: 0, GLOBALS: 3}[kind])[index]
-            found.append(WasmSymbol(kind, name, index, offset, defined, bool(flags & _LOCAL)))
-        return tuple(found)
+            symbols.append(WasmSymbol(kind, name, index, offset, defined, bool(flags & _LOCAL)))
+        return tuple(symbols)
 
     def relocations(self, name: str) -> tuple[WasmRelocation, ...]:
         """Return the relocations of the section CODE or DATA, in the order of their places."""
@@ -155,7 +155,7 @@ class WasmObject:
             return ()
         _, at = leb128.read(content, 0)
         count, at = leb128.read(content, at)
-        found = []
+        relocations = []
         for _ in range(count):
             type_ = content[at]
             offset, at = leb128.read(content, at + 1)
@@ -163,33 +163,33 @@ class WasmObject:
             addend = 0
             if type_ in WITH_ADDEND:
                 addend, at = leb128.read(content, at, sign=True)
-            found.append(WasmRelocation(type_, offset, symbol, addend))
-        return tuple(found)
+            relocations.append(WasmRelocation(type_, offset, symbol, addend))
+        return tuple(relocations)
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         alignments = self._alignments()
         content = self.contents(DATA)
         count, at = _count(content)
-        found = []
+        segments = []
         for k in range(count):
             assert content[at : at + 2] == b"\0\x41", "data lies at an address of memory 0"
             _, at = leb128.read(content, at + 2, sign=True)
             size, at = leb128.read(content, at + 1)
-            found.append(Segment(content[at : at + size], alignments[k], at))
+            segments.append(Segment(content[at : at + size], alignments[k], at))
             at += size
-        return tuple(found)
+        return tuple(segments)
 
     def _alignments(self) -> list[int]:
         content = self._linking(_SEGMENTS)
         count, at = _count(content)
-        found = []
+        alignments = []
         for _ in range(count):
             _, at = _text(content, at)
             power, at = leb128.read(content, at)
             _, at = leb128.read(content, at)
-            found.append(1 << power)
-        return found
+            alignments.append(1 << power)
+        return alignments
 
     def _linking(self, wanted: int) -> bytes:
         """Return a part of the section `linking`, nothing if there is none."""

@@ -132,7 +132,7 @@ def _module(job: Job) -> str:
         f"__all__ = {['run', *_variants(job)]!r}",
         f"__version__ = {job.release!r}",
         "",
-        "_library = _runtime.Library(",
+        "_library = _runtime.SharedLibrary(",
         f"    Path(__file__).with_name({file_name(name)!r}),",
         f'    "{name}_constants",',
         f"    {needed!r},",
@@ -226,11 +226,11 @@ def _digest(content: bytes) -> str:
 
 def _zipped(content: Mapping[str, bytes]) -> bytes:
     """Return an archive of files, with nothing in it of when and where it was made."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for path, data in content.items():
             entry = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
             entry.create_system = 3
             entry.external_attr = (0o100755 if path.endswith(".so") else 0o100644) << 16
             archive.writestr(entry, data)
-    return made.getvalue()
+    return buffer.getvalue()

@@ -43,7 +43,7 @@ class Tensor(NamedTuple):
         return f"{self.name}: {self.kind}[{','.join(map(str, self.shape))}]"
 
 
-class Library:
+class SharedLibrary:
     """A shared library with the weights of a model, and code for some kind of processor."""
 
     def __init__(self, path: Path, constants: str, needed: Iterable[str]) -> None:
@@ -64,7 +64,7 @@ class Routine:
 
     def __init__(
         self,
-        library: Library,
+        library: SharedLibrary,
         entry: str,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
@@ -94,9 +94,9 @@ class Routine:
         IndexError if an index in them, or computed from them, is out of range.
         """
         values = self.ordered(arrays, named)
-        given = [self._fitting(t, a) for t, a in zip(self.inputs, values, strict=True)]
+        fitted = [self._fitting(t, a) for t, a in zip(self.inputs, values, strict=True)]
         mutable, scratch = self._workspace()
-        for t, array in zip(self.inputs, given, strict=True):
+        for t, array in zip(self.inputs, fitted, strict=True):
             np.copyto(_place(mutable, t), array)
         for offset, nbytes in self._random.items():
             mutable[offset : offset + nbytes] = np.frombuffer(os.urandom(nbytes), np.uint8)

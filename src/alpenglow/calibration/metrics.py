@@ -59,8 +59,8 @@ def decibels(noise: float) -> float:
 
 def _missed(outputs: Outputs, labels: Array, count: int) -> float:
     missed = total = 0
-    for found, wanted in zip(outputs, labels, strict=True):
-        rows = _rows(found, len(wanted))
+    for actual, wanted in zip(outputs, labels, strict=True):
+        rows = _rows(actual, len(wanted))
         if wanted.min() < 0 or wanted.max() >= rows.shape[1]:
             raise FeedError(
                 f"labels are {wanted.min()} to {wanted.max()}, but the first output scores "
@@ -73,14 +73,14 @@ def _missed(outputs: Outputs, labels: Array, count: int) -> float:
     return missed / total
 
 
-def _first(found: Mapping[str, Array]) -> Array:
-    first = next(iter(found.values()))
+def _first(arrays: Mapping[str, Array]) -> Array:
+    first = next(iter(arrays.values()))
     return first if first.ndim > 1 else first[None]
 
 
-def _rows(found: Mapping[str, Array], count: int) -> Array:
+def _rows(arrays: Mapping[str, Array], count: int) -> Array:
     """Return the first output as one row of scores for each label."""
-    first = _first(found)
+    first = _first(arrays)
     if first.size % count or first.size == 0:
         raise FeedError(f"{count} labels do not fit an output of shape {first.shape}")
     return first.reshape(count, -1).astype(np.float64)
@@ -89,8 +89,8 @@ def _rows(found: Mapping[str, Array], count: int) -> Array:
 def _pairs(outputs: Outputs, reference: Outputs) -> list[tuple[Array, Array]]:
     """Return all that came out, each beside what should have."""
     return [
-        (found[name].astype(np.float64), wanted[name].astype(np.float64))
-        for found, wanted in zip(outputs, reference, strict=True)
+        (actual[name].astype(np.float64), wanted[name].astype(np.float64))
+        for actual, wanted in zip(outputs, reference, strict=True)
         for name in wanted
         if wanted[name].dtype.kind == "f"
     ]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
-from alpenglow.base.errors import FeedError, UnsupportedError
+from alpenglow.base.errors import FeedError
 from alpenglow.calibration.samples import feeds_of
 from alpenglow.compiler.options import Progress, silent
+from alpenglow.driver.compile import compile as compile_model
 from alpenglow.ir.graph import HIDDEN, Graph, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ops.activation import Relu
@@ -17,7 +18,6 @@ from alpenglow.quant.naming import fingerprint, names
 from alpenglow.quant.observe import BINS, Observer, check_bins
 from alpenglow.quant.plan import check_graph
 from alpenglow.quant.profile import Profile
-from alpenglow.runtime.compile import compile as compile_model
 from alpenglow.runtime.executor import Executable
 
 MOST_NBYTES = 256 << 20
@@ -40,9 +40,6 @@ def profile_ranges(
     """
     check_bins(bins)
     check_graph(graph)
-    if graph.rest is not None:
-        raise UnsupportedError("the graph depends on its data and is not known as a whole, so it "
-                               "cannot be profiled")  # fmt: skip
     called = names(graph)
     types = {n: v.type for n, v in graph.inputs.items() if not n.startswith(HIDDEN)}
     inputs = [n for n, t in types.items() if t.dtype == "f32"]

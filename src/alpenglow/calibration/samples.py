@@ -84,27 +84,27 @@ def feeds_of(sample: Any, types: Mapping[str, TensorType], number: int) -> dict[
     array of the only input.  Raises FeedError where it does not fit, or holds NaN or infinities.
     """
     if isinstance(sample, Mapping):
-        given = dict(sample)
+        by_name = dict(sample)
     else:
         arrays = sample if isinstance(sample, tuple | list) else (sample,)
         if len(arrays) != len(types):
             raise FeedError(
                 f"sample {number} has {len(arrays)} arrays, but the inputs are {', '.join(types)}"
             )
-        given = dict(zip(types, arrays, strict=True))
-    if given.keys() != types.keys():
+        by_name = dict(zip(types, arrays, strict=True))
+    if by_name.keys() != types.keys():
         raise FeedError(
-            f"sample {number} has {', '.join(map(str, given)) or 'no arrays'}, "
+            f"sample {number} has {', '.join(map(str, by_name)) or 'no arrays'}, "
             f"but the inputs are {', '.join(types)}"
         )
-    found = {name: np.asarray(given[name]) for name in types}
-    for name, array in found.items():
+    feeds = {name: np.asarray(by_name[name]) for name in types}
+    for name, array in feeds.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise FeedError(
                 f"sample {number}: input '{name}' holds NaN or infinities",
                 hint="leave the sample out; a range with them in it has no scale",
             )
-    return found
+    return feeds
 
 
 def _evenly(count: int, total: int) -> Array:
@@ -118,9 +118,9 @@ def _in_folder(folder: Path, types: Mapping[str, TensorType]) -> Dataset:
     files = [f for f in files if f != apart]
 
     def at(i: int) -> Feeds:
-        found = _loaded(files[i])
-        sample = found if isinstance(found, np.ndarray) else {
-            k: a for k, a in found.items() if k != LABELS}  # fmt: skip
+        content = _loaded(files[i])
+        sample = content if isinstance(content, np.ndarray) else {
+            k: a for k, a in content.items() if k != LABELS}  # fmt: skip
         try:
             return feeds_of(sample, types, i)
         except FeedError as error:
@@ -132,8 +132,8 @@ def _in_folder(folder: Path, types: Mapping[str, TensorType]) -> Dataset:
 
 
 def _in_file(path: Path, types: Mapping[str, TensorType]) -> Dataset:
-    found = _loaded(path)
-    arrays = {next(iter(types)): found} if isinstance(found, np.ndarray) else dict(found)
+    content = _loaded(path)
+    arrays = {next(iter(types)): content} if isinstance(content, np.ndarray) else dict(content)
     labels = arrays.pop(LABELS, None)
     if len(types) == 1 and len(arrays) == 1:
         arrays = {next(iter(types)): next(iter(arrays.values()))}
@@ -182,20 +182,20 @@ def _labelled(count: int, at: Callable[[int], Feeds], labels: Any, where: str) -
         raise FeedError("the data set is empty: there is nothing to see", file=where)
     if labels is None:
         return Dataset(count, at)
-    found = np.asarray(labels).reshape(-1)
-    if found.dtype.kind not in "iu" or len(found) % count:
+    flat = np.asarray(labels).reshape(-1)
+    if flat.dtype.kind not in "iu" or len(flat) % count:
         raise FeedError(
-            f"{len(found)} labels of {found.dtype} do not fit {count} samples: expected a number "
+            f"{len(flat)} labels of {flat.dtype} do not fit {count} samples: expected a number "
             "each",
             file=where,
         )
-    return Dataset(count, at, found.reshape(count, -1))
+    return Dataset(count, at, flat.reshape(count, -1))
 
 
 def _loaded(path: Path) -> Any:
     """Return what a .npy or .npz file holds; raise FeedError if it is neither."""
     try:
-        found = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None)
-        return found if isinstance(found, np.ndarray) else dict(found)
+        content = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None)
+        return content if isinstance(content, np.ndarray) else dict(content)
     except (ValueError, EOFError, OSError) as error:
         raise FeedError(f"this holds no arrays: {unread(error)}", file=str(path)) from None

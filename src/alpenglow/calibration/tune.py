@@ -19,6 +19,7 @@ from alpenglow.base.errors import OptionError
 from alpenglow.calibration.metrics import Metric, Outputs, check_metric, decibels, loss
 from alpenglow.calibration.samples import Dataset
 from alpenglow.compiler.options import Progress, silent
+from alpenglow.driver.compile import compile as compile_model
 from alpenglow.ir.graph import Graph
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.quant.convert import convert
@@ -26,7 +27,6 @@ from alpenglow.quant.layers import size, taps
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.plan import Decision, Plan, plan
 from alpenglow.quant.profile import Profile
-from alpenglow.runtime.compile import compile as compile_model
 
 Halves = Literal["f32", "bf16", "f16"]
 
@@ -82,12 +82,12 @@ def tune(
     check_metric(metric, data.labels)
     if not 0 <= max_drop <= 1:
         raise OptionError(f"max_drop is {max_drop}, expected a share between 0 and 1")
-    search = _Search(g, profile, data, options or QuantOptions(), metric, threads, progress)
-    found = search.made(max_drop)
-    return found if precision == "f32" else search.halved(found, precision, max_drop)
+    search = _PlanSearch(g, profile, data, options or QuantOptions(), metric, threads, progress)
+    tuning = search.made(max_drop)
+    return tuning if precision == "f32" else search.halved(tuning, precision, max_drop)
 
 
-class _Search:
+class _PlanSearch:
     """The models that were tried, and what each of them lost."""
 
     def __init__(
@@ -109,9 +109,9 @@ class _Search:
         if candidates and self.loss(kept) - self.before > most:
             noise = self.noise(candidates)
             kept = self.search(candidates, noise, most)
-        made = _told(self.plan(kept), kept, noise)
+        final = _told(self.plan(kept), kept, noise)
         tried = len(self.lost) + len(noise)
-        return Tuning(made, self.metric, self.before, self.loss(kept), noise, tried)
+        return Tuning(final, self.metric, self.before, self.loss(kept), noise, tried)
 
     def search(
         self, candidates: list[Decision], noise: Mapping[str, float], most: float
@@ -126,11 +126,11 @@ class _Search:
                 kept = fewer
         return kept
 
-    def halved(self, found: Tuning, precision: Halves, most: float) -> Tuning:
+    def halved(self, tuning: Tuning, precision: Halves, most: float) -> Tuning:
         """Return what was found, with halves for layers that are not quantised."""
-        g = convert(found.plan, floats=True)
+        g = convert(tuning.plan, floats=True)
         asked = self.options.keep
-        left = [d for d in found.plan.decisions if d.why and isinstance(d.node.op, Conv | MatMul)]
+        left = [d for d in tuning.plan.decisions if d.why and isinstance(d.node.op, Conv | MatMul)]
         rest = [known_as(d) for d in left if not asked & {d.name, d.node.op.name}]
         lost: dict[frozenset[str], float] = {}
 
@@ -151,21 +151,21 @@ class _Search:
                 self.progress("sensitivity", i, len(rest))
             worst = sorted(rest, key=lambda name: -noise[name])
             wide = _fewest(worst, lambda few: loses(few) - self.before <= most)
-        after = loses(wide) if rest else found.after
-        return replace(found, after=after, tried=found.tried + len(lost), precision=precision,
+        after = loses(wide) if rest else tuning.after
+        return replace(tuning, after=after, tried=tuning.tried + len(lost), precision=precision,
                        wide=tuple(sorted(wide | asked)))  # fmt: skip
 
     def noise(self, candidates: list[Decision]) -> dict[str, float]:
         """Return, for each layer, the noise that it makes if it alone is quantised."""
         data = self.data.first(PROBES)
         reference = self.run(self.g, data)
-        found = {}
+        noise = {}
         for i, d in enumerate(candidates, 1):
             alone = replace(self.options, only=frozenset({d.name}))
-            made = convert(plan(self.g, self.profile, alone), floats=True)
-            found[d.name] = loss("sqnr", self.run(made, data), reference, None)
+            g = convert(plan(self.g, self.profile, alone), floats=True)
+            noise[d.name] = loss("sqnr", self.run(g, data), reference, None)
             self.progress("sensitivity", i, len(candidates))
-        return found
+        return noise
 
     def plan(self, kept: frozenset[str]) -> Plan:
         return plan(self.g, self.profile, replace(self.options, keep=self.options.keep | kept))
@@ -173,9 +173,9 @@ class _Search:
     def loss(self, kept: frozenset[str]) -> float:
         """Return what is lost if these layers are kept."""
         if kept not in self.lost:
-            made = self.plan(kept)
-            stored = made.activations or made.constants
-            outputs = self.run(convert(made, floats=True), self.data) if stored else self.reference
+            trial = self.plan(kept)
+            stored = trial.activations or trial.constants
+            outputs = self.run(convert(trial, floats=True), self.data) if stored else self.reference
             self.lost[kept] = loss(self.metric, outputs, self.reference, self.data.labels)
             self.progress("search", len(self.lost), len(self.lost))
         return self.lost[kept]
@@ -207,14 +207,14 @@ def known_as(d: Decision) -> str:
     return v.name
 
 
-def _told(made: Plan, kept: frozenset[str], noise: Mapping[str, float]) -> Plan:
+def _told(chosen: Plan, kept: frozenset[str], noise: Mapping[str, float]) -> Plan:
     """Return a plan that says of the layers kept by the search why they are."""
     why = "quantised alone it leaves the results {:.1f} dB, and too much would be lost"
     decisions = tuple(
         replace(d, why=why.format(decibels(noise[d.name]))) if d.name in kept else d
-        for d in made.decisions
+        for d in chosen.decisions
     )
-    return replace(made, decisions=decisions)
+    return replace(chosen, decisions=decisions)
 
 
 def work(d: Decision) -> int:

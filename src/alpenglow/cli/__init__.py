@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = {
     "profile": "Tell which kernels take how long, and what of the model they compute.",
     "tune": "Measure ways to compute a model and remember the fastest.",
     "profile-ranges": "Run a model on samples and write the ranges of its values.",
+    "test-machine": "Run every operator and ONNX's node tests on a target.",
     "quantize": "Store a model in few bits, within an allowed loss of accuracy.",
 }
 """Each command is `command` in a module of its own, imported when it is asked for."""
@@ -54,9 +55,9 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        found = import_module(f"alpenglow.cli.{name.replace('-', '_')}").command
-        assert isinstance(found, click.Command), name
-        return found
+        command = import_module(f"alpenglow.cli.{name.replace('-', '_')}").command
+        assert isinstance(command, click.Command), name
+        return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read what stands before the command; say where an option goes that does not."""

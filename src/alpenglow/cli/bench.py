@@ -7,37 +7,25 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from importlib.util import find_spec
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
+from alpenglow.base.cpus import default_threads
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import counted
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import csv_lines, durations, examples, show, table
 from alpenglow.cli.source import executable, read
-from alpenglow.report import peer
-from alpenglow.report.contest import (
-    WARM,
-    Contestant,
-    Here,
-    Length,
-    Process,
-    Ratio,
-    compete,
-    middles,
-    parse_rivals,
-)
-from alpenglow.report.flops import flops
-from alpenglow.report.peak import peak
-from alpenglow.report.runtimes import RUNTIMES
-from alpenglow.report.streams import PERCENTS, Streams, Times, measure
-from alpenglow.runtime.cpus import default_threads
+from alpenglow.debug import peer
+from alpenglow.measure.contest import WARM, Here, Length, Process, TimeRatio, compete, middles
+from alpenglow.measure.flops import flops
+from alpenglow.measure.peak import peak
+from alpenglow.measure.streams import PERCENTS, Streams, Times, measure
 
 CALLS = 50
 """How many runs are measured unless it is said how many or how long."""
@@ -47,6 +35,8 @@ MOST_STREAMS = 1024
 
 ROUNDS = 5
 """Runtimes take turns so many times, so that none alone meets a slow spell."""
+
+OWN, RIVAL = "alpenglow", "onnxruntime"
 
 Bursts = dict[str, list[list[float]]]
 
@@ -58,7 +48,7 @@ alpenglow bench model.onnx
 alpenglow bench model.onnx --threads 1 --calls 200
 alpenglow bench model.onnx --seconds 10 --csv
 alpenglow bench model.onnx --seconds 10 --streams 4 --threads 1
-alpenglow bench model.onnx --shapes image=1x3x224x224 --vs onnxruntime,openvino
+alpenglow bench model.onnx --shapes image=1x3x224x224 --vs onnxruntime
 """),
 )
 @model_options
@@ -73,11 +63,9 @@ alpenglow bench model.onnx --shapes image=1x3x224x224 --vs onnxruntime,openvino
 @click.option("--streams", type=click.IntRange(1, MOST_STREAMS), default=1, show_default=True,
               help="How many callers run the model at the same time.")  # fmt: skip
 @click.option("--csv", "as_csv", is_flag=True, help="Print a line for each runtime as CSV.")
-@click.option("--vs", default="", metavar="NAME[,…]",
-              help="Measure other runtimes in turn: onnxruntime, openvino, ncnn, mnn, torch.",
-)  # fmt: skip
+@click.option("--vs", metavar=RIVAL, help="Measure ONNX Runtime in turn.")
 def command(request: Request, calls: int | None, seconds: float | None, warmup: int, streams: int,
-            as_csv: bool, vs: str) -> None:  # fmt: skip
+            as_csv: bool, vs: str | None) -> None:  # fmt: skip
     """Measure runs of MODEL: percentiles of their time, calls a second, share of measured peak.
 
     A percentile is the time of a run: p90 is the least that 90 % of the runs do not exceed.  Each
@@ -89,11 +77,13 @@ def command(request: Request, calls: int | None, seconds: float | None, warmup: 
     the model; Winograd convolutions do with fewer, so a share can pass 100 %.  Where the graph
     depends on the data, nothing is counted.
 
-    A runtime that is named must be installed beside Alpenglow.  It runs in a process of its own,
-    stopped while another runs; a ratio is the median over rounds of its time by Alpenglow's.
+    ONNX Runtime must be installed beside Alpenglow.  It runs in a process of its own, stopped while
+    Alpenglow runs; the ratio is the median over rounds of its time by Alpenglow's.
     """
-    rivals = parse_rivals(vs)
-    if rivals and streams > 1:
+    if vs not in (None, RIVAL):
+        hint = "bench/compare.py in a checkout of Alpenglow measures other runtimes"
+        raise OptionError(f"--vs measures {RIVAL}, not '{vs}'", hint=hint)
+    if vs and streams > 1:
         raise OptionError("--vs measures one stream, not several")
     if as_csv and request.json:
         raise OptionError("--csv and --json are two forms of the same; choose one")
@@ -108,15 +98,15 @@ def command(request: Request, calls: int | None, seconds: float | None, warmup: 
     least = calls or (1 if seconds else CALLS)
     measured: dict[str, Times]
     ratios: dict[str, dict[str, float]] = {}
-    if rivals:
+    if vs:
         rounds = min(ROUNDS, least) if seconds is None else ROUNDS
         length = Length(rounds, math.ceil(least / rounds), (seconds or 0.0) / rounds, warmup)
-        bursts = contest(request.model, lambda: exe.run(arrays), arrays, rivals, threads, length)
-        measured = {name: _together(found) for name, found in bursts.items()}
-        ratios = {name: ratio(bursts, name) for name in rivals}
+        bursts = contest(request.model, lambda: exe.run(arrays), arrays, threads, length)
+        measured = {name: _together(turns) for name, turns in bursts.items()}
+        ratios = {RIVAL: ratio(bursts)}
     else:
         wanted = Streams(streams, warmup, least, seconds or 0.0)
-        measured = {"alpenglow": measure(lambda: exe.run(arrays), wanted, exe.cancel)}
+        measured = {OWN: measure(lambda: exe.run(arrays), wanted, exe.cancel)}
     result: dict[str, Any] = {
         "seconds": {name: times.percentiles() for name, times in measured.items()},
         "calls": {name: len(times.calls) for name, times in measured.items()},
@@ -126,8 +116,8 @@ def command(request: Request, calls: int | None, seconds: float | None, warmup: 
     if not source.staged:
         work = flops(source.ir)
         most = peak(min(streams * threads, max(threads, default_threads())), exe.target)
-        one = result["seconds"]["alpenglow"]["p50"]
-        rate = work / one if streams == 1 else work * measured["alpenglow"].rate
+        one = result["seconds"][OWN]["p50"]
+        rate = work / one if streams == 1 else work * measured[OWN].rate
         result |= {"flop": work, "flop_per_second": rate, "peak_flop_per_second": most,
                    "share_of_peak": rate / most}  # fmt: skip
     if ratios:
@@ -139,35 +129,29 @@ def contest(
     model: Path,
     run: Callable[[], Any],
     arrays: Mapping[str, Any],
-    rivals: Sequence[str],
     threads: int,
     length: Length,
 ) -> Bursts:
-    """Return the seconds of each call of `run` and of other runtimes on the same arrays, by round.
+    """Return the seconds of each call of `run` and of ONNX Runtime on the same arrays, by round.
 
-    Raises UnsupportedError if one of them cannot run the model.
+    Raises UnsupportedError if ONNX Runtime is not installed or cannot run the model.
     """
-    contestants: dict[str, Contestant] = {"alpenglow": Here(run)}
-    if rivals and not peer.reads(model):
-        raise UnsupportedError("other runtimes read ONNX files only", file=str(model))
-    with ExitStack() as stack:
-        if rivals:
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            np.savez(scratch / "feeds.npz", **arrays)
-        for name in rivals:
-            if find_spec(RUNTIMES[name].module) is None:
-                package = RUNTIMES[name].package
-                raise UnsupportedError(f"{name} is not installed", hint=f"pip install {package}")
-            one = stack.enter_context(Process(name, threads, os.sched_getaffinity(0)))
-            one.load(model.absolute(), scratch / "feeds.npz", scratch / name)
-            contestants[name] = one
-        return compete(contestants, length)
+    if not peer.reads(model):
+        raise UnsupportedError("ONNX Runtime reads ONNX files only", file=str(model))
+    peer.require()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Process(RIVAL, threads, os.sched_getaffinity(0)) as rival,
+    ):
+        scratch = Path(folder)
+        np.savez(scratch / "feeds.npz", **arrays)
+        rival.load(model.absolute(), scratch / "feeds.npz", scratch)
+        return compete({OWN: Here(run), RIVAL: rival}, length)
 
 
-def ratio(bursts: Bursts, name: str) -> dict[str, float]:
-    """Return how many times as long another runtime takes."""
-    found = Ratio.of(middles(bursts[name]), middles(bursts["alpenglow"]))
-    return {"median": found.median, "low": found.low, "high": found.high}
+def ratio(bursts: Bursts) -> dict[str, float]:
+    """Return how many times as long ONNX Runtime takes."""
+    return asdict(TimeRatio.of(middles(bursts[RIVAL]), middles(bursts[OWN])))
 
 
 def _seconds(run: Callable[[], Any]) -> float:
@@ -188,7 +172,7 @@ def _rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"runtime": name, "streams": result["streams"], "threads": result["threads"]}
         | {key: result[key][name] for key in ("calls", "calls_per_second")}
         | {f"{key}_seconds": value for key, value in times.items()}
-        | {key: result.get(key, "") if name == "alpenglow" else "" for key in own}
+        | {key: result.get(key, "") if name == OWN else "" for key in own}
         for name, times in result["seconds"].items()
     ]
 

@@ -79,46 +79,46 @@ def command(
                 # An archive's program is not planned twice, so each target has its own.
                 source = read(asked)
                 programs[target][each] = planned(source.ir, target, options, source.resume)
-        made = write(
+        bundle = write(
             programs, output, name, api=api, embedded=weights == "embedded",
             format=kind, freestanding=freestanding, portable=portable, release=release,
             options=options, force=force,
         )  # fmt: skip
-    show(_described(made), str(made).splitlines(), request.json)
+    show(_described(bundle), str(bundle).splitlines(), request.json)
 
 
 def parse_variants(texts: tuple[str, ...]) -> dict[str, Shapes]:
     """Read ENTRY:NAME=1x3x224x224[,…], once for each entry point."""
-    found: dict[str, Shapes] = {}
+    variants: dict[str, Shapes] = {}
     for text in texts:
         entry, colon, shapes = text.partition(":")
         if not colon:
             raise OptionError(f"--variant {text}: expected ENTRY:NAME=1x3x224x224")
-        if entry in found:
+        if entry in variants:
             raise OptionError(f"--variant names '{entry}' twice")
-        found[entry] = parse_shapes((shapes,))
-    return found
+        variants[entry] = parse_shapes((shapes,))
+    return variants
 
 
-def _described(made: Bundle) -> dict[str, object]:
-    compiled = made.needs.compiled
+def _described(bundle: Bundle) -> dict[str, object]:
+    compiled = bundle.needs.compiled
     return {
-        "folder": str(made.folder),
-        "target": str(made.target),
-        "files": dict(made.files),
-        "code_nbytes": made.needs.code_nbytes + made.needs.data_nbytes if compiled else None,
-        "constants_nbytes": made.constants_nbytes,
+        "folder": str(bundle.folder),
+        "target": str(bundle.target),
+        "files": dict(bundle.files),
+        "code_nbytes": bundle.needs.code_nbytes + bundle.needs.data_nbytes if compiled else None,
+        "constants_nbytes": bundle.constants_nbytes,
         "entries": [
             {
                 "name": r.entry,
                 "mutable_nbytes": r.mutable_nbytes,
                 "scratch_nbytes": r.scratch_nbytes,
-                "stack_nbytes": made.needs.stack_nbytes if compiled else None,
+                "stack_nbytes": bundle.needs.stack_nbytes if compiled else None,
                 "symbols": [
                     {"name": s.name, "type": str(s.type), "output": s.output, "offset": s.offset}
                     for s in r.symbols
                 ],
             }
-            for r in made.routines
+            for r in bundle.routines
         ],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 
 import click
 
@@ -13,7 +14,7 @@ from alpenglow.cli.source import read
 from alpenglow.compiler import require_closed
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
-from alpenglow.report.check import Row, check
+from alpenglow.report.check import OperatorCount, check
 
 
 @click.command(
@@ -42,7 +43,7 @@ def command(ctx: click.Context, request: Request) -> None:
     if isinstance(source.ir, Graph):
         require_closed(source.ir)
     rows = check(source.ir, target, source.resume)
-    listed = [{"operator": r.operator, "count": r.count, "how": r.how} for r in rows]
+    listed = [asdict(r) for r in rows]
     lines = _lines(rows, target)
     if source.staged:
         lines.append("of the first part; the rest is imported when its data are known")
@@ -50,8 +51,8 @@ def command(ctx: click.Context, request: Request) -> None:
     show(result, lines, request.json)
 
 
-def _lines(rows: tuple[Row, ...], target: Target) -> list[str]:
-    lines = table([(r.operator, str(r.count), r.how) for r in rows], frozenset({1}))
+def _lines(rows: tuple[OperatorCount, ...], target: Target) -> list[str]:
+    lines = table([(r.operator, str(r.count), r.how, r.reason) for r in rows], frozenset({1}))
     total: Counter[str] = Counter()
     for r in rows:
         total[r.how] += r.count

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
+import alpenglow as ag
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import counted
-from alpenglow.cli.options import Request, model_options
+from alpenglow.cli.feeds import feeds
+from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
-from alpenglow.cli.source import compiled, read
+from alpenglow.cli.source import (
+    IMPORT,
+    ModelSource,
+    check_inputs,
+    compiled,
+    executable,
+    kind_of,
+    read,
+    shapes_given,
+)
+from alpenglow.ir.graph import Graph
 from alpenglow.runtime import archive
 
 
@@ -19,35 +33,79 @@ from alpenglow.runtime import archive
     epilog=examples("""
 alpenglow compile model.onnx -o model.ago
 alpenglow compile model.onnx -o model.ago --dim batch=1 --target x86-64-v3
+alpenglow compile model.onnx -o model.ago --input image=photo.npy
 alpenglow run model.ago
 """),
 )
 @model_options
+@input_option
 @click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), required=True,
               metavar="FILE", help="The archive to write, by custom FILE.ago.")  # fmt: skip
 def command(request: Request, output: Path) -> None:
     """Compile MODEL for a target and write an archive.
 
+    Extents that are left open stay so: code is made for the shapes of the arrays that --input
+    gives, and for others where the archive is run.  If the graph of MODEL depends on its data,
+    MODEL is run once on these arrays: the archive serves data that lead the same way, no others.
+
     The archive needs no model and no compiler to run; it holds machine code, so run only archives
     that you trust.
     """
     begin = time.perf_counter()
-    artifact = compiled(request, read(request))
-    # Not through an Executable: the code may be for another machine.
-    archive.write(artifact, output)
+    archived = archived_model(request)
+    archive.write(archived, output)
+    artifacts = archive.artifacts_of(archived)
+    instructions = sum(len(a.table) for a in artifacts)
+    kernels = sum(len(a.objects) for a in artifacts)
     seconds = time.perf_counter() - begin
     nbytes = output.stat().st_size
     result = {
         "file": str(output),
-        "target": str(artifact.target),
+        "target": str(archived.target),
         "nbytes": nbytes,
-        "kernels": len(artifact.objects),
-        "instructions": len(artifact.table),
+        "programs": len(artifacts),
+        "kernels": kernels,
+        "instructions": instructions,
         "seconds": seconds,
     }
     text = (
-        f"{output}: {nbytes / 1e6:.2f} MB for {artifact.target}, "
-        f"{counted(len(artifact.table), 'instruction')}, "
-        f"{counted(len(artifact.objects), 'kernel')}, {seconds:.2f} s"
+        f"{output}: {nbytes / 1e6:.2f} MB for {archived.target}, "
+        f"{counted(instructions, 'instruction')}, {counted(kernels, 'kernel')}, {seconds:.2f} s"
     )
-    show(result, [text], request.json)
+    lines = [text] if artifacts else [text, "code is made where it is run, for the shapes of calls"]
+    show(result, lines, request.json)
+
+
+def archived_model(request: Request) -> archive.Archived:
+    """Return what the archive of MODEL holds."""
+    if kind_of(request) == "archive":
+        return compiled(request, read(request))
+    # Shapes of arrays do not bind extents here: what is left open serves others, too.
+    source = read(replace(request, inputs={}))
+    if source.staged:
+        return _met(request, source)
+    check_inputs(request.inputs, source.types())
+    if not isinstance(source.ir, Graph) or source.after != IMPORT or not _is_open(source):
+        # Not through an Executable: the code may be for another machine.
+        return compiled(request, source)
+    exe = ag.compile(source.ir, request.target, request.threads, options=request.options())
+    if request.inputs:
+        exe.warm(shapes_given(request))
+    return exe.archived()
+
+
+def _met(request: Request, source: ModelSource) -> archive.Archived:
+    """Return what a run leads to of a model whose graph depends on its data."""
+    exe = executable(request, source)
+    if exe.inputs and not request.inputs:
+        raise UnsupportedError(
+            "the graph of this model depends on its data, so its archive holds what a run leads to",
+            file=str(request.model),
+            hint="--input NAME=FILE.npy, with data like those to come",
+        )
+    exe.run(feeds(exe.inputs, request.inputs))
+    return exe.archived()
+
+
+def _is_open(source: ModelSource) -> bool:
+    return any(t.symbols() for t in source.types().values())

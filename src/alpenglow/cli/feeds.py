@@ -21,14 +21,14 @@ FIRST = 5
 def feeds(types: Mapping[str, TensorType | None], inputs: Mapping[str, str]) -> dict[str, Any]:
     """Return an array for each input: from its file, or random (the same on every run)."""
     check_inputs(inputs, types)
-    given = {name: np.array(array_in(name, f)) for name, f in inputs.items() if f != "random"}
+    loaded = {name: np.array(array_in(name, f)) for name, f in inputs.items() if f != "random"}
     for name, t in types.items():
-        if name not in given:
+        if name not in loaded:
             _check_known(name, t)
     rng = np.random.default_rng(0)
     # All are generated, so that a file for one input does not change the others.
-    made = {name: _made_up(t, rng) for name, t in types.items() if t is not None and t.static}
-    return {name: given.get(name, made.get(name)) for name in types}
+    generated = {name: _made_up(t, rng) for name, t in types.items() if t is not None and t.static}
+    return {name: loaded.get(name, generated.get(name)) for name in types}
 
 
 def _made_up(t: TensorType, rng: np.random.Generator) -> Array:
@@ -46,7 +46,8 @@ def _check_known(name: str, t: TensorType | None) -> None:
         )
     if not t.static:
         raise UnsupportedError(
-            f"input '{name}' is {t}", hint="bind its extents with --dim or --shapes"
+            f"input '{name}' is {t}",
+            hint=f"--input {name}=FILE.npy, or bind the extents of a model file: --dim, --shapes",
         )
 
 
@@ -65,12 +66,12 @@ def described(name: str, value: Any) -> dict[str, Any]:
         return {"name": name, "type": f"string[{extents}]", "first": first}
     wide = flat.astype(np.float64)
     t = TensorType(NAMES[value.dtype], value.shape)
-    found: dict[str, Any] = {"name": name, "type": str(t)}
+    fields: dict[str, Any] = {"name": name, "type": str(t)}
     if flat.size:
         with np.errstate(all="ignore"):
             values = {"min": wide.min(), "mean": wide.mean(), "max": wide.max()}
-        found |= {k: number(float(v)) for k, v in values.items()}
-    return found | {"first": [number(v) for v in wide[:FIRST].tolist()]}
+        fields |= {k: number(float(v)) for k, v in values.items()}
+    return fields | {"first": [number(v) for v in wide[:FIRST].tolist()]}
 
 
 def number(value: float) -> float | str:

@@ -25,6 +25,6 @@ def write_all(fills: Mapping[Path, whole.Fill]) -> None:
 
 def stems(names: Iterable[str]) -> dict[str, str]:
     """Return a file name for each name, no two alike even where case does not count."""
-    given = list(names)
-    plain = (re.sub(r"[^\w.-]+", "_", name).lstrip(".") or "output" for name in given)
-    return dict(zip(given, words.apart(plain), strict=True))
+    listed = list(names)
+    plain = (re.sub(r"[^\w.-]+", "_", name).lstrip(".") or "output" for name in listed)
+    return dict(zip(listed, words.apart(plain), strict=True))

@@ -79,10 +79,10 @@ def model_options(function: Function) -> Function:
         )  # fmt: skip
         return function(request, **rest)
 
-    made: Function = call
+    decorated: Function = call
     for option in reversed(_OPTIONS):
-        made = option(made)
-    return made
+        decorated = option(decorated)
+    return decorated
 
 
 def seekable(model: Path) -> Path:
@@ -158,15 +158,15 @@ def parse_shapes(texts: tuple[str, ...]) -> Shapes:
 
     Extents may be joined by commas instead, in brackets or not, as other tools have them.
     """
-    found: Shapes = {}
+    shapes: Shapes = {}
     joined = tuple(_JOINED.sub(lambda m: m[0].strip("[]").replace(",", "x"), t) for t in texts)
     for name, shape in _pairs("--shapes", joined, "NAME=1x3x224x224"):
         if not re.fullmatch(r"(\d+(x\d+)*)?", shape):
             raise OptionError(
                 f"--shapes {name}={shape}: expected numbers joined by x, like 1x3x8x8"
             )
-        found[name] = tuple(int(d) for d in shape.split("x") if d)
-    return found
+        shapes[name] = tuple(int(d) for d in shape.split("x") if d)
+    return shapes
 
 
 _JOINED = re.compile(r"(?<==)(\[\d+(,\d+)*\]|\d+(,\d+)+)(?=,|$)")
@@ -175,23 +175,23 @@ _JOINED = re.compile(r"(?<==)(\[\d+(,\d+)*\]|\d+(,\d+)+)(?=,|$)")
 
 def parse_extents(texts: tuple[str, ...]) -> dict[str, int]:
     """Read N=1, several separated by commas."""
-    found: dict[str, int] = {}
+    extents: dict[str, int] = {}
     for name, extent in _pairs("--dim", texts, "N=1"):
         if not extent.isdecimal():
             raise OptionError(f"--dim {name}={extent}: expected a number")
-        found[name] = int(extent)
-    return found
+        extents[name] = int(extent)
+    return extents
 
 
 def parse_inputs(texts: tuple[str, ...]) -> dict[str, str]:
     """Read NAME=FILE.npy or NAME=random; a file's name may hold commas."""
-    found: dict[str, str] = {}
+    inputs: dict[str, str] = {}
     for text in texts:
         name, equals, source = text.partition("=")
         if not (name and equals and source):
             raise OptionError(f"--input {text}: expected NAME=FILE.npy or NAME=random")
-        found[name] = source
-    return found
+        inputs[name] = source
+    return inputs
 
 
 def parse_feeds(path: Path | None) -> dict[str, str]:
@@ -207,12 +207,12 @@ def parse_feeds(path: Path | None) -> dict[str, str]:
 
 
 def _pairs(flag: str, texts: tuple[str, ...], form: str) -> list[tuple[str, str]]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in (part for t in texts for part in t.split(",")):
         name, equals, value = text.strip().rpartition("=")
         if not (name and equals):
             raise OptionError(f"{flag} {text}: expected {form}")
-        if name in found:
+        if name in values:
             raise OptionError(f"{flag} names '{name}' twice")
-        found[name] = value
-    return list(found.items())
+        values[name] = value
+    return list(values.items())

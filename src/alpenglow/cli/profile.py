@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from alpenglow.base.cpus import default_threads
 from alpenglow.base.words import counted
 from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
@@ -17,10 +18,9 @@ from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import durations, examples, show, table
 from alpenglow.cli.source import executable, read, refuse_staged
 from alpenglow.ir.graph import Graph
-from alpenglow.report.bandwidth import bandwidth
-from alpenglow.report.peak import peak
-from alpenglow.report.profile import ROUNDS, Part, Profile, profile, trace
-from alpenglow.runtime.cpus import default_threads
+from alpenglow.measure.bandwidth import bandwidth
+from alpenglow.measure.peak import peak
+from alpenglow.measure.profile import ROUNDS, InstrTime, RunProfile, profile, trace
 
 WIDTH = 60
 """Characters of sources that a line of the table shows."""
@@ -60,26 +60,26 @@ def command(request: Request, top: int, rounds: int, trace_file: Path | None) ->
     exe = executable(request, source)
     arrays = feeds(exe.inputs, request.inputs)
     graph = source.ir if isinstance(source.ir, Graph) else None
-    found = profile(exe, arrays, graph, rounds)
+    times = profile(exe, arrays, graph, rounds)
     threads = exe.threads or default_threads()
     most, delivered = peak(threads, exe.target), bandwidth(threads)
     result: dict[str, Any] = {
-        "run_seconds": found.run, "seconds": found.seconds, "limit_seconds": found.limit,
+        "run_seconds": times.run, "seconds": times.seconds, "limit_seconds": times.limit,
         "threads": threads,
         "peak_flop_per_second": most, "bytes_per_second": delivered,
-        "kernels": [row(p, most, delivered) for p in found.parts],
+        "kernels": [row(p, most, delivered) for p in times.parts],
     }  # fmt: skip
     if trace_file is not None:
-        files.write(trace_file, lambda file: _write_trace(file, found))
+        files.write(trace_file, lambda file: _write_trace(file, times))
         result["trace"] = str(trace_file)
-    show(result, lines(found, top, most, delivered), request.json)
+    show(result, lines(times, top, most, delivered), request.json)
 
 
-def _write_trace(file: BinaryIO, found: Profile) -> None:
-    file.write(json.dumps(trace(found)).encode())
+def _write_trace(file: BinaryIO, times: RunProfile) -> None:
+    file.write(json.dumps(trace(times)).encode())
 
 
-def row(p: Part, most: float, delivered: float) -> dict[str, Any]:
+def row(p: InstrTime, most: float, delivered: float) -> dict[str, Any]:
     """Return what is known of a kernel, fit for JSON."""
     return {
         "number": p.number, "kernel": p.kind, "sources": list(p.sources), "compiled": p.compiled,
@@ -89,48 +89,48 @@ def row(p: Part, most: float, delivered: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def lines(found: Profile, top: int, most: float, delivered: float) -> list[str]:
+def lines(times: RunProfile, top: int, most: float, delivered: float) -> list[str]:
     """Return the table of the slowest kernels, and what all take together."""
-    slowest = sorted(together(found.parts, found.seconds), key=lambda parts: -_seconds(parts))
+    slowest = sorted(together(times.parts, times.seconds), key=lambda parts: -_seconds(parts))
     longest = max(map(_seconds, slowest), default=0.0)
     unit, scale = ("µs", 1e6) if longest < 1e-4 else ("ms", 1e3)
     shown = [
-        _cells(_joined(parts), found.seconds, scale, most, delivered) for parts in slowest[:top]
+        _cells(_joined(parts), times.seconds, scale, most, delivered) for parts in slowest[:top]
     ]
     text = table([(unit, *HEAD), *shown], right=frozenset(range(7)))
-    total, run, limit = durations([found.seconds, found.run, found.limit])
+    total, run, limit = durations([times.seconds, times.run, times.limit])
     if rest := [part for parts in slowest[top:] for part in parts]:
         (seconds,) = durations([_seconds(rest)])
         text.append(f"{counted(len(rest), 'more kernel')} {_take(rest)} {seconds}")
     text.append(
-        f"{counted(len(found.parts), 'kernel')} {_take(found.parts)} {total}, a run {run}; "
+        f"{counted(len(times.parts), 'kernel')} {_take(times.parts)} {total}, a run {run}; "
         f"the peak is {most / 1e9:.0f} GFLOP/s, memory delivers {delivered / 1e9:.0f} GB/s"
     )
     text.append(
         f"these kernels cannot take less than {limit} on this machine: "
-        f"{found.limit / found.run:.0%} of a run"
+        f"{times.limit / times.run:.0%} of a run"
     )
     return text
 
 
-def together(parts: Sequence[Part], total: float) -> list[list[Part]]:
+def together(parts: Sequence[InstrTime], total: float) -> list[list[InstrTime]]:
     """Return the kernels line by line: alone, or with others of their kind that are small."""
-    found: dict[tuple[str, bool] | int, list[Part]] = {}
+    groups: dict[tuple[str, bool] | int, list[InstrTime]] = {}
     for p in parts:
         small = not p.flop and p.seconds < SMALL * total
-        found.setdefault((p.kind, p.compiled) if small else p.number, []).append(p)
-    return list(found.values())
+        groups.setdefault((p.kind, p.compiled) if small else p.number, []).append(p)
+    return list(groups.values())
 
 
-def _seconds(parts: Sequence[Part]) -> float:
+def _seconds(parts: Sequence[InstrTime]) -> float:
     return sum(p.seconds for p in parts)
 
 
-def _take(parts: Sequence[Part]) -> str:
+def _take(parts: Sequence[InstrTime]) -> str:
     return "takes" if len(parts) == 1 else "take"
 
 
-def _joined(parts: Sequence[Part]) -> Part:
+def _joined(parts: Sequence[InstrTime]) -> InstrTime:
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -141,7 +141,9 @@ def _joined(parts: Sequence[Part]) -> Part:
     )  # fmt: skip
 
 
-def _cells(p: Part, total: float, scale: float, most: float, delivered: float) -> Sequence[str]:
+def _cells(
+    p: InstrTime, total: float, scale: float, most: float, delivered: float
+) -> Sequence[str]:
     work = (f"{p.rate / 1e9:.1f}", f"{p.rate / most:.0%}") if p.flop else ("", "")
     computes = ", ".join(p.sources)
     if len(computes) > WIDTH:

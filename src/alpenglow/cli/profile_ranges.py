@@ -47,14 +47,14 @@ def command(request: Request, data: Path, output: Path, bins: int) -> None:
     """
     g = whole_graph(request)
     with progress() as report:
-        found = profile_ranges(
+        profile = profile_ranges(
             g, samples(g, data), bins=bins, threads=request.threads, progress=report
         )
-    text = found.text().encode()
+    text = profile.text().encode()
     files.write(output, lambda file: _write(file, text))
-    result = {"file": str(output), "samples": found.samples, "values": len(found.ranges)}
-    line = f"{output}: ranges of {counted(len(found.ranges), 'value')} "
-    line += f"on {counted(found.samples, 'sample')}"
+    result = {"file": str(output), "samples": profile.samples, "values": len(profile.ranges)}
+    line = f"{output}: ranges of {counted(len(profile.ranges), 'value')} "
+    line += f"on {counted(profile.samples, 'sample')}"
     show(result, [line], request.json)
 
 

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
-import onnx
 
 from alpenglow.base.errors import OptionError
 from alpenglow.base.words import counted
-from alpenglow.calibration.export import Exported, export
 from alpenglow.calibration.metrics import METRICS, Metric, decibels
 from alpenglow.calibration.ranges import profile_ranges
 from alpenglow.calibration.samples import Dataset
@@ -24,6 +22,7 @@ from alpenglow.cli.profile_ranges import data_option, samples, whole_graph
 from alpenglow.cli.progress import progress
 from alpenglow.cli.show import write as write_text
 from alpenglow.cli.source import IMPORT, MARK, kind_of
+from alpenglow.frontends.onnx.export import Exported, export
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.text import print_graph, side_weights
 from alpenglow.quant.calibrate import CALIBRATIONS
@@ -154,13 +153,13 @@ def share(text: str) -> float:
     return value
 
 
-def write(request: Request, made: Plan, output: Path, to_onnx: bool) -> Exported | None:
+def write(request: Request, plan: Plan, output: Path, to_onnx: bool) -> Exported | None:
     """Write the quantised model."""
     if to_onnx:
-        exported = export(request.model, made)
-        files.write(output, lambda file: _write(file, exported.model))
+        exported = export(request.model, plan)
+        files.write(output, lambda file: _write(file, exported.model.SerializeToString()))
         return exported
-    g: Graph = convert(made)
+    g: Graph = convert(plan)
     write_text(output, f"{MARK}{IMPORT}\n{print_graph(g)}\n", side_weights(g))
     return None
 
@@ -178,15 +177,15 @@ def summary(tuning: Tuning, told: Explanation, data: Dataset) -> dict[str, Any]:
 
 
 def _row(x: LayerReport, noise: float | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": x.name, "operator": x.kind, "quantized": not x.why, "why": x.why,
         "sqnr": x.sqnr, "low": x.low, "high": x.high,
         "seconds_before": x.before, "seconds_after": x.after,
     }  # fmt: skip
     if noise is not None:
-        found["noise_alone"] = noise
+        fields["noise_alone"] = noise
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v
-            for k, v in found.items()}  # fmt: skip
+            for k, v in fields.items()}  # fmt: skip
 
 
 def outcome(tuning: Tuning, data: Dataset) -> str:
@@ -218,8 +217,8 @@ def lines(
     tuning: Tuning, told: Explanation, data: Dataset, output: Path, notes: tuple[str, ...]
 ) -> list[str]:
     """Return what is printed."""
-    found = [*table(told.rows(), right=frozenset({3, 6, 7})), *told.sentences(), *notes]
-    return [*found, f"{output}: {outcome(tuning, data)}"]
+    text = [*table(told.rows(), right=frozenset({3, 6, 7})), *told.sentences(), *notes]
+    return [*text, f"{output}: {outcome(tuning, data)}"]
 
 
 def markdown(
@@ -244,5 +243,5 @@ def markdown(
     return "\n\n".join(parts) + "\n"
 
 
-def _write(file: Any, content: str | onnx.ModelProto) -> None:
-    file.write(content.encode() if isinstance(content, str) else content.SerializeToString())
+def _write(file: Any, content: str | bytes) -> None:
+    file.write(content.encode() if isinstance(content, str) else content)

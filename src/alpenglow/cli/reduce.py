@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
 import numpy as np
-import onnx
-from onnx import external_data_helper
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.whole import Fill
@@ -18,15 +17,13 @@ from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.source import header, kind_of
-from alpenglow.frontends.onnx.attributes import tensor_type
-from alpenglow.frontends.onnx.extents import symbols_of
-from alpenglow.frontends.onnx.reader import read
+from alpenglow.debug import peer
+from alpenglow.debug.failure import CHECKS, Failure, Trial, examined
+from alpenglow.debug.probe import Probe
+from alpenglow.debug.reduce import is_random, reduced
+from alpenglow.frontends.onnx import cut
+from alpenglow.frontends.onnx.cut import Case
 from alpenglow.ir.types import TensorType
-from alpenglow.report import peer
-from alpenglow.report.cut import Case
-from alpenglow.report.failure import CHECKS, Failure, Trial, examined
-from alpenglow.report.probe import Probe
-from alpenglow.report.reduce import is_random, reduced
 
 
 @click.command(
@@ -71,17 +68,16 @@ def command(ctx: click.Context, request: Request, output: Path, check: str, tole
             ctx.exit(1)
         click.echo(told(f"{wanted}; {counted(len(case.nodes), 'node')}"), err=True)
         small = reduced(case, trial, wanted, probe, seconds, _report)
-        found = examined(trial, small.model.SerializeToString(), small.feeds, probe) or wanted
-    _show(request, case, small, found, output, save(small, output))
+        failure = examined(trial, small.model.SerializeToString(), small.feeds, probe) or wanted
+    _show(request, case, small, failure, output, save(small, output))
 
 
 def read_case(request: Request) -> Case:
     """Return the ONNX model that was asked for, weights and all, and arrays for its inputs."""
     if kind_of(request) != "model":
         raise OptionError(f"reduce takes ONNX files, which {request.model} is not")
-    model, _, folder = read(request.model)
-    external_data_helper.load_external_data_for_model(model, str(folder))
-    return Case(model, feeds(_types(model, request), request.inputs))
+    model = cut.whole(request.model)
+    return Case(model, feeds(_types(cut.input_types(model), request), request.inputs))
 
 
 def save(case: Case, path: Path) -> Path | None:
@@ -101,18 +97,14 @@ def _fill(file: BinaryIO, content: bytes) -> None:
     file.write(content)
 
 
-def _types(model: onnx.ModelProto, request: Request) -> dict[str, TensorType]:
+def _types(declared: Mapping[str, TensorType], request: Request) -> dict[str, TensorType]:
     """Return the types of the inputs, with extents bound as asked."""
-    stored = {t.name for t in model.graph.initializer}
-    infos = [i for i in model.graph.input if i.name not in stored]
-    labels = symbols_of(infos)
-    found = {i.name: tensor_type(i, labels) for i in infos}
-    if unknown := request.shapes.keys() - found.keys():
+    if unknown := request.shapes.keys() - declared.keys():
         raise OptionError(f"--shapes names {', '.join(sorted(unknown))}, which is no input")
-    given = {name: header(name, file) for name, file in request.inputs.items() if file != "random"}
+    shapes = {name: header(name, file) for name, file in request.inputs.items() if file != "random"}
     types = {}
-    for name, t in found.items():
-        t = t.with_shape((given | request.shapes).get(name, t.shape)).bind(request.extents)
+    for name, t in declared.items():
+        t = t.with_shape((shapes | request.shapes).get(name, t.shape)).bind(request.extents)
         if not t.static:
             raise OptionError(f"input '{name}' is {t}: bind its extents with --shapes or --dim")
         types[name] = t
@@ -125,19 +117,19 @@ def _report(case: Case) -> None:
     click.echo(", ".join(counted(number, thing) for number, thing in sizes), err=True)
 
 
-def _show(request: Request, case: Case, small: Case, found: Failure, output: Path,
+def _show(request: Request, case: Case, small: Case, failure: Failure, output: Path,
           beside: Path | None) -> None:  # fmt: skip
     feeding = f" --feeds {beside}" if beside is not None else ""
     operators = [node.op_type for node in small.nodes]
     result = {
-        "failure": {"kind": found.kind, "what": found.what, "message": found.message},
+        "failure": {"kind": failure.kind, "what": failure.what, "message": failure.message},
         "nodes": {"before": len(case.nodes), "after": len(small.nodes)},
         "operators": operators,
         "file": str(output),
         "feeds": str(beside) if beside is not None else None,
     }
     lines = [
-        str(found),
+        str(failure),
         f"{output}: {len(small.nodes)} of {len(case.nodes)} nodes: {', '.join(operators)}",
         f"  try: alpenglow verify {output}{feeding} --bisect",
     ]

@@ -9,10 +9,6 @@ from typing import Any
 import click
 import numpy as np
 
-from alpenglow.backends.cpu import CpuBackend
-from alpenglow.backends.cpu.emit import kernels
-from alpenglow.backends.proof import summary
-from alpenglow.backends.registry import backend_for
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.whole import Fill, takes_what_comes
 from alpenglow.base.words import meant
@@ -20,24 +16,38 @@ from alpenglow.cli import files
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, table
 from alpenglow.cli.output import show as show_result
-from alpenglow.cli.source import IMPORT, MARK, Source, read, weights_path
-from alpenglow.compiler import STAGES, require_closed
+from alpenglow.cli.source import IMPORT, MARK, ModelSource, read, weights_path
+from alpenglow.compiler import every_pass, require_closed
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import NAMES, NARROW, Array
 from alpenglow.kernel.text import print_kernel
-from alpenglow.passes.precision import check_kept
+from alpenglow.machines.proof import summary
+from alpenglow.machines.registry import kernels
+from alpenglow.passes.keep import check_kept
+from alpenglow.passes.table import Pass
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
 
 EMIT = "emit"
 """The name of the stage behind all passes."""
 
+
+def described(p: Pass) -> str:
+    """Return what a pass does, and for whom, in a line."""
+    conditions = [
+        *([f"target {p.machine}"] if p.machine else []),
+        *(["fast numerics"] if p.fast else []),
+        *([p.only] if p.only else []),
+    ]
+    return f"{p.doc} (only with {', '.join(conditions)})" if conditions else p.doc
+
+
 STAGE_DOCS: dict[str, str] = {
     IMPORT: "the model as it was read",
-    **{p.name: p.doc for p in STAGES},
+    **{p.name: described(p) for p in every_pass()},
     EMIT: "the kernels, and the table of which runs when",
 }
 
@@ -80,7 +90,8 @@ def command(request: Request, after: str | None, output: Path | None) -> None:
     """Print MODEL as text after a stage of the compiler.
 
     What -o writes can be read back: it is a MODEL for every command, and compilation goes on from
-    where it stopped.  Of a model whose graph depends on its data, this is the first part.
+    where it stopped.  Of a model whose graph depends on its data, this is the first part, and what
+    is done behind it.
     """
     source = read(request)
     if source.staged:
@@ -95,6 +106,8 @@ def command(request: Request, after: str | None, output: Path | None) -> None:
         raise OptionError(f"{request.model} is past '{stage}' already: it is after {source.after}")
     body, weights = advanced(source, stage, request)
     text = f"{MARK}{stage}\n{body}\n"
+    if source.then is not None and stage != EMIT:
+        text += f"{source.then}\n"
     if output is not None:
         write(output, text, weights)
         lines = [
@@ -105,34 +118,35 @@ def command(request: Request, after: str | None, output: Path | None) -> None:
     show_result({"after": stage, "text": text}, text.rstrip("\n").split("\n"), request.json)
 
 
-def advanced(source: Source, stage: str, request: Request) -> tuple[str, dict[str, Array]]:
+def advanced(source: ModelSource, stage: str, request: Request) -> tuple[str, dict[str, Array]]:
     """Return the text of a model after `stage`, and the constants that it names by hash."""
     target = Target.parse(request.target)
-    made: Any = source.ir
+    model: Any = source.ir
     if stage != source.after:
-        if isinstance(made, Graph):
-            require_closed(made)
+        if isinstance(model, Graph):
+            require_closed(model)
             if source.after == IMPORT:
-                check_kept(made, request.keep)
-            made = made.copy()
-        for p, ir in run_stages(made, target, request.options(), source.resume):
-            made = ir
+                check_kept(model, request.keep)
+            model = model.copy()
+        for p, ir in run_stages(model, target, request.options(), source.resume):
+            model = ir
             if p.name == stage:
                 break
         else:
             if stage != EMIT:
-                raise OptionError(f"stage '{stage}' is left out under --numerics strict")
+                raise OptionError(
+                    f"stage '{stage}' is left out for target {target} with these options",
+                    hint=STAGE_DOCS[stage],
+                )
     if stage == EMIT:
-        return "\n".join(emitted(made, target)), {}
-    if isinstance(made, Graph):
-        return graph_text.print_graph(made), graph_text.side_weights(made)
-    return program_text.print_program(made), program_text.side_weights(made)
+        return "\n".join(emitted(model, target)), {}
+    if isinstance(model, Graph):
+        return graph_text.print_graph(model), graph_text.side_weights(model)
+    return program_text.print_program(model), program_text.side_weights(model)
 
 
 def emitted(program: Program, target: Target) -> Iterator[str]:
     """Yield the text of each kernel once, then the table of instructions and their kernels."""
-    if not isinstance(backend_for(target), CpuBackend):
-        raise UnsupportedError(f"target '{target}' has no kernels to show")
     texts: dict[str, str] = {}
     used: dict[int, str] = {}
     for instr, kernel in kernels(program, target):
@@ -144,6 +158,8 @@ def emitted(program: Program, target: Target) -> Iterator[str]:
             yield f"# addresses: {summary(kernel, instr)}"
             yield ""
         used[id(instr)] = texts[body]
+    if not used:
+        raise UnsupportedError(f"target '{target}' has no kernels to show")
     rows = [("instruction", "kernel", "results", "operands")]
     for number, i in enumerate(program.instrs()):
         results = ", ".join(f"%{r.buffer} {r.type}" for r in i.outs)

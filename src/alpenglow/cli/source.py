@@ -11,7 +11,6 @@ import ml_dtypes
 import numpy as np
 
 import alpenglow as ag
-from alpenglow.backends.api import Artifact
 from alpenglow.base import knobs
 from alpenglow.base.errors import (
     AlpenglowError,
@@ -25,16 +24,24 @@ from alpenglow.base.store import Store
 from alpenglow.base.words import meant, unread
 from alpenglow.cli.options import Request
 from alpenglow.cli.progress import progress
-from alpenglow.compiler import STAGES, compile_graph, facts_after
+from alpenglow.compiler import compile_graph, every_pass, properties_after
+from alpenglow.ir import staged_text
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.solve import bind_shapes
+from alpenglow.ir.staged import StagedModel
+from alpenglow.ir.staged_text import Continuation
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.passes.precision import check_kept
+from alpenglow.machines.api import Artifact
+from alpenglow.passes.keep import check_kept
 from alpenglow.program import Program
 from alpenglow.program import text as program_text
 from alpenglow.runtime import archive
 from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.installed import install
+from alpenglow.runtime.open_extents import OpenExecutable
+from alpenglow.runtime.staged import StagedExecutable
 
 IMPORT = "import"
 """The name of the stage before all passes."""
@@ -44,11 +51,15 @@ MARK = "# after: "
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """A graph or program, and the stage that made it."""
 
     ir: Graph | Program
     after: str
+    model: StagedModel | None = None
+    """The model, where its graph depends on its data; `ir` is the graph of its first part then."""
+    then: Continuation | None = None
+    """How it goes on behind that part; a text holds this, and no model."""
 
     @property
     def resume(self) -> str:
@@ -57,13 +68,13 @@ class Source:
 
     @property
     def staged(self) -> bool:
-        """Whether this is only the first part: the rest of the model depends on its data."""
-        return isinstance(self.ir, Graph) and self.ir.rest is not None
+        """True if this is only the first part: the rest of the model depends on its data."""
+        return self.then is not None
 
     def types(self) -> dict[str, TensorType]:
         """Return the types of the inputs."""
         if isinstance(self.ir, Graph):
-            return {name: v.type for name, v in self.ir.inputs.items()}
+            return {n: v.type for n, v in self.ir.inputs.items() if n not in self.ir.initial}
         buffers = self.ir.buffers
         return {name: t for name in self.ir.inputs if (t := buffers[name].type) is not None}
 
@@ -98,7 +109,7 @@ def kind_of(request: Request) -> Kind:
     return kind
 
 
-def read(request: Request) -> Source:
+def read(request: Request) -> ModelSource:
     """Return what MODEL holds, with extents bound as asked; an archive is its planned program.
 
     Extents that no option binds are taken from the arrays given for inputs.
@@ -106,31 +117,47 @@ def read(request: Request) -> Source:
     path, kind = request.model, kind_of(request)
     if kind == "archive":
         _refuse_extents(request)
-        return Source(ag.open(path, key=request.key).artifact.program, STAGES[-1].name)
+        exe = ag.open(path, key=request.key)
+        if isinstance(exe, OpenExecutable):
+            check_inputs(request.inputs, exe.inputs)
+            return ModelSource(bind_shapes(exe.graph, shapes_given(request)), IMPORT)
+        if isinstance(exe, StagedExecutable):
+            raise UnsupportedError(
+                "this archive holds parts of a model whose graph depends on its data: it can be "
+                "run, and nothing else",
+                file=str(path),
+                hint="give the model itself",
+            )
+        return ModelSource(exe.artifact.program, every_pass()[-1].name)
     if kind == "text":
         _refuse_extents(request)
         return read_text(path)
-    given = {name: header(name, file) for name, file in request.inputs.items() if file != "random"}
-    shapes = {**given, **request.shapes}
+    array_shapes = shapes_given(request)
+    shapes = {**array_shapes, **request.shapes}
     try:
-        g = ag.load(str(path), shapes)
+        model = ag.load(str(path), shapes)
     except ModelError:
-        if given:  # their shapes were; it may be that no input has their names
+        if array_shapes:  # it may be that no input has the names that arrays are given for
             check_inputs(request.inputs, ag.load(str(path)).inputs)
         raise
-    closed = _bound(g, request)
-    if g.rest is not None and request.extents:
+    if isinstance(model, Graph):
+        return ModelSource(_bound(model, request), IMPORT)
+    closed = _bound(model.graph, request)
+    if request.extents:
         # What is imported later has to know the extents, too.
         types = {name: v.type for name, v in closed.inputs.items() if v.type.static}
-        closed = ag.load(str(path), {**{n: t.extents for n, t in types.items()}, **shapes})
-    return Source(closed, IMPORT)
+        model = ag.load(str(path), {**{n: t.extents for n, t in types.items()}, **shapes})
+        if isinstance(model, Graph):
+            return ModelSource(model, IMPORT)
+    assert model.first is not None, "models that are loaded have a first part"
+    return ModelSource(model.graph, IMPORT, model, Continuation.of(model.first))
 
 
-def read_text(path: Path) -> Source:
+def read_text(path: Path) -> ModelSource:
     """Read what `show -o` wrote: the text, and the constants beside it."""
     first, _, rest = path.read_text(encoding="utf-8").partition("\n")
     after = first.removeprefix(MARK).strip()
-    known = (IMPORT, *(p.name for p in STAGES))
+    known = (IMPORT, *(p.name for p in every_pass()))
     if after not in known:
         raise ParseError(
             f"text after '{after}' cannot be read back",
@@ -138,21 +165,23 @@ def read_text(path: Path) -> Source:
             hint=f"write it after one of {', '.join(known)}",
         )
     weights = read_weights(path)
-    facts = facts_after(after)
+    properties = properties_after(after)
     # The empty line keeps line numbers those of the file.
-    body = "\n" + rest
+    body, behind = staged_text.split("\n" + rest)
     try:
-        if "program" in facts:
-            return Source(program_text.parse_program(body, weights, facts), after)
-        return Source(graph_text.parse_graph(body, weights), after)
+        then = staged_text.parse_continuation(behind) if behind else None
+        if "program" in properties:
+            program = program_text.parse_program(body, weights, properties)
+            return ModelSource(program, after, then=then)
+        return ModelSource(graph_text.parse_graph(body, weights, properties), after, then=then)
     except AlpenglowError as error:
         raise error.located(file=str(path)) from None
 
 
-def check_inputs(given: Iterable[str], inputs: Iterable[str]) -> None:
+def check_inputs(named: Iterable[str], inputs: Iterable[str]) -> None:
     """Raise FeedError if arrays are given for what is no input."""
     known = list(inputs)
-    if unknown := sorted(set(given) - set(known)):
+    if unknown := sorted(set(named) - set(known)):
         names, close = ", ".join(unknown), meant(unknown[0], known)
         raise FeedError(f"--input names {names}; the inputs are {', '.join(known)}{close}")
 
@@ -169,10 +198,10 @@ def read_weights(path: Path) -> dict[str, Array]:
         return {}
     try:
         with np.load(file) as arrays:
-            found = dict(arrays)
+            weights = dict(arrays)
     except ValueError as error:
         raise ModelError(f"this holds no arrays: {unread(error)}", file=str(file)) from None
-    return {k: plain(a) for k, a in found.items()}
+    return {k: plain(a) for k, a in weights.items()}
 
 
 def header(name: str, file: str) -> tuple[int, ...]:
@@ -186,8 +215,8 @@ def array_in(name: str, file: str) -> Array:
     Raises ModelError if there is none.
     """
     try:
-        found = np.load(file, mmap_mode="r")
-        array = found if isinstance(found, np.ndarray) else found[name]
+        content = np.load(file, mmap_mode="r")
+        array = content if isinstance(content, np.ndarray) else content[name]
     except (ValueError, EOFError) as error:
         raise ModelError(f"this is no .npy file: {unread(error)}", file=file) from None
     except KeyError:
@@ -202,7 +231,7 @@ def plain(array: Array) -> Array:
     return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
 
 
-def compiled(request: Request, source: Source) -> Artifact:
+def compiled(request: Request, source: ModelSource) -> Artifact:
     """Compile what was read, for the target asked for."""
     refuse_staged(request, source, "compiled ahead")
     if isinstance(source.ir, Graph) and source.after == IMPORT:
@@ -214,20 +243,25 @@ def compiled(request: Request, source: Source) -> Artifact:
         return compile_graph(source.ir, target, options, store, source.resume)
 
 
-def executable(request: Request, source: Source | None = None) -> Executable:
+def executable(request: Request, source: ModelSource | None = None) -> Executable:
     """Return the Executable of MODEL: opened if it is an archive, compiled otherwise."""
     if kind_of(request) == "archive":
         _refuse_extents(request)
         return ag.open(request.model, request.threads, key=request.key)
     source = source or read(request)
-    if source.staged:
-        assert isinstance(source.ir, Graph), "programs have no rest"
+    if source.staged and source.model is None:
+        raise UnsupportedError(
+            "this is the text of the first part of a model; nothing goes on from it",
+            file=str(request.model),
+            hint="run the model itself",
+        )
+    if source.model is not None:
         options = request.options()
-        return ag.compile(source.ir, request.target, request.threads, options=options)
-    return Executable(compiled(request, source), request.threads)
+        return ag.compile(source.model, request.target, request.threads, options=options)
+    return install(compiled(request, source), request.threads)
 
 
-def refuse_staged(request: Request, source: Source, what: str) -> None:
+def refuse_staged(request: Request, source: ModelSource, what: str) -> None:
     """Raise UnsupportedError if the graph of the model depends on its data."""
     if source.staged:
         raise UnsupportedError(
@@ -251,8 +285,16 @@ def _bound(g: Graph, request: Request) -> Graph:
 def _refuse_extents(request: Request) -> None:
     if request.shapes or request.extents:
         raise OptionError(
-            f"--shapes and --dim bind extents of a model file; those of {request.model} are fixed"
+            f"--shapes and --dim bind extents of a model file; those of {request.model} are fixed, "
+            "or told by the arrays of a call",
+            hint="--input NAME=FILE.npy",
         )
+
+
+def shapes_given(request: Request) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the arrays that are given for inputs."""
+    files = request.inputs.items()
+    return {name: header(name, file) for name, file in files if file != "random"}
 
 
 def _begins(path: Path, magic: bytes) -> bool:

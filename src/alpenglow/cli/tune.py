@@ -19,8 +19,8 @@ from alpenglow.cli.source import read, refuse_staged
 from alpenglow.compiler.pipeline import require_closed
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
+from alpenglow.measure.tune import Tuned, tune
 from alpenglow.passes.choices import Record, Ways
-from alpenglow.report.tune import Tuned, tune
 
 UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
@@ -88,9 +88,9 @@ def _write(file: Any, record: Record) -> None:
     file.write(str(record).encode())
 
 
-def lines(found: tuple[Tuned, ...], result: dict[str, Any]) -> Iterator[str]:
+def lines(tuned: tuple[Tuned, ...], result: dict[str, Any]) -> Iterator[str]:
     """Yield a table of what was faster, and a summary."""
-    better = [t for t in found if t.better]
+    better = [t for t in tuned if t.better]
     if better:
         rows = [["rule ms", "best ms", "best", "problem"]]
         rows += [[f"{t.rule_seconds * 1e3:.3f}", f"{t.best_seconds * 1e3:.3f}", spelled(t.best),

@@ -12,16 +12,16 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.cli.feeds import feeds, number
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show, table
-from alpenglow.cli.source import Source, executable, kind_of, read, refuse_staged
+from alpenglow.cli.source import ModelSource, executable, kind_of, read, refuse_staged
 from alpenglow.compiler import require_closed
+from alpenglow.debug import peer
+from alpenglow.debug.bisect import bisect
+from alpenglow.debug.compare import error
+from alpenglow.driver.compile import compile
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.program.interpret import interpret
-from alpenglow.report import peer
-from alpenglow.report.bisect import bisect
-from alpenglow.report.compare import error
-from alpenglow.runtime.compile import compile
 
 PEER = "ONNX Runtime"
 
@@ -74,16 +74,16 @@ def command(
     exe = executable(request, source)
     arrays = feeds(exe.inputs, request.inputs)
     actual = exe.run(arrays)
-    found = compared("interpreter", _interpreted(source, arrays), actual)
+    checks = compared("interpreter", _interpreted(source, arrays), actual)
     why_not = _why_not(request)
     if why_not is None:
-        found += compared(PEER, peer.session(request.model, None).run(arrays), actual)
+        checks += compared(PEER, peer.session(request.model, None).run(arrays), actual)
     elif against is not None:
         raise UnsupportedError(f"{PEER} cannot be compared with: {why_not}")
-    ok = all(c.error <= tolerance for c in found)
+    ok = all(c.error <= tolerance for c in checks)
     rows = [(c.output, c.against, f"{c.error:.1e}", "ok" if c.error <= tolerance else "differs")
-            for c in found]  # fmt: skip
-    listed = [{"output": c.output, "against": c.against, "error": number(c.error)} for c in found]
+            for c in checks]  # fmt: skip
+    listed = [{"output": c.output, "against": c.against, "error": number(c.error)} for c in checks]
     left = {} if why_not is None else {PEER: why_not}
     lines = [*table(rows), f"tolerance {tolerance:g} of the largest element",
              *(f"not compared with {name}: {why}" for name, why in left.items())]  # fmt: skip
@@ -99,7 +99,7 @@ def _why_not(request: Request) -> str | None:
     return None if peer.installed() else "it is not installed (pip install onnxruntime)"
 
 
-def _bisected(request: Request, source: Source, tolerance: float) -> bool:
+def _bisected(request: Request, source: ModelSource, tolerance: float) -> bool:
     """Print the pass after which outputs differ; return whether there is none."""
     refuse_staged(request, source, "bisected")
     if isinstance(source.ir, Graph):
@@ -115,9 +115,9 @@ def _bisected(request: Request, source: Source, tolerance: float) -> bool:
         f"{step.after}: output '{step.output}' differs by {step.error:.1e}, "
         f"{step.before:.1e} before"
     )
-    found = {"ok": False, "after": step.after, "output": step.output,
+    facts = {"ok": False, "after": step.after, "output": step.output,
              "error": number(step.error), "before": number(step.before)}  # fmt: skip
-    show(found, [line], request.json)
+    show(facts, [line], request.json)
     return False
 
 
@@ -128,10 +128,9 @@ def compared(
     return [Comparison(name, against, error(expected[name], y)) for name, y in actual.items()]
 
 
-def _interpreted(source: Source, arrays: dict[str, Any]) -> dict[str, Any]:
-    if source.staged:
-        assert isinstance(source.ir, Graph), "programs have no rest"
-        return compile(source.ir, "interpreter").run(arrays)
+def _interpreted(source: ModelSource, arrays: dict[str, Any]) -> dict[str, Any]:
+    if source.model is not None:
+        return compile(source.model, "interpreter").run(arrays)
     if isinstance(source.ir, Graph):
         return evaluate(source.ir, arrays)
     return interpret(source.ir, arrays)

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from alpenglow.base import knobs
 from alpenglow.base.errors import OptionError, ParseError
-from alpenglow.compiler.passes import Pass
 from alpenglow.passes.choices import Record
-from alpenglow.passes.precision import PRECISIONS
+from alpenglow.passes.keep import PRECISIONS
+from alpenglow.passes.table import Pass
 
 Progress = Callable[[str, int, int], None]
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import FeedError
-from alpenglow.compiler.passes import Pass
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.text import print_graph
 from alpenglow.ir.types import COMPLEX, NAMES, NARROW, Array, TensorType
-from alpenglow.program import Program, print_program
+from alpenglow.passes.table import Pass
+from alpenglow.program import Program
 from alpenglow.program.interpret import interpret
+from alpenglow.program.text import print_ir
 
 TOLERANCE = {"f16": 2e-2, "bf16": 1e-1, "f32": 2e-4, "f64": 1e-9}
 """Relative to the largest output: passes may reassociate."""
@@ -41,28 +41,29 @@ class Validator:
         if isinstance(ir, Graph):
             types = {k: v.type for k, v in ir.inputs.items()}
         else:
-            types = {k: t for k in ir.inputs if (t := ir.buffers[k].type) is not None}
+            outer = (*ir.inputs, *ir.variables)
+            types = {k: t for k in outer if (t := ir.buffers[k].type) is not None}
         self.feeds = {k: generate(t, rng) for k, t in types.items()}
         try:
             self.expected = self.outputs(ir)
         except FeedError:  # an index is out of range
             self.expected = self._of_zeros(ir)
-        self.text = _text(ir)
+        self.text = print_ir(ir)
 
     def after(self, p: Pass, ir: Any) -> None:
         """Assert that `ir` computes what was expected."""
-        text = _text(ir)
+        text = print_ir(ir)
         if text == self.text or not self.expected:
             return
         self.text = text
         compare = apart if p.steps else difference
-        made = self.outputs(ir)
-        for name, got in made.items():
+        outputs = self.outputs(ir)
+        for name, got in outputs.items():
             problem = compare(self.expected[name], got)
             assert not problem, f"pass {p.name} changes output '{name}': {problem}"
         if p.steps:
             # What follows must compute what stands there now, as exactly as ever.
-            self.expected = made
+            self.expected = outputs
 
     def _of_zeros(self, ir: Graph | Program) -> dict[str, Array]:
         """Return outputs where all integers given are 0; none if even those are out of range."""
@@ -80,17 +81,17 @@ class Validator:
         return interpret(ir, self.feeds)
 
 
-def _text(ir: Graph | Program) -> str:
-    return print_graph(ir) if isinstance(ir, Graph) else print_program(ir)
-
-
 def generate(t: TensorType, rng: np.random.Generator) -> Array:
-    """Return contents for an input: N(0,1) for floats, small counts for integers."""
+    """Return contents for an input: N(0,1) for floats, small counts for integers.
+
+    Floats that have no sign are the sizes of such numbers.
+    """
     if t.dtype == "bool":
         return np.asarray(rng.random(t.extents) < 0.5)
     if t.numpy.kind in "iu":
         return rng.integers(0, 4, t.extents).astype(t.numpy)
-    return np.asarray(rng.standard_normal(t.extents)).astype(t.numpy)
+    values = np.asarray(rng.standard_normal(t.extents))
+    return (np.abs(values) if t.dtype == "f8e8m0" else values).astype(t.numpy)
 
 
 def apart(want: Array, got: Array) -> str:

@@ -16,13 +16,10 @@ from alpenglow.ops.fused import Fused
 def evaluate(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Return the outputs of `g` by name, for one array an input.
 
-    Hidden inputs that are not given are all zeros: the same random numbers every time.
+    Hidden inputs that are not given are all zeros: the same random numbers every time.  Variables
+    that are not given have their initial values; what is assigned to one is under its name.
     """
-    env: dict[Value, Array] = {
-        v: np.zeros(v.type.extents, v.type.numpy) if k.startswith(HIDDEN) and k not in feeds
-        else feeds[k]
-        for k, v in g.inputs.items()
-    }  # fmt: skip
+    env = {v: feeds[k] if k in feeds else _default(g, k) for k, v in g.inputs.items()}
     left = _reads(g)
     for node in g.nodes:
         arrays = [None if v is None else _lookup(env, v) for v in node.inputs]
@@ -36,6 +33,18 @@ def evaluate(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     return {name: _lookup(env, v) for name, v in g.outputs.items()}
 
 
+def _default(g: Graph, name: str) -> Array:
+    """Return what an input holds that a caller need not give."""
+    if name in g.initial:
+        initial = g.initial[name].array
+        assert initial is not None, "a variable begins with a constant"
+        return initial
+    if not name.startswith(HIDDEN):
+        raise KeyError(name)
+    t = g.inputs[name].type
+    return np.zeros(t.extents, t.numpy)
+
+
 def apply(
     op: Op,
     arrays: Sequence[Array | None],
@@ -45,15 +54,15 @@ def apply(
     """Apply one operator to arrays; assert that the results have the types its rule promised."""
     match op:
         case Primitive():
-            made = op.reference(*arrays)
-            results = made if isinstance(made, tuple) else (made,)
+            outputs = op.reference(*arrays)
+            results = outputs if isinstance(outputs, tuple) else (outputs,)
         case Composite():
             types = tuple(
                 None if a is None else t for a, t in zip(arrays, _types(arrays), strict=True)
             )
             body = expand(op, types)
-            given = [a for a in arrays if a is not None]
-            results = tuple(evaluate(body, dict(zip(body.inputs, given, strict=True))).values())
+            operands = [a for a in arrays if a is not None]
+            results = tuple(evaluate(body, dict(zip(body.inputs, operands, strict=True))).values())
         case Fused():
             (region,) = regions
             feeds = {k: a for k, a in zip(region.inputs, arrays, strict=True) if a is not None}
@@ -72,8 +81,8 @@ def expand(op: Composite, types: tuple[TensorType | None, ...]) -> Graph:
     """Return the graph that a composite stands for, on operands of the given types."""
     g = Graph(op.name)
     values = [None if t is None else g.input(f"x{i}", t) for i, t in enumerate(types)]
-    made = op.lower(g, *values)
-    for i, v in enumerate([made] if isinstance(made, Value) else made):
+    body = op.lower(g, *values)
+    for i, v in enumerate([body] if isinstance(body, Value) else body):
         g.output(f"y{i}", v)
     g.prune()
     return g

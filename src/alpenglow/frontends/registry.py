@@ -4,6 +4,7 @@ point group ``alpenglow.frontends``, each entry a class without arguments or an 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from mmap import mmap
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.base.extensions import brought
 from alpenglow.base.memory import uncollected
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.staged import StagedModel
 
 
 class FrontEnd(Protocol):
@@ -21,12 +23,28 @@ class FrontEnd(Protocol):
         """The name of the format, as messages give it."""
         ...
 
+    @property
+    def version(self) -> str:
+        """The version of what reads the format: what it made of a file before may differ."""
+        ...
+
+    def may_read_more(self, content: bytes | mmap) -> bool:
+        """Return True unless the bytes of a file are all that it reads for that model.
+
+        Asked of files of any format, quickly: a True too much costs time alone.
+        """
+        ...
+
     def accepts(self, model: object) -> bool:
         """Whether `model` (a path, bytes or an object) is of this format, by a first look."""
         ...
 
-    def load(self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
-        """Return the graph of a model; `shapes` binds open extents by input name."""
+    def load(
+        self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None
+    ) -> Graph | StagedModel:
+        """Return the graph of a model, or the model where that depends on its data.
+
+        `shapes` binds open extents by input name."""
         ...
 
 
@@ -36,8 +54,11 @@ def frontends() -> tuple[FrontEnd, ...]:
 
 
 @uncollected()
-def load(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+def load(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph | StagedModel:
     """Read a model of any known format and return its graph.
+
+    Where the graph depends on data that are known when it runs, it is a StagedModel, which
+    `compile` takes, too; its `graph` is the graph of what comes before.
 
     `model` is a path, the bytes of a file, or an object that a front end knows.  `shapes` binds
     open extents of inputs by input name.  Raises ModelError if the model is damaged or of no known

@@ -287,12 +287,12 @@ def is_element(name: str) -> bool:
 
 def names(dim: Dim) -> set[str]:
     """Return the symbols that occur in `dim`."""
-    found: set[str] = set()
+    symbols: set[str] = set()
     if isinstance(dim, Sym):
         for monomial, _ in dim.terms:
             for atom in monomial:
-                found |= {atom} if isinstance(atom, str) else names(atom.left) | names(atom.right)
-    return found
+                symbols |= {atom} if isinstance(atom, str) else names(atom.left) | names(atom.right)
+    return symbols
 
 
 def bind(dim: Dim, values: Mapping[str, Dim]) -> Dim:
@@ -330,7 +330,7 @@ def from_ast(tree: ast.expr) -> Dim:
                     return a - b
                 case ast.Mult():
                     return a * b
-                case _ if b == 0:
+                case _ if not is_open(b) and b == 0:  # reading a text asks nothing of symbols
                     raise ParseError(f"extent '{shown(ast.unparse(tree))}' divides by zero")
                 case ast.FloorDiv():
                     return a // b
@@ -414,24 +414,24 @@ def _divide(a: Dim, b: Dim) -> Dim:
         exact = [_cancel(m, c, *b.terms[0]) for m, c in a.terms]
         if all(t is not None for t in exact):
             return _collect([t for t in exact if t is not None])
-    if isinstance(b, Sym) and isinstance(a, Sym) and (found := _quotient(a, b)) is not None:
-        return found
+    if isinstance(b, Sym) and isinstance(a, Sym) and (ratio := _quotient(a, b)) is not None:
+        return ratio
     return Sym((((Ratio("//", _sym(a), _sym(b)),), 1),))
 
 
 def _quotient(a: Sym, b: Sym) -> Dim | None:
     """Return a / b where that comes out even, in few terms: b times it is a."""
-    found: Dim = 0
+    ratio: Dim = 0
     rest: Dim = a
     for _ in range(MOST_TERMS):
         assert isinstance(rest, Sym), "what is left has a term"
         term = _cancel(*_leading(rest), *_leading(b))
         if term is None:
             return None
-        found = found + Sym((term,))
+        ratio = ratio + Sym((term,))
         rest = rest - b * Sym((term,))
         if isinstance(rest, int):
-            return found if rest == 0 else None
+            return ratio if rest == 0 else None
     return None
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -125,9 +125,26 @@ def infer(
     return result if isinstance(result, tuple) else (result,)
 
 
+class Alternative:
+    """What a model is for extents that the guards of its graph leave out (`ir.staged`)."""
+
+
 HIDDEN = "~"
 """Inputs whose names begin so are no caller's: the runtime fills them with random bits, a new
 stream for each call."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variable:
+    """What a graph remembers from one call of a session to the next.
+
+    `value` is what it holds at entry, `assigned` what it holds at exit, None where nothing assigns
+    it; `initial` is a constant, what it holds before the first call.
+    """
+
+    value: Value
+    initial: Value
+    assigned: Value | None
 
 
 class Graph:
@@ -138,6 +155,10 @@ class Graph:
         g = Graph("f")
         x = g.input("x", "f32[8,16]")
         g.output("y", g(Relu(), x))
+
+    A variable is an input and an output of one name that a session joins: read at entry, written at
+    exit.  To all that works on nodes it is nothing else, so the graph stays a function; `initial`
+    names those inputs and outputs that are no caller's.
     """
 
     def __init__(self, name: str = "main") -> None:
@@ -145,12 +166,11 @@ class Graph:
         self.inputs: dict[str, Value] = {}
         self.outputs: dict[str, Value] = {}
         self.nodes: dict[Node, None] = {}
-        # The whole model, where this is only what comes before its data decide how it goes on.
-        self.rest: Any = None
-        # What the graph takes for granted of its open extents, and the whole model, to be imported
+        self.initial: dict[str, Value] = {}
+        # What the graph takes for granted of its open extents, and the model, to be imported anew
         # for extents of which that is not true.
         self.guards: Guards = ()
-        self.whole: Any = None
+        self.otherwise: Alternative | None = None
         self.metadata: Metadata = NONE
 
     def __repr__(self) -> str:
@@ -163,15 +183,28 @@ class Graph:
         return describe.html(f"Graph {shown(self.name)}", *self._types(), [self._size(), listed])
 
     def _types(self) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
-        inputs = {n: v.type for n, v in self.inputs.items() if not n.startswith(HIDDEN)}
-        return inputs, {n: v.type for n, v in self.outputs.items()}
+        inputs = {n: v.type for n, v in self.callers_inputs().items()}
+        return inputs, {n: v.type for n, v in self.callers_outputs().items()}
 
     def _size(self) -> str:
-        """Return how many nodes and constants there are, and whether there is more to come."""
+        """Return how many nodes and constants there are."""
         constants = [v.array.nbytes for v in self.constants() if v.array is not None]
         text = f"{counted(len(self.nodes), 'node')}, {counted(len(constants), 'constant')}"
         text += f" of {describe.bytes_text(sum(constants))}" if constants else ""
-        return text if self.rest is None else f"{text}; the rest depends on data"
+        text += f", {counted(len(self.initial), 'variable')}" if self.initial else ""
+        return text
+
+    def callers_inputs(self) -> dict[str, Value]:
+        """Return the inputs that a caller fills: neither hidden ones nor variables."""
+        return {
+            n: v
+            for n, v in self.inputs.items()
+            if n not in self.initial and not n.startswith(HIDDEN)
+        }
+
+    def callers_outputs(self) -> dict[str, Value]:
+        """Return the outputs that a caller gets."""
+        return {n: v for n, v in self.outputs.items() if n not in self.initial}
 
     def input(self, name: str, type_: TensorType | str) -> Value:
         """Add an input and return its value."""
@@ -188,8 +221,44 @@ class Graph:
         taken = sum(name.startswith(HIDDEN) for name in self.inputs)
         return self.input(f"{HIDDEN}key{taken}", "u32[2]")
 
+    def variable(self, name: str, initial: Any, type_: TensorType | None = None) -> Value:
+        """Add a variable and return the value that holds what it has at entry.
+
+        `initial` is what it has before the first call of a session, and tells its type; it must not
+        be changed afterwards.  An output may not have its name: `assign` takes that.
+        """
+        if name in self.outputs:
+            raise TypeRuleError(f"graph {self.name} has an output called '{name}'")
+        constant = self.constant(initial, name, type_)
+        value = self.input(name, constant.type)
+        self.initial[name] = constant
+        return value
+
+    def assign(self, name: str, value: Value) -> None:
+        """Say what a variable has at exit: once, a value of its type."""
+        if name not in self.initial:
+            known = ", ".join(self.initial) or "none"
+            raise TypeRuleError(f"graph {self.name} has no variable '{name}'; there are {known}")
+        if name in self.outputs:
+            raise TypeRuleError(f"variable '{name}' of graph {self.name} is assigned twice")
+        if value.type != self.initial[name].type:
+            raise TypeRuleError(
+                f"variable '{name}' is {self.initial[name].type}, but {value.type} is assigned"
+            )
+        self.outputs[name] = value
+
+    @property
+    def variables(self) -> dict[str, Variable]:
+        """The variables by name."""
+        return {
+            name: Variable(self.inputs[name], initial, self.outputs.get(name))
+            for name, initial in self.initial.items()
+        }
+
     def output(self, name: str, value: Value) -> Value:
         """Make `value` an output of the graph, called `name`."""
+        if name in self.initial:
+            raise TypeRuleError(f"graph {self.name} has a variable called '{name}'")
         if name in self.outputs:
             raise TypeRuleError(f"graph {self.name} has two outputs called '{name}'")
         self.outputs[name] = value
@@ -212,10 +281,10 @@ class Graph:
         name: str = "",
     ) -> Node:
         """Append a node; absent operands at the end are dropped."""
-        given = list(inputs)
-        while given and given[-1] is None:
-            given.pop()
-        node = Node(op, given, regions, name)
+        operands = list(inputs)
+        while operands and operands[-1] is None:
+            operands.pop()
+        node = Node(op, operands, regions, name)
         self.nodes[node] = None
         return node
 
@@ -286,8 +355,7 @@ class Graph:
         Raises TypeRuleError where the graph takes something else for granted.
         """
         new = Graph(self.name)
-        new.rest = self.rest
-        new.whole = self.whole
+        new.otherwise = self.otherwise
         new.metadata = self.metadata
         new.guards = self._left(extents)
         env: dict[Value, Value] = {
@@ -297,17 +365,17 @@ class Graph:
             env[v] = Value(v.type, v.name, array=v.array)
             env[v]._digest = v._digest
         for node in self.nodes:
-            made = new.add(
+            copy = new.add(
                 bind_op(node.op, extents),
                 [None if v is None else env[v] for v in node.inputs],
                 [r.bind(extents) for r in node.regions],
                 node.results[0].name,
             )
-            for a, b in zip(node.results, made.results, strict=True):
+            for a, b in zip(node.results, copy.results, strict=True):
                 b.name = a.name
                 env[a] = b
-        for name, v in self.outputs.items():
-            new.output(name, env[v])
+        new.initial = dict(self.initial)
+        new.outputs = {name: env[v] for name, v in self.outputs.items()}
         return new
 
     def _left(self, extents: Mapping[str, int]) -> Guards:
@@ -318,10 +386,10 @@ class Graph:
             if isinstance(value, Sym):
                 left.append((value, relation))
             elif not dims.RELATIONS[relation](value):
-                given = ", ".join(f"{n} = {extents[n]}" for n in sorted(dims.names(x)))
+                bindings = ", ".join(f"{n} = {extents[n]}" for n in sorted(dims.names(x)))
                 raise TypeRuleError(
                     f"graph {self.name} was imported for {x} {relation} 0, which is not so "
-                    f"with {given}",
+                    f"with {bindings}",
                     hint="bind extents as the model is loaded: load(…, shapes={'NAME': (…)})",
                     flags="--shapes NAME=…, which binds extents as the model is loaded",
                 )

@@ -65,8 +65,8 @@ def of_plain(value: Any) -> Metadata:
 
 def text(value: str | bytes) -> str:
     """Return a text of a file, cut where it is long; what is no UTF-8 is replaced."""
-    found = value.decode(errors="replace") if isinstance(value, bytes) else value
-    return found if len(found) <= LONGEST_TEXT else found[:LONGEST_TEXT] + "…"
+    whole = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return whole if len(whole) <= LONGEST_TEXT else whole[:LONGEST_TEXT] + "…"
 
 
 def texts(pairs: Iterable[tuple[str | bytes, str | bytes]]) -> dict[str, str]:

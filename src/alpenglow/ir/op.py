@@ -3,8 +3,8 @@
 An operator is one frozen class.  Its fields are the attributes, its docstring is the manual, and
 it derives from exactly one of the kinds below, which says how its meaning is given:
 
-- `Elementwise`: `scalar`, one formula over the math vocabulary; NumPy and every backend use it.
-- `Primitive`: `reference`, a NumPy function; backends implement it.
+- `Elementwise`: `scalar`, one formula over the math vocabulary; NumPy and every machine use it.
+- `Primitive`: `reference`, a NumPy function; machines implement it.
 - `Composite`: `lower`, a graph of other operators.
 - `Host`: `reference`, on values that no graph holds: sequences, optionals, strings.
 
@@ -17,6 +17,9 @@ the result, and the operands, and returns the gradient of each operand, None whe
 Of several results it takes a tuple, with None for those that do not matter.  Elementwise operators
 are differentiated by their formula and composites by what they are lowered to, so they need it only
 where another way is better.
+
+What others look up about an operator it says itself: `work`, `sample_axes`, `moves`, `carried`,
+`walks`.
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, Literal, dataclass_transform
 
 import numpy as np
 
@@ -35,9 +38,6 @@ from alpenglow.ir.attribute import tests_of
 from alpenglow.ir.types import ALL, FLOATS, Array, TensorType
 from alpenglow.ir.types import NAMES as NAMES_OF
 from alpenglow.ir.vocabulary import NUMPY
-
-if TYPE_CHECKING:
-    pass
 
 Examples = Iterator[tuple[Any, ...]]
 """An operator, then for each operand a type as text, a NumPy array (a given value), or None."""
@@ -58,6 +58,29 @@ class Op:
     infer: ClassVar[Callable[..., Types]]
     examples: ClassVar[Callable[[], Examples]]
     gradient: ClassVar[Callable[..., Any] | None] = None
+
+    moves: ClassVar[bool] = False
+    """Whether the result is elements of the operands in other places, which planning of memory
+    makes addressing of."""
+
+    sample_axes: ClassVar[tuple[int, int] | None] = None
+    """An axis of the first operand and one of the result: elements of the result depend on those of
+    the operand at the same place along these, and on all of the other operands."""
+
+    carried: ClassVar[Mapping[int, int]] = {}
+    """Results that may lie where an operand does, by number, each with the operand: kernels read an
+    element of that before they write the one at the same place, and none of it afterwards."""
+
+    walks: ClassVar[Literal["", "rows", "planes"]] = ""
+    """What a kernel reads at many places side by side: rows of its operands, or planes of operands
+    and results along the first axis."""
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        """Return how many multiply-adds along inner dimensions an application takes.
+
+        Types have numbers for extents.  What is elementwise, moves or reduces takes none.
+        """
+        return 0
 
     def __init_subclass__(cls, kind: bool = False) -> None:
         # Methods that are generated are most of what importing hundreds of operators costs.
@@ -98,8 +121,8 @@ class Op:
         return hash((type(self), *self.__dict__.values()))
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
-        return f"{type(self).__qualname__}({given})"
+        attributes = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+        return f"{type(self).__qualname__}({attributes})"
 
     def attributes(self) -> Iterator[tuple[str, Any]]:
         """Yield the attributes that differ from their defaults, in order."""
@@ -119,7 +142,7 @@ def _same_zero(a: object, b: object) -> bool:
 
 
 class Primitive(Op, kind=True):
-    """An operator that backends implement as it stands.
+    """An operator that machines implement as it stands.
 
     `reference` takes one NumPy array an operand (None for one that is absent) and returns an
     array, or a tuple of arrays where the operator has several results.
@@ -201,15 +224,15 @@ def is_half(dtype: np.dtype[Any]) -> bool:
     return dtype.itemsize == 2 and NAMES_OF[dtype] in FLOATS
 
 
-def check_arity(op: Op, given: int) -> None:
+def check_arity(op: Op, count: int) -> None:
     """Raise TypeRuleError unless `op` can take this number of operands."""
     most = len(op.operands)
     least = most - len(op.optional) - op.variadic
-    if given < least or (given > most and not op.variadic):
+    if count < least or (count > most and not op.variadic):
         wanted = f"{least} or more" if op.variadic else str(most) if least == most else (
             f"{least} to {most}")  # fmt: skip
         raise TypeRuleError(
-            f"{op.name}: got {given} operands, expected {wanted} ({', '.join(op.operands)})"
+            f"{op.name}: got {count} operands, expected {wanted} ({', '.join(op.operands)})"
         )
 
 

@@ -43,8 +43,8 @@ class Rules:
     def of(self, op: type[Op]) -> tuple[Rule, ...]:
         """Return the rules for one operator class."""
         if op not in self._cache:
-            found = [r for base in op.__mro__ for r in self.by_root.get(base, ())]
-            self._cache[op] = tuple(found)
+            rules = [r for base in op.__mro__ for r in self.by_root.get(base, ())]
+            self._cache[op] = tuple(rules)
         return self._cache[op]
 
     def apply(self, g: Graph, roots: Callable[[Node], bool] = lambda node: True) -> int:
@@ -78,6 +78,15 @@ class Rules:
             g.prune()
         return count
 
+    def exhaust(self, g: Graph, roots: Callable[[Node], bool] = lambda node: True) -> Graph:
+        """Apply the rules until none does anything more, and return `g`.
+
+        Pruning may leave values with a single reader, which some rules ask for.
+        """
+        while self.apply(g, roots):
+            pass
+        return g
+
 
 def _alive(g: Graph, node: Node) -> bool:
     if not node.op.pure or any(v.users for v in node.results):
@@ -87,9 +96,9 @@ def _alive(g: Graph, node: Node) -> bool:
 
 def _made_since(g: Graph, before: int) -> list[Node]:
     """Return the nodes appended after the graph had `before` nodes, newest first."""
-    made: list[Node] = []
+    nodes: list[Node] = []
     for node in reversed(g.nodes):
-        if len(made) == len(g.nodes) - before:
+        if len(nodes) == len(g.nodes) - before:
             break
-        made.append(node)
-    return made
+        nodes.append(node)
+    return nodes

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
+from alpenglow.base.errors import ModelError, OptionError
 from alpenglow.ir.dims import Dim, Sym, bind, names
+from alpenglow.ir.graph import Graph
 
 Shapes = Mapping[str, Sequence[Dim]]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class AxisEquation:
     """A symbol follows from an axis of an input: extent = factor · symbol + rest."""
 
     symbol: str
@@ -28,13 +31,13 @@ class Source:
         """Return the value of the symbol; None if there is none, as for 2·N = 7."""
         rest = bind(self.rest, values)
         assert isinstance(rest, int), f"{rest} is told before"
-        found, left = divmod(extent - rest, self.factor)
-        return None if left or found < 0 else found
+        value, left = divmod(extent - rest, self.factor)
+        return None if left or value < 0 else value
 
 
-def sources(shapes: Shapes) -> list[Source]:
+def sources(shapes: Shapes) -> list[AxisEquation]:
     """Return where symbols can be told from, each of those before it known."""
-    found: dict[str, Source] = {}
+    by_symbol: dict[str, AxisEquation] = {}
     extents = [
         (name, axis, d)
         for name, shape in shapes.items()
@@ -43,34 +46,34 @@ def sources(shapes: Shapes) -> list[Source]:
     ]
     for name, axis, d in extents:
         if (text := str(d)).isidentifier():
-            found.setdefault(text, Source(text, name, axis))
+            by_symbol.setdefault(text, AxisEquation(text, name, axis))
     before = -1
-    while before < len(found):
-        before = len(found)
+    while before < len(by_symbol):
+        before = len(by_symbol)
         for name, axis, d in extents:
-            unknown = names(d) - found.keys()
+            unknown = names(d) - by_symbol.keys()
             if len(unknown) == 1:
                 (symbol,) = unknown
                 if (source := _linear(d, symbol, name, axis)) is not None:
-                    found[symbol] = source
-    return list(found.values())
+                    by_symbol[symbol] = source
+    return list(by_symbol.values())
 
 
-def _linear(d: Sym, symbol: str, name: str, axis: int) -> Source | None:
+def _linear(d: Sym, symbol: str, name: str, axis: int) -> AxisEquation | None:
     """Return how d tells a symbol, if it is a multiple of it and what does not depend on it."""
     factors = [c for monomial, c in d.terms if monomial == (symbol,)]
     if len(factors) != 1:
         return None
     rest = Sym((((symbol,), 1),)) * -factors[0] + d
-    return None if symbol in names(rest) else Source(symbol, name, axis, factors[0], rest)
+    return None if symbol in names(rest) else AxisEquation(symbol, name, axis, factors[0], rest)
 
 
 def values_of(
-    found: Sequence[Source], shapes: Mapping[str, Sequence[int]]
-) -> tuple[dict[str, int], Source | None]:
+    origins: Sequence[AxisEquation], shapes: Mapping[str, Sequence[int]]
+) -> tuple[dict[str, int], AxisEquation | None]:
     """Return the values of symbols, and the source that allows none."""
     values: dict[str, int] = {}
-    for source in found:
+    for source in origins:
         value = source.value(shapes[source.input][source.axis], values)
         if value is None:
             return values, source
@@ -82,3 +85,31 @@ def untold(shapes: Shapes) -> set[str]:
     """Return the symbols that do not follow from shapes."""
     symbols = {n for shape in shapes.values() for d in shape for n in names(d)}
     return symbols - {s.symbol for s in sources(shapes)}
+
+
+def bind_shapes(g: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
+    """Return `g` with open extents taken from `shapes`; raise ModelError where they do not fit."""
+    known = g.callers_inputs()
+    if not isinstance(shapes, Mapping):
+        raise OptionError(
+            f"shapes is {shapes!r}, expected a dict from names of inputs to shapes, as "
+            f"{{'{next(iter(known), 'NAME')}': (…)}}"
+        )
+    types: dict[str, tuple[Dim, ...]] = {}
+    for name, shape in shapes.items():
+        if name not in known:
+            raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(known)}")
+        t = g.inputs[name].type
+        if not isinstance(shape, Sequence) or not all(isinstance(d, Integral) for d in shape):
+            raise ModelError(f"input '{name}' is {t}; shape {shape!r} is no sequence of integers")
+        if len(shape) != t.rank:
+            raise ModelError(f"input '{name}' is {t}; shape {tuple(shape)} has another rank")
+        types[name] = t.shape
+    extents, _ = values_of(sources(types), shapes)
+    new = g.bind(extents)
+    for name, shape in shapes.items():
+        if new.inputs[name].type.shape != tuple(shape):
+            raise ModelError(
+                f"input '{name}' is {g.inputs[name].type}; {tuple(shape)} does not fit"
+            )
+    return new

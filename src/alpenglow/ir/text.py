@@ -5,12 +5,14 @@
       given N-3 >= 0                                 what holds of open extents
       const @w : f32[8,1,5,5] sha256:3f…            contents in a side file, found by hash
       const @k : i64[2] = [1, -1]                    up to 16 elements stand inline
+      variable %n : i64[1] = [0]                     at entry; before the first call as said here
       %y : f32[1,8,28,28] = conv(%x, @w, pads=(2, 2, 2, 2))
       %a : f32[4], %b : i64[4] = top_k(%z, axis=0)
       %f : f32[4] = fused(%a, %b) {
         input %p : f32[4]
         ...
       }
+      assign n = %m                                  what variable n has at exit
       output "y" = %y
     }
 
@@ -24,7 +26,8 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -38,6 +41,7 @@ from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, NARROW, Array, TensorType
+from alpenglow.ir.verify import verify_graph
 
 INLINE = 16
 """Constants of up to this many elements are printed in full."""
@@ -50,30 +54,39 @@ Values = dict[str, Value | None]
 
 
 def print_graph(g: Graph) -> str:
-    """Return the text of `g`."""
+    """Return the text of `g`, which is left as it is: names that the text lacks are its own."""
     return "\n".join(_lines(g, Namer()))
 
 
-def parse_graph(text: str, weights: Mapping[str, Array] | None = None) -> Graph:
+def parse_graph(
+    text: str,
+    weights: Mapping[str, Array] | None = None,
+    properties: Set[str] = frozenset(),
+    around: Set[str] = frozenset(),
+) -> Graph:
     """Read a graph; `weights` holds the constants that are not inline, by SHA-256.
 
-    Raises ParseError with the line where the text breaks the grammar or a printed type is not
-    what the operator infers, and TypeRuleError where a node is ill-typed.
+    A graph is verified: `properties` must be true of it, and its extents are open in names of its
+    inputs or in those `around` it.  Raises ParseError with the line where the text breaks the
+    grammar or a printed type is not what the operator infers, TypeRuleError where a node is
+    ill-typed, and GraphError where the graph breaks another rule.
     """
     source = Lines(text)
     header = source.match(rf"graph @({WORD}) {{", "graph @NAME {")
     g = parse_body(source, unquote(header[1]), weights or {})
     source.end()
+    verify_graph(g, properties, around=around)
     return g
 
 
 def side_weights(g: Graph) -> dict[str, Array]:
     """Return the constants that the text of `g` refers to by hash."""
-    found = {v.digest: v.array for v in g.constants() if v.array is not None and not inline(v.type)}
+    stored = (*g.constants(), *g.initial.values())
+    weights = {v.digest: v.array for v in stored if v.array is not None and not inline(v.type)}
     for node in g.nodes:
         for region in node.regions:
-            found |= side_weights(region)
-    return found
+            weights |= side_weights(region)
+    return weights
 
 
 def inline(t: TensorType) -> bool:
@@ -92,9 +105,13 @@ class Namer:
         if v is None:
             return "none"
         if v not in self.names:
-            mark = "%" if v.array is None else "@"
-            self.names[v] = mark + quote(unique(v.name, self.taken))
+            self.call(v, v.name)
         return self.names[v]
+
+    def call(self, v: Value, name: str) -> None:
+        """Give `v` a name near `name`, whatever it is called in its graph."""
+        mark = "%" if v.array is None else "@"
+        self.names[v] = mark + quote(unique(name, self.taken))
 
 
 def unique(name: str, taken: dict[str, int]) -> str:
@@ -127,8 +144,11 @@ def unquote(word: str) -> str:
 def _lines(g: Graph, name: Namer) -> Iterator[str]:
     yield f"graph @{quote(g.name)} {{"
     for key, v in g.inputs.items():
-        v.name = key
-        yield f"  input {name(v)} : {v.type}"
+        name.call(v, key)
+        if key in g.initial:
+            yield f"  variable {name(v)} : {constant_text(g.initial[key])}"
+        else:
+            yield f"  input {name(v)} : {v.type}"
     for x, relation in g.guards:
         yield f"  given {x} {relation} 0"
     for v in g.constants():
@@ -145,7 +165,7 @@ def _lines(g: Graph, name: Namer) -> Iterator[str]:
             yield from ("  " + text for text in inner[1:-1])
         yield "  }"
     for key, v in g.outputs.items():
-        yield f"  output {quote(key)} = {name(v)}"
+        yield f"  {'assign' if key in g.initial else 'output'} {quote(key)} = {name(v)}"
     yield "}"
 
 
@@ -179,6 +199,8 @@ def literal(value: Any) -> str:
         if isinstance(value, list):
             return f"[{inside}]"
         return f"({inside},)" if len(value) == 1 else f"({inside})"
+    if isinstance(value, str):
+        return repr(value).replace("  #", "  \\x23")  # no comment begins here
     return str(value) if isinstance(value, dims.Sym) else repr(value)
 
 
@@ -207,10 +229,10 @@ class Lines:
     def match(self, pattern: str, grammar: str) -> re.Match[str]:
         """Take a line that matches `pattern`, or raise ParseError quoting `grammar`."""
         line = self.take()
-        found = re.fullmatch(pattern, line)
-        if found is None:
+        match = re.fullmatch(pattern, line)
+        if match is None:
             raise self.error(f"expected {grammar}", line)
-        return found
+        return match
 
     def type(self, text: str) -> TensorType:
         """Read a type in the line taken last."""
@@ -232,6 +254,14 @@ class Lines:
     def error(self, message: str, line: str = "") -> ParseError:
         return ParseError(f"line {self.at}: {message}, found: {line or 'nothing more'}")
 
+    @contextmanager
+    def explained(self, line: str) -> Iterator[None]:
+        """Raise what a graph refuses in a block as a ParseError of the line taken last."""
+        try:
+            yield
+        except TypeRuleError as error:
+            raise self.error(error.message, line) from error
+
     def end(self) -> None:
         if self.peek():
             raise self.error("expected the end", self.take())
@@ -246,6 +276,10 @@ def parse_body(source: Lines, name: str, weights: Mapping[str, Array]) -> Graph:
         if keyword == "input":
             m = source.match(rf"input %({WORD}) : (.*)", "input %NAME : TYPE")
             _define(values, "%" + m[1], _input(g, unquote(m[1]), m[2], source), source)
+        elif keyword == "variable":
+            m = source.match(rf"variable %({WORD}) : (.*)", "variable %NAME : TYPE = … or sha256:…")
+            v = _variable(g, unquote(m[1]), m[2], weights, source)
+            _define(values, "%" + m[1], v, source)
         elif keyword == "given":
             m = source.match(rf"given (.*) ({'|'.join(dims.RELATIONS)}) 0", "given EXTENT >= 0")
             g.guards = (*g.guards, *_guard(m[1], m[2], source))
@@ -255,9 +289,12 @@ def parse_body(source: Lines, name: str, weights: Mapping[str, Array]) -> Graph:
             _define(values, "@" + m[1], v, source)
         elif keyword == "output":
             m = source.match(rf"output ({WORD}) = ([%@]{WORD})", "output NAME = %VALUE")
-            if unquote(m[1]) in g.outputs:
-                raise source.error(f"two outputs are called '{unquote(m[1])}'", line)
-            g.output(unquote(m[1]), _lookup(values, m[2], source))
+            with source.explained(line):
+                g.output(unquote(m[1]), _lookup(values, m[2], source))
+        elif keyword == "assign":
+            m = source.match(rf"assign ({WORD}) = ([%@]{WORD})", "assign NAME = %VALUE")
+            with source.explained(line):
+                g.assign(unquote(m[1]), _lookup(values, m[2], source))
         else:
             _parse_node(source, g, values, weights)
     source.take()
@@ -265,10 +302,16 @@ def parse_body(source: Lines, name: str, weights: Mapping[str, Array]) -> Graph:
 
 
 def _input(g: Graph, name: str, text: str, source: Lines) -> Value:
-    try:
+    with source.explained(f"input %{quote(name)}"):
         return g.input(name, source.type(text))
-    except TypeRuleError as error:
-        raise source.error(error.message, f"input %{quote(name)}") from error
+
+
+def _variable(g: Graph, name: str, text: str, weights: Mapping[str, Array], source: Lines) -> Value:
+    initial = parse_constant(g, name, text, weights, source)
+    with source.explained(f"variable %{quote(name)}"):
+        value = g.variable(name, initial.array, initial.type)
+    g.initial[name] = initial  # which may know its digest
+    return value
 
 
 def _guard(text: str, relation: str, source: Lines) -> dims.Guards:
@@ -317,8 +360,8 @@ def _parse_node(source: Lines, g: Graph, values: Values, weights: Mapping[str, A
     m = re.fullmatch(rf"({RESULT}(?:, {RESULT})*) = (\w+)\((.*)\)( {{)?", line)
     if m is None:
         raise source.error("expected %NAME : TYPE = OPERATOR(…)", line)
-    found = re.findall(rf"%({WORD}) : (\w+(?:\[[^\]]*\])?)(?:, |$)", m[1])
-    results = [(word, source.type(t)) for word, t in found]
+    pairs = re.findall(rf"%({WORD}) : (\w+(?:\[[^\]]*\])?)(?:, |$)", m[1])
+    results = [(word, source.type(t)) for word, t in pairs]
     words, op = parse_application(m[2], m[3], source)
     operands = [_operand(values, word, source) for word in words]
     place = source.at
@@ -362,13 +405,13 @@ def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[st
     cls = Op.registry[name]
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
     try:
-        given = {str(k.arg): _from_ast(k.value) for k in call.keywords}
+        attributes = {str(k.arg): _from_ast(k.value) for k in call.keywords}
     except ParseError as error:
         raise source.error(error.message, arguments) from error
-    if unknown := given.keys() - known:
+    if unknown := attributes.keys() - known:
         raise source.error(f"{name} has no attribute {', '.join(sorted(unknown))}", arguments)
     try:
-        return operands, cls(**given)
+        return operands, cls(**attributes)
     except (TypeError, TypeRuleError) as error:
         raise source.error(f"{name}: {error}", arguments) from error
 

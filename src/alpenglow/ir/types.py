@@ -54,7 +54,10 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
+HALVES = frozenset({"f16", "bf16"})
+"""The short floats: what computes with them computes in f32."""
+
+FLOATS = HALVES | {"f32", "f64"}
 SIGNED = frozenset({"i8", "i16", "i32", "i64"})
 UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
 INTS = SIGNED | UNSIGNED
@@ -79,6 +82,15 @@ def width(dtype: str) -> int:
     if dtype in NARROW:
         return int(dtype[1])
     return DTYPES[dtype].itemsize * 8
+
+
+def holds(dtype: str, number: float) -> bool:
+    """True if a number is one of an element type; floats hold each, rounded."""
+    if dtype not in INTS | NARROW_INTS | {"bool"}:
+        return True
+    bits, signed = 1 if dtype == "bool" else width(dtype), dtype.startswith("i")
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    return low <= number <= high and number == int(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +138,30 @@ class TensorType:
                 raise ParseError(f"'{text}' has blocks of {lanes}; expected its last extent")
             shape = [ceil_div(extent, lanes) if i == 1 else dims.parse(p)
                      for i, p in enumerate(parts)]  # fmt: skip
-            found = cls(match[1], tuple(shape), extent)
+            t = cls(match[1], tuple(shape), extent)
         else:
-            found = cls(match[1], tuple(dims.parse(p) for p in parts))
-        if any(isinstance(d, int) and d < 0 for d in found.shape):
+            t = cls(match[1], tuple(dims.parse(p) for p in parts))
+        if any(isinstance(d, int) and d < 0 for d in t.shape):
             raise ParseError(f"'{text}' has a negative extent")
-        return found
+        return t
 
     @property
     def rank(self) -> int:
         return len(self.shape)
+
+    @property
+    def channels(self) -> int:
+        """The logical extent of axis 1, which is a number."""
+        extent = self.shape[1] if self.blocked is None else self.blocked
+        assert isinstance(extent, int), f"{self} has open extents"
+        return extent
+
+    @property
+    def logical_size(self) -> int:
+        """The number of elements, padding lanes left out."""
+        if self.blocked is None:
+            return self.size
+        return self.extents[0] * self.channels * math.prod(self.extents[2:-1])
 
     @property
     def static(self) -> bool:

@@ -41,10 +41,10 @@ class Arithmetic:
 
     def alike(self, *operands: Any) -> tuple[Expr, ...]:
         """Return operands as expressions of one element type and number of lanes."""
-        given = [x for x in operands if isinstance(x, Expr)]
-        assert given, f"of numbers only: {operands}"
+        exprs = [x for x in operands if isinstance(x, Expr)]
+        assert exprs, f"of numbers only: {operands}"
         return self.widened(
-            *(x if isinstance(x, Expr) else number(x, given[0].dtype) for x in operands)
+            *(x if isinstance(x, Expr) else number(x, exprs[0].dtype) for x in operands)
         )
 
     def widened(self, *operands: Expr) -> tuple[Expr, ...]:

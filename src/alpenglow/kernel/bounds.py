@@ -22,7 +22,7 @@ from alpenglow.kernel.expr import (
     Register,
     children,
 )
-from alpenglow.kernel.inequality import Facts
+from alpenglow.kernel.inequality import Premises
 from alpenglow.kernel.search import PATIENCE
 from alpenglow.kernel.stmt import (
     Atomic,
@@ -59,21 +59,21 @@ class Access:
         return f"{self.buffer}[{self.text}]"
 
 
-def accesses(kernel: Kernel, facts: Facts, spans: Mapping[str, tuple[Sum, Sum]]) -> list[Access]:
+def accesses(kernel: Kernel, facts: Premises, spans: Mapping[str, tuple[Sum, Sum]]) -> list[Access]:
     """Return all accesses of a kernel; `spans` says the first and last element of its operands."""
     # Extents come first: what loops and branches compare with them bounds what is younger.
     for e in kernel.extents:
         if e.dim is not None:
             facts.extent(e.dim)
-    run = _Run(facts, {**spans, **{a.name: ({}, number(a.size - 1)) for a in kernel.arrays}})
+    run = _BoundsWalk(facts, {**spans, **{a.name: ({}, number(a.size - 1)) for a in kernel.arrays}})
     run.block(kernel.body)
     return run.found
 
 
-class _Run:
+class _BoundsWalk:
     """Goes through a kernel once, and looks at what is read and written."""
 
-    def __init__(self, facts: Facts, spans: Mapping[str, tuple[Sum, Sum]]) -> None:
+    def __init__(self, facts: Premises, spans: Mapping[str, tuple[Sum, Sum]]) -> None:
         self.facts, self.spans = facts, spans
         self.found: list[Access] = []
         self.values = Values(facts)

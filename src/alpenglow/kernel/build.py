@@ -29,13 +29,14 @@ from alpenglow.kernel.stmt import (
 class Builder:
     """Collects the statements of one kernel."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, first: int = 0) -> None:
+        """Names of registers and indices are numbered from `first` on."""
         self.name = name
         self.buffers: list[Buffer] = []
         self.arrays: list[Buffer] = []
         self.extents: list[Index] = []
         self._scopes: list[list[Stmt]] = [[]]
-        self._fresh = count()
+        self._fresh = count(first)
 
     def buffer(self, name: str, dtype: str, mutable: bool = False, align: int = 0) -> Buffer:
         """Add an operand."""
@@ -116,6 +117,17 @@ class Builder:
 
     def barrier(self) -> None:
         self._scopes[-1].append(Barrier())
+
+    def add(self, s: Stmt) -> None:
+        """Add a statement that has been built elsewhere."""
+        self._scopes[-1].append(s)
+
+    @contextmanager
+    def block(self) -> Iterator[list[Stmt]]:
+        """Open a block that the caller puts into a statement; yields what is added to it."""
+        self._scopes.append([])
+        yield self._scopes[-1]
+        self._scopes.pop()
 
     def length(self, emit: Callable[[], None]) -> int:
         """Return how many statements `emit` adds, without adding them."""

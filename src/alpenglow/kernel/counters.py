@@ -75,8 +75,8 @@ class Counters:
     def _inner(self, s: Stmt, values: dict[str, Near]) -> list[tuple[str, Change, Sum | None]]:
         """Return the changes of the blocks in a statement, and how often each happens."""
         if isinstance(s, If):
-            found = [self._block(block, dict(values)) for block in blocks(s)]
-            return [(n, c, number(1)) for changes in found for n, c in changes.items()]
+            branches = [self._block(block, dict(values)) for block in blocks(s)]
+            return [(n, c, number(1)) for changes in branches for n, c in changes.items()]
         if isinstance(s, For | While):
             times = self._extent(s.extent) if isinstance(s, For) else None
             return [(n, c, times) for n, c in self.changes(s.body).items()]

@@ -5,7 +5,7 @@ arrays, so that a kernel of a few hundred thousand operations takes a second.  I
 than a machine: an address outside a buffer raises IndexError, division of integers by 0 raises
 ZeroDivisionError, and local arrays begin with NaN or the largest number.
 
-Every expression is turned into a Python function of a `Frame` once, before anything runs.
+Every expression is turned into a Python function of a `ThreadState` once, before anything runs.
 Statements that hold a `Barrier` become generators that yield there: threads of a group go from
 one barrier to the next in turn.
 """
@@ -78,13 +78,13 @@ def evaluate(
         assert a.ndim == 1 and a.dtype == DTYPES[b.dtype], f"{b.name}: {a.dtype}{a.shape}"
     names = {e.name: np.int64((extents or {})[e.name]) for e in kernel.extents}
     assert parallel is None or kernel.parallel is not None, "this kernel has no parallel loop"
-    frame = Frame(names, arrays, kernel.arrays, parallel).fork("shared", "local")
+    frame = ThreadState(names, arrays, kernel.arrays, parallel).fork("shared", "local")
     with np.errstate(all="ignore"):
         _block(kernel.body)(frame)
 
 
 @dataclass(slots=True)
-class Frame:
+class ThreadState:
     """What a thread sees: its indices and registers by name, its buffers by name."""
 
     names: dict[str, Scalars]
@@ -92,10 +92,10 @@ class Frame:
     declared: tuple[Buffer, ...]
     parallel: tuple[int, int] | None
 
-    def fork(self, *spaces: Space) -> Frame:
+    def fork(self, *spaces: Space) -> ThreadState:
         """Return a copy with arrays of its own in `spaces`."""
         fresh = {b.name: _untouched(b) for b in self.declared if b.space in spaces}
-        return Frame(dict(self.names), self.arrays | fresh, self.declared, self.parallel)
+        return ThreadState(dict(self.names), self.arrays | fresh, self.declared, self.parallel)
 
 
 def _untouched(b: Buffer) -> Array:
@@ -109,15 +109,15 @@ def _untouched(b: Buffer) -> Array:
 
 # ── statements ──
 
-Run = Callable[[Frame], None]
-Steps = Callable[[Frame], Iterator[None]]
+Run = Callable[[ThreadState], None]
+Steps = Callable[[ThreadState], Iterator[None]]
 
 
 def _block(body: Sequence[Stmt]) -> Run:
     """Return a function that runs `body` from end to end."""
     runs = [_statement(s) for s in body]
 
-    def run(f: Frame) -> None:
+    def run(f: ThreadState) -> None:
         for r in runs:
             r(f)
 
@@ -143,15 +143,15 @@ def _statement(s: Stmt) -> Run:
             return _while(_expr(condition), _block(inner))
     steps = _steps(s)
 
-    def drain(f: Frame) -> None:
+    def drain(f: ThreadState) -> None:
         for _ in steps(f):
             pass
 
     return drain
 
 
-def _assign(name: str, value: Callable[[Frame], Scalars]) -> Run:
-    def run(f: Frame) -> None:
+def _assign(name: str, value: Callable[[ThreadState], Scalars]) -> Run:
+    def run(f: ThreadState) -> None:
         f.names[name] = value(f)
 
     return run
@@ -160,7 +160,7 @@ def _assign(name: str, value: Callable[[Frame], Scalars]) -> Run:
 def _loop(loop: For) -> Run:
     name, extent, body = loop.index.name, _expr(loop.extent), _block(loop.body)
 
-    def run(f: Frame) -> None:
+    def run(f: ThreadState) -> None:
         for i in _range(loop, extent, f):
             f.names[name] = np.int64(i)
             body(f)
@@ -168,7 +168,7 @@ def _loop(loop: For) -> Run:
     return run
 
 
-def _range(loop: For, extent: Callable[[Frame], Scalars], f: Frame) -> range:
+def _range(loop: For, extent: Callable[[ThreadState], Scalars], f: ThreadState) -> range:
     n = int(extent(f))
     if loop.kind != "parallel" or f.parallel is None:
         return range(n)
@@ -177,8 +177,8 @@ def _range(loop: For, extent: Callable[[Frame], Scalars], f: Frame) -> range:
     return range(begin, end)
 
 
-def _while(test: Callable[[Frame], Scalars], body: Run) -> Run:
-    def run(f: Frame) -> None:
+def _while(test: Callable[[ThreadState], Scalars], body: Run) -> Run:
+    def run(f: ThreadState) -> None:
         while test(f):
             body(f)
 
@@ -190,7 +190,7 @@ def _store(s: Store) -> Run:
     mask = None if s.mask is None else _expr(s.mask)
     gathers = s.at.lanes > 1
 
-    def run(f: Frame) -> None:
+    def run(f: ThreadState) -> None:
         a, v, where = f.arrays[name], value(f), at(f)
         if mask is None and not gathers and lanes > 1:
             a[_neighbours(name, a, where, lanes)] = v
@@ -208,7 +208,7 @@ def _store(s: Store) -> Run:
 def _atomic(s: Atomic) -> Run:
     name, at, value, op = s.buffer.name, _expr(s.at), _expr(s.value), BINARY_MEANING[s.op]
 
-    def run(f: Frame) -> None:
+    def run(f: ThreadState) -> None:
         a, v = f.arrays[name], np.reshape(value(f), -1)
         for i, x in zip(_inside(name, a, np.reshape(at(f), -1)), v, strict=True):
             a[i] = op(a[i], x)
@@ -247,7 +247,7 @@ def _steps(s: Stmt) -> Steps:
             return _step_while(_expr(condition), _step_block(inner))
     run = _statement(s)
 
-    def once(f: Frame) -> Iterator[None]:
+    def once(f: ThreadState) -> Iterator[None]:
         run(f)
         return iter(())
 
@@ -257,7 +257,7 @@ def _steps(s: Stmt) -> Steps:
 def _step_block(body: Sequence[Stmt]) -> Steps:
     parts = [_steps(s) for s in body]
 
-    def steps(f: Frame) -> Iterator[None]:
+    def steps(f: ThreadState) -> Iterator[None]:
         for part in parts:
             yield from part(f)
 
@@ -268,7 +268,7 @@ def _step_loop(loop: For) -> Steps:
     name, extent, body = loop.index.name, _expr(loop.extent), _step_block(loop.body)
     is_group = loop.kind == "group"
 
-    def steps(f: Frame) -> Iterator[None]:
+    def steps(f: ThreadState) -> Iterator[None]:
         for i in _range(loop, extent, f):
             inner = f.fork("shared", "local") if is_group else f
             inner.names[name] = np.int64(i)
@@ -277,8 +277,8 @@ def _step_loop(loop: For) -> Steps:
     return steps
 
 
-def _step_while(test: Callable[[Frame], Scalars], body: Steps) -> Steps:
-    def steps(f: Frame) -> Iterator[None]:
+def _step_while(test: Callable[[ThreadState], Scalars], body: Steps) -> Steps:
+    def steps(f: ThreadState) -> Iterator[None]:
         while test(f):
             yield from body(f)
 
@@ -289,7 +289,7 @@ def _threads(loop: For) -> Steps:
     """Run all threads up to their next barrier, yield, and so on until all have ended."""
     name, extent, body = loop.index.name, _expr(loop.extent), _step_block(loop.body)
 
-    def steps(f: Frame) -> Iterator[None]:
+    def steps(f: ThreadState) -> Iterator[None]:
         threads = []
         for i in _range(loop, extent, f):
             inner = f.fork("local")
@@ -306,7 +306,7 @@ def _threads(loop: For) -> Steps:
 # ── expressions ──
 
 
-def _expr(e: Expr) -> Callable[[Frame], Scalars]:
+def _expr(e: Expr) -> Callable[[ThreadState], Scalars]:
     """Return the function from a frame to the value of `e`."""
     match e:
         case Const(value, dtype, lanes):
@@ -350,11 +350,11 @@ def _expr(e: Expr) -> Callable[[Frame], Scalars]:
         case Load():
             return _load(e)
         case Intrinsic(name, args):
-            return _apply(INTRINSICS[name], *args)
+            return _apply(INTRINSICS[name].meaning, *args)
     raise AssertionError(f"no meaning for {type(e).__name__}")
 
 
-def _apply(function: Callable[..., Scalars], *args: Expr) -> Callable[[Frame], Scalars]:
+def _apply(function: Callable[..., Scalars], *args: Expr) -> Callable[[ThreadState], Scalars]:
     match [_expr(a) for a in args]:
         case [x]:
             return lambda f: function(x(f))
@@ -366,11 +366,11 @@ def _apply(function: Callable[..., Scalars], *args: Expr) -> Callable[[Frame], S
             return lambda f: function(*(p(f) for p in parts))
 
 
-def _reduce(op: str, x: Expr) -> Callable[[Frame], Scalars]:
+def _reduce(op: str, x: Expr) -> Callable[[ThreadState], Scalars]:
     combine, value = BINARY_MEANING[op], _expr(x)
     assert x.lanes.bit_count() == 1, f"reduce over {x.lanes} lanes, which is no power of 2"
 
-    def run(f: Frame) -> Scalars:
+    def run(f: ThreadState) -> Scalars:
         v = np.atleast_1d(value(f))
         while len(v) > 1:
             v = combine(v[: len(v) // 2], v[len(v) // 2 :])
@@ -379,7 +379,7 @@ def _reduce(op: str, x: Expr) -> Callable[[Frame], Scalars]:
     return run
 
 
-def _load(e: Load) -> Callable[[Frame], Scalars]:
+def _load(e: Load) -> Callable[[ThreadState], Scalars]:
     name, at, lanes, gathers = e.buffer.name, _expr(e.at), e.lanes, e.at.lanes > 1
     if e.mask is not None:
         return _masked_load(e, _expr(e.mask))
@@ -388,7 +388,7 @@ def _load(e: Load) -> Callable[[Frame], Scalars]:
     if lanes > 1:
         return lambda f: f.arrays[name][_neighbours(name, f.arrays[name], at(f), lanes)].copy()
 
-    def run(f: Frame) -> Scalars:
+    def run(f: ThreadState) -> Scalars:
         a, i = f.arrays[name], at(f)
         if not 0 <= i < len(a):
             raise _outside(name, a, i)
@@ -397,10 +397,12 @@ def _load(e: Load) -> Callable[[Frame], Scalars]:
     return run
 
 
-def _masked_load(e: Load, mask: Callable[[Frame], Scalars]) -> Callable[[Frame], Scalars]:
+def _masked_load(
+    e: Load, mask: Callable[[ThreadState], Scalars]
+) -> Callable[[ThreadState], Scalars]:
     name, at, lanes, gathers = e.buffer.name, _expr(e.at), e.lanes, e.at.lanes > 1
 
-    def run(f: Frame) -> Scalars:
+    def run(f: ThreadState) -> Scalars:
         a, keep = f.arrays[name], np.reshape(mask(f), -1)
         where = at(f) if gathers else at(f) + np.arange(lanes)
         loaded = np.zeros(lanes, a.dtype)

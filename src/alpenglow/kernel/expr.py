@@ -23,8 +23,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Literal
+
+import numpy as np
 
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.types import DTYPES, FLOATS, UNSIGNED
@@ -108,6 +110,11 @@ class Const(Expr):
         value: object = self.value  # an extent that is open passes for a number
         if isinstance(value, Sym):
             object.__setattr__(self, "value", int(value))
+
+    @property
+    def bits(self) -> int:
+        """The bits of the number as an unsigned one."""
+        return int.from_bytes(np.asarray(self.value, DTYPES[self.dtype]).tobytes(), "little")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -417,6 +424,23 @@ def children(e: Expr) -> tuple[Expr, ...]:
     return ()
 
 
+def parts(e: Expr) -> Iterator[Expr]:
+    """Yield an expression and all that it is made of."""
+    yield e
+    for x in children(e):
+        yield from parts(x)
+
+
+def rebuilt(e: Expr, new: tuple[Expr, ...]) -> Expr:
+    """Return an expression of other parts, in the order of `children`; itself if they are its."""
+    if all(x is y for x, y in zip(children(e), new, strict=True)):
+        return e
+    if isinstance(e, Intrinsic):
+        return Intrinsic(e.name, new)
+    names = [f.name for f in fields(e) if isinstance(getattr(e, f.name), Expr)]
+    return replace(e, **dict(zip(names, new, strict=True)))
+
+
 def alike(what: str, x: Expr, y: Expr) -> None:
     """Assert that two operands agree in element type and lanes."""
     assert (x.dtype, x.lanes) == (y.dtype, y.lanes), (
@@ -432,9 +456,9 @@ def open_extents() -> Iterator[dict[Sym, Index]]:
     """Let `lift` make run-time extents of symbols; yields those of the kernel built inside."""
     token = _open.set({})
     try:
-        found = _open.get()
-        assert found is not None
-        yield found
+        extents = _open.get()
+        assert extents is not None
+        yield extents
     finally:
         _open.reset(token)
 
@@ -442,9 +466,9 @@ def open_extents() -> Iterator[dict[Sym, Index]]:
 def lift(x: Expr | Dim) -> Expr:
     """Return an int as an i64 constant, and a symbol as a run-time extent of the kernel."""
     if isinstance(x, Sym):
-        found = _open.get()
-        assert found is not None, f"{x} outside of a kernel with run-time extents"
-        return found.setdefault(x, Index(f"n{len(found)}", x))
+        extents = _open.get()
+        assert extents is not None, f"{x} outside of a kernel with run-time extents"
+        return extents.setdefault(x, Index(f"n{len(extents)}", x))
     return x if isinstance(x, Expr) else Const(int(x))
 
 
@@ -470,9 +494,9 @@ def fold(op: str, x: Expr, y: Expr) -> Expr:
         case "rem", _, Const(value=1):
             return Const(0, x.dtype, x.lanes)
         case _, Const(value=int(a)), Const(value=int(b)) if b or op not in ("div", "rem"):
-            return Const(_wrapped(_INTEGER[op](a, b), x.dtype), x.dtype, x.lanes)
+            return Const(wrapped(_INTEGER[op](a, b), x.dtype), x.dtype, x.lanes)
         case "add", Binary("add", inner, Const(value=int(a))), Const(value=int(b)):
-            return inner + Const(_wrapped(a + b, x.dtype), x.dtype, x.lanes)
+            return inner + Const(wrapped(a + b, x.dtype), x.dtype, x.lanes)
     return Binary(op, x, y)
 
 
@@ -481,8 +505,8 @@ def signed(dtype: str) -> bool:
     return dtype not in UNSIGNED and dtype != "bool"
 
 
-def _wrapped(value: int, dtype: str) -> int:
-    """Return `value` modulo the width of `dtype`."""
+def wrapped(value: int, dtype: str) -> int:
+    """Return an integer as one of `dtype`, modulo its width."""
     width = 8 * DTYPES[dtype].itemsize
     low = value & ((1 << width) - 1)
     return low - (1 << width) if signed(dtype) and low >> (width - 1) else low

@@ -15,6 +15,8 @@ from functools import partial
 from alpenglow.ir.dims import Dim, Ratio, Sym, is_element
 from alpenglow.kernel.search import STEPS, Search
 from alpenglow.kernel.sums import (
+    Atom,
+    Bound,
     Sum,
     constant,
     divided,
@@ -32,38 +34,8 @@ LARGEST = 1 << 46
 SIZE = 1 << 50
 """More than what is made of open extents, and bounds an index: a number of elements, or a few."""
 
-Bound = tuple[int, Sum]
-"""(k, s) of an atom a: k * a <= s, or k * a >= s; k > 0."""
 
-
-class Atom:
-    """An integer between `low` and `high`, and whatever else is known of it.
-
-    `uppers` and `lowers` are bounds, `held_uppers` and `held_lowers` those that hold at one place;
-    if there are `cases`, it is one of these, each under facts.  It may be `equal` to a sum of which
-    less is seen at once: a remainder is.  A `quotient` is one of two sums, rounded.
-    """
-
-    __slots__ = (
-        "cases", "equal", "held_lowers", "held_uppers", "high", "low", "lowers", "quotient",
-        "uppers",
-    )  # fmt: skip
-
-    def __init__(self, low: int, high: int) -> None:
-        self.low, self.high = low, high
-        self.uppers: list[Bound] = []
-        self.lowers: list[Bound] = []
-        self.held_uppers: list[Bound] = []
-        self.held_lowers: list[Bound] = []
-        self.cases: tuple[tuple[Sum, tuple[Sum, ...]], ...] = ()
-        self.equal: Sum | None = None
-        self.quotient: tuple[Sum, Sum] | None = None
-
-    def within(self, low: int, high: int) -> None:
-        self.low, self.high = low, high
-
-
-class Facts:
+class Premises:
     """Atoms, and what holds at one place of a program."""
 
     def __init__(self) -> None:
@@ -120,14 +92,14 @@ class Facts:
         (H+3)//4 rows beside (H+1)//2 are half as many: they are ((H+1)//2 + 1)//2.
         """
         by = _number(ratio.right)
-        best, found = 1, (self.extent(ratio.left), self.extent(ratio.right))
+        best, fraction = 1, (self.extent(ratio.left), self.extent(ratio.right))
         for other, s in self.symbols.items():
             if ratio.op != "//" or not isinstance(other, Ratio) or other.op != "//":
                 continue
             less, more = _number(other.right), ratio.left - other.left
             if best < less < by and by % less == 0 and isinstance(more, int) and more % less == 0:
-                best, found = less, (plus(s, number(more // less)), number(by // less))
-        return found
+                best, fraction = less, (plus(s, number(more // less)), number(by // less))
+        return fraction
 
     def minimum(self, a: Sum, b: Sum) -> Sum:
         """Return the smaller of two sums."""

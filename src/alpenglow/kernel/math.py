@@ -1,19 +1,23 @@
 """The scalar vocabulary on kernel expressions: what formulas of operators are called with.
 
-Floats have functions of our own (`kernel.transcendental` of f32, `kernel.transcendental_f64`),
-which no library has to bring; integers are exact and wrap.  The short floats never come here:
-kernels load them as f32.
+Floats have functions of our own (`kernel.transcendental`), which no library has to bring; integers
+are exact and wrap.  The short floats never come here: kernels load them as f32.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from alpenglow.ir.types import FLOATS, NARROW
-from alpenglow.kernel import narrow, transcendental, transcendental_f64
+from alpenglow.kernel import narrow, transcendental
 from alpenglow.kernel.arithmetic import Arithmetic
 from alpenglow.kernel.expr import Const, Expr
-from alpenglow.kernel.transcendental import Function
+from alpenglow.kernel.transcendental import Function, Precision
+from alpenglow.kernel.transcendental_f32 import F32, log_wide
+from alpenglow.kernel.transcendental_f64 import F64
+
+PRECISIONS = {"f32": F32, "f64": F64}
 
 
 class KernelMath(Arithmetic):
@@ -28,53 +32,53 @@ class KernelMath(Arithmetic):
         return super().cast(x, dtype)
 
     def exp(self, x: Any) -> Expr:
-        return _for(x, transcendental.exp, transcendental_f64.exp)(self, x)
+        return _of(x).exp(self, x, False)
 
     def exp_below(self, x: Any) -> Expr:
         """e^x of x <= 0, to which subnormal numbers are 0."""
-        return _for(x, transcendental.exp_below, transcendental_f64.exp)(self, x)
+        return _of(x).exp_below(self, x)
 
     def log(self, x: Any) -> Expr:
-        return _for(x, transcendental.log, transcendental_f64.log)(self, x)
+        return _of(x).log(self, x)
 
     def sin(self, x: Any) -> Expr:
-        return _for(x, transcendental.sin, transcendental_f64.sin)(self, x)
+        return transcendental.sin(self, _of(x), x)
 
     def cos(self, x: Any) -> Expr:
-        return _for(x, transcendental.cos, transcendental_f64.cos)(self, x)
+        return transcendental.cos(self, _of(x), x)
 
     def tan(self, x: Any) -> Expr:
-        return _for(x, transcendental.tan, transcendental_f64.tan)(self, x)
+        return transcendental.tan(self, _of(x), x)
 
     def asin(self, x: Any) -> Expr:
-        return _for(x, transcendental.asin, transcendental_f64.asin)(self, x)
+        return transcendental.asin(self, _of(x), x)
 
     def acos(self, x: Any) -> Expr:
-        return _for(x, transcendental.acos, transcendental_f64.acos)(self, x)
+        return transcendental.acos(self, _of(x), x)
 
     def atan(self, x: Any) -> Expr:
-        return _for(x, transcendental.atan, transcendental_f64.atan)(self, x)
+        return transcendental.atan(self, _of(x), x)
 
     def sinh(self, x: Any) -> Expr:
-        return _for(x, transcendental.sinh, transcendental_f64.sinh)(self, x)
+        return transcendental.sinh(self, _of(x), x)
 
     def cosh(self, x: Any) -> Expr:
-        return _for(x, transcendental.cosh, transcendental_f64.cosh)(self, x)
+        return transcendental.cosh(self, _of(x), x)
 
     def tanh(self, x: Any) -> Expr:
-        return _for(x, transcendental.tanh, transcendental_f64.tanh)(self, x)
+        return transcendental.tanh(self, _of(x), x)
 
     def asinh(self, x: Any) -> Expr:
-        return transcendental.widely(self, x, transcendental.asinh)
+        return _widely(self, x, transcendental.asinh)
 
     def acosh(self, x: Any) -> Expr:
-        return transcendental.widely(self, x, transcendental.acosh)
+        return _widely(self, x, transcendental.acosh)
 
     def atanh(self, x: Any) -> Expr:
-        return transcendental.widely(self, x, transcendental.atanh)
+        return _widely(self, x, transcendental.atanh)
 
     def erf(self, x: Any) -> Expr:
-        return transcendental.erf(self, x) if _short(x) else transcendental.erf_wide(self, x)
+        return _of(x).erf(self, x)
 
     def pow(self, x: Any, y: Any) -> Expr:
         base = x if isinstance(x, Expr) else self.cast(x, y.dtype)
@@ -90,16 +94,17 @@ class KernelMath(Arithmetic):
                 square = self.mul(base, base) if value > 1 else base
                 return self.mul(square, base) if value > 2 else square
         x, y = self.alike(base, self.cast(y, base.dtype))
-        power = transcendental.pow if _short(x) else transcendental_f64.pow
-        return power(self, x, y)
+        return transcendental.pow(self, _of(x), x, y)
 
 
-def _for(x: Expr, short: Function, wide: Function) -> Function:
-    """Return what computes a function of x, by its element type."""
-    return short if _short(x) else wide
+def _of(x: Expr) -> Precision:
+    """Return the precision of x: two element types have transcendental functions."""
+    assert x.dtype in PRECISIONS, f"of {x.dtype}"
+    return PRECISIONS[x.dtype]
 
 
-def _short(x: Expr) -> bool:
-    """Whether x is f32 and not f64, the two element types that have transcendental functions."""
-    assert x.dtype in ("f32", "f64"), f"of {x.dtype}"
-    return x.dtype == "f32"
+def _widely(m: Arithmetic, x: Expr, function: Callable[[Arithmetic, Expr, Function], Expr]) -> Expr:
+    """Call a function of f64 that takes a logarithm, for an f32 with one of as many digits."""
+    if x.dtype == "f32":
+        return m.cast(function(m, m.cast(x, "f64"), log_wide), "f32")
+    return function(m, x, F64.log)

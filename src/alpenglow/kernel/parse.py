@@ -6,12 +6,12 @@ parser and the printer must know.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar, get_args
 
 from alpenglow.base.errors import ParseError
+from alpenglow.ir.text import unquote
 from alpenglow.ir.types import DTYPES, FLOATS, NARROW_FLOATS
 from alpenglow.kernel.expr import (
     BINARY,
@@ -53,6 +53,7 @@ from alpenglow.kernel.stmt import (
     Store,
     While,
 )
+from alpenglow.kernel.verify import verify_kernel
 
 T = TypeVar("T")
 
@@ -84,8 +85,14 @@ _CALLS = {*UNARY, *(op for op in BINARY if op not in INFIX),
 
 
 def parse_kernel(text: str) -> Kernel:
-    """Read a kernel; raises ParseError with the line where the text breaks the grammar."""
-    return _Parser(text).kernel()
+    """Read a kernel.
+
+    Raises ParseError with the line where the text breaks the grammar, and KernelError where the
+    kernel breaks another rule (`kernel.verify`).
+    """
+    kernel = _Parser(text).kernel()
+    verify_kernel(kernel)
+    return kernel
 
 
 class _Parser:
@@ -266,7 +273,7 @@ class _Parser:
             return self.call(word)
         if self.peek() == "." and word in ("splat", "bits", "reduce"):
             return self.suffixed(word)
-        name = self.unquote(word)
+        name = unquote(word)
         if self.peek() in (".", "["):
             buffer = self.buffer(name)
             lanes = self.width() if self.peek() == "." else 1
@@ -393,10 +400,7 @@ class _Parser:
         word = self.next()
         if word in RESERVED or not (word[0].isalpha() or word[0] in '_"'):
             raise self.error(f"expected a name, found '{word}'")
-        return self.unquote(word)
-
-    def unquote(self, word: str) -> str:
-        return str(json.loads(word)) if word.startswith('"') else word
+        return unquote(word)
 
     def rest(self, read: Callable[[], T], end: str = ")") -> Iterator[T]:
         """Yield what follows the first element of a list, up to its end."""
@@ -420,9 +424,9 @@ class _Parser:
         return self.tokens[self.at - 1]
 
     def take(self, word: str) -> bool:
-        found = self.peek() == word
-        self.at += found
-        return found
+        matches = self.peek() == word
+        self.at += matches
+        return matches
 
     def expect(self, word: str) -> None:
         if not self.take(word):

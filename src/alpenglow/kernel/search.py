@@ -6,14 +6,23 @@ Eigenmann, "Symbolic range propagation", 1995).  The search gives up rather than
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from math import comb
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from alpenglow.kernel.sums import Sum, constant, number, plus, powers, product, scaled, split
-
-if TYPE_CHECKING:
-    from alpenglow.kernel.inequality import Atom, Bound, Facts
+from alpenglow.kernel.sums import (
+    Atom,
+    Bound,
+    Sum,
+    constant,
+    number,
+    plus,
+    powers,
+    product,
+    scaled,
+    split,
+)
 
 STEPS = 20_000
 """How many sums are looked at for one question."""
@@ -22,10 +31,23 @@ PATIENCE = 400_000
 """The same for an address, on whose proof it depends whether a kernel is used."""
 
 
+class Atoms(Protocol):
+    """What a search is told: atoms by number, the sums that are not negative here, and more."""
+
+    atoms: list[Atom]
+    held: list[Sum]
+
+    def hull(self, s: Sum) -> tuple[int, int]:
+        """Return numbers between which a sum is."""
+
+    def holding(self, facts: Iterable[Sum]) -> AbstractContextManager[None]:
+        """Let sums be known not to be negative within a block."""
+
+
 class Search:
     """One question, and what has been tried to answer it."""
 
-    def __init__(self, facts: Facts, steps: int = STEPS) -> None:
+    def __init__(self, facts: Atoms, steps: int = STEPS) -> None:
         self.facts = facts
         self._steps = steps
         self._case: frozenset[tuple[int, int]] = frozenset()

@@ -2,7 +2,7 @@
 
 A `parallel` loop may run its iterations in any order and on several threads; at most one stands
 in a kernel, outermost and last, and the caller runs any part of it (see the ABI in
-`backends.cpu`).  `vector` says that iterations are independent, `unrolled` asks for unrolling.
+`machines.cpu`).  `vector` says that iterations are independent, `unrolled` asks for unrolling.
 `group` and `thread` are the grid of a GPU: threads of a group share `shared` buffers and meet at
 a `Barrier`.
 """
@@ -115,6 +115,24 @@ def blocks(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
             return (body,)
         case If(_, then, orelse):
             return (then, orelse)
+    return ()
+
+
+def operands(s: Stmt) -> tuple[Expr, ...]:
+    """Return the expressions of a statement itself, not of those in it."""
+    match s:
+        case Set(value=value):
+            return (value,)
+        case Store(at=at, value=value, mask=mask):
+            return (at, value) if mask is None else (at, value, mask)
+        case Atomic(at=at, value=value):
+            return (at, value)
+        case Prefetch(at=at):
+            return (at,)
+        case For(extent=extent):
+            return (extent,)
+        case If(condition=condition) | While(condition=condition):
+            return (condition,)
     return ()
 
 

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Sym
@@ -33,6 +32,8 @@ from alpenglow.kernel.expr import (
     Load,
     Register,
     children,
+    parts,
+    rebuilt,
 )
 from alpenglow.kernel.stmt import (
     Atomic,
@@ -45,6 +46,7 @@ from alpenglow.kernel.stmt import (
     Stmt,
     Store,
     While,
+    operands,
     statements,
 )
 
@@ -131,22 +133,22 @@ class _Cut:
 
     def block(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """Return a block whose long loops are cut."""
-        found: list[Stmt] = []
+        stmts: list[Stmt] = []
         for s in body:
             match s:
                 case Set(register, _):
                     self._set.add(register.name)
-                    found.append(s)
+                    stmts.append(s)
                 case If(condition, then, orelse):
-                    found.append(If(condition, self.block(then), self.block(orelse)))
+                    stmts.append(If(condition, self.block(then), self.block(orelse)))
                 case While(condition, inner) if _work([s]) > PIECE:
                     going = Binary("and", condition, self._goes_on())
-                    found.append(While(going, self.block(inner)))
+                    stmts.append(While(going, self.block(inner)))
                 case For() if _work([s]) > PIECE:
-                    found += self._loop(s)
+                    stmts += self._loop(s)
                 case _:
-                    found.append(s)
-        return tuple(found)
+                    stmts.append(s)
+        return tuple(stmts)
 
     def _loop(self, s: For) -> list[Stmt]:
         turn = _work(s.body)
@@ -199,9 +201,9 @@ class _Cut:
             case Index(_, dim) if dim is not None:
                 pieces = dims.ceil_div(dim, size)
                 assert isinstance(pieces, Sym), f"{dim} is open"
-                found = Index(self._fresh("m"), pieces)
-                self.extents.append(found)
-                return found
+                count = Index(self._fresh("m"), pieces)
+                self.extents.append(count)
+                return count
         return (extent + (size - 1)) // size
 
     def _goes_on(self) -> Expr:
@@ -226,32 +228,8 @@ def _divides(size: int, extent: Expr) -> bool:
 def _registers(body: tuple[Stmt, ...]) -> Iterator[str]:
     """Yield the name of a register for each time that it is read."""
     for s in statements(body):
-        for e in _expressions(s):
-            yield from _read(e)
-
-
-def _expressions(s: Stmt) -> Iterator[Expr]:
-    """Yield the expressions of a statement itself, not of those in it."""
-    match s:
-        case Set(_, value):
-            yield value
-        case Store(_, at, value, mask):
-            yield from (at, value) if mask is None else (at, value, mask)
-        case Atomic(_, _, at, value):
-            yield from (at, value)
-        case Prefetch(_, at):
-            yield at
-        case For(_, extent):
-            yield extent
-        case If(condition) | While(condition):
-            yield condition
-
-
-def _read(e: Expr) -> Iterator[str]:
-    if isinstance(e, Register):
-        yield e.name
-    for child in children(e):
-        yield from _read(child)
+        for e in operands(s):
+            yield from (x.name for x in parts(e) if isinstance(x, Register))
 
 
 def _replaced(s: Stmt, index: Index, by: Expr) -> Stmt:
@@ -285,15 +263,4 @@ def _with(e: Expr, index: Index, by: Expr) -> Expr:
     """Return an expression in which another stands for an index; itself if that is not in it."""
     if isinstance(e, Index):
         return by if e.name == index.name else e
-    changed: dict[str, Any] = {}
-    for field in fields(e):
-        old = getattr(e, field.name)
-        if isinstance(old, Expr):
-            new = _with(old, index, by)
-            if new is not old:
-                changed[field.name] = new
-        elif isinstance(old, tuple) and old and isinstance(old[0], Expr):
-            several = tuple(_with(x, index, by) for x in old)
-            if any(x is not y for x, y in zip(several, old, strict=True)):
-                changed[field.name] = several
-    return replace(e, **changed) if changed else e
+    return rebuilt(e, tuple(_with(x, index, by) for x in children(e)))

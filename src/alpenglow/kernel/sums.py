@@ -104,3 +104,34 @@ def powers(s: Sum, atom: int) -> dict[int, Sum]:
     for m, c in s.items():
         factors.setdefault(m.count(atom), {})[tuple(a for a in m if a != atom)] = c
     return factors
+
+
+Bound = tuple[int, Sum]
+"""(k, s) of an atom a: k * a <= s, or k * a >= s; k > 0."""
+
+
+class Atom:
+    """An integer between `low` and `high`, and whatever else is known of it.
+
+    `uppers` and `lowers` are bounds, `held_uppers` and `held_lowers` those that hold at one place;
+    if there are `cases`, it is one of these, each under facts.  It may be `equal` to a sum of which
+    less is seen at once: a remainder is.  A `quotient` is one of two sums, rounded.
+    """
+
+    __slots__ = (
+        "cases", "equal", "held_lowers", "held_uppers", "high", "low", "lowers", "quotient",
+        "uppers",
+    )  # fmt: skip
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+        self.uppers: list[Bound] = []
+        self.lowers: list[Bound] = []
+        self.held_uppers: list[Bound] = []
+        self.held_lowers: list[Bound] = []
+        self.cases: tuple[tuple[Sum, tuple[Sum, ...]], ...] = ()
+        self.equal: Sum | None = None
+        self.quotient: tuple[Sum, Sum] | None = None
+
+    def within(self, low: int, high: int) -> None:
+        self.low, self.high = low, high

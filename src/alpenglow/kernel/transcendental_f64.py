@@ -1,12 +1,11 @@
-"""Transcendental functions of f64, as those of f32 by arithmetic alone.
+"""Transcendental functions of f64: what they do not share with those of f32.
 
-No library is asked, so machines agree with each other bit by bit wherever they round alike, and
-bundles have these functions, too.  Polynomials interpolate at Chebyshev nodes.  They are summed by
-plain products and sums, which may be contracted: many machines have no fused product of f64, and
-`fma`, which computes it there at length, is only where its exactness is needed.
+Polynomials interpolate at Chebyshev nodes.  They are summed by plain products and sums, which may
+be contracted: many machines have no fused product of f64, and `fma`, which computes it there at
+length, is only where its exactness is needed.
 
 All are within 2 ulp, `asin`, and with the logarithm `asinh` and `atanh`, within 3; see
-`tests/test_kernel_math.py`.
+`tests/kernel/test_kernel_math.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import math
 
 from alpenglow.kernel.arithmetic import Arithmetic
 from alpenglow.kernel.expr import Const, Expr
+from alpenglow.kernel.transcendental import Precision, log_edges
 
 LN2_HIGH, LN2_LOW = 0.6931471804855391, 7.440617110012397e-11
 """The first has 33 digits: times the exponent of a number it is exact."""
@@ -68,6 +68,19 @@ ATAN = (
     -0.010412153260359241, 0.005140912856746939, -0.0019612554271685326, 0.0005376839297396244,
     -9.371186345052626e-05, 7.767624330289919e-06,
 )  # fmt: skip
+ERF_NEAR = (
+    0.1283791670955126, -0.3761263890318375, 0.11283791670954883, -0.026866170645077767,
+    0.005223977624827462, -0.0008548326981372573, 0.00012055331131095124, -1.4925595728778298e-05,
+    1.6461007798616222e-06, -1.6350389177738938e-07, 1.4660282276898368e-08,
+    -1.1374779605974658e-09, 5.960392912763878e-11,
+)  # fmt: skip
+ERF_FAR = (
+    0.2108063640611436, -0.37173673394897333, 0.2517131932174493, -0.12503305237882914,
+    0.039922539075584275, -0.0039937011658721, -0.0026423659642727786, 0.0008759154506278834,
+    0.00022838037830054056, -0.00012887718068816634, -3.418223005286688e-05,
+    1.8614558234410217e-05, 7.5525352759400535e-06, -2.2987282846601692e-06,
+    -1.801780569748727e-06, 7.974961409830222e-08, 3.4384797728358517e-07, 6.689897325794053e-08,
+)  # fmt: skip
 TWO_OVER_PI = (
     0x00000000, 0x00000145, 0xF306DC9C, 0x882A53F8, 0x4EAFA3EA, 0x69BB81B6, 0xC52B3278, 0x872083FC,
     0xA2C757BD, 0x778AC36E, 0x48DC7484, 0x9BA5C00C, 0x925DD413, 0xA32439FC, 0x3BD63962, 0x534E7DD1,
@@ -86,6 +99,10 @@ def _polynomial(m: Arithmetic, x: Expr, coefficients: tuple[float, ...]) -> Expr
     for c in reversed(rest):
         total = m.add(m.mul(total, x), c)
     return total
+
+
+def _series(m: Arithmetic, x: Expr, z: Expr, coefficients: tuple[float, ...]) -> Expr:
+    return m.add(m.mul(m.mul(x, z), _polynomial(m, z, coefficients)), x)
 
 
 # ── exponential and logarithm ──
@@ -125,12 +142,6 @@ def _taken_apart(m: Arithmetic, x: Expr) -> tuple[Expr, Expr]:
     return m.cast(e, "f64"), f
 
 
-def _log_edges(m: Arithmetic, x: Expr, value: Expr) -> Expr:
-    """Return `value`, or what the logarithm of 0, of less, and of infinity is."""
-    positive = m.where(m.eq(x, math.inf), x, value)
-    return m.where(m.eq(x, 0.0), -math.inf, m.where(m.gt(x, 0.0), positive, math.nan))
-
-
 def log(m: Arithmetic, x: Expr) -> Expr:
     """With s = f / (2 + f), log(1 + f) = 2 s + s^3 LOG(s^2) = f - (f^2 / 2 - s (f^2 / 2 + …))."""
     e, f = _taken_apart(m, x)
@@ -140,7 +151,7 @@ def log(m: Arithmetic, x: Expr) -> Expr:
     tail = m.mul(s, m.add(square, m.mul(z, _polynomial(m, z, LOG))))
     low = m.add(tail, m.mul(e, LN2_LOW))
     value = m.plus(m.times(e, LN2_HIGH), m.plus(f, m.plus(low, m.neg(square))))
-    return _log_edges(m, x, value)
+    return log_edges(m, x, value)
 
 
 def _log_pair(m: Arithmetic, x: Expr) -> tuple[Expr, Expr]:
@@ -163,7 +174,7 @@ def _log_pair(m: Arithmetic, x: Expr) -> tuple[Expr, Expr]:
     total, low_too = _sum(m, total, third)
     low = m.plus(m.plus(low, low_too), m.plus(m.plus(third_low, m.plus(lost, lost)), rest))
     total, low = _sum(m, total, m.plus(low, m.times(e, LN2_LOW)))
-    return _log_edges(m, x, total), low
+    return log_edges(m, x, total), low
 
 
 def _sum(m: Arithmetic, x: Expr, y: Expr) -> tuple[Expr, Expr]:
@@ -172,24 +183,15 @@ def _sum(m: Arithmetic, x: Expr, y: Expr) -> tuple[Expr, Expr]:
     return total, m.plus(y, m.neg(m.plus(total, m.neg(x))))
 
 
-def pow(m: Arithmetic, x: Expr, y: Expr) -> Expr:
-    """x^y = e^(y log |x|); the sign and the edges as in IEEE 754."""
-    size = m.abs(x)
+def _power_of_size(m: Arithmetic, size: Expr, y: Expr) -> Expr:
+    """size^y = e^(y log size)."""
     high, low = _log_pair(m, size)
     # 1 to any power, infinite or NaN, is 1.
     product = m.where(m.eq(size, 1.0), 0.0, m.times(high, y))
     rest = m.fma(low, y, m.fma(high, y, m.neg(product)))
     rest = m.where(m.lt(m.abs(product), 800.0), rest, 0.0)
     rest = m.where(m.eq(size, 1.0), 0.0, rest)
-    value = _exp(m, product, rest)
-    whole = m.eq(m.floor(y), y)
-    half = m.mul(y, 0.5)
-    odd = m.bit_and(whole, m.ne(m.floor(half), half))
-    value = m.where(odd, m.copysign(value, x), value)
-    # A negative number has roots only if it is infinite.
-    rootless = m.bit_and(m.bit_and(m.lt(x, 0.0), m.bit_not(whole)), m.lt(size, math.inf))
-    value = m.where(rootless, math.nan, value)
-    return m.where(m.bit_or(m.eq(y, 0.0), m.eq(x, 1.0)), 1.0, value)
+    return _exp(m, product, rest)
 
 
 # ── circular functions ──
@@ -282,92 +284,23 @@ def _cosine(m: Arithmetic, r: Expr, lost: Expr) -> Expr:
     return m.plus(w, m.plus(rest, more))
 
 
-def _quarter(m: Arithmetic, r: Expr, lost: Expr, q: Expr) -> Expr:
-    """sin(r + q pi / 2)"""
-    odd = m.ne(m.bit_and(q, 1), 0)
-    value = m.where(odd, _cosine(m, r, lost), _sine(m, r, lost))
-    return m.where(m.ne(m.bit_and(q, 2), 0), m.neg(value), value)
+# ── the error function ──
 
 
-def sin(m: Arithmetic, x: Expr) -> Expr:
-    value = _quarter(m, *_turn(m, x))
-    return m.where(_negative(m, x), m.neg(value), value)
-
-
-def cos(m: Arithmetic, x: Expr) -> Expr:
-    r, lost, q = _turn(m, x)
-    return _quarter(m, r, lost, m.add(q, 1))
-
-
-def tan(m: Arithmetic, x: Expr) -> Expr:
-    r, lost, q = _turn(m, x)
-    s, c = _sine(m, r, lost), _cosine(m, r, lost)
-    odd = m.ne(m.bit_and(q, 1), 0)
-    value = m.div(m.where(odd, m.neg(c), s), m.where(odd, s, c))
-    return m.where(_negative(m, x), m.neg(value), value)
-
-
-def _negative(m: Arithmetic, x: Expr) -> Expr:
-    """Whether the sign of x is set, that of -0 too."""
-    return m.lt(m.bits(x, "i64"), 0)
-
-
-def asin(m: Arithmetic, x: Expr) -> Expr:
-    """x + x^3 ASIN(x^2); beyond a half, pi/2 - 2 asin(sqrt((1 - x) / 2))."""
-    far, value = _asin(m, m.abs(x))
-    rest = m.plus(m.plus(HALF_PI_LOW, m.mul(value, -2.0)), HALF_PI_HIGH)
-    return m.copysign(m.where(far, rest, value), x)
-
-
-def acos(m: Arithmetic, x: Expr) -> Expr:
-    far, value = _asin(m, m.abs(x))
-    twice, minus = m.add(value, value), m.neg(m.copysign(value, x))
-    near = m.plus(m.plus(HALF_PI_LOW, minus), HALF_PI_HIGH)
-    left = m.plus(m.plus(2 * HALF_PI_LOW, m.neg(twice)), 2 * HALF_PI_HIGH)
-    return m.where(far, m.where(m.lt(x, 0.0), left, twice), near)
-
-
-def _asin(m: Arithmetic, x: Expr) -> tuple[Expr, Expr]:
-    """Return if x >= 0 is more than a half, and asin of x or then of sqrt((1 - x) / 2)."""
-    far = m.gt(x, 0.5)
-    z = m.where(far, m.times(m.plus(1.0, m.neg(x)), 0.5), m.mul(x, x))
-    s = m.where(far, m.sqrt(z), x)
-    return far, m.add(m.mul(m.mul(s, z), _polynomial(m, z, ASIN)), s)
-
-
-def atan(m: Arithmetic, x: Expr) -> Expr:
-    """x + x^3 ATAN(x^2); beyond 1, pi/2 - atan(1 / x)."""
+def erf(m: Arithmetic, x: Expr) -> Expr:
+    """x + x ERF_NEAR(x^2); from 1 on, 1 - e^-x^2 ERF_FAR((x - 2.5) / (x + 2.5)), 1 from 6 on."""
     size = m.abs(x)
-    far = m.gt(size, 1.0)
-    s = m.where(far, m.div(1.0, size), size)
-    z = m.mul(s, s)
-    value = m.add(m.mul(m.mul(s, z), _polynomial(m, z, ATAN)), s)
-    rest = m.plus(m.plus(HALF_PI_LOW, m.neg(value)), HALF_PI_HIGH)
-    return m.copysign(m.where(far, rest, value), x)
-
-
-# ── hyperbolic functions ──
-
-
-def tanh(m: Arithmetic, x: Expr) -> Expr:
-    """x + x^3 TANH(x^2); from 0.55 on, 1 - 2 / (e^2x + 1)."""
-    size = m.abs(x)
-    z = m.mul(x, x)
-    near = m.add(m.mul(m.mul(x, z), _polynomial(m, z, TANH)), x)
-    power = exp(m, m.mul(m.minimum(size, 20.0), 2.0))
-    far = m.sub(1.0, m.div(2.0, m.add(power, 1.0)))
-    return m.copysign(m.where(m.lt(size, 0.55), near, far), x)
-
-
-def sinh(m: Arithmetic, x: Expr) -> Expr:
-    size = m.abs(x)
-    z = m.mul(x, x)
-    near = m.add(m.mul(m.mul(x, z), _polynomial(m, z, SINH)), x)
-    half = exp(m, size, halved=True)
-    far = m.sub(half, m.div(0.25, half))
+    near = m.fma(m.polynomial(m.mul(x, x), ERF_NEAR), x, x)
+    y = m.minimum(size, 6.0)
+    t = m.div(m.sub(y, 2.5), m.add(y, 2.5))
+    power = exp(m, m.neg(m.mul(y, y)))
+    far = m.sub(1.0, m.mul(power, m.polynomial(t, ERF_FAR)))
     return m.where(m.lt(size, 1.0), near, m.copysign(far, x))
 
 
-def cosh(m: Arithmetic, x: Expr) -> Expr:
-    half = exp(m, m.abs(x), halved=True)
-    return m.add(half, m.div(0.25, half))
+F64 = Precision(
+    bits="i64", half_pi=(HALF_PI_HIGH, HALF_PI_LOW), tanh_is_one=20.0,
+    asin=ASIN, atan=ATAN, tanh=TANH, sinh=SINH, erf=erf, exp=exp, exp_below=exp, log=log,
+    power=_power_of_size, turn=_turn, sine=_sine, cosine=_cosine, series=_series,
+    half_rest=lambda m, x: m.times(m.plus(1.0, m.neg(x)), 0.5),
+)  # fmt: skip

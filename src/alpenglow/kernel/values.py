@@ -24,7 +24,7 @@ from alpenglow.kernel.expr import (
     Splat,
     Unary,
 )
-from alpenglow.kernel.inequality import Facts
+from alpenglow.kernel.inequality import Premises
 from alpenglow.kernel.sums import Monomial, Sum, constant, number, plus, product, scaled
 
 Condition = tuple[tuple[Sum, ...], tuple[Sum, ...]]
@@ -44,7 +44,7 @@ OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "e
 class Values:
     """What registers hold, as sums, at one place of a kernel."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Premises) -> None:
         self.facts = facts
         self.sums: dict[str, Sum] = {}
         self.conditions: dict[str, Condition] = {}

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.op import Elementwise, Examples
-from alpenglow.ir.types import FLOATS, INTS, NUMBERS, SIGNED, TensorType
+from alpenglow.ir.types import FLOATS, NUMBERS, SIGNED, TensorType, holds
 from alpenglow.ops.sample import binary, unary
 
 
@@ -230,11 +228,8 @@ class Clip(Elementwise):
 
     def infer(self, *xs: TensorType) -> TensorType:
         t = super().infer(*xs)
-        if t.dtype in INTS:
-            limits = np.iinfo(t.numpy)
-            bounds = [b for b in (self.low, self.high) if math.isfinite(b)]
-            if not all(limits.min <= b <= limits.max for b in bounds):
-                raise TypeRuleError(f"clip: {t} holds no [{self.low}, {self.high}]")
+        if not all(holds(t.dtype, b) for b in (self.low, self.high) if math.isfinite(b)):
+            raise TypeRuleError(f"clip: {t} holds no [{self.low}, {self.high}]")
         return t
 
     def scalar(self, m: Any, x: Any) -> Any:

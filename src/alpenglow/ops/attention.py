@@ -145,8 +145,8 @@ class Attention(Composite):
         yield cls(0.5, precision="f64", stage="scores"), *grouped, "f32[3,5]"
         yield cls(0.5, causal=True), *grouped, "bool[2,1,3,5]"
         yield cls(0.5), *grouped, np.array([[1] * 5, [0] * 5, [0, 1, 0, 0, 1]], np.bool_)
-        given = np.array([[0, -np.inf, 0, 1, -2], [-np.inf] * 5, [1] * 5], np.float32)
-        yield cls(0.5, left=1), *grouped, given
+        mask = np.array([[0, -np.inf, 0, 1, -2], [-np.inf] * 5, [1] * 5], np.float32)
+        yield cls(0.5, left=1), *grouped, mask
         yield cls(0.5, causal=True), *grouped, None, np.array([5, 2])
         yield cls(0.5, causal=True, left=1), *grouped, "f32[6,3,5]", np.array([4, 1])
         yield cls(1.0), "f32[1,1,0,4]", "f32[1,1,3,4]", "f32[1,1,3,2]"

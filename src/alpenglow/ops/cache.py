@@ -43,8 +43,8 @@ class UpdateCache(Composite):
         shape[axis] = update.shape[axis]
         if update != cache.with_shape(shape):
             raise TypeRuleError(f"update_cache: update is {update}, expected {cache} but on {axis}")
-        most, given = cache.shape[axis], update.shape[axis]
-        if known(most) and known(given) and given > most:
+        most, count = cache.shape[axis], update.shape[axis]
+        if known(most) and known(count) and count > most:
             raise TypeRuleError(f"update_cache: {update} is longer than {cache}")
         return cache.with_shape(cache.shape)
 
@@ -64,8 +64,8 @@ class UpdateCache(Composite):
         limit = number(b, count, source)
         inside = b(BitAnd(), b(GreaterOrEqual(), source, filled(b, 0, source)),
                    b(Less(), source, limit))  # fmt: skip
-        found = b(GatherElements(axis), update, b(Broadcast(shape), source))
-        return b(Where(), b(Broadcast(shape), inside), found, cache)
+        entries = b(GatherElements(axis), update, b(Broadcast(shape), source))
+        return b(Where(), b(Broadcast(shape), inside), entries, cache)
 
     @classmethod
     def examples(cls) -> Examples:

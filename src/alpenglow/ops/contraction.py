@@ -6,6 +6,7 @@ Of bytes, i8 and u8 in any mix, they are sums of the products as they stand, in 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
-from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
+from alpenglow.ir.types import ALL, FLOATS, HALVES, NUMBERS, Array, TensorType
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import ReduceSum
 from alpenglow.ops.window import conv_extent, windows
@@ -21,8 +22,6 @@ from alpenglow.ops.window import conv_extent, windows
 BYTES = frozenset({"i8", "u8"})
 """What is multiplied to i32, whatever the signs."""
 
-
-HALVES = frozenset({"bf16", "f16"})
 
 WINOGRAD = (3, 3)
 """The window whose convolutions of floats need so few multiplications that zeros between elements
@@ -40,12 +39,21 @@ def summed(op: MatMul | Conv, x: TensorType, y: TensorType) -> str:
     return "f32" if op.wide else x.dtype
 
 
+def work_of_product(ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+    """Return how many multiply-adds x[…, k] times a matrix takes, however that is stored."""
+    x = ins[0]
+    assert x is not None, "x is there"
+    return outs[0].size * x.extents[-1]
+
+
 class MatMul(Primitive):
     """x[…, M, K] times y[…, K, N], the leading axes equal.  ONNX MatMul, broadcast explicitly.
 
     Bytes are summed in i32, other integers in their own type; half precision is summed in f32
     and rounded once, unless the result is to be `wide`: the sums in f32.
     """
+
+    walks = "rows"
 
     wide: bool = False
 
@@ -70,6 +78,9 @@ class MatMul(Primitive):
 
     def gradient(self, b: Graph, dy: Value, x: Value, y: Value) -> tuple[Value, Value]:
         return b(MatMul(), dy, turned(b, y)), b(MatMul(), turned(b, x), dy)
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        return work_of_product(ins, outs)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -97,6 +108,8 @@ class Conv(Primitive):
     half precision is rounded once, unless the result is to be `wide`: then it and the bias are f32.
     """
 
+    sample_axes = 0, 0
+
     strides: tuple[int, ...] = ()
     pads: tuple[int, ...] = ()
     dilations: tuple[int, ...] = ()
@@ -111,10 +124,10 @@ class Conv(Primitive):
         if bias is not None and bias.dtype != dtype:
             raise TypeRuleError(f"conv: bias is {bias}, expected {dtype} with {x} and {w}")
         spatial = x.rank - 2
-        for what, given, n in (("strides", self.strides, spatial), ("pads", self.pads, 2 * spatial),
+        for what, value, n in (("strides", self.strides, spatial), ("pads", self.pads, 2 * spatial),
                                ("dilations", self.dilations, spatial)):  # fmt: skip
-            if len(given) not in (0, n):
-                raise TypeRuleError(f"conv: {len(given)} {what} given, expected {n} for {x}")
+            if len(value) not in (0, n):
+                raise TypeRuleError(f"conv: {len(value)} {what} given, expected {n} for {x}")
         channels = x.shape[1]
         if channels != w.shape[1] * self.group:
             raise TypeRuleError(
@@ -199,10 +212,15 @@ class Conv(Primitive):
         groups = b(Transpose((2, 1, 0, *range(3, 3 + spatial))), split)
         rows = b(Reshape((per_group, self.group * n, *image)), groups)
         swap = Transpose((1, 0, *range(2, 2 + spatial)))
-        made = b(swap, b(Conv(dilations, pads, strides, self.group), rows, b(swap, dy)))
+        dw = b(swap, b(Conv(dilations, pads, strides, self.group), rows, b(swap, dy)))
         # Where strides leave out the end of x, there is room for more taps than w has.
-        whole = Slice((0,) * made.type.rank, w.type.shape, (1,) * made.type.rank)
-        return made if made.type == w.type else b(whole, made)
+        whole = Slice((0,) * dw.type.rank, w.type.shape, (1,) * dw.type.rank)
+        return dw if dw.type == w.type else b(whole, dw)
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        w = ins[1]
+        assert w is not None, "w is there"
+        return outs[0].size * math.prod(w.extents[1:])
 
     @classmethod
     def examples(cls) -> Examples:
@@ -284,10 +302,10 @@ class ConvTranspose(Composite):
         if w.dtype != x.dtype or (bias is not None and bias.dtype != x.dtype):
             raise TypeRuleError(f"conv_transpose: element types differ: {x}, {w}, {bias}")
         n, spatial = x.shape[0], x.rank - 2
-        given = (("strides", self.strides, spatial), ("pads", self.pads, 2 * spatial),
+        lists = (("strides", self.strides, spatial), ("pads", self.pads, 2 * spatial),
                  ("dilations", self.dilations, spatial),
                  ("output_padding", self.output_padding, spatial))  # fmt: skip
-        for what, numbers, count in given:
+        for what, numbers, count in lists:
             if len(numbers) != count:
                 raise TypeRuleError(
                     f"conv_transpose: {len(numbers)} {what} given, expected {count} for {x}"
@@ -400,6 +418,12 @@ class ConvTranspose(Composite):
         each, count = outputs // self.group, math.prod(self.strides)
         apart = b(Reshape((self.group, 1, each)), bias)
         return b(Reshape((count * outputs,)), b(Broadcast((self.group, count, each)), apart))
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        x, w = ins[:2]
+        assert x is not None and w is not None, "both are there"
+        # Every element of x meets every weight of its channel; zeros between are not work.
+        return x.size * math.prod(w.extents[1:])
 
     @classmethod
     def examples(cls) -> Examples:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.op import Elementwise, Examples, Primitive
 from alpenglow.ir.types import DTYPES, EVERY, Array, TensorType
 from alpenglow.ops.sample import unary
@@ -27,15 +28,19 @@ class Copy(Elementwise):
 class Fill(Primitive):
     """A tensor of the given type with `value` everywhere."""
 
+    moves = True
+
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Dim, ...]
     value: float = 0.0
 
     def infer(self) -> TensorType:
         return TensorType(self.dtype, self.shape)
 
     def reference(self) -> Array:
-        return np.full(self.shape, np.asarray(self.value).astype(DTYPES[self.dtype]))
+        return np.full(
+            cast("tuple[int, ...]", self.shape), np.asarray(self.value).astype(DTYPES[self.dtype])
+        )
 
     @classmethod
     def examples(cls) -> Examples:

@@ -28,10 +28,10 @@ class NonZero(Primitive):
         return TensorType("i64", (x.rank, product(x.shape))), COUNT
 
     def reference(self, x: Array) -> tuple[Array, Array]:
-        found = np.argwhere(x != 0).T
+        places = np.argwhere(x != 0).T
         out = np.zeros((x.ndim, x.size), np.int64)
-        out[:, : found.shape[1]] = found
-        return out, np.array(found.shape[1])
+        out[:, : places.shape[1]] = places
+        return out, np.array(places.shape[1])
 
     @classmethod
     def examples(cls) -> Examples:
@@ -82,12 +82,12 @@ class Unique(Primitive):
 
     @classmethod
     def examples(cls) -> Examples:
-        for given in (True, False):
-            yield cls(0, given), np.array([2, 1, 1, 3, 4, 3], np.float32)
-            yield cls(0, given), np.array([np.nan, 0, -0.0, np.inf, np.nan, -np.inf], np.float32)
-            yield cls(0, given), np.array([[1, 0, 0], [1, 0, 0], [2, 3, 4], [0, 9, 9]], np.int32)
-            yield cls(-1, given), np.array([[[1, 1], [0, 1]], [[2, 1], [0, 1]]], np.float32)
-            yield cls(1, given), np.random.default_rng(0).integers(0, 3, (2, 40)).astype(np.int8)
+        for ordered in (True, False):
+            yield cls(0, ordered), np.array([2, 1, 1, 3, 4, 3], np.float32)
+            yield cls(0, ordered), np.array([np.nan, 0, -0.0, np.inf, np.nan, -np.inf], np.float32)
+            yield cls(0, ordered), np.array([[1, 0, 0], [1, 0, 0], [2, 3, 4], [0, 9, 9]], np.int32)
+            yield cls(-1, ordered), np.array([[[1, 1], [0, 1]], [[2, 1], [0, 1]]], np.float32)
+            yield cls(1, ordered), np.random.default_rng(0).integers(0, 3, (2, 40)).astype(np.int8)
         for t in (np.int32, np.uint32, np.int64, np.uint64):
             least, most = np.iinfo(t).min, np.iinfo(t).max
             yield cls(0), np.array([most, least, most - 1, least + 1], t)

@@ -79,10 +79,10 @@ def integers(op: Host, what: str, value: object) -> list[int]:
 
 def integer(op: Host, what: str, value: object) -> int:
     """Return the one element of a value that must be a tensor of integers."""
-    found = integers(op, what, value)
-    if len(found) != 1:
+    elements = integers(op, what, value)
+    if len(elements) != 1:
         refuse(op, what, value, "one integer")
-    return found[0]
+    return elements[0]
 
 
 def same_dtype(op: Host, tensors: Sequence[Array]) -> None:
@@ -124,6 +124,6 @@ def common(op: Host, *tensors: Array) -> tuple[Array, ...]:
 def text(elements: Iterable[str], shape: tuple[int, ...] | int = -1) -> Array:
     """Return a tensor of strings with these elements."""
     listed = list(elements)
-    made = np.empty(len(listed), object)
-    made[:] = listed
-    return made.reshape(shape)
+    array = np.empty(len(listed), object)
+    array[:] = listed
+    return array.reshape(shape)

@@ -52,17 +52,17 @@ class Einsum(Composite):
         return left.split(","), right
 
     def _extents(self, xs: tuple[TensorType, ...]) -> dict[str, Dim]:
-        found: dict[str, Dim] = {}
+        extents: dict[str, Dim] = {}
         for x, term in zip(xs, self.terms()[0], strict=True):
             for c, d in zip(term, x.shape, strict=True):
-                known = found.setdefault(c, d)
+                known = extents.setdefault(c, d)
                 if known == 1:
-                    found[c] = d
+                    extents[c] = d
                 elif d not in (1, known):
                     raise TypeRuleError(
                         f"einsum: axes '{c}' of '{self.equation}' have extents {known} and {d}"
                     )
-        return found
+        return extents
 
     def lower(self, b: Graph, *xs: Value) -> Value:
         terms, result = self.terms()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Fused(Op):
-    """The parts in its region, in order; a backend computes them in one kernel.
+    """The parts in its region, in order; a machine computes them in one kernel.
 
     The operands are the inputs of the region, its results the outputs of the region.
     """

@@ -284,8 +284,8 @@ def elements(data: Array, indices: Array, axis: int) -> tuple[Array, ...]:
 def positions(data: Array, indices: Array, batch_dims: int) -> tuple[Array, ...]:
     """Return where the index tuples point in data, as one array an axis that they fix."""
     batch = np.indices(indices.shape[:-1], sparse=True)[:batch_dims]
-    found = [clamped(indices[..., i], data.shape[batch_dims + i]) for i in range(indices.shape[-1])]
-    return (*batch, *found)
+    fixed = [clamped(indices[..., i], data.shape[batch_dims + i]) for i in range(indices.shape[-1])]
+    return (*batch, *fixed)
 
 
 def scattered(data: Array, where: tuple[Array, ...], updates: Array, reduction: str) -> Array:

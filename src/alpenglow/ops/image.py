@@ -43,8 +43,8 @@ class DecodeImage(Host):
                 decoded = np.array(image.convert(MODES[self.pixels]), np.uint8)
         except (OSError, SyntaxError, ValueError, EOFError, pillow.DecompressionBombError):
             return np.zeros((0, 0, channels), np.uint8)
-        found = decoded.reshape(*decoded.shape[:2], channels)
-        return found[:, :, ::-1] if self.pixels == "BGR" else found
+        picture = decoded.reshape(*decoded.shape[:2], channels)
+        return picture[:, :, ::-1] if self.pixels == "BGR" else picture
 
     @classmethod
     def examples(cls) -> Examples:

@@ -19,7 +19,8 @@ from alpenglow.ir.types import Array, TensorType
 class InRange(Primitive):
     """x, each element of which is from `low` to `high`: if one is not, the call raises FeedError.
 
-    0 is in range.  `of` says what the elements are, and to which operator.
+    0 is in range, unless x is known to have no elements.  `of` says what the elements are, and to
+    which operator.
     """
 
     low: Dim
@@ -28,7 +29,10 @@ class InRange(Primitive):
 
     def infer(self, x: TensorType) -> TensorType:
         check_dtype(self, "x", x, {"i32", "i64"})
+        is_empty = any(not is_open(d) and d == 0 for d in x.shape)
         too_high = not is_open(self.low) and self.low > 0
+        if is_empty:
+            return x
         if too_high or (not is_open(self.high) and self.high < 0):
             raise TypeRuleError(f"in_range: 0 is not from {self.low} to {self.high}")
         return x

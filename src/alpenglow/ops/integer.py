@@ -22,7 +22,7 @@ from alpenglow.ir.op import Composite, Examples, Op, check_dtype
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.arithmetic import Add, Mul, Neg, Sub
 from alpenglow.ops.contraction import BYTES, Conv, MatMul
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Transpose
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Transpose, stretch
 from alpenglow.ops.reduction import ReduceSum, SumBytes
 from alpenglow.ops.select import Cast
 
@@ -183,7 +183,7 @@ def _less(b: Graph, w: Value, zero: Zero) -> Value:
     wide = b(Cast("i32"), w)
     if zero.none:
         return wide
-    return b(Sub(), wide, _stretched(b, b(Cast("i32"), zero.value), wide))
+    return b(Sub(), wide, stretch(b, b(Cast("i32"), zero.value), wide.type.shape))
 
 
 def _sums_of_columns(b: Graph, y: Value, zero: Zero) -> Value:
@@ -200,7 +200,7 @@ def _sums_of_columns(b: Graph, y: Value, zero: Zero) -> Value:
     width = zero.value.type.shape[-1:] or (1,)
     row = b(Reshape((1, *width)), zero.value)
     zeros = b(SumBytes((0,)), b(Broadcast((y.type.shape[rows], *width)), row))
-    return b(Sub(), sums, _stretched(b, zeros, sums))
+    return b(Sub(), sums, stretch(b, zeros, sums.type.shape))
 
 
 def _by_channel(b: Graph, zero: Zero, total: Value) -> Value:
@@ -262,7 +262,7 @@ def _corrected(b: Graph, total: Value, terms: list[tuple[Value, Value]]) -> Valu
         wide = zero if zero.type.dtype == "i32" else b(Cast("i32"), zero)
         # The smaller of both is negated: often it is one number.
         product = _product(b, b(Neg(), wide), sums)
-        total = b(Add(), total, _stretched(b, product, total))
+        total = b(Add(), total, stretch(b, product, total.type.shape))
     return total
 
 
@@ -271,12 +271,7 @@ def _product(b: Graph, zero: Value, sums: Value) -> Value:
     rank = max(zero.type.rank, sums.type.rank)
     shapes = [(1,) * (rank - v.type.rank) + v.type.shape for v in (zero, sums)]
     shape = tuple(c if a == 1 else a for a, c in zip(*shapes, strict=True))
-    return b(Mul(), *[v if v.type.shape == shape else b(Broadcast(shape), v)
-                      for v in (zero, sums)])  # fmt: skip
-
-
-def _stretched(b: Graph, v: Value, like: Value) -> Value:
-    return v if v.type.shape == like.type.shape else b(Broadcast(like.type.shape), v)
+    return b(Mul(), stretch(b, zero, shape), stretch(b, sums, shape))
 
 
 def _check_bytes(

@@ -56,14 +56,14 @@ class MapLabels(Host):
             if x.dtype.kind not in "biuO":  # there may be a NaN
                 items = list(map(key, items))
             try:
-                found = list(map(table.__getitem__, items))
+                values = list(map(table.__getitem__, items))
             except (KeyError, TypeError):  # a key is missing, or an element is no label at all
                 if textual:
                     strings(self, "x", x)
-                found = [find(item, default) for item in items]
+                values = [find(item, default) for item in items]
             if dtype is None:
-                return text(found, x.shape)
-            return np.array(found, dtype).reshape(x.shape)
+                return text(values, x.shape)
+            return np.array(values, dtype).reshape(x.shape)
 
         return mapped
 
@@ -119,11 +119,11 @@ class OneHotLabels(Host):
         def hot(x: Array) -> Array:
             x = strings(self, "x", x)
             items = x.ravel().tolist()
-            found = [places.get(s, -1) for s in items]
-            if not self.zeros and -1 in found:
-                unknown = items[found.index(-1)]
+            indices = [places.get(s, -1) for s in items]
+            if not self.zeros and -1 in indices:
+                unknown = items[indices.index(-1)]
                 raise FeedError(f"{self.name}: '{unknown}' is none of {', '.join(self.categories)}")
-            numbered = np.array(found, np.int64).reshape(*x.shape, 1)
+            numbered = np.array(indices, np.int64).reshape(*x.shape, 1)
             return np.asarray(numbered == columns, np.float32)
 
         return hot
@@ -145,11 +145,11 @@ class VectorizeMap(Host):
     dtype: str = ""
 
     def reference(self, x: dict[str | int, object]) -> Array:
-        given = mapping(self, "x", x)
-        if any(isinstance(v, str) for v in given.values()):
-            return text((str(given.get(k, "")) for k in self.vocabulary), (1, -1))
-        dtype = DTYPES[self.dtype] if self.dtype else element_of(list(given.values()))
-        row = [given.get(k, 0) for k in self.vocabulary]
+        entries = mapping(self, "x", x)
+        if any(isinstance(v, str) for v in entries.values()):
+            return text((str(entries.get(k, "")) for k in self.vocabulary), (1, -1))
+        dtype = DTYPES[self.dtype] if self.dtype else element_of(list(entries.values()))
+        row = [entries.get(k, 0) for k in self.vocabulary]
         return np.array([row], dtype)
 
     @classmethod
@@ -171,14 +171,14 @@ class CastMap(Host):
     extent: int = 0
 
     def reference(self, x: dict[int, object]) -> Array:
-        given = mapping(self, "x", x)
+        entries = mapping(self, "x", x)
         textual = self.dtype == "string"
         if self.extent:
-            if outside := [k for k in given if not 0 <= k < self.extent]:
+            if outside := [k for k in entries if not 0 <= k < self.extent]:
                 raise FeedError(f"{self.name}: key {outside[0]} is not in 0 … {self.extent - 1}")
-            row = [given.get(k, "" if textual else 0) for k in range(self.extent)]
+            row = [entries.get(k, "" if textual else 0) for k in range(self.extent)]
         else:
-            row = [given[k] for k in sorted(given)]
+            row = [entries[k] for k in sorted(entries)]
         if textual:
             words = (v if isinstance(v, str) else spelled(np.float32(str(v))) for v in row)
             return text(words, (1, -1))

@@ -27,11 +27,11 @@ class Eliminate(Primitive):
 
     def reference(self, x: Array) -> tuple[Array, Array]:
         upper = x.copy()
-        found = np.ones(x.shape[:-2], x.dtype)
+        determinants = np.ones(x.shape[:-2], x.dtype)
         with np.errstate(all="ignore"):
             for at in np.ndindex(*x.shape[:-2]):
-                found[at] = eliminated(upper[at])
-        return upper, found
+                determinants[at] = eliminated(upper[at])
+        return upper, determinants
 
     @classmethod
     def examples(cls) -> Examples:

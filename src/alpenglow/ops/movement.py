@@ -8,11 +8,13 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, ceil_div, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_positive, check_rank, normal_axis
-from alpenglow.ir.types import ALL, Array, TensorType
+from alpenglow.ir.types import ALL, Array, TensorType, holds
 
 
 class Reshape(Primitive):
     """The elements of x in the same row-major order, in another shape.  ONNX Reshape."""
+
+    moves = True
 
     shape: tuple[Dim, ...]
 
@@ -42,6 +44,8 @@ class Reshape(Primitive):
 
 class Transpose(Primitive):
     """The axes of x permuted: out.shape[i] = x.shape[perm[i]].  ONNX Transpose."""
+
+    moves = True
 
     perm: tuple[int, ...]
 
@@ -73,6 +77,8 @@ class Broadcast(Primitive):
     `blocked` is the logical extent of axis 1 where the result is a blocked tensor.
     """
 
+    moves = True
+
     shape: tuple[Dim, ...]
     blocked: Dim | None = None
 
@@ -100,21 +106,33 @@ class Broadcast(Primitive):
             yield cls((3, 2, 5)), f"{dtype}[2,1]"
 
 
+def stretch(b: Graph, x: Value, shape: tuple[Dim, ...], blocked: Dim | None = None) -> Value:
+    """Return x broadcast to `shape`; x itself if it has that shape."""
+    return x if x.type.shape == shape else b(Broadcast(shape, blocked), x)
+
+
+def append_axes(b: Graph, x: Value, count: int) -> Value:
+    """Return x with so many axes of extent 1 behind its own; x itself if there are none."""
+    return b(Reshape((*x.type.shape, *[1] * count)), x) if count else x
+
+
 class Slice(Primitive):
     """`sizes[i]` elements of axis i from `starts[i]` on, `steps[i]` (maybe negative) apart.
 
     The result is blocked if x is and blocks stay whole.
     """
 
+    moves = True
+
     starts: tuple[Dim, ...]
     sizes: tuple[Dim, ...]
     steps: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
-        given = (self.starts, self.sizes, self.steps)
-        if any(len(g) != x.rank for g in given) or 0 in self.steps:
+        lists = (self.starts, self.sizes, self.steps)
+        if any(len(g) != x.rank for g in lists) or 0 in self.steps:
             raise TypeRuleError(f"slice: expected a start, size and step for each axis of {x}")
-        for start, size, step, extent in zip(*given, x.shape, strict=True):
+        for start, size, step, extent in zip(*lists, x.shape, strict=True):
             if known(size) and size < 0:
                 raise TypeRuleError(f"slice: {x} has no slice of {size} elements")
             last = start + (size - 1) * step
@@ -193,6 +211,8 @@ def _placed(b: Graph, x: Value, axis: int, start: Dim, extent: Dim) -> Value:
 class Concat(Primitive):
     """The operands one after the other along `axis`.  ONNX Concat."""
 
+    moves = True
+
     axis: int
 
     def infer(self, *xs: TensorType) -> TensorType:
@@ -262,6 +282,8 @@ class Pad(Primitive):
     negative amounts.  Reflection goes as far as the other end, wrapping round again.  ONNX Pad.
     """
 
+    moves = True
+
     before: tuple[int, ...]
     after: tuple[int, ...]
     mode: str = "constant"
@@ -272,6 +294,8 @@ class Pad(Primitive):
             raise TypeRuleError(f"pad: expected an amount for each axis of {x}")
         if self.mode not in ("constant", "reflect", "edge", "wrap"):
             raise TypeRuleError(f"pad: mode '{self.mode}' is not constant, reflect, edge or wrap")
+        if self.mode == "constant" and not holds(x.dtype, self.value):
+            raise TypeRuleError(f"pad: {x} holds no {self.value}")
         out = []
         for d, a, b in zip(x.shape, self.before, self.after, strict=True):
             if self.mode != "constant" and min(a, b) < 0:
@@ -352,6 +376,8 @@ class Trilu(Primitive):
 class Pack(Primitive):
     """x[N, C, …] with the channels in groups of `lanes`, innermost: [N, C/lanes, …, lanes]."""
 
+    sample_axes = 0, 0
+
     lanes: int
 
     def infer(self, x: TensorType) -> TensorType:
@@ -378,6 +404,8 @@ class Pack(Primitive):
 
 class Unpack(Primitive):
     """The logical `channels` of a blocked x: [N, C/lanes, …, lanes] as [N, C, …]."""
+
+    sample_axes = 0, 0
 
     channels: Dim
 

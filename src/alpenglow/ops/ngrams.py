@@ -65,15 +65,15 @@ class CountNgrams(Host):
 
     def grams(self) -> dict[Hashable, int]:
         """Return the number of each n-gram of the pool that is counted."""
-        made: dict[Hashable, int] = {}
+        numbers: dict[Hashable, int] = {}
         number = 0
         ends = (*self.starts[1:], len(self.pool))
         for n, (start, end) in enumerate(zip(self.starts, ends, strict=True), 1):
             for at in range(start, end, n):
                 if self.shortest <= n <= self.longest:
-                    made[self.pool[at : at + n]] = number
+                    numbers[self.pool[at : at + n]] = number
                 number += 1
-        return made
+        return numbers
 
     def found(self, row: Sequence[Word]) -> Iterator[Hashable]:
         """Yield the n-grams of one list of words, each as often as it occurs."""

@@ -16,7 +16,7 @@ from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, che
 from alpenglow.ir.types import FLOATS, Array, TensorType
 from alpenglow.ops.arithmetic import Abs, Add, Div, Mul, Pow, Reciprocal, Sub
 from alpenglow.ops.comparison import Equal
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.movement import Broadcast, Reshape, append_axes
 from alpenglow.ops.pooling import AveragePool
 from alpenglow.ops.reduction import ReduceMean, ReduceSum, as_type, filled, in_floats, widened
 from alpenglow.ops.select import Where
@@ -38,8 +38,8 @@ class LayerNorm(Primitive):
         self, x: TensorType, scale: TensorType | None = None, bias: TensorType | None = None
     ) -> TensorType:
         out = along(self, x, self.axis)
-        for what, given in (("scale", scale), ("bias", bias)):
-            check_trailing(self, what, given, x, self.axis)
+        for what, t in (("scale", scale), ("bias", bias)):
+            check_trailing(self, what, t, x, self.axis)
         return out
 
     def reference(self, x: Array, scale: Array | None = None, bias: Array | None = None) -> Array:
@@ -68,8 +68,8 @@ class LayerNorm(Primitive):
         dx = b(Mul(), centred, b(stretch, self._over_deviation(b, in_floats(b, x), axes)))
         before = ReduceSum(tuple(range(axis)), False)
         dscale, dbias = b(before, b(Mul(), wide, n)), b(before, wide)
-        made = (as_type(b, v, x.type.dtype) for v in (dx, dscale, dbias))
-        return next(made), next(made), next(made)
+        gradients = (as_type(b, v, x.type.dtype) for v in (dx, dscale, dbias))
+        return next(gradients), next(gradients), next(gradients)
 
     def _over_deviation(self, b: Graph, x: Value, axes: tuple[int, ...]) -> Value:
         centred = b(Sub(), x, b(Broadcast(x.type.shape), b(ReduceMean(axes), x)))
@@ -162,9 +162,9 @@ class BatchNorm(Composite):
         return x
 
     def lower(self, b: Graph, *operands: Value) -> Value:
-        x, *given = operands
+        x, *params = operands
         wide = in_floats(b, x)
-        scale, bias, mean, variance = (as_type(b, v, wide.type.dtype) for v in given)
+        scale, bias, mean, variance = (as_type(b, v, wide.type.dtype) for v in params)
         factor = b(Mul(), scale, inverse_root(b, variance, self.epsilon))
         shift = b(Sub(), bias, b(Mul(), mean, factor))
         return as_type(b, scaled(b, wide, factor, shift), x.type.dtype)
@@ -356,8 +356,8 @@ def grouped(b: Graph, x: Value, scale: Value, bias: Value, groups: Dim, epsilon:
 
 def scaled(b: Graph, x: Value, factor: Value, shift: Value) -> Value:
     """Return x times factor plus shift, both given by channel."""
-    by_channel = (channels(x.type), *[1] * (x.type.rank - 2))
-    stretched = [b(Broadcast(x.type.shape), b(Reshape(by_channel), v)) for v in (factor, shift)]
+    columns = (append_axes(b, v, x.type.rank - 2) for v in (factor, shift))
+    stretched = [b(Broadcast(x.type.shape), v) for v in columns]
     return b(Add(), b(Mul(), x, stretched[0]), stretched[1])
 
 
@@ -371,26 +371,26 @@ def channels(x: TensorType) -> Dim:
     return x.shape[1] if x.rank > 1 else 1
 
 
-def check_batch_norm(op: Op, x: TensorType, **given: TensorType) -> None:
-    """Raise TypeRuleError unless each of `given` holds a number for each channel of x."""
+def check_batch_norm(op: Op, x: TensorType, **params: TensorType) -> None:
+    """Raise TypeRuleError unless each of `params` holds a number for each channel of x."""
     check_dtype(op, "x", x, FLOATS)
     check_plain(op, x)
     check_rank(op, "x", x, 1)
-    for what, t in given.items():
+    for what, t in params.items():
         check_channels(op, what, t, channels(x), FLOATS)
 
 
 def check_channels(
-    op: Op, what: str, given: TensorType, count: Dim, dtypes: frozenset[str] | set[str]
+    op: Op, what: str, t: TensorType, count: Dim, dtypes: frozenset[str] | set[str]
 ) -> None:
-    """Raise TypeRuleError unless `given` holds one number a channel."""
-    check_dtype(op, what, given, dtypes)
-    if given.shape != (count,):
-        raise TypeRuleError(f"{op.name}: {what} is {given}, expected shape ({count},)")
+    """Raise TypeRuleError unless `t` holds one number a channel."""
+    check_dtype(op, what, t, dtypes)
+    if t.shape != (count,):
+        raise TypeRuleError(f"{op.name}: {what} is {t}, expected shape ({count},)")
 
 
-def check_trailing(op: Op, what: str, given: TensorType | None, x: TensorType, axis: int) -> None:
-    """Raise TypeRuleError unless `given`, if there is one, has the type of x from `axis` on."""
+def check_trailing(op: Op, what: str, t: TensorType | None, x: TensorType, axis: int) -> None:
+    """Raise TypeRuleError unless `t`, if there is one, has the type of x from `axis` on."""
     wanted = x.with_shape(x.shape[normal_axis(op, axis, x.rank) :])
-    if given is not None and given != wanted:
-        raise TypeRuleError(f"{op.name}: {what} is {given}, expected {wanted}")
+    if t is not None and t != wanted:
+        raise TypeRuleError(f"{op.name}: {what} is {t}, expected {wanted}")

@@ -26,6 +26,8 @@ class MaxPool(Primitive):
     `pads` holds the padding before each spatial axis, then that after.
     """
 
+    sample_axes = 0, 0
+
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     pads: tuple[int, ...]
@@ -120,6 +122,8 @@ class AveragePool(Primitive):
     Padding counts as zeros if `count_pads`, else it is left out of the mean; what hangs over the
     end with `ceil` is never counted.
     """
+
+    sample_axes = 0, 0
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -268,9 +272,9 @@ def pooled(
     check_rank(op, "x", x, 3)
     attributes = (("kernel", kernel, spatial), ("strides", strides, spatial),
                   ("pads", pads, 2 * spatial), ("dilations", dilations, spatial))  # fmt: skip
-    for what, given, n in attributes:
-        if len(given) != n:
-            raise TypeRuleError(f"{op.name}: {len(given)} {what} given, expected {n} for {x}")
+    for what, value, n in attributes:
+        if len(value) != n:
+            raise TypeRuleError(f"{op.name}: {len(value)} {what} given, expected {n} for {x}")
     out = [
         conv_extent(op, x.shape[2 + i], kernel[i], strides[i], pads[i], pads[spatial + i],
                     dilations[i], ceil)

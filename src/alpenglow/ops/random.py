@@ -187,8 +187,8 @@ def drawn(
     index = np.arange(size)
     words = (index.astype(np.uint32), (index >> 32).astype(np.uint32))
     with np.errstate(all="ignore"):
-        made = op.element(NUMPY, (key[:1], key[1:]), words)
-    return np.asarray(made.astype(DTYPES[dtype]).reshape(shape))
+        elements = op.element(NUMPY, (key[:1], key[1:]), words)
+    return np.asarray(elements.astype(DTYPES[dtype]).reshape(shape))
 
 
 def drawn_type(op: Op, shape: tuple[Dim, ...], dtype: str, key: TensorType) -> TensorType:

@@ -14,7 +14,9 @@ precision is computed in f32, the state kept so between the steps, and rounded o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -94,6 +96,8 @@ class Lstm(LstmLayer):
     state that goes into h.  The results are y, the final h and the final c.  ONNX LSTM.
     """
 
+    carried = MappingProxyType({1: 2, 2: 3})  # the state is in a local array during the steps
+
     def infer(
         self, xw: TensorType, r: TensorType, h0: TensorType, c0: TensorType,
         peepholes: TensorType | None = None, lengths: TensorType | None = None,
@@ -117,6 +121,11 @@ class Lstm(LstmLayer):
             y[t] = np.where(alive, new_h, 0)
             h, c = np.where(alive, new_h, h), np.where(alive, new_c, c)
         return y.astype(xw.dtype), h.astype(xw.dtype), c.astype(xw.dtype)
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        xw, r = ins[:2]
+        assert xw is not None and r is not None, "both are there"
+        return math.prod(xw.extents[:2]) * r.size  # x has been through its weights already
 
     @classmethod
     def examples(cls) -> Examples:
@@ -143,6 +152,8 @@ class Gru(Primitive):
     The second form of n (linear before reset) is used where `bias` is given.  The results are y and
     the final h.  ONNX GRU.
     """
+
+    carried = MappingProxyType({1: 2})  # the state is in a local array during the steps
 
     reverse: bool = False
     activations: tuple[Activation, ...] = (SIGMOID, TANH)
@@ -174,6 +185,11 @@ class Gru(Primitive):
             h = np.where(alive, new, h)
         return y.astype(xw.dtype), h.astype(xw.dtype)
 
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        xw, r = ins[:2]
+        assert xw is not None and r is not None, "both are there"
+        return math.prod(xw.extents[:2]) * r.size  # x has been through its weights already
+
     @classmethod
     def examples(cls) -> Examples:
         a = ("f32[3,2,15]", "f32[5,15]", "f32[2,5]")
@@ -192,6 +208,8 @@ class Rnn(Primitive):
 
     The results are y and the final h.  ONNX RNN.
     """
+
+    carried = MappingProxyType({1: 2})  # the state is in a local array during the steps
 
     reverse: bool = False
     activations: tuple[Activation, ...] = (TANH,)
@@ -213,6 +231,11 @@ class Rnn(Primitive):
             y[t] = np.where(alive, new, 0)
             h = np.where(alive, new, h)
         return y.astype(xw.dtype), h.astype(xw.dtype)
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        xw, r = ins[:2]
+        assert xw is not None and r is not None, "both are there"
+        return math.prod(xw.extents[:2]) * r.size  # x has been through its weights already
 
     @classmethod
     def examples(cls) -> Examples:

@@ -5,6 +5,7 @@ Which sequences share a scale is part of the meaning: all of a step do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, check_dtype, check_rank
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ir.vocabulary import NUMPY
-from alpenglow.ops.blocked import DOTS, PackMatrix
 from alpenglow.ops.movement import Reshape
+from alpenglow.ops.packing import DOTS, PackMatrix
 from alpenglow.ops.quantize import Quantize
 from alpenglow.ops.recurrent import SIGMOID, TANH, LstmLayer, recurrent
 
@@ -92,6 +93,12 @@ class LstmInteger(LstmLayer):
             h, c = np.where(alive, new_h, h), np.where(alive, new_c, c)
             ahead = np.where(alive, new_h, np.float32(0))
         return y, h, c
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        xw = ins[0]
+        assert xw is not None, "xw is there"
+        steps, batch, gates = xw.extents
+        return steps * batch * (gates // 4) * gates
 
     @classmethod
     def examples(cls) -> Examples:

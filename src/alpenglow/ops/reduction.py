@@ -14,7 +14,7 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, is_half, normal_axis
-from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
+from alpenglow.ir.types import ALL, FLOATS, HALVES, NUMBERS, Array, TensorType
 from alpenglow.ir.vocabulary import NUMPY
 from alpenglow.ops.arithmetic import Abs, Add, Clip, Div, Mul, Sub
 from alpenglow.ops.comparison import Equal
@@ -121,8 +121,8 @@ class ReduceMax(Reduction):
 
     def reference(self, x: Array) -> Array:
         wide = widened(x)
-        found = wide.max(axis=self.axes, keepdims=self.keepdims, initial=lowest(wide.dtype))
-        return np.asarray(found).astype(x.dtype)
+        largest = wide.max(axis=self.axes, keepdims=self.keepdims, initial=lowest(wide.dtype))
+        return np.asarray(largest).astype(x.dtype)
 
     def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
         return _shared(self, b, dy, x)
@@ -135,8 +135,8 @@ class ReduceMin(Reduction):
 
     def reference(self, x: Array) -> Array:
         wide = widened(x)
-        found = wide.min(axis=self.axes, keepdims=self.keepdims, initial=highest(wide.dtype))
-        return np.asarray(found).astype(x.dtype)
+        smallest = wide.min(axis=self.axes, keepdims=self.keepdims, initial=highest(wide.dtype))
+        return np.asarray(smallest).astype(x.dtype)
 
     def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
         return _shared(self, b, dy, x)
@@ -316,7 +316,7 @@ def in_floats(b: Graph, x: Value) -> Value:
 
 def as_type(b: Graph, x: Value, dtype: str) -> Value:
     """Return x in the given element type; x itself if it has it."""
-    return x if x.type.dtype == dtype else b(Cast(dtype, loose=dtype in ("f16", "bf16")), x)
+    return x if x.type.dtype == dtype else b(Cast(dtype, loose=dtype in HALVES), x)
 
 
 def filled(b: Graph, value: float, like: Value) -> Value:

@@ -47,10 +47,10 @@ def translate(pattern: str) -> str:
     Raises ModelError if RE2 refuses the pattern, UnsupportedError for what is not there.
     """
     reader = _Reader(pattern)
-    made = reader.alternatives(frozenset())
+    expression = reader.alternatives(frozenset())
     if reader.at < len(pattern):
         reader.refuse("unexpected )")
-    return made
+    return expression
 
 
 class _Reader:
@@ -263,12 +263,12 @@ def category(name: str) -> str:
 
 def ranges(inside: list[bool]) -> str:
     """Return the members of the class of the characters that are `inside`."""
-    made = []
+    members = []
     start = -1
     for i, there in enumerate([*inside, False]):
         if there and start < 0:
             start = i
         elif not there and start >= 0:
-            made.append(f"\\U{start:08x}-\\U{i - 1:08x}")
+            members.append(f"\\U{start:08x}-\\U{i - 1:08x}")
             start = -1
-    return "".join(made)
+    return "".join(members)

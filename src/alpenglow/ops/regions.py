@@ -62,11 +62,11 @@ class RoiAlign(Primitive):
         size = length / wide(bins)
         wanted = np.minimum(np.ceil(size), MOST_SAMPLES)
         count = self.samples or (int(wanted) if wanted > 0 else 0)
-        found = []
+        places = []
         for i in range(bins):
             steps = (np.arange(count).astype(wide) + wide(0.5)) * size / wide(max(count, 1))
-            found.append([neighbours(p, extent) for p in first + wide(i) * size + steps])
-        return found
+            places.append([neighbours(p, extent) for p in first + wide(i) * size + steps])
+        return places
 
     def _bin(self, image: Array, rows: list[Neighbours], columns: list[Neighbours]) -> Array:
         outside = np.zeros(len(image), image.dtype)
@@ -145,11 +145,11 @@ class MaxRoiPool(Primitive):
         wide = start.dtype.type
         first, last = (half_away(p * wide(self.scale)) for p in (start, end))
         size = np.maximum(last - first + 1, wide(1)) / wide(bins)
-        found = []
+        slices = []
         for i in range(bins):
             begin, stop = np.floor(wide(i) * size) + first, np.ceil(wide(i + 1) * size) + first
-            found.append(slice(whole(begin, extent), whole(stop, extent)))
-        return found
+            slices.append(slice(whole(begin, extent), whole(stop, extent)))
+        return slices
 
     @classmethod
     def examples(cls) -> Examples:

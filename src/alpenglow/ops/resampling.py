@@ -17,7 +17,7 @@ from alpenglow.ir.op import Elementwise
 from alpenglow.ops.arithmetic import Abs, Add, Div, Floor, Maximum, Mul, Neg, Sub
 from alpenglow.ops.comparison import GreaterOrEqual, Less, LessOrEqual
 from alpenglow.ops.generate import Range, Shape
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.movement import Reshape, stretch
 from alpenglow.ops.reduction import ReduceSum
 from alpenglow.ops.select import Cast, Where
 
@@ -106,7 +106,7 @@ class Vector:
         rest = [o if isinstance(o, Vector) else self._number(o, rank) for o in others]
         operands = [self, *rest] if first else [*rest, self]
         shape = _common([v.value.type.shape for v in operands])
-        return Vector(self.b, self.b(op, *(_stretched(self.b, v.value, shape) for v in operands)))
+        return Vector(self.b, self.b(op, *(stretch(self.b, v.value, shape) for v in operands)))
 
     def _number(self, x: float, rank: int) -> Vector:
         return Vector(self.b, self.b.constant(np.full((1,) * rank, x, np.float64)))
@@ -200,7 +200,3 @@ def _common(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
     return tuple(
         next((d for d in axis if is_open(d) or d != 1), 1) for axis in zip(*shapes, strict=True)
     )
-
-
-def _stretched(b: Graph, x: Value, shape: tuple[Dim, ...]) -> Value:
-    return x if x.type.shape == shape else b(Broadcast(shape), x)

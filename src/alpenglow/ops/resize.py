@@ -22,7 +22,7 @@ from alpenglow.ir.op import (
     check_rank,
     normal_axis,
 )
-from alpenglow.ir.types import ALL, DTYPES, FLOATS, NUMBERS, Array, TensorType
+from alpenglow.ir.types import ALL, DTYPES, FLOATS, NUMBERS, Array, TensorType, holds
 from alpenglow.ops.gather import Gather, clamped, spatial
 from alpenglow.ops.movement import Pad
 from alpenglow.ops.resampling import Rule, computed_table, keys_kernel, positions, rounded
@@ -125,12 +125,14 @@ class Resize(Composite):
         check_choice("mode", self.mode, ("nearest", "linear", "cubic"))
         check_choice("coordinates", self.coordinates, COORDINATES)
         check_choice("nearest", self.nearest, NEAREST)
-        for what, given, n in (("sizes", self.sizes, x.rank), ("scales", self.scales, x.rank),
+        for what, value, n in (("sizes", self.sizes, x.rank), ("scales", self.scales, x.rank),
                                ("roi", self.roi, 2 * x.rank)):  # fmt: skip
-            if len(given) != n and (given or what == "sizes"):
-                raise TypeRuleError(f"resize: {len(given)} {what} given, expected {n} for {x}")
+            if len(value) != n and (value or what == "sizes"):
+                raise TypeRuleError(f"resize: {len(value)} {what} given, expected {n} for {x}")
         if self.coordinates == "tf_crop_and_resize" and not self.roi:
             raise TypeRuleError("resize: tf_crop_and_resize needs a roi")
+        if not holds(x.dtype, self._outside(x)):
+            raise TypeRuleError(f"resize: {x} holds no {self.extrapolation}")
         for axis, (d, size) in enumerate(zip(x.shape, self.sizes, strict=True)):
             if (known(size) and size < 0) or (d == 0 and size != 0):
                 raise TypeRuleError(f"resize: {x} cannot get extent {size} on axis {axis}")
@@ -150,6 +152,10 @@ class Resize(Composite):
             x = self._resampled(b, x, axis, wide if axes else t.dtype)
         return x
 
+    def _outside(self, x: TensorType) -> float:
+        """Return the element that lies outside of the region."""
+        return self.extrapolation if x.dtype in FLOATS else float(np.trunc(self.extrapolation))
+
     def _resampled(self, b: Graph, x: Value, axis: int, to: str) -> Value:
         """Return x resampled along one axis, as elements of type `to` unless taken as they are."""
         extent = x.type.shape[axis]
@@ -165,11 +171,11 @@ class Resize(Composite):
         if (indices == int(extent)).any():
             # An index just past the end stands for what lies outside of the region.
             after = tuple(int(a == axis) for a in range(x.type.rank))
-            x = b(Pad((0,) * x.type.rank, after, value=self.extrapolation), x)
+            x = b(Pad((0,) * x.type.rank, after, value=self._outside(x.type)), x)
         if self.mode == "nearest":
             return b(Gather(axis), x, b.constant(indices[:, 0].copy()))
-        given = (b.constant(part.T.copy()) for part in (indices, weights))
-        return b(Interpolate(axis, to), x, *given)
+        constants = (b.constant(part.T.copy()) for part in (indices, weights))
+        return b(Interpolate(axis, to), x, *constants)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -198,10 +204,10 @@ class Resize(Composite):
             yield cls((4, 5), mode="cubic"), f"{dtype}[3,2]"
 
 
-def check_choice(what: str, given: str, choices: tuple[str, ...]) -> None:
-    """Raise TypeRuleError unless `given` is among `choices`."""
-    if given not in choices:
-        raise TypeRuleError(f"resize: {what} '{given}' is not {', '.join(choices)}")
+def check_choice(what: str, choice: str, choices: tuple[str, ...]) -> None:
+    """Raise TypeRuleError unless `choice` is among `choices`."""
+    if choice not in choices:
+        raise TypeRuleError(f"resize: {what} '{choice}' is not {', '.join(choices)}")
 
 
 Table = tuple[Array, Array]

@@ -100,7 +100,7 @@ class Sample(Primitive):
             p = np.where(outside, reflected(p, low, high), p)
         first = p if self.mode == "nearest" else np.floor(p)
         offsets = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[self.mode]
-        found = []
+        taps = []
         for offset in offsets:
             at = first + first.dtype.type(offset)
             inside = (at >= 0) & (at <= extent - 1)
@@ -114,8 +114,8 @@ class Sample(Primitive):
             share = 1 - distance
             if self.mode == "cubic":
                 share = np.where(np.isnan(distance), distance, cubic(distance, SHARPNESS))
-            found.append((index, share.astype(p.dtype), inside))
-        return found
+            taps.append((index, share.astype(p.dtype), inside))
+        return taps
 
     @classmethod
     def examples(cls) -> Examples:
@@ -154,9 +154,9 @@ def reflected(p: Array, low: float, high: float) -> Array:
 
 def check_modes(op: Op, mode: str, padding: str) -> None:
     """Raise TypeRuleError unless mode and padding are defined."""
-    for what, given, choices in (("mode", mode, MODES), ("padding", padding, PADDINGS)):
-        if given not in choices:
-            raise TypeRuleError(f"{op.name}: {what} '{given}' is not {', '.join(choices)}")
+    for what, choice, choices in (("mode", mode, MODES), ("padding", padding, PADDINGS)):
+        if choice not in choices:
+            raise TypeRuleError(f"{op.name}: {what} '{choice}' is not {', '.join(choices)}")
 
 
 class GridSample(Composite):
@@ -277,10 +277,10 @@ class DeformConv(Composite):
                         self.pads[rank + i], self.dilations[i])
             for i in range(rank)
         )  # fmt: skip
-        for what, given, per_tap in (("offset", offset, rank), ("mask", mask, 1)):
+        for what, t, per_tap in (("offset", offset, rank), ("mask", mask, 1)):
             wanted = x.with_shape((x.shape[0], taps * (groups * per_tap), *out))
-            if given is not None and given != wanted:
-                raise TypeRuleError(f"deform_conv: {what} is {given}, expected {wanted}")
+            if t is not None and t != wanted:
+                raise TypeRuleError(f"deform_conv: {what} is {t}, expected {wanted}")
         return y
 
     def lower(
@@ -308,15 +308,15 @@ class DeformConv(Composite):
 
     def _starts(self, kernel: tuple[int, ...], out: tuple[int, ...]) -> Array:
         """Return where each tap of each place is read without an offset: [K, P, R]."""
-        found = []
+        starts = []
         for i, (k, o) in enumerate(zip(kernel, out, strict=True)):
             line = np.add.outer(np.arange(k) * self.dilations[i] - self.pads[i],
                                 np.arange(o) * self.strides[i])  # fmt: skip
             shape = [1] * (2 * len(kernel))
             shape[i], shape[len(kernel) + i] = k, o
             wide = np.broadcast_to(line.reshape(shape), (*kernel, *out))
-            found.append(wide.reshape(int(np.prod(kernel)), int(np.prod(out))))
-        return np.stack(found, axis=-1)
+            starts.append(wide.reshape(int(np.prod(kernel)), int(np.prod(out))))
+        return np.stack(starts, axis=-1)
 
     @classmethod
     def examples(cls) -> Examples:

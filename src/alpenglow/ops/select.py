@@ -13,6 +13,7 @@ from alpenglow.ir.types import (
     COMPLEX,
     DTYPES,
     EVERY,
+    HALVES,
     INTS,
     NAMES,
     NARROW,
@@ -89,7 +90,7 @@ class Cast(Elementwise):
         if self.dtype in NARROW_FLOATS and self.saturate:
             x = limited(m, m.cast(x, "f32"), self.dtype)
         # A formula sees the short floats as f32; storing its result rounds it.
-        return m.cast(x, "f32" if self.dtype in ("f16", "bf16") else self.dtype)
+        return m.cast(x, "f32" if self.dtype in HALVES else self.dtype)
 
     @classmethod
     def examples(cls) -> Examples:

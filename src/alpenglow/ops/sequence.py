@@ -40,9 +40,9 @@ class SequenceConstruct(Host):
     """The sequence of the operands.  ONNX SequenceConstruct."""
 
     def reference(self, *tensors: Array) -> Tensors:
-        made = [tensor(self, f"operand {i}", x) for i, x in enumerate(tensors)]
-        same_dtype(self, made)
-        return made
+        elements = [tensor(self, f"operand {i}", x) for i, x in enumerate(tensors)]
+        same_dtype(self, elements)
+        return elements
 
     @classmethod
     def examples(cls) -> Examples:
@@ -176,8 +176,8 @@ class ConcatFromSequence(Host):
         try:
             return (np.stack if self.new_axis else np.concatenate)(sequence, axis)
         except ValueError as error:
-            found = ", ".join(map(described, sequence))
-            raise FeedError(f"{self.name}: {found} do not fit along axis {axis}") from error
+            types = ", ".join(map(described, sequence))
+            raise FeedError(f"{self.name}: {types} do not fit along axis {axis}") from error
 
     @classmethod
     def examples(cls) -> Examples:

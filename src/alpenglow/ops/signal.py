@@ -76,10 +76,10 @@ class Dft(Composite):
     def _spectrum(self, b: Graph, x: Value, n: int) -> Value:
         """Return the spectrum of rows."""
         bins = n // 2 + 1 if self.onesided else n
-        given = sized(b, x, n)
+        rows = sized(b, x, n)
         if n <= DENSE:
-            return dense(b, given, n, bins, self.inverse, 1 / n if self.inverse else 1.0)
-        y = sized(b, transform(b, complex_of(b, given), n, self.inverse), bins)
+            return dense(b, rows, n, bins, self.inverse, 1 / n if self.inverse else 1.0)
+        y = sized(b, transform(b, complex_of(b, rows), n, self.inverse), bins)
         return scaled(b, y, 1 / n) if self.inverse else y
 
     @classmethod

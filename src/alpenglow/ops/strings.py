@@ -71,9 +71,9 @@ class StringSplit(Host):
         x = strings(self, "x", x)
         parts = [s.split(self.delimiter or None, self.maxsplit) for s in x.flat]
         if not self.delimiter and self.maxsplit >= 0:
-            parts = [[p.rstrip() for p in found] for found in parts]
+            parts = [[p.rstrip() for p in pieces] for pieces in parts]
         most = max(map(len, parts), default=0)
-        filled = [p for found in parts for p in (*found, *[""] * (most - len(found)))]
+        filled = [p for pieces in parts for p in (*pieces, *[""] * (most - len(pieces)))]
         numbers = np.array(list(map(len, parts)), np.int64).reshape(x.shape)
         return text(filled, (*x.shape, most)), numbers
 
@@ -157,16 +157,16 @@ class ParseNumbers(Host):
 
     def whole(self, x: Array) -> Array:
         """Return the integers that strings spell."""
-        found = [self.integer(s) for s in x.flat]
+        integers = [self.integer(s) for s in x.flat]
         wide = np.uint64 if self.dtype == "u64" else np.int64
         try:
-            numbers = np.array(found, wide)
+            numbers = np.array(integers, wide)
         except OverflowError as error:
-            raise FeedError(f"{self.name}: not all of {found} are numbers of {wide}") from error
-        made = numbers.astype(DTYPES[self.dtype])
-        if bad := [int(n) for n in numbers[made.astype(wide) != numbers]]:
+            raise FeedError(f"{self.name}: not all of {integers} are numbers of {wide}") from error
+        narrow = numbers.astype(DTYPES[self.dtype])
+        if bad := [int(n) for n in numbers[narrow.astype(wide) != numbers]]:
             raise FeedError(f"{self.name}: {bad[0]} is no number of {self.dtype}")
-        return made.reshape(x.shape)
+        return narrow.reshape(x.shape)
 
     def number(self, s: str) -> float:
         """Return the number that a string spells."""

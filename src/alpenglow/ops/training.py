@@ -44,9 +44,9 @@ class BatchNormTraining(Composite):
         return x, mean, variance, mean, variance
 
     def lower(self, b: Graph, *operands: Value) -> tuple[Value, ...]:
-        x, *given = operands
+        x, *params = operands
         wide = in_floats(b, x)
-        scale, bias, mean, variance = (as_type(b, v, wide.type.dtype) for v in given)
+        scale, bias, mean, variance = (as_type(b, v, wide.type.dtype) for v in params)
         axes = tuple(a for a in range(x.type.rank) if a != 1)
         by_channel = tuple(1 if a in axes else d for a, d in enumerate(x.type.shape))
         centre = b(ReduceMean(axes), wide)
@@ -59,9 +59,9 @@ class BatchNormTraining(Composite):
         y = as_type(b, scaled(b, wide, factor, shift), x.type.dtype)
         running = [weighted(b, self.momentum, old, new)
                    for old, new in ((mean, centre), (variance, spread))]  # fmt: skip
-        kinds = [v.type.dtype for v in given[2:]] * 2
-        made = zip([*running, centre, spread], kinds, strict=True)
-        return y, *(as_type(b, v, dtype) for v, dtype in made)
+        kinds = [v.type.dtype for v in params[2:]] * 2
+        pairs = zip([*running, centre, spread], kinds, strict=True)
+        return y, *(as_type(b, v, dtype) for v, dtype in pairs)
 
     @classmethod
     def examples(cls) -> Examples:

@@ -67,10 +67,10 @@ class TreeEnsemble(Primitive):
             ("target", target, "i32", weight.shape),
             ("first", first, "i32", () if first is None else first.shape[:1]),
         ]
-        for what, given, dtype, shape in wanted:
-            if given is not None and given != TensorType(dtype, shape):
+        for what, operand, dtype, shape in wanted:
+            if operand is not None and operand != TensorType(dtype, shape):
                 raise TypeRuleError(
-                    f"tree_ensemble: {what} is {given}, expected {TensorType(dtype, shape)}"
+                    f"tree_ensemble: {what} is {operand}, expected {TensorType(dtype, shape)}"
                 )
         if known(nodes.shape[0]) and max(self.trees, self.depth) > nodes.shape[0]:
             raise TypeRuleError(
@@ -145,13 +145,13 @@ def records(feature: Array, threshold: Array, children: Array, roots: Array, nan
     return nodes
 
 
-def distinct(found: Array, count: int) -> Array:
+def distinct(numbers: Array, count: int) -> Array:
     """Return the different numbers of those from 0 up to `count`, in order."""
-    found = found[found >= 0]
-    if len(found) < count // 8:
-        return np.unique(found)
+    numbers = numbers[numbers >= 0]
+    if len(numbers) < count // 8:
+        return np.unique(numbers)
     there = np.zeros(count, np.bool_)  # NumPy looks for many numbers ten times as long
-    there[found] = True
+    there[numbers] = True
     return np.flatnonzero(there)
 
 

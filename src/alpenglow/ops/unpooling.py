@@ -33,18 +33,18 @@ class OverlapAdd(Primitive):
         check_dtype(self, "x", x, NUMBERS)
         rank = len(self.extents)
         check_rank(self, "x", x, 2 + 2 * rank, 2 + 2 * rank)
-        given = (("strides", self.strides, rank), ("pads", self.pads, 2 * rank),
+        lists = (("strides", self.strides, rank), ("pads", self.pads, 2 * rank),
                  ("dilations", self.dilations, rank))  # fmt: skip
-        for what, numbers, count in given:
+        for what, numbers, count in lists:
             if len(numbers) != count:
                 raise TypeRuleError(f"overlap_add: {len(numbers)} {what}, expected {count}")
         for i, d in enumerate(self.extents):
             places = conv_extent(self, d, x.shape[2 + i], self.strides[i], self.pads[i],
                                  self.pads[rank + i], self.dilations[i])  # fmt: skip
-            found = x.shape[2 + rank + i]
-            if known(places) and known(found) and places != found:
+            extent = x.shape[2 + rank + i]
+            if known(places) and known(extent) and places != extent:
                 raise TypeRuleError(
-                    f"overlap_add: {x} has {found} windows on axis {i}, expected {places}"
+                    f"overlap_add: {x} has {extent} windows on axis {i}, expected {places}"
                 )
         return x.with_shape((*x.shape[:2], *self.extents))
 

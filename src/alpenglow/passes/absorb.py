@@ -3,12 +3,13 @@
 What is constant by output channel becomes part of the weights and the bias, so that at run time
 nothing is left of a batch normalisation or of the scaling of attention.  New weights are written
 as operators on constants, which folding evaluates.  Rounding may differ from the model's, but
-no constant comes to over- or underflow (`_scalable`), and those that are added for the rounding
+no constant comes to over- or underflow (`scalable`), and those that are added for the rounding
 stay apart (`_rounds`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,8 +24,7 @@ from alpenglow.ir.types import FLOATS
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Neg, Sub
 from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
-from alpenglow.ops.few_bits import MatMulFewBits
-from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
+from alpenglow.ops.movement import Pad, Reshape, Transpose, stretch
 from alpenglow.ops.normalize import BatchNorm
 from alpenglow.ops.pooling import AveragePool, MaxPool, pad_that_holds_a_window
 from alpenglow.passes.constants import (
@@ -32,7 +32,6 @@ from alpenglow.passes.constants import (
     along,
     is_constant,
     read_once,
-    uniform,
     unstretched,
     with_constant,
 )
@@ -49,9 +48,7 @@ COARSE = {"f16": 0.25, "bf16": 0.25}
 
 def absorb(g: Graph) -> Graph:
     """Work constants around convolutions, products and pools into them."""
-    while rules.apply(g):
-        pass
-    return g
+    return rules.exhaust(g)
 
 
 @dataclass(frozen=True)
@@ -70,10 +67,10 @@ class Scale:
 @rules.on(BatchNorm)
 def batch_norm(g: Graph, node: Node) -> Rewritten:
     """batch_norm(x, scale, bias, mean, variance) => add(mul(x, f), t)   with f and t constant"""
-    x, *given = node.inputs
-    if not isinstance(node.op, BatchNorm) or not all(v and is_constant(v) for v in given):
+    x, *params = node.inputs
+    if not isinstance(node.op, BatchNorm) or not all(v and is_constant(v) for v in params):
         return None
-    return node.op.lower(g, *[v for v in (x, *given) if v is not None])
+    return node.op.lower(g, *[v for v in (x, *params) if v is not None])
 
 
 @rules.on(Mul, Div)
@@ -81,9 +78,9 @@ def scale_of_result(g: Graph, node: Node) -> Rewritten:
     """mul(conv(x, w, b), s) => conv(x, mul(w, s), mul(b, s))   with s constant by output channel;
     likewise for mat_mul, and through adding constants, transpose and (one number) reshape"""
     for x, scale in _scales(node):
-        made = scaled(g, x, scale)
-        if made is not None:
-            return made
+        y = scaled(g, x, scale)
+        if y is not None:
+            return y
     return None
 
 
@@ -119,7 +116,7 @@ def scale_of_conv_operand(g: Graph, node: Node) -> Rewritten:
             if not is_constant(w) or not read_once(g, y):
                 return None
             for x, scale in _scales(_producer(y)):
-                if scale.axis in (None, 1) and _scalable(w, replace(scale, axis=None)):
+                if scale.axis in (None, 1) and scalable(w, replace(scale, axis=None)):
                     return g(op, x, _times_inputs(g, w, scale, group), *bias)
     return None
 
@@ -133,7 +130,7 @@ def scale_of_matmul_operand(g: Graph, node: Node) -> Rewritten:
                 return None
             for x, scale in _scales(_producer(y)):
                 by_row = scale.at(x.type.rank - 2)
-                if scale.axis in (None, x.type.rank - 1) and _scalable(w, by_row):
+                if scale.axis in (None, x.type.rank - 1) and scalable(w, by_row):
                     return g(op, x, _times(g, w, by_row))
     return None
 
@@ -196,6 +193,10 @@ def pad_of_max(g: Graph, node: Node) -> Rewritten:
     return None
 
 
+SCALED: dict[type[Op], Callable[[Graph, Node, Scale], Value | None]] = {}
+"""How a scale is worked into operators that machines bring: the scaled result, or None."""
+
+
 def scaled(g: Graph, v: Value, scale: Scale) -> Value | None:
     """Return v with `scale` worked into constants it is computed from; None if that cannot be."""
     node = v.producer
@@ -203,26 +204,25 @@ def scaled(g: Graph, v: Value, scale: Scale) -> Value | None:
         return None
     match node:
         case Node(Conv() as op, [x, w, *bias]) if scale.axis in (None, 1):
-            if all(c is None or _scalable(c, scale.at(0)) for c in (w, *bias)):
+            if all(c is None or scalable(c, scale.at(0)) for c in (w, *bias)):
                 return g(op, x, *[c and _times(g, c, scale.at(0)) for c in (w, *bias)])
         case Node(ConvTranspose(group=1) as op, [x, Value() as w, *bias]):
-            fits = scale.axis in (None, 1) and _scalable(w, scale.at(1))
-            if fits and all(c is None or _scalable(c, scale.at(0)) for c in bias):
+            fits = scale.axis in (None, 1) and scalable(w, scale.at(1))
+            if fits and all(c is None or scalable(c, scale.at(0)) for c in bias):
                 return g(op, x, _times(g, w, scale.at(1)),
                          *[c and _times(g, c, scale.at(0)) for c in bias])  # fmt: skip
         case Node(MatMul()):
             return _scaled_product(g, node, scale)
-        case Node(MatMulFewBits() as op, [x, q, Value() as grid]):
-            number = uniform(scale.value)
-            return None if number is None else g(op, x, q, _scaled_grid(g, grid, number, scale.op))
+        case Node(op) if type(op) in SCALED:
+            return SCALED[type(op)](g, node, scale)
         case Node(Add() | Sub() as op, [Value() as a, Value() as b]):
-            if _scalable(b, scale) and not _rounds(b) and (x := scaled(g, a, scale)):
+            if scalable(b, scale) and not _rounds(b) and (x := scaled(g, a, scale)):
                 return g(op, x, _times(g, b, scale))
-            if _scalable(a, scale) and not _rounds(a) and (x := scaled(g, b, scale)):
+            if scalable(a, scale) and not _rounds(a) and (x := scaled(g, b, scale)):
                 return g(op, _times(g, a, scale), x)
         case Node(Mul()):
             for x, c in with_constant(node):
-                if not _scalable(c, scale):
+                if not scalable(c, scale):
                     return None
                 product = _combined(g, c, scale.op, Along(scale.value, scale.axis))
                 return product and g(Mul(), x, product)
@@ -241,20 +241,13 @@ def _scaled_product(g: Graph, node: Node, scale: Scale) -> Value | None:
     assert x is not None and y is not None
     rows, columns = x.type.rank - 2, x.type.rank - 1
     if scale.axis in (None, columns):
-        right = _times(g, y, scale) if _scalable(y, scale) else scaled(g, y, scale)
+        right = _times(g, y, scale) if scalable(y, scale) else scaled(g, y, scale)
         if right is not None:
             return g(node.op, x, right)
     if scale.axis in (None, rows):
-        left = _times(g, x, scale) if _scalable(x, scale) else scaled(g, x, scale)
+        left = _times(g, x, scale) if scalable(x, scale) else scaled(g, x, scale)
         return left and g(node.op, left, y)
     return None
-
-
-def _scaled_grid(g: Graph, grid: Value, number: float, op: Op) -> Value:
-    """Return a grid with its scales, but not the zero points behind them, times a number."""
-    factor = np.ones((grid.type.extents[2], 1), np.float32)
-    factor[0] = number
-    return g(op, grid, g(Broadcast(grid.type.shape), g.constant(factor)))
 
 
 def _combined(g: Graph, v: Value, op: Op, other: Along | None) -> Value | None:
@@ -265,7 +258,7 @@ def _combined(g: Graph, v: Value, op: Op, other: Along | None) -> Value | None:
     return _times(g, v, Scale(op, other.value, other.axis))
 
 
-def _scalable(v: Value, scale: Scale) -> bool:
+def scalable(v: Value, scale: Scale) -> bool:
     """Whether v is a constant, and what the scale makes of the largest element of each channel is a
     normal number."""
     if not is_constant(v):
@@ -279,11 +272,11 @@ def _scalable(v: Value, scale: Scale) -> bool:
     largest = np.maximum(*(np.abs(e.astype(np.float64)) for e in ends)).reshape(-1)
     sizes = np.abs(factors.astype(np.float64)).reshape(-1)
     with np.errstate(all="ignore"):
-        made = largest / sizes if isinstance(scale.op, Div) else largest * sizes
-    normal = (float(info.tiny) <= made) & (made <= float(info.max))
+        products = largest / sizes if isinstance(scale.op, Div) else largest * sizes
+    normal = (float(info.tiny) <= products) & (products <= float(info.max))
     usual = (sizes > 1 / EXTREME) & (sizes < EXTREME)
     nothing = (sizes == 0) & (not isinstance(scale.op, Div))
-    return bool(np.all(nothing | usual & (normal | (made == 0))))
+    return bool(np.all(nothing | usual & (normal | (products == 0))))
 
 
 def _finfo(dtype: np.dtype[Any]) -> Any:
@@ -305,8 +298,8 @@ def _scales(node: Node) -> list[tuple[Value, Scale]]:
     pairs = with_constant(node)
     if isinstance(node.op, Div):
         pairs = [(x, c) for x, c in pairs if x is node.inputs[0]]
-    found = [(x, along(c)) for x, c in pairs]
-    return [(x, Scale(node.op, c.value, c.axis)) for x, c in found if c is not None]
+    ways = [(x, along(c)) for x, c in pairs]
+    return [(x, Scale(node.op, c.value, c.axis)) for x, c in ways if c is not None]
 
 
 def _times(g: Graph, v: Value, scale: Scale) -> Value:
@@ -320,12 +313,12 @@ def _times(g: Graph, v: Value, scale: Scale) -> Value:
         shape = tuple(v.type.shape[i] if i == scale.axis else d
                       for i, d in enumerate((1,) * more + shape))  # fmt: skip
         more = 0
-    wide = source if shape == source.type.shape else g(Broadcast(shape), source)
+    wide = stretch(g, source, shape)
     axis = None if scale.axis is None else scale.axis - more
     factor = tuple(d for i, d in enumerate(shape) if i == axis)
     factor = (*factor, *[1] * (len(shape) - 1 - axis)) if axis is not None else ()
-    product = g(scale.op, wide, _stretch(g, _as_shape(g, scale.value, factor), shape))
-    return _stretch(g, product, v.type.shape)
+    product = g(scale.op, wide, stretch(g, _as_shape(g, scale.value, factor), shape))
+    return stretch(g, product, v.type.shape)
 
 
 def _times_inputs(g: Graph, w: Value, scale: Scale, group: int) -> Value:
@@ -334,24 +327,20 @@ def _times_inputs(g: Graph, w: Value, scale: Scale, group: int) -> Value:
         return _times(g, w, scale)
     outputs, inputs, *taps = w.type.extents
     parts = _as_shape(g, scale.value, (group, 1, inputs))
-    each = _stretch(g, parts, (group, outputs // group, inputs))
+    each = stretch(g, parts, (group, outputs // group, inputs))
     factor = g(Reshape((outputs, inputs, *[1] * len(taps))), each)
-    return g(scale.op, w, _stretch(g, factor, w.type.shape))
+    return g(scale.op, w, stretch(g, factor, w.type.shape))
 
 
 def _vector(g: Graph, v: Value, count: Dim) -> Value:
     """Return a constant of one element, or one a channel, as one a channel."""
     if all(d == 1 for d in v.type.shape):
-        return _stretch(g, _as_shape(g, v, ()), (count,))
+        return stretch(g, _as_shape(g, v, ()), (count,))
     return _as_shape(g, v, (count,))
 
 
 def _as_shape(g: Graph, v: Value, shape: tuple[Dim, ...]) -> Value:
     return v if v.type.shape == shape else g(Reshape(shape), v)
-
-
-def _stretch(g: Graph, v: Value, shape: tuple[Dim, ...]) -> Value:
-    return v if v.type.shape == shape else g(Broadcast(shape), v)
 
 
 def _spatial_pads(pad: Pad, pads: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -54,7 +54,7 @@ class Record:
     @staticmethod
     def parse(text: str) -> Record:
         """Read what `str` wrote; of two lines about one problem the later counts."""
-        found: dict[str, Ways] = {}
+        problems: dict[str, Ways] = {}
         for number, line in enumerate(text.splitlines(), 1):
             content = line.split("#")[0].strip()
             if not content:
@@ -65,8 +65,8 @@ class Record:
                     f"line {number}: expected PROBLEM : CHOICE=NUMBER …, found: {line}"
                 )
             pairs = (pair.split("=") for pair in m["ways"].split())
-            found[m["problem"]] = {name: int(value) for name, value in pairs}
-        return Record(found)
+            problems[m["problem"]] = {name: int(value) for name, value in pairs}
+        return Record(problems)
 
     def __str__(self) -> str:
         lines = (f"{problem} : {' '.join(f'{k}={v}' for k, v in sorted(ways.items()))}\n"
@@ -90,7 +90,9 @@ class Problem:
     def __str__(self) -> str:
         """The text by which a record knows the problem."""
         attributes = [f"{k}={v!r}".replace(" ", "") for k, v in self.op.attributes()]
-        machine = f"{self.target.architecture} {self.target.cpu or 'any'} lanes={self.target.lanes}"
+        machine = (
+            f"{self.target.architecture} {self.target.cpu or 'any'} lanes={self.target.facts.lanes}"
+        )
         return " ".join([self.op.name, str(self.x), str(self.w), *attributes, "on", machine])
 
     def choose(self, what: str, default: int, *others: int) -> int:

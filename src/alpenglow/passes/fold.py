@@ -42,11 +42,11 @@ def _replace(g: Graph, node: Node) -> None:
     arrays = [None if v is None else contents(v) for v in node.inputs]
     types = [v.type for v in node.results]
     try:
-        made = apply(node.op, arrays, node.regions, types)
+        results = apply(node.op, arrays, node.regions, types)
     except FeedError as error:  # there is no data but the model's
         raise ModelError(error.message) from None
     equal = _equal(node)
-    for i, array in enumerate(made):
+    for i, array in enumerate(results):
         old = node.results[i]
         new = g.constant(aligned(array), old.name, old.type)
         for other in equal:
@@ -80,6 +80,6 @@ def _foldable(node: Node) -> bool:
     # A broadcast is free where it is read and would only waste memory when written out.
     if isinstance(node.op, Broadcast):
         return node.output.type.size == 1
-    made = sum(v.type.nbytes for v in node.results)
-    given = max((v.type.nbytes for v in node.inputs if v is not None), default=0)
-    return made <= max(GROWTH, 8 * given)
+    nbytes = sum(v.type.nbytes for v in node.results)
+    largest = max((v.type.nbytes for v in node.inputs if v is not None), default=0)
+    return nbytes <= max(GROWTH, 8 * largest)

@@ -12,14 +12,10 @@ from collections.abc import Callable, Sequence
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
-from alpenglow.ops.copy import Fill
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.gather import Gather, GatherElements, GatherNd, ScatterElements, ScatterNd
 from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
-
-VIEWS = (Broadcast, Concat, Pad, Reshape, Slice, Transpose, Fill)
-"""Operators that memory planning turns into addressing: nothing can be fused to them."""
+from alpenglow.ops.movement import Broadcast
 
 MOST = 64
 """Operators in a fused node, at most: registers run out long before, and every part of a node is
@@ -29,7 +25,7 @@ looked at for each that joins it."""
 def fuse(g: Graph, takes_epilogue: Callable[[Op], bool]) -> Graph:
     """Gather operators into fused nodes.
 
-    `takes_epilogue` is the backend's word on which operators, other than elementwise ones, can
+    `takes_epilogue` is the machine's word on which operators, other than elementwise ones, can
     compute what follows them on the way out.
     """
     _read_bytes(g)
@@ -61,14 +57,14 @@ def fuse(g: Graph, takes_epilogue: Callable[[Op], bool]) -> Graph:
 
 def _checks(g: Graph, takes_epilogue: Callable[[Op], bool]) -> dict[Node, Node]:
     """Return checks of indices that cost least where the indices are read, each with its reader."""
-    found: dict[Node, Node] = {}
+    readers: dict[Node, Node] = {}
     for node in g.nodes:
         if not isinstance(node.op, InRange) or not takes_epilogue(node.op):
             continue
         users = list(node.users)
         if len(users) == g.users(node.output) == 1 and _reads_once(users[0], node.output):
-            found[node] = users[0]
-    return found
+            readers[node] = users[0]
+    return readers
 
 
 def _reads_once(node: Node, indices: Value) -> bool:
@@ -114,7 +110,7 @@ def _read_instead(reader: Node, old: Value, new: Value) -> None:
 
 
 def _fusible(node: Node, takes_epilogue: Callable[[Op], bool]) -> bool:
-    if len(node.results) != 1 or isinstance(node.op, VIEWS) or not node.op.pure:
+    if len(node.results) != 1 or node.op.moves or not node.op.pure:
         return False
     return isinstance(node.op, Elementwise) or takes_epilogue(node.op)
 
@@ -157,9 +153,9 @@ def _may_join(g: Graph, producers: list[Node], consumers: list[Node], maker: Nod
 
 
 def _heavy(members: Sequence[Node]) -> list[Node]:
-    found = [n for n in members if not isinstance(n.op, Elementwise)]
+    heavy = [n for n in members if not isinstance(n.op, Elementwise)]
     # A check is heavy only by itself.
-    return [n for n in found if not isinstance(n.op, InRange)] or found
+    return [n for n in heavy if not isinstance(n.op, InRange)] or heavy
 
 
 def _replace(g: Graph, members: list[Node]) -> None:
@@ -185,8 +181,8 @@ def _replace(g: Graph, members: list[Node]) -> None:
                 env[v] = operand(v)
             else:
                 env[v] = body(Broadcast(v.type.shape, v.type.blocked), body.constant(scalar))
-        given = [None if v is None else env[v] for v in node.inputs]
-        env[node.output] = body(node.op, *given, name=node.output.name)
+        inputs = [None if v is None else env[v] for v in node.inputs]
+        env[node.output] = body(node.op, *inputs, name=node.output.name)
     last = members[-1].output
     body.output("y", env[last])
     fused = g.add(Fused(), operands, [body], last.name)

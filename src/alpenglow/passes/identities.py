@@ -30,7 +30,7 @@ from alpenglow.ops.arithmetic import (
     Sub,
 )
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.movement import Broadcast, stretch
 from alpenglow.ops.select import Cast, Where
 from alpenglow.passes.constants import read_once, uniform, with_constant
 
@@ -217,8 +217,7 @@ def clip_clip(g: Graph, node: Node) -> Rewritten:
     """clip(clip(x, l, h), m, i) => clip(x, max(l, m), min(max(h, m), i))"""
     match node:
         case Node(Clip() as outer, [Value(Node(Clip() as inner, [Value() as x]))]):
-            whole = _clips_exactly(inner, x) and _clips_exactly(outer, x)
-            return g(_both(inner, outer), x) if whole else None
+            return g(_both(inner, outer), x)
     return None
 
 
@@ -235,7 +234,7 @@ def relu_relu(g: Graph, node: Node) -> Rewritten:
 def relu_clip(g: Graph, node: Node) -> Rewritten:
     """relu(clip(x, l, h)) => clip(x, max(l, 0), max(h, 0))"""
     match node:
-        case Node(_, [Value(Node(Clip() as inner, [Value() as x]))]) if _clips_exactly(inner, x):
+        case Node(_, [Value(Node(Clip() as inner, [Value() as x]))]):
             return g(_both(inner, _relu_as_clip(x)), x)
     return None
 
@@ -244,9 +243,7 @@ def relu_clip(g: Graph, node: Node) -> Rewritten:
 def clip_relu(g: Graph, node: Node) -> Rewritten:
     """clip(relu(x), l, h) => clip(x, max(l, 0), h)"""
     match node:
-        case Node(Clip() as outer, [Value(Node(Relu(), [Value() as x]))]) if (
-            _clips_exactly(outer, x)
-        ):  # fmt: skip
+        case Node(Clip() as outer, [Value(Node(Relu(), [Value() as x]))]):
             return g(_both(_relu_as_clip(x), outer), x)
     return None
 
@@ -274,13 +271,13 @@ def compute_before_broadcast(g: Graph, node: Node) -> Rewritten:
     """f(broadcast(a), broadcast(b)) => broadcast(f(a, b))   where that is fewer elements"""
     sources = [_stretched_from(v) for v in node.inputs]
     out = node.output.type
-    found = [s for s in sources if s is not None]
-    if not found or len(found) < len(sources) or out.blocked is not None:
+    bases = [s for s in sources if s is not None]
+    if not bases or len(bases) < len(sources) or out.blocked is not None:
         return None
-    common = _common_shape([s.type.shape for s in found])
+    common = _common_shape([s.type.shape for s in bases])
     if common is None or _padded(common, out.rank) == out.shape:
         return None
-    small = [s if s.type.shape == common else g(Broadcast(common), s) for s in found]
+    small = [stretch(g, s, common) for s in bases]
     return g(Broadcast(out.shape), g(node.op, *small))
 
 
@@ -307,12 +304,6 @@ def _relu_as_clip(x: Value) -> Clip:
 def _both(first: Clip, then: Clip) -> Clip:
     """Return the one clip that does as much as two."""
     return Clip(max(first.low, then.low), min(max(first.high, then.low), then.high))
-
-
-def _clips_exactly(op: Clip, x: Value) -> bool:
-    """Whether the bounds are values of x's type; others are truncated in between."""
-    finite = [b for b in (op.low, op.high) if math.isfinite(b)]
-    return x.type.dtype in FLOATS or all(b == int(b) for b in finite)
 
 
 def _holds(wide: str, narrow: str) -> bool:

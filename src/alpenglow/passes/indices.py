@@ -50,8 +50,8 @@ def never_out_of_range(g: Graph, node: Node) -> Rewritten:
     """in_range(x) => x   where what computes x keeps it in range"""
     match node:
         case Node(InRange(low, high), [Value() as x]):
-            found = interval(x)
-            if found is not None and _is_sure(found[0] - low) and _is_sure(high - found[1]):
+            bounds = interval(x)
+            if bounds is not None and _is_sure(bounds[0] - low) and _is_sure(high - bounds[1]):
                 return x
     return None
 
@@ -68,8 +68,8 @@ def interval(v: Value, depth: int = DEPTH) -> Interval | None:
             return None
         return int(v.array.min()), int(v.array.max())
     node = v.producer
-    found = None if node is None or not depth else _made(node, v, depth - 1)
-    return _of_type(v) if found is None else found
+    bounds = None if node is None or not depth else _made(node, v, depth - 1)
+    return _of_type(v) if bounds is None else bounds
 
 
 def _of_type(v: Value) -> Interval | None:
@@ -97,11 +97,11 @@ def _made(node: Node, v: Value, depth: int) -> Interval | None:
         between = between[:1]  # what else there is says where to read
     elif isinstance(node.op, Where):
         between = between[1:]
-    given = [b for b in between if b is not None]
-    if len(given) < len(between):
+    intervals = [b for b in between if b is not None]
+    if len(intervals) < len(between):
         return None
-    found = _computed(node.op, given)
-    return found if found is not None and _fits(found, v) else None
+    bounds = _computed(node.op, intervals)
+    return bounds if bounds is not None and _fits(bounds, v) else None
 
 
 def _extent(node: Node, axis: int) -> Dim:
@@ -111,20 +111,20 @@ def _extent(node: Node, axis: int) -> Dim:
     return x.type.shape[axis] - 1
 
 
-def _computed(op: Op, given: list[Interval]) -> Interval | None:
+def _computed(op: Op, intervals: list[Interval]) -> Interval | None:
     """Return what is between bounds, where an operator computes with them or moves them."""
-    lows, highs = [low for low, _ in given], [high for _, high in given]
+    lows, highs = [low for low, _ in intervals], [high for _, high in intervals]
     match op:
         case Reshape() | Transpose() | Broadcast() | Slice() | Gather() | GatherElements():
-            return given[0]
+            return intervals[0]
         case GatherNd() | Cast():
-            return given[0]
+            return intervals[0]
         case Add():
             return lows[0] + lows[1], highs[0] + highs[1]
         case Sub():
             return lows[0] - highs[1], highs[0] - lows[1]
     numbers = [d for d in (*lows, *highs) if not is_open(d)]
-    if len(numbers) < 2 * len(given):
+    if len(numbers) < 2 * len(intervals):
         return None
     low, high = [int(d) for d in lows], [int(d) for d in highs]
     match op:
@@ -151,11 +151,11 @@ def _clipped(number: int, first: float, last: float) -> int:
     return number if math.isinf(last) else min(number, int(last))
 
 
-def _fits(found: Interval, v: Value) -> bool:
+def _fits(bounds: Interval, v: Value) -> bool:
     """Whether a result is what it is without wrapping around."""
     own = _of_type(v)
     if own is None:
         return False
-    if any(is_open(d) for d in found):
+    if any(is_open(d) for d in bounds):
         return v.type.dtype == "i64"
-    return own[0] <= found[0] and found[1] <= own[1]
+    return own[0] <= bounds[0] and bounds[1] <= own[1]

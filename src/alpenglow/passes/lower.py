@@ -14,9 +14,9 @@ def lower(g: Graph) -> Graph:
             assert isinstance(op, Composite)
             missing = [None] * (len(op.operands) - len(node.inputs))
             inputs = node.inputs if op.variadic else (*node.inputs, *missing)
-            made = op.lower(g, *inputs)
+            lowered = op.lower(g, *inputs)
             for old, new in zip(
-                node.results, [made] if isinstance(made, Value) else made, strict=True
+                node.results, [lowered] if isinstance(lowered, Value) else lowered, strict=True
             ):
                 g.replace(old, new)
         g.prune()

@@ -19,7 +19,7 @@ from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Sub
 from alpenglow.ops.comparison import Less
 from alpenglow.ops.contraction import BYTES
 from alpenglow.ops.integer import ConvInteger
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.movement import Broadcast, stretch
 from alpenglow.ops.pooling import AveragePool
 from alpenglow.ops.quantize import STEPS, Quantize, Requantize
 from alpenglow.ops.reduction import ReduceMean, SumBytes
@@ -72,14 +72,14 @@ def wanted(node: Node) -> tuple[Value, Wanted] | None:
 def rescale(g: Graph, node: Node) -> Rewritten:
     """quantize(dequantize(x, s, a), t, b) => requantize(x - a, s / t, b);
     through relu and clip, which become bounds"""
-    found = wanted(node)
-    if found is None:
+    goal = wanted(node)
+    if goal is None:
         return None
-    v, to = found
-    given = quantized(v)
-    if given is None:
+    v, to = goal
+    source = quantized(v)
+    if source is None:
         return None
-    q, grid = given
+    q, grid = source
     sums = _steps(g, q, grid)
     factors = tuple(s / to.grid.scale for s in grid.scales)
     if sums is None or not all(LEAST < f < MOST for f in factors):
@@ -91,18 +91,18 @@ def rescale(g: Graph, node: Node) -> Rewritten:
 def rescale_leaky(g: Graph, node: Node) -> Rewritten:
     """quantize(leaky_relu(dequantize(x, s, a)), t, b)
     => requantize(x - a, where(x < a, alpha s / t, s / t), b)"""
-    found = wanted(node)
-    if found is None:
+    goal = wanted(node)
+    if goal is None:
         return None
-    v, to = found
+    v, to = goal
     match v:
         case Value(Node(LeakyRelu(alpha=alpha), [x])):
-            given = quantized(x)
+            source = quantized(x)
         case _:
             return None
-    if given is None or not given[1].uniform:
+    if source is None or not source[1].uniform:
         return None
-    q, grid = given
+    q, grid = source
     sums, factor = _steps(g, q, grid), grid.scale / to.grid.scale
     if sums is None or not LEAST < factor < MOST or not abs(alpha) < MOST:
         return None
@@ -119,8 +119,8 @@ def sum_of_integers(g: Graph, node: Node) -> Rewritten:
     """quantize(add(dequantize(x, s, a), dequantize(y, t, b)), u, c)
     => requantize(x m + y n + k, 2^-e, c)   where m and n are s / u and t / u times 2^e, rounded;
     likewise sub, relu and clip, and constants in the place of one"""
-    found = wanted(node)
-    match found:
+    goal = wanted(node)
+    match goal:
         case (Value(Node(Add() | Sub() as op, [Value() as x, Value() as y])), to):
             pass
         case _:
@@ -185,27 +185,27 @@ def _term(v: Value, step: float, sign: int) -> Term | None:
         assert array is not None, f"{v} is constant"
         reals = array.astype(np.float64)
         return Term(0.0, None, None, sign * reals / step) if np.isfinite(reals).all() else None
-    found = quantized(v)
-    if found is None or not found[1].uniform or found[1].dtype not in BYTES:
+    source = quantized(v)
+    if source is None or not source[1].uniform or source[1].dtype not in BYTES:
         return None
-    return Term(sign * found[1].scale / step, found[0], found[1], none)
+    return Term(sign * source[1].scale / step, source[0], source[1], none)
 
 
 @rules.on(Quantize)
 def product_of_integers(g: Graph, node: Node) -> Rewritten:
     """quantize(mul(dequantize(x, s, a), dequantize(y, t, b)), u, c)
     => requantize((x - a) (y - b), s t / u, c)"""
-    found = wanted(node)
-    match found:
+    goal = wanted(node)
+    match goal:
         case (Value(Node(Mul(), [Value() as x, Value() as y])), to):
             pass
         case _:
             return None
-    given = [quantized(v) for v in (x, y)]
+    sources = [quantized(v) for v in (x, y)]
     if is_constant(x) or is_constant(y):
         return None
     factor, parts = 1 / to.grid.scale, []
-    for one in given:
+    for one in sources:
         if one is None or not one[1].uniform or one[1].dtype not in BYTES:
             return None
         factor *= one[1].scale
@@ -221,30 +221,27 @@ def product_of_integers(g: Graph, node: Node) -> Rewritten:
 def scale_of_integers(g: Graph, node: Node) -> Rewritten:
     """quantize(mul(dequantize(x, s, a), k), t, b) => requantize(x - a, s k / t, b)   where k is
     constant; likewise div"""
-    found = wanted(node)
-    match found:
+    goal = wanted(node)
+    match goal:
         case (Value(Node(Mul() | Div() as op, [Value() as x, Value() as y])), to):
             pass
         case _:
             return None
     pairs = [(x, y)] if isinstance(op, Div) else [(x, y), (y, x)]
     for v, other in pairs:
-        given = quantized(v)
-        if given is None or is_constant(v) or not is_constant(other) or not given[1].uniform:
+        source = quantized(v)
+        if source is None or is_constant(v) or not is_constant(other) or not source[1].uniform:
             continue
         array = known_array(other)
         assert array is not None, f"{other} is constant"
         with np.errstate(all="ignore"):
             wide = array.astype(np.float64)
             reals = 1 / wide if isinstance(op, Div) else wide
-            factors = (reals * given[1].scale / to.grid.scale).astype(np.float32)
-        sums = _steps(g, *given)
+            factors = (reals * source[1].scale / to.grid.scale).astype(np.float32)
+        sums = _steps(g, *source)
         if sums is None or not (np.abs(factors) < MOST).all():
             continue
-        shape = v.type.shape
-        multiplier = g.constant(factors)
-        wide_multiplier = g(Broadcast(shape), multiplier) if factors.shape != shape else multiplier
-        return to.made(g, sums, wide_multiplier)
+        return to.made(g, sums, stretch(g, g.constant(factors), v.type.shape))
     return None
 
 
@@ -252,15 +249,15 @@ def scale_of_integers(g: Graph, node: Node) -> Rewritten:
 def mean_of_integers(g: Graph, node: Node) -> Rewritten:
     """quantize(mean(dequantize(x, s, a)), t, b) => requantize(sum(x - a), s / (n t), b)   for
     reduce_mean, and average_pool as a convolution by ones"""
-    found = wanted(node)
-    match found:
+    goal = wanted(node)
+    match goal:
         case (Value(Node(ReduceMean() | AveragePool() as op, [Value() as x])), to):
-            given = quantized(x)
+            source = quantized(x)
         case _:
             return None
-    if given is None or not given[1].uniform or given[1].dtype not in BYTES:
+    if source is None or not source[1].uniform or source[1].dtype not in BYTES:
         return None
-    q, grid = given
+    q, grid = source
     if isinstance(op, ReduceMean):
         extents = [q.type.shape[a] for a in op.axes]
         if not all(isinstance(d, int) for d in extents):

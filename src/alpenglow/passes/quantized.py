@@ -27,7 +27,7 @@ from alpenglow.ops.arithmetic import Add, Clip
 from alpenglow.ops.contraction import BYTES, Conv, ConvTranspose, MatMul
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, append_axes
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.quantize import STEPS, Quantize
 from alpenglow.ops.resize import Resize
@@ -80,7 +80,7 @@ def conv_of_integers(g: Graph, node: Node) -> Rewritten:
     y = _product(g, whole, x, w, 1)
     if y is None or not rest or rest[0] is None:
         return y
-    bias = g(Reshape((*rest[0].type.shape, *[1] * (y.type.rank - 2))), rest[0])
+    bias = append_axes(g, rest[0], y.type.rank - 2)
     return g(Add(), y, g(Broadcast(y.type.shape), bias))
 
 
@@ -128,12 +128,12 @@ def bias_of_integers(g: Graph, node: Node) -> Rewritten:
         sums = quantized(v)
         if sums is None or v is None or other is None or sums[1].dtype != "i32":
             continue
-        found = along(other)
-        if found is None or not read_once(g, v) or found.axis not in (None, sums[1].axis or 1):
+        bias = along(other)
+        if bias is None or not read_once(g, v) or bias.axis not in (None, sums[1].axis or 1):
             continue
-        steps = _in_steps(other, *sums, found.axis)
+        steps = _in_steps(other, *sums, bias.axis)
         if steps is not None and (_is_whole(other, sums[1]) or _is_quantised(g, node.output)):
-            axis = found.axis if found.axis is not None else sums[1].axis
+            axis = bias.axis if bias.axis is not None else sums[1].axis
             more = spread(g, steps, "i32", axis, v.type)
             return dequantized(g, g(Add(), sums[0], more), sums[1])
     return None
@@ -147,8 +147,8 @@ def _folded(g: Graph, v: Value, name: str) -> Value:
 
 def _bytes(v: Value | None) -> tuple[Value, Grid] | None:
     """Return bytes and their grid if v is bytes dequantised."""
-    found = quantized(v)
-    return found if found is not None and found[1].dtype in BYTES else None
+    source = quantized(v)
+    return source if source is not None and source[1].dtype in BYTES else None
 
 
 def _product(
@@ -217,10 +217,10 @@ def _reach(sums: Value) -> int | None:
 @rules.on(Reshape, Transpose, Slice, Broadcast, Pad, MaxPool, Gather, Resize)
 def dequantize_later(g: Graph, node: Node) -> Rewritten:
     """f(dequantize(q, s, z)) => dequantize(f(q), s, z)   where f moves or selects elements"""
-    found = quantized(node.inputs[0])
-    if found is None:
+    source = quantized(node.inputs[0])
+    if source is None:
         return None
-    q, grid = found
+    q, grid = source
     axis = _axis_after(node, grid.axis) if grid.axis is not None else None
     if grid.axis is not None and axis is None:
         return None
@@ -234,20 +234,20 @@ def dequantize_later(g: Graph, node: Node) -> Rewritten:
 def dequantize_whole(g: Graph, node: Node) -> Rewritten:
     """concat(dequantize(p, s, z), dequantize(q, s, z)) => dequantize(concat(p, q), s, z)"""
     parts = [quantized(v) for v in node.inputs]
-    found = [p for p in parts if p is not None]
-    if len(found) < len(parts) or len({grid for _, grid in found}) > 1 or not found[0][1].uniform:
+    pairs = [p for p in parts if p is not None]
+    if len(pairs) < len(parts) or len({grid for _, grid in pairs}) > 1 or not pairs[0][1].uniform:
         return None
-    return dequantized(g, g(node.op, *[q for q, _ in found]), found[0][1])
+    return dequantized(g, g(node.op, *[q for q, _ in pairs]), pairs[0][1])
 
 
 @rules.on(Relu, Clip)
 def limit_integers(g: Graph, node: Node) -> Rewritten:
     """clip(dequantize(q, s, z), l, h) => dequantize(clip(q, l / s + z, h / s + z), s, z)   where
     each bound is a step of bytes, or lies behind all of them; likewise relu"""
-    found = _bytes(node.inputs[0])
-    if found is None or not found[1].uniform:
+    source = _bytes(node.inputs[0])
+    if source is None or not source[1].uniform:
         return None
-    q, grid = found
+    q, grid = source
     low, high = (node.op.low, node.op.high) if isinstance(node.op, Clip) else (0.0, math.inf)
     if not (_is_below(low, grid) or _is_step(low, grid)):
         return None

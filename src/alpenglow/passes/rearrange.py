@@ -206,9 +206,9 @@ def slice_concat(g: Graph, node: Node) -> Rewritten:
             start, size = op.starts[axis], op.sizes[axis]
             if not (known(start) and known(size) and size):
                 return None
-            found = _part_at(parts, axis, start, start + (size - 1) * op.steps[axis])
-            if found is not None:
-                x, offset = found
+            part = _part_at(parts, axis, start, start + (size - 1) * op.steps[axis])
+            if part is not None:
+                x, offset = part
                 starts = (*op.starts[:axis], start - offset, *op.starts[axis + 1 :])
                 return g(Slice(starts, op.sizes, op.steps), x)
     return None
@@ -306,12 +306,12 @@ def _merged(shape: tuple[Dim, ...], onto: tuple[Dim, ...]) -> list[list[int]] | 
     axis = 0
     for extent in onto:
         group: list[int] = []
-        made: Dim = 1
-        while made != extent or not group:
+        size: Dim = 1
+        while size != extent or not group:
             if axis == len(shape):
                 return None
             group.append(axis)
-            made = made * shape[axis]
+            size = size * shape[axis]
             axis += 1
         groups.append(group)
     return groups if axis == len(shape) else None

@@ -15,10 +15,9 @@ from itertools import permutations
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ir.types import FLOATS
+from alpenglow.ir.types import FLOATS, HALVES
 from alpenglow.ops.activation import Gelu, HardSigmoid, HardSwish, Tanh
 from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Pow, Reciprocal, Sub
-from alpenglow.ops.contraction import HALVES
 from alpenglow.ops.movement import Reshape
 from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.reduction import ReduceMax, ReduceMean, ReduceSum
@@ -31,16 +30,12 @@ rules = Rules()
 
 def recover(g: Graph) -> Graph:
     """Find operators in what they were decomposed into, but for those of halves."""
-    while rules.apply(g, lambda node: node.results[0].type.dtype not in HALVES):
-        pass
-    return g
+    return rules.exhaust(g, lambda node: node.results[0].type.dtype not in HALVES)
 
 
 def recover_halves(g: Graph) -> Graph:
     """Find those of halves, too."""
-    while rules.apply(g):
-        pass
-    return g
+    return rules.exhaust(g)
 
 
 @rules.on(Div, Mul)
@@ -89,9 +84,9 @@ def layer_norm_bias(g: Graph, node: Node) -> Rewritten:
     """add(layer_norm(x, s), broadcast(b)) => layer_norm(x, s, b)"""
     for y, b in _either_way(node):
         match y:
-            case Value(Node(LayerNorm(axis=axis) as op, [x] | [x, _] as given)) if read_once(g, y):
+            case Value(Node(LayerNorm(axis=axis) as op, [x] | [x, _] as inputs)) if read_once(g, y):
                 if _trails(b, y, axis):
-                    scale = given[1] if len(given) > 1 else None
+                    scale = inputs[1] if len(inputs) > 1 else None
                     return g(op, x, scale, _trailing(g, b, y, axis))
     return None
 

@@ -26,7 +26,7 @@ rules = Rules()
 
 
 @dataclass(frozen=True)
-class Grid:
+class UniformGrid:
     """The reals that a tensor of integers stands for: (q - zero) * scale, of one element type."""
 
     scale: float
@@ -65,16 +65,16 @@ def quantize_limited(g: Graph, node: Node) -> Rewritten:
     """quantize(clip(x, l, h), s, z) => quantize(x, s, z)   where the integers end before l and h;
     likewise quantize(relu(x), s, z)"""
     grid = _grid(node)
-    _, *given = node.inputs
+    _, *params = node.inputs
     match node.inputs[0]:
         case Value(Node(Relu(), [x])) if grid and _beyond(grid, 0.0, math.inf):
-            return g(node.op, x, *given)
+            return g(node.op, x, *params)
         case Value(Node(Clip(low=low, high=high), [x])) if grid and _beyond(grid, low, high):
-            return g(node.op, x, *given)
+            return g(node.op, x, *params)
     return None
 
 
-def _grid(node: Node) -> Grid | None:
+def _grid(node: Node) -> UniformGrid | None:
     """Return the grid of a quantize or dequantize whose scale and zero point are single numbers."""
     x, scale, zero = node.inputs
     assert x is not None and scale is not None and zero is not None
@@ -84,7 +84,7 @@ def _grid(node: Node) -> Grid | None:
     # Products with a scale this far from the ends of f32 round, but do not over- or underflow.
     if s is None or z is None or not 1e-30 < s < 1e30 or scale.type.dtype != "f32":
         return None
-    return Grid(s, z, zero.type.dtype)
+    return UniformGrid(s, z, zero.type.dtype)
 
 
 def _precision(node: Node) -> str:
@@ -92,7 +92,7 @@ def _precision(node: Node) -> str:
     return node.op.precision if isinstance(node.op, Quantize) else "f32"
 
 
-def _integers(v: Value | None, grid: Grid) -> Value | None:
+def _integers(v: Value | None, grid: UniformGrid) -> Value | None:
     """Return q if v is q dequantised on this grid."""
     match v:
         case Value(Node(Dequantize(dtype="f32"), [q, *_]) as node) if _grid(node) == grid:
@@ -100,7 +100,7 @@ def _integers(v: Value | None, grid: Grid) -> Value | None:
     return None
 
 
-def _beyond(grid: Grid, low: float, high: float) -> bool:
+def _beyond(grid: UniformGrid, low: float, high: float) -> bool:
     """Whether all that is below `low` or above `high` becomes the least or greatest integer."""
     limits = np.iinfo(DTYPES[grid.dtype])
     ends = np.rint(np.array([low, high], np.float32) / np.float32(grid.scale)) + grid.zero

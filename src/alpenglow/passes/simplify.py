@@ -21,7 +21,4 @@ for part in (identities.rules, rearrange.rules, roundtrips.rules, indices.rules)
 
 def simplify(g: Graph) -> Graph:
     """Apply all rules until none does anything more."""
-    # Dropping dead nodes may leave values with a single reader, which some rules ask for.
-    while rules.apply(g):
-        pass
-    return g
+    return rules.exhaust(g)

@@ -30,9 +30,7 @@ rules.on(Reshape)(reshape_reshape)
 
 def sink(g: Graph) -> Graph:
     """Move transposes and reshapes down as far as they go."""
-    while rules.apply(g):
-        pass
-    return g
+    return rules.exhaust(g)
 
 
 @rules.on(Elementwise, Relu)
@@ -57,10 +55,10 @@ def past_concat(g: Graph, node: Node) -> Rewritten:
 @rules.on(Reduction, Norm)
 def past_reduction(g: Graph, node: Node) -> Rewritten:
     """reduce(transpose(x, p), axes) => transpose(reduce(x, p[axes]), what p does to the rest)"""
-    found = _transposed(g, node)
-    if found is None or not isinstance(node.op, Reduction | Norm):
+    source = _transposed(g, node)
+    if source is None or not isinstance(node.op, Reduction | Norm):
         return None
-    x, perm = found
+    x, perm = source
     axes, keepdims = node.op.axes, node.op.keepdims
     reduced = g(type(node.op)(tuple(sorted(perm[a] for a in axes)), keepdims), x)
     if keepdims:
@@ -72,20 +70,20 @@ def past_reduction(g: Graph, node: Node) -> Rewritten:
 @rules.on(Softmax, LogSoftmax, Hardmax)
 def past_softmax(g: Graph, node: Node) -> Rewritten:
     """softmax(transpose(x, p), axis) => transpose(softmax(x, p[axis]), p)"""
-    found = _transposed(g, node)
-    if found is None or not isinstance(node.op, Softmax | LogSoftmax | Hardmax):
+    source = _transposed(g, node)
+    if source is None or not isinstance(node.op, Softmax | LogSoftmax | Hardmax):
         return None
-    x, perm = found
+    x, perm = source
     return g(Transpose(perm), g(type(node.op)(perm[node.op.axis]), x))
 
 
 @rules.on(Pad)
 def past_pad(g: Graph, node: Node) -> Rewritten:
     """pad(transpose(x, p), before, after) => transpose(pad(x, before[1/p], after[1/p]), p)"""
-    found = _transposed(g, node)
-    if found is None or not isinstance(node.op, Pad):
+    source = _transposed(g, node)
+    if source is None or not isinstance(node.op, Pad):
         return None
-    x, perm = found
+    x, perm = source
     back, op = _inverse(perm), node.op
     before = tuple(op.before[i] for i in back)
     after = tuple(op.after[i] for i in back)
@@ -95,10 +93,10 @@ def past_pad(g: Graph, node: Node) -> Rewritten:
 @rules.on(Slice)
 def past_slice(g: Graph, node: Node) -> Rewritten:
     """slice(transpose(x, p), starts) => transpose(slice(x, starts[1/p]), p)"""
-    found = _transposed(g, node)
-    if found is None or not isinstance(node.op, Slice):
+    source = _transposed(g, node)
+    if source is None or not isinstance(node.op, Slice):
         return None
-    x, perm = found
+    x, perm = source
     back, op = _inverse(perm), node.op
     starts = tuple(op.starts[i] for i in back)
     sizes = tuple(op.sizes[i] for i in back)

@@ -73,9 +73,9 @@ class Chain:
             v = stack.pop()
             if v in leaves or uniform(v) is not None:
                 continue
-            found, node = quantized(v), v.producer
-            if found is not None and node is not None:
-                if not found[1].uniform or found[1].dtype not in BYTES:
+            source, node = quantized(v), v.producer
+            if source is not None and node is not None:
+                if not source[1].uniform or source[1].dtype not in BYTES:
                     return None
                 leaves[v] = node
             elif node is not None and isinstance(node.op, Elementwise | Relu):
@@ -97,19 +97,19 @@ class Chain:
         g = Graph("table")
         bytes_ = np.arange(256, dtype=np.uint8).view(DTYPES[self.q.type.dtype])
         q = g.input("q", self.q.type.with_shape((256,)))
-        made: dict[Value, Value] = {self.q: q}
+        copies: dict[Value, Value] = {self.q: q}
 
         def built(v: Value) -> Value:
-            if v not in made:
+            if v not in copies:
                 node = v.producer
                 number = uniform(v)
                 if number is not None:
                     one = g.constant(np.asarray(number, v.type.numpy))
-                    made[v] = g(Broadcast((256,)), one)
+                    copies[v] = g(Broadcast((256,)), one)
                 else:
                     assert node is not None, f"{v} is part of a chain"
-                    made[v] = g(node.op, *[built(i) for i in node.inputs if i is not None])
-            return made[v]
+                    copies[v] = g(node.op, *[built(i) for i in node.inputs if i is not None])
+            return copies[v]
 
         g.output("y", built(quantize.output))
         return evaluate(g, {"q": bytes_})["y"]
@@ -158,8 +158,8 @@ def sum_in_steps(g: Graph, node: Node) -> Rewritten:
 @rules.on(Quantize)
 def multiply_by_reciprocal(g: Graph, node: Node) -> Rewritten:
     """quantize(x, s, z) => requantize(x, 1 / s, z)   where x are reals in f32"""
-    found = wanted(node)
-    if found is None or found[0].type.dtype != "f32":
+    goal = wanted(node)
+    if goal is None or goal[0].type.dtype != "f32":
         return None
-    v, to = found
+    v, to = goal
     return to.made(g, v, spread(g, (1 / to.grid.scale,), "f32", None, v.type))

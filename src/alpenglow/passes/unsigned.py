@@ -16,7 +16,7 @@ from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.integer import HALF, ConvInteger, MatMulInteger
 from alpenglow.ops.logic import BitXor
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.quantize import Dequantize, Quantize, Requantize
 from alpenglow.ops.resize import Resize
@@ -50,8 +50,7 @@ def requantize_unsigned(g: Graph, node: Node) -> Rewritten:
         return None
     moved = g.constant((array.astype(np.int16) + HALF).astype(np.uint8))
     op = replace(node.op, dtype="u8", low=node.op.low + HALF, high=node.op.high + HALF)
-    wide = moved if moved.type.shape == zero.type.shape else g(Broadcast(zero.type.shape), moved)
-    return signed(g, g(op, x, multiplier, wide))
+    return signed(g, g(op, x, multiplier, stretch(g, moved, zero.type.shape)))
 
 
 @rules.on(Dequantize)
@@ -76,8 +75,7 @@ def product_of_unsigned(g: Graph, node: Node) -> Rewritten:
     if array is None:
         return None
     moved = g.constant((array.astype(np.int16) + HALF).astype(np.uint8))
-    wide = moved if moved.type.shape == x.type.shape else g(Broadcast(x.type.shape), moved)
-    return g(node.op, unsigned(g, x), w, wide, w_zero)
+    return g(node.op, unsigned(g, x), w, stretch(g, moved, x.type.shape), w_zero)
 
 
 @rules.on(MatMulInteger)
@@ -91,8 +89,7 @@ def product_by_signed(g: Graph, node: Node) -> Rewritten:
     if array is None:
         return None
     moved = g.constant((array.astype(np.int16) - HALF).astype(np.int8))
-    wide = moved if moved.type.shape == y.type.shape else g(Broadcast(y.type.shape), moved)
-    return g(node.op, x, signed(g, y), zero, wide)
+    return g(node.op, x, signed(g, y), zero, stretch(g, moved, y.type.shape))
 
 
 @rules.on(BitXor)

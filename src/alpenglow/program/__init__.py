@@ -1,7 +1,6 @@
 """The low-level IR and its passes: scheduling, views, sharing and static memory planning."""
 
 from alpenglow.program.instr import Alloc, Buffer, Free, Instr, Program, Region
-from alpenglow.program.pitch import spread_rows
 from alpenglow.program.plan import mark_lifetimes, plan
 from alpenglow.program.schedule import schedule
 from alpenglow.program.share import share
@@ -22,5 +21,4 @@ __all__ = [
     "print_program",
     "schedule",
     "share",
-    "spread_rows",
 ]

@@ -15,9 +15,9 @@ def bind(program: Program, values: Mapping[str, int]) -> Program:
     """Return the program with `values` in place of the symbols they name."""
 
     def closed(dim: Dim) -> int:
-        found = dims.bind(dim, values)
-        assert isinstance(found, int), f"{found} is still open"
-        return found
+        extent = dims.bind(dim, values)
+        assert isinstance(extent, int), f"{extent} is still open"
+        return extent
 
     def region(r: Region) -> Region:
         strides = tuple(closed(s) for s in r.strides)

@@ -1,29 +1,32 @@
 """The low-level IR: frozen instructions on buffers.
 
-A buffer is a run of bytes in one of four spaces; a region is a strided window on a buffer, and
+A buffer is a run of bytes in one of five spaces; a region is a strided window on a buffer, and
 what an instruction reads and writes.  Nothing here has a graph any more: memory is all there is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Op
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.ops.in_range import InRange
+from alpenglow.ops.movement import Broadcast
 
-Space = Literal["input", "output", "const", "arena"]
+Space = Literal["input", "output", "variable", "const", "arena"]
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """`nbytes` of memory.  `offset` is the place in the arena once that is planned.
 
-    Inputs and outputs are the caller's memory, laid out as their `type` says, row-major; what a
-    `constant` holds is stored alike, and it is in no graph.
+    Inputs and outputs are the caller's memory, laid out as their `type` says, row-major; so are
+    variables, which are the session's.  What a `constant` holds is stored alike, and it is in no
+    graph.
     """
 
     name: str
@@ -54,14 +57,6 @@ class Region:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.type.extents
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether the elements follow each other in row-major order."""
-        return all(
-            s == n or d == 1
-            for s, n, d in zip(self.strides, row_major(self.shape), self.shape, strict=True)
-        ) or 0 in self.shape  # fmt: skip
 
     def span(self) -> tuple[int, int]:
         """Return the first byte of the buffer that the region may touch and one past the last."""
@@ -95,6 +90,61 @@ class Instr:
     def reads(self) -> Iterator[Region]:
         return (r for r in self.ins if r is not None)
 
+    def operators(self) -> list[Op]:
+        """Return the operators that it applies.  Broadcasts in a body, of one number, are none."""
+        if self.body is None:
+            return [self.op]
+        return [n.op for n in self.body.nodes if not isinstance(n.op, Broadcast)]
+
+    def anchor(self) -> Anchor | None:
+        """Return the operator around which the instruction is fused; None if all is elementwise.
+
+        An instruction that is not fused has its operator for an anchor.
+        """
+        if self.body is None:
+            return Anchor(self.op, self.ins, None)
+        node = anchor_node(self.body)
+        if node is None:
+            return None
+        own = dict(zip(self.body.inputs.values(), self.ins, strict=True))
+        return Anchor(
+            node.op, tuple(None if v is None else own.get(v, v) for v in node.inputs), node
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Anchor:
+    """The one operator of an instruction that is not elementwise, and what it reads.
+
+    `node` is the one of a fused instruction's body.  An operand is a region, or a value of the body
+    that is computed there, as a constant that is stretched.
+    """
+
+    op: Op
+    ins: tuple[Region | Value | None, ...]
+    node: Node | None
+
+    def operands(self) -> list[Region | Value]:
+        """Return the operands that are there."""
+        return [r for r in self.ins if r is not None]
+
+    def left(self) -> Region:
+        """Return the first operand, which is memory."""
+        first = self.operands()[0]
+        assert isinstance(first, Region), f"{self.op.name} reads memory first"
+        return first
+
+
+def anchor_node(body: Graph) -> Node | None:
+    """Return the node of a fused instruction's body that is not elementwise; None if all are.
+
+    A check of indices beside another such node is no anchor.
+    """
+    nodes = [n for n in body.nodes if not isinstance(n.op, Elementwise | Broadcast)]
+    anchors = [n for n in nodes if not isinstance(n.op, InRange)] or nodes
+    assert len(anchors) < 2, f"two anchors: {anchors}"
+    return anchors[0] if anchors else None
+
 
 @dataclass(frozen=True, slots=True)
 class Alloc:
@@ -114,12 +164,29 @@ Step = Instr | Alloc | Free
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """Where a variable is: what it has at entry is in the buffer of its name, of space "variable".
+
+    What it has at exit is in buffer `exit`: the same one if it is computed in place, none ("") if
+    nothing is assigned.  `initial` is a constant, what it holds before the first call.
+    """
+
+    initial: Value
+    exit: str = ""
+
+    @property
+    def type(self) -> TensorType:
+        return self.initial.type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """Instructions in order, the buffers they use, and the bytes of the arena once planned.
 
     `inputs` and `outputs` name buffers in the order of the graph's; `lower_bound` is the largest
     sum of buffers alive at once, below which no plan can go.  `names` holds what the caller calls
-    an output whose buffer has another name, because an input has it already.
+    an output whose buffer has another name, because an input has it already.  `variables` are
+    neither inputs nor outputs.
     """
 
     name: str
@@ -130,16 +197,17 @@ class Program:
     arena: int = 0
     lower_bound: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, Cell] = field(default_factory=dict)
 
     def instrs(self) -> Iterator[Instr]:
         return (s for s in self.body if isinstance(s, Instr))
 
 
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+def row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
     """Return the strides of a dense tensor, in elements."""
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 def whole(buffer: str, t: TensorType) -> Region:
     """Return the region that fills a buffer with a dense tensor."""
-    return Region(buffer, t, 0, row_major(t.extents))
+    return Region(buffer, t, 0, row_major(t.shape))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from alpenglow.base.memory import bytes_of
 from alpenglow.evaluate import apply
 from alpenglow.ir.types import Array
 from alpenglow.program.instr import Instr, Program, Region
@@ -28,8 +29,7 @@ class Memory:
         self.bytes: dict[str, Array] = {}
         for name, b in program.buffers.items():
             if b.array is not None:
-                flat = np.ascontiguousarray(b.array).reshape(-1)
-                self.bytes[name] = flat.view(np.uint8) if flat.size else np.empty(0, np.uint8)
+                self.bytes[name] = bytes_of(np.ascontiguousarray(b.array))
             elif b.space == "arena" and b.offset is not None:
                 self.bytes[name] = arena[b.offset : b.offset + b.nbytes]
             elif b.space == "arena":
@@ -48,18 +48,29 @@ class Memory:
 
 
 def interpret(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the outputs of `program` by name, for one array an input."""
+    """Return the outputs of `program` by name, for one array an input.
+
+    Variables that are not given have their initial values; what is assigned to one is under its
+    name.
+    """
     memory = Memory(program)
     outputs: dict[str, Array] = {}
+    for name, cell in program.variables.items():
+        entry = np.array(feeds.get(name, cell.initial.array), order="C")
+        memory.bytes[name] = bytes_of(entry)
+        if cell.exit == name:
+            outputs[name] = entry
+        elif cell.exit:
+            outputs[name] = np.empty_like(entry)
+            memory.bytes[cell.exit] = bytes_of(outputs[name])
+            memory.bytes[cell.exit].fill(UNWRITTEN)
     for name in program.inputs:
-        array = np.ascontiguousarray(feeds[name]).reshape(-1)
-        memory.bytes[name] = array.view(np.uint8) if array.size else np.empty(0, np.uint8)
+        memory.bytes[name] = bytes_of(np.ascontiguousarray(feeds[name]))
     for name in program.outputs:
         t = program.buffers[name].type
         assert t is not None
-        made = outputs[program.names.get(name, name)] = np.empty(t.extents, t.numpy)
-        flat = made.reshape(-1)
-        memory.bytes[name] = flat.view(np.uint8) if flat.size else np.empty(0, np.uint8)
+        array = outputs[program.names.get(name, name)] = np.empty(t.extents, t.numpy)
+        memory.bytes[name] = bytes_of(array)
         memory.bytes[name].fill(UNWRITTEN)
     for instr in program.instrs():
         step(memory, instr)

@@ -117,12 +117,12 @@ def best_order(graph: MemoryGraph) -> Order:
     for span in spans:
         if span.peak > reached and span.end - span.start <= _LONGEST:
             piece = _piece(graph, span)
-            given = _follow(piece, range(len(piece.nodes)), 0)
-            found = _improve(piece, given, reached, looks)
-            looks = found.looks
-            bound = max(bound, found.bound if found.bound > reached else 0)
-            order[span.start : span.end] = (span.start + v for v in _nodes(found.state))
-            span = span._replace(peak=found.state.peak)
+            state = _follow(piece, range(len(piece.nodes)), 0)
+            best = _improve(piece, state, reached, looks)
+            looks = best.looks
+            bound = max(bound, best.bound if best.bound > reached else 0)
+            order[span.start : span.end] = (span.start + v for v in _nodes(best.state))
+            span = span._replace(peak=best.state.peak)
         reached = max(reached, span.peak)
         peak = max(peak, span.peak)
     return Order(tuple(order), peak, bound)
@@ -193,9 +193,9 @@ def _spans(graph: MemoryGraph) -> Iterator[_Span]:
     for start, end in pairwise(_cuts(graph)):
         before, peak = live, 0
         for node in range(start, end):
-            made = graph.outputs[node]
-            peak = max(peak, live + sum(graph.sizes[v] for v in made))
-            live += sum(graph.sizes[v] for v in made if graph.lasts(v))
+            outputs = graph.outputs[node]
+            peak = max(peak, live + sum(graph.sizes[v] for v in outputs))
+            live += sum(graph.sizes[v] for v in outputs if graph.lasts(v))
             for v in graph.reads[node]:
                 left[v] -= 1
                 live -= 0 if left[v] or v in graph.keep else graph.sizes[v]
@@ -241,13 +241,13 @@ def _piece(graph: MemoryGraph, span: _Span) -> _Piece:
     readers = {v: graph.readers_within(v, start, end) for v in touched}
     nodes = []
     for node in inside:
-        made, read = graph.outputs[node], graph.reads[node]
+        outputs, read = graph.outputs[node], graph.reads[node]
         dying = [v for v in read if not graph.outlives(v, end)]
         nodes.append(_Node(
             before=_union(1 << graph.makers[v] - start for v in read if graph.makers[v] >= start),
-            after=tuple(_bits(_union(readers[v] for v in made))),
-            made=sum(graph.sizes[v] for v in made),
-            stays=sum(graph.sizes[v] for v in made if graph.lasts(v)),
+            after=tuple(_bits(_union(readers[v] for v in outputs))),
+            made=sum(graph.sizes[v] for v in outputs),
+            stays=sum(graph.sizes[v] for v in outputs if graph.lasts(v)),
             reads=tuple((readers[v] ^ 1 << node - start, graph.sizes[v]) for v in dying),
             frees=sum(graph.sizes[v] for v in dying),
         ))  # fmt: skip

@@ -2,78 +2,120 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from alpenglow.ir.dims import estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.text import unique
 from alpenglow.ops.copy import Copy
-from alpenglow.program.instr import Buffer, Instr, Program, Region, Space, whole
+from alpenglow.program.instr import Buffer, Cell, Instr, Program, Region, Space, whole
 from alpenglow.program.order import MemoryGraph, best_order
+
+
+class _Buffers:
+    """The buffers of a program, and the region where each value lies."""
+
+    def __init__(self, g: Graph) -> None:
+        self.variables = g.initial
+        # The caller's names come first: what is inside makes way for them.
+        self.free = set(g.outputs) - set(g.inputs)
+        self.taken = dict.fromkeys(self.free, 2)
+        self.by_name: dict[str, Buffer] = {}
+        self.home: dict[Value, Region] = {}
+        for name, v in g.inputs.items():
+            self.home[v] = self.add(v, "variable" if name in g.initial else "input", name)
+            same = self.home[v].buffer == name
+            assert name not in g.initial or same, f"{name} is the name of a variable"
+        for v in g.constants():
+            self.home[v] = self.add(v, "const", v.name)
+
+    def add(self, v: Value, space: Space, name: str) -> Region:
+        if space == "output" and name in self.free:
+            label = name
+        else:
+            label = unique(name, self.taken)
+        constant = v.detached() if space == "const" else None
+        self.by_name[label] = Buffer(label, v.type.nbytes, space, v.type, constant)
+        return whole(label, v.type)
+
+    def add_output(self, v: Value, name: str) -> Region:
+        return self.add(v, "variable" if name in self.variables else "output", name)
 
 
 def schedule(g: Graph) -> Program:
     """Give every node one instruction, in the order that keeps the least memory alive.
 
-    Outputs that are inputs, constants or other outputs get an instruction that copies them.
+    Outputs that are inputs, constants or other outputs get an instruction that copies them, at the
+    end; what a variable has at entry is copied at the beginning, so that it may change in place.
     """
     nodes = list(g.nodes)
     ordered = [nodes[i] for i in best_order(memory_graph(g, nodes)).nodes]
-    # The caller's names come first: what is inside makes way for them.
-    free = set(g.outputs) - set(g.inputs)
-    taken = dict.fromkeys(free, 2)
-    buffers: dict[str, Buffer] = {}
-    home: dict[Value, Region] = {}
-
-    def add(v: Value, space: Space, name: str) -> Region:
-        if space == "output" and name in free:
-            label = name
-        else:
-            label = unique(name, taken)
-        constant = v.detached() if space == "const" else None
-        buffers[label] = Buffer(label, v.type.nbytes, space, v.type, constant)
-        return whole(label, v.type)
-
-    for name, v in g.inputs.items():
-        home[v] = add(v, "input", name)
-    for v in g.constants():
-        home[v] = add(v, "const", v.name)
-    outputs: dict[Value, str] = {}
-    late: list[tuple[str, Value]] = []
-    for name, v in g.outputs.items():
-        if v in home or v in outputs:
-            late.append((name, v))
-        else:
-            outputs[v] = name
+    buffers = _Buffers(g)
+    home = buffers.home
+    outputs, late = _outputs(g, home)
     body: list[Instr] = []
     for node in ordered:
         for v in node.results:
-            is_output = v in outputs
-            home[v] = add(v, "output" if is_output else "arena", outputs.get(v, v.name))
+            label = outputs.get(v)
+            home[v] = (
+                buffers.add(v, "arena", v.name) if label is None else buffers.add_output(v, label)
+            )
         ins = tuple(None if v is None else home[v] for v in node.inputs)
         assert len(node.regions) < 2, "an instruction has at most one body"
         inner = node.regions[0] if node.regions else None
         outs = tuple(home[v] for v in node.results)
         body.append(Instr(node.op, outs, ins, inner, _names(node)))
     labels = {name: home[v].buffer for v, name in outputs.items()}
+    early: list[Instr] = []
     for name, v in late:
-        copied = Value(v.type)
-        target = add(copied, "output", name)
+        target = buffers.add_output(Value(v.type), name)
         labels[name] = target.buffer
-        body.append(Instr(Copy(), (target,), (home[v],)))
+        copy = Instr(Copy(), (target,), (home[v],))
+        at_entry = buffers.by_name[home[v].buffer].space == "variable" and v.producer is None
+        (early if at_entry else body).append(copy)
     return Program(
         g.name,
-        buffers,
-        tuple(home[v].buffer for v in g.inputs.values()),
-        tuple(labels[name] for name in g.outputs),
-        tuple(body),
-        names={labels[name]: name for name in g.outputs if labels[name] != name},
+        buffers.by_name,
+        tuple(home[v].buffer for name, v in g.inputs.items() if name not in g.initial),
+        tuple(labels[name] for name in g.callers_outputs()),
+        (*early, *body),
+        names={labels[n]: n for n in g.callers_outputs() if labels[n] != n},
+        variables=_cells(g, labels),
     )
+
+
+def _outputs(
+    g: Graph, home: Mapping[Value, Region]
+) -> tuple[dict[Value, str], list[tuple[str, Value]]]:
+    """Return which values are made where an output is, and the outputs that are copies of values.
+
+    A variable may stay in place, an output is the caller's memory: that is what is copied.
+    """
+    outputs: dict[Value, str] = {}
+    late: list[tuple[str, Value]] = []
+    for name, v in sorted(g.outputs.items(), key=lambda item: item[0] not in g.initial):
+        if name in g.initial and v is g.inputs[name]:
+            continue  # it is there
+        if v in home or v in outputs:
+            late.append((name, v))
+        else:
+            outputs[v] = name
+    return outputs, late
+
+
+def _cells(g: Graph, labels: Mapping[str, str]) -> dict[str, Cell]:
+    """Return the cells of variables; what is assigned its own value has no buffer for another."""
+    return {
+        name: Cell(v.initial.detached(), labels.get(name, name) if v.assigned is not None else "")
+        for name, v in g.variables.items()
+    }
 
 
 def _names(node: Node) -> tuple[str, ...]:
     """Return what the values that a node makes are called, those inside a fused one too."""
     inside = [v.name for r in node.regions for n in r.nodes for v in n.results]
-    found = (*inside, *(v.name for v in node.results))
-    return tuple(dict.fromkeys(filter(None, found)))
+    names = (*inside, *(v.name for v in node.results))
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 def memory_graph(g: Graph, nodes: list[Node]) -> MemoryGraph:
@@ -91,6 +133,6 @@ def memory_graph(g: Graph, nodes: list[Node]) -> MemoryGraph:
 
     outputs = dict.fromkeys(g.outputs.values())
     inputs = tuple(tuple({number(v): None for v in n.inputs if v is not None}) for n in nodes)
-    made = tuple(tuple(number(v) for v in n.results) for n in nodes)
+    results = tuple(tuple(number(v) for v in n.results) for n in nodes)
     keep = frozenset(values[v] for v in outputs if v in values)
-    return MemoryGraph(inputs, made, tuple(sizes), keep)
+    return MemoryGraph(inputs, results, tuple(sizes), keep)

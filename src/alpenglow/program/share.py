@@ -2,7 +2,11 @@
 
 That is allowed where every element of the result is computed from the operand's element at the
 same place and from nothing else of it: elementwise operators, and operands that a fused
-instruction meets only after its heavy part.
+instruction meets only after its heavy part.  An operator may say so of a result itself
+(`Op.carried`).
+
+A variable is computed in place where that is allowed, or where all who read what it has at entry
+come before all who write what it has at exit.
 """
 
 from __future__ import annotations
@@ -11,11 +15,14 @@ from dataclasses import replace
 
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise
-from alpenglow.program.instr import Instr, Program, Region, whole
+from alpenglow.program.instr import Cell, Instr, Program, Region, whole
 
 
 def share(program: Program) -> Program:
     """Return the program with results computed in place where that is possible."""
+    for name, cell in program.variables.items():
+        if cell.exit not in ("", name) and _stays(program, name, cell):
+            program = _in_one_buffer(program, name, cell)
     instrs = list(program.instrs())
     last = {r.buffer: k for k, i in enumerate(instrs) for r in (*i.outs, *i.reads())}
     writers: dict[str, int] = {}
@@ -50,8 +57,51 @@ def share(program: Program) -> Program:
     return replace(program, body=tuple(body), buffers=kept)
 
 
-def in_place_operands(instr: Instr) -> set[int]:
-    """Return the positions of operands that the (single) result may overwrite."""
+def _stays(program: Program, name: str, cell: Cell) -> bool:
+    """Whether a variable may be computed in place."""
+    instrs = list(program.instrs())
+    readers = [k for k, i in enumerate(instrs) if any(r.buffer == name for r in i.reads())]
+    writers = [k for k, i in enumerate(instrs) if any(r.buffer == cell.exit for r in i.outs)]
+    assert writers, f"nothing writes what variable {name} has at exit"
+    last, first = max(readers, default=-1), min(writers)
+    if last != first:
+        return last < first
+    instr = instrs[first]
+    reads = [i for i, r in enumerate(instr.ins) if r is not None and r.buffer == name]
+    results = [i for i, r in enumerate(instr.outs) if r.buffer == cell.exit]
+    if len(reads) != 1 or len(results) != 1:
+        return False
+    read, result = instr.ins[reads[0]], instr.outs[results[0]]
+    return (
+        reads[0] in in_place_operands(instr, results[0])
+        and read == whole(name, result.type)
+        and result == whole(cell.exit, result.type)
+    )
+
+
+def _in_one_buffer(program: Program, name: str, cell: Cell) -> Program:
+    """Return the program with what a variable has at exit in the buffer of what it has at entry."""
+
+    def moved(r: Region) -> Region:
+        return replace(r, buffer=name) if r.buffer == cell.exit else r
+
+    body = tuple(
+        replace(
+            i,
+            outs=tuple(map(moved, i.outs)),
+            ins=tuple(None if r is None else moved(r) for r in i.ins),
+        )
+        for i in program.instrs()
+    )
+    buffers = {label: b for label, b in program.buffers.items() if label != cell.exit}
+    variables = {**program.variables, name: replace(cell, exit=name)}
+    return replace(program, body=body, buffers=buffers, variables=variables)
+
+
+def in_place_operands(instr: Instr, result: int = 0) -> set[int]:
+    """Return the positions of operands that a result may overwrite."""
+    if result in instr.op.carried:
+        return {instr.op.carried[result]}
     if len(instr.outs) != 1:
         return set()
     if isinstance(instr.op, Elementwise):

@@ -4,6 +4,8 @@
       input %x : f32[1,1,28,28]
       const @w : f32[8,1,5,5] sha256:3f…
       output %y : f32[1,10]
+      variable %h : f32[4] sha256:08…
+      assign h = %h.2
       arena %a : 4096 @ 64
       alloc %a
       %a f32[1,8,28,28] = conv(%x f32[1,1,28,28], @w f32[8,1,5,5])
@@ -14,26 +16,39 @@
     }
 
 A region is its buffer and type; where it does not fill the buffer densely, its offset and strides
-in elements follow.
+in elements follow.  `assign` tells what buffer holds what a variable has at exit.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
+from typing import Any
 
 from alpenglow.ir import text as graph_text
+from alpenglow.ir.dims import Sym
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.text import WORD, Lines, parse_application, quote, unquote
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.program.instr import Alloc, Buffer, Free, Instr, Program, Region, Step, whole
-from alpenglow.program.verify import shown_facts, verify
+from alpenglow.program.instr import Alloc, Buffer, Cell, Free, Instr, Program, Region, Step, whole
+from alpenglow.program.verify import shown_properties, verify
+
+
+def _balanced(depth: int) -> str:
+    """Return a pattern of something in parentheses, with so many levels of others inside."""
+    inner = r"[^()]*"
+    for _ in range(depth):
+        inner = rf"[^()]*(?:\({inner}\)[^()]*)*"
+    return rf"\({inner}\)"
+
 
 TYPE = r"\w+\[[^\]]*\]"
-REGION = rf"[%@]({WORD}) ({TYPE})(?: \+(\d+) (\([-\d, ]*\)))?"
+PLACE = rf" \+(\S+) ({_balanced(12)})"
+REGION = rf"[%@]({WORD}) ({TYPE})(?:{PLACE})?"
 OPERAND = rf"(?:none|{REGION})(?:, |$)"
-RESULTS = rf"[%@]{WORD} {TYPE}(?: \+\d+ \([-\d, ]*\))?"
+RESULTS = rf"[%@]{WORD} {TYPE}(?: \+\S+ {_balanced(12)})?"
 
 
 def print_program(program: Program) -> str:
@@ -41,31 +56,44 @@ def print_program(program: Program) -> str:
     return "\n".join(_lines(program))
 
 
+def print_ir(ir: Graph | Program) -> str:
+    """Return the text of what the compiler holds: a graph at first, a program after scheduling."""
+    return graph_text.print_graph(ir) if isinstance(ir, Graph) else print_program(ir)
+
+
 def parse_program(
     text: str,
     weights: Mapping[str, Array] | None = None,
-    facts: Set[str] | None = None,
+    properties: Set[str] | None = None,
     *,
     trusted: bool = False,
+    may_be_open: bool = False,
 ) -> Program:
     """Read a program; `weights` holds the constants that are not inline, by SHA-256.
 
-    A program is verified: `facts` must be true of it, or those that it shows.  One that is
-    `trusted` is not, nor are the hashes of its weights computed again.  Raises ParseError with the
-    line where the text breaks the grammar, and ProgramError where the program breaks a rule.
+    A program is verified: `properties` must be true of it, or those that it shows.  One that is
+    `trusted` is not, nor are the hashes of its weights computed again.  Where it `may_be_open`, its
+    extents may be symbols; then it is not verified, which takes numbers.  Raises ParseError with
+    the line where the text breaks the grammar, and ProgramError where the program breaks a rule.
     """
-    source = Lines(text, trusted=trusted)
+    source = _Source(text, trusted=trusted, may_be_open=may_be_open)
     head = source.match(
         rf"program @({WORD}) arena=(\d+) bound=(\d+) {{", "program @NAME arena=N … {"
     )
     buffers: dict[str, Buffer] = {}
     body: list[Step] = []
     names: dict[str, str] = {}
+    variables: dict[str, Cell] = {}
     while (line := source.peek()) != "}":
         keyword = line.split(" ", 1)[0]
         if m := re.fullmatch(rf"output %({WORD}) : .* called ({WORD})", line):
             names[unquote(m[1])] = unquote(m[2])
-        if keyword in ("input", "output", "const", "arena"):
+        if keyword == "variable":
+            cell = _parse_variable(source, buffers, weights or {})
+            variables[cell.initial.name] = cell
+        elif keyword == "assign":
+            _parse_assigned(source, buffers, variables)
+        elif keyword in ("input", "output", "const", "arena"):
             buffer = _parse_buffer(source, weights or {})
             if buffer.name in buffers:
                 raise source.error(f"two buffers are called '{buffer.name}'", line)
@@ -80,32 +108,33 @@ def parse_program(
             body.append(_parse_instr(source, buffers, weights or {}))
     source.take()
     source.end()
-    program = Program(
-        unquote(head[1]),
-        buffers,
-        tuple(b.name for b in buffers.values() if b.space == "input"),
-        tuple(b.name for b in buffers.values() if b.space == "output"),
-        tuple(body),
-        int(head[2]),
-        int(head[3]),
-        names,
+    inputs, outputs = (
+        tuple(b.name for b in buffers.values() if b.space == s) for s in ("input", "output")
     )
-    if not trusted:
-        verify(program, shown_facts(program) if facts is None else facts)
+    program = Program(
+        unquote(head[1]), buffers, inputs, outputs, tuple(body), int(head[2]), int(head[3]), names,
+        variables,
+    )  # fmt: skip
+    if not trusted and not may_be_open:
+        verify(program, shown_properties(program) if properties is None else properties)
     return program
 
 
 def side_weights(program: Program) -> dict[str, Array]:
     """Return the constants that the text of `program` refers to by hash."""
-    found: dict[str, Array] = {}
+    weights: dict[str, Array] = {}
     for b in program.buffers.values():
         if b.constant is not None and not graph_text.inline(b.constant.type):
             assert b.array is not None
-            found[b.constant.digest] = b.array
+            weights[b.constant.digest] = b.array
+    for cell in program.variables.values():
+        if not graph_text.inline(cell.type):
+            assert cell.initial.array is not None
+            weights[cell.initial.digest] = cell.initial.array
     for instr in program.instrs():
         if instr.body is not None:
-            found |= graph_text.side_weights(instr.body)
-    return found
+            weights |= graph_text.side_weights(instr.body)
+    return weights
 
 
 def _lines(program: Program) -> Iterator[str]:
@@ -116,6 +145,10 @@ def _lines(program: Program) -> Iterator[str]:
     for label in program.outputs:
         called = f" called {quote(program.names[label])}" if label in program.names else ""
         yield f"  output %{quote(label)} : {program.buffers[label].type}{called}"
+    for label, cell in program.variables.items():
+        yield f"  variable %{quote(label)} : {graph_text.constant_text(cell.initial)}"
+        if cell.exit:
+            yield f"  assign {quote(label)} = %{quote(cell.exit)}"
     for label, b in program.buffers.items():
         if b.space == "const":
             assert b.constant is not None
@@ -155,23 +188,75 @@ def _region_text(program: Program, r: Region) -> str:
     return f"{text} +{r.offset} {graph_text.literal(r.strides)}"
 
 
-def _parse_buffer(source: Lines, weights: Mapping[str, Array]) -> Buffer:
+class _Source(Lines):
+    """The lines of a program, whose extents are numbers unless it `may_be_open`."""
+
+    def __init__(self, text: str, *, trusted: bool, may_be_open: bool) -> None:
+        super().__init__(text, trusted=trusted)
+        self.may_be_open = may_be_open
+
+    def memory_type(self, text: str) -> TensorType:
+        """Read the type of a buffer or region."""
+        t = self.type(text)
+        if not (t.static or self.may_be_open):
+            raise self.error("a buffer has no open extents", text)
+        return t
+
+    def extent(self, text: str) -> Any:
+        """Read a number, or an extent that is open."""
+        value = self.literal(text)
+        if type(value) is not int and not (self.may_be_open and isinstance(value, Sym)):
+            raise self.error("expected a number", text)
+        return value
+
+
+def _parse_buffer(source: _Source, weights: Mapping[str, Array]) -> Buffer:
     m = source.match(rf"(input|output|const|arena) [%@]({WORD}) : (.*)", "SPACE %NAME : …")
     name = unquote(m[2])
     if m[1] == "arena":
-        place = re.fullmatch(r"(\d+)(?: @ (\d+))?", m[3])
+        place = re.fullmatch(r"(\S+)(?: @ (\d+))?", m[3])
         if place is None:
             raise source.error("expected arena %NAME : BYTES @ OFFSET", m[0])
-        return Buffer(name, int(place[1]), "arena", offset=int(place[2]) if place[2] else None)
+        offset = int(place[2]) if place[2] else None
+        return Buffer(name, source.extent(place[1]), "arena", offset=offset)
     if m[1] == "const":
         v = graph_text.parse_constant(Graph(), name, m[3], weights, source)
         return Buffer(name, v.type.nbytes, "const", v.type, v.detached())
-    t = _closed(source, m[3].split(" called ")[0])
-    return Buffer(name, t.nbytes, "input" if m[1] == "input" else "output", t)
+    t = source.memory_type(m[3].split(" called ")[0])
+    nbytes: Any = math.prod(t.shape) * t.numpy.itemsize
+    return Buffer(name, nbytes, "input" if m[1] == "input" else "output", t)
+
+
+def _parse_variable(
+    source: Lines, buffers: dict[str, Buffer], weights: Mapping[str, Array]
+) -> Cell:
+    """Read a variable that nothing is assigned to so far; add its buffer."""
+    m = source.match(rf"variable %({WORD}) : (.*)", "variable %NAME : TYPE = … or sha256:…")
+    initial = graph_text.parse_constant(Graph(), unquote(m[1]), m[2], weights, source)
+    _add_variable(source, buffers, initial.name, initial.type)
+    return Cell(initial)
+
+
+def _parse_assigned(source: Lines, buffers: dict[str, Buffer], variables: dict[str, Cell]) -> None:
+    """Read what buffer a variable has at exit, and add the buffer if it is another."""
+    m = source.match(rf"assign ({WORD}) = %({WORD})", "assign NAME = %BUFFER")
+    name, label = unquote(m[1]), unquote(m[2])
+    if name not in variables or variables[name].exit:
+        why = "assigned twice" if name in variables else "none"
+        raise source.error(f"variable '{name}' is {why}", m[0])
+    if label != name:
+        _add_variable(source, buffers, label, variables[name].type)
+    variables[name] = replace(variables[name], exit=label)
+
+
+def _add_variable(source: Lines, buffers: dict[str, Buffer], label: str, t: TensorType) -> None:
+    if label in buffers:
+        raise source.error(f"two buffers are called '{label}'", label)
+    buffers[label] = Buffer(label, t.nbytes, "variable", t)
 
 
 def _parse_instr(
-    source: Lines, buffers: Mapping[str, Buffer], weights: Mapping[str, Array]
+    source: _Source, buffers: Mapping[str, Buffer], weights: Mapping[str, Array]
 ) -> Instr:
     line = source.take()
     m = re.fullmatch(rf"({RESULTS}(?:, {RESULTS})*) = (\w+)\((.*)\)( {{)?", line)
@@ -189,7 +274,7 @@ def _parse_instr(
     return Instr(op, tuple(outs), tuple(ins), body)
 
 
-def _take_regions(source: Lines, text: str) -> tuple[list[Region | None], str]:
+def _take_regions(source: _Source, text: str) -> tuple[list[Region | None], str]:
     """Split off the regions that `text` begins with; return them and the rest."""
     regions: list[Region | None] = []
     while m := re.match(OPERAND, text):
@@ -197,17 +282,11 @@ def _take_regions(source: Lines, text: str) -> tuple[list[Region | None], str]:
         if m[1] is None:
             regions.append(None)
             continue
-        dense = whole(unquote(m[1]), _closed(source, m[2]))
-        strides = dense.strides if m[4] is None else tuple(source.literal(m[4]))
-        if len(strides) != len(dense.shape):
+        dense = whole(unquote(m[1]), source.memory_type(m[2]))
+        strides = dense.strides if m[4] is None else source.literal(m[4])
+        if not source.may_be_open and any(type(stride) is not int for stride in strides):
+            raise source.error("expected strides that are numbers", m[0])
+        if len(strides) != len(dense.strides):
             raise source.error(f"{dense.type} needs a stride for each axis", m[0])
-        regions.append(replace(dense, offset=int(m[3] or 0), strides=strides))
+        regions.append(replace(dense, offset=source.extent(m[3] or "0"), strides=tuple(strides)))
     return regions, text
-
-
-def _closed(source: Lines, text: str) -> TensorType:
-    """Read a type whose extents are numbers: memory has a size."""
-    t = source.type(text)
-    if not t.static:
-        raise source.error("a buffer has no open extents", text)
-    return t

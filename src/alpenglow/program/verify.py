@@ -4,10 +4,11 @@ Texts of programs and passes of users are not believed.  After `verify`
 
 - every region lies inside its buffer, and a result touches each of its bytes once;
 - operators may be applied to their operands, and make what stands on the left;
-- only outputs and the arena are written, and nothing is read that was not written as that type;
+- only outputs, variables and the arena are written, and nothing is read that was not written as
+  that type;
 - a result lies on an operand only where its operator allows that;
 - buffers are used while they are alive, and those alive together have places of their own;
-- every output is written, all of it.
+- every output is written, all of it, and so is every variable that is assigned.
 
 So instructions mean the same to whatever runs them: NumPy, or compiled code.  All of this stands in
 the text; how long it takes grows as the text does, and with what is written piece by piece.
@@ -19,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Set
 
 from alpenglow.base.errors import NONSENSE, AlpenglowError, ProgramError
-from alpenglow.base.memory import ALIGNMENT, MOST_NBYTES
+from alpenglow.base.memory import ALIGNMENT, MOST_NBYTES, rounded_up
 from alpenglow.base.words import shown
 from alpenglow.ir.graph import infer
 from alpenglow.ir.op import Primitive
@@ -32,18 +33,18 @@ MOST_AXES = 64
 """NumPy has no arrays of more."""
 
 
-def verify(program: Program, facts: Set[str] = frozenset()) -> None:
-    """Raise ProgramError if `program` breaks a rule of programs, or one of `facts` is not true.
+def verify(program: Program, properties: Set[str] = frozenset()) -> None:
+    """Raise ProgramError if `program` breaks a rule of programs, or lacks one of `properties`.
 
     A program of which memory is "planned" has lifetimes and places; one with "lifetimes" says where
     buffers begin to be used and where they end; where "values" is true, each buffer holds one value
     that fills it.
     """
-    _Verifier(program, facts).run()
+    _Verifier(program, properties).run()
 
 
-def shown_facts(program: Program) -> frozenset[str]:
-    """Return the facts about memory that a program shows: that it has lifetimes, and places."""
+def shown_properties(program: Program) -> frozenset[str]:
+    """Return what a program shows about its memory: that it has lifetimes, and places."""
     lifetimes = any(isinstance(step, Alloc | Free) for step in program.body)
     planned = any(b.offset is not None for b in program.buffers.values())
     return frozenset((["lifetimes"] if lifetimes else []) + (["planned"] if planned else []))
@@ -89,11 +90,13 @@ class _Contents:
 class _Verifier:
     """What is known of the buffers of a program at a step of it."""
 
-    def __init__(self, program: Program, facts: Set[str]) -> None:
+    def __init__(self, program: Program, properties: Set[str]) -> None:
         self.program = program
-        self.lifetimes = "lifetimes" in facts or "planned" in facts
-        self.planned = "planned" in facts
-        self.values = "values" in facts
+        self.lifetimes = "lifetimes" in properties or "planned" in properties
+        self.planned = "planned" in properties
+        self.values = "values" in properties
+        self.exits = {name: cell.exit for name, cell in program.variables.items() if cell.exit}
+        """What buffers hold what variables have at exit."""
         self.contents: dict[str, _Contents] = {}
         self.alive: set[str] = set()
         self.dead: set[str] = set()
@@ -102,6 +105,7 @@ class _Verifier:
 
     def run(self) -> None:
         self._memory()
+        self._variables()
         for b in self.program.buffers.values():
             self._buffer(b)
         for number, step in enumerate(self.program.body):
@@ -114,7 +118,7 @@ class _Verifier:
                     self._at(number, step)
         if self.alive:
             raise ProgramError(f"buffer {_name(min(self.alive))} is never freed")
-        for name in self.program.outputs:
+        for name in (*self.program.outputs, *self.exits.values()):
             self._output(self.program.buffers[name])
 
     # ── memory ──
@@ -122,15 +126,33 @@ class _Verifier:
     def _memory(self) -> None:
         p = self.program
         ends = [b.offset + b.nbytes for b in p.buffers.values() if b.offset is not None]
-        peak = -(-max(ends, default=0) // ALIGNMENT) * ALIGNMENT
+        peak = rounded_up(max(ends, default=0))
         if not 0 <= p.arena <= peak:
             raise ProgramError(f"the arena has {p.arena} bytes, but its buffers end at {peak}")
         if not 0 <= p.lower_bound <= p.arena:
             raise ProgramError(f"the bound is {p.lower_bound}, but the arena {p.arena} bytes")
-        called = [p.names.get(name, name) for name in p.outputs]
+        called = [p.names.get(name, name) for name in p.outputs] + list(p.variables)
         if len(set(called)) < len(called):
             twice = next(name for name in called if called.count(name) > 1)
             raise ProgramError(f"two outputs are called {_name(twice)}")
+
+    def _variables(self) -> None:
+        """Check that each buffer of the space of variables is what one has at entry or exit."""
+        apart = [label for name, label in self.exits.items() if label != name]
+        labels = [*self.program.variables, *apart]
+        buffers = {b.name for b in self.program.buffers.values() if b.space == "variable"}
+        if len(set(labels)) < len(labels) or set(labels) != buffers:
+            raise ProgramError(
+                f"variables are in {', '.join(map(_name, labels)) or 'no buffers'}, expected each "
+                f"of {', '.join(map(_name, sorted(buffers))) or 'none'} once"
+            )
+        for name, cell in self.program.variables.items():
+            for label in (name, self.exits.get(name, name)):
+                if self.program.buffers[label].type != cell.type:
+                    raise ProgramError(
+                        f"buffer {_name(label)} of variable {_name(name)} is "
+                        f"{self.program.buffers[label].type}, expected {cell.type}"
+                    )
 
     def _buffer(self, b: Buffer) -> None:
         what = f"buffer {_name(b.name)}"
@@ -152,7 +174,11 @@ class _Verifier:
             return
         assert b.type is not None, f"{what} is in no arena and has no type"
         _check_size(what, whole(b.name, b.type))
-        self.contents[b.name] = _Contents(b.nbytes, b.type.dtype, b.space != "output")
+        # What a variable has at exit in a buffer of its own is written as an output is.
+        written = b.space == "output" or (
+            b.space == "variable" and b.name not in self.program.variables
+        )
+        self.contents[b.name] = _Contents(b.nbytes, b.type.dtype, not written)
 
     def _alloc(self, name: str) -> None:
         b = self.program.buffers[name]
@@ -201,8 +227,8 @@ class _Verifier:
         try:
             self._instr(instr)
         except AlpenglowError as error:
-            made = ", ".join(_name(r.buffer) for r in instr.outs)
-            where = f"{number}: {made} = {instr.op.name}(…)"
+            names = ", ".join(_name(r.buffer) for r in instr.outs)
+            where = f"{number}: {names} = {instr.op.name}(…)"
             raise ProgramError(error.message, node=where, hint=error.hint) from None
 
     def _instr(self, instr: Instr) -> None:
@@ -244,15 +270,15 @@ class _Verifier:
 
     def _types(self, instr: Instr) -> None:
         """Check that the operator makes what stands on the left."""
-        given = [None if r is None else r.type for r in instr.ins]
+        types = [None if r is None else r.type for r in instr.ins]
         try:
-            made = infer(instr.op, given, instr.regions)
+            inferred = infer(instr.op, types, instr.regions)
         except NONSENSE as error:
             raise ProgramError(f"{instr.op.name}: {type(error).__name__}: {error}") from None
         expected = tuple(r.type for r in instr.outs)
-        if made != expected:
+        if inferred != expected:
             raise ProgramError(
-                f"{instr.op.name} makes {', '.join(map(str, made))}, "
+                f"{instr.op.name} makes {', '.join(map(str, inferred))}, "
                 f"found {', '.join(map(str, expected))}"
             )
 
@@ -261,8 +287,15 @@ class _Verifier:
         b = self.program.buffers[r.buffer]
         if b.space in ("input", "const"):
             raise ProgramError(f"{_region(r)} is written, but it is an {b.space}")
-        if b.space == "output" and b.type is not None and b.type.dtype != r.type.dtype:
-            raise ProgramError(f"{_region(r)} is written to an output of {b.type.dtype}")
+        if b.space == "variable" and b.name not in self.exits.values():
+            raise ProgramError(f"{_region(r)} is written, but it is what a variable has at entry")
+        if (
+            b.space in ("output", "variable")
+            and b.type is not None
+            and (b.type.dtype != r.type.dtype)
+        ):
+            kind = "an output" if b.space == "output" else "a variable"
+            raise ProgramError(f"{_region(r)} is written to {kind} of {b.type.dtype}")
         if self.values and self.contents[r.buffer].written:
             raise ProgramError(f"{_region(r)} is written twice")
         place, once = footprint(r)
@@ -278,7 +311,8 @@ class _Verifier:
         for i, (r, read) in enumerate(zip(instr.ins, reads, strict=True)):
             if r is None or r.buffer != out.buffer or not overlap(place, read):
                 continue
-            allowed = in_place_operands(instr) if allowed is None else allowed
+            if allowed is None:
+                allowed = in_place_operands(instr, instr.outs.index(out))
             if i not in allowed or not _same_place(r, out):
                 raise ProgramError(f"the result {_region(out)} lies on operand {i}, {_region(r)}")
 

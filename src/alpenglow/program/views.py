@@ -33,7 +33,8 @@ def eliminate_copies(program: Program) -> Program:
     for instr in program.instrs():
         body += _forward(program, instr, homes)
     used = {r.buffer for i in body for r in (*i.reads(), *i.outs)}
-    kept = {k: b for k, b in program.buffers.items() if b.space in ("input", "output") or k in used}
+    outer = ("input", "output", "variable")
+    kept = {k: b for k, b in program.buffers.items() if b.space in outer or k in used}
     return replace(program, buffers=kept, body=tuple(body))
 
 
@@ -184,11 +185,11 @@ def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
         return [Instr(Copy(), (target,), (source,), names=instr.names)]
     if _in_place(instr.op):
         assert isinstance(instr.op, Concat | Pad)
-        given = [r for r in ins if r is not None]
-        places = parts(instr.op, outs[0], tuple(r.type for r in given))
+        operands = [r for r in ins if r is not None]
+        places = parts(instr.op, outs[0], tuple(r.type for r in operands))
         moves = [
             Instr(Copy(), (part,), (r,), names=instr.names)
-            for part, r in zip(places, given, strict=True)
+            for part, r in zip(places, operands, strict=True)
             if part != r
         ]
         if isinstance(instr.op, Concat):

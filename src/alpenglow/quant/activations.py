@@ -22,7 +22,7 @@ from alpenglow.ops.pooling import AveragePool, MaxPool
 from alpenglow.ops.reduction import ReduceMean
 from alpenglow.quant.calibrate import Storage, calibrate
 from alpenglow.quant.layers import HEAVY, Layer, Place, size, taps, varying
-from alpenglow.quant.observe import Range
+from alpenglow.quant.observe import ObservedRange
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.profile import Profile
 from alpenglow.quant.schema import Parameters, parameters, storage
@@ -63,17 +63,17 @@ class Activations:
         self._kept = {n for n in g.nodes if n.op.name in options.keep
                       or any(called[v] in options.keep for v in n.results)}  # fmt: skip
 
-    def obstacle(self, found: Layer) -> str:
+    def obstacle(self, layer: Layer) -> str:
         """Return why operands of a layer cannot be stored, or it does not pay; "" if it does."""
-        out = moved = size(found.node.output.type)
-        for _, v in found.computed:
+        out = moved = size(layer.node.output.type)
+        for _, v in layer.computed:
             seen = self._seen(v)
             if seen is None:
                 return "its operand is not in the profile"
             if seen.infinite:
                 return f"its operand was NaN or infinite {seen.infinite} times"
             moved += size(v.type)
-        work = out * taps(found.node) / max(moved, 1)
+        work = out * taps(layer.node) / max(moved, 1)
         if work >= LEAST_WORK:
             return ""
         return f"it multiplies {work:.1f} times for each element: converting would take longer"
@@ -101,9 +101,9 @@ class Activations:
         groups: dict[Value, list[Value]] = defaultdict(list)
         for v in self._readers:
             groups[self._led(v)].append(v)
-        found = {leader: self._shared(members) for leader, members in groups.items()}
+        by_leader = {leader: self._shared(members) for leader, members in groups.items()}
         return tuple(
-            Activation(v, self.called[v], found[self._led(v)], tuple(places))
+            Activation(v, self.called[v], by_leader[self._led(v)], tuple(places))
             for v, places in self._readers.items()
         )
 
@@ -112,7 +112,7 @@ class Activations:
         seen = self._seen(v)
         return 0.0 if seen is None else seen.mean
 
-    def _seen(self, v: Value) -> Range | None:
+    def _seen(self, v: Value) -> ObservedRange | None:
         """Return what was seen of a value; movements have the range of what they move."""
         return self.profile.ranges.get(self.called.get(unmoved(v), ""))
 
@@ -151,12 +151,12 @@ class Activations:
             node = x.producer
         if node is None or not isinstance(node.op, Add) or node in self._kept:
             return
-        found = [(x, (node, i)) for i, x in enumerate(node.inputs) if x is not None]
-        if len({x for x, _ in found}) != 2 or not all(self._storable(x) for x, _ in found):
+        pairs = [(x, (node, i)) for i, x in enumerate(node.inputs) if x is not None]
+        if len({x for x, _ in pairs}) != 2 or not all(self._storable(x) for x, _ in pairs):
             return
-        straight = [pair for pair in found if self._straight(pair[0])]
+        straight = [pair for pair in pairs if self._straight(pair[0])]
         # The later one is the one that the sum is computed with.
-        yield from (pair for pair in found if not straight or pair is not straight[-1])
+        yield from (pair for pair in pairs if not straight or pair is not straight[-1])
 
     def _straight(self, v: Value) -> bool:
         """Whether `v` is a layer's result, with its bias, that nobody else reads."""

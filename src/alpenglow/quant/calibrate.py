@@ -13,7 +13,7 @@ import numpy as np
 
 from alpenglow.base.errors import OptionError
 from alpenglow.ir.types import Array
-from alpenglow.quant.observe import Range
+from alpenglow.quant.observe import ObservedRange
 from alpenglow.quant.schema import Parameters, Schema, limits, parameters
 
 Calibration = Literal["minmax", "percentile", "mse", "entropy"]
@@ -34,7 +34,7 @@ class Storage(NamedTuple):
 
 
 def calibrate(
-    seen: Range, method: Calibration, storage: Storage, percentile: float = 99.99
+    seen: ObservedRange, method: Calibration, storage: Storage, percentile: float = 99.99
 ) -> tuple[float, float]:
     """Return the range to store, chosen from what was seen.
 
@@ -65,7 +65,7 @@ def check(method: str, percentile: float) -> None:
         raise OptionError(f"percentile {percentile}: expected more than 50, at most 100")
 
 
-def _cut(seen: Range, magnitude: float) -> tuple[float, float]:
+def _cut(seen: ObservedRange, magnitude: float) -> tuple[float, float]:
     """Return what is left of a range if no magnitude may exceed this one."""
     return max(min(seen.low, magnitude), -magnitude), min(max(seen.high, -magnitude), magnitude)
 
@@ -78,13 +78,13 @@ def _percentile(sizes: Array, counts: Array, percentile: float) -> float:
     return float(sizes[order[min(at, len(order) - 1)]])
 
 
-def _squared(seen: Range, centres: Array, p: Parameters) -> float:
+def _squared(seen: ObservedRange, centres: Array, p: Parameters) -> float:
     """Return the sum of squared errors of storing the elements so."""
     error = p.restored(centres) - centres
     return float((seen.counts * error * error).sum())
 
 
-def _divergence(seen: Range, centres: Array, p: Parameters) -> float:
+def _divergence(seen: ObservedRange, centres: Array, p: Parameters) -> float:
     """Return how much the distribution of stored elements tells less than that seen.
 
     What lies outside counts at the ends.  Within a step the stored distribution is even over the

@@ -9,7 +9,7 @@ import numpy as np
 from alpenglow.ir.graph import Node
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.contraction import MatMul
-from alpenglow.quant.layers import Source
+from alpenglow.quant.layers import ConstantOrigin
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.schema import SMALLEST, scales_of, steps
 
@@ -25,7 +25,7 @@ class Stored:
     elements where that is not 0.
     """
 
-    source: Source
+    source: ConstantOrigin
     name: str
     dtype: str
     data: Array
@@ -33,7 +33,7 @@ class Stored:
     block: int = 0
 
 
-def weight_alone(node: Node, source: Source, name: str, options: QuantOptions) -> Stored:
+def weight_alone(node: Node, source: ConstantOrigin, name: str, options: QuantOptions) -> Stored:
     """Return the weight of a layer whose activations stay as they are."""
     dtype = options.weight_dtype
     grouped = options.group and isinstance(node.op, MatMul)
@@ -43,7 +43,12 @@ def weight_alone(node: Node, source: Source, name: str, options: QuantOptions) -
 
 
 def weight(
-    node: Node, source: Source, bias: Source | None, name: str, step: float, options: QuantOptions
+    node: Node,
+    source: ConstantOrigin,
+    bias: ConstantOrigin | None,
+    name: str,
+    step: float,
+    options: QuantOptions,
 ) -> Stored:
     """Return the weight of a layer whose operand has the scale `step`.
 
@@ -61,7 +66,12 @@ def weight(
 
 
 def bias(
-    source: Source, name: str, weight: Stored, step: float, mean: float, options: QuantOptions
+    source: ConstantOrigin,
+    name: str,
+    weight: Stored,
+    step: float,
+    mean: float,
+    options: QuantOptions,
 ) -> Stored:
     """Return a bias in steps of the sums that it is added to, or in i8 with a scale of its own.
 
@@ -84,20 +94,20 @@ def spread(scales: Array, t: TensorType, axis: int, block: int) -> Array:
     return np.repeat(scales, block, axis).take(range(t.extents[axis]), axis) if block else scales
 
 
-def _along(source: Source) -> list[int]:
+def _along(source: ConstantOrigin) -> list[int]:
     """Return the shape of a vector along the channels of a constant."""
     shape = [1] * source.array.ndim
     shape[source.channel] = -1
     return shape
 
 
-def _stored(source: Source, name: str, dtype: str, scales: Array, block: int = 0) -> Stored:
+def _stored(source: ConstantOrigin, name: str, dtype: str, scales: Array, block: int = 0) -> Stored:
     full = spread(scales, source.base.type, source.inner, block)
     return Stored(source, name, dtype, steps(source.array, full, dtype), scales, block)
 
 
 def _fitted(
-    source: Source, dtype: str, by_channel: bool, block: int, options: QuantOptions
+    source: ConstantOrigin, dtype: str, by_channel: bool, block: int, options: QuantOptions
 ) -> Array:
     """Return the scales of a weight, which hold its largest elements.
 
@@ -113,11 +123,11 @@ def _fitted(
 def _largest(array: Array, axis: int, by_channel: bool) -> Array:
     """Return the largest magnitude of each channel, or of all, with the rank of the array."""
     axes = tuple(a for a in range(array.ndim) if a != axis or not by_channel)
-    found: Array = np.abs(array).max(axes, keepdims=True, initial=0)
-    return found
+    peaks: Array = np.abs(array).max(axes, keepdims=True, initial=0)
+    return peaks
 
 
 def _in_blocks(array: Array, axis: int, block: int) -> Array:
     """Return the largest magnitude of each `block` elements along an axis."""
-    found: Array = np.maximum.reduceat(np.abs(array), np.arange(0, array.shape[axis], block), axis)
-    return found
+    peaks: Array = np.maximum.reduceat(np.abs(array), np.arange(0, array.shape[axis], block), axis)
+    return peaks

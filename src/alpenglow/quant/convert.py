@@ -15,7 +15,7 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import DTYPES, TensorType
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv
-from alpenglow.ops.movement import Broadcast, Reshape, Slice
+from alpenglow.ops.movement import Broadcast, Reshape, Slice, append_axes, stretch
 from alpenglow.ops.quantize import Dequantize, Quantize
 from alpenglow.ops.select import Cast
 from alpenglow.quant.activations import Activation
@@ -38,18 +38,18 @@ def quantize(
     return convert(plan(g, profile, options or QuantOptions()))
 
 
-def convert(made: Plan, *, floats: bool = False) -> Graph:
+def convert(planned: Plan, *, floats: bool = False) -> Graph:
     """Return the graph of a plan.
 
     With `floats` placeholders that are converted are rounded as they are when stored, but given and
     returned in f32: so the graph takes the samples of the original and answers like it.
     """
-    return written(made, floats=floats)[0]
+    return written(planned, floats=floats)[0]
 
 
-def written(made: Plan, *, floats: bool = False) -> tuple[Graph, dict[Value, Value]]:
+def written(planned: Plan, *, floats: bool = False) -> tuple[Graph, dict[Value, Value]]:
     """Return the graph of a plan, and what stands in it for each value of the old one."""
-    writer = _Writer(made, floats)
+    writer = _Writer(planned, floats)
     g = writer.graph()
     g.prune()
     return g, writer.env
@@ -58,21 +58,21 @@ def written(made: Plan, *, floats: bool = False) -> tuple[Graph, dict[Value, Val
 class _Writer:
     """The graph while it is written, and what stands for each value of the old one."""
 
-    def __init__(self, made: Plan, floats: bool) -> None:
-        self.plan, self.floats = made, floats
-        self.g = Graph(made.graph.name)
+    def __init__(self, planned: Plan, floats: bool) -> None:
+        self.plan, self.floats = planned, floats
+        self.g = Graph(planned.graph.name)
         self.env: dict[Value, Value] = {}
         self.read_back: dict[Activation, Value] = {}
-        self.activation = {p: a for a in made.activations for p in a.readers}
-        self.constant: dict[Place, Stored] = {s.source.place: s for s in made.constants}
-        narrow = made.options.compute == "bf16"
-        self.narrow = {s.source.place[0] for s in made.constants} if narrow else set()
+        self.activation = {p: a for a in planned.activations for p in a.readers}
+        self.constant: dict[Place, Stored] = {s.source.place: s for s in planned.constants}
+        narrow = planned.options.compute == "bf16"
+        self.narrow = {s.source.place[0] for s in planned.constants} if narrow else set()
 
     def graph(self) -> Graph:
         old, placeholders = self.plan.graph, self.plan.options.convert_placeholders
-        given = {a.value: a for a in self.plan.activations if a.value.producer is None}
+        inputs = {a.value: a for a in self.plan.activations if a.value.producer is None}
         for name, v in old.inputs.items():
-            a = given.get(v) if placeholders and not self.floats else None
+            a = inputs.get(v) if placeholders and not self.floats else None
             if a is None:
                 self.env[v] = self.g.input(name, v.type)
             else:
@@ -84,13 +84,13 @@ class _Writer:
             self.write(node)
         wanted = {a.value: a for a in self.plan.activations} if placeholders else {}
         for name, v in old.outputs.items():
-            found = self.env[v]
+            y = self.env[v]
             if v in wanted:
                 p = wanted[v].parameters
-                found = _quantized(self.g, found, p, name)
+                y = _quantized(self.g, y, p, name)
                 if self.floats:
-                    found = _dequantized(self.g, found, p, name)
-            self.g.output(name, found)
+                    y = _dequantized(self.g, y, p, name)
+            self.g.output(name, y)
         return self.g
 
     def write(self, node: Node) -> None:
@@ -127,7 +127,7 @@ class _Writer:
         if bias is None:
             return y
         assert isinstance(node.op, Conv), "only convolutions have a third operand"
-        column = self.g(Reshape((*bias.type.shape, *[1] * (y.type.rank - 2))), bias)
+        column = append_axes(self.g, bias, y.type.rank - 2)
         y.name = ""
         return self.g(Add(), y, self.g(Broadcast(y.type.shape), column), name=name)
 
@@ -159,7 +159,7 @@ def _scales(g: Graph, scale: Value, t: TensorType, stored: Stored) -> Value:
             scale = g(Slice((0,) * t.rank, t.shape, (1,) * t.rank), scale)
     elif scale.type.size == 1:
         scale = g(Reshape(()), scale) if scale.type.rank else scale
-    return scale if scale.type.shape == t.shape else g(Broadcast(t.shape), scale)
+    return stretch(g, scale, t.shape)
 
 
 def _quantized(g: Graph, x: Value, p: Parameters, name: str) -> Value:

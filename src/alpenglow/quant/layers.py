@@ -35,7 +35,7 @@ Place = tuple[Node, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConstantOrigin:
     """Where a constant operand comes from: `base`, then the movements of `path`.
 
     `channel` and `inner` are the axes of `base` that hold output channels and what is summed; -1
@@ -58,8 +58,8 @@ class Layer:
     """
 
     node: Node
-    weight: Source | None = None
-    bias: Source | None = None
+    weight: ConstantOrigin | None = None
+    bias: ConstantOrigin | None = None
 
     @property
     def x(self) -> Value:
@@ -75,11 +75,11 @@ class Layer:
 
 def varying(g: Graph) -> set[Value]:
     """Return the values that depend on inputs, or differ from run to run."""
-    found = set(g.inputs.values())
+    moving = set(g.inputs.values())
     for node in g.nodes:
-        if not node.op.pure or any(v in found for v in node.inputs):
-            found.update(node.results)
-    return found
+        if not node.op.pure or any(v in moving for v in node.inputs):
+            moving.update(node.results)
+    return moving
 
 
 def quantized_already(node: Node) -> bool:
@@ -151,7 +151,7 @@ def size(t: TensorType) -> int:
     return t.bind(dict.fromkeys(t.symbols(), OPEN)).size
 
 
-def _source(place: Place, v: Value, channel: int, inner: int = -1) -> Source | None:
+def _source(place: Place, v: Value, channel: int, inner: int = -1) -> ConstantOrigin | None:
     """Follow a constant operand back through movements that leave its axes whole."""
     path: list[Op] = []
     while v.array is None and v.producer is not None:
@@ -167,7 +167,7 @@ def _source(place: Place, v: Value, channel: int, inner: int = -1) -> Source | N
         path.insert(0, op)
         v = x
     array = _computed(v)
-    return None if array is None else Source(place, v, array, tuple(path), channel, inner)
+    return None if array is None else ConstantOrigin(place, v, array, tuple(path), channel, inner)
 
 
 def _whole(x: Value, v: Value, axes: Sequence[int]) -> bool:
@@ -194,7 +194,7 @@ def _computed(v: Value) -> Array | None:
     return apply(v.producer.op, arrays, v.producer.regions, types)[v.index]
 
 
-def _added(g: Graph, node: Node, at: int, moving: set[Value]) -> Source | None:
+def _added(g: Graph, node: Node, at: int, moving: set[Value]) -> ConstantOrigin | None:
     """Return the constant, one number a channel, that is all that happens to a result."""
     v = node.output
     add = next(iter(v.users), None)
@@ -203,9 +203,9 @@ def _added(g: Graph, node: Node, at: int, moving: set[Value]) -> Source | None:
     index, other = next((i, x) for i, x in enumerate(add.inputs) if x is not v)
     if other is None or other in moving:
         return None
-    found = _source((add, index), other, at)
-    if found is None or found.channel < 0:
+    source = _source((add, index), other, at)
+    if source is None or source.channel < 0:
         return None
-    shape = found.array.shape
-    alone = all(d == 1 or a == found.channel for a, d in enumerate(shape))
-    return found if alone and shape[found.channel] == v.type.shape[at] else None
+    shape = source.array.shape
+    alone = all(d == 1 or a == source.channel for a, d in enumerate(shape))
+    return source if alone and shape[source.channel] == v.type.shape[at] else None

@@ -19,19 +19,19 @@ def names(g: Graph) -> dict[Value, str]:
     operator and a number, `broadcast:3`.
     """
     taken: set[str] = set()
-    found: dict[Value, str] = {}
+    called: dict[Value, str] = {}
     late: list[tuple[Value, str]] = []
     for name, v in _values(g):
         if name and name not in taken:
             taken.add(name)
-            found[v] = name
+            called[v] = name
         else:
             late.append((v, v.producer.op.name if v.producer else name))
     for v, stem in late:
         chosen = next(c for i in count() if (c := f"{stem}:{i}") not in taken)
         taken.add(chosen)
-        found[v] = chosen
-    return found
+        called[v] = chosen
+    return called
 
 
 def fingerprint(g: Graph) -> str:

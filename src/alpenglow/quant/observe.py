@@ -21,7 +21,7 @@ TINY = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ObservedRange:
     """What was seen of a value: the least and greatest element, and how often which.
 
     The bins of `counts` divide the numbers from `begin` to `end` evenly.  `infinite` counts the
@@ -93,12 +93,12 @@ class Observer:
         self._counts += np.bincount(where, minlength=len(self._counts))
 
     @property
-    def range(self) -> Range:
+    def range(self) -> ObservedRange:
         """What has been seen; a value of which nothing finite was seen has the range of 0."""
         seen = self._low <= self._high
         low, high = (self._low, self._high) if seen else (0.0, 0.0)
         counts = self._counts.copy()
-        return Range(low, high, self._begin, self._end, counts, self._infinite)
+        return ObservedRange(low, high, self._begin, self._end, counts, self._infinite)
 
     def _widen(self) -> None:
         """Let the bins hold all from the least to the greatest element."""

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
+from alpenglow.ir.staged import StagedModel
 from alpenglow.ops.contraction import ConvTranspose
 from alpenglow.quant.activations import Activation, Activations
 from alpenglow.quant.constants import Stored, bias, weight, weight_alone
-from alpenglow.quant.layers import HEAVY, Layer, Source, layer, varying
+from alpenglow.quant.layers import HEAVY, ConstantOrigin, Layer, layer, varying
 from alpenglow.quant.naming import names
 from alpenglow.quant.options import QuantOptions
 from alpenglow.quant.profile import Profile
@@ -49,9 +50,6 @@ def plan(g: Graph, profile: Profile | None, options: QuantOptions) -> Plan:
     Raises ModelError for a profile of another graph, OptionError for a name to keep that is none.
     """
     check_graph(g)
-    if g.rest is not None:
-        raise UnsupportedError("the graph depends on its data and is not known as a whole, so it "
-                               "cannot be quantised")  # fmt: skip
     called = names(g)
     _check_names(g, called.values(), options)
     if options.weights_only != "none":
@@ -65,35 +63,35 @@ def plan(g: Graph, profile: Profile | None, options: QuantOptions) -> Plan:
     profile.check(g)
     seen = Activations(g, profile, options, called)
     decisions, layers = _decided(g, called, options, seen.obstacle)
-    for made in layers:
-        for place, v in made.computed:
+    for unit in layers:
+        for place, v in unit.computed:
             seen.store(v, place)
     if options.convert_placeholders:
         seen.store_outputs()
     activations = seen.made()
     steps = {a.value: a.parameters.scale for a in activations}
     constants: list[Stored] = []
-    for made in layers:
-        if made.weight is None:
+    for unit in layers:
+        if unit.weight is None:
             continue
-        step = steps[made.x]
+        step = steps[unit.x]
         stored = weight(
-            made.node, made.weight, made.bias, _name(called, made.weight), step, options
+            unit.node, unit.weight, unit.bias, _name(called, unit.weight), step, options
         )
         constants.append(stored)
-        if made.bias is not None and options.bias != "float":
-            name = _name(called, made.bias)
-            mean = seen.mean(made.x)
-            if isinstance(made.node.op, ConvTranspose):
+        if unit.bias is not None and options.bias != "float":
+            name = _name(called, unit.bias)
+            mean = seen.mean(unit.x)
+            if isinstance(unit.node.op, ConvTranspose):
                 # Each result has met one of so many elements of the weight.
-                mean /= math.prod(made.node.op.strides)
-            constants.append(bias(made.bias, name, stored, step, mean, options))
+                mean /= math.prod(unit.node.op.strides)
+            constants.append(bias(unit.bias, name, stored, step, mean, options))
     return Plan(g, options, decisions, activations, tuple(constants))
 
 
-def _weightless(found: Layer) -> str:
+def _weightless(unit: Layer) -> str:
     """Return why a layer has nothing to store where only weights are stored; "" if it has."""
-    return "" if found.weight is not None else "both of its operands are computed: it has no weight"
+    return "" if unit.weight is not None else "both of its operands are computed: it has no weight"
 
 
 def _decided(
@@ -106,14 +104,14 @@ def _decided(
         if not isinstance(node.op, HEAVY) or node.results[0] not in moving:
             continue
         name = called[node.results[0]]
-        found = layer(g, node, moving)
+        candidate = layer(g, node, moving)
         why = _unwanted(name, node, options)
         if not why:
-            why = found if isinstance(found, str) else obstacle(found)
+            why = candidate if isinstance(candidate, str) else obstacle(candidate)
         decisions.append(Decision(name, node, why))
         if not why:
-            assert isinstance(found, Layer), "without a reason it is a layer"
-            layers.append(found)
+            assert isinstance(candidate, Layer), "without a reason it is a layer"
+            layers.append(candidate)
     return tuple(decisions), layers
 
 
@@ -125,14 +123,24 @@ def _unwanted(name: str, node: Node, options: QuantOptions) -> str:
     return ""
 
 
-def _name(called: dict[Value, str], source: Source) -> str:
+def _name(called: dict[Value, str], source: ConstantOrigin) -> str:
     return called.get(source.base) or source.base.name
 
 
 def check_graph(g: object) -> None:
-    """Raise OptionError for what is no graph: a path, perhaps."""
+    """Raise OptionError for what is no graph: a path, perhaps.
+
+    Raises UnsupportedError for a model that is imported in parts.
+    """
+    if isinstance(g, StagedModel):
+        raise UnsupportedError("the graph depends on its data and is not known as a whole, so it "
+                               "can be neither profiled nor quantised")  # fmt: skip
     if not isinstance(g, Graph):
         raise OptionError(f"{g!r} is no graph", hint="alpenglow.load reads one from a file")
+    if g.initial:
+        names = ", ".join(g.initial)
+        raise UnsupportedError(f"graph {g.name} can be neither profiled nor quantised: what its "
+                               f"variables hold ({names}) depends on earlier calls")  # fmt: skip
 
 
 def _check_names(g: Graph, known: Iterable[str], options: QuantOptions) -> None:

@@ -14,7 +14,7 @@ from alpenglow.base.words import counted, shown
 from alpenglow.ir.graph import Graph
 from alpenglow.quant.document import Entry, parsed, written
 from alpenglow.quant.naming import fingerprint
-from alpenglow.quant.observe import Range
+from alpenglow.quant.observe import ObservedRange
 
 FORMAT = 1
 
@@ -28,7 +28,7 @@ class Profile:
 
     graph: str
     samples: int
-    ranges: Mapping[str, Range]
+    ranges: Mapping[str, ObservedRange]
 
     def __repr__(self) -> str:
         values, samples = counted(len(self.ranges), "value"), counted(self.samples, "sample")
@@ -36,11 +36,11 @@ class Profile:
 
     def check(self, g: Graph) -> None:
         """Raise ModelError unless this is a profile of `g`."""
-        found = fingerprint(g)
-        if found != self.graph:
+        digest = fingerprint(g)
+        if digest != self.graph:
             raise ModelError(
                 f"the profile is of another graph: it was made of {self.graph[:12]}…, "
-                f"this one is {found[:12]}…",
+                f"this one is {digest[:12]}…",
                 hint="profile this graph with profile_ranges, or `alpenglow profile-ranges`",
             )
 
@@ -82,17 +82,17 @@ class Profile:
         return Profile(graph.removeprefix("sha256-"), samples, ranges)
 
 
-def _entry(r: Range) -> Entry:
-    found: dict[str, Entry] = {"low": r.low, "high": r.high}
+def _entry(r: ObservedRange) -> Entry:
+    limits: dict[str, Entry] = {"low": r.low, "high": r.high}
     if r.infinite:
-        found["infinite"] = r.infinite
+        limits["infinite"] = r.infinite
     counts = r.counts.tolist()
     while counts and not counts[-1]:
         counts.pop()
-    return {**found, "begin": r.begin, "end": r.end, "bins": len(r.counts), "counts": counts}
+    return {**limits, "begin": r.begin, "end": r.end, "bins": len(r.counts), "counts": counts}
 
 
-def _range(name: str, entry: Entry) -> Range:
+def _range(name: str, entry: Entry) -> ObservedRange:
     if not isinstance(entry, dict):
         raise ParseError(f"value '{name}': expected a mapping")
     numbers = {}
@@ -111,4 +111,4 @@ def _range(name: str, entry: Entry) -> Range:
         raise ParseError(f"value '{name}': a count is no natural number")
     full = np.zeros(bins, np.int64)
     full[: len(counts)] = counts
-    return Range(**numbers, counts=full, infinite=infinite)
+    return ObservedRange(**numbers, counts=full, infinite=infinite)

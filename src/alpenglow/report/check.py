@@ -9,56 +9,52 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from alpenglow.backends.registry import backend_for
 from alpenglow.compiler import Options
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.target import Target
-from alpenglow.program import Instr, Program
+from alpenglow.machines.registry import machine_for
+from alpenglow.program import Program
 
 How = Literal["compiled", "interpreted"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """An operator, how often it stands there, and how it runs."""
+class OperatorCount:
+    """An operator, how often it stands there, and how it runs.
+
+    `reason` says why it is interpreted: what it lacks, or what is fused with it.
+    """
 
     operator: str
     count: int
     how: How
+    reason: str = ""
 
 
-def check(ir: Graph | Program, target: Target, resume: str = "") -> tuple[Row, ...]:
+def check(ir: Graph | Program, target: Target, resume: str = "") -> tuple[OperatorCount, ...]:
     """Return how each operator that is left for run time would run on `target`.
 
     Operators are those of the lowered and fused program; what was folded, or became addressing,
     does not run at all and is not listed.  `resume` names the last pass that `ir` has been through.
     """
-    made: Graph | Program = ir.copy() if isinstance(ir, Graph) else ir
-    for _, stage in run_stages(made, target, Options(check=False), resume):
-        made = stage
-    assert isinstance(made, Program), "the pipeline ends with a program"
-    return rows(made, target)
+    model: Graph | Program = ir.copy() if isinstance(ir, Graph) else ir
+    for _, stage in run_stages(model, target, Options(check=False), resume):
+        model = stage
+    assert isinstance(model, Program), "the pipeline ends with a program"
+    return rows(model, target)
 
 
-def rows(program: Program, target: Target) -> tuple[Row, ...]:
+def rows(program: Program, target: Target) -> tuple[OperatorCount, ...]:
     """Return how each operator of a program runs, interpreted ones first, then by count."""
-    backend = backend_for(target)
-    found: Counter[tuple[str, How]] = Counter()
+    machine = machine_for(target)
+    counts: Counter[tuple[str, How, str]] = Counter()
     for instr in program.instrs():
-        parts = operators(instr)
+        operators = instr.operators()
+        lacking = {op.name: why for op in operators if (why := machine.lacks(op))}
         # An instruction is one kernel: it is compiled as a whole or not at all.
-        how: How = "compiled" if all(map(backend.compiles, parts)) else "interpreted"
-        found.update((op.name, how) for op in parts)
-    listed = [Row(name, count, how) for (name, how), count in found.items()]
+        how: How = "interpreted" if lacking else "compiled"
+        fused = f"it is fused with {', '.join(lacking)}" if lacking else ""
+        counts.update((op.name, how, lacking.get(op.name, fused)) for op in operators)
+    listed = [OperatorCount(name, count, how, why) for (name, how, why), count in counts.items()]
     return tuple(sorted(listed, key=lambda r: (r.how == "compiled", -r.count, r.operator)))
-
-
-def operators(instr: Instr) -> list[Op]:
-    """Return the operators that an instruction applies, those of a fused one each."""
-    if instr.body is None:
-        return [instr.op]
-    # Broadcasts in a body are of single constants and cost nothing.
-    ops = [n.op for n in instr.body.nodes]
-    return [op for op in ops if isinstance(op, Elementwise) or op.name != "broadcast"]

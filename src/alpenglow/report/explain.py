@@ -14,15 +14,15 @@ from alpenglow.calibration.metrics import decibels
 from alpenglow.calibration.ranges import observed
 from alpenglow.calibration.samples import Dataset, Feeds
 from alpenglow.calibration.tune import Halves, known_as
+from alpenglow.driver.compile import compile as compile_model
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.target import Target
+from alpenglow.measure.profile import InstrTime, profile
 from alpenglow.quant.activations import unmoved
 from alpenglow.quant.convert import written
 from alpenglow.quant.naming import names
 from alpenglow.quant.plan import Decision, Plan
 from alpenglow.quant.profile import Profile
-from alpenglow.report.profile import Part, profile
-from alpenglow.runtime.compile import compile as compile_model
 from alpenglow.runtime.executor import Executable
 
 SAMPLES = 16
@@ -144,7 +144,7 @@ class _Times:
 
     run: float
     layers: Mapping[Value, float]
-    parts: Sequence[Part]
+    parts: Sequence[InstrTime]
 
     @property
     def kernels(self) -> float:
@@ -158,8 +158,8 @@ def _noise(
 ) -> dict[Value, float]:  # fmt: skip
     """Return the power of the noise in each result as a share of that of the result."""
     before, wanted = observed(old, results)
-    after, found = observed(new, (env[v] for v in wanted.values()))
-    assert wanted.keys() == found.keys(), "outputs go by their numbers"
+    after, twins = observed(new, (env[v] for v in wanted.values()))
+    assert wanted.keys() == twins.keys(), "outputs go by their numbers"
     runs = [compile_model(g, threads=threads) for g in (before, after)]
     noise: dict[str, float] = defaultdict(float)
     signal: dict[str, float] = defaultdict(float)
@@ -179,14 +179,14 @@ def _as_taken(exe: Executable, feeds: Feeds) -> dict[str, Any]:
 
 def _seconds(exe: Executable, g: Graph, feeds: Feeds, results: Sequence[Value]) -> _Times:
     """Return how long each layer takes; kernels that compute several are shared out evenly."""
-    found = profile(exe, _as_taken(exe, feeds), g, ROUNDS)
+    times = profile(exe, _as_taken(exe, feeds), g, ROUNDS)
     owner = {v.name: v for v in results if v.name}
     layers: dict[Value, float] = defaultdict(float)
-    for part in found.parts:
+    for part in times.parts:
         owners = [owner[n] for n in part.sources if n in owner]
         for v in owners:
             layers[v] += part.seconds / len(owners)
-    return _Times(found.run, layers, found.parts)
+    return _Times(times.run, layers, times.parts)
 
 
 def _notes(layers: Iterable[LayerReport], before: _Times, after: _Times) -> Iterator[str]:
@@ -216,7 +216,7 @@ def _notes(layers: Iterable[LayerReport], before: _Times, after: _Times) -> Iter
         )
 
 
-def _between(p: Part) -> str:
+def _between(p: InstrTime) -> str:
     """Say where a kernel stands."""
     name = ", ".join(p.sources) or p.kind
     return f"{name} (between {' and '.join(p.before)} and {' and '.join(p.after)})"
@@ -226,8 +226,8 @@ CONVERSIONS = {"quantize", "dequantize", "cast", "broadcast"}
 """Operators of kernels that compute nothing."""
 
 
-def _some(found: Iterable[str], most: int = 6) -> str:
-    listed = list(dict.fromkeys(found))
+def _some(words: Iterable[str], most: int = 6) -> str:
+    listed = list(dict.fromkeys(words))
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more
 

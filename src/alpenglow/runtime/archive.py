@@ -1,9 +1,11 @@
-"""Archives: an artifact as one file, a `.ago`, from which it is ready to run without compiling.
+"""Archives: what was compiled as one file, a `.ago`, ready to run without compiling.
 
     offset 0   magic (8 bytes), format version (4), kernel calling convention (4),
                length of the header (8), SHA-256 of the header (32), zeros up to 64
     header     JSON: who wrote it, the target, and where everything lies (`_header`)
-    sections   program text, table, kernels, weights, each at a multiple of 64 bytes
+    sections   of each artifact: program text, table, kernels; where extents are open, the text of
+               the graph, and of a staged model that of its stages; weights; each at a multiple of
+               64 bytes
     signature  if it is signed (`runtime.signature`)
 
 Every constant begins at a multiple of 64 bytes too, so weights are used where a mapped file has
@@ -20,31 +22,40 @@ import json
 import mmap
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, TypeVar
 
-import llvmlite.binding as llvm
 import numpy as np
 
-from alpenglow.backends.api import Artifact, Entry
 from alpenglow.base import whole
-from alpenglow.base.errors import AlpenglowError, IncompatibleError, ModelError, OptionError
-from alpenglow.base.memory import ALIGNMENT, aligned_bytes
+from alpenglow.base.errors import (
+    NONSENSE,
+    AlpenglowError,
+    IncompatibleError,
+    ModelError,
+    OptionError,
+    ParseError,
+)
+from alpenglow.base.memory import ALIGNMENT, aligned_bytes, rounded_up
+from alpenglow.ir import text as graph_text
+from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import of_plain
-from alpenglow.ir.target import Target
+from alpenglow.ir.target import Facts, Target
 from alpenglow.ir.types import DTYPES, NAMES, Array
-from alpenglow.program import Program
-from alpenglow.program.text import parse_program, print_program, side_weights
-from alpenglow.runtime import signature
+from alpenglow.machines.api import CONVENTION, Artifact
+from alpenglow.machines.registry import machine_for
+from alpenglow.program.text import side_weights
+from alpenglow.runtime import archive_artifact, archive_staged, signature
+from alpenglow.runtime.archive_artifact import Extent
+from alpenglow.runtime.kept import StagedArchive
 
 MAGIC = b"ALPENGO\n"
-FORMAT = 1
+FORMAT = 4
 """The version of the file format: anything else is refused."""
-
-CONVENTION = 3
-"""The version of how a table is walked and kernels are called: see `backends.api.Entry`."""
 
 PREFIX = struct.Struct("<8sIIQ32s8x")
 
@@ -52,32 +63,35 @@ COPIED_NBYTES = 64 << 20
 """Up to this size a file is copied as it is opened, so that it may be overwritten."""
 
 
-NONSENSE = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
+DAMAGED = (*NONSENSE, RecursionError)
 """What Python raises where a header is not made as ours are."""
 
 
-class Extent(NamedTuple):
-    """A run of bytes in the file."""
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenGraph:
+    """A graph with open extents, how it is compiled, and what was compiled of it so far."""
 
-    offset: int
-    nbytes: int
-
-    def within(self, view: memoryview) -> memoryview:
-        """Return these bytes of `view`; raise ValueError where they are not all there."""
-        if not 0 <= self.offset <= self.offset + self.nbytes <= len(view):
-            raise ValueError(f"the file ends before byte {self.offset + self.nbytes}")
-        return view[self.offset : self.offset + self.nbytes]
+    graph: Graph
+    target: Target
+    settings: Mapping[str, Any]
+    artifacts: tuple[Artifact, ...]
 
 
-def write(artifact: Artifact, path: str | os.PathLike[str]) -> None:
-    """Write the archive of `artifact` to `path`, replacing what is there.
+Archived = Artifact | OpenGraph | StagedArchive
+"""What an archive holds: an artifact, or what makes more of them."""
+
+T = TypeVar("T")
+
+
+def write(archived: Archived, path: str | os.PathLike[str]) -> None:
+    """Write an archive to `path`, replacing what is there.
 
     The file gets its name when it is complete, so nobody ever sees a part of one.  Raises OSError
     where it cannot be written; then `path` is as it was.
     """
 
     def fill(file: BinaryIO) -> None:
-        for part in parts(artifact):
+        for part in parts(archived):
             file.write(part)
 
     whole.write(Path(path), fill)
@@ -97,9 +111,9 @@ def sign(path: Path, key: signature.Key, output: Path) -> None:
     whole.write(output, fill)
 
 
-def to_bytes(artifact: Artifact) -> bytes:
-    """Return the archive of `artifact` as `write` would write it."""
-    return b"".join(parts(artifact))
+def to_bytes(archived: Archived) -> bytes:
+    """Return an archive as `write` would write it."""
+    return b"".join(parts(archived))
 
 
 Content = bytes | bytearray | memoryview
@@ -110,8 +124,8 @@ def read(
     source: str | os.PathLike[str] | Content,
     mapped: bool | None = None,
     key: signature.Key | None = None,
-) -> Artifact:
-    """Return the artifact that an archive holds: the file of that name, or bytes, which are copied.
+) -> Archived:
+    """Return what an archive holds: the file of that name, or bytes, which are copied.
 
     Its weights are views of the file if that is `mapped`, otherwise of a copy in memory.  None maps
     what is larger than `COPIED_NBYTES`, unless a public `key` must have signed it: what was checked
@@ -128,14 +142,14 @@ def read(
         )
     with _opened(source) as descriptor:
         content = _content(descriptor, False if mapped is None and key is not None else mapped)
-        artifact = _checked(content, key)
+        archived = _checked(content, key)
         if os.fstat(descriptor).st_size != len(content):
             raise ModelError(_CHANGES)
-        return artifact
+        return archived
 
 
-def _checked(content: memoryview, key: signature.Key | None) -> Artifact:
-    """Return the artifact in an archive, whose signature is checked first if there is a `key`."""
+def _checked(content: memoryview, key: signature.Key | None) -> Archived:
+    """Return what an archive holds, whose signature is checked first if there is a `key`."""
     body, signed = signature.parted(content)
     if key is not None:
         signature.check(bytes(body[: PREFIX.size]), signed, key)
@@ -186,18 +200,38 @@ def _content(descriptor: int, mapped: bool | None) -> memoryview:
     return copy.toreadonly()
 
 
-def parts(artifact: Artifact) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of the archive of `artifact`, from first to last."""
-    program = print_program(artifact.program).encode()
-    table = json.dumps([[e.kernel, e.extent, e.stops, e.faults] for e in artifact.table]).encode()
-    kernels = b"".join(artifact.objects.values())
-    weights = side_weights(artifact.program)
-    header = _header(artifact, {"program": program, "table": table, "kernels": kernels}, weights)
+def parts(archived: Archived) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of an archive, from first to last."""
+    artifacts = artifacts_of(archived)
+    sections: dict[str, bytes] = {}
+    weights: dict[str, Array] = {}
+    for i, artifact in enumerate(artifacts):
+        sections |= archive_artifact.sections(i, artifact)
+        weights |= side_weights(artifact.program)
+    match archived:
+        case OpenGraph(graph=graph):
+            sections["graph"] = graph_text.print_graph(graph).encode()
+            weights |= graph_text.side_weights(graph)
+        case StagedArchive(model=model):
+            sections["stages"] = archive_staged.print_staged(model).encode()
+            weights |= archive_staged.weights(model)
+    header = _header(archived, sections, weights)
     prefix = PREFIX.pack(MAGIC, FORMAT, CONVENTION, len(header), hashlib.sha256(header).digest())
-    for part in (prefix, header, program, table, kernels):
+    for part in (prefix, header, *sections.values()):
         yield from _padded(part)
     for array in weights.values():
         yield from _padded(_flat(array).data)
+
+
+def artifacts_of(archived: Archived) -> tuple[Artifact, ...]:
+    """Return all that is compiled in an archive."""
+    match archived:
+        case Artifact():
+            return (archived,)
+        case OpenGraph(artifacts=artifacts):
+            return artifacts
+        case StagedArchive(model=model):
+            return archive_staged.artifacts(model)
 
 
 def nbytes(artifact: Artifact) -> int:
@@ -207,7 +241,7 @@ def nbytes(artifact: Artifact) -> int:
 
 
 def _header(
-    artifact: Artifact, sections: Mapping[str, bytes], weights: Mapping[str, Array]
+    archived: Archived, sections: Mapping[str, bytes], weights: Mapping[str, Array]
 ) -> bytes:
     """Return the header.  Offsets count from its padded end, so that its length is no matter."""
     offset = 0
@@ -215,33 +249,38 @@ def _header(
     for name, content in sections.items():
         digest = hashlib.sha256(content).hexdigest()
         places[name] = {"offset": offset, "nbytes": len(content), "sha256": digest}
-        offset += _up(len(content))
+        offset += rounded_up(len(content))
     constants = {}
     for digest, array in weights.items():
         constants[digest] = {"offset": offset, "nbytes": array.nbytes, "dtype": NAMES[array.dtype]}
-        offset += _up(array.nbytes)
-    target = artifact.target
+        offset += rounded_up(array.nbytes)
+    settings: Mapping[str, Any] | None = None
+    match archived:
+        case Artifact(program=program, metadata=metadata):
+            name = program.name
+        case (
+            OpenGraph(graph=whole, settings=settings)
+            | StagedArchive(model=whole, settings=settings)
+        ):
+            name, metadata = whole.name, whole.metadata
     fields = {
         "alpenglow": version("alpenglow"),
-        "llvm": ".".join(map(str, llvm.llvm_version_info)),
-        "program": artifact.program.name,
-        "target": {
-            "name": target.name,
-            "triple": target.triple,
-            "cpu": target.cpu,
-            "features": list(target.features),
-        },
+        "compiler": machine_for(archived.target).version,
+        "program": name,
+        "target": asdict(archived.target),
         "nbytes": offset,
         "sections": places,
-        "kernels": {name: len(image) for name, image in artifact.objects.items()},
+        "artifacts": [archive_artifact.described(a) for a in artifacts_of(archived)],
         "weights": constants,
-        "metadata": artifact.metadata.plain(),
+        "metadata": metadata.plain(),
     }
+    if settings is not None:
+        fields["settings"] = dict(settings)
     return json.dumps(fields, indent=1).encode()
 
 
-def unpack(view: memoryview, *, ours: bool = False, foreign: bool = False) -> Artifact:
-    """Return the artifact in the bytes of an archive, of which its weights are views.
+def unpack(view: memoryview, *, ours: bool = False, foreign: bool = False) -> Archived:
+    """Return what the bytes of an archive hold; its weights are views of them.
 
     What this process or one like it wrote is `ours`: its bytes have been checked, and were made for
     this machine or to be looked at.  Others' are checked, and refused if this machine cannot run
@@ -250,30 +289,62 @@ def unpack(view: memoryview, *, ours: bool = False, foreign: bool = False) -> Ar
     header, body = _split(view)
     try:
         fields = json.loads(bytes(header))
-        target = Target(**{**fields["target"], "features": tuple(fields["target"]["features"])})
+        target = _target(fields["target"])
         if not ours and not foreign:
             _check_host(target, fields)
         if len(body) != fields["nbytes"]:
             raise ValueError(f"it has {len(body)} bytes behind the header, not {fields['nbytes']}")
-        program, table, kernels = (
-            _section(body, name, fields["sections"][name])
-            for name in ("program", "table", "kernels")
-        )
-        objects = _objects(kernels, fields["kernels"])
+        sections = {name: _section(body, name, place) for name, place in fields["sections"].items()}
         weights = {digest: _constant(body, place) for digest, place in fields["weights"].items()}
-        entries = tuple(
-            Entry(str(kernel), int(extent), stops=bool(stops), faults=bool(faults))
-            for kernel, extent, stops, faults in json.loads(bytes(table))
-        )
-        text = str(program, "utf-8")
         # Archives of older versions have none.
         metadata = of_plain(fields.get("metadata", {}))
-    except NONSENSE as error:
+        compiled = [
+            archive_artifact.unpacked(i, sections, one) for i, one in enumerate(fields["artifacts"])
+        ]
+        grows = not _GROWING.isdisjoint(sections)
+        settings = dict(fields["settings"]) if grows else {}
+        if not grows and (len(compiled) != 1 or compiled[0].values):
+            raise ValueError(f"it holds {len(compiled)} programs")
+    except (*DAMAGED, ParseError) as error:
         raise ModelError(f"the archive is damaged: {error}") from None
-    parsed = _parsed(text, weights, fields, ours)
-    artifact = Artifact(target, parsed, objects, entries, metadata=metadata)
-    _check_whole(artifact, weights)
-    return artifact
+    artifacts = [
+        _read(
+            fields,
+            partial(archive_artifact.artifact, one, weights, target, metadata, trusted=ours),
+        )
+        for one in compiled
+    ]
+    named = {digest for a in artifacts for digest in side_weights(a.program)}
+    if not grows:
+        _check_weights(named, weights)
+        return artifacts[0]
+    if "stages" in sections:
+        stages = sections["stages"]
+        model = _read(
+            fields,
+            lambda: archive_staged.parse_staged(str(stages, "utf-8"), weights, artifacts, metadata),
+        )
+        _check_weights(named | archive_staged.weights(model).keys(), weights)
+        return StagedArchive(model, target, settings)
+    text = sections["graph"]
+    graph = _read(fields, lambda: graph_text.parse_graph(str(text, "utf-8"), weights))
+    _check_weights(named | graph_text.side_weights(graph).keys(), weights)
+    graph.metadata = metadata
+    return OpenGraph(graph, target, settings, tuple(artifacts))
+
+
+_GROWING = frozenset({"graph", "stages"})
+"""Sections of what is compiled further as it is called."""
+
+
+def _target(fields: Mapping[str, Any]) -> Target:
+    """Return the target that `asdict` made fields of, whose lists were tuples."""
+
+    def tuples(v: Any) -> Any:
+        return tuple(map(tuples, v)) if isinstance(v, list) else v
+
+    facts = Facts(**{name: tuples(v) for name, v in fields["facts"].items()})
+    return Target(**{**fields, "features": tuples(fields["features"]), "facts": facts})
 
 
 def _split(view: memoryview) -> tuple[memoryview, memoryview]:
@@ -284,25 +355,28 @@ def _split(view: memoryview) -> tuple[memoryview, memoryview]:
             hint="compile(…) takes models; open(…) takes what Executable.save wrote",
         )
     _, form, convention, nbytes, digest = PREFIX.unpack(view[: PREFIX.size])
-    for what, found, expected in (
+    for what, number, expected in (
         ("format version", form, FORMAT),
         ("kernel calling convention", convention, CONVENTION),
     ):
-        if found != expected:
+        if number != expected:
             raise IncompatibleError(
-                f"the archive has {what} {found}, this Alpenglow ({version('alpenglow')}) "
+                f"the archive has {what} {number}, this Alpenglow ({version('alpenglow')}) "
                 f"expects {expected}",
                 hint="compile the model again with this version",
             )
     header = view[PREFIX.size : PREFIX.size + nbytes]
     if len(header) != nbytes or hashlib.sha256(header).digest() != digest:
         raise ModelError("the archive is damaged: its header has another checksum")
-    return header, view[PREFIX.size + _up(nbytes) :]
+    return header, view[PREFIX.size + rounded_up(nbytes) :]
 
 
 def _check_host(target: Target, fields: Mapping[str, Any]) -> None:
     """Raise IncompatibleError, naming what is missing, if code for `target` cannot run here."""
-    if not fields["kernels"] or target.is_host_compatible():
+    holds_code = any(one["kernels"] for one in fields["artifacts"]) or not _GROWING.isdisjoint(
+        fields["sections"]
+    )
+    if not holds_code or target.is_host_compatible():
         return
     host = Target.parse("cpu")
     lacking = sorted({f for f in target.features if f.startswith("+")} - set(host.features))
@@ -316,56 +390,42 @@ def _check_host(target: Target, fields: Mapping[str, Any]) -> None:
 
 
 def _section(body: memoryview, name: str, place: Mapping[str, Any]) -> memoryview:
-    found = Extent(place["offset"], place["nbytes"]).within(body)
-    if hashlib.sha256(found).hexdigest() != place["sha256"]:
+    content = Extent(place["offset"], place["nbytes"]).within(body)
+    if hashlib.sha256(content).hexdigest() != place["sha256"]:
         raise ValueError(f"section '{name}' has another checksum")
-    return found
-
-
-def _objects(kernels: memoryview, sizes: Mapping[str, int]) -> dict[str, bytes]:
-    found, offset = {}, 0
-    for name, nbytes in sizes.items():
-        found[name] = bytes(Extent(offset, nbytes).within(kernels))
-        offset += nbytes
-    return found
+    return content
 
 
 def _constant(body: memoryview, place: Mapping[str, Any]) -> Array:
-    found = Extent(place["offset"], place["nbytes"]).within(body)
-    return np.frombuffer(found, DTYPES[place["dtype"]])
+    content = Extent(place["offset"], place["nbytes"]).within(body)
+    return np.frombuffer(content, DTYPES[place["dtype"]])
 
 
-def _parsed(
-    text: str, weights: Mapping[str, Array], fields: Mapping[str, Any], ours: bool
-) -> Program:
-    """Return the program; its text is as it was written, so what is not understood is newer."""
+def _read(fields: Mapping[str, Any], parse: Callable[[], T]) -> T:
+    """Return what a text says; it is as it was written, so what is not understood is newer."""
     try:
-        return parse_program(text, weights, trusted=ours)
+        return parse()
+    except ModelError:
+        raise
     except AlpenglowError as error:
         raise IncompatibleError(
             f"the archive was written by Alpenglow {fields.get('alpenglow', '?')}, whose program "
             f"this version, {version('alpenglow')}, cannot read: {error.message}",
             hint="compile the model again, with the same extensions installed",
         ) from None
+    except DAMAGED as error:
+        raise ModelError(f"the archive is damaged: {error}") from None
 
 
-def _check_whole(artifact: Artifact, weights: Mapping[str, Array]) -> None:
-    """Check what only the parsed program can tell: the weights' contents, and the table."""
-    if side_weights(artifact.program).keys() != weights.keys():
-        # Digests are those of the bytes, computed when they were parsed.
+def _check_weights(named: Set[str], weights: Mapping[str, Array]) -> None:
+    # Digests are those of the bytes, computed when they were parsed.
+    if named != weights.keys():
         raise ModelError("the archive is damaged: weights have another checksum")
-    named = {e.kernel for e in artifact.table if e.kernel}
-    if named - artifact.objects.keys() or len(artifact.table) != len([*artifact.program.instrs()]):
-        raise ModelError("the archive is damaged: its table does not belong to its program")
 
 
 def _padded(part: bytes | memoryview) -> Iterator[bytes | memoryview]:
     yield part
     yield bytes(-len(part) % ALIGNMENT)
-
-
-def _up(nbytes: int) -> int:
-    return nbytes + -nbytes % ALIGNMENT
 
 
 def _flat(array: Array) -> Array:

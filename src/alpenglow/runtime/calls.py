@@ -91,10 +91,6 @@ class Call:
         if self._reason:
             raise _error(self._reason)
 
-    def seconds_left(self) -> float | None:
-        """Return how long it may still take, at least a moment."""
-        return None if self.deadline is None else max(self.deadline - time.monotonic(), 1e-9)
-
     def begin(self, part: StopWord) -> None:
         """Say which part runs now; none does if the call is to end."""
         self.check()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from alpenglow.backends.api import Artifact
 from alpenglow.base.words import counted, shown
 from alpenglow.ir.describe import bytes_text, html, signature
 from alpenglow.ir.target import Target
+from alpenglow.machines.api import Artifact
 
 
 @dataclass(frozen=True, slots=True)

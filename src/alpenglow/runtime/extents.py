@@ -15,29 +15,29 @@ class Reader:
 
     def __init__(self, types: Mapping[str, TensorType]) -> None:
         """Raise UnsupportedError where shapes do not tell all symbols."""
-        given = {name: t.shape for name, t in types.items()}
-        if missing := untold(given):
+        shapes = {name: t.shape for name, t in types.items()}
+        if missing := untold(shapes):
             listed = ", ".join(f"{name} {t}" for name, t in types.items())
             raise UnsupportedError(
                 f"the extents {', '.join(sorted(missing))} do not follow from the shapes of the "
                 f"inputs {listed}",
                 hint="bind them: compile(…, shapes={'NAME': (…)})",
             )
-        self._sources = sources(given)
+        self._sources = sources(shapes)
         self._shapes = compiled(
             [s.symbol for s in self._sources],
-            ["(" + "".join(f"{d}, " for d in shape) + ")" for shape in given.values()],
+            ["(" + "".join(f"{d}, " for d in shape) + ")" for shape in shapes.values()],
         )
 
-    def values(self, given: Mapping[str, Array]) -> tuple[dict[str, int], str]:
+    def values(self, feeds: Mapping[str, Array]) -> tuple[dict[str, int], str]:
         """Return what the open extents are in a call, and the first input that does not fit.
 
         All arrays have the rank of their input.
         """
-        found, unfit = values_of(self._sources, {n: a.shape for n, a in given.items()})
+        known, unfit = values_of(self._sources, {n: a.shape for n, a in feeds.items()})
         if unfit is not None:
-            return found, unfit.input
-        for (name, array), shape in zip(given.items(), self._shapes(*found.values()), strict=True):
+            return known, unfit.input
+        for (name, array), shape in zip(feeds.items(), self._shapes(*known.values()), strict=True):
             if array.shape != shape:
-                return found, name
-        return found, ""
+                return known, name
+        return known, ""

@@ -45,5 +45,5 @@ class Faults:
 def check_in(instr: Instr) -> InRange:
     """Return the check of data in an instruction that has one."""
     ops = [instr.op] if instr.body is None else [n.op for n in instr.body.nodes]
-    (found,) = (op for op in ops if isinstance(op, InRange))
-    return found
+    (check,) = (op for op in ops if isinstance(op, InRange))
+    return check

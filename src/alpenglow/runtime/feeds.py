@@ -15,6 +15,7 @@ import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, FeedError
 from alpenglow.ir.dims import Guards, holds
+from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import DTYPES, FLOATS, NAMES, Array, TensorType
 from alpenglow.program import Program
 
@@ -77,7 +78,8 @@ def unfit(error: AlpenglowError, arrays: Mapping[str, Any]) -> FeedError:
 
 def _said(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        return f"{NAMES.get(value.dtype, value.dtype)}[{','.join(map(str, value.shape))}]"
+        dtype = "string" if value.dtype == object else NAMES.get(value.dtype, value.dtype)
+        return f"{dtype}[{','.join(map(str, value.shape))}]"
     return type(value).__name__
 
 
@@ -134,8 +136,8 @@ def places(out: Places | None, wanted: Sequence[str], outputs: Iterable[str]) ->
 def _near(unknown: Iterable[str], known: Iterable[str]) -> str:
     """Return the known names that look like unknown ones, as a hint; "" if none does."""
     names = list(known)
-    found = [n for name in unknown for n in difflib.get_close_matches(name[:200], names, n=1)]
-    return " or ".join(f"'{name}'" for name in dict.fromkeys(found))
+    matches = [n for name in unknown for n in difflib.get_close_matches(name[:200], names, n=1)]
+    return " or ".join(f"'{name}'" for name in dict.fromkeys(matches))
 
 
 def writeable(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -144,8 +146,8 @@ def writeable(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, ...
         raise FeedError(f"out['{name}'] is a {type(array).__name__}, expected a NumPy array")
     if array.shape != shape or array.dtype != dtype or not array.flags.writeable:
         kind = "" if array.flags.writeable else "read-only "
-        found = f"a {kind}{array.dtype}{array.shape}"
-        raise FeedError(f"out['{name}'] is {found}, expected a writeable {dtype}{shape}")
+        form = f"a {kind}{array.dtype}{array.shape}"
+        raise FeedError(f"out['{name}'] is {form}, expected a writeable {dtype}{shape}")
     return array
 
 
@@ -157,16 +159,16 @@ def results(
     program: Program,
     forms: Mapping[str, Form],
     out: Mapping[str, Array],
-    given: Mapping[str, Array],
+    inputs: Mapping[str, Array],
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return the arrays to hand back, and those that the code writes (mostly the same).
 
     Both go by the names of buffers, `out` by those of outputs.
     """
     if not out:
-        made = {name: np.empty(shape, dtype) for name in program.outputs
-                for dtype, shape in (forms[name],)}  # fmt: skip
-        return made, made
+        fresh = {name: np.empty(shape, dtype) for name in program.outputs
+                 for dtype, shape in (forms[name],)}  # fmt: skip
+        return fresh, fresh
     handed, direct = {}, {}
     for name in program.outputs:
         dtype, shape = forms[name]
@@ -176,7 +178,7 @@ def results(
         array = handed[name] = writeable(called, out[called], dtype, shape)
         dense = array.flags.c_contiguous and array.flags.aligned
         # An output that lies on an input would change it under way.
-        if not dense or any(np.may_share_memory(array, a) for a in given.values()):
+        if not dense or any(np.may_share_memory(array, a) for a in inputs.values()):
             array = np.empty(shape, dtype)
         direct[name] = array
     for a, b in combinations(direct, 2):
@@ -185,9 +187,19 @@ def results(
     return handed, direct
 
 
+def handed_back(
+    program: Program, results: Mapping[str, Array], direct: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Return results as the caller calls them, once those that code wrote are `direct`."""
+    for name, array in results.items():
+        if array is not direct[name]:
+            array[...] = direct[name]
+    return {program.names.get(name, name): array for name, array in results.items()}
+
+
 def unserved(
     inputs: Mapping[str, TensorType],
-    given: Mapping[str, Array],
+    arrays: Mapping[str, Array],
     values: Mapping[str, int],
     unfit: str,
     guards: Guards,
@@ -205,7 +217,7 @@ def unserved(
     if not unfit:
         broken = next(g for g in guards if not holds([g], values))
         return FeedError(f"the graph holds for {broken[0]} {broken[1]} 0, not for {values}")
-    t, shape = inputs[unfit], given[unfit].shape
+    t, shape = inputs[unfit], arrays[unfit].shape
     pairs = zip(t.shape, shape, strict=True)
     fixed = any(isinstance(want, int) and want != got for want, got in pairs)
     bound = t.bind(values)
@@ -213,17 +225,36 @@ def unserved(
     return FeedError(f"input '{unfit}' has shape {shape}, expected {t}{more}{because}")
 
 
-def written(made: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any]:
+def written(values: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any]:
     """Return results, of which some have been copied into the caller's places for them."""
-    results = dict(made)
+    results = dict(values)
     for name, place in into.items():
-        value = made[name]
+        value = values[name]
         if not isinstance(value, np.ndarray):
             raise FeedError(f"output '{name}' is a {type(value).__name__}; out takes arrays alone")
         results[name] = writeable(name, place, value.dtype, value.shape)
     for name in into:
-        results[name][...] = made[name]
+        results[name][...] = values[name]
     return results
+
+
+class Inputs:
+    """The inputs of code: arrays of callers are fitted to them, and hidden ones are drawn."""
+
+    def __init__(self, types: Mapping[str, TensorType]) -> None:
+        self._types = {n: t for n, t in types.items() if not n.startswith(HIDDEN)}
+        self._hidden = [n for n in types if n.startswith(HIDDEN)]
+        self._forms = {n: (t.numpy, None if t.symbols() else t.extents)
+                       for n, t in self._types.items()}  # fmt: skip
+
+    def fit(self, arrays: Mapping[str, Any]) -> dict[str, Array]:
+        """Return the arrays for the inputs in order, dense; raise FeedError if one does not fit."""
+        by_name = named(arrays, self._types)
+        return {n: fitting(n, by_name[n], t, *self._forms[n]) for n, t in self._types.items()}
+
+    def drawn(self) -> dict[str, Array]:
+        """Return random bits for the inputs that are no caller's."""
+        return {name: random_key() for name in self._hidden}
 
 
 def random_key() -> Array:
@@ -270,10 +301,10 @@ def as_array(name: str, value: Any, t: TensorType) -> Array:
             return np.asarray(value)
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
-        found = np.asarray(value)
+        array = np.asarray(value)
         # Python's numbers have no width: they take that of the input, if they are of its kind.
-        alike = found.dtype.kind in _KINDS[t.dtype]
-        return np.asarray(value, t.numpy) if alike else found
+        alike = array.dtype.kind in _KINDS[t.dtype]
+        return np.asarray(value, t.numpy) if alike else array
     except (TypeError, ValueError, OverflowError, BufferError, RuntimeError) as error:
         raise FeedError(f"input '{name}' cannot be read as {t.numpy} ({t}): {error}") from error
 

@@ -1,148 +1,146 @@
-"""Compilations kept whole in the store: a second process maps the weights and skips every pass.
+"""Staged models as an archive keeps them: the stages that calls have led to, and no model file.
 
-An artifact is kept under the text of its graph, its metadata and everything else that it depends
-on.  Under the bytes of a model file stands which one that was, so that a file met before is not
-even read as a model.
+A run knows its stages by the same outlines (`runtime.stages`), so what was opened runs as what was
+saved did, until data lead to a stage that is not there.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import mmap
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
-from functools import partial
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
-import llvmlite.binding as llvm
-import numpy as np
-
-from alpenglow.backends.api import Artifact
-from alpenglow.base import extensions, knobs
-from alpenglow.base.store import Store
-from alpenglow.compiler import Options, compile_graph
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.ir.dims import Guards
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.metadata import NONE, Metadata
+from alpenglow.ir.staged import Action, Apply, Kind, Known, Loop, Scan, StagedModel
+from alpenglow.ir.staged_text import Continuation
 from alpenglow.ir.target import Target
-from alpenglow.ir.text import print_graph
-from alpenglow.runtime import archive, journal
-
-KEPT_NBYTES = 256 << 20
-"""Larger artifacts are not kept: they would push everything else out of the store."""
-
-LARGEST_NBYTES = 2 * KEPT_NBYTES
-"""Weights of more bytes are not even hashed: in halves they would still be too large to keep."""
-
-ELSEWHERE = b"location"
-"""Stands in every ONNX file whose weights are in other files (onnx.proto, `external_data`)."""
-
-Shapes = Mapping[str, Sequence[int]]
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.machines.api import Artifact
 
 
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """Where the compilation of a model file is kept."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Outline:
+    """A stage but for its code: what its part makes of what, what follows, and when that is right.
 
-    store: Store
-    target: Target
-    options: Options
-    path: str
-    file: str
-    """What the file and the shapes hash to; empty where other files matter too."""
-
-    @staticmethod
-    def of(
-        model: object, shapes: Shapes, target: Target, options: Options, store: Store
-    ) -> Shelf | None:
-        """Return the shelf of a model file; None for what is not kept."""
-        if not isinstance(model, str | Path) or not isinstance(shapes, Mapping):
-            return None
-        if store.folder is None or not _is_plain(options):
-            return None
-        return Shelf(store, target, options, str(model), _hash_of(model, shapes))
-
-    def artifact(self) -> Artifact | None:
-        """Return what was made of this very file before, if it is still there."""
-        return journal.found(self.path, self._of_file)
-
-    def _of_file(self) -> Artifact | None:
-        key = self.store.get(self._alias) if self.file else None
-        return None if key is None else self._unpacked(key.decode())
-
-    def make(self, g: Graph) -> Artifact:
-        """Return what was made of this graph before; else compile it, using it up, and keep it."""
-        if sum(v.type.nbytes for v in g.constants()) > LARGEST_NBYTES:
-            return self._compiled(g)
-        told = f"{print_graph(g)}\n{g.metadata}"
-        key = f"artifact {hashlib.sha256(told.encode()).hexdigest()} {self._settings}"
-        found = journal.found(g.name, lambda: self._unpacked(key))
-        if found is None:
-            found = self._compiled(g)
-            if archive.nbytes(found) > KEPT_NBYTES:
-                return found
-            self.store.put(key, list(archive.parts(found)))
-        if self.file:
-            self.store.put(self._alias, key.encode())
-        return found
-
-    def _compiled(self, g: Graph) -> Artifact:
-        make = partial(compile_graph, g, self.target, self.options, self.store, owned=True)
-        return journal.compiled(g.name, f"compile of {self.path}", self.store, make)
-
-    @property
-    def _alias(self) -> str:
-        return f"model {self.file} {self._settings}"
-
-    @property
-    def _settings(self) -> str:
-        versions = f"llvm{llvm.llvm_version_info} numpy{np.__version__} onnx{version('onnx')}"
-        record = hashlib.sha256(str(self.options.record).encode()).hexdigest()
-        o = self.options
-        chosen = (o.numerics, o.precision, o.keep, o.indices)
-        return f"{astuple(self.target)} {chosen} {versions} {record} {_sources()}"
-
-    def _unpacked(self, key: str) -> Artifact | None:
-        found = self.store.open_map(key)
-        return None if found is None else archive.unpack(found, ours=True)
-
-
-def _hash_of(model: str | Path, shapes: Shapes) -> str:
-    """Return a hash of a file and of shapes.
-
-    It is "" if what is made of the file is too large to be kept, or other files matter, too, or it
-    cannot be read.
+    It is right where the inputs have their types, the guards hold, `elements` are what was measured
+    (symbols stand for any number), and of what the actions read, those are no tensors of numbers
+    that are true in `others`.  `values` are those of the symbols when it was imported.  Outputs
+    that are other names of values stand with these in `handed_on`.
     """
-    try:
-        descriptor = os.open(model, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        try:
-            with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
-                if len(content) > LARGEST_NBYTES or content.find(ELSEWHERE) >= 0:
-                    return ""
-                digest = hashlib.sha256(content)
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError):  # an empty file cannot be mapped
-        return ""
-    digest.update(repr(sorted(shapes.items(), key=str)).encode())
-    return digest.hexdigest()
+
+    inputs: Mapping[str, TensorType]
+    outputs: Mapping[str, TensorType]
+    handed_on: Mapping[str, str]
+    then: Continuation
+    guards: Guards
+    values: Mapping[str, int]
+    others: Mapping[str, bool]
+    elements: Mapping[str, Array]
 
 
-def _is_plain(options: Options) -> bool:
-    """Whether what is compiled depends on this package's sources and the model alone."""
-    check = knobs.check() if options.check is None else options.check
-    if check or options.passes or options.after is not None:
-        return False
-    groups = ("extensions", "frontends", "targets", "backends")
-    brought = [e for g in groups for e in extensions.entries(f"alpenglow.{g}").values()]
-    return all(e.value.startswith("alpenglow.") for e in brought)
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptStage:
+    """A stage with what was compiled of its part, and of which `graph` more is, if extents are
+    open; `next` are the stages behind it."""
+
+    outline: Outline
+    graph: Graph | None
+    artifacts: tuple[Artifact, ...]
+    next: list[KeptStage] = field(default_factory=list)
 
 
-@functools.cache
-def _sources() -> str:
-    """Return a hash of all sources of this package."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+class Unmet(UnsupportedError):
+    """Data lead to a stage that the archive does not hold."""
+
+
+class KeptModel(StagedModel):
+    """A staged model of which nothing is left to import: there are `stages`, and no more.
+
+    Of its constants there are those that something between the parts reads.  `untold` has the
+    inputs of bodies that could not be imported where no turn was run, by `runtime.steps.forms`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        file: str,
+        inputs: Mapping[str, TensorType | None],
+        kinds: Mapping[str, Kind],
+        outputs: Mapping[str, TensorType | None],
+        constants: Mapping[str, Any],
+        metadata: Metadata = NONE,
+    ) -> None:
+        self.name, self.file, self.metadata = name, file, metadata
+        self.inputs, self.kinds, self.outputs = inputs, kinds, outputs
+        self.constants = constants
+        self.stages: list[KeptStage] = []
+        self.untold: set[tuple[Hashable, ...]] = set()
+
+    def begin(self) -> None:
+        """Return no rest: there is no model."""
+
+    def part(self, rest: Any, known: Known) -> NoReturn:
+        raise Unmet(
+            "these data lead to a part of the model that is not in the archive, which holds those "
+            "that calls had led to when it was saved",
+            hint="call the model with such data before saving it, or compile it where it is to run",
+        )
+
+    def every_stage(self) -> Iterator[tuple[KeptStage, int]]:
+        """Yield all stages, each with the number of the one that it follows, -1 for none."""
+        waiting = [(stage, -1) for stage in reversed(self.stages)]
+        number = 0
+        while waiting:
+            stage, before = waiting.pop()
+            yield stage, before
+            waiting += [(s, number) for s in reversed(stage.next)]
+            number += 1
+
+    def every_model(self) -> list[KeptModel]:
+        """Return this model and the bodies of its loops, each behind the one whose loop it is."""
+        models: dict[KeptModel, None] = {self: None}
+        waiting = [self]
+        while waiting:
+            for stage, _ in waiting.pop().every_stage():
+                for body in bodies(stage.outline.then.actions):
+                    assert isinstance(body, KeptModel), "what is kept has no other bodies"
+                    if body not in models:
+                        models[body] = None
+                        waiting.append(body)
+        return list(models)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagedArchive:
+    """A staged model with what was compiled of it, and how its parts are compiled."""
+
+    model: KeptModel
+    target: Target
+    settings: Mapping[str, Any]
+
+
+def bodies(actions: Sequence[Action]) -> list[StagedModel]:
+    """Return the bodies of the loops among actions, in order."""
+    return [a.body for a in actions if isinstance(a, Loop | Scan)]
+
+
+def touched(actions: Sequence[Action], outputs: Mapping[str, TensorType]) -> list[str]:
+    """Return the names that actions read and a part before them does not make."""
+    names = dict.fromkeys(n for action in actions for n in operands(action) if n)
+    return [n for n in names if n not in outputs]
+
+
+def operands(action: Action) -> tuple[str, ...]:
+    """Return the names that an action reads; "" is an absent one."""
+    match action:
+        case Apply():
+            return action.inputs
+        case Loop():
+            lists = [n for n, _ in (*action.appended, *action.picked)]
+            values = (*action.carried, *action.captured, *lists)
+            return (action.trips, action.condition, *values)
+        case Scan():
+            return (action.lengths, *action.states, *action.scanned, *action.captured)

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.backends.api import Artifact, Entry
-from alpenglow.backends.cpu.jit import Code
 from alpenglow.base.memory import ALIGNMENT, aligned, aligned_bytes
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import Array
+from alpenglow.machines.api import Artifact, Entry
+from alpenglow.machines.registry import this_process
 from alpenglow.ops.in_range import InRange
 from alpenglow.program import Buffer, Instr, Program, Region
 from alpenglow.program.bind import bind
@@ -151,13 +151,13 @@ def _always(values: Mapping[str, int], turn: int) -> Mapping[str, int]:
 class Layout:
     """An artifact in this process: its code, and how the argument tables of calls are made.
 
-    It `is_plain` if a call is one table, with nothing interpreted or hidden.  `results` are the
-    names of the outputs, as the caller knows them.
+    It `is_plain` if a call is one table, with nothing interpreted, hidden or remembered.  `results`
+    are the names of the outputs, as the caller knows them.
     """
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = _aligned(artifact)
-        self._code = Code.install(list(artifact.objects.values()), list(artifact.objects))
+        self._code = this_process().install(artifact)
         self._numbers: dict[Sym, int] = {}  # what follows from the extents of a call
         self._args: list[int] = []
         self._computed: list[tuple[int, int]] = []  # slot of an extent, its number
@@ -169,8 +169,9 @@ class Layout:
         self._callers: dict[str, list[tuple[int, Dim]]] = {}
         self.spans: list[Span] = []
         program = self.artifact.program
-        for name in (*program.inputs, *program.outputs):
-            self._callers[name] = []
+        for b in program.buffers.values():
+            if b.space in ("input", "output", "variable"):
+                self._callers[b.name] = []
         table: list[tuple[int, int, int]] = []
         extents: list[Dim] = []
         self._interpreted = 0
@@ -187,7 +188,8 @@ class Layout:
         self.entries = len(table)
         self.table = np.array(table or [(0, 0, 0)], np.uint64)
         in_one_piece = len(self.spans) == 1 and self.spans[0].number < 0
-        self.is_plain = in_one_piece and not any(n.startswith(HIDDEN) for n in program.inputs)
+        fills = any(n.startswith(HIDDEN) for n in program.inputs) or bool(program.variables)
+        self.is_plain = in_one_piece and not fills
         self.results = [program.names.get(n, n) for n in program.outputs]
         self._extents = [(i, self._number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]
         self._fixed_extents = np.array([0 if isinstance(d, Sym) else d for d in extents] or [0])
@@ -216,7 +218,7 @@ class Layout:
         self.symbols = sorted(self._symbols())
         sizes = [program.buffers[name].nbytes for name in self._lives]
         shapes = ["(" + "".join(f"{d}, " for d in t.shape) + ")" for t in self._outer.values()]
-        offsets = [str(d) for found in self._callers.values() for _, d in found]
+        offsets = [str(d) for uses in self._callers.values() for _, d in uses]
         self._compute = compiled(self.symbols, [str(d) for d in self._numbers])
         self._sizes = compiled(self.symbols, list(map(str, sizes)))
         self._shapes = compiled(self.symbols, shapes)
@@ -265,9 +267,9 @@ class Layout:
         return 0
 
     def _symbols(self) -> set[str]:
-        found = {n for t in self._outer.values() if t is not None for n in t.symbols()}
+        outer = {n for t in self._outer.values() if t is not None for n in t.symbols()}
         guarded = {n for d, _ in self.artifact.guards for n in dims.names(d)}
-        return found | guarded | {n for d in self._numbers for n in dims.names(d)}
+        return outer | guarded | {n for d in self._numbers for n in dims.names(d)}
 
     # ── binding ──
 
@@ -278,12 +280,12 @@ class Layout:
     def bound(self, values: Mapping[str, int]) -> Bound:
         """Return the argument table for these extents."""
         key = tuple(values[s] for s in self.symbols)
-        found = self._bounds.get(key)
-        if found is None:
-            found = self._bounds[key] = self._bind({s: values[s] for s in self.symbols})
+        bound = self._bounds.get(key)
+        if bound is None:
+            bound = self._bounds[key] = self._bind({s: values[s] for s in self.symbols})
             if len(self._bounds) > KEPT:
                 self._bounds.popitem(last=False)
-        return found
+        return bound
 
     def _bind(self, values: dict[str, int]) -> Bound:
         numbers = tuple(values.values())
@@ -302,8 +304,8 @@ class Layout:
             for i, number in self._extents:
                 extents[i] = computed[number]
         shift = iter(self._shifts(*numbers))
-        slots = {n: [(slot, next(shift)) for slot, _ in found]
-                 for n, found in self._callers.items()}  # fmt: skip
+        slots = {n: [(slot, next(shift)) for slot, _ in uses]
+                 for n, uses in self._callers.items()}  # fmt: skip
         shapes = self._shapes(*numbers)
         forms = {n: (t.numpy, shape)
                  for (n, t), shape in zip(self._outer.items(), shapes, strict=True)}  # fmt: skip
@@ -335,8 +337,8 @@ class Layout:
         """Return the tables of `count` calls whose extents are known: arrays where they differ."""
         columns = [values[s] for s in self.symbols]
         computed = np.zeros((count, len(self._numbers) + 1), np.int64)
-        for i, found in enumerate(self._compute(*columns)):
-            computed[:, i] = found
+        for i, column in enumerate(self._compute(*columns)):
+            computed[:, i] = column
         sizes = tuple(int(np.max(size)) for size in self._sizes(*columns))
         places, arena = self._placed(sizes) if columns else self._planned(())
         args = np.tile(self._template, (count, 1))
@@ -348,11 +350,11 @@ class Layout:
         for i, number in self._extents:
             extents[:, i] = computed[:, number]
         shift = iter(self._shifts(*columns))
-        for found in self._callers.values():
-            for slot, _ in found:
+        for uses in self._callers.values():
+            for slot, _ in uses:
                 args[:, slot] = next(shift)
-        slots = {n: np.array([slot for slot, _ in found], np.intp)
-                 for n, found in self._callers.items()}  # fmt: skip
+        slots = {n: np.array([slot for slot, _ in uses], np.intp)
+                 for n, uses in self._callers.items()}  # fmt: skip
         return Spread(args, extents, arena, slots)
 
     def _planned(self, numbers: tuple[int, ...]) -> tuple[Array, int]:
@@ -458,12 +460,12 @@ def _placed(buffers: Mapping[str, Buffer], places: Mapping[str, int]) -> dict[st
     return {k: replace(b, offset=places.get(k, b.offset)) for k, b in buffers.items()}
 
 
-def compiled(symbols: list[str], found: list[str], end: str = ", ") -> Callable[..., Any]:
+def compiled(symbols: list[str], expressions: list[str], end: str = ", ") -> Callable[..., Any]:
     """Return a function from values of `symbols` to those of expressions in them."""
     # Names of symbols are identifiers, and the text of an extent is an expression of Python.
-    body = "".join(f"{d}{end}" for d in found)
-    made: Callable[..., Any] = eval(f"lambda {', '.join(symbols)}: ({body})", {"__builtins__": {}})
-    return made
+    body = "".join(f"{d}{end}" for d in expressions)
+    call: Callable[..., Any] = eval(f"lambda {', '.join(symbols)}: ({body})", {"__builtins__": {}})
+    return call
 
 
 def _rounded(value: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, FeedError, ModelError, UnsupportedError
-from alpenglow.frontends.staged import Loop, Scan, StagedModel
+from alpenglow.ir.staged import Loop, Scan, StagedModel
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.sequence import SequenceAt, SequenceInsert
 from alpenglow.runtime.row import Ran
@@ -221,8 +221,8 @@ class _Course:
 
     def _turn(self, inputs: Env) -> bool:
         """Run one turn; return whether it asks for more."""
-        made = self._body.run(inputs)
-        values = list(made.values())
+        outputs = self._body.run(inputs)
+        values = list(outputs.values())
         going = bool(_single(values.pop(0), "whether")) if self._roles.goes_on else True
         self.carried = values[: len(self.carried)]
         for stack, value in zip(self.collected, values[len(self.carried) :], strict=True):

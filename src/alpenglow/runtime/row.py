@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.backends.cpu.walk import ENTRY_NBYTES
 from alpenglow.base.memory import aligned_bytes
 from alpenglow.ir.types import Array
+from alpenglow.machines.api import ENTRY_NBYTES
+from alpenglow.machines.registry import this_process
 from alpenglow.runtime.calls import LONG, StopWord, run_apart
 from alpenglow.runtime.faults import Faults
 from alpenglow.runtime.layout import Layout, Spread, address_of, dense
-from alpenglow.runtime.team import Team
 
 KEPT_NBYTES = 1 << 24
 """How large the memory of a row may be that is kept for the next run."""
@@ -98,22 +98,22 @@ class Row:
         self.bite = FIRST_BITE
         """How many turns pass quickly, as far as that is known."""
         self.widest = int(self.extents.max()) if len(self.extents) else 1
-        self._pool: list[Context] = []
+        self._pool: list[RowContext] = []
 
     def slots(self, name: str) -> Array:
         """Return where in the tables the address of a buffer goes."""
         return self.spread.slots.get(name, _NOWHERE)
 
-    def take(self) -> Context:
+    def take(self) -> RowContext:
         """Return the memory of a run; to be given back."""
         try:
             context = self._pool.pop()  # in one step: other threads do the same
         except IndexError:
-            return Context(self)
+            return RowContext(self)
         context.stop.word.value = 0
         return context
 
-    def give_back(self, context: Context) -> None:
+    def give_back(self, context: RowContext) -> None:
         """Keep the memory of a run that has ended for another."""
         if context.nbytes <= KEPT_NBYTES:
             self._pool.append(context)
@@ -122,7 +122,7 @@ class Row:
 _NOWHERE = np.empty(0, np.intp)
 
 
-class Context:
+class RowContext:
     """The memory of one run of a row: arena, tables, and what is carried."""
 
     def __init__(self, row: Row) -> None:
@@ -147,9 +147,9 @@ class Context:
         held = ((form.count, self._numbers), (form.goes_on, self._flags), (form.going, self._yes))
         for name, array in held:
             args[:, row.slots(name)] += address_of(array)
-        for (given, result), (even, odd) in zip(form.carried, self._buffers, strict=True):
-            args[0::2, row.slots(given)] += address_of(even)
-            args[1::2, row.slots(given)] += address_of(odd)
+        for (source, result), (even, odd) in zip(form.carried, self._buffers, strict=True):
+            args[0::2, row.slots(source)] += address_of(even)
+            args[1::2, row.slots(source)] += address_of(odd)
             args[0::2, row.slots(result)] += address_of(odd)
             args[1::2, row.slots(result)] += address_of(even)
         self._bases = dict.fromkeys([*form.captured, *form.sliced, *form.collected], 0)
@@ -189,16 +189,16 @@ class Context:
         together = min(threads, self._row.widest)
         may_stop = bool(self._row.form.goes_on)
         one_by_one = may_stop and together > 1  # what looks at flags in between is one thread
-        team, done, bite = Team.shared(), 0, 1 if one_by_one else self._row.bite
+        process, done, bite = this_process(), 0, 1 if one_by_one else self._row.bite
         while done < turns and not self.stop.is_set():
             start = time.perf_counter()
             size = min(bite, turns - done)
             at = self._base + ENTRY_NBYTES * count * done
             if may_stop and not one_by_one:
                 flags = address_of(self._flags) + done
-                done += self._ran(partial(team.run_until, at, count, size, flags), size)
+                done += self._ran(partial(process.run_until, at, count, size, flags), size)
             else:
-                done += self._ran(partial(team.run, at, count * size, together), size)
+                done += self._ran(partial(process.run, at, count * size, together), size)
             seconds = time.perf_counter() - start
             self._row.is_long = seconds > LONG
             if may_stop and not self._flags[done - 1]:
@@ -214,9 +214,9 @@ class Context:
         if not self._row.is_long and self.stop.deadline is None:
             ran = code(address)
         else:
-            found: list[int | None] = []
-            run_apart(lambda: found.append(code(address)), self.stop)
-            (ran,) = found
+            counts: list[int | None] = []
+            run_apart(lambda: counts.append(code(address)), self.stop)
+            (ran,) = counts
         return turns if ran is None else ran
 
     def goes_on(self, done: int) -> bool:

@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from alpenglow.base.cpus import default_threads
 from alpenglow.ir.types import Array
+from alpenglow.machines.registry import this_process
 from alpenglow.runtime.calls import Call, StopWord
-from alpenglow.runtime.cpus import default_threads
 from alpenglow.runtime.layout import Place, address_of
-from alpenglow.runtime.team import Team
 
 MOST_KNOWN = 64
 """For how many shapes of inputs an Executable keeps in mind which code served them."""
 
 
-class Known:
+class ShortPlaces:
     """Where short calls ran, by the shapes of their inputs."""
 
     def __init__(self) -> None:
@@ -88,18 +88,18 @@ def run(
             address = address_of(array)
             for slot, offset in slots:
                 args[slot] = address + offset
-        made = []
+        results = []
         for dtype, shape, slots in outputs:
             array = np.empty(shape, dtype)
             address = address_of(array)
             for slot, offset in slots:
                 args[slot] = address + offset
-            made.append(array)
+            results.append(array)
         widest = bound.widest
         count = 1 if widest == 1 else threads or default_threads()
         if count > widest:
             count = widest
-        Team.shared().run(context.base, layout.entries, count, stop.address)
+        this_process().run(context.base, layout.entries, count, stop.address)
         if stop.word.value:
             stop.check()
     finally:
@@ -108,4 +108,4 @@ def run(
         if layout.symbols:
             running.discard(stop)
         layout.give_back(bound, context)
-    return made
+    return results

@@ -59,7 +59,7 @@ def _loaded(function: str, key: Key, kind: str, *more: object) -> Any:
     load = getattr(_library("cryptography.hazmat.primitives.serialization"), function)
     what, file = ("the key", "") if isinstance(key, bytes) else ("the key", str(key))
     try:
-        found = load(key if isinstance(key, bytes) else Path(key).read_bytes(), *more)
+        loaded = load(key if isinstance(key, bytes) else Path(key).read_bytes(), *more)
     except OSError as error:
         raise OptionError(f"{what} cannot be read: {error.strerror}", file=file) from None
     except TypeError:
@@ -67,16 +67,16 @@ def _loaded(function: str, key: Key, kind: str, *more: object) -> Any:
             f"{what} is encrypted", file=file, hint="openssl pkey -in KEY -out DECRYPTED"
         ) from None
     except (ValueError, _library("cryptography.exceptions").UnsupportedAlgorithm):
-        found = None
+        loaded = None
     wanted = getattr(_library("cryptography.hazmat.primitives.asymmetric.ed25519"), kind)
-    if not isinstance(found, wanted):
+    if not isinstance(loaded, wanted):
         secrecy = "private" if "Private" in kind else "public"
         raise OptionError(
             f"{what} is no {secrecy} Ed25519 key in PEM", file=file,
             hint="openssl genpkey -algorithm ed25519 -out private.pem; "
             "openssl pkey -in private.pem -pubout -out public.pem",
         )  # fmt: skip
-    return found
+    return loaded
 
 
 def _library(name: str) -> Any:

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.frontends.staged import Action, Apply, Loop, Part, Scan
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Guards, Sym, element, symbol
-from alpenglow.ir.graph import HIDDEN
+from alpenglow.ir.staged import RANKS, Apply
 from alpenglow.ir.types import NAMES, Array, TensorType
-from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.in_process import InProcess
+from alpenglow.runtime.kept import Outline
 from alpenglow.runtime.layout import Layout, compiled
 from alpenglow.runtime.turns import Roles, Turns
 
@@ -67,11 +67,11 @@ class State:
             self.elements[name] = array.astype(np.int64).astype(object) if (
                 array.dtype == bool and array.size <= SMALL) else array  # fmt: skip
             return
-        found = np.empty(array.shape, object)
+        elements = np.empty(array.shape, object)
         for i, value in enumerate(array.reshape(-1).tolist()):
-            found.reshape(-1)[i], symbol_ = _element(name, i)
+            elements.reshape(-1)[i], symbol_ = _element(name, i)
             self.values[symbol_] = value
-        self.elements[name] = found
+        self.elements[name] = elements
 
 
 class Matcher:
@@ -138,40 +138,31 @@ class Applied:
 
     def act(self, env: Env) -> Sequence[Record]:
         """Add the results to the values; return what ran."""
-        made = self.apply(*[env[n] if n else None for n in self.inputs])
-        if isinstance(made, tuple):
-            env.update({n: r for n, r in zip(self.outputs, made, strict=False) if n})
+        results = self.apply(*[env[n] if n else None for n in self.inputs])
+        if isinstance(results, tuple):
+            env.update({n: r for n, r in zip(self.outputs, results, strict=False) if n})
         elif self.outputs and self.outputs[0]:
-            env[self.outputs[0]] = made
+            env[self.outputs[0]] = results
         return self.records
 
 
 class Stage:
     """A part of a model in compiled form, and the stages that may follow it.
 
-    If all that it makes are other names for values, `handed_on` says which, and nothing is run.
+    `rest` is what is left to import behind it, None at the end of the model.
     """
 
-    def __init__(
-        self,
-        part: Part,
-        run: Executable | None,
-        state: State,
-        guards: Guards,
-        handed_on: Mapping[str, str],
-    ) -> None:
-        self.part = part
+    def __init__(self, outline: Outline, run: InProcess | None, rest: Any) -> None:
+        self.outline = outline
         self.run = run
-        self.handed_on = list(handed_on.items())
-        self.actions = [Applied.of(a) if isinstance(a, Apply) else a for a in part.actions]
-        self.acted = list(dict.fromkeys(n for a in part.actions for n in a.outputs if n))
-        types = {n: v.type for n, v in part.graph.inputs.items() if not n.startswith(HIDDEN)}
-        self.inputs = list(types)
-        self.made = {n: v.type for n, v in part.graph.outputs.items()}
-        self._types, self._guards = types, guards
-        self._matcher = Matcher(types, guards)
-        self._kinds = {n: state.type_of(n) is None for n in _touched(part)}
-        self._exact = {n: (a, a.dtype != object or not _open(a)) for n, a in state.elements.items()}
+        self.rest = rest
+        self.needs, actions = outline.then.needs, outline.then.actions
+        self.handed_on = list(outline.handed_on.items())
+        self.actions = [Applied.of(a) if isinstance(a, Apply) else a for a in actions]
+        self.acted = list(dict.fromkeys(n for a in actions for n in a.outputs if n))
+        self._matcher = Matcher(outline.inputs, outline.guards)
+        elements = outline.elements.items()
+        self._exact = {n: (a, a.dtype != object or not _open(a)) for n, a in elements}
         self.next: list[Stage] = []
         self._turns: dict[Layout, tuple[Mapping[str, TensorType], Turns | None]] = {}
 
@@ -182,7 +173,7 @@ class Stage:
 
         None where turns are more than compiled code, or that is not there yet.
         """
-        if self.run is None or self.part.actions or self.part.rest is not None:
+        if self.run is None or self.actions or self.rest is not None:
             return None
         layout = self.run.layout(values)
         if layout is None:
@@ -193,7 +184,8 @@ class Stage:
             if len(self._turns) >= MOST_TURNS:
                 self._turns.clear()
             if Turns.serve(layout, roles):
-                turns = Turns(layout, {**declared, **self._types}, self._guards, roles)
+                types_here = {**declared, **self.outline.inputs}
+                turns = Turns(layout, types_here, self.outline.guards, roles)
             self._turns[layout] = types, turns
         return turns
 
@@ -201,8 +193,8 @@ class Stage:
         """Whether this is how a run in this state goes on; it then knows all symbols."""
         if self._matcher.match(state.env, state.values) is not None:
             return False
-        for name, plain in self._kinds.items():
-            if (state.type_of(name) is None) != plain:
+        for name, other in self.outline.others.items():
+            if (state.type_of(name) is None) != other:
                 return False
         for name, (wanted, closed) in self._exact.items():
             got = state.elements[name]
@@ -215,26 +207,6 @@ class Stage:
 
 def _open(elements: Array) -> bool:
     return any(isinstance(d, Sym) for d in elements.flat)
-
-
-def _touched(part: Part) -> list[str]:
-    """Return the names that the actions of a part read."""
-    found: dict[str, None] = {}
-    for action in part.actions:
-        found |= dict.fromkeys(n for n in _operands(action) if n)
-    return [n for n in found if n not in part.graph.outputs]
-
-
-def _operands(action: Action) -> tuple[str, ...]:
-    match action:
-        case Apply():
-            return action.inputs
-        case Loop():
-            lists = [n for n, _ in (*action.appended, *action.picked)]
-            values = (*action.carried, *action.captured, *lists)
-            return (action.trips, action.condition, *values)
-        case Scan():
-            return (action.lengths, *action.states, *action.scanned, *action.captured)
 
 
 @lru_cache(NAMED)
@@ -261,4 +233,5 @@ def named(symbol_: str) -> str:
     if match is None:
         return symbol_
     name = re.sub(r"_([0-9a-f]{1,6})x", lambda m: chr(int(m[1], 16)), match[1])
+    name = name.partition(RANKS)[0]
     return f"{name}[{match[3]}]" if match[2] else f"{name}.shape[{match[3]}]"

@@ -45,7 +45,7 @@ class Step:
     @staticmethod
     def into(stage: Stage, state: State, declared: Mapping[str, TensorType] | None = None) -> Step:
         """Return the step from a state into a stage that accepts it."""
-        types = {**state.types, **stage.made}
+        types = {**state.types, **stage.outline.outputs}
         return Step(stage, dict(state.values), types, dict(state.elements), declared or {})
 
     def state(self, env: Env) -> State:
@@ -58,15 +58,15 @@ class Step:
 
     def key(self, env: Env) -> Key | None:
         """Return what decides, of the values made here, how the run goes on; None: it is long."""
-        found: list[Hashable] = forms([env.get(name) for name in self.stage.acted])
-        for name in self.stage.part.needs:
+        facts: list[Hashable] = forms([env.get(name) for name in self.stage.acted])
+        for name in self.stage.needs:
             array = env[name]
             if not isinstance(array, np.ndarray) or array.dtype is OBJECT:
                 return None
             if array.nbytes > MOST_NBYTES:
                 return None
-            found += (array.dtype, array.shape, array.tobytes())
-        return tuple(found)
+            facts += (array.dtype, array.shape, array.tobytes())
+        return tuple(facts)
 
 
 def signature(inputs: Mapping[str, Any]) -> Key:

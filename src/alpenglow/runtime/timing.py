@@ -10,27 +10,21 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.cpus import default_threads
 from alpenglow.base.words import shown
+from alpenglow.ir.types import Array
+from alpenglow.machines.api import ENTRY_NBYTES, HostDevice
+from alpenglow.machines.registry import this_process
 from alpenglow.program import Instr, Program
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import step
-from alpenglow.runtime.cpus import default_threads
-from alpenglow.runtime.feeds import random_key
 from alpenglow.runtime.feeds import results as fresh_results
-from alpenglow.runtime.layout import Bound, Context, Layout
-from alpenglow.runtime.team import Team
-
-if TYPE_CHECKING:
-    from alpenglow.runtime.executor import Executable
-
-ROW = 24
-"""Bytes of one row of a table."""
-
+from alpenglow.runtime.layout import Bound, Context, Layout, Place
+from alpenglow.runtime.session import Held
+from alpenglow.runtime.walk import walk
 
 MOST_SHOWN = 20
 """How many instructions the text of timings has, the slowest ones."""
@@ -89,11 +83,8 @@ def _said(p: InstructionTiming) -> str:
     return f"{kind}: {shown(', '.join(p.results))}" if p.results else kind
 
 
-def timings(exe: Executable, feeds: Mapping[str, Any], rounds: int) -> Timings:
-    """Return the times of the instructions of `exe`, medians of so many rounds."""
-    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise OptionError(f"rounds is {rounds!r}, expected a number, at least 1")
-    timing = time_instructions(exe, feeds, rounds)
+def timings(timing: Timing) -> Timings:
+    """Return the medians of what was timed in rounds."""
     columns = zip(timing.program.instrs(), timing.compiled, zip(*timing.rounds, strict=True),
                   strict=True)  # fmt: skip
     parts = tuple(
@@ -131,45 +122,42 @@ class Timing:
     runs: tuple[float, ...]
 
 
-def time_instructions(exe: Executable, feeds: Mapping[str, Any], rounds: int) -> Timing:
-    """Run `exe` on `feeds` as a whole and in single instructions, by turns.
+def time_instructions(
+    place: Place, inputs: Mapping[str, Array], held: Held, threads: int | None, rounds: int
+) -> Timing:
+    """Run what serves some inputs as a whole and in single instructions, by turns.
 
-    Raises UnsupportedError where a run is more than one table of instructions.
+    Variables go on from round to round.
     """
-    exe.run(feeds)
-    given = exe._feeds(feeds)
-    values, unfit = ({}, "") if exe._reader is None else exe._reader.values(given)
-    if unfit or exe._is_other(values):
-        raise UnsupportedError("for these extents the model is run in parts, which are not timed")
-    layout, bound = exe._ready or exe._bound(values)
-    for name in exe._hidden:
-        given[name] = random_key()
+    layout, bound = place
     program = layout.artifact.program
-    results, direct = fresh_results(program, bound.forms, {}, given)
+    _, direct = fresh_results(program, bound.forms, {}, inputs)
+    entries, exits = held.memory(program)
+    arrays, direct = {**inputs, **entries}, {**direct, **exits}
     context = layout.take(bound)
-    found, runs = [], []
+    laps, runs = [], []
     try:
         for _ in range(rounds):
             begin = time.perf_counter()
-            exe._walk(layout, bound, context, given, direct)
+            walk(layout, bound, context, arrays, direct, threads)
             runs.append(time.perf_counter() - begin)
-            for name, array in (*given.items(), *results.items()):
+            for name, array in (*arrays.items(), *direct.items()):
                 if context.memory is not None:
                     flat = array.reshape(-1)
                     context.memory.bytes[name] = flat.view(np.uint8) if flat.size else flat
-            found.append(_round(layout, bound, context, exe.threads or default_threads()))
+            laps.append(_round(layout, bound, context, threads or default_threads()))
     finally:
         layout.give_back(bound, context)
     artifact = layout.artifact
-    program = bind(artifact.program, values) if values else artifact.program
+    program = bind(artifact.program, bound.values) if bound.values else artifact.program
     compiled = tuple(bool(entry.kernel) for entry in artifact.table)
-    return Timing(program, compiled, tuple(found), tuple(runs))
+    return Timing(program, compiled, tuple(laps), tuple(runs))
 
 
 def _round(layout: Layout, bound: Bound, context: Context, threads: int) -> tuple[float, ...]:
     """Return the seconds of every instruction in one pass over the table."""
-    team = Team.shared()
-    nothing = min(_seconds(team, context.base, 0, threads) for _ in range(5))
+    process = this_process()
+    nothing = min(_seconds(process, context.base, 0, threads) for _ in range(5))
     times = []
     for span in layout.spans:
         if span.number >= 0:
@@ -179,12 +167,12 @@ def _round(layout: Layout, bound: Bound, context: Context, threads: int) -> tupl
             times.append(time.perf_counter() - begin)
             continue
         for row in range(span.begin, span.end):
-            took = _seconds(team, context.base + ROW * row, 1, threads)
+            took = _seconds(process, context.base + ENTRY_NBYTES * row, 1, threads)
             times.append(max(took - nothing, 0.0))
     return tuple(times)
 
 
-def _seconds(team: Team, address: int, count: int, threads: int) -> float:
+def _seconds(process: HostDevice, address: int, count: int, threads: int) -> float:
     begin = time.perf_counter()
-    team.run(address, count, threads)
+    process.run(address, count, threads)
     return time.perf_counter() - begin

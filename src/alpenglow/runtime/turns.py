@@ -70,10 +70,10 @@ class Turns:
         assert self.serve(layout, roles), "these turns do not run in a row"
         self.layout = layout
         program = layout.artifact.program
-        made = _results(program)
-        goes_on = made[roles.goes_on].buffer if roles.goes_on else ""
+        results = _results(program)
+        goes_on = results[roles.goes_on].buffer if roles.goes_on else ""
         self.may_stop = bool(goes_on) and not _hands_on(program, goes_on, roles.going)
-        carried = [(i, made[o].buffer) for i, o in roles.carried]
+        carried = [(i, results[o].buffer) for i, o in roles.carried]
         in_place = [i in program.inputs and _extends(program, i, o) for i, o in carried]
         idle = {o for (_, o), here in zip(carried, in_place, strict=True) if here}
         idle |= set() if self.may_stop else {goes_on}
@@ -88,15 +88,15 @@ class Turns:
             in_place=in_place,
             captured=[n for n in program.inputs if n not in own],
             sliced=roles.sliced,
-            collected=[made[o].buffer for o in roles.collected],
+            collected=[results[o].buffer for o in roles.collected],
         )
         self._starts = [types.get(i) for i, _ in roles.carried]
-        self._results = [made[o].type for _, o in roles.carried]
-        self._collected = [made[o].type for o in roles.collected]
+        self._results = [results[o].type for _, o in roles.carried]
+        self._collected = [results[o].type for o in roles.collected]
         self._sliced = [types.get(i) for i in roles.sliced]
-        every = (*types.values(), *(r.type for r in made.values()))
+        every = (*types.values(), *(r.type for r in results.values()))
         self.symbols = _symbols(every, guards, layout)
-        successor = {i: made[o].type for i, o in roles.carried}
+        successor = {i: results[o].type for i, o in roles.carried}
         steps = _steps({n: (t, successor.get(n, t)) for n, t in types.items()})
         self._steps = [steps.get(s, 0) for s in self.symbols]
         self._step = compiled(self.symbols, [str(d) for d in self._steps])
@@ -116,12 +116,12 @@ class Turns:
         program = layout.artifact.program
         if not layout.is_plain:
             return False
-        made = _results(program)
+        results = _results(program)
         if roles.goes_on:
-            told = made.get(roles.goes_on)
+            told = results.get(roles.goes_on)
             if told is None or told.type.dtype != "bool" or any(d != 1 for d in told.type.shape):
                 return False
-        return all(n in made for n in (*(o for _, o in roles.carried), *roles.collected))
+        return all(n in results for n in (*(o for _, o in roles.carried), *roles.collected))
 
     def run(
         self, env: Mapping[str, Any], values: Mapping[str, int], sliced: Sequence[Array],
@@ -206,8 +206,8 @@ class Turns:
 
 
 def _symbols(types: Iterable[TensorType], guards: Guards, layout: Layout) -> list[str]:
-    found = {n for t in types for n in t.symbols()} | {n for d, _ in guards for n in dims.names(d)}
-    return sorted(found | set(layout.symbols))
+    names = {n for t in types for n in t.symbols()} | {n for d, _ in guards for n in dims.names(d)}
+    return sorted(names | set(layout.symbols))
 
 
 def _steps(types: Mapping[str, tuple[TensorType, TensorType]]) -> dict[str, Dim]:
@@ -225,15 +225,15 @@ def _steps(types: Mapping[str, tuple[TensorType, TensorType]]) -> dict[str, Dim]
 
 def _unsure(pairs: Iterable[tuple[TensorType | None, TensorType]]) -> list[tuple[Dim, Dim]]:
     """Return extents that are expected in the next turn, each with what will be there."""
-    found: list[tuple[Dim, Dim]] = []
+    extents: list[tuple[Dim, Dim]] = []
     for want, got in pairs:
         if want is None:
             continue
         if (want.dtype, want.rank) == (got.dtype, got.rank):
-            found += zip(want.shape, got.shape, strict=True)
+            extents += zip(want.shape, got.shape, strict=True)
         else:
-            found.append((0, 1))
-    return found
+            extents.append((0, 1))
+    return extents
 
 
 def _columns(numbers: Numbers, steps: Numbers, count: int, first: int = 0) -> list[int | Array]:
@@ -285,20 +285,20 @@ def _hands_on(program: Program, goes_on: str, going: str) -> bool:
     return False
 
 
-def _extends(program: Program, given: str, result: str) -> bool:
+def _extends(program: Program, source: str, result: str) -> bool:
     """Whether a result begins with a copy of an input, and nothing else is written there."""
-    own = program.buffers[given].type
-    assert own is not None, f"input {given} has no type"
+    own = program.buffers[source].type
+    assert own is not None, f"input {source} has no type"
     writes = _writes(program, result)
-    copies = [i for i, out in writes if _is_start(i, out, given, own)]
-    others = [out for i, out in writes if not _is_start(i, out, given, own)]
+    copies = [i for i, out in writes if _is_start(i, out, source, own)]
+    others = [out for i, out in writes if not _is_start(i, out, source, own)]
     return len(copies) == 1 and all(_is_behind(out, dims.product(own.shape)) for out in others)
 
 
-def _is_start(i: Instr, out: Region, given: str, own: TensorType) -> bool:
+def _is_start(i: Instr, out: Region, source: str, own: TensorType) -> bool:
     """Whether an instruction copies all of an input to the start of its result."""
     match i:
-        case Instr(op=Copy(), ins=(Region() as read,)) if read.buffer == given:
+        case Instr(op=Copy(), ins=(Region() as read,)) if read.buffer == source:
             return _is_dense(read, own) and _is_dense(out, own)
     return False
 

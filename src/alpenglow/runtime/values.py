@@ -11,42 +11,42 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import FeedError
-from alpenglow.frontends.staged import Kind
+from alpenglow.ir.staged import Kind
 from alpenglow.ir.types import DTYPES, Array, TensorType
 from alpenglow.runtime.feeds import as_array, check_unmasked
 
 
-def value_of(name: str, given: Any, kind: Kind | None) -> Any:
+def value_of(name: str, value: Any, kind: Kind | None) -> Any:
     """Return what is given for an input; raise FeedError if it is of another kind."""
-    if type(given) is not np.ndarray:
-        check_unmasked(name, given)
+    if type(value) is not np.ndarray:
+        check_unmasked(name, value)
     if kind is None:
-        return plain(given)
+        return plain(value)
     match kind.what:
         case "tensor":
-            return tensor(name, given, kind)
+            return tensor(name, value, kind)
         case "optional":
-            return None if given is None else value_of(name, given, kind.of)
+            return None if value is None else value_of(name, value, kind.of)
         case "sequence":
-            if not isinstance(given, list | tuple):
-                raise FeedError(f"input '{name}' is {said(given)}, expected a {kind}, as a list")
-            return [value_of(f"{name}[{i}]", v, kind.of) for i, v in enumerate(given)]
+            if not isinstance(value, list | tuple):
+                raise FeedError(f"input '{name}' is {said(value)}, expected a {kind}, as a list")
+            return [value_of(f"{name}[{i}]", v, kind.of) for i, v in enumerate(value)]
         case "map":
-            if not isinstance(given, dict):
-                raise FeedError(f"input '{name}' is {said(given)}, expected a {kind}, as a dict")
-            return given
+            if not isinstance(value, dict):
+                raise FeedError(f"input '{name}' is {said(value)}, expected a {kind}, as a dict")
+            return value
     raise AssertionError(f"no kind of values is called {kind.what}")
 
 
-def tensor(name: str, given: Any, kind: Kind) -> Array:
+def tensor(name: str, value: Any, kind: Kind) -> Array:
     """Return an array of the element type, and of the shape as far as it is said."""
-    if isinstance(given, dict) or given is None:
-        raise FeedError(f"input '{name}' is {said(given)}, expected {kind}")
+    if isinstance(value, dict) or value is None:
+        raise FeedError(f"input '{name}' is {said(value)}, expected {kind}")
     if kind.dtype == "string":
-        array = _strings(name, given, kind)
+        array = _strings(name, value, kind)
     else:
         dtype = DTYPES[kind.dtype]
-        array = as_array(name, given, TensorType(kind.dtype, ()))
+        array = as_array(name, value, TensorType(kind.dtype, ()))
         if array.dtype.newbyteorder("=") != dtype:
             raise FeedError(f"input '{name}' is {array.dtype}, expected {dtype} ({kind})")
         array = np.require(array, dtype, ("C", "A"))
@@ -64,8 +64,8 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
     return True
 
 
-def _strings(name: str, given: Any, kind: Kind) -> Array:
-    array = np.asarray(given)
+def _strings(name: str, value: Any, kind: Kind) -> Array:
+    array = np.asarray(value)
     if array.dtype.kind == "O":
         kinds = set(map(type, array.ravel().tolist()))
         fit = kinds == {str} or all(issubclass(k, str | bytes) for k in kinds)
@@ -76,18 +76,18 @@ def _strings(name: str, given: Any, kind: Kind) -> Array:
     return array.astype(object)
 
 
-def plain(given: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value of which nothing is declared: an array, a list, a dict, None."""
-    if given is None or isinstance(given, dict):
-        return given
-    if isinstance(given, list | tuple):
-        return [plain(v) for v in given]
-    array = np.asarray(given)
+    if value is None or isinstance(value, dict):
+        return value
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    array = np.asarray(value)
     return array.astype(object) if array.dtype.kind in "US" else array
 
 
-def said(given: Any) -> str:
+def said(value: Any) -> str:
     """Return what to call a value in a message."""
-    if isinstance(given, np.ndarray):
-        return f"an array {given.dtype}{list(given.shape)}"
-    return "None" if given is None else f"a {type(given).__name__}"
+    if isinstance(value, np.ndarray):
+        return f"an array {value.dtype}{list(value.shape)}"
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.backends.loops.coord import Coord
-from alpenglow.backends.loops.form import Loops, Source, pull
 from alpenglow.frontends.onnx.table import Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Examples, Primitive, check_rank
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.kernel.expr import Expr
+from alpenglow.loops.coord import Coord
+from alpenglow.loops.form import Loops, Source, pull
 
 
 class Rotate(Primitive):

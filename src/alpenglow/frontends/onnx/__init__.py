@@ -1,83 +1,25 @@
-"""The ONNX front end: `load` turns a model into a Graph."""
+"""The ONNX front end: `load` turns a model into a Graph.
 
-from alpenglow.frontends.onnx import (
-    convert_attention,
-    convert_contraction,
-    convert_counted,
-    convert_elementwise,
-    convert_gather,
-    convert_generate,
-    convert_gradient,
-    convert_grams,
-    convert_image,
-    convert_loss,
-    convert_microsoft,
-    convert_microsoft_attention,
-    convert_microsoft_normalize,
-    convert_microsoft_quantize,
-    convert_microsoft_rare,
-    convert_microsoft_recurrent,
-    convert_ml,
-    convert_movement,
-    convert_normalize,
-    convert_quantize,
-    convert_random,
-    convert_recurrent,
-    convert_reduction,
-    convert_resize,
-    convert_scores,
-    convert_signal,
-    convert_slice,
-    convert_svm,
-    convert_training,
-    convert_tree,
-    convert_trial,
-    convert_vision,
-    convert_window,
-    hosted_labels,
-    hosted_sequence,
-    hosted_strings,
-)
-from alpenglow.frontends.onnx.model import load
-from alpenglow.frontends.onnx.table import supported
+Its modules are imported when it reads a model, and onnx with them: finding a compilation that is
+kept needs neither.
+"""
 
-__all__ = [
-    "convert_attention",
-    "convert_contraction",
-    "convert_counted",
-    "convert_elementwise",
-    "convert_gather",
-    "convert_generate",
-    "convert_gradient",
-    "convert_grams",
-    "convert_image",
-    "convert_loss",
-    "convert_microsoft",
-    "convert_microsoft_attention",
-    "convert_microsoft_normalize",
-    "convert_microsoft_quantize",
-    "convert_microsoft_rare",
-    "convert_microsoft_recurrent",
-    "convert_ml",
-    "convert_movement",
-    "convert_normalize",
-    "convert_quantize",
-    "convert_random",
-    "convert_recurrent",
-    "convert_reduction",
-    "convert_resize",
-    "convert_scores",
-    "convert_signal",
-    "convert_slice",
-    "convert_svm",
-    "convert_training",
-    "convert_tree",
-    "convert_trial",
-    "convert_vision",
-    "convert_window",
-    "hosted_labels",
-    "hosted_sequence",
-    "hosted_strings",
-    "load",
-    "supported",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from alpenglow.frontends.onnx.converters import supported
+    from alpenglow.frontends.onnx.model import load
+
+__all__ = ["load", "supported"]
+
+_LATER = {
+    "load": "alpenglow.frontends.onnx.model",
+    "supported": "alpenglow.frontends.onnx.converters",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'alpenglow.frontends.onnx' has no attribute '{name}'")
+    return getattr(import_module(_LATER[name]), name)

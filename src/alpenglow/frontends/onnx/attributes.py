@@ -19,8 +19,8 @@ from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.base.words import shown
 from alpenglow.frontends.onnx import long_lists
 from alpenglow.frontends.onnx.extents import Labels, is_fixed, label_of
-from alpenglow.frontends.staged import Kind
 from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.staged import Kind
 from alpenglow.ir.types import NAMES, Array, TensorType, width
 
 LONG_LIST = 10_000
@@ -109,8 +109,8 @@ def check_form(node: onnx.NodeProto, domain: str, opset: int) -> None:
         raise ModelError(
             f"{node.op_type}: got {len(node.input)} inputs, expected at most {schema.max_input}"
         )
-    given = Counter(a.name for a in node.attribute)
-    for name, count in given.items():
+    counts = Counter(a.name for a in node.attribute)
+    for name, count in counts.items():
         if count > 1:
             raise ModelError(f"{node.op_type}: attribute '{name}' is given {count} times")
     for a in node.attribute:
@@ -124,7 +124,7 @@ def check_form(node: onnx.NodeProto, domain: str, opset: int) -> None:
         if a.name in POSITIVE and min(a.ints, default=1) < 1:
             raise ModelError(f"{node.op_type}: {a.name} {list(a.ints)} are not all positive")
     for name, known in schema.attributes.items():
-        if known.required and name not in given:
+        if known.required and name not in counts:
             raise ModelError(f"{node.op_type}: attribute '{name}' is missing")
 
 
@@ -188,11 +188,11 @@ def packed(numbers: Collection[float], code: str) -> Sequence[float]:
     return tuple(numbers) if len(numbers) <= LONG_LIST else array(code, numbers)
 
 
-def texts(given: Iterable[bytes]) -> tuple[str, ...]:
+def texts(strings: Iterable[bytes]) -> tuple[str, ...]:
     """Return a list of strings, in which equal ones are one object."""
     known: dict[bytes, str] = {}
     return tuple([known.get(s) or known.setdefault(s, s.decode("utf-8", "replace"))
-                  for s in given])  # fmt: skip
+                  for s in strings])  # fmt: skip
 
 
 def string_tensor(tensor: onnx.TensorProto) -> Array:
@@ -225,15 +225,15 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None) -> Array:
 
 
 def _external(tensor: onnx.TensorProto, what: str, t: TensorType, folder: Path | None) -> Array:
-    given = {e.key: e.value for e in tensor.external_data}
+    entries = {e.key: e.value for e in tensor.external_data}
     if folder is None:
         raise ModelError(f"{what} is stored outside the model, which was not given as a file")
     stored = -(-t.size * width(t.dtype) // 8)
     try:
-        offset, length = int(given.get("offset", 0)), int(given.get("length", stored))
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", stored))
     except ValueError as error:
-        raise ModelError(f"{what}: external data has offset or length {given}") from error
-    location = given.get("location", "")
+        raise ModelError(f"{what}: external data has offset or length {entries}") from error
+    location = entries.get("location", "")
     try:
         path = (folder / location).resolve()
         there = path.is_file()

@@ -26,11 +26,11 @@ def settled(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     sources = {n.output[0]: n.input[0] for n in body.node
                if n.op_type == "Identity" and not domain_of(n)}  # fmt: skip
     kept: dict[int, str] = {}
-    for k, (given, result) in enumerate(zip(body.input[2:], body.output[1:], strict=False)):
+    for k, (carried, result) in enumerate(zip(body.input[2:], body.output[1:], strict=False)):
         name, start = result.name, node.input[k + 2]
         while name in sources:
             name = sources[name]
-        if name == given.name and start and start not in own and _is_numbers(given):
+        if name == carried.name and start and start not in own and _is_numbers(carried):
             kept[k] = start
     if len(kept) == count:
         kept.popitem()  # a Loop had to carry something before opset 11
@@ -71,4 +71,4 @@ def _without(node: onnx.NodeProto, body: onnx.GraphProto, kept: dict[int, str]) 
 def _copies(node: onnx.NodeProto, kept: dict[int, str]) -> list[onnx.NodeProto]:
     pairs = [(start, node.output[k]) for k, start in kept.items() if node.output[k]]
     copied = [onnx.helper.make_node("Identity", [start], [name]) for start, name in pairs]
-    return [as_outside(made, node, (OPSET,)) for made in copied]
+    return [as_outside(copy, node, (OPSET,)) for copy in copied]

@@ -7,7 +7,7 @@ import numpy as np
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.attributes import element_type
 from alpenglow.frontends.onnx.presume import presume
-from alpenglow.frontends.onnx.table import Made, Needed, Site, on, stretch
+from alpenglow.frontends.onnx.table import Made, Needed, Site, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis
@@ -18,7 +18,7 @@ from alpenglow.ops.cache import UpdateCache
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.linear_attention import LinearAttention
-from alpenglow.ops.movement import Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.movement import Concat, Pad, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.reduction import as_type
 from alpenglow.ops.rotary import RotaryEmbedding
 
@@ -103,10 +103,10 @@ def mask_of(s: Site, keys: Dim) -> Value | None:
     mask = s.optional(3)
     if mask is None or mask.type.rank == 0:
         return mask
-    given = mask.type.shape[-1]
-    if presume(given - keys, ">="):
+    extent = mask.type.shape[-1]
+    if presume(extent - keys, ">="):
         return mask
-    missing = keys - given
+    missing = keys - extent
     if not known(missing):
         raise Needed("")
     rank = mask.type.rank

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import string
 
-from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scalar, stretch
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scales, times
 from alpenglow.ir.dims import known
-from alpenglow.ir.graph import Value
-from alpenglow.ir.types import FLOATS
-from alpenglow.ops.arithmetic import Add, Mul
+from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import ConvTranspose, MatMul
 from alpenglow.ops.einsum import Einsum
-from alpenglow.ops.movement import Transpose
+from alpenglow.ops.movement import Transpose, stretch
 
 
 @on("Gemm")
+@scales("alpha", "beta")
 def gemm(s: Site) -> Made:
     x, y, bias = s.input(0), s.input(1), s.optional(2)
     if x.type.rank != 2 or y.type.rank != 2:
@@ -31,15 +30,6 @@ def gemm(s: Site) -> Made:
     if bias is None or beta == 0:
         return z
     return s.g(Add(), z, stretch(s.g, times(s, bias, beta), z.type.shape))
-
-
-def times(s: Site, v: Value, factor: float) -> Value:
-    """Return v times a number; v itself if that is 1."""
-    if factor == 1:
-        return v
-    if v.type.dtype not in FLOATS and factor != int(factor):
-        raise UnsupportedError(f"{s.op_type}: factor {factor} on integers {v.type}")
-    return s.g(Mul(), v, scalar(s.g, factor, v))
 
 
 @on("ConvTranspose")
@@ -75,8 +65,8 @@ def fitted(
     before, after, more = [], [], []
     extents, kernel = s.input(0).type.shape[2:], s.input(1).type.shape[2:]
     wants = wanted or (None,) * len(strides)
-    given = zip(extents, kernel, wants, strides, dilations, extra, strict=True)
-    for d, k, want, stride, dilation, q in given:
+    axes = zip(extents, kernel, wants, strides, dilations, extra, strict=True)
+    for d, k, want, stride, dilation, q in axes:
         if not known(d) or not known(k):
             raise Needed("")
         full = (int(d) - 1) * stride + (int(k) - 1) * dilation + 1 + q

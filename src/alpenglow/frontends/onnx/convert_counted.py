@@ -29,10 +29,10 @@ def non_zero(s: Site) -> Made:
 @on("Compress", since=9)
 def compress(s: Site) -> Made:
     x, condition = s.input(0), s.input(1)
-    given = s.attribute("axis")
-    if given is None:
+    choice = s.attribute("axis")
+    if choice is None:
         x = s.g(Reshape((product(x.type.shape),)), x)
-    axis = normal_axis(Gather(), given or 0, x.type.rank)
+    axis = normal_axis(Gather(), choice or 0, x.type.rank)
     if condition.type.rank != 1:
         raise ModelError(f"Compress: condition is {condition.type}, expected one axis")
     # What the condition does not reach is left out; what it says past the end says nothing.
@@ -51,10 +51,10 @@ def unique(s: Site) -> Made:
 def unique_values(s: Site, sort: bool) -> tuple[Value, Value, Value, Value]:
     """Return different values, where each is first, which one each element is, and counts."""
     x = s.input(0)
-    given = s.attribute("axis")
-    if given is None:
+    choice = s.attribute("axis")
+    if choice is None:
         x = s.g(Reshape((product(x.type.shape),)), x)
-    axis = normal_axis(Gather(), given or 0, x.type.rank)
+    axis = normal_axis(Gather(), choice or 0, x.type.rank)
     op = Unique(axis, sort)
     leaders, kinds, counts, count = s.g.add(op, [x]).results
     (n,), (leaders, kinds, counts) = s.cut(count, leaders, kinds, counts)
@@ -72,9 +72,9 @@ def non_max_suppression(s: Site) -> Made:
     kept = s.g.add(op, [boxes, scores, limit, overlap, threshold]).results[0]
     if limit.array is not None:
         kept = first(s, kept, max(int(limit.array), 0))
-    found = places(s, s.g(GreaterOrEqual(), kept, scalar(s.g, 0, kept)))
-    n = found.type.shape[1]
-    rows = s.g(Transpose((1, 0)), found)
+    columns = places(s, s.g(GreaterOrEqual(), kept, scalar(s.g, 0, kept)))
+    n = columns.type.shape[1]
+    rows = s.g(Transpose((1, 0)), columns)
     chosen = s.g(Reshape((n, 1)), s.g(GatherNd(), kept, rows))
     return s.g(Concat(1), s.g(Slice((0, 0), (n, 2), (1, 1)), rows), chosen)
 
@@ -89,9 +89,9 @@ def number(s: Site, i: int) -> Value | None:
 
 def places(s: Site, x: Value) -> Value:
     """Return the coordinates of the elements that are not 0, a column each."""
-    found, count = s.g.add(NonZero(), [x]).results
-    (n,), (found,) = s.cut(count, found)
-    return first(s, found, n)
+    coordinates, count = s.g.add(NonZero(), [x]).results
+    (n,), (coordinates,) = s.cut(count, coordinates)
+    return first(s, coordinates, n)
 
 
 def first(s: Site, x: Value, n: Dim) -> Value:

@@ -10,17 +10,16 @@ import onnx
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.attributes import element_type
-from alpenglow.frontends.onnx.table import Made, Site, on, same, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Site, on, same, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import FLOATS, NARROW_FLOATS
+from alpenglow.ir.types import FLOATS, HALVES, NARROW_FLOATS
 from alpenglow.kernel.narrow import ROUNDINGS
 from alpenglow.ops import activation, arithmetic, comparison, logic, select, transcendental
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.movement import Broadcast, Reshape, stretch
 from alpenglow.ops.select import Cast
 
 MICROSOFT = "com.microsoft"
-HALVES = ("f16", "bf16")
 LARGEST = float(np.finfo(np.float32).max)
 
 

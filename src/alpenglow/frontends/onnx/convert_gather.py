@@ -84,16 +84,16 @@ def tuples_on(s: Site, first: int = 0) -> Value:
 @on("OneHot", since=9)
 def one_hot(s: Site) -> Made:
     indices = s.input(0)
-    found: tuple[Dim, ...]
+    depth: tuple[Dim, ...]
     if s.input(1).type.dtype in FLOATS:  # ONNX allows any number
-        found = tuple(int(d) for d in s.constant(1).reshape(-1))
+        depth = tuple(int(d) for d in s.constant(1).reshape(-1))
     else:
-        found = s.dims(1)
-    if len(found) != 1:
-        raise ModelError(f"OneHot: depth has {len(found)} elements, expected one")
-    op = OneHot(found[0], s.attribute("axis", -1))
+        depth = s.dims(1)
+    if len(depth) != 1:
+        raise ModelError(f"OneHot: depth has {len(depth)} elements, expected one")
+    op = OneHot(depth[0], s.attribute("axis", -1))
     axis = normal_axis(op, op.axis, indices.type.rank + 1)
-    return s.g(OneHot(found[0], axis), indices, s.input(2))
+    return s.g(OneHot(depth[0], axis), indices, s.input(2))
 
 
 @on("TopK")
@@ -103,10 +103,10 @@ def top_k_attribute(s: Site) -> Made:
 
 @on("TopK", since=10)
 def top_k(s: Site) -> Made:
-    found = s.dims(1)
-    if len(found) != 1:
-        raise ModelError(f"TopK: k has {len(found)} elements, expected one")
-    return largest(s, found[0])
+    k = s.dims(1)
+    if len(k) != 1:
+        raise ModelError(f"TopK: k has {len(k)} elements, expected one")
+    return largest(s, k[0])
 
 
 def largest(s: Site, k: Dim) -> tuple[Value, ...]:

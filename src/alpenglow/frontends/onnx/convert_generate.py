@@ -9,13 +9,13 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.attributes import element_type
 from alpenglow.frontends.onnx.presume import presume
-from alpenglow.frontends.onnx.table import Made, Site, on, stretch
+from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.arithmetic import Add, Ceil, Div, Maximum, Mul, Sub
 from alpenglow.ops.generate import Eye, Range, Shape, Size
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.movement import Broadcast, Reshape, stretch
 from alpenglow.ops.select import Cast
 
 FORMS = {"value_float": np.float32, "value_floats": np.float32,
@@ -100,10 +100,10 @@ def integer_range(s: Site, dtype: str) -> Made:
 
 def number(s: Site, i: int) -> float:
     """Return constant operand i, which has one element, as a Python number."""
-    found = s.constant(i)
-    if found.size != 1:
-        raise ModelError(f"{s.op_type}: input {i} has {found.size} elements, expected one")
-    return float(found.reshape(-1)[0])
+    array = s.constant(i)
+    if array.size != 1:
+        raise ModelError(f"{s.op_type}: input {i} has {array.size} elements, expected one")
+    return float(array.reshape(-1)[0])
 
 
 @on("EyeLike")

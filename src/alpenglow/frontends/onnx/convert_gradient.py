@@ -21,21 +21,21 @@ from alpenglow.ir.types import FLOATS
 @on("Gradient", domain=PREVIEW)
 def gradient(s: Site) -> Made:
     xs, zs = s.needed("xs"), s.attribute("zs", ())
-    names, given = [*xs, *zs], s.required()
-    if len(given) != len(names):
-        raise ModelError(f"Gradient: {len(given)} inputs for {len(names)} names in xs and zs")
+    names, inputs = [*xs, *zs], s.required()
+    if len(inputs) != len(names):
+        raise ModelError(f"Gradient: {len(inputs)} inputs for {len(names)} names in xs and zs")
     named, y = [s.named(n) for n in names], s.named(s.needed("y"))
     if len(set(named)) < len(named):
         raise ModelError(f"Gradient: of {', '.join(names)} two are one value, expected independent")
-    for name, own, other in zip(names, named, given, strict=True):
+    for name, own, other in zip(names, named, inputs, strict=True):
         if own.type != other.type:
             raise ModelError(f"Gradient: '{name}' is {own.type}, but the input for it {other.type}")
     for name, v in ((s.needed("y"), y), *zip(xs, named, strict=False)):
         if v.type.dtype not in FLOATS:
             raise ModelError(f"Gradient: '{name}' is {v.type}, expected floats")
     check_determined(s.g, s.needed("y"), y, named)
-    made = gradients(s.g, y, named[: len(xs)], named[len(xs) :])
-    return substituted(s.g, made, dict(zip(named, given, strict=True)))
+    dxs = gradients(s.g, y, named[: len(xs)], named[len(xs) :])
+    return substituted(s.g, dxs, dict(zip(named, inputs, strict=True)))
 
 
 def check_determined(g: Graph, name: str, y: Value, leaves: Sequence[Value]) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.grams import CountGrams
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.movement import Broadcast, Reshape, stretch
 from alpenglow.ops.select import Where
 
 Grams = dict[tuple[int, ...], int]
@@ -49,8 +49,8 @@ def tf_idf_vectorizer(s: Site) -> Made:
 def pool(s: Site, columns: Sequence[int]) -> list[Grams]:
     """Return the n-grams of the pool, those of one element first."""
     elements, starts = s.attribute("pool_int64s") or (), s.needed("ngram_counts")
-    given = iter(columns)
-    found: list[Grams] = []
+    remaining = iter(columns)
+    by_size: list[Grams] = []
     for size, (start, end) in enumerate(zip(starts, (*starts[1:], len(elements)), strict=True), 1):
         if not 0 <= start <= end <= len(elements) or (end - start) % size:
             raise ModelError(
@@ -59,12 +59,12 @@ def pool(s: Site, columns: Sequence[int]) -> list[Grams]:
             )
         grams: Grams = {}
         for at in range(start, end, size):
-            column = next(given, None)
+            column = next(remaining, None)
             if column is None:
                 raise ModelError("TfIdfVectorizer: there are more n-grams than ngram_indexes")
             grams[tuple(elements[at : at + size])] = column
-        found.append(grams)
-    return found
+        by_size.append(grams)
+    return by_size
 
 
 def counted(s: Site, text: Value, grams: Grams, width: int, distances: int) -> Value:
@@ -77,16 +77,16 @@ def counted(s: Site, text: Value, grams: Grams, width: int, distances: int) -> V
 
 def weigh(s: Site, counts: Value, columns: Sequence[int]) -> Value:
     """Return the counts, the weights of what occurs, or both multiplied, as `mode` says."""
-    mode, given = s.needed("mode"), s.attribute("weights")
+    mode, factors = s.needed("mode"), s.attribute("weights")
     if mode not in MODES:
         raise ModelError(f"TfIdfVectorizer: mode '{mode}' is none of {', '.join(MODES)}")
-    if given is not None and len(given) != len(columns):
-        raise ModelError(f"TfIdfVectorizer: {len(given)} weights for {len(columns)} n-grams")
-    if mode == "TF" or (mode == "TFIDF" and given is None):
+    if factors is not None and len(factors) != len(columns):
+        raise ModelError(f"TfIdfVectorizer: {len(factors)} weights for {len(columns)} n-grams")
+    if mode == "TF" or (mode == "TFIDF" and factors is None):
         return counts
     weights = np.ones(max(columns) + 1, np.float32)
-    if given is not None:
-        weights[list(columns)] = given
+    if factors is not None:
+        weights[list(columns)] = factors
     wide = stretch(s.g, s.g.constant(weights), counts.type.shape)
     if mode == "TFIDF":
         return s.g(Mul(), counts, wide)

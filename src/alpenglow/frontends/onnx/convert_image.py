@@ -40,9 +40,9 @@ def decoded(stream: bytes, pixels: str) -> Array:
     broken = (OSError, ValueError, SyntaxError, EOFError, pillow.DecompressionBombError)
     try:
         with pillow.open(io.BytesIO(stream)) as image:
-            found = np.asarray(image.convert(MODES[pixels]))
+            array = np.asarray(image.convert(MODES[pixels]))
     except broken as error:
         raise ModelError(f"ImageDecoder: the stream is no image: {error}") from error
     if pixels == "Grayscale":
-        found = found[:, :, None]
-    return np.ascontiguousarray(found[:, :, ::-1] if pixels == "BGR" else found)
+        array = array[:, :, None]
+    return np.ascontiguousarray(array[:, :, ::-1] if pixels == "BGR" else array)

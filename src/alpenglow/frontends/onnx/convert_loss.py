@@ -5,6 +5,7 @@ from __future__ import annotations
 from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
+from alpenglow.ir.types import holds
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.gather import INDICES
 from alpenglow.ops.loss import NegativeLogLikelihoodLoss
@@ -30,10 +31,9 @@ def softmax_cross_entropy_loss(s: Site) -> Made:
 
 def likelihood(s: Site, x: Value, weight: Value | None) -> Value:
     """Return the negative log likelihood of the targets, by the attributes of the node."""
-    ignored = s.attribute("ignore_index")
-    op = NegativeLogLikelihoodLoss(
-        s.attribute("reduction", "mean"), () if ignored is None else (ignored,)
-    )
+    number = s.attribute("ignore_index")
+    ignored = () if number is None or not holds(s.input(1).type.dtype, number) else (number,)
+    op = NegativeLogLikelihoodLoss(s.attribute("reduction", "mean"), ignored)
     return s.g(op, x, checked(s, x, op.ignored), weight)
 
 

@@ -12,16 +12,17 @@ from copy import copy
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.convert_contraction import gemm, times
+from alpenglow.frontends.onnx.convert_contraction import gemm
 from alpenglow.frontends.onnx.convert_elementwise import LARGEST, MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_gather import gather_nd
 from alpenglow.frontends.onnx.convert_generate import number_range
 from alpenglow.frontends.onnx.convert_movement import normal_axes, padded, trilu
 from alpenglow.frontends.onnx.convert_vision import grid_sample
 from alpenglow.frontends.onnx.convert_window import conv, max_pool, padding, product
-from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scalar, scales, times
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
+from alpenglow.ir.types import HALVES
 from alpenglow.ops.activation import HardSigmoid, LeakyRelu, Relu, Sigmoid, Tanh
 from alpenglow.ops.arithmetic import Add, Clip, Maximum, Mul
 from alpenglow.ops.comparison import GreaterOrEqual, LessOrEqual
@@ -29,7 +30,7 @@ from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.inverse import Inverse
 from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
+from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.reduction import ReduceSum
 from alpenglow.ops.sampling import GridSample
 from alpenglow.ops.select import Where
@@ -45,6 +46,7 @@ on("GridSample", domain=MICROSOFT)(grid_sample)
 
 @on("FusedMatMul", domain=MICROSOFT)
 @on("TransposeMatMul", domain=MICROSOFT)
+@scales("alpha")
 def fused_mat_mul(s: Site) -> Made:
     x, y = (turned(s, s.input(i), side) for i, side in enumerate("AB"))
     return times(s, product(s, x, y), s.attribute("alpha", 1.0))
@@ -64,31 +66,33 @@ def turned(s: Site, v: Value, side: str) -> Value:
 
 
 @on("FusedMatMulActivation", domain=MICROSOFT)
+@scales("alpha")
 def fused_mat_mul_activation(s: Site) -> Made:
     x, y = (turned(s, s.input(i), side) for i, side in enumerate("AB"))
     return activated(s, times(s, product(s, x, y), s.attribute("alpha", 1.0)), numbers(s))
 
 
 @on("FusedGemm", domain=MICROSOFT)
+@scales("alpha", "beta")
 def fused_gemm(s: Site) -> Made:
-    made = gemm(s)
-    assert isinstance(made, Value), "a Gemm has one result"
-    return activated(s, made, numbers(s))
+    y = gemm(s)
+    assert isinstance(y, Value), "a Gemm has one result"
+    return activated(s, y, numbers(s))
 
 
 def numbers(s: Site) -> dict[int, float]:
     """Return the numbers of an activation that the attributes give, by their place."""
     names = ("activation_alpha", "activation_beta", "activation_gamma")
-    given = ((i, s.attribute(name)) for i, name in enumerate(names))
-    return {i: float(v) for i, v in given if v is not None}
+    pairs = ((i, s.attribute(name)) for i, name in enumerate(names))
+    return {i: float(v) for i, v in pairs if v is not None}
 
 
-def activated(s: Site, v: Value, given: dict[int, float]) -> Value:
+def activated(s: Site, v: Value, parameters: dict[int, float]) -> Value:
     """Return v after the activation that the attribute names, with the numbers that it has."""
     name = s.attribute("activation", "")
 
     def number(i: int, default: float) -> float:
-        return given.get(i, default)
+        return parameters.get(i, default)
 
     if name == "":
         return v
@@ -129,7 +133,7 @@ def c_dist(s: Site) -> Made:
 @on("Inverse", domain=MICROSOFT)
 def inverse(s: Site) -> Made:
     x = s.input(0)
-    half = x.type.dtype in ("f16", "bf16")
+    half = x.type.dtype in HALVES
     _, y = s.g.add(Inverse(), [cast(s, x, "f32") if half else x]).results
     return cast(s, y, x.type.dtype)
 
@@ -162,8 +166,8 @@ def channels_last(s: Site, convert: Callable[[Site], Made], *operands: int) -> V
             inputs[i] = s.g(Transpose((0, v.type.rank - 1, *range(1, v.type.rank - 1))), v)
     turned_site = copy(s)
     turned_site.inputs = inputs
-    made = convert(turned_site)
-    y = made if isinstance(made, Value) else made[0]
+    results = convert(turned_site)
+    y = results if isinstance(results, Value) else results[0]
     return s.g(Transpose((0, *range(2, y.type.rank), 1)), y)
 
 

@@ -12,7 +12,7 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.convert_attention import joined_heads, scale_or_usual
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_window import product
-from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.dims import Dim, is_open, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add, Sub
@@ -22,7 +22,7 @@ from alpenglow.ops.comparison import GreaterOrEqual, Less, LessOrEqual
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.generate import Range, Size
 from alpenglow.ops.logic import BitAnd
-from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose
+from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.normalize import RMSNorm
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.ops.rotary import RotaryEmbedding
@@ -67,10 +67,10 @@ def attention(s: Site) -> Made:
     x, weights, bias = s.input(0), s.input(1), s.optional(2)
     if x.type.rank != 3:
         raise ModelError(f"Attention: input is {x.type}, expected [B, S, D]")
-    made = product(s, x, weights)
+    qkv = product(s, x, weights)
     if bias is not None:
-        made = s.g(Add(), made, stretch(s.g, bias, made.type.shape))
-    return attended(s, made, s.optional(3), s.optional(4), s.optional(5), s.optional(6))
+        qkv = s.g(Add(), qkv, stretch(s.g, bias, qkv.type.shape))
+    return attended(s, qkv, s.optional(3), s.optional(4), s.optional(5), s.optional(6))
 
 
 @on("QAttention", domain=MICROSOFT)
@@ -78,29 +78,29 @@ def q_attention(s: Site) -> Made:
     """Multiply the numbers that input and weights stand for; ONNX Runtime multiplies integers."""
     x = real(s, s.input(0), s.input(3), s.optional(6))
     weights = real(s, s.input(1), s.input(4), s.optional(7))
-    made = product(s, x, weights)
-    made = s.g(Add(), made, stretch(s.g, s.input(2), made.type.shape))
-    return attended(s, made, s.optional(5), s.optional(8), None, None)
+    qkv = product(s, x, weights)
+    qkv = s.g(Add(), qkv, stretch(s.g, s.input(2), qkv.type.shape))
+    return attended(s, qkv, s.optional(5), s.optional(8), None, None)
 
 
 def real(s: Site, x: Value, scale: Value, zero: Value | None) -> Value:
     """Return the floats that x stands for, with one scale or one a column."""
     zero = s.g.constant(np.zeros((), x.type.numpy)) if zero is None else zero
-    given = [s.g(Reshape(()), v) if v.type.shape == (1,) else v for v in (scale, zero)]
-    return s.g(Dequantize("f32"), x, *(stretch(s.g, v, x.type.shape) for v in given))
+    pair = [s.g(Reshape(()), v) if v.type.shape == (1,) else v for v in (scale, zero)]
+    return s.g(Dequantize("f32"), x, *(stretch(s.g, v, x.type.shape) for v in pair))
 
 
 def attended(
-    s: Site, made: Value, mask: Value | None, past: Value | None, more: Value | None,
+    s: Site, qkv: Value, mask: Value | None, past: Value | None, more: Value | None,
     filled: Value | None,
 ) -> list[Value]:  # fmt: skip
     """Return the result of attention on queries, keys and values that stand side by side."""
     if s.attribute("do_rotary", 0) or filled is not None:
         raise UnsupportedError(f"{s.op_type}: do_rotary and shared buffers are not supported")
-    heads, size = s.needed("num_heads"), made.type.shape[2]
+    heads, size = s.needed("num_heads"), qkv.type.shape[2]
     third = size // 3
     sizes = s.attribute("qkv_hidden_sizes", (third, third, third))
-    q, k, v = (split(s, p, heads) for p in parts(s, made, 2, sizes))
+    q, k, v = (split(s, p, heads) for p in parts(s, qkv, 2, sizes))
     offset: Dim = 0
     if past is not None:
         offset = past.type.shape[3]
@@ -118,10 +118,10 @@ def attended(
 
 def added(s: Site, masks: list[Value | None]) -> Value | None:
     """Return the sum of the masks that are given."""
-    given = [m for m in masks if m is not None]
-    if len(given) < 2:
-        return given[0] if given else None
-    return s.g(Add(), *s.broadcast(*(cast(s, m, given[1].type.dtype) for m in given)))
+    terms = [m for m in masks if m is not None]
+    if len(terms) < 2:
+        return terms[0] if terms else None
+    return s.g(Add(), *s.broadcast(*(cast(s, m, terms[1].type.dtype) for m in terms)))
 
 
 def masked(s: Site, mask: Value | None, rows: Dim, keys: Dim) -> Value | None:
@@ -205,19 +205,19 @@ def projections(s: Site, heads: int) -> list[Value]:
     """
     x, k, v = s.input(0), s.optional(1), s.optional(2)
     if x.type.rank == 5:
-        made = [unpacked(s, p) for p in parts(s, x, 3, (1, 1, 1))]
+        qkv = [unpacked(s, p) for p in parts(s, x, 3, (1, 1, 1))]
     elif k is None:
         raise ModelError("MultiHeadAttention: there are no keys")
     elif v is None:
-        made = [split(s, x, heads), *(unpacked(s, p) for p in parts(s, k, 3, (1, 1)))]
+        qkv = [split(s, x, heads), *(unpacked(s, p) for p in parts(s, k, 3, (1, 1)))]
     else:
-        made = [split(s, x, heads), *(p if p.type.rank == 4 else split(s, p, heads)
-                                      for p in (k, v))]  # fmt: skip
+        qkv = [split(s, x, heads), *(p if p.type.rank == 4 else split(s, p, heads)
+                                     for p in (k, v))]  # fmt: skip
     bias = s.optional(3)
     if bias is None:
-        return made
-    given = parts(s, bias, 0, tuple(heads * p.type.shape[3] for p in made))
-    return [biased(s, p, b) for p, b in zip(made, given, strict=True)]
+        return qkv
+    biases = parts(s, bias, 0, tuple(heads * p.type.shape[3] for p in qkv))
+    return [biased(s, p, b) for p, b in zip(qkv, biases, strict=True)]
 
 
 def unpacked(s: Site, x: Value) -> Value:
@@ -290,8 +290,8 @@ def current(s: Site) -> Cached:
 def ends(s: Site, q: Value) -> Value:
     """Return how many keys each sample has after this step."""
     batch, _, rows, _ = q.type.shape
-    total, given = compared(s, rows)
-    if total == given:
+    total, extent = compared(s, rows)
+    if total == extent:
         # The first step: shorter samples are padded behind, where nobody looks.
         return stretch(s.g, length(s, rows), (batch,))
     past = s.optional(3)
@@ -314,13 +314,13 @@ def starts(s: Site, step: Cached) -> Value:
 
 def rotated(s: Site, step: Cached) -> Cached:
     """Return queries and keys turned by their positions."""
-    given = s.optional(9)
+    positions = s.optional(9)
     batch, _, rows, _ = step.q.type.shape
-    if given is None:
+    if positions is None:
         first = s.g(Reshape((batch, 1)), starts(s, step))
-        given = s.g(Add(), *s.broadcast(first, s.g(Range(rows))))
-    given = s.within(given, 0, s.input(7).type.shape[0] - 1, "a position")
-    caches = [s.g(Gather(0), s.input(i), given) for i in (7, 8)]
+        positions = s.g(Add(), *s.broadcast(first, s.g(Range(rows))))
+    positions = s.within(positions, 0, s.input(7).type.shape[0] - 1, "a position")
+    caches = [s.g(Gather(0), s.input(i), positions) for i in (7, 8)]
     half = caches[0].type.shape[-1]
     cos, sin = (s.g(Reshape((batch, 1, rows, half)), v) for v in caches)
     op = RotaryEmbedding(bool(s.attribute("rotary_interleaved", 0)))
@@ -403,8 +403,8 @@ def rotary_embedding(s: Site) -> Made:
         first = s.g(Reshape(()), places)
         places = s.g(Add(), *s.broadcast(first, s.g(Range(rows))))
     places = s.within(places, 0, cos.type.shape[0] - 1, "a position")
-    found = [s.g(Gather(0), v, places) for v in (cos, sin)]
-    found = [stretch(s.g, v, (batch, rows, half)) for v in found]
-    beside = [s.g(Reshape((batch, 1, rows, half)), v) for v in found]
+    caches = [s.g(Gather(0), v, places) for v in (cos, sin)]
+    caches = [stretch(s.g, v, (batch, rows, half)) for v in caches]
+    beside = [s.g(Reshape((batch, 1, rows, half)), v) for v in caches]
     y = s.g(RotaryEmbedding(bool(s.attribute("interleaved", 0))), x, *beside)
     return joined_heads(s, y) if len(shape) == 3 else y

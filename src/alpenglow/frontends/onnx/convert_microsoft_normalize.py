@@ -11,7 +11,7 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_reduction import axis_of
-from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.activation import Gelu, Swish
@@ -19,7 +19,7 @@ from alpenglow.ops.arithmetic import Add, Div, Mul
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.generate import Range
-from alpenglow.ops.movement import Reshape, Slice, Transpose
+from alpenglow.ops.movement import Reshape, Slice, Transpose, stretch
 from alpenglow.ops.normalize import GroupNorm, LayerMoments, LayerNorm, RMSNorm
 from alpenglow.ops.reduction import ReduceMean, ReduceSum
 from alpenglow.ops.softmax import Softmax

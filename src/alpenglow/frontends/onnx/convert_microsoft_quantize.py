@@ -7,7 +7,6 @@ from copy import copy
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.convert_contraction import times
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_microsoft import channels_last
 from alpenglow.frontends.onnx.convert_quantize import (
@@ -21,7 +20,7 @@ from alpenglow.frontends.onnx.convert_quantize import (
 from alpenglow.frontends.onnx.convert_reduction import axes_of, axis_of
 from alpenglow.frontends.onnx.convert_window import average_pool
 from alpenglow.frontends.onnx.convert_window import product as multiplied
-from alpenglow.frontends.onnx.table import Made, Site, on, stretch
+from alpenglow.frontends.onnx.table import Made, Site, on, times
 from alpenglow.ir.dims import Dim, ceil_div
 from alpenglow.ir.dims import product as count_of
 from alpenglow.ir.graph import Value
@@ -29,7 +28,7 @@ from alpenglow.ir.types import FLOATS
 from alpenglow.ops.arithmetic import Add, Mul, Sub
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.logic import BitAnd, ShiftRight
-from alpenglow.ops.movement import Broadcast, Reshape, Slice, Transpose
+from alpenglow.ops.movement import Broadcast, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.quantize import Dequantize, DynamicQuantize
 from alpenglow.ops.reduction import ReduceMean, ReduceSum
 from alpenglow.ops.select import Where
@@ -137,8 +136,8 @@ def spread(s: Site, packed: Value, bits: int) -> Value:
     wide = s.g(Broadcast(shape), s.g(Reshape((*outer, size, 1)), packed))
     shifts = stretch(s.g, s.g.constant(np.arange(0, 8, bits, dtype=np.uint8)), shape)
     low = stretch(s.g, s.g.constant(np.uint8((1 << bits) - 1)), shape)
-    found = s.g(BitAnd(), s.g(ShiftRight(), wide, shifts), low)
-    return s.g(Reshape((*outer, size * each)), found)
+    numbers = s.g(BitAnd(), s.g(ShiftRight(), wide, shifts), low)
+    return s.g(Reshape((*outer, size * each)), numbers)
 
 
 def part_of(s: Site, x: Value, sizes: tuple[Dim, ...]) -> Value:
@@ -177,9 +176,9 @@ def gather_block_quantized(s: Site) -> Made:
     indices = s.indices(indices, packed.type.shape[rows], rows)
 
     def chosen(v: Value) -> Value:
-        found = s.g(Gather(rows), v, indices)
+        slices = s.g(Gather(rows), v, indices)
         bytes_ = v.type.dtype == "u8" and v is not scales
-        return spread(s, found, bits) if bytes_ else found
+        return spread(s, slices, bits) if bytes_ else slices
 
     steps, factor = chosen(packed), chosen(scales)
     at = along + (indices.type.rank - 1 if along > rows else 0)

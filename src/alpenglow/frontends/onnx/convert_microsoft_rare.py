@@ -13,14 +13,14 @@ from alpenglow.frontends.onnx.convert_microsoft_normalize import EPSILON, embedd
 from alpenglow.frontends.onnx.convert_microsoft_quantize import part_of, repeated
 from alpenglow.frontends.onnx.convert_movement import normal_axes
 from alpenglow.frontends.onnx.convert_window import product as multiplied
-from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scalar, scales, times
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.activation import Sigmoid
 from alpenglow.ops.arithmetic import Add, Mul, Sub
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.logic import BitAnd, ShiftRight
-from alpenglow.ops.movement import Broadcast, Reshape, Transpose
+from alpenglow.ops.movement import Broadcast, Reshape, Transpose, stretch
 
 FP4 = (0.0, 0.005208333333, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
 """The sizes of 4-bit floats, by their lower three bits; the fourth is the sign."""
@@ -58,8 +58,8 @@ def halves(s: Site, packed: Value) -> Value:
         raise ModelError(f"{s.op_type}: the codes are {packed.type}, expected one axis")
     wide = s.g(Broadcast((size, 2)), s.g(Reshape((size, 1)), packed))
     shifts = stretch(s.g, s.g.constant(np.array([4, 0], np.uint8)), (size, 2))
-    found = s.g(BitAnd(), s.g(ShiftRight(), wide, shifts), scalar(s.g, 15, wide))
-    return s.g(Reshape((size * 2,)), found)
+    numbers = s.g(BitAnd(), s.g(ShiftRight(), wide, shifts), scalar(s.g, 15, wide))
+    return s.g(Reshape((size * 2,)), numbers)
 
 
 @on("QEmbedLayerNormalization", domain=MICROSOFT)
@@ -108,13 +108,14 @@ def unfold_tensor(s: Site) -> Made:
 
 
 @on("ScaledSiLU", domain=MICROSOFT)
+@scales("alpha")
 def scaled_silu(s: Site) -> Made:
     x, scale = s.input(0), s.optional(1)
     if scale is None:
-        factor = scalar(s.g, s.attribute("alpha", 1.0), x)
+        z = times(s, x, s.attribute("alpha", 1.0))
     else:
         factor = stretch(s.g, s.g(Reshape(()), cast(s, scale, x.type.dtype)), x.type.shape)
-    z = s.g(Mul(), x, factor)
+        z = s.g(Mul(), x, factor)
     return s.g(Mul(), z, s.g(Sigmoid(), z))
 
 

@@ -13,13 +13,13 @@ import numpy as np
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_microsoft_quantize import scaled
 from alpenglow.frontends.onnx.convert_quantize import product
-from alpenglow.frontends.onnx.convert_recurrent import Pass, lstm_attributes, lstm_layer, part
-from alpenglow.frontends.onnx.table import Made, Site, on, stretch
+from alpenglow.frontends.onnx.convert_recurrent import Direction, lstm_attributes, lstm_layer, part
+from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Mul, Sub
 from alpenglow.ops.comparison import Less
 from alpenglow.ops.generate import Range
-from alpenglow.ops.movement import Reshape, Transpose
+from alpenglow.ops.movement import Reshape, Transpose, stretch
 from alpenglow.ops.quantize import DynamicQuantize
 from alpenglow.ops.recurrent_integer import LstmInteger, packed_rows
 from alpenglow.ops.reduction import ReduceMax, SumBytes
@@ -39,12 +39,12 @@ def dynamic_quantize_lstm(s: Site) -> Made:
         w_scale, w_zero = (part(s, s.input(i), direction) for i in (8, 9))
         return scaled(s, product(s, x, w, x_zero, w_zero), x_scale, w_scale, None)
 
-    def apply(p: Pass, lengths: Value | None) -> tuple[Value, ...]:
+    def apply(p: Direction, lengths: Value | None) -> tuple[Value, ...]:
         r, columns, zeros = weights(s, p.r, part(s, s.input(11), p.direction))
         scale = stretch(s.g, part(s, s.input(10), p.direction), columns.type.shape)
         op = LstmInteger(*lstm_attributes(s, p))
-        given = [p.xw, r, columns, scale, *p.states, p.extra, lengths, zeros]
-        return s.g.add(op, given).results
+        operands = [p.xw, r, columns, scale, *p.states, p.extra, lengths, zeros]
+        return s.g.add(op, operands).results
 
     return lstm_layer(turned, apply, multiply)
 

@@ -15,7 +15,7 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.convert_elementwise import cast
 from alpenglow.frontends.onnx.convert_scores import posted
 from alpenglow.frontends.onnx.presume import presume
-from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Needed, Site, elements, on, scalar
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import NAMES, Array
@@ -24,7 +24,7 @@ from alpenglow.ops.comparison import Equal, Greater, IsNaN
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.gather import Gather, OneHot
 from alpenglow.ops.lookup import Find
-from alpenglow.ops.movement import Concat, Pad, Reshape, Slice
+from alpenglow.ops.movement import Concat, Pad, Reshape, Slice, stretch
 from alpenglow.ops.reduction import ArgMax, ReduceL2, ReduceMax, ReduceSum
 from alpenglow.ops.select import Where
 
@@ -52,8 +52,8 @@ def scaler(s: Site) -> Made:
     x = s.input(0)
     x = cast(s, x, "f64" if x.type.dtype == "f64" else "f32")
     for op, name, default in ((Sub(), "offset", 0.0), (Mul(), "scale", 1.0)):
-        given = s.g.constant(array(s, name, x.type.numpy, (default,)))
-        x = s.g(op, x, stretch(s.g, one_or_all(s, given), x.type.shape))
+        constant = s.g.constant(array(s, name, x.type.numpy, (default,)))
+        x = s.g(op, x, stretch(s.g, one_or_all(s, constant), x.type.shape))
     return cast(s, x, "f32")
 
 
@@ -160,9 +160,14 @@ def label_encoder(s: Site) -> Made:
         raise ModelError(f"LabelEncoder: {len(keys)} keys, but {len(values)} values")
     if NAMES[keys.dtype] != x.type.dtype:
         raise ModelError(f"LabelEncoder: the keys are {NAMES[keys.dtype]}, but X is {x.type}")
-    given = s.attribute("default_tensor")
-    if given is not None:
-        default = np.asarray(given).reshape(-1)[0]
+    tensor = s.attribute("default_tensor")
+    if tensor is not None:
+        if tensor.size != 1 or tensor.dtype != values.dtype:
+            raise ModelError(
+                f"LabelEncoder: default_tensor is {NAMES[tensor.dtype]}{list(tensor.shape)},"
+                f" expected one element of {NAMES[values.dtype]}"
+            )
+        default = tensor.reshape(-1)[0]
     elif values.dtype.kind == "f":
         default = s.attribute("default_float", -0.0)
     else:
@@ -183,7 +188,7 @@ def mapping(s: Site, what: str) -> Array:
 def looked_up(s: Site, x: Value, keys: Array, values: Array, default: Any) -> Value:
     """Return the value beside the last key that equals x, or the default."""
     order = np.argsort(keys, kind="stable")
-    table = np.append(values[order], np.asarray(default).astype(values.dtype))
+    table = np.append(values[order], elements(default, NAMES[values.dtype]))
     place = s.g(Find(), x, s.g.constant(keys[order]))
     return s.g(Gather(0), s.g.constant(table), place)
 

@@ -6,11 +6,11 @@ from typing import cast
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.presume import presume
-from alpenglow.frontends.onnx.table import Made, Needed, Site, common_shape, on, stretch
+from alpenglow.frontends.onnx.table import Made, Needed, Site, common_shape, on
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, Trilu
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, Trilu, stretch
 from alpenglow.ops.order import ReverseSequence
 
 
@@ -206,7 +206,24 @@ def padded(s: Site, pads: tuple[int, ...], value: complex) -> Value:
         sizes = tuple(d + min(a, 0) + min(b, 0) for d, a, b in
                       zip(x.type.shape, before, after, strict=True))  # fmt: skip
         x = s.g(Slice(starts, sizes, (1,) * rank), x)
-    return s.g(Pad(tuple(max(a, 0) for a in before), tuple(max(b, 0) for b in after), mode), x)
+    before, after = tuple(max(a, 0) for a in before), tuple(max(b, 0) for b in after)
+    return reflected(s, x, before, after) if mode == "reflect" else s.g(Pad(before, after, mode), x)
+
+
+def reflected(s: Site, x: Value, before: tuple[int, ...], after: tuple[int, ...]) -> Value:
+    """Return x reflected at its ends, and then at the new ones where it is too short for once.
+
+    An open extent is taken to be long enough.
+    """
+    while True:
+        most = [d - 1 if known(d) and d > 1 else max(a, b) for d, a, b in
+                zip(x.type.shape, before, after, strict=True)]  # fmt: skip
+        first, last = tuple(map(min, before, most)), tuple(map(min, after, most))
+        x = s.g(Pad(first, last, "reflect"), x)
+        if (first, last) == (before, after):
+            return x
+        before = tuple(a - b for a, b in zip(before, first, strict=True))
+        after = tuple(a - b for a, b in zip(after, last, strict=True))
 
 
 @on("CenterCropPad", since=18)
@@ -285,7 +302,7 @@ def reverse_sequence(s: Site) -> Made:
 
 def normal_axes(s: Site, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """Return axes counted from the front; raise ModelError if one is out of range or repeated."""
-    found = tuple(a + rank if a < 0 else a for a in axes)
-    if any(not 0 <= a < rank for a in found) or len(set(found)) != len(found):
+    normal = tuple(a + rank if a < 0 else a for a in axes)
+    if any(not 0 <= a < rank for a in normal) or len(set(normal)) != len(normal):
         raise ModelError(f"{s.op_type}: {axes} are not distinct axes of a tensor of rank {rank}")
-    return found
+    return normal

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert_reduction import axis_of
-from alpenglow.frontends.onnx.table import Made, Site, on, stretch
+from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.movement import Broadcast, Reshape, stretch
 from alpenglow.ops.normalize import (
     GroupNorm,
     InstanceNorm,
@@ -93,12 +93,12 @@ def group_normalization_scaled_by_group(s: Site) -> Made:
     if x.type.rank < 2 or groups < 1:
         raise ModelError(f"GroupNormalization: {x.type} has no {groups} groups of channels")
     count = x.type.shape[1]
-    given = []
+    operands = []
     for v in (s.input(1), s.input(2)):
         column = s.g(Reshape((groups, 1)), v)
         wide = s.g(Broadcast((groups, count // groups)), column)
-        given.append(s.g(Reshape((count,)), wide))
-    return s.g(GroupNorm(groups, s.attribute("epsilon", 1e-5)), x, *given)
+        operands.append(s.g(Reshape((count,)), wide))
+    return s.g(GroupNorm(groups, s.attribute("epsilon", 1e-5)), x, *operands)
 
 
 @on("GroupNormalization", since=21)

@@ -10,7 +10,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.attributes import element_type
 from alpenglow.frontends.onnx.convert_window import padding
 from alpenglow.frontends.onnx.presume import presume
-from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, stretch
+from alpenglow.frontends.onnx.table import Made, Site, common_shape, on
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
@@ -18,7 +18,7 @@ from alpenglow.ir.types import TensorType
 from alpenglow.ops.activation import LeakyRelu, Sigmoid
 from alpenglow.ops.arithmetic import Add, Div, Mul
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice
+from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, append_axes, stretch
 from alpenglow.ops.quantize import (
     PRECISIONS,
     QUANTIZED_FLOATS,
@@ -66,8 +66,8 @@ def division(s: Site, scale: str) -> str:
 def dequantize_linear(s: Site) -> Made:
     x, scale = s.input(0), s.input(1)
     to = s.attribute("output_dtype", 0)
-    given = scale.type.dtype if scale.type.dtype in REALS else "f32"
-    dtype = element_type(to, "DequantizeLinear: output_dtype") if to else given
+    default = scale.type.dtype if scale.type.dtype in REALS else "f32"
+    dtype = element_type(to, "DequantizeLinear: output_dtype") if to else default
     scale, zero = parameters(s, scale, s.optional(2), x.type, x.type.dtype)
     return s.g(Dequantize(dtype), x, scale, zero)
 
@@ -108,8 +108,7 @@ def placed(s: Site, v: Value, rank: int, axis: int) -> Value:
     along `axis`."""
     if single(v):
         return s.g(Reshape(()), v) if v.type.rank else v
-    behind = rank - axis % rank - 1
-    return s.g(Reshape((*v.type.shape, *[1] * behind)), v) if v.type.rank == 1 and behind else v
+    return append_axes(s.g, v, rank - axis % rank - 1) if v.type.rank == 1 else v
 
 
 def blocks(s: Site, v: Value, t: TensorType, axis: int, block: int) -> Value:
@@ -215,10 +214,10 @@ def requantized(
     s: Site, total: Value, x_scale: Value, y_scale: Value, scale: Value, zero: Value
 ) -> Value:
     """Return i32 sums times x_scale * y_scale / scale, rounded, in the type of `zero`."""
-    given = [v if v.type.dtype == "f32" else s.g(Cast("f32"), v)
-             for v in (x_scale, y_scale, scale)]  # fmt: skip
-    both = s.g(Mul(), *s.broadcast(*given[:2]))
-    factor = s.g(Div(), *s.broadcast(both, given[2]))
+    scales = [v if v.type.dtype == "f32" else s.g(Cast("f32"), v)
+              for v in (x_scale, y_scale, scale)]  # fmt: skip
+    both = s.g(Mul(), *s.broadcast(*scales[:2]))
+    factor = s.g(Div(), *s.broadcast(both, scales[2]))
     shape = total.type.shape
     limits = np.iinfo(zero.type.numpy)
     op = Requantize(zero.type.dtype, int(limits.min), int(limits.max))

@@ -11,11 +11,12 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.attributes import element_type
-from alpenglow.frontends.onnx.table import Made, Site, on, stretch
+from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Sub
 from alpenglow.ops.comparison import Less
+from alpenglow.ops.movement import stretch
 from alpenglow.ops.random import Choose, RandomNormal, RandomUniform
 from alpenglow.ops.reduction import ReduceMax
 from alpenglow.ops.scan import CumSum

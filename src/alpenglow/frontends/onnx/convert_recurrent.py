@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx.table import Made, Site, on, stretch
+from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose
+from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.recurrent import FORMULAS, Activation, Gru, Lstm, Rnn
 
 DEFAULTS = {
@@ -36,7 +36,7 @@ TAKES = {"affine": 2, "leakyrelu": 1, "thresholdedrelu": 1, "scaledtanh": 2, "ha
 
 
 @dataclass(frozen=True)
-class Pass:
+class Direction:
     """One direction of a layer: its recurrent operator's operands but the lengths."""
 
     direction: int
@@ -48,7 +48,7 @@ class Pass:
     extra: Value | None
 
 
-Apply = Callable[[Pass, Value | None], tuple[Value, ...]]
+Apply = Callable[[Direction, Value | None], tuple[Value, ...]]
 
 Multiply = Callable[[Value, Value, int], Value]
 """What makes the product of matrices, of the inputs and their weights, for a direction."""
@@ -56,7 +56,7 @@ Multiply = Callable[[Value, Value, int], Value]
 
 @on("LSTM")
 def lstm(s: Site) -> Made:
-    def apply(p: Pass, lengths: Value | None) -> tuple[Value, ...]:
+    def apply(p: Direction, lengths: Value | None) -> tuple[Value, ...]:
         op = Lstm(*lstm_attributes(s, p))
         return s.g.add(op, [p.xw, p.r, *p.states, p.extra, lengths]).results
 
@@ -67,7 +67,7 @@ def lstm_layer(s: Site, apply: Apply, multiply: Multiply | None = None) -> list[
     return layer(s, 4, ("sigmoid", "tanh", "tanh"), (5, 6), lstm_extra, apply, multiply)
 
 
-def lstm_attributes(s: Site, p: Pass) -> tuple[bool, tuple[Activation, ...], float, bool]:
+def lstm_attributes(s: Site, p: Direction) -> tuple[bool, tuple[Activation, ...], float, bool]:
     return (
         p.reverse, p.activations, s.attribute("clip", 0.0), bool(s.attribute("input_forget", 0))
     )  # fmt: skip
@@ -77,7 +77,7 @@ def lstm_attributes(s: Site, p: Pass) -> tuple[bool, tuple[Activation, ...], flo
 def gru(s: Site) -> Made:
     clip = s.attribute("clip", 0.0)
 
-    def apply(p: Pass, lengths: Value | None) -> tuple[Value, ...]:
+    def apply(p: Direction, lengths: Value | None) -> tuple[Value, ...]:
         return s.g.add(Gru(p.reverse, p.activations, clip),
                        [p.xw, p.r, *p.states, p.extra, lengths]).results  # fmt: skip
 
@@ -88,7 +88,7 @@ def gru(s: Site) -> Made:
 def rnn(s: Site) -> Made:
     clip = s.attribute("clip", 0.0)
 
-    def apply(p: Pass, lengths: Value | None) -> tuple[Value, ...]:
+    def apply(p: Direction, lengths: Value | None) -> tuple[Value, ...]:
         return s.g.add(Rnn(p.reverse, p.activations, clip),
                        [p.xw, p.r, *p.states, lengths]).results  # fmt: skip
 
@@ -142,7 +142,7 @@ def layer(
     results = []
     for d, reverse in enumerate(directions[name]):
         start = tuple(initial(s, i, d, x.type.shape[1], units, batch_first) for i in states)
-        p = Pass(d, reverse, chosen[d], projected(s, x, d, gates, units, multiply),
+        p = Direction(d, reverse, chosen[d], projected(s, x, d, gates, units, multiply),
                  s.g(Transpose((1, 0)), part(s, r, d)), start, extra(s, d, units))  # fmt: skip
         results.append(apply(p, lengths))
     return joined(s, results, batch_first)
@@ -186,26 +186,26 @@ def recurrent_bias(s: Site, both: Value, gates: int, units: int) -> Value:
 
 def initial(s: Site, i: int, direction: int, batch: Dim, units: int, batch_first: bool) -> Value:
     """Return the initial state [B, H] of a direction: operand i, or zeros."""
-    given = s.optional(i)
-    if given is None:
+    states = s.optional(i)
+    if states is None:
         zero = s.g.constant(np.zeros((), s.input(0).type.numpy))
         return stretch(s.g, zero, (batch, units))
     if batch_first:
-        given = s.g(Transpose((1, 0, 2)), given)
-    return part(s, given, direction)
+        states = s.g(Transpose((1, 0, 2)), states)
+    return part(s, states, direction)
 
 
 def joined(s: Site, results: list[tuple[Value, ...]], batch_first: bool) -> list[Value]:
     """Return Y[T, D, B, H] and the final states [D, B, H], or with the batch in front."""
-    made = []
+    outputs = []
     for position, values in enumerate(zip(*results, strict=True)):
         axis = 1 if position == 0 else 0
         wide = [s.g(Reshape((*v.type.shape[:axis], 1, *v.type.shape[axis:])), v) for v in values]
         v = wide[0] if len(wide) == 1 else s.g(Concat(axis), *wide)
         if batch_first:
             v = s.g(Transpose((2, 0, 1, 3) if position == 0 else (1, 0, 2)), v)
-        made.append(v)
-    return made
+        outputs.append(v)
+    return outputs
 
 
 def activations(
@@ -219,7 +219,7 @@ def activations(
         )
     alphas = list(s.attribute("activation_alpha", ()))
     betas = list(s.attribute("activation_beta", ()))
-    found: list[Activation] = []
+    flat: list[Activation] = []
     for name in (n.lower() for n in names):
         if name not in FORMULAS:
             raise ModelError(f"{s.op_type}: activation '{name}' is not {', '.join(FORMULAS)}")
@@ -227,9 +227,9 @@ def activations(
         takes = TAKES.get(name, 0)
         alpha = float(alphas.pop(0)) if takes >= 1 and alphas else alpha
         beta = float(betas.pop(0)) if takes >= 2 and betas else beta
-        found.append((name, alpha, beta))
+        flat.append((name, alpha, beta))
     n = len(defaults)
-    return [tuple(found[d * n : (d + 1) * n]) for d in range(directions)]
+    return [tuple(flat[d * n : (d + 1) * n]) for d in range(directions)]
 
 
 def part(s: Site, v: Value, direction: int) -> Value:

@@ -27,17 +27,17 @@ def reduces(name: str, build: Build, *, operand_since: int = 18) -> None:
     @on(name, since=operand_since)
     def from_operand(s: Site) -> Made:
         axes = s.optional(1)
-        given = () if axes is None or axes.type.shape == (0,) else s.ints(1)
-        op = build(axes_of(s, given), bool(s.attribute("keepdims", 1)))
+        numbers = () if axes is None or axes.type.shape == (0,) else s.ints(1)
+        op = build(axes_of(s, numbers), bool(s.attribute("keepdims", 1)))
         return s.g(op, s.input(0))
 
 
-def axes_of(s: Site, given: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes of input 0 that `given` names, sorted; all if it is empty, unless noop."""
+def axes_of(s: Site, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of input 0 that `numbers` name, sorted; all if it is empty, unless noop."""
     rank = s.input(0).type.rank
-    if not given:
+    if not numbers:
         return () if s.attribute("noop_with_empty_axes", 0) else tuple(range(rank))
-    return tuple(sorted({axis_of(s, a) for a in given}))
+    return tuple(sorted({axis_of(s, a) for a in numbers}))
 
 
 def axis_of(s: Site, axis: int) -> int:
@@ -88,8 +88,8 @@ def cum_prod(s: Site) -> Made:
 
 def order(s: Site) -> tuple[int, bool, bool]:
     """Return the axis, exclusive and reverse of a CumSum or CumProd."""
-    given = s.ints(1)
-    if len(given) != 1:
-        raise ModelError(f"{s.op_type}: the axis is {given}, expected one number")
+    axes = s.ints(1)
+    if len(axes) != 1:
+        raise ModelError(f"{s.op_type}: the axis is {axes}, expected one number")
     exclusive, reverse = bool(s.attribute("exclusive", 0)), bool(s.attribute("reverse", 0))
-    return axis_of(s, given[0]), exclusive, reverse
+    return axis_of(s, axes[0]), exclusive, reverse

@@ -49,11 +49,11 @@ def resize(s: Site) -> Made:
     coordinates = s.attribute("coordinate_transformation_mode", "half_pixel")
     roi: tuple[float, ...] = ()
     if coordinates == "tf_crop_and_resize":
-        given = floats(s, 1)
-        if len(given) != 2 * len(axes):
-            raise ModelError(f"Resize: roi has {len(given)} elements, expected {2 * len(axes)}")
-        roi = (*spread(axes, given[: len(axes)], rank, 0.0),
-               *spread(axes, given[len(axes) :], rank, 1.0))  # fmt: skip
+        bounds = floats(s, 1)
+        if len(bounds) != 2 * len(axes):
+            raise ModelError(f"Resize: roi has {len(bounds)} elements, expected {2 * len(axes)}")
+        roi = (*spread(axes, bounds[: len(axes)], rank, 0.0),
+               *spread(axes, bounds[len(axes) :], rank, 1.0))  # fmt: skip
     target = extents(s, axes)
     op = Resize(
         target.sizes,
@@ -71,7 +71,7 @@ def resize(s: Site) -> Made:
 
 
 @dataclass(frozen=True)
-class Target:
+class ResizedExtents:
     """Output extents, and scales where the model gives those, for each axis."""
 
     sizes: tuple[Dim, ...]
@@ -86,16 +86,16 @@ def image(s: Site) -> Value:
     return x
 
 
-def extents(s: Site, axes: tuple[int, ...]) -> Target:
+def extents(s: Site, axes: tuple[int, ...]) -> ResizedExtents:
     """Return what to resize to, from the scales (operand 2) or sizes (operand 3)."""
     shape = s.input(0).type.shape
     if s.optional(3) is None:
-        given = floats(s, 2)
-        check_count(s, "scales", len(given), len(axes))
-        scales = spread(axes, given, len(shape), 1.0)
+        factors = floats(s, 2)
+        check_count(s, "scales", len(factors), len(axes))
+        scales = spread(axes, factors, len(shape), 1.0)
         if s.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
-            return Target(cropped(s, shape, scales, axes), scales)
-        return Target(scaled(s, shape, scales), scales)
+            return ResizedExtents(cropped(s, shape, scales, axes), scales)
+        return ResizedExtents(scaled(s, shape, scales), scales)
     wanted = s.dims(3)
     check_count(s, "sizes", len(wanted), len(axes))
     sizes = list(shape)
@@ -103,7 +103,7 @@ def extents(s: Site, axes: tuple[int, ...]) -> Target:
         sizes[axis] = size
     policy = s.attribute("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
-        return Target(tuple(sizes), ())
+        return ResizedExtents(tuple(sizes), ())
     if policy not in ("not_larger", "not_smaller"):
         raise ModelError(f"Resize: keep_aspect_ratio_policy '{policy}' is not defined")
     return same_ratio(shape, tuple(sizes), axes, policy)
@@ -111,7 +111,7 @@ def extents(s: Site, axes: tuple[int, ...]) -> Target:
 
 def same_ratio(
     shape: tuple[Dim, ...], sizes: tuple[Dim, ...], axes: tuple[int, ...], policy: str
-) -> Target:
+) -> ResizedExtents:
     """Return extents in the input's proportions that reach `sizes` on one of the axes."""
     ratios = []
     for axis in axes:
@@ -127,7 +127,7 @@ def same_ratio(
         extent = shape[axis]
         assert known(extent)
         kept[axis] = int(np.floor(scale * int(extent) + 0.5))
-    return Target(tuple(kept), spread(axes, (scale,) * len(axes), len(shape), 1.0))
+    return ResizedExtents(tuple(kept), spread(axes, (scale,) * len(axes), len(shape), 1.0))
 
 
 def scaled(s: Site, shape: tuple[Dim, ...], scales: tuple[float, ...]) -> tuple[Dim, ...]:
@@ -170,14 +170,14 @@ def floats(s: Site, i: int) -> tuple[float, ...]:
 
 
 def spread(
-    axes: tuple[int, ...], given: tuple[float, ...], rank: int, default: float
+    axes: tuple[int, ...], numbers: tuple[float, ...], rank: int, default: float
 ) -> tuple[float, ...]:
     """Return one number an axis: those given for `axes`, else the default."""
-    found = dict(zip(axes, given, strict=True))
-    return tuple(found.get(axis, default) for axis in range(rank))
+    by_axis = dict(zip(axes, numbers, strict=True))
+    return tuple(by_axis.get(axis, default) for axis in range(rank))
 
 
-def check_count(s: Site, what: str, found: int, expected: int) -> None:
+def check_count(s: Site, what: str, count: int, expected: int) -> None:
     """Raise ModelError unless there are as many as expected."""
-    if found != expected:
-        raise ModelError(f"{s.op_type}: {found} {what} given, expected {expected}")
+    if count != expected:
+        raise ModelError(f"{s.op_type}: {count} {what} given, expected {expected}")

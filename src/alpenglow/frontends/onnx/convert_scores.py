@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx.table import Site, scalar, stretch
+from alpenglow.frontends.onnx.table import Site, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ops.activation import Sigmoid
 from alpenglow.ops.arithmetic import Abs, Add, Div, Mul, Neg, Sub
 from alpenglow.ops.comparison import Greater, Less
+from alpenglow.ops.movement import stretch
 from alpenglow.ops.reduction import ReduceMax, ReduceSum
 from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import Softmax

@@ -95,8 +95,8 @@ def output_type(s: Site) -> str:
     return dtype
 
 
-def single(s: Site, i: int, found: Sequence[T]) -> T:
+def single(s: Site, i: int, elements: Sequence[T]) -> T:
     """Return the one element of operand i."""
-    if len(found) != 1:
-        raise ModelError(f"{s.op_type}: input {i} has {len(found)} elements, expected one")
-    return found[0]
+    if len(elements) != 1:
+        raise ModelError(f"{s.op_type}: input {i} has {len(elements)} elements, expected one")
+    return elements[0]

@@ -89,11 +89,11 @@ def offset(at: Dim, extent: Dim, low: Dim, high: Dim) -> Dim:
         return low
     if known(at) and abs(at) >= LARGE and not known(extent) and presume(abs(at) - extent, ">="):
         return high if at > 0 else low
-    found = at + extent if negative(at) else at
+    index = at + extent if negative(at) else at
     # The high limit counts last: on an empty axis it is -1 where one goes backwards.
-    if not presume(high - found, ">="):
+    if not presume(high - index, ">="):
         return high
-    return found if presume(found - low, ">=") else low
+    return index if presume(index - low, ">=") else low
 
 
 def negative(at: Dim) -> bool:
@@ -125,17 +125,17 @@ def parts(s: Site, sizes: tuple[Dim, ...] | None) -> list[Value]:
     if sizes is None:
         sizes = equal_sizes(s, extent, s.attribute("num_outputs", len(s.outputs)))
     total: Dim = 0
-    found = []
+    slices = []
     for size in sizes:
         starts = tuple(total if i == axis else 0 for i in range(x.type.rank))
         shape = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
-        found.append(s.g(Slice(starts, shape, (1,) * x.type.rank), x))
+        slices.append(s.g(Slice(starts, shape, (1,) * x.type.rank), x))
         total = total + size
     if not presume(total - extent, "=="):
         raise ModelError(f"Split: sizes {sizes} do not add up to {extent}, axis {axis} of {x.type}")
     if len(sizes) != len(s.outputs):
         raise ModelError(f"Split: {len(sizes)} parts for {len(s.outputs)} outputs")
-    return found
+    return slices
 
 
 def equal_sizes(s: Site, extent: Dim, count: int) -> tuple[Dim, ...]:

@@ -8,7 +8,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert_elementwise import cast
 from alpenglow.frontends.onnx.convert_ml import ML, array, class_labels, labelled, matrix
 from alpenglow.frontends.onnx.convert_scores import posted
-from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
 from alpenglow.ops.activation import Sigmoid, Tanh
@@ -16,7 +16,7 @@ from alpenglow.ops.arithmetic import Add, Clip, Maximum, Mul, Neg, Pow, Sub
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.gather import Gather
-from alpenglow.ops.movement import Concat
+from alpenglow.ops.movement import Concat, stretch
 from alpenglow.ops.probability import Couple
 from alpenglow.ops.reduction import ArgMax, ReduceSum
 from alpenglow.ops.select import Where

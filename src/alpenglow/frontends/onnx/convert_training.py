@@ -7,13 +7,13 @@ import numpy as np
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert_elementwise import dropped
 from alpenglow.frontends.onnx.convert_random import key
-from alpenglow.frontends.onnx.table import Made, Site, on, stretch
+from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ops.arithmetic import Div, Sub
 from alpenglow.ops.comparison import GreaterOrEqual
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.movement import Reshape, stretch
 from alpenglow.ops.normalize import BatchNorm
 from alpenglow.ops.random import RandomUniform
 from alpenglow.ops.reduction import as_type, filled, in_floats
@@ -35,17 +35,17 @@ def batch_normalization(s: Site) -> Made:
 
 def normalized(s: Site, training: bool) -> Made:
     """Return input 0 normalised by channel, or by element of a sample if not spatial."""
-    x, *given = (s.input(i) for i in range(5))
-    shape, kinds = x.type.shape, [v.type.shape for v in given]
+    x, *parameters = (s.input(i) for i in range(5))
+    shape, kinds = x.type.shape, [v.type.shape for v in parameters]
     if not s.attribute("spatial", 1):
         x = s.g(Reshape((shape[0], product(shape[1:]))), x)
-        given = [s.g(Reshape(x.type.shape[1:]), v) for v in given]
+        parameters = [s.g(Reshape(x.type.shape[1:]), v) for v in parameters]
     epsilon = s.attribute("epsilon", 1e-5)
     if training:
         op: Op = BatchNormTraining(epsilon, s.attribute("momentum", 0.9))
     else:
         op = BatchNorm(epsilon)
-    y, *statistics = s.g.add(op, [x, *given]).results
+    y, *statistics = s.g.add(op, [x, *parameters]).results
     back = zip([y, *statistics], [shape, *kinds[2:], *kinds[2:]], strict=False)
     return [v if v.type.shape == d else s.g(Reshape(d), v) for v, d in back]
 
@@ -115,12 +115,12 @@ def updated(s: Site, op: Op, parts: int) -> list[Value]:
     count = len(rest) // parts
     if count == 0 or len(rest) % parts:
         raise ModelError(f"{s.op_type}: {len(rest)} tensors are no {parts} for each variable")
-    number, made = scalar_of(s, step), []
+    number, updates = scalar_of(s, step), []
     for i in range(count):
         mine = rest[i::count]
         factor = as_type(s.g, scalar_of(s, rate), mine[0].type.dtype)
-        made.append(s.g.add(op, [factor, number, *mine]).results)
-    return [results[k] for k in range(parts - 1) for results in made]
+        updates.append(s.g.add(op, [factor, number, *mine]).results)
+    return [results[k] for k in range(parts - 1) for results in updates]
 
 
 def scalar_of(s: Site, v: Value) -> Value:

@@ -12,13 +12,13 @@ from alpenglow.frontends.onnx.convert_ml import ML, array, class_labels, labelle
 from alpenglow.frontends.onnx.convert_scores import TRANSFORMS, posted, probit
 from alpenglow.frontends.onnx.forest import MEMBER, Nodes, depth, plain
 from alpenglow.frontends.onnx.presume import presume
-from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
 from alpenglow.ops.activation import Sigmoid
 from alpenglow.ops.arithmetic import Add, Div, Neg, Sub
 from alpenglow.ops.comparison import Greater
-from alpenglow.ops.movement import Concat, Reshape, Slice
+from alpenglow.ops.movement import Concat, Reshape, Slice, stretch
 from alpenglow.ops.reduction import ArgMax
 from alpenglow.ops.tree import TreeEnsemble, records
 
@@ -84,10 +84,10 @@ def sets(s: Site) -> list[Array]:
     """Return the sets of membership_values, which NaN keeps apart."""
     values = array(s, "membership_values", np.float64)
     ends = np.flatnonzero(np.isnan(values))
-    found = [part[~np.isnan(part)] for part in np.split(values, ends)]
+    members = [part[~np.isnan(part)] for part in np.split(values, ends)]
     wanted = int((array(s, "nodes_modes", np.int64) == MEMBER).sum())
     # A NaN may also stand behind the last set.
-    return found[:-1] if len(found) == wanted + 1 and not len(found[-1]) else found
+    return members[:-1] if len(members) == wanted + 1 and not len(members[-1]) else members
 
 
 # ── the old form ──
@@ -160,16 +160,16 @@ def real(s: Site) -> Value:
 
 def numbers(s: Site, name: str, dtype: np.dtype[np.floating]) -> Array:
     """Return a list of floats that may also be given as a tensor."""
-    given = s.attribute(f"{name}_as_tensor")
-    return array(s, name, dtype) if given is None else np.asarray(given, dtype).reshape(-1)
+    tensor = s.attribute(f"{name}_as_tensor")
+    return array(s, name, dtype) if tensor is None else np.asarray(tensor, dtype).reshape(-1)
 
 
 def flags(s: Site, count: int) -> Array:
     """Return for each node whether NaN takes its true branch."""
-    given = array(s, "nodes_missing_value_tracks_true", np.int64)
-    if len(given) not in (0, count):
-        raise ModelError(f"{s.op_type}: {len(given)} missing_value_tracks_true, {count} nodes")
-    return given != 0 if len(given) else np.zeros(count, np.bool_)
+    tracks = array(s, "nodes_missing_value_tracks_true", np.int64)
+    if len(tracks) not in (0, count):
+        raise ModelError(f"{s.op_type}: {len(tracks)} missing_value_tracks_true, {count} nodes")
+    return tracks != 0 if len(tracks) else np.zeros(count, np.bool_)
 
 
 def classic(s: Site, what: str, dtype: np.dtype[np.floating]) -> Forest:
@@ -269,12 +269,12 @@ def grown(s: Site, x: Value, forest: Forest, targets: int, aggregate: str) -> Va
     if not len(weight):
         target, weight = np.zeros(1, np.int64), np.zeros(1, x.type.numpy)
     children = np.stack([nodes.no, nodes.yes], axis=1)
-    made = [
+    arrays = [
         records(nodes.feature, nodes.threshold, children, forest.roots, nodes.nan),
         target.astype(np.int32),
         weight,
     ]
-    operands: list[Value | None] = [s.g.constant(np.ascontiguousarray(a)) for a in made]
+    operands: list[Value | None] = [s.g.constant(np.ascontiguousarray(a)) for a in arrays]
     operands.append(None if one_each else s.g.constant(forest.first.astype(np.int32)))
     how = "sum" if aggregate == "AVERAGE" else aggregate.lower()
     y = s.g(TreeEnsemble(targets, len(forest.roots), steps, how), x, *operands)

@@ -9,28 +9,31 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.convert_slice import sliced
-from alpenglow.frontends.onnx.table import Made, Site, on, scalar, stretch
+from alpenglow.frontends.onnx.table import Made, Site, elements, on, scalar, scales, times
 from alpenglow.ir.graph import Value
 from alpenglow.ops.activation import Softplus, Tanh
-from alpenglow.ops.arithmetic import Add, Mul, Sub
-from alpenglow.ops.movement import Reshape, Slice
+from alpenglow.ops.arithmetic import Add, Sub
+from alpenglow.ops.movement import Reshape, Slice, stretch
 from alpenglow.ops.normalize import MeanVarianceNorm
 from alpenglow.ops.reduction import ReduceMean
 
 
 @on("Affine")
+@scales("alpha", "beta")
 def affine(s: Site) -> Made:
     """Return alpha * x + beta."""
     return plus(s, times(s, s.input(0), s.attribute("alpha", 1.0)), s.attribute("beta", 0.0))
 
 
 @on("Scale")
+@scales("scale")
 def scale(s: Site) -> Made:
     """Return x times a number."""
     return times(s, s.input(0), s.attribute("scale", 1.0))
 
 
 @on("ParametricSoftplus")
+@scales("alpha", "beta")
 def parametric_softplus(s: Site) -> Made:
     """Return alpha * softplus(beta * x)."""
     inner = times(s, s.input(0), s.attribute("beta", 1.0))
@@ -38,14 +41,11 @@ def parametric_softplus(s: Site) -> Made:
 
 
 @on("ScaledTanh")
+@scales("alpha", "beta")
 def scaled_tanh(s: Site) -> Made:
     """Return alpha * tanh(beta * x)."""
     inner = times(s, s.input(0), s.attribute("beta", 1.0))
     return times(s, s.g(Tanh(), inner), s.attribute("alpha", 1.0))
-
-
-def times(s: Site, x: Value, factor: float) -> Value:
-    return x if factor == 1 else s.g(Mul(), x, scalar(s.g, factor, x))
 
 
 def plus(s: Site, x: Value, term: float) -> Value:
@@ -53,13 +53,14 @@ def plus(s: Site, x: Value, term: float) -> Value:
 
 
 @on("ImageScaler")
+@scales("scale", "bias")
 def image_scaler(s: Site) -> Made:
     """Return a number times an image, plus a number for each channel."""
     x, bias = images(s), s.attribute("bias", ())
     y = times(s, x, s.attribute("scale", 1.0))
     if not bias:
         return y
-    column = s.g.constant(np.array(bias, x.type.numpy).reshape(-1, 1, 1))
+    column = s.g.constant(elements(bias, x.type.dtype).reshape(-1, 1, 1))
     return s.g(Add(), y, stretch(s.g, column, x.type.shape))
 
 
@@ -99,8 +100,8 @@ def given_tensor_fill(s: Site) -> Made:
     if s.optional(0) is None:
         shape = s.needed("shape")
     else:
-        given = s.dims(0) if s.attribute("input_as_shape", 0) else s.input(0).type.shape
-        shape = (*given, *s.attribute("extra_shape", ()))
+        extents = s.dims(0) if s.attribute("input_as_shape", 0) else s.input(0).type.shape
+        shape = (*extents, *s.attribute("extra_shape", ()))
     return s.g(Reshape(shape), s.g.constant(np.array(s.needed("values"), np.float32)))
 
 

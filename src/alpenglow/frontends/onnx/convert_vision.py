@@ -122,9 +122,9 @@ def col2im(s: Site) -> Made:
     ones = (1,) * rank
     pads = s.attribute("pads", (0,) * (2 * rank))
     op = OverlapAdd(image, s.attribute("strides", ones), pads, s.attribute("dilations", ones))
-    for what, given in (("strides", op.strides), ("dilations", op.dilations), ("pads", pads[::2])):
-        if len(given) != rank:
-            raise ModelError(f"Col2Im: {len(given)} {what} given, expected {rank}")
+    for what, values in (("strides", op.strides), ("dilations", op.dilations), ("pads", pads[::2])):
+        if len(values) != rank:
+            raise ModelError(f"Col2Im: {len(values)} {what} given, expected {rank}")
     taps = product(block)
     channels = x.type.shape[1]
     if not known(taps) or taps < 1 or (known(channels) and channels % taps):

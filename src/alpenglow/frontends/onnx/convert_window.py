@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.presume import presume_extents
-from alpenglow.frontends.onnx.table import Made, Site, common_shape, on, stretch
+from alpenglow.frontends.onnx.table import Made, Site, common_shape, on
 from alpenglow.ir.dims import Dim, ceil_div, is_open, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Pow
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.generate import Shape
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.movement import Reshape, stretch
 from alpenglow.ops.pooling import AveragePool, LpPool, MaxPool, MaxPoolIndex, powers
 from alpenglow.ops.reduction import (
     ReduceL1,
@@ -37,11 +37,11 @@ def conv(s: Site) -> Made:
 @on("MaxPool")
 def max_pool(s: Site) -> Made:
     x = s.input(0)
-    given = window(s)
-    y = fitting(s.g(MaxPool(*given), x))
+    geometry = window(s)
+    y = fitting(s.g(MaxPool(*geometry), x))
     if not any(s.outputs[1:]):
         return y
-    return [y, s.g(MaxPoolIndex(*given, bool(s.attribute("storage_order", 0))), x)]
+    return [y, s.g(MaxPoolIndex(*geometry, bool(s.attribute("storage_order", 0))), x)]
 
 
 @on("AveragePool")

@@ -39,7 +39,7 @@ def typed_inputs(
         if name not in names:
             raise ModelError(f"shapes names '{name}', but the inputs are {', '.join(names)}")
     labels = labels_of(source)
-    found: dict[str, TensorType | None] = {}
+    types: dict[str, TensorType | None] = {}
     extents: dict[str, Dim] = {}
     for info in wanted:
         if info.type.WhichOneof("value") is None:
@@ -53,8 +53,8 @@ def typed_inputs(
             t = fixed
         if t is not None:
             check_size(f"input '{info.name}'", t)
-        found[info.name] = t
-    return apart({n: None if t is None else t.bind(extents) for n, t in found.items()})
+        types[info.name] = t
+    return apart({n: None if t is None else t.bind(extents) for n, t in types.items()})
 
 
 def apart(types: Mapping[str, TensorType | None]) -> dict[str, TensorType | None]:
@@ -120,8 +120,8 @@ def declared(info: onnx.ValueInfoProto, labels: Labels) -> TensorType | None:
 
 def bound(name: str, t: TensorType, shape: Sequence[int]) -> TensorType:
     """Return t with its open extents taken from `shape`; raise ModelError where they disagree."""
-    given = isinstance(shape, Sequence) and all(isinstance(d, int | np.integer) for d in shape)
-    if not given or isinstance(shape, bytes):
+    integers = isinstance(shape, Sequence) and all(isinstance(d, int | np.integer) for d in shape)
+    if not integers or isinstance(shape, bytes):
         raise ModelError(f"input '{name}' is {t}; shape {shape!r} is no sequence of integers")
     fits = len(shape) == t.rank and all(
         isinstance(want, Sym) or want == got for want, got in zip(t.shape, shape, strict=True)

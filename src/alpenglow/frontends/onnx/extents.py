@@ -50,18 +50,18 @@ def open_labels(infos: Iterable[onnx.ValueInfoProto]) -> Iterator[str]:
 def symbols_of(infos: Iterable[onnx.ValueInfoProto]) -> dict[str, Dim]:
     """Return a symbol for each label: no two have one, and identifiers are their own."""
     labels = list(dict.fromkeys(open_labels(infos)))
-    found: dict[str, Dim] = {text: symbol(text) for text in labels if is_plain(text)}
-    taken = set(found)
+    symbols: dict[str, Dim] = {text: symbol(text) for text in labels if is_plain(text)}
+    taken = set(symbols)
     for text in labels:
-        if text in found:
+        if text in symbols:
             continue
         word = base = identifier(text.encode("ascii", "replace").decode()) or "dim"
         number = 2
         while word in taken or not is_plain(word):
             word, number = f"{base.rstrip('_') or 'dim'}_{number}", number + 1
         taken.add(word)
-        found[text] = symbol(word)
-    return found
+        symbols[text] = symbol(word)
+    return symbols
 
 
 def read_labels(symbols: Labels) -> dict[str, Dim]:

@@ -92,11 +92,11 @@ def searched(nodes: Nodes, members: list[Array]) -> Nodes:
         raise ModelError(f"{len(at)} nodes test for membership, but there are {len(members)} sets")
     if not len(at):
         return nodes
-    grown = _Search(len(nodes))
+    grown = _SearchNodes(len(nodes))
     mode, threshold = nodes.mode.copy(), nodes.threshold.copy()
     yes, no = nodes.yes.copy(), nodes.no.copy()
-    for i, given in zip(at, members, strict=True):
-        row = grown.tree(np.unique(given), int(yes[i]), int(no[i]), int(i))
+    for i, values in zip(at, members, strict=True):
+        row = grown.tree(np.unique(values), int(yes[i]), int(no[i]), int(i))
         mode[i], threshold[i], yes[i], no[i] = row
     source = np.array(grown.source, np.int64)
     columns = [np.array(c) for c in zip(*grown.rows, strict=True)] or [np.zeros(0)] * 4
@@ -111,7 +111,7 @@ def searched(nodes: Nodes, members: list[Array]) -> Nodes:
     return replace(nodes, mode=mode, threshold=threshold, yes=yes, no=no).joined(more)
 
 
-class _Search:
+class _SearchNodes:
     """The nodes that search trees need beyond those that they stand in place of."""
 
     def __init__(self, start: int) -> None:

@@ -1,18 +1,28 @@
-"""The ONNX front end as the registry of front ends sees it."""
+"""The ONNX front end as the registry of front ends sees it.
+
+onnx and what reads its models are imported with the first model that is read: a file of which the
+compilation is kept needs neither.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from mmap import mmap
 from pathlib import Path
-
-import onnx
+from typing import Any
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx import model as onnx_model
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.staged import StagedModel
 
 FIRST_BYTE = b"\x08"
 """A serialised model begins with its first field, the IR version, a number."""
+
+ELSEWHERE = b"location"
+"""Stands in every file whose weights are in other files (onnx.proto, `external_data`)."""
 
 
 class OnnxFrontEnd:
@@ -20,17 +30,27 @@ class OnnxFrontEnd:
 
     name = "onnx"
 
+    @property
+    def version(self) -> str:
+        return version("onnx")
+
+    def may_read_more(self, content: bytes | mmap) -> bool:
+        return content.find(ELSEWHERE) >= 0
+
     def accepts(self, model: object) -> bool:
         if isinstance(model, bytes):
             return model[:1] == FIRST_BYTE
         if isinstance(model, str | Path):
             return Path(model).suffix == ".onnx" or _head(Path(model)) == FIRST_BYTE
-        return isinstance(model, onnx.ModelProto)
+        onnx = sys.modules.get("onnx")  # whoever has an object of onnx has imported it
+        return onnx is not None and isinstance(model, onnx.ModelProto)
 
     def load(
-        self, model: onnx_model.Model, shapes: Mapping[str, Sequence[int]] | None = None
-    ) -> Graph:
-        return onnx_model.load(model, shapes)
+        self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None
+    ) -> Graph | StagedModel:
+        read: Graph | StagedModel
+        read = import_module("alpenglow.frontends.onnx.model").load(model, shapes)
+        return read
 
 
 def _head(path: Path) -> bytes:

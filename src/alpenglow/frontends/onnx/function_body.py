@@ -60,7 +60,7 @@ def made_by(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
     yield from (o for n in nodes for o in n.output if o)
 
 
-class Call:
+class Inlining:
     """One call of a function; `taken` holds the names in use, and is added to."""
 
     def __init__(self, node: onnx.NodeProto, definition: Definition, taken: set[str]) -> None:
@@ -86,19 +86,19 @@ class Call:
         for name in made_by(self.function.node):
             if name not in names:
                 names[name] = self._fresh(name)
-        made = [self._node(n, names) for n in self.function.node]
+        nodes = [self._node(n, names) for n in self.function.node]
         for formal, actual in self.aliases:
-            made.append(helper.make_node("Identity", [names[formal]], [actual], f"{self.label}/="))
-        return made
+            nodes.append(helper.make_node("Identity", [names[formal]], [actual], f"{self.label}/="))
+        return nodes
 
     def _attributes(
         self, node: onnx.NodeProto, definition: Definition
     ) -> dict[str, onnx.AttributeProto]:
-        found = dict(definition.defaults) | {a.name: a for a in node.attribute}
+        attributes = dict(definition.defaults) | {a.name: a for a in node.attribute}
         for name in self.function.attribute:
-            if definition.local and name not in found:
+            if definition.local and name not in attributes:
                 raise ModelError(f"{node.op_type}: attribute '{name}' is missing", node=self.label)
-        return found
+        return attributes
 
     def _operands(self, node: onnx.NodeProto) -> dict[str, str]:
         for what, formal, actual in (
@@ -114,13 +114,13 @@ class Call:
         return dict(zip(self.function.input, [*node.input, *absent], strict=True))
 
     def _fresh(self, name: str) -> str:
-        wanted = found = f"{self.label}/{name}"
+        wanted = fresh = f"{self.label}/{name}"
         count = 1
-        while found in self.taken:
+        while fresh in self.taken:
             count += 1
-            found = f"{wanted}_{count}"
-        self.taken.add(found)
-        return found
+            fresh = f"{wanted}_{count}"
+        self.taken.add(fresh)
+        return fresh
 
     def _seen(self, name: str, names: Mapping[str, str]) -> str:
         """Return what a name that a node reads stands for."""

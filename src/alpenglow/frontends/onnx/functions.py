@@ -30,8 +30,8 @@ from onnx import defs, helper, shape_inference
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.function_body import (
-    Call,
     Definition,
+    Inlining,
     called,
     defined,
     domain_of,
@@ -76,10 +76,10 @@ def inlined(proto: onnx.ModelProto, keep: Keep) -> onnx.ModelProto:
             return proto
         # What some bodies are depends on the types of their operands.
         inliner = Inliner(proto, keep, inferred(proto))
-        made = inliner.model()
+        model = inliner.model()
         if not inliner.count:
             return proto
-        proto = made
+        proto = model
     raise ModelError(f"functions call each other more than {DEEPEST} deep")
 
 
@@ -121,12 +121,12 @@ class Inliner:
     def finds(self, graph: onnx.GraphProto) -> bool:
         """Whether there is a call in a graph, or in one that it holds."""
         scope = Scope(self.opsets)
-        found = False
+        has_call = False
         for node in graph.node:
-            found |= self._definition(node, scope) is not None
+            has_call |= self._definition(node, scope) is not None
             for inner in graphs_in(node):
-                found |= self.finds(inner)
-        return found
+                has_call |= self.finds(inner)
+        return has_call
 
     def model(self) -> onnx.ModelProto:
         """Return the model with its calls replaced."""
@@ -175,17 +175,17 @@ class Inliner:
             graph.node.extend(nodes)
 
     def _nodes(self, nodes: Iterable[onnx.NodeProto], scope: Scope) -> list[onnx.NodeProto]:
-        made: list[onnx.NodeProto] = []
+        flat: list[onnx.NodeProto] = []
         for node in nodes:
             for graph in graphs_in(node):
                 self._graph(graph, scope)
             definition = self._definition(node, scope)
             if definition is None:
                 self._mark(node, scope)
-                made.append(node)
+                flat.append(node)
             else:
-                made += self._call(node, definition, scope)
-        return made
+                flat += self._call(node, definition, scope)
+        return flat
 
     def _call(
         self, node: onnx.NodeProto, definition: Definition, scope: Scope
@@ -199,7 +199,7 @@ class Inliner:
             raise ModelError(f"functions call each other more than {DEEPEST} deep")
         for graph in graphs_in(node):
             self._mark_all(graph, scope)
-        nodes = Call(node, definition, self.taken).nodes()
+        nodes = Inlining(node, definition, self.taken).nodes()
         self.count += 1 + len(nodes)
         if self.count > MOST_NODES:
             raise ModelError(TOO_MANY.format(MOST_NODES))
@@ -233,9 +233,9 @@ class Inliner:
         self, node: onnx.NodeProto, schema: Any, opset: int, types: Types
     ) -> Definition | None:
         """Return a definition that depends on the operands' types; None if those are not known."""
-        found = [types.get(name) if name else onnx.TypeProto() for name in node.input]
-        known = [t.SerializeToString() for t in found if t is not None]
-        if len(known) < len(found):
+        operands = [types.get(name) if name else onnx.TypeProto() for name in node.input]
+        known = [t.SerializeToString() for t in operands if t is not None]
+        if len(known) < len(operands):
             return None
         version = fitting(schema.context_dependent_function_opset_versions, opset)
         try:
@@ -270,21 +270,21 @@ def mark(node: onnx.NodeProto, opset: int) -> None:
         node.metadata_props.append(onnx.StringStringEntryProto(key=OPSET, value=str(opset)))
 
 
-def imports(given: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+def imports(entries: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     """Return opset versions by domain."""
-    return {"" if o.domain == "ai.onnx" else o.domain: o.version for o in given}
+    return {"" if o.domain == "ai.onnx" else o.domain: o.version for o in entries}
 
 
 def local_functions(proto: onnx.ModelProto) -> dict[Key, Definition]:
     """Return what the model defines; raise ModelError if it defines something twice."""
-    found: dict[Key, Definition] = {}
+    definitions: dict[Key, Definition] = {}
     for body in proto.functions:
         domain = "" if body.domain == "ai.onnx" else body.domain
         key = domain, body.name, body.overload
-        if key in found:
+        if key in definitions:
             raise ModelError(f"two functions are called '{':'.join(filter(None, key))}'")
-        found[key] = Definition(body, {a.name: a for a in body.attribute_proto}, local=True)
-    return found
+        definitions[key] = Definition(body, {a.name: a for a in body.attribute_proto}, local=True)
+    return definitions
 
 
 def of_schema(schema: Any, serialized: bytes) -> Definition:

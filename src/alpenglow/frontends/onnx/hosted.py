@@ -1,7 +1,8 @@
 """The table from (domain, operator name, since-version) to what runs on the host.
 
 Sequences, optionals, maps and tensors of strings enter no graph: an operator that takes or makes
-one becomes an `alpenglow.ir.op.Host`, which the runtime applies between graphs.  The entries here
+one becomes an `alpenglow.ir.op.Host`, which the runtime applies between graphs.  (If it only moves
+or compares strings, it becomes one of numbers instead: see `ranked`.)  The entries here
 are used for operators without an ordinary converter, where an operand is such a value, and where
 the attributes of a node say that it makes one (`makes_host_value`).
 """
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.onnx.versions import Versions
 from alpenglow.ir.op import Host
 
 
@@ -53,7 +55,7 @@ class HostSite:
 Hosted = Callable[[HostSite], Host]
 Test = Callable[[HostSite], bool]
 
-_TABLE: dict[tuple[str, str], dict[int, Hosted]] = {}
+_TABLE: Versions[Hosted] = Versions("hosted form")
 _MAKES: dict[Hosted, Test] = {}
 
 
@@ -66,9 +68,7 @@ def hosted(
     """
 
     def add(entry: Hosted) -> Hosted:
-        versions = _TABLE.setdefault((domain, name), {})
-        assert since not in versions, f"two hosted forms for {domain}:{name} since {since}"
-        versions[since] = entry
+        _TABLE.add(domain, name, since, entry)
         if makes is not None:
             _MAKES[entry] = makes
         return entry
@@ -78,9 +78,7 @@ def hosted(
 
 def find_hosted(domain: str, name: str, opset: int) -> Hosted | None:
     """Return the hosted form of an operator of the given opset, or None."""
-    versions = _TABLE.get((domain, name), {})
-    usable = [since for since in versions if since <= opset]
-    return versions[max(usable)] if usable else None
+    return _TABLE.find(domain, name, opset)
 
 
 def makes_host_value(domain: str, s: HostSite) -> bool:
@@ -91,4 +89,4 @@ def makes_host_value(domain: str, s: HostSite) -> bool:
 
 def supported_on_host() -> list[str]:
     """Return the names of all operators that have a hosted form, as `table.supported` does."""
-    return sorted(f"{domain}:{name}" if domain else name for domain, name in _TABLE)
+    return _TABLE.names()

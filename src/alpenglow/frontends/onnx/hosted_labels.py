@@ -1,19 +1,12 @@
-"""Hosted forms of operators on labels, maps and n-grams, and classifiers that name their classes.
-
-A classifier whose classes have strings for names is one that numbers them, and a CategoryMapper
-behind it: `numbered` says so in ONNX, so that its arithmetic is compiled like any other.
-"""
+"""Hosted forms of operators on labels, maps and n-grams."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx.attributes import attribute_value
 from alpenglow.frontends.onnx.hosted import HostSite, hosted
 from alpenglow.ir.dims import known
 from alpenglow.ir.op import Host
@@ -29,7 +22,6 @@ from alpenglow.ops.labels import (
     ZipMap,
 )
 from alpenglow.ops.ngrams import CountNgrams, Word
-from alpenglow.ops.string_choice import StringFeatures
 
 ML = "ai.onnx.ml"
 
@@ -44,13 +36,6 @@ DEFAULTS: dict[str, tuple[str, Label]] = {
 """For each element type of a list of labels, the attribute of the default, and its own default."""
 
 CAST = {"TO_FLOAT": "f32", "TO_INT64": "i64", "TO_STRING": "string"}
-
-CLASSIFIERS = {
-    "LinearClassifier": "classlabels_ints",
-    "SVMClassifier": "classlabels_ints",
-    "TreeEnsembleClassifier": "classlabels_int64s",
-}
-"""The attribute that numbers the classes."""
 
 
 def has_strings(s: HostSite) -> bool:
@@ -82,17 +67,17 @@ def label_encoder(s: HostSite) -> Host:
 
 def labels(s: HostSite, what: str) -> tuple[Labels, str]:
     """Return the labels that are keys or values, and their element type."""
-    given = [k for k in s.attributes if k.startswith(f"{what}_")]
-    if len(given) != 1:
-        listed = ", ".join(given) or "none"
+    names = [k for k in s.attributes if k.startswith(f"{what}_")]
+    if len(names) != 1:
+        listed = ", ".join(names) or "none"
         raise ModelError(f"LabelEncoder: expected one attribute {what}_…, got {listed}")
-    found = s.attributes[given[0]]
-    if isinstance(found, np.ndarray):
-        return tuple(found.reshape(-1).tolist()), element(found)
-    form = given[0].removeprefix(f"{what}_")
+    values = s.attributes[names[0]]
+    if isinstance(values, np.ndarray):
+        return tuple(values.reshape(-1).tolist()), element(values)
+    form = names[0].removeprefix(f"{what}_")
     if form not in FORMS:
-        raise ModelError(f"LabelEncoder: attribute '{given[0]}' is unknown")
-    return tuple(found), FORMS[form]
+        raise ModelError(f"LabelEncoder: attribute '{names[0]}' is unknown")
+    return tuple(values), FORMS[form]
 
 
 def element(array: np.ndarray[Any, Any]) -> str:
@@ -106,8 +91,8 @@ def default(s: HostSite, values: Labels, dtype: str) -> Label:
     if isinstance(tensor, np.ndarray):
         if tensor.size != 1 or element(tensor) != dtype:
             raise ModelError(f"LabelEncoder: default_tensor is no single element of {dtype}")
-        found: Label = tensor.reshape(-1).tolist()[0]
-        return found
+        label: Label = tensor.reshape(-1).tolist()[0]
+        return label
     kind = dtype if dtype in DEFAULTS else "i64" if all(known(v) for v in values) else "f32"
     word, otherwise = DEFAULTS[kind]
     return s.attribute(word, otherwise) if dtype in DEFAULTS else otherwise
@@ -128,11 +113,6 @@ def one_hot_encoder(s: HostSite) -> Host:
     return OneHotLabels(s.needed("cats_strings"), bool(s.attribute("zeros", 1)))
 
 
-@hosted("ArrayFeatureExtractor", domain=ML)
-def array_feature_extractor(s: HostSite) -> Host:
-    return StringFeatures()
-
-
 @hosted("DictVectorizer", domain=ML)
 def dict_vectorizer(s: HostSite) -> Host:
     return VectorizeMap(one_of(s, "string_vocabulary", "int64_vocabulary"))
@@ -145,10 +125,10 @@ def zip_map(s: HostSite) -> Host:
 
 def one_of(s: HostSite, *names: str) -> tuple[str | int, ...]:
     """Return the one attribute of these that is given and not empty."""
-    given = [n for n in names if s.attribute(n)]
-    if len(given) != 1:
+    present = [n for n in names if s.attribute(n)]
+    if len(present) != 1:
         raise ModelError(f"{s.op_type}: expected one of the attributes {', '.join(names)}")
-    return tuple(s.attributes[given[0]])
+    return tuple(s.attributes[present[0]])
 
 
 @hosted("CastMap", domain=ML)
@@ -182,43 +162,3 @@ def tf_idf_vectorizer(s: HostSite) -> Host:
         raise ModelError(f"TfIdfVectorizer: {len(columns)} n-grams, {len(weights)} weights")
     mode = s.choice("mode", "", ("TF", "IDF", "TFIDF")).lower()
     return CountNgrams(pool, starts, columns, shortest, longest, skips, mode, weights)
-
-
-def numbered(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Return a classifier with strings for labels as one with numbers, and what names them.
-
-    Any other node is returned as it is.
-    """
-    if node.domain != ML or node.op_type not in CLASSIFIERS:
-        return [node]
-    strings = [a for a in node.attribute if a.type == onnx.AttributeProto.STRINGS]
-    names = next((attribute_value(a, None) for a in strings if a.name == "classlabels_strings"), ())
-    if not names:
-        return [node]
-    classes = list(range(len(names)))
-    label = node.output[0] if node.output else ""
-    number = f"{label}/number"
-    made = onnx.NodeProto()
-    made.CopyFrom(node)
-    del made.attribute[:]
-    kept = [
-        a
-        for a in node.attribute
-        if a.name not in ("classlabels_strings", CLASSIFIERS[node.op_type])
-    ]
-    made.attribute.extend([*kept, helper.make_attribute(CLASSIFIERS[node.op_type], classes)])
-    if not label:
-        return [made]
-    made.output[0] = number
-    namer = helper.make_node(
-        "CategoryMapper",
-        [number],
-        [label],
-        name=f"{node.name}/label" if node.name else "",
-        domain=ML,
-        cats_int64s=classes,
-        cats_strings=list(names),
-        default_string="_Unused",
-    )
-    namer.metadata_props.extend(node.metadata_props)
-    return [made, namer]

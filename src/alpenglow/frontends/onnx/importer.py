@@ -4,7 +4,7 @@ Everything that a model can get wrong is found here and reported by file and nod
 are not known are reported all at once.  Small integer computations (shapes) are carried along and
 folded (`contents`), so that what is left open is exactly what the model leaves open.
 
-A model whose graph depends on data is imported in parts (`frontends.staged`): a node that needs
+A model whose graph depends on data is imported in parts (`ir.staged`): a node that needs
 elements which are not known yet, or that no graph can hold, is left for later with all that reads
 it, and what can be imported is the next part.
 """
@@ -29,7 +29,7 @@ from alpenglow.base.errors import (
 )
 from alpenglow.base.words import counted
 from alpenglow.evaluate import apply
-from alpenglow.frontends.onnx import contents, table
+from alpenglow.frontends.onnx import contents, converters
 from alpenglow.frontends.onnx.attributes import (
     Attributes,
     check_form,
@@ -39,12 +39,13 @@ from alpenglow.frontends.onnx.function_body import domain_of
 from alpenglow.frontends.onnx.functions import OPSET, opset_of
 from alpenglow.frontends.onnx.hosted import HostSite, find_hosted, makes_host_value
 from alpenglow.frontends.onnx.presume import Undecided, presume_extents
+from alpenglow.frontends.onnx.ranked import DECODING, Ranked
 from alpenglow.frontends.onnx.reconcile import reconciled
 from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, label, reads, varied
 from alpenglow.frontends.onnx.table import Made, Needed, Site
-from alpenglow.frontends.onnx.unroll import Known, unrolled
-from alpenglow.frontends.staged import Given
+from alpenglow.frontends.onnx.unroll import Operands, unrolled
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
+from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Reshape
@@ -66,12 +67,14 @@ class Importer:
         opsets: Mapping[str, int],
         folder: Path | None,
         constants: Mapping[str, Array],
-        given: Given,
+        given: Known,
+        ranked: Ranked,
     ) -> None:
         self.opsets = opsets
         self.folder = folder
         self.constants = constants
         self.given = given
+        self.ranked = ranked
         self.g = Graph(name)
         self.values: dict[str, Value] = {}
         # What is known of a value's elements; None: it was looked at, and they are data.
@@ -90,7 +93,9 @@ class Importer:
         while waiting:
             node = waiting.popleft()
             try:
-                if any(name in self._missing for name in reads(node)):
+                if on_ranks := self._on_ranks(node):
+                    waiting.extendleft(reversed(on_ranks))
+                elif any(name in self._missing for name in reads(node)):
                     self._postpone(node)
                 elif node.op_type == "If" and domain_of(node) == "":
                     chosen = self._chosen(node)
@@ -126,12 +131,12 @@ class Importer:
         self._check_form(node)
         if any(name in self.given.others for name in reads(node)):
             return False
-        known = Known(self._elements, lambda name: self.find(name).type)
+        known = Operands(self._elements, lambda name: self.find(name).type)
         turns = unrolled(node, opset, known, (OPSET,))
         if turns is None:
             return False
         later, missing = len(self.later), set(self._missing)
-        needs, beside, made = dict(self.needs), dict(self.beside), dict(self.values)
+        needs, beside, values = dict(self.needs), dict(self.beside), dict(self.values)
         first, *others = turns.turns
         try:
             self.run([*turns.before, *first])
@@ -143,7 +148,7 @@ class Importer:
             pass  # the loop will complain of it
         del self.later[later:]
         self._missing, self.needs, self.beside = missing, needs, beside
-        self.values = made | self.g.inputs  # those that a turn was the first to read stay
+        self.values = values | self.g.inputs  # those that a turn was the first to read stay
         return False
 
     def _elements(self, name: str) -> Array | None:
@@ -195,15 +200,28 @@ class Importer:
 
     # ── what no graph holds ──
 
+    def _on_ranks(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        """Return what does the work of a node on strings that it only moves, in its stead."""
+
+        def is_number(name: str) -> bool:
+            return any(name in known for known in (self.values, self.constants, self.given.types))
+
+        nodes = self.ranked.on_ranks(node, opset_of(node, self.opsets), is_number)
+        if nodes:
+            self.hold_back(self.ranked.encoded)
+        return nodes
+
     def by_host(self, node: onnx.NodeProto) -> bool:
         """Whether a node cannot be in a graph: loops, and what works on other than numbers."""
+        if node.domain == DECODING:
+            return True
         domain, opset = domain_of(node), opset_of(node, self.opsets)
         assert opset is not None, "checked before"
         if node.op_type in LOOPS and not domain:
             return True
         if find_hosted(domain, node.op_type, opset) is None:
             return False
-        if table.find(domain, node.op_type, opset) is None:
+        if converters.find(domain, node.op_type, opset) is None:
             return True
         if any(name in self.given.others for name in node.input):
             return True
@@ -215,14 +233,14 @@ class Importer:
             raise ModelError("If: expected one input, the condition", node=label(node))
         condition = self.find(node.input[0])
         if condition.type.dtype != "bool":
-            found = f"If: the condition is {condition.type}, expected a bool"
-            raise ModelError(found, node=label(node))
+            message = f"If: the condition is {condition.type}, expected a bool"
+            raise ModelError(message, node=label(node))
         elements = self.contents(condition) if condition.array is None else condition.array
         if elements is None:
             raise Needed(node.input[0])
         if elements.size != 1:
-            found = f"If: the condition has {elements.size} elements, expected one"
-            raise ModelError(found, node=label(node))
+            message = f"If: the condition has {elements.size} elements, expected one"
+            raise ModelError(message, node=label(node))
         name = "then_branch" if int(elements.reshape(-1)[0]) else "else_branch"
         graphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
         if name not in graphs:
@@ -240,15 +258,15 @@ class Importer:
     def _node(self, node: onnx.NodeProto) -> None:
         self._check_form(node)
         try:
-            made, fresh, folded = self._imported(node)
+            outputs, fresh, folded = self._imported(node)
         except (AlpenglowError, Undecided, Needed) as error:
             if isinstance(error, Needed) and error.name:
                 raise
-            found = reconciled(lambda: self._imported(node))
-            if found is None:
+            retry = reconciled(lambda: self._imported(node))
+            if retry is None:
                 raise
-            made, fresh, folded = found
-        results = [made] if isinstance(made, Value) else list(made)
+            outputs, fresh, folded = retry
+        results = [outputs] if isinstance(outputs, Value) else list(outputs)
         for name, v in zip(node.output, results, strict=False):
             v = folded.get(v, v)
             presume_extents(v.type.shape)
@@ -261,10 +279,10 @@ class Importer:
         """Return what a node makes, the nodes of the graph for it, and what became constant."""
         before = len(self.g.nodes)
         try:
-            made = self._convert(node)
+            outputs = self._convert(node)
             new = max(0, len(self.g.nodes) - before)
             fresh = [n for n in islice(reversed(self.g.nodes), new) if n not in self._kept][::-1]
-            return made, fresh, self._settle(fresh)
+            return outputs, fresh, self._settle(fresh)
         except (AlpenglowError, Undecided, Needed, *NONSENSE) as error:
             if isinstance(error, Needed) and error.value is not None:
                 raise  # the graph computes it first
@@ -295,7 +313,7 @@ class Importer:
 
     def _convert(self, node: onnx.NodeProto) -> Made:
         domain, opset = domain_of(node), opset_of(node, self.opsets)
-        convert = None if opset is None else table.find(domain, node.op_type, opset)
+        convert = None if opset is None else converters.find(domain, node.op_type, opset)
         assert opset is not None and convert is not None, "checked before"
         inputs = [self.find(i) if i else None for i in node.input]
         attributes = Attributes(node, self.folder)
@@ -335,28 +353,28 @@ class Importer:
                         folded[v] = self.g.constant(exact)
                         self.known[v] = contents.of_constant(folded[v])
                     continue
-            found = self._shape_contents(node)
-            self.known |= dict.fromkeys(node.results, found)
-            if found is not None and contents.numbers(found):
-                exact = np.array(found.tolist(), node.output.type.numpy)
-                folded[node.output] = self.g.constant(exact.reshape(found.shape))
+            elements = self._shape_contents(node)
+            self.known |= dict.fromkeys(node.results, elements)
+            if elements is not None and contents.numbers(elements):
+                exact = np.array(elements.tolist(), node.output.type.numpy)
+                folded[node.output] = self.g.constant(exact.reshape(elements.shape))
         return folded
 
     def _shape_contents(self, node: Node) -> Array | None:
         if hasattr(node.op, "extents_of"):  # Shape and Size know their result from the type
             v = node.inputs[0]
             assert v is not None
-            found = np.empty(node.output.type.extents, object)
-            found[...] = node.op.extents_of(v.type)
-            return found
+            extents = np.empty(node.output.type.extents, object)
+            extents[...] = node.op.extents_of(v.type)
+            return extents
         known = [None if v is None else self.contents(v) for v in node.inputs]
         return contents.propagate(node, known)
 
 
 def host_site(node: onnx.NodeProto, opset: int, folder: Path | None) -> HostSite:
     """Return what a hosted form sees of a node."""
-    given = sum(bool(name) for name in node.input)
-    return HostSite(node.op_type, opset, Attributes(node, folder), given, len(node.output))
+    count = sum(bool(name) for name in node.input)
+    return HostSite(node.op_type, opset, Attributes(node, folder), count, len(node.output))
 
 
 def check_supported(nodes: Sequence[onnx.NodeProto], opsets: Mapping[str, int]) -> None:
@@ -370,7 +388,9 @@ def check_supported(nodes: Sequence[onnx.NodeProto], opsets: Mapping[str, int]) 
         if opset is None:
             raise ModelError(f"no opset is imported for domain '{domain}'", node=label(node))
         control = not domain and node.op_type in (*LOOPS, "If")
-        known = table.find(domain, node.op_type, opset) or find_hosted(domain, node.op_type, opset)
+        known = converters.find(domain, node.op_type, opset) or find_hosted(
+            domain, node.op_type, opset
+        )
         if not control and known is None:
             missing[f"{domain}:{node.op_type}" if domain else node.op_type] += 1
         if control:

@@ -55,17 +55,17 @@ def _appends(body: onnx.GraphProto) -> dict[int, onnx.NodeProto]:
     uses = Counter(name for node in body.node for name in _mentions(node))
     uses.update(out.name for out in body.output)
     makers = {out: node for node in body.node for out in node.output}
-    found = {}
-    for number, (given, result) in enumerate(zip(body.input[2:], body.output[1:], strict=False)):
+    inserts = {}
+    for number, (carried, result) in enumerate(zip(body.input[2:], body.output[1:], strict=False)):
         node = makers.get(result.name)
         if (
             node is not None
             and _is(node, "SequenceInsert")
-            and node.input[0] == given.name
-            and uses[given.name] == uses[result.name] == 1
+            and node.input[0] == carried.name
+            and uses[carried.name] == uses[result.name] == 1
         ):
-            found[number] = node
-    return found
+            inserts[number] = node
+    return inserts
 
 
 def _picks(body: onnx.GraphProto) -> list[onnx.NodeProto]:

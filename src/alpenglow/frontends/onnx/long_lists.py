@@ -93,12 +93,12 @@ def taken_out(content: bytes) -> tuple[bytes, list[LongList]]:
         parts: dict[Field, list[Cut]] = {f: list(cuts(content, i, f)) for i, f in large}
     except Unusual:
         return content, []
-    found = [c.found for some in parts.values() for c in some]
-    if not found:
+    lists = [c.found for some in parts.values() for c in some]
+    if not lists:
         return content, []
     inner = b"".join(_shortened(content, graph.start, graph.end, parts))
     head = content[: graph.at] + _tag(GRAPH) + leb128.unsigned(len(inner))
-    return head + inner + content[graph.end :], found
+    return head + inner + content[graph.end :], lists
 
 
 def put_back(graph: onnx.GraphProto, lists: list[LongList]) -> None:
@@ -122,9 +122,9 @@ def list_of(a: onnx.AttributeProto) -> Sequence[float] | tuple[str, ...] | None:
         words = np.array([w.decode("utf-8", "replace") for w in a.t.string_data], object)
         return tuple(words[numbers].tolist())
     code, wide = ("f", np.float32) if a.type == onnx.AttributeProto.FLOATS else ("q", np.int64)
-    found = array(code)
-    found.frombytes(numbers.astype(wide).tobytes())
-    return found
+    values = array(code)
+    values.frombytes(numbers.astype(wide).tobytes())
+    return values
 
 
 # ── what to take out ──
@@ -147,22 +147,22 @@ def cuts(content: bytes, number: int, node: Field) -> Iterator[Cut]:
 
 def _cut(content: bytes, attribute: Field, node: int, place: int) -> Cut | None:
     """Return the long list of an attribute that has one, in one piece, and says so."""
-    found: Cut | None = None
+    cut: Cut | None = None
     kind, said, at = 0, [], attribute.start
     while at < attribute.end:
         field = _field(content, at, attribute.end)
         at = field.end
         if field.number in KINDS:
-            made = _run(content, field, attribute.end) if found is None else None
-            if made is None:
+            run = _run(content, field, attribute.end) if cut is None else None
+            if run is None:
                 return None
-            at, numbers, words = made
-            found, kind = Cut(field.at, at, LongList(node, place, numbers, words)), field.number
+            at, numbers, words = run
+            cut, kind = Cut(field.at, at, LongList(node, place, numbers, words)), field.number
         elif field.number == TYPE:
             said.append(content[field.start])
         elif field.number == TENSOR:
             return None
-    return found if found is not None and said == [KINDS[kind]] else None
+    return cut if cut is not None and said == [KINDS[kind]] else None
 
 
 def _run(content: bytes, first: Field, end: int) -> tuple[int, Array, tuple[bytes, ...]] | None:
@@ -184,7 +184,7 @@ def _floats(content: bytes, at: int, end: int) -> tuple[int, Array]:
 
 
 def _ints(content: bytes, at: int, end: int) -> tuple[int, Array]:
-    made: list[Array] = []
+    chunks: list[Array] = []
     while at < end:
         part = np.frombuffer(content, np.uint8, min(CHUNK, end - at), at)
         lasts = np.flatnonzero(part < 0x80)
@@ -195,11 +195,11 @@ def _ints(content: bytes, at: int, end: int) -> tuple[int, Array]:
         count = int(np.argmax(other)) if other.any() else len(lasts)
         if not count:
             break
-        made.append(_narrow(_decoded(part, tags[:count] + 1, size[:count])))
+        chunks.append(_narrow(_decoded(part, tags[:count] + 1, size[:count])))
         at += int(lasts[count - 1]) + 1
         if count < len(other):
             break
-    return at, np.concatenate(made) if made else np.zeros(0, np.int8)
+    return at, np.concatenate(chunks) if chunks else np.zeros(0, np.int8)
 
 
 def _decoded(part: Array, starts: Array, size: Array) -> Array:

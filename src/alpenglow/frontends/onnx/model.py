@@ -1,4 +1,4 @@
-"""ONNX models, imported in as many parts as their data ask for: see `frontends.staged`."""
+"""ONNX models, imported in as many parts as their data ask for: see `ir.staged`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,13 @@ from alpenglow.frontends.onnx.importer import (
 )
 from alpenglow.frontends.onnx.lists import without_lists
 from alpenglow.frontends.onnx.presume import presuming
+from alpenglow.frontends.onnx.ranked import (
+    Ranked,
+    Ranks,
+    decoded,
+    encoded_constants,
+    without_unread,
+)
 from alpenglow.frontends.onnx.reader import read
 from alpenglow.frontends.onnx.subgraphs import (
     captured,
@@ -42,10 +49,10 @@ from alpenglow.frontends.onnx.subgraphs import (
     reads,
     with_own_outputs,
 )
-from alpenglow.frontends.staged import Action, Apply, Given, Loop, Part, Scan
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.op import Host
+from alpenglow.ir.staged import Action, Apply, Known, Loop, Part, Scan, StagedModel
 from alpenglow.ir.types import Array, TensorType
 
 LOG = logging.getLogger(__name__)
@@ -54,11 +61,10 @@ Model = str | Path | bytes | onnx.ModelProto
 Nodes = tuple[onnx.NodeProto, ...]
 
 
-def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
-    """Read an ONNX model and return its graph.
+def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph | StagedModel:
+    """Read an ONNX model and return its graph, or the model where that depends on the data.
 
-    `shapes` binds open extents of inputs by input name.  Where what comes later depends on the
-    data, the graph is the first part and `rest` the whole model, to be imported as it runs.
+    `shapes` binds open extents of inputs by input name.
     Raises ModelError if the file is damaged or breaks the rules of ONNX, UnsupportedError if it
     uses what is not there.
     """
@@ -66,24 +72,24 @@ def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Gra
     try:
         whole = OnnxModel.of_file(proto, file, folder, shapes or {})
         known = read_types(proto.graph, whole.inputs)
-        given = Given(known)
+        facts = Known(known)
         symbols = dict.fromkeys(s for t in known.values() for s in t.symbols())
         with presuming(symbols) as presumed:
-            part = whole.part(whole.begin(), given)
+            part = whole.part(whole.begin(), facts)
     except AlpenglowError as error:
         raise error.located(file=file) from None
     for name, t in known.items():
         if name not in part.graph.inputs:
             part.graph.input(name, t)
-    part.graph.metadata = metadata(proto)
+    part.graph.metadata = whole.metadata = metadata(proto)
     hidden = [n for n in part.graph.inputs if n.startswith(HIDDEN)]
     part.graph.inputs = {n: part.graph.inputs[n] for n in (*known, *hidden)}
     if part.rest is not None or part.actions or len(known) < len(whole.inputs):
-        part.graph.rest = whole
-    elif presumed.guards or any(t != whole.inputs[n] for n, t in known.items()):
-        part.graph.guards, part.graph.whole = tuple(presumed.guards), whole
-    if part.rest is None:
-        compare_outputs(whole, part.graph)
+        whole.first = part
+        return whole
+    if presumed.guards or any(t != whole.inputs[n] for n, t in known.items()):
+        part.graph.guards, part.graph.otherwise = tuple(presumed.guards), whole
+    compare_outputs(whole, part.graph)
     return part.graph
 
 
@@ -99,7 +105,7 @@ def compare_outputs(whole: OnnxModel, g: Graph) -> None:
             LOG.warning("%s: output '%s' is declared %s, and is %s", whole.file, name, said, v.type)
 
 
-class OnnxModel:
+class OnnxModel(StagedModel):
     """A graph of ONNX with what belongs to it: a model, or the body of a loop."""
 
     def __init__(
@@ -122,7 +128,7 @@ class OnnxModel:
         if len(self.outputs) < len(source.output):
             twice = [n for n, c in Counter(o.name for o in source.output).items() if c > 1]
             raise ModelError(f"{len(source.output)} outputs, of which '{twice[0]}' is given twice")
-        self.constants: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         self._numbers: dict[str, Array] = {}
         self._bodies: dict[str, tuple[onnx.GraphProto, OnnxModel]] = {}
         self._opsets = opsets
@@ -130,15 +136,25 @@ class OnnxModel:
         if source.sparse_initializer:
             raise UnsupportedError("the model has sparse initializers")
         for tensor in source.initializer:
-            if tensor.name in self.constants:
+            if tensor.name in values:
                 raise ModelError(f"two initializers are called '{tensor.name}'")
             if tensor.data_type == onnx.TensorProto.STRING:
-                self.constants[tensor.name] = string_tensor(tensor)
+                values[tensor.name] = string_tensor(tensor)
             else:
                 array = tensor_array(tensor, folder)
-                self.constants[tensor.name] = self._numbers[tensor.name] = array
+                values[tensor.name] = self._numbers[tensor.name] = array
+        self.constants = values
         nodes = ordered(source, frozenset(inputs))
         self._nodes = tuple(n for node in nodes for n in settled(node))
+        self._ranks: Ranks = {}
+        self._encode()
+
+    def _encode(self) -> None:
+        """Give ranks to constant strings that nodes move."""
+        strings = {n: a for n, a in self.constants.items() if n not in self._numbers}
+        self._ranks, dictionary, ranks = encoded_constants(strings, self._nodes, self._opsets)
+        self.constants = {**self.constants, **dictionary, **ranks}
+        self._numbers |= ranks
         self._strings = frozenset(self.constants.keys() - self._numbers.keys())
 
     @staticmethod
@@ -153,26 +169,30 @@ class OnnxModel:
     def adopt(self, constants: Mapping[str, Array]) -> None:
         """Make constants of inputs that are constants wherever this body is used."""
         self.inputs = {n: t for n, t in self.inputs.items() if n not in constants}
-        self.constants |= constants
-        self._numbers |= constants
+        self.constants = {**self.constants, **constants}
+        self._numbers |= {n: a for n, a in constants.items() if a.dtype != object}
+        self._encode()
 
     def begin(self) -> Nodes:
         return self._nodes
 
-    def part(self, rest: Nodes, given: Given) -> Part:
-        """Import as much of `rest` as what is given decides."""
-        given = Given(given.types, given.others | self._strings, given.elements)
-        importer = Importer(self.name, self._opsets, self._folder, self._numbers, given)
+    def part(self, rest: Nodes, known: Known) -> Part:
+        """Import as much of `rest` as what is known decides."""
+        known = Known(known.types, known.others | self._strings, known.elements)
+        ranked = Ranked(known.others, self._ranks)
+        importer = Importer(self.name, self._opsets, self._folder, self._numbers, known, ranked)
         # Operands that are not there yet hold their nodes back.
-        here = given.types.keys() | given.others | self.constants.keys()
+        here = known.types.keys() | known.others | self.constants.keys()
         importer.hold_back(n for n in self.inputs if n not in here)
         importer.run(rest)
-        made = {o for node in importer.later for o in node.output if o}
-        actions: list[Action] = []
+        importer.later = without_unread(importer.later, self.outputs)
+        pending = {o for node in importer.later for o in node.output if o}
+        encoding = ranked.encoding()
+        actions: list[Action] = [] if encoding is None else [encoding]
         later: list[onnx.NodeProto] = []
         for node in importer.later:
             ready = all(n in importer.values or n in here for n in reads(node))
-            if ready and not made.intersection(reads(node)) and importer.by_host(node):
+            if ready and not pending.intersection(reads(node)) and importer.by_host(node):
                 actions.append(self._action(node))
             else:
                 later.append(node)
@@ -185,13 +205,15 @@ class OnnxModel:
             elif not importer.later and name in self.outputs and name not in g.outputs:
                 if name not in importer.values and name not in here:
                     raise ModelError(f"graph output '{name}' is made by no node")
-                if name not in given.others:
+                if name not in known.others:
                     g.output(name, importer.find(name))
         g.prune()
         return Part(g, tuple(actions), tuple(importer.needs), tuple(later) or None)
 
     def _action(self, node: onnx.NodeProto) -> Action:
         """Return what the runtime does for a node that no graph holds."""
+        if (decoding := decoded(node)) is not None:
+            return decoding
         domain, opset = domain_of(node), opset_of(node, self._opsets)
         assert opset is not None, "checked before"
         try:
@@ -234,8 +256,8 @@ class OnnxModel:
 
     def _scan(self, node: onnx.NodeProto, opset: int) -> Scan:
         body = self._body(node, "body")
-        given = {a.name: attribute_value(a, None) for a in node.attribute if a.name != "body"}
-        scanned = given.get("num_scan_inputs", 0)
+        settings = {a.name: attribute_value(a, None) for a in node.attribute if a.name != "body"}
+        scanned = settings.get("num_scan_inputs", 0)
         batched = opset < 9
         inputs = list(node.input)
         lengths = inputs.pop(0) if batched else ""
@@ -254,15 +276,15 @@ class OnnxModel:
             )
         zeros = (0,) * (scanned + results)
         if batched:
-            axes, reverse = zeros, (*given.get("directions", zeros[:scanned]), *zeros[scanned:])
+            axes, reverse = zeros, (*settings.get("directions", zeros[:scanned]), *zeros[scanned:])
         else:
             axes = (
-                *given.get("scan_input_axes", zeros[:scanned]),
-                *given.get("scan_output_axes", zeros[scanned:]),
+                *settings.get("scan_input_axes", zeros[:scanned]),
+                *settings.get("scan_output_axes", zeros[scanned:]),
             )
             reverse = (
-                *given.get("scan_input_directions", zeros[:scanned]),
-                *given.get("scan_output_directions", zeros[scanned:]),
+                *settings.get("scan_input_directions", zeros[:scanned]),
+                *settings.get("scan_output_directions", zeros[scanned:]),
             )
         if len(axes) != len(zeros) or len(reverse) != len(zeros):
             raise ModelError(f"Scan: axes {axes} or directions {reverse} are not {len(zeros)}")
@@ -277,8 +299,8 @@ class OnnxModel:
     def _body(self, node: onnx.NodeProto, name: str) -> onnx.GraphProto:
         for a in node.attribute:
             if a.name == name and a.type == onnx.AttributeProto.GRAPH:
-                found: onnx.GraphProto = a.g
-                return found
+                body: onnx.GraphProto = a.g
+                return body
         raise ModelError(f"{node.op_type}: attribute '{name}' is missing")
 
     def _inner(
@@ -294,6 +316,6 @@ class OnnxModel:
             inputs = {i.name: declared(i, labels) for i in body.input} | dict.fromkeys(outer)
             own = with_own_outputs(body)
             model = OnnxModel(own, self._opsets, self._folder, self.file, inputs)
-            model.adopt({n: a for n, a in self._numbers.items() if n in outer})
+            model.adopt({n: a for n, a in self.constants.items() if n in outer})
             self._bodies[name] = body, model
         return self._bodies[name][1]

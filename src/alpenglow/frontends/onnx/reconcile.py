@@ -35,7 +35,7 @@ STEP = 64
 PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29)
 
 
-class Trial(Assumption):
+class RecordingTrial(Assumption):
     """An assumption that remembers what was asked whether it is 0 and is not."""
 
     def __init__(self, values: Mapping[str, int]) -> None:
@@ -49,11 +49,11 @@ class Trial(Assumption):
         return super().decide(x, relation)
 
     def differ(self, x: Dim) -> bool:
-        found = super().differ(x)
-        if found and isinstance(x, Sym):
+        differs = super().differ(x)
+        if differs and isinstance(x, Sym):
             self.unequal.pop(x, None)
             self.unequal[x] = None
-        return found
+        return differs
 
 
 def reconciled(attempt: Callable[[], T]) -> T | None:
@@ -75,10 +75,10 @@ def reconciled(attempt: Callable[[], T]) -> T | None:
         others = _settled(kept.symbols, equations, len(PRIMES))
         if values is None or not holds(tuple(kept.guards), values):
             continue
-        trial = Trial(values)
+        trial = RecordingTrial(values)
         try:
             with assuming(trial):
-                made = attempt()
+                outcome = attempt()
         except (AlpenglowError, Undecided, Needed, *NONSENSE):
             for equation in _ways(trial):
                 more = (*equations, equation)
@@ -92,7 +92,7 @@ def reconciled(attempt: Callable[[], T]) -> T | None:
         kept.equations = equations
         for x, relation in guards:
             presume(x, relation)
-        return made
+        return outcome
     return None
 
 
@@ -106,10 +106,10 @@ def _settled(
         for i, s in enumerate(symbols)
     }
     for equation in equations:
-        found = _solved(equation, values)
-        if found is None:
+        extent = _solved(equation, values)
+        if extent is None:
             return None
-        values[equation.symbol] = found
+        values[equation.symbol] = extent
     return values if all(bind(e.x, values) == 0 for e in equations) else None
 
 
@@ -120,11 +120,11 @@ def _solved(equation: Equation, values: Mapping[str, int]) -> int | None:
     assert isinstance(low, int) and isinstance(high, int), "all symbols have values"
     if low == high:
         return None
-    found, left = divmod(-low * STEP, high - low)
-    return None if left or found < 0 else found
+    extent, left = divmod(-low * STEP, high - low)
+    return None if left or extent < 0 else extent
 
 
-def _ways(trial: Trial) -> list[Equation]:
+def _ways(trial: RecordingTrial) -> list[Equation]:
     """Return what may be changed for an equation that was asked for to be true.
 
     Extents of 0 and 1 come last: they fit much, but are seldom what is meant.
@@ -132,7 +132,7 @@ def _ways(trial: Trial) -> list[Equation]:
     ways: list[tuple[bool, Equation]] = []
     for x in list(reversed(trial.unequal))[:MOST_EQUATIONS]:
         for symbol in sorted(names(x) & trial.values.keys()):
-            found = _solved(Equation(symbol, x), trial.values)
-            if found is not None:
-                ways.append((found <= 1, Equation(symbol, x)))
+            extent = _solved(Equation(symbol, x), trial.values)
+            if extent is not None:
+                ways.append((extent <= 1, Equation(symbol, x)))
     return [equation for _, equation in sorted(ways, key=lambda way: way[0])]

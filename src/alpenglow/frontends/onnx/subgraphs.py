@@ -22,11 +22,11 @@ def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 def reads(node: onnx.NodeProto) -> list[str]:
     """Return the names that a node reads: operands, what graphs capture, what is differentiated."""
-    found = dict.fromkeys(n for n in node.input if n)
-    found |= dict.fromkeys(n.decode() for a in named_by(node) for n in (a.s, *a.strings) if n)
+    names = dict.fromkeys(n for n in node.input if n)
+    names |= dict.fromkeys(n.decode() for a in named_by(node) for n in (a.s, *a.strings) if n)
     for g in graphs_of(node):
-        found |= dict.fromkeys(captured(g))
-    return list(found)
+        names |= dict.fromkeys(captured(g))
+    return list(names)
 
 
 def varied(node: onnx.NodeProto) -> list[str]:
@@ -45,11 +45,11 @@ def named_by(node: onnx.NodeProto) -> list[onnx.AttributeProto]:
 def captured(g: onnx.GraphProto) -> list[str]:
     """Return the names that a graph reads from outside."""
     own = defined(g)
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for node in g.node:
-        found |= {n: None for n in reads(node) if n not in own}
-    found |= {o.name: None for o in g.output if o.name not in own}
-    return list(found)
+        names |= {n: None for n in reads(node) if n not in own}
+    names |= {o.name: None for o in g.output if o.name not in own}
+    return list(names)
 
 
 def defined(g: onnx.GraphProto) -> set[str]:
@@ -152,29 +152,29 @@ def branch(
     """
     prefix = f"{node.output[0] or node.name}/{g.name}/"
     names = {n: prefix + n for n in defined(g)}
-    made: list[onnx.NodeProto] = []
+    nodes: list[onnx.NodeProto] = []
     for t in g.initializer:
         constant = onnx.helper.make_node("Constant", [], [names[t.name]], value=t)
-        made.append(as_outside(constant, node, opset_keys))
+        nodes.append(as_outside(constant, node, opset_keys))
     for inner in g.node:
-        made.append(renamed(inner, names))
+        nodes.append(renamed(inner, names))
     for out, name in zip(g.output, node.output, strict=True):
         if name:
             source = names.get(out.name, out.name)
             copied = onnx.helper.make_node("Identity", [source], [name])
-            made.append(as_outside(copied, node, opset_keys))
-    return made
+            nodes.append(as_outside(copied, node, opset_keys))
+    return nodes
 
 
 def as_outside(
-    made: onnx.NodeProto, node: onnx.NodeProto, opset_keys: Iterable[str]
+    part: onnx.NodeProto, node: onnx.NodeProto, opset_keys: Iterable[str]
 ) -> onnx.NodeProto:
     """Let a node that stands for a part of `node` keep to the same opset."""
     for entry in node.metadata_props:
         if entry.key in opset_keys:
-            kept = made.metadata_props.add()
+            kept = part.metadata_props.add()
             kept.key, kept.value = entry.key, entry.value
-    return made
+    return part
 
 
 def label(node: onnx.NodeProto) -> str:

@@ -1,40 +1,41 @@
 """The table from (domain, operator name, since-version) to the function that builds our operators.
 
-A converter takes the `Site` of one ONNX node and returns the values of its outputs.  A model of
-opset n uses the entry with the largest since-version up to n, so the old form of an operator has
-an entry of its own exactly where it differs.
+A converter takes the `Site` of one ONNX node and returns the values of its outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import wraps
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
+from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.words import shown
+from alpenglow.frontends.onnx.versions import Versions
 from alpenglow.ir.dims import Dim, Sym, assumed, is_open, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import INTS, Array
+from alpenglow.ir.types import DTYPES, HALVES, INTS, Array, holds
+from alpenglow.ops.arithmetic import Mul
 from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.movement import stretch
+from alpenglow.ops.select import Cast
 
 Made = Value | Sequence[Value]
 Converter = Callable[["Site"], Made]
 
-_TABLE: dict[tuple[str, str], dict[int, Converter]] = {}
+_TABLE: Versions[Converter] = Versions("converter")
 
 
 def on(name: str, *, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
     """Register the decorated converter for an operator of ONNX."""
 
     def add(converter: Converter) -> Converter:
-        versions = _TABLE.setdefault((domain, name), {})
-        assert since not in versions, f"two converters for {domain}:{name} since {since}"
-        versions[since] = converter
+        _TABLE.add(domain, name, since, converter)
         return converter
 
     return add
@@ -48,16 +49,39 @@ def same(name: str, op: Op, *, since: int = 1, domain: str = "") -> None:
         return s.g(op, *s.broadcast(*s.required()))
 
 
+def scales(*numbers: str) -> Callable[[Converter], Converter]:
+    """Let the decorated converter compute halves in f32 unless all these attributes are 1.
+
+    The attributes are f32: half precision may hold neither them nor what they are to scale.
+    """
+
+    def add(converter: Converter) -> Converter:
+        @wraps(converter)
+        def convert(s: Site) -> Made:
+            dtype = s.input(0).type.dtype
+            alike = all(v is None or v.type.dtype == dtype for v in s.inputs)
+            plain = all(s.attribute(n, 1.0) == 1 for n in numbers)
+            if plain or dtype not in HALVES or not alike:
+                return converter(s)
+            wide = copy(s)
+            wide.inputs = [None if v is None else s.g(Cast("f32"), v) for v in s.inputs]
+            y = converter(wide)
+            assert isinstance(y, Value), "what scales has one result"
+            return s.g(Cast(dtype), y)
+
+        return convert
+
+    return add
+
+
 def find(domain: str, name: str, opset: int) -> Converter | None:
     """Return the converter for an operator of the given opset, or None."""
-    versions = _TABLE.get((domain, name), {})
-    usable = [since for since in versions if since <= opset]
-    return versions[max(usable)] if usable else None
+    return _TABLE.find(domain, name, opset)
 
 
 def supported() -> list[str]:
     """Return the names of all operators that have a converter, ``domain:name`` outside ai.onnx."""
-    return sorted(f"{domain}:{name}" if domain else name for domain, name in _TABLE)
+    return _TABLE.names()
 
 
 class Needed(Exception):
@@ -160,17 +184,17 @@ class Site:
 
     def amounts(self, i: int) -> tuple[Dim, ...]:
         """Return the elements of integer operand i, as numbers or what stands for them."""
-        found = self.dims(i)
-        if not all(map(known, found)):
+        elements = self.dims(i)
+        if not all(map(known, elements)):
             raise Needed(self._names[i], self.input(i))
-        return found
+        return elements
 
     def ints(self, i: int) -> tuple[int, ...]:
         """Return the elements of integer operand i as numbers, whatever they depend on."""
-        found = self.dims(i)
-        if assumed() is None and not all(isinstance(d, int) for d in found):
+        elements = self.dims(i)
+        if assumed() is None and not all(isinstance(d, int) for d in elements):
             raise Needed(self._names[i], self.input(i))
-        return tuple(int(d) for d in found)
+        return tuple(int(d) for d in elements)
 
     def constant(self, i: int) -> Array:
         """Return all of operand i, whatever it depends on."""
@@ -229,11 +253,6 @@ def _are_within(array: Array, low: int, high: int) -> bool:
     return not array.size or (int(array.min()) >= low and int(array.max()) <= high)
 
 
-def stretch(g: Graph, v: Value, shape: tuple[Dim, ...]) -> Value:
-    """Return v broadcast to `shape`; v itself if it has that shape."""
-    return v if v.type.shape == shape else g(Broadcast(shape), v)
-
-
 def common_shape(what: str, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
     """Return the shape that all broadcast to; raise ModelError if there is none.
 
@@ -259,4 +278,17 @@ def common_shape(what: str, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...
 
 def scalar(g: Graph, value: float, like: Value) -> Value:
     """Return a constant of like's element type, stretched to its shape."""
-    return stretch(g, g.constant(np.asarray(value, like.type.numpy)), like.type.shape)
+    return stretch(g, g.constant(elements(value, like.type.dtype)), like.type.shape)
+
+
+def elements(numbers: float | Sequence[float], dtype: str) -> Array:
+    """Return numbers as an array; raise UnsupportedError if the type does not hold them."""
+    for number in np.asarray(numbers, object).flat:
+        if not holds(dtype, number):
+            raise UnsupportedError(f"{dtype} holds no {number}")
+    return np.asarray(numbers, DTYPES[dtype])
+
+
+def times(s: Site, v: Value, factor: float) -> Value:
+    """Return v times a number; v itself if that is 1."""
+    return v if factor == 1 else s.g(Mul(), v, scalar(s.g, factor, v))

@@ -31,7 +31,7 @@ Nodes = list[onnx.NodeProto]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Operands:
     """What the import knows: the elements of a value (None: data), the type of one."""
 
     elements: Callable[[str], Array | None]
@@ -39,7 +39,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class UnrolledLoop:
     """The nodes of a loop before its first turn, of each turn, and after the last one."""
 
     before: Nodes
@@ -48,8 +48,8 @@ class Turns:
 
 
 def unrolled(
-    node: onnx.NodeProto, opset: int, known: Known, opset_keys: Sequence[str]
-) -> Turns | None:
+    node: onnx.NodeProto, opset: int, known: Operands, opset_keys: Sequence[str]
+) -> UnrolledLoop | None:
     """Return what a Loop or Scan comes to if it is known to turn a few times, else None."""
     body = next((a.g for a in node.attribute if a.name == "body"), None)
     if body is None or body.sparse_initializer or not node.output or not all(node.input[2:]):
@@ -67,7 +67,7 @@ def unrolled(
     return None
 
 
-def _loop(c: _Copier, known: Known, opset: int, most: int) -> Turns | None:
+def _loop(c: _Copier, known: Operands, opset: int, most: int) -> UnrolledLoop | None:
     trips, condition, *starts = [*c.node.input, "", ""][: max(len(c.node.input), 2)]
     count = len(starts)
     fits = len(c.body.input) == count + 2 and len(c.body.output) == len(c.node.output) + 1
@@ -82,31 +82,31 @@ def _loop(c: _Copier, known: Known, opset: int, most: int) -> Turns | None:
     kept: list[list[str]] = []
     values = starts
     for i in range(turns):
-        given = {number: c.name(f"{i}/{number}"), goes_on: c.name(f"{i}/{goes_on}")}
+        names = {number: c.name(f"{i}/{number}"), goes_on: c.name(f"{i}/{goes_on}")}
         nodes = [
-            c.constant(given[number], np.full(_shape(c.body.input[0]), i, np.int64)),
-            c.constant(given[goes_on], np.full(_shape(c.body.input[1]), True)),
+            c.constant(names[number], np.full(_shape(c.body.input[0]), i, np.int64)),
+            c.constant(names[goes_on], np.full(_shape(c.body.input[1]), True)),
         ]
-        copied, results = c.turn(i, given | dict(zip(carried, values, strict=True)))
+        copied, results = c.turn(i, names | dict(zip(carried, values, strict=True)))
         each.append(nodes + copied)
         values = results[1 : 1 + count]
         kept.append(results[1 + count :])
     zeros = [0] * (len(c.node.output) - count)
-    return Turns(c.constants(), each, c.results(values, kept, zeros, opset))
+    return UnrolledLoop(c.constants(), each, c.results(values, kept, zeros, opset))
 
 
-def _scan(c: _Copier, known: Known, opset: int, most: int) -> Turns | None:
-    given = {a.name: onnx.helper.get_attribute_value(a) for a in c.node.attribute}
-    scanned = given.get("num_scan_inputs", 0)
+def _scan(c: _Copier, known: Operands, opset: int, most: int) -> UnrolledLoop | None:
+    settings = {a.name: onnx.helper.get_attribute_value(a) for a in c.node.attribute}
+    scanned = settings.get("num_scan_inputs", 0)
     count = len(c.node.input) - scanned
     results = len(c.node.output) - count
     fits = scanned > 0 and count >= 0 and len(c.body.input) == len(c.node.input)
     if not fits or results < 0 or len(c.body.output) != len(c.node.output):
         return None
-    axes = given.get("scan_input_axes", [0] * scanned)
-    reverse = given.get("scan_input_directions", [0] * scanned)
-    out_axes = given.get("scan_output_axes", [0] * results)
-    out_reverse = given.get("scan_output_directions", [0] * results)
+    axes = settings.get("scan_input_axes", [0] * scanned)
+    reverse = settings.get("scan_input_directions", [0] * scanned)
+    out_axes = settings.get("scan_output_axes", [0] * results)
+    out_reverse = settings.get("scan_output_directions", [0] * results)
     if {len(axes), len(reverse)} != {scanned} or {len(out_axes), len(out_reverse)} - {results}:
         return None
     sources = list(c.node.input)[count:]
@@ -128,16 +128,16 @@ def _scan(c: _Copier, known: Known, opset: int, most: int) -> Turns | None:
             index = np.array(length - 1 - i if back else i)
             nodes.append(c.constant(f"{name}/at", index))
             nodes.append(c.node_like("Gather", [source, f"{name}/at"], [name], axis=axis))
-        copied, made = c.turn(i, dict(zip(names, values + slices, strict=True)))
+        copied, outputs = c.turn(i, dict(zip(names, values + slices, strict=True)))
         each.append(nodes + copied)
-        values = made[:count]
-        kept.append(made[count:])
+        values = outputs[:count]
+        kept.append(outputs[count:])
     for k, back in enumerate(out_reverse):
         if back:
             column = [row[k] for row in reversed(kept)]
             for row, name in zip(kept, column, strict=True):
                 row[k] = name
-    return Turns(c.constants(), each, c.results(values, kept, out_axes, opset))
+    return UnrolledLoop(c.constants(), each, c.results(values, kept, out_axes, opset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +155,8 @@ class _Copier:
     def node_like(
         self, op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any
     ) -> onnx.NodeProto:
-        made = onnx.helper.make_node(op, inputs, outputs, **attributes)
-        return as_outside(made, self.node, self.opset_keys)
+        node = onnx.helper.make_node(op, inputs, outputs, **attributes)
+        return as_outside(node, self.node, self.opset_keys)
 
     def constant(self, name: str, array: Array) -> onnx.NodeProto:
         return self.node_like("Constant", [], [name], value=numpy_helper.from_array(array))
@@ -168,11 +168,11 @@ class _Copier:
             for t in self.body.initializer
         ]
 
-    def turn(self, number: int, given: Mapping[str, str]) -> tuple[Nodes, list[str]]:
+    def turn(self, number: int, operands: Mapping[str, str]) -> tuple[Nodes, list[str]]:
         """Return the nodes of one turn, and what they call the results of the body."""
-        fixed = {t.name for t in self.body.initializer} - given.keys()
+        fixed = {t.name for t in self.body.initializer} - operands.keys()
         names = {n: self.name(n if n in fixed else f"{number}/{n}") for n in defined(self.body)}
-        names |= given
+        names |= operands
         nodes = [renamed(inner, names) for inner in self.order]
         return nodes, [names.get(o.name, o.name) for o in self.body.output]
 

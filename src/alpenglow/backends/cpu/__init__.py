@@ -1,9 +1,0 @@
-"""The CPU backend: kernel language to LLVM to object code.
-
-The ABI of a kernel is ``void NAME(ptr args, i64 begin, i64 end)``: `args` points to the addresses
-of its operands, results first; [begin, end) is the part of its parallel loop to run.
-"""
-
-from alpenglow.backends.cpu.emit import CpuBackend
-
-__all__ = ["CpuBackend"]

@@ -1,0 +1,1 @@
+"""What finds mistakes: the pass after which outputs differ, the smallest model that fails."""

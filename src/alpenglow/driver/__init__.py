@@ -1,0 +1,1 @@
+"""The driver: from a model to an Executable, through the compiler and what it made before."""

@@ -1,0 +1,153 @@
+"""Compilations kept whole in the store: a second process maps the weights and skips every pass.
+
+An artifact is kept under the text of its graph, its metadata and everything else that it depends
+on.  Under the bytes of a model file stands which one that was, so that a file met before is not
+even read as a model.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from alpenglow.base import extensions, knobs
+from alpenglow.base.store import Store
+from alpenglow.compiler import Options, compile_graph
+from alpenglow.driver import journal
+from alpenglow.frontends.registry import frontends
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.ir.text import print_graph
+from alpenglow.machines.api import Artifact
+from alpenglow.machines.registry import machine_for
+from alpenglow.runtime import archive
+
+KEPT_NBYTES = 256 << 20
+"""Larger artifacts are not kept: they would push everything else out of the store."""
+
+LARGEST_NBYTES = 2 * KEPT_NBYTES
+"""Weights of more bytes are not even hashed: in halves they would still be too large to keep."""
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactCache:
+    """Where the compilation of a model file is kept."""
+
+    store: Store
+    target: Target
+    options: Options
+    path: str
+    file: str
+    """What the file and the shapes hash to; empty where other files matter too."""
+
+    @staticmethod
+    def of(
+        model: object, shapes: Shapes, target: Target, options: Options, store: Store
+    ) -> ArtifactCache | None:
+        """Return the cache for a model file; None for what is not kept."""
+        if not isinstance(model, str | Path) or not isinstance(shapes, Mapping):
+            return None
+        if store.folder is None or not _is_plain(options):
+            return None
+        return ArtifactCache(store, target, options, str(model), _hash_of(model, shapes))
+
+    def artifact(self) -> Artifact | None:
+        """Return what was made of this very file before, if it is still there."""
+        return journal.found(self.path, self._of_file)
+
+    def _of_file(self) -> Artifact | None:
+        key = self.store.get(self._alias) if self.file else None
+        return None if key is None else self._unpacked(key.decode())
+
+    def make(self, g: Graph) -> Artifact:
+        """Return what was made of this graph before; else compile it, using it up, and keep it."""
+        if sum(v.type.nbytes for v in g.constants()) > LARGEST_NBYTES:
+            return self._compiled(g)
+        told = f"{print_graph(g)}\n{g.metadata}"
+        key = f"artifact {hashlib.sha256(told.encode()).hexdigest()} {self._settings}"
+        artifact = journal.found(g.name, lambda: self._unpacked(key))
+        if artifact is None:
+            artifact = self._compiled(g)
+            if archive.nbytes(artifact) > KEPT_NBYTES:
+                return artifact
+            self.store.put(key, list(archive.parts(artifact)))
+        if self.file:
+            self.store.put(self._alias, key.encode())
+        return artifact
+
+    def _compiled(self, g: Graph) -> Artifact:
+        make = partial(compile_graph, g, self.target, self.options, self.store, owned=True)
+        return journal.compiled(g.name, f"compile of {self.path}", self.store, make)
+
+    @property
+    def _alias(self) -> str:
+        return f"model {self.file} {self._settings}"
+
+    @property
+    def _settings(self) -> str:
+        readers = " ".join(f"{f.name}{f.version}" for f in frontends())
+        versions = f"{machine_for(self.target).version} numpy{np.__version__} {readers}"
+        record = hashlib.sha256(str(self.options.record).encode()).hexdigest()
+        o = self.options
+        chosen = (o.numerics, o.precision, o.keep, o.indices)
+        return f"{astuple(self.target)} {chosen} {versions} {record} {_sources()}"
+
+    def _unpacked(self, key: str) -> Artifact | None:
+        content = self.store.open_map(key)
+        if content is None:
+            return None
+        archived = archive.unpack(content, ours=True)
+        assert isinstance(archived, Artifact), "only whole artifacts are kept"
+        return archived
+
+
+def _hash_of(model: str | Path, shapes: Shapes) -> str:
+    """Return a hash of a file and of shapes.
+
+    It is "" if what is made of the file is too large to be kept, or other files matter, too, or it
+    cannot be read.
+    """
+    try:
+        descriptor = os.open(model, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        try:
+            with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
+                if len(content) > LARGEST_NBYTES:
+                    return ""
+                if any(f.may_read_more(content) for f in frontends()):
+                    return ""
+                digest = hashlib.sha256(content)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):  # an empty file cannot be mapped
+        return ""
+    digest.update(repr(sorted(shapes.items(), key=str)).encode())
+    return digest.hexdigest()
+
+
+def _is_plain(options: Options) -> bool:
+    """Whether what is compiled depends on this package's sources and the model alone."""
+    check = knobs.check() if options.check is None else options.check
+    if check or options.passes or options.after is not None:
+        return False
+    groups = ("extensions", "frontends", "machines")
+    brought = [e for g in groups for e in extensions.entries(f"alpenglow.{g}").values()]
+    return all(e.value.startswith("alpenglow.") for e in brought)
+
+
+@functools.cache
+def _sources() -> str:
+    """Return a hash of all sources of this package."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,274 @@
+"""`compile`: from a model to an Executable in one call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from alpenglow.base import knobs
+from alpenglow.base.cpus import check_threads
+from alpenglow.base.errors import ModelError, OptionError, ParseError, UnsupportedError
+from alpenglow.base.memory import uncollected
+from alpenglow.base.store import Store
+from alpenglow.compiler import Options, compile_graph, compile_open
+from alpenglow.compiler.options import Progress
+from alpenglow.driver import journal
+from alpenglow.driver.artifact_cache import ArtifactCache
+from alpenglow.driver.progress import reporter
+from alpenglow.frontends import load
+from alpenglow.ir.dims import Guards, holds
+from alpenglow.ir.graph import Graph, is_closed
+from alpenglow.ir.solve import bind_shapes
+from alpenglow.ir.staged import StagedModel
+from alpenglow.ir.target import Target
+from alpenglow.machines.api import Artifact
+from alpenglow.machines.registry import device_for
+from alpenglow.passes.choices import Record
+from alpenglow.passes.keep import check_kept
+from alpenglow.runtime import archive
+from alpenglow.runtime.archive import OpenGraph
+from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.extents import Reader
+from alpenglow.runtime.in_process import InProcess
+from alpenglow.runtime.installed import Installed, install
+from alpenglow.runtime.kept import StagedArchive
+from alpenglow.runtime.open_extents import Make, OpenExecutable
+from alpenglow.runtime.staged import StagedExecutable
+
+Model: TypeAlias = "Graph | StagedModel | str | Path | bytes | Any"
+"""A graph, a model in parts, or what a front end takes: a path, the bytes of a file, an object such
+as an `onnx.ModelProto`, of which nothing is known here."""
+
+FAR = 1 << 24
+"""What is not less is taken as it is: an index from data, perhaps, whose next prime takes long."""
+
+
+@uncollected()
+def compile(
+    model: Model,
+    target: str | Target = "cpu",
+    threads: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    options: Options | None = None,
+    precision: Literal["f32", "bf16", "f16"] | None = None,
+    keep: Sequence[str] = (),
+    progress: bool | Progress = False,
+) -> Executable:
+    """Compile a model for `target` and return an Executable.
+
+    `model` is a Graph, or what `load` takes.  `shapes` binds the open extents of inputs, by input
+    name; where some are left open, code is made when the Executable first meets a kind of extents,
+    and serves all that behave alike.  `threads` is how many threads a call may use, 1 to 1024
+    (None: the CPUs that this process has time of).  `precision` and `keep` are those of `Options`,
+    for short.  `progress` shows on stderr how far it is, or is called with what is being done, how
+    many parts of it are done, and how many there are.  The logger `alpenglow` tells what is
+    compiled when, and why.
+    """
+    check_threads(threads)
+    chosen = target if isinstance(target, Target) else Target.parse(target)
+    if options is not None and not isinstance(options, Options):
+        raise OptionError(f"options is {options!r}, expected Options(…)")
+    if isinstance(keep, str):
+        raise OptionError(f"keep is the string '{keep}', expected a list of names")
+    chosen_options = options or Options()
+    if precision is not None or keep:
+        chosen_options = replace(
+            chosen_options,
+            precision=precision or chosen_options.precision,
+            keep=(*chosen_options.keep, *keep),
+        )
+    if progress is not False:
+        chosen_options = replace(chosen_options, progress=reporter(progress))
+    store = Store(knobs.cache_folder())
+    _refuse_archive(model)
+    cache = ArtifactCache.of(model, shapes or {}, chosen, chosen_options, store)
+    if cache is not None and (artifact := cache.artifact()) is not None:
+        return install(artifact, threads)
+    graph = _loaded(model, shapes)
+    if isinstance(graph, Graph):
+        check_kept(graph, chosen_options.keep)
+    if device_for(chosen) is not None:
+        _require_fixed(graph, chosen)
+
+    if isinstance(graph, StagedModel):
+        return _staged(graph, chosen, chosen_options, store, threads)
+    if _is_open(graph):
+        otherwise = None
+        # What imports the model anew knows nothing of variables that were added since.
+        if isinstance(graph.otherwise, StagedModel) and not graph.initial:
+            otherwise = _staged(graph.otherwise, chosen, chosen_options, store, threads)
+        return _opened(graph, chosen, chosen_options, store, threads, (), otherwise)
+    if cache is not None:
+        return install(cache.make(graph), threads)
+    owned = not isinstance(model, Graph)
+    run = partial(compile_graph, graph, chosen, chosen_options, store, owned=owned)
+    return install(journal.compiled(graph.name, "compile", store, run), threads)
+
+
+def reopened(archived: OpenGraph | StagedArchive, threads: int | None) -> Executable:
+    """Return the Executable of an archive that goes on compiling, as the settings there say.
+
+    Raises ModelError if these are no settings.
+    """
+    try:
+        words = dict(archived.settings)
+        tuning = Record.parse(words.pop("tuning"))
+        options = Options(**{**words, "keep": tuple(words["keep"])}, tuning=tuning)
+    except (KeyError, TypeError, AttributeError, OptionError, ParseError) as error:
+        raise ModelError(f"the archive is damaged: its settings are none: {error}") from None
+    store = Store(knobs.cache_folder())
+    if isinstance(archived, StagedArchive):
+        return _staged(archived.model, archived.target, options, store, threads)
+    return _opened(archived.graph, archived.target, options, store, threads, archived.artifacts)
+
+
+def _staged(
+    model: StagedModel, target: Target, options: Options, store: Store, threads: int | None
+) -> StagedExecutable:
+    """Return the Executable of a model that is compiled in parts."""
+
+    def compile_part(g: Graph, guards: Guards, artifacts: Sequence[Artifact]) -> InProcess:
+        if g.initial:
+            raise UnsupportedError(
+                f"graph {g.name} is a part of a model that depends on its data, and has the "
+                f"variables {', '.join(g.initial)}, which no session of the whole would own"
+            )
+        if _is_open(g):
+            make = _maker(g, target, options, store, guards)
+            return OpenExecutable(g, target, make, threads, artifacts=artifacts)
+        run = partial(compile_graph, g, target, options, store)
+        return Installed(journal.compiled(g.name, "as data lead to it", store, run), threads)
+
+    executable = StagedExecutable(model, compile_part, threads, target, _settings(options))
+    executable.restore = reopened
+    return executable
+
+
+def _opened(
+    graph: Graph, target: Target, options: Options, store: Store, threads: int | None,
+    artifacts: Sequence[Artifact], otherwise: Executable | None = None,
+) -> OpenExecutable:  # fmt: skip
+    """Return the Executable of a graph with open extents."""
+    types = {n: v.type for n, v in graph.callers_inputs().items()}
+    executable = OpenExecutable(
+        graph, target, _maker(graph, target, options, store, graph.guards), threads,
+        reader=Reader(types), otherwise=otherwise, artifacts=artifacts,
+        settings=_settings(options),
+    )  # fmt: skip
+    executable.restore = reopened
+    return executable
+
+
+def _settings(options: Options) -> dict[str, Any] | None:
+    """Return what an archive says of how to compile; None where it cannot be told."""
+    if options.passes or options.after is not None:
+        return None
+    o = options
+    return {"numerics": o.numerics, "precision": o.precision, "keep": list(o.keep),
+            "indices": o.indices, "tuning": str(o.record)}  # fmt: skip
+
+
+def _loaded(model: Model, shapes: Mapping[str, Sequence[int]] | None) -> Graph | StagedModel:
+    """Return a model read, with the extents of its inputs bound."""
+    if isinstance(model, Graph):
+        return bind_shapes(model, shapes) if shapes else model
+    if isinstance(model, StagedModel):
+        if shapes:
+            raise OptionError(
+                "this model is imported in parts, which have to know its shapes",
+                hint="bind them as it is loaded: load(…, shapes={'NAME': (…)})",
+            )
+        return model
+    return load(model, shapes)
+
+
+def _require_fixed(graph: Graph | StagedModel, target: Target) -> None:
+    """Raise UnsupportedError for a graph that is not known before it runs."""
+    runs = f"target '{target}' runs graphs whose extents are all numbers, and "
+    if isinstance(graph, StagedModel):
+        raise UnsupportedError(runs + "this one depends on its data")
+    if _is_open(graph):
+        hint = "bind them: compile(…, shapes={'NAME': (…)})"
+        raise UnsupportedError(runs + "some are open", hint=hint)
+
+
+def _refuse_archive(model: Model) -> None:
+    """Raise ModelError for what has been compiled already."""
+    head = model[: len(archive.MAGIC)] if isinstance(model, bytes) else b""
+    if isinstance(model, str | Path):
+        with suppress(OSError, ValueError):
+            if Path(model).is_file():  # a pipe is read once
+                with Path(model).open("rb") as file:
+                    head = file.read(len(archive.MAGIC))
+    if head == archive.MAGIC:
+        raise ModelError(
+            "this is an archive of what has been compiled, no model",
+            file=str(model) if isinstance(model, str | Path) else "",
+            hint="open(…) makes it callable",
+        )
+
+
+def _is_open(g: Graph) -> bool:
+    """Whether an input, a result or an operator of a graph has an open extent."""
+    return any(v.type.symbols() for v in g.inputs.values()) or not all(map(is_closed, g.nodes))
+
+
+def _maker(g: Graph, target: Target, options: Options, store: Store, guards: Guards) -> Make:
+    """Return what compiles `g` for the extents that a call brings; for it `guards` hold."""
+
+    def make(values: Mapping[str, int]) -> Artifact:
+        return journal.compiled(
+            g.name, journal.extents(values), store, partial(compile_for, values)
+        )
+
+    @uncollected()
+    def compile_for(values: Mapping[str, int]) -> Artifact:
+        for like in _likes(values, guards):
+            artifact = compile_open(g, target, options, store, values, like)
+            if artifact is not None:
+                return artifact
+        artifact = compile_open(g, target, options, store, values)
+        assert artifact is not None, "code serves the extents that it was made for"
+        return artifact
+
+    return make
+
+
+def _likes(values: Mapping[str, int], guards: Guards) -> list[dict[str, int]]:
+    """Return extents to decide by in place of `values`, those that most code is right for first.
+
+    An extent that happens to be another's, or a round number, should not count as such; but some
+    must be the same, or what guards make of others.  Code for many may not serve few.
+    """
+    wholly = [_unlike(values), _unlike(values, alike=True), _unlike(values, last=1)]
+    partly = dict(values)
+    for name, value in wholly[0].items():
+        if holds(guards, {**partly, name: value}):
+            partly[name] = value
+    likes = [x for x in (*wholly, partly) if x != values and holds(guards, x)]
+    return [x for i, x in enumerate(likes) if x not in likes[:i]]
+
+
+def _unlike(values: Mapping[str, int], alike: bool = False, last: int = 16) -> dict[str, int]:
+    """Return extents of about the same size that have nothing to do with each other or others.
+
+    They are more than `last`.  If `alike`, those that are equal stay so.
+    """
+    extents = dict(values)
+    before = 0
+    # In order of size: what was longer stays longer.
+    for name, value in sorted(values.items(), key=lambda item: item[1]):
+        if alike and value == before and value > 1:
+            extents[name] = last
+        elif 1 < value < FAR:
+            before = value
+            last = max(value, last) + 1
+            while any(last % d == 0 for d in range(2, math.isqrt(last) + 1)):
+                last += 1
+            extents[name] = last
+    return extents

@@ -1,0 +1,258 @@
+"""From an instruction to its kernel: the loops over its result, and what templates see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.ir.dims import ceil_div, estimate, is_open
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Elementwise
+from alpenglow.ir.target import Facts
+from alpenglow.kernel.build import Builder
+from alpenglow.kernel.expr import Compare, Const, Expr, lift
+from alpenglow.loops.coord import Coord, coord, is_number
+from alpenglow.loops.dots import Dot, multiplied_bytes
+from alpenglow.loops.form import PULLS, PUSHES, Loops, Sink, Source, Window
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.quantize import Requantize
+from alpenglow.program.instr import Anchor, Instr, Region, anchor_node
+
+
+class Frame:
+    """An instruction as a template of a machine sees it.
+
+    `inputs` holds the operands of its anchor, then those of what follows it; `out` is the
+    result, written through `sink`, which computes what follows.
+    """
+
+    def __init__(self, anchor: Anchor, instr: Instr, facts: Facts, strict: bool = False) -> None:
+        self.b = Builder(anchor.op.name)
+        self.loops = Loops(self.b, facts, _small(instr, facts), strict)
+        (result,) = instr.outs
+        self.out = Window(self.b.buffer("y0", result.type.dtype, True), result)
+        windows = [
+            None if r is None else Window(self.b.buffer(f"x{i}", r.type.dtype), r)
+            for i, r in enumerate(instr.ins)
+        ]
+        self.inputs = [w for w in windows if w is not None]
+        self.op = anchor.op
+        self._body = instr.body
+        self._leaves: dict[Value, Window] = {}
+        if instr.body is not None:
+            node = anchor.node
+            assert node is not None, "the anchor of a fused instruction is a node of its body"
+            self._anchor = node.output
+            own = dict(zip(instr.body.inputs.values(), windows, strict=True))
+            self.inputs = [w for v in node.inputs if v is not None and (w := own[v]) is not None]
+            # What follows the anchor sees its operands through windows of their own.
+            self._leaves = {
+                v: Window(w.buffer, w.region)
+                for v, w in own.items()
+                if w is not None and (v not in node.inputs or set(v.users) - {node})
+            }
+            self.inputs += self._leaves.values()
+        self.sink = Sink(self.loops, self.out, self._finish)
+
+    def first_addend(self, suits: Callable[[Window], bool]) -> Window | None:
+        """Return what is added to sums of i32 first, if it `suits`: the sums may begin with it.
+
+        What follows the sums is then only what follows that addition.
+        """
+        if self._body is None or self._anchor.type.dtype != "i32":
+            return None
+        match list(self._anchor.users):
+            case [Node(Add(), [x, y]) as add] if self._body.users(self._anchor) == 1:
+                other = y if x is self._anchor else x
+                addend = self._leaves.get(other) if other is not None else None
+                if addend is not None and suits(addend):
+                    self._anchor = add.output
+                    return addend
+        return None
+
+    def requantized(self) -> Requantize | None:
+        """Return the requantisation that the instruction ends with, if it does."""
+        if self._body is None:
+            return None
+        (result,) = self._body.outputs.values()
+        assert result.producer is not None, "a part computes the result"
+        op = result.producer.op
+        return op if isinstance(op, Requantize) else None
+
+    def before_rounding(self, value: Expr, at: list[Coord]) -> tuple[Expr, Expr]:
+        """Return what the requantisation at the end rounds, and its zero point, given a sum."""
+        assert self._body is not None, "a requantisation follows the anchor"
+        (result,) = self._body.outputs.values()
+        assert result.producer is not None, "a part computes the result"
+        x, multiplier, zero = (self._follow(v, value, at) for v in result.producer.inputs if v)
+        m = self.loops.m
+        return m.mul(m.cast(x, "f32"), multiplier), m.cast(zero, "i32")
+
+    def _finish(self, value: Expr, at: list[Coord]) -> Expr:
+        if self._body is None:
+            return value
+        (result,) = self._body.outputs.values()
+        return self._follow(result, value, at)
+
+    def _follow(self, result: Value, value: Expr, at: list[Coord]) -> Expr:
+        """Return a value of the body at `at`, where the anchor is `value`."""
+        assert self._body is not None, "nothing follows the anchor"
+        leaves = {v: Source(w.region.type, _loader(self.loops, w)) for v, w in self._leaves.items()}
+        rounded = self.loops.rounded(value, self._anchor.type.dtype)
+        leaves[self._anchor] = Source(self.out.region.type, lambda _: rounded)
+        return self.loops.pulled(result, at, leaves)
+
+
+def build(
+    name: str, instr: Instr, facts: Facts, strict: bool = False, dot: Dot = multiplied_bytes
+) -> Builder:
+    """Return the kernel of an instruction, as loops; `strict` rounds halves after each operator.
+
+    `facts` are those of the machine, `dot` is how it multiplies bytes.
+
+    Raises UnsupportedError if an operator in it has no form.
+    """
+    b = Builder(name)
+    outs = [Window(b.buffer(f"y{i}", r.type.dtype, True), r) for i, r in enumerate(instr.outs)]
+    ins = [None if r is None else Window(b.buffer(f"x{i}", r.type.dtype), r)
+           for i, r in enumerate(instr.ins)]  # fmt: skip
+    k = Loops(b, facts, _small(instr, facts), strict, dot)
+    if _elementwise(instr):
+        merge_axes([*outs, *(w for w in ins if w is not None)])
+    sources = [None if w is None else Source(w.region.type, _loader(k, w)) for w in ins]
+    if instr.body is None:
+        _single(k, instr, sources, outs)
+    else:
+        _fused(k, instr.body, sources, outs)
+    return b
+
+
+def _elementwise(instr: Instr) -> bool:
+    if instr.body is not None:
+        return anchor_node(instr.body) is None
+    return isinstance(instr.op, Elementwise)
+
+
+def merge_axes(windows: Sequence[Window]) -> None:
+    """See windows of one shape with few axes, merging those that all step through alike."""
+    shape = windows[0].region.shape
+    kept: list[int] = []  # the last old axis of each new one
+    extents: list[int] = []
+    for axis, extent in enumerate(shape):
+        if is_number(extent, 1):
+            continue
+        before = kept[-1] if kept else None
+        if before is not None and all(
+            w.region.strides[before] == w.region.strides[axis] * extent for w in windows
+        ):
+            kept[-1] = axis
+            extents[-1] *= extent
+        else:
+            kept.append(axis)
+            extents.append(extent)
+    for w in windows:
+        w.reshape(extents, [w.region.strides[a] for a in kept])
+
+
+def _small(instr: Instr, facts: Facts) -> bool:
+    """Whether an instruction is not worth waking other threads for."""
+    sizes = [estimate(r.type.size) for r in (*instr.outs, *instr.reads())]
+    return max(sizes, default=0) < facts.serial
+
+
+def _loader(k: Loops, w: Window) -> Callable[[list[Coord]], Expr]:
+    return lambda at: w.load(k, at)
+
+
+def _single(k: Loops, instr: Instr, sources: list[Source | None], outs: list[Window]) -> None:
+    op = instr.op
+    if type(op) in PUSHES:
+        PUSHES[type(op)](k, op, sources, [Sink(k, w, lambda v, at: v) for w in outs])
+        return
+    if isinstance(op, Elementwise):
+        dtype = outs[0].region.type.dtype
+        drive(k, outs[0], lambda at: k.applied(op, [s(at) for s in sources if s], dtype))
+        return
+    if type(op) not in PULLS:
+        raise UnsupportedError(f"{op.name} has no compiled form")
+    drive(k, outs[0], lambda at: PULLS[type(op)](k, op, list(sources), at))
+
+
+def _fused(k: Loops, body: Graph, sources: list[Source | None], outs: list[Window]) -> None:
+    leaves = {v: s for v, s in zip(body.inputs.values(), sources, strict=True) if s is not None}
+    results = list(body.outputs.values())
+    anchor = anchor_node(body)
+    if anchor is None or type(anchor.op) in PULLS:
+        assert len(outs) == 1, "a fused instruction has one result"
+        drive(k, outs[0], lambda at: k.pulled(results[0], at, leaves))
+        return
+    if type(anchor.op) not in PUSHES:
+        raise UnsupportedError(f"{anchor.op.name} has no compiled form")
+
+    def finish(value: Expr, at: list[Coord]) -> Expr:
+        rounded = k.rounded(value, anchor.output.type.dtype)
+        source = Source(anchor.output.type, lambda _: rounded)
+        return k.pulled(results[0], at, {**leaves, anchor.output: source})
+
+    operands = [k.source(v, leaves) for v in anchor.inputs]
+    PUSHES[type(anchor.op)](k, anchor.op, operands, [Sink(k, outs[0], finish)])
+
+
+def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None:
+    """Loop over a result, several neighbours at a time along the axis that stores densely."""
+    shape = out.region.shape
+    if any(is_number(d, 0) for d in shape):
+        return
+    axis = vector_axis(out.region)
+    if axis is None:
+        with k.parallel(shape) as at:
+            out.store(k, at, element(at))
+        return
+    lanes = k.lanes
+    extent = shape[axis]
+    while lanes > estimate(extent):
+        lanes //= 2
+    outer = [d for i, d in enumerate(shape) if i != axis]
+    full, rest = divmod(extent, lanes)
+    # Of an open extent nobody knows whether it leaves a rest.
+    ragged = is_open(rest) or rest != 0
+
+    def block(at: list[Coord], start: Expr, masked: bool) -> None:
+        ramp = Coord(start, 1, lanes)
+        where = [*at[:axis], ramp, *at[axis:]]
+        k.current = lanes
+        k.mask = k.b.let(ramp.compare("lt", extent)) if masked else None
+        out.store(k, where, element(where))
+        k.mask, k.current = None, 1
+
+    if all(is_number(d, 1) for d in outer) and estimate(full) > 1:
+        with k.parallel([ceil_div(extent, lanes)]) as (i,):
+            inside = [coord(0)] * len(outer)
+            if not ragged:
+                block(inside, i.base * lanes, False)
+                return
+            with k.b.when(i.compare("lt", full)):
+                block(inside, i.base * lanes, False)
+            with k.b.otherwise():
+                block(inside, i.base * lanes, True)
+        return
+    with k.parallel(outer) as at:
+        if is_open(full) or full:
+            with k.b.loop(lift(full)) as j:
+                block(at, j * lanes, False)
+        if is_open(rest):
+            with k.b.when(Compare("gt", lift(rest), Const(0))):
+                block(at, lift(full * lanes), True)
+        elif rest:
+            block(at, Const(full * lanes), True)
+
+
+def vector_axis(r: Region) -> int | None:
+    """Return the axis to compute in vectors: the longest that is stored densely, if it pays.
+
+    Where few elements lie together, as where images are interleaved, it is the longest of all.
+    """
+    axes = [i for i, (d, s) in enumerate(zip(r.shape, r.strides, strict=True))
+            if is_number(s, 1) and estimate(d) > 3]  # fmt: skip
+    axes = axes or [i for i, d in enumerate(r.shape) if estimate(d) >= 16]
+    return max(axes, key=lambda i: estimate(r.shape[i]), default=None)

@@ -1,0 +1,186 @@
+"""Loop forms of reductions and running totals."""
+
+from __future__ import annotations
+
+from alpenglow.ir.types import FLOATS, HALVES, SIGNED, TensorType
+from alpenglow.kernel.expr import Expr
+from alpenglow.loops.coord import Coord
+from alpenglow.loops.form import Loops, Sink, Source, pull, push
+from alpenglow.loops.rows import (
+    Totals,
+    along,
+    columns,
+    combine,
+    in_turn,
+    placed,
+    slots_for,
+    unless_masked,
+    width,
+    zeros,
+)
+from alpenglow.ops.reduction import (
+    ArgMax,
+    ArgMin,
+    ArgReduction,
+    ReduceMax,
+    ReduceMean,
+    ReduceMin,
+    ReduceProd,
+    ReduceSum,
+    Reduction,
+    SumBytes,
+    highest,
+    lowest,
+)
+from alpenglow.ops.scan import CumProd, CumSum, Scan
+
+SLOTS = 4
+"""Accumulators of a row: enough to keep the adders busy."""
+
+
+@push(ReduceSum, SumBytes, ReduceMean, ReduceProd, ReduceMax, ReduceMin)
+def reduction(k: Loops, op: Reduction, ins: list[Source | None], outs: list[Sink]) -> None:
+    (x,) = ins
+    assert x is not None
+    if 0 in outs[0].shape:
+        return
+    if x.type.rank - 1 in op.axes:
+        _reduce_rows(k, op, x, outs[0])
+    elif x.type.rank:
+        _reduce_columns(k, op, x, outs[0])
+    else:
+        with k.parallel([]):
+            outs[0].store([], x([]))
+
+
+def _reduce_rows(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
+    """Reduce axes with the last one among them: vectors along it, combined in the end."""
+    rank = x.type.rank
+    kept = [a for a in range(rank) if a not in op.axes]
+    extents = [x.shape[a] for a in op.axes]
+    fold, dtype, neutral = _fold(op, x.type)
+    lanes = 1 if dtype == "bool" else width(k, extents[-1])
+    slots = slots_for(extents[-1], lanes, SLOTS)
+    with k.parallel([x.shape[a] for a in kept]) as at:
+        totals = Totals(k, fold, neutral, dtype, lanes, slots)
+
+        def body(inner: list[Coord], slot: int) -> None:
+            value = k.m.cast(x(placed(rank, op.axes, inner, at)), dtype)
+            totals.add(slot, unless_masked(k, value, neutral))
+
+        along(k, extents, lanes, body, slots, [totals])
+        total = _finished(k, op, x.type, totals.whole())
+        out.store(placed(rank, op.axes, zeros(rank), at) if op.keepdims else at, total)
+
+
+def _reduce_columns(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
+    """Reduce axes other than the last: each lane by itself."""
+    rank = x.type.rank
+    kept = [a for a in range(rank - 1) if a not in op.axes]
+    extents = [x.shape[a] for a in op.axes]
+    fold, dtype, neutral = _fold(op, x.type)
+    slots = slots_for(extents[-1], 1, SLOTS) if extents else 1
+
+    def body(outer: list[Coord], last: Coord) -> None:
+        at = [*outer, last]
+        totals = Totals(k, fold, neutral, dtype, k.current, slots, True)
+
+        def add(inner: list[Coord], slot: int) -> None:
+            totals.add(slot, k.m.cast(x(placed(rank, op.axes, inner, at)), dtype))
+
+        in_turn(k, extents, add, slots, [totals])
+        where = placed(rank, op.axes, zeros(rank), at) if op.keepdims else at
+        out.store(where, _finished(k, op, x.type, totals.whole()))
+
+    columns(k, [x.shape[a] for a in kept], x.shape[-1], body)
+
+
+def _fold(op: Reduction, x: TensorType) -> tuple[str, str, float]:
+    """Return how elements are combined, in which type, and the neutral element."""
+    dtype = "f32" if x.dtype in HALVES else x.dtype
+    match op:
+        case ReduceMax():
+            return "max", dtype, lowest(x.numpy)
+        case ReduceMin():
+            return "min", dtype, highest(x.numpy)
+        case ReduceProd():
+            return "mul", dtype, 1
+        case SumBytes():
+            return "add", "i32", 0
+        case ReduceMean() if dtype not in FLOATS:
+            return "add", "i64" if dtype in SIGNED else "u64", 0
+    return "add", dtype, 0
+
+
+def _finished(k: Loops, op: Reduction, x: TensorType, total: Expr) -> Expr:
+    """Return what is stored for a total: for a mean, its quotient."""
+    if not isinstance(op, ReduceMean):
+        return total
+    count = 1
+    for a in op.axes:
+        count *= x.extents[a]
+    if count == 0 and x.dtype not in FLOATS:
+        return k.constant(0, x.dtype)
+    mean = k.m.div(total, k.extent(count, total.dtype))
+    return mean if x.dtype in FLOATS else k.m.cast(mean, x.dtype)
+
+
+@pull(ArgMax, ArgMin)
+def arg_reduction(k: Loops, op: ArgReduction, ins: list[Source | None], at: list[Coord]) -> Expr:
+    (x,) = ins
+    assert x is not None
+    axis = op.axis % x.type.rank
+    outer = [c for i, c in enumerate(at) if i != axis] if op.keepdims else at
+    dtype = "f32" if x.type.dtype in HALVES else x.type.dtype
+    best, index = k.accumulator(0, dtype), k.accumulator(0, "i64")
+    k.set(best, x(placed(x.type.rank, [axis], zeros(1), outer)))
+    with k.loop(x.shape[axis]) as i:
+        value = x(placed(x.type.rank, [axis], [i], outer))
+        better = k.b.let(_better(k, op, value, best))
+        k.set(best, k.select(better, value, best))
+        k.set(index, k.select(better, i.expr(), index))
+    return index
+
+
+def _better(k: Loops, op: ArgReduction, value: Expr, best: Expr) -> Expr:
+    """Return whether a value beats the best before it; a NaN beats all numbers."""
+    x, y = (value, best) if isinstance(op, ArgMax) else (best, value)
+    wins = k.m.ge(x, y) if op.last else k.m.gt(x, y)
+    if value.dtype not in FLOATS:
+        return wins
+    nan = k.m.isnan(value)
+    return k.m.bit_or(wins, nan if op.last else k.m.bit_and(nan, k.m.eq(best, best)))
+
+
+@push(CumSum, CumProd)
+def scan(k: Loops, op: Scan, ins: list[Source | None], outs: list[Sink]) -> None:
+    (x,) = ins
+    assert x is not None
+    rank, shape = x.type.rank, x.shape
+    axis = op.axis % rank
+    if 0 in shape:
+        return
+    if axis == rank - 1:
+        with k.parallel(shape[:-1]) as outer:
+            _run(k, op, x, outs[0], axis, outer)
+        return
+    kept = [d for a, d in enumerate(shape[:-1]) if a != axis]
+    columns(k, kept, shape[-1], lambda outer, last: _run(k, op, x, outs[0], axis, [*outer, last]))
+
+
+def _run(k: Loops, op: Scan, x: Source, out: Sink, axis: int, outer: list[Coord]) -> None:
+    """Store the running totals along the axis at one place (or vector of places) of the others."""
+    dtype = "f32" if x.type.dtype in HALVES else x.type.dtype
+    fold = "mul" if isinstance(op, CumProd) else "add"
+    total = k.accumulator(op.neutral, dtype)
+    with k.loop(x.shape[axis]) as i:
+        step = i * -1 + (x.shape[axis] - 1) if op.reverse else i
+        at = placed(x.type.rank, [axis], [step], outer)
+        if op.exclusive:
+            # The element is read before the result is stored: they may share memory.
+            value = x(at)
+            out.store(at, total)
+            k.set(total, combine(k, fold, total, value))
+        else:
+            k.set(total, combine(k, fold, total, x(at)))
+            out.store(at, total)

@@ -1,0 +1,208 @@
+"""What a machine is to the compiler, and what it makes.
+
+A machine knows targets and the facts about them.  It brings rows of the pass table, operators that
+these make, kernels for what it compiles, and perhaps a device with memory of its own to run them
+on.  `emit` is pure: it touches no device, so code for any target can be made anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from alpenglow.base.store import Store
+from alpenglow.ir.dims import Dim, Sym
+from alpenglow.ir.graph import Node
+from alpenglow.ir.metadata import NONE, Metadata
+from alpenglow.ir.op import Op
+from alpenglow.ir.target import Target
+from alpenglow.ir.types import Array
+from alpenglow.kernel.stmt import Kernel
+from alpenglow.passes.table import Choices, Pass, Reason
+from alpenglow.program import Instr, Program
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how many parts of it are done, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How one instruction runs: its kernel and the extent of the kernel's parallel loop.
+
+    A kernel gets the addresses of the instruction's results, then of its operands, then, if it
+    `stops`, of the stop word of the call (`kernel.stoppable`), then, if it `faults`, of a word of
+    this entry (`kernel.faults`), then its run-time `extents`.  An entry without a kernel is
+    interpreted.
+
+    A result may lie where an operand does if the operator is elementwise, for operands that only
+    elementwise operators of a fused body read, and where an operator says so (`Op.carried`).
+    """
+
+    kernel: str
+    extent: Dim
+    extents: tuple[Sym, ...] = ()
+    stops: bool = False
+    faults: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Artifact:
+    """A compiled program: object code by kernel name, and the table that says what runs when.
+
+    Where extents are open, it serves all that meet its `guards` (see `ir.dims.Assumption`); its
+    types were inferred with `values` for the symbols.
+    `metadata` is what the model says of itself, which a machine need not fill in.
+    """
+
+    target: Target
+    program: Program
+    objects: Mapping[str, bytes]
+    table: tuple[Entry, ...]
+    guards: tuple[tuple[Sym, str], ...] = ()
+    metadata: Metadata = NONE
+    values: Mapping[str, int] = field(default_factory=dict)
+
+
+Argument = tuple[Any, int]
+"""Where an operand lies on a device: memory that it allocated, and an offset into it in bytes."""
+
+
+class Device(Protocol):
+    """A device with memory of its own.  Memory and code are whatever it likes them to be."""
+
+    def allocate(self, nbytes: int) -> Any:
+        """Return new memory.  Raises MemoryError where there is not enough."""
+        ...
+
+    def free(self, memory: Any) -> None:
+        """Give memory back."""
+        ...
+
+    def upload(self, memory: Any, offset: int, data: Array) -> None:
+        """Copy bytes of the host, u8[n], to memory."""
+        ...
+
+    def download(self, memory: Any, offset: int, data: Array) -> None:
+        """Copy memory to bytes of the host, u8[n], when all that was begun is done."""
+        ...
+
+    def install(self, artifact: Artifact) -> Any:
+        """Return the code of an artifact, loaded.  Its entries neither stop nor fault."""
+        ...
+
+    def run(self, code: Any, entry: Entry, arguments: Sequence[Argument]) -> None:
+        """Begin an entry; what was begun before is done first.
+
+        `arguments` are the results' places, then the operands'.
+        """
+        ...
+
+    def seconds(self, code: Any, entry: Entry, arguments: Sequence[Argument]) -> float:
+        """Run an entry and return how long it took on the device."""
+        ...
+
+
+ENTRY_NBYTES = 24
+"""How long an entry of a table is that a process walks: the addresses of a kernel and of the row of
+its operands' addresses, and the extent of the kernel's parallel loop, 8 bytes each."""
+
+CONVENTION = 3
+"""The version of how a table is walked and kernels are called (see `Entry`)."""
+
+
+class Linked(Protocol):
+    """Code in this process; whoever uses an address keeps it alive."""
+
+    def address(self, symbol: str) -> int:
+        """Return where the kernel `symbol` lies."""
+        ...
+
+
+@runtime_checkable
+class HostDevice(Protocol):
+    """What runs code in this process, on memory that NumPy shares."""
+
+    def install(self, artifact: Artifact) -> Linked:
+        """Return the code of an artifact, loaded."""
+        ...
+
+    def run(self, table_address: int, count: int, threads: int, stop_address: int = ...) -> None:
+        """Run the `count` entries of a table on at most `threads` threads, this one included.
+
+        Returns when all is done, or when what had begun has ended once the stop word, an i64 at
+        `stop_address`, is not 0.  The table, the kernels and their operands must outlive that.
+        """
+        ...
+
+    def run_until(
+        self, table_address: int, count: int, turns: int, flags_address: int, stop_address: int
+    ) -> int:
+        """Run tables of `count` entries that follow each other, in this thread.
+
+        None is run after that whose byte of the flags is zero once it has run, or the stop word is
+        not.  Returns how many have run.
+        """
+        ...
+
+
+class Machine(Protocol):
+    """What the compiler asks of a machine.
+
+    `name` is that of its entry point.  `targets` are the names that `target` knows, without
+    features.  `reasons` say why its passes stand where they do.  `version` is that of what makes
+    code beside the machine's own sources: what was compiled with another is not used again.
+    """
+
+    name: str
+    reasons: Sequence[Reason]
+    version: str
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names that `target` knows, in the order in which messages list them."""
+        ...
+
+    def target(self, name: str, features: tuple[str, ...]) -> Target | None:
+        """Return the target of this name; None if the machine knows none.
+
+        Raises OptionError where features do not go with it.
+        """
+        ...
+
+    def runs_here(self, target: Target) -> bool:
+        """Return whether this process can run code for `target`."""
+        ...
+
+    def passes(self, choices: Choices) -> Sequence[Pass]:
+        """Return its rows of the pass table, each with the pass `after` which it stands."""
+        ...
+
+    def stays_in_f32(self, node: Node, dtype: str, target: Target) -> bool:
+        """Return whether a contraction of f32 is left so though the caller asks for `dtype`.
+
+        That is for one which takes less time in f32; it is asked under fast numerics only.
+        """
+        ...
+
+    def takes_epilogue(self, op: Op) -> bool:
+        """Return whether elementwise operators that follow `op` can be computed with it."""
+        ...
+
+    def lacks(self, op: Op) -> str:
+        """Return why there is no code for `op`, which is then interpreted; "" if there is."""
+        ...
+
+    def kernel(self, instr: Instr, target: Target) -> Kernel | None:
+        """Return the kernel of an instruction, to be looked at; None if it is interpreted."""
+        ...
+
+    def emit(
+        self, program: Program, target: Target, strict: bool, store: Store, progress: Progress
+    ) -> Artifact:
+        """Return the artifact for a planned program."""
+        ...
+
+    def device(self, target: Target) -> Device | HostDevice | None:
+        """Return what runs artifacts; None leaves that to this process."""
+        ...

@@ -1,0 +1,83 @@
+"""What makes code for the CPU: its rows of the pass table, and its kernels.
+
+It is imported when something is compiled: what was compiled before runs without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alpenglow.ir.op import Op
+from alpenglow.ir.target import Target
+from alpenglow.kernel.stmt import Kernel
+from alpenglow.loops.form import PULLS
+from alpenglow.machines.cpu import loop_forms
+from alpenglow.machines.cpu.emit import emit
+from alpenglow.machines.cpu.passes.bands import split_bands
+from alpenglow.machines.cpu.passes.batch import split_batches
+from alpenglow.machines.cpu.passes.borders import borders
+from alpenglow.machines.cpu.passes.few_bits import keep_few_bits, widen_few_bits
+from alpenglow.machines.cpu.passes.layout import layout
+from alpenglow.machines.cpu.passes.pitch import spread_rows
+from alpenglow.machines.cpu.passes.promote import promote
+from alpenglow.machines.cpu.passes.signs import signs
+from alpenglow.machines.cpu.passes.ungroup import ungroup
+from alpenglow.machines.cpu.passes.unpacks import sink_unpacks
+from alpenglow.machines.cpu.passes.winograd import faster_in_f32, winograd
+from alpenglow.machines.cpu.select import compiles, kernel_for
+from alpenglow.machines.cpu.templates import templates
+from alpenglow.passes.table import Pass, ignoring_target, properties
+from alpenglow.program import Instr
+
+__all__ = ["emit", "faster_in_f32", "kernel", "lacks", "loop_forms", "passes", "takes_epilogue"]
+
+
+def passes() -> Sequence[Pass]:
+    """Return the rows of the CPU in the pass table."""
+    primitive, program = properties("primitive"), properties("program")
+    return (
+        Pass("few_bits", keep_few_bits, "products by quantised weights keep these in few bits",
+             after="quantized", fast=True),
+        Pass("widen_few_bits", widen_few_bits,
+             "products of many rows by weights of few bits are of bf16",
+             needs=primitive, after="merge", fast=True,
+             when=lambda choices: choices.precision == "bf16", only='precision="bf16"'),
+        Pass("signs", ignoring_target(signs), "contractions of bytes become those of u8 by i8",
+             needs=primitive, after="precision", fast=True),
+        Pass("promote", ignoring_target(promote), "contractions of f16 are computed in f32",
+             needs=primitive, after="signs", fast=True),
+        Pass("winograd", winograd, "fewer multiplications for convolutions by 3x3",
+             needs=primitive, after="promote", fast=True),
+        Pass("ungroup", ungroup, "groups that are too narrow to fill vectors are joined",
+             needs=primitive, after="winograd", fast=True),
+        Pass("layout", layout, "blocked tensors, packed weights",
+             needs=primitive, after="ungroup"),
+        Pass("unpacks", ignoring_target(sink_unpacks),
+             "tensors stay blocked from one convolution to the next",
+             needs=primitive, after="layout"),
+        Pass("borders", ignoring_target(borders),
+             "padding with what is inside becomes strips beside it",
+             needs=primitive, after="unpacks"),
+        Pass("batch", split_batches, "samples that do not fit the cache run in parts",
+             needs=primitive, after="prepare"),
+        Pass("bands", split_bands, "images whose patches do not fit the cache, in bands",
+             needs=primitive, after="batch"),
+        Pass("pitch", spread_rows,
+             "rows and planes that would fall into one cache set are moved apart",
+             needs=program, after="share"),
+    )  # fmt: skip
+
+
+def takes_epilogue(op: Op) -> bool:
+    """Return whether elementwise operators that follow `op` can be computed with it."""
+    return type(op) in PULLS or type(op) in templates
+
+
+def lacks(op: Op) -> str:
+    """Return why there is no code for `op`; "" if there is."""
+    return "" if compiles(op) else "there is no template and no loop form for it"
+
+
+def kernel(instr: Instr, target: Target) -> Kernel | None:
+    """Return the kernel of an instruction; None if it is interpreted."""
+    return kernel_for(instr, target) if all(map(compiles, instr.operators())) else None

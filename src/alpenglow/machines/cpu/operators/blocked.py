@@ -1,0 +1,393 @@
+"""Contractions on blocked tensors and packed weights: what the register-tiled kernels compute.
+
+The layout pass rewrites Conv and MatMul into these.  Weights are packed by operators on constants
+(`ops/packing.py`), which constant folding evaluates at compile time.
+
+Of narrow types, x is u8 and weights i8, summed in i32; or both are bf16, summed in f32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.dims import Dim, ceil_div, is_open, known
+from alpenglow.ir.op import Examples, Op, Primitive, check_each, check_positive, check_rank
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.ops.contraction import Conv, MatMul, work_of_product
+from alpenglow.ops.movement import Pack, Unpack
+from alpenglow.ops.packing import DOTS, PackConv, PackMatrix
+from alpenglow.ops.window import conv_extent
+
+SUMS = {"u8": ("i8", "i32"), "bf16": ("bf16", "f32")}
+"""The weights that go with such an x, and what the sums are."""
+
+PACKED = frozenset({("f32", "f32"), *((x, w) for x, (w, _) in SUMS.items())})
+"""The operands, x and weights, that there are packed forms for."""
+
+
+def sliding_axis(taps: Sequence[Dim], places: Sequence[Dim]) -> int:
+    """Return the spatial axis along which neighbours share weights.
+
+    The last one that is more than one place under one tap: columns become rows.
+    """
+    axes = range(len(taps) - 1, -1, -1)
+    longer = (a for a in axes if any(is_open(d) or d != 1 for d in (taps[a], places[a])))
+    return next(longer, len(taps) - 1)
+
+
+def _summed(op: Op, x: TensorType, w: TensorType) -> str:
+    """Return the element type of sums of products."""
+    weights, sums = SUMS.get(x.dtype, (x.dtype, x.dtype))
+    if w.dtype != weights:
+        raise TypeRuleError(f"{op.name}: {x} does not go with weights {w}")
+    return sums
+
+
+class Ungroup(Primitive):
+    """Weights w[O, I, …] of a convolution in `group` groups as those of one group, [O, I*group, …].
+
+    What joins two groups is zero.  It pays where groups are too narrow to fill vectors.
+    """
+
+    group: int
+
+    def infer(self, w: TensorType) -> TensorType:
+        check_rank(self, "w", w, 3)
+        check_positive(self, group=self.group)
+        return w.with_shape((w.shape[0], w.shape[1] * self.group, *w.shape[2:]))
+
+    def reference(self, w: Array) -> Array:
+        outputs, inputs = w.shape[0] // self.group, w.shape[1]
+        full = np.zeros((w.shape[0], inputs * self.group, *w.shape[2:]), w.dtype)
+        for g in range(self.group):
+            rows = slice(g * outputs, (g + 1) * outputs)
+            full[rows, g * inputs : (g + 1) * inputs] = w[rows]
+        return full
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(3), "f32[6,2,3,3]"
+        yield cls(2), "f32[6,2,3]"
+
+
+class ConvBlocked(Primitive):
+    """Convolution of x by weights from PackConv, into blocks of `lanes`.
+
+    x is blocked, [N, C/lanes, …, lanes], or plain [N, C, …] with weights packed for one lane.
+    `channels` and `outputs` are the logical numbers of input and output channels.  With several
+    groups each group fills its blocks, in and out.  With several `bands` the weights are those of
+    so many groups on the diagonal of one: what lies off it is zero and need not be read.
+
+    There is no padding but `edges`: zeros before and after the first of several spatial axes.
+    """
+
+    sample_axes = 0, 0
+
+    channels: Dim
+    outputs: Dim
+    lanes: int
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    group: int = 1
+    bands: int = 1
+    edges: tuple[int, int] = (0, 0)
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        spatial = len(self.strides)
+        check_positive(self, lanes=self.lanes, group=self.group, bands=self.bands)
+        if self.bands > 1 and (self.channels % self.bands or self.outputs % self.bands):
+            raise TypeRuleError(
+                f"conv_blocked: {self.channels} channels and {self.outputs} outputs do not divide "
+                f"into {self.bands} bands"
+            )
+        check_each(self, spatial, dilations=self.dilations)
+        plain = x.blocked is None
+        dtype, dots = _summed(self, x, w), DOTS.get(x.dtype, 1)
+        fits = w.rank == spatial + 4 + (dots > 1) and not (plain and dots > 1)
+        if x.rank != spatial + 3 - plain or not fits:
+            raise TypeRuleError(f"conv_blocked: {x} does not go with weights {w}")
+        lanes = 1 if plain else x.shape[-1]
+        *_, steps, width = w.shape[: spatial + 4]
+        if self.channels != (x.shape[1] if plain else x.blocked):
+            raise TypeRuleError(f"conv_blocked: {x} does not have {self.channels} channels")
+        if steps * dots != lanes or ceil_div(self.channels // self.group, lanes) != w.shape[1]:
+            raise TypeRuleError(f"conv_blocked: {x} in {self.group} groups, weights {w}")
+        if ceil_div(self.outputs, width) != w.shape[0] or (dots > 1 and w.shape[-1] != dots):
+            raise TypeRuleError(f"conv_blocked: {self.outputs} outputs do not fill {w}")
+        if any(self.edges) and spatial < 2:
+            raise TypeRuleError(f"conv_blocked: edges {self.edges} on the only spatial axis")
+        out = [
+            conv_extent(self, x.shape[2 + i], w.shape[2 + i], self.strides[i],
+                        *(self.edges if i == 0 else (0, 0)), self.dilations[i])
+            for i in range(spatial)
+        ]  # fmt: skip
+        blocks = ceil_div(self.outputs, self.lanes)
+        return TensorType(dtype, (x.shape[0], blocks, *out, self.lanes), self.outputs)
+
+    def reference(self, x: Array, w: Array) -> Array:
+        spatial = len(self.strides)
+        if x.dtype.name == "bfloat16":
+            x, w = x.astype(np.float32), w.astype(np.float32)
+        if w.ndim == spatial + 5:
+            w = w.swapaxes(-1, -2).reshape(*w.shape[:-3], -1, w.shape[-2])
+        ob, ib, *taps, lanes, width = w.shape
+        order = (0, w.ndim - 1, 1, w.ndim - 2, *range(2, 2 + spatial))
+        plain_w = w.transpose(order).reshape(ob * width, ib * lanes, *taps)
+        assert known(self.outputs) and known(self.channels)
+        if x.ndim == spatial + 3:
+            # Unspecified lanes must not reach the sum, not even as NaN times zero.
+            x = Unpack(self.channels).reference(x)
+            plain_w = plain_w[:, : self.channels // self.group]
+        before, after = ((edge, *[0] * (spatial - 1)) for edge in self.edges)
+        conv = Conv(self.strides, (*before, *after), self.dilations, self.group)
+        y = conv.reference(x, plain_w[: self.outputs])
+        return Pack(self.lanes).reference(y)
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        x, w = ins[:2]
+        assert x is not None and w is not None, "both are there"
+        taps = math.prod(w.extents[2 : 2 + len(self.strides)])
+        return outs[0].logical_size * (x.channels // (self.group * self.bands)) * taps
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(32, 40, 16, (1, 1), (1, 1)), "f32[1,32/16,9,20,16]", "f32[2,2,3,3,16,32]"
+        yield cls(3, 20, 16, (2, 2), (1, 1)), "f32[2,3,9,11]", "f32[1,3,3,3,1,32]"
+        yield cls(64, 64, 16, (1, 1), (2, 2), 2), "f32[1,64/16,7,7,16]", "f32[2,2,3,3,16,32]"
+        yield cls(16, 16, 8, (1,), (1,)), "f32[1,16/8,30,8]", "f32[1,2,1,8,16]"
+        yield cls(32, 40, 16, (1, 1), (1, 1)), "u8[1,32/16,9,20,16]", "i8[2,2,3,3,4,32,4]"
+        w = PackConv(16, 16, 4).reference(_bytes(16, 22, 2, 1))
+        yield cls(22, 16, 16, (1, 2), (1, 1)), "u8[2,22/16,3,7,16]", w
+        w = PackConv(4, 32, 4).reference(_bytes(20, 3, 3, 3))
+        yield cls(3, 20, 16, (2, 2), (1, 1)), "u8[2,3/4,9,11,4]", w
+        yield cls(32, 32, 8, (1,), (2,), 2), "u8[1,32/8,9,8]", "i8[4,2,3,2,8,4]"
+        yield cls(20, 16, 16, (1, 1), (1, 1)), "bf16[1,20/16,5,9,16]", "bf16[1,2,3,3,8,16,2]"
+        for edges, stride, dilation in (((1, 1), 1, 1), ((3, 0), 2, 1), ((2, 5), 1, 2)):
+            op = cls(20, 40, 16, (stride, 1), (dilation, 1), edges=edges)
+            yield op, "f32[1,20/16,4,9,16]", "f32[2,2,3,2,16,32]"
+        op = cls(32, 40, 16, (1, 1), (1, 1), edges=(1, 2))
+        yield op, "u8[1,32/16,4,20,16]", "i8[2,2,3,3,4,32,4]"
+        for bands, width in ((4, 32), (3, 16)):
+            w = np.arange(120 * (60 // bands), dtype=np.float32).reshape(120, 60 // bands, 1, 1)
+            packed = PackConv(16, width).reference(Ungroup(bands).reference(np.sin(w)))
+            op = cls(60, 120, 16, (1, 1), (1, 1), 1, bands)
+            yield op, "f32[1,60/16,5,9,16]", packed
+
+
+class ConvPlanar(Primitive):
+    """Convolution without padding of bytes by fours, x[N, C/4, …, 4], into plain images, i32.
+
+    w is [O, C/4, …, 4], zeros where the last four are not full.  It pays for few outputs.
+    """
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        spatial = len(self.strides)
+        check_each(self, spatial, dilations=self.dilations)
+        dtype = _summed(self, x, w)
+        fits = x.dtype == "u8" and x.rank == w.rank == spatial + 3 and x.blocked is not None
+        if not fits or x.shape[-1] != 4 or (x.shape[1], 4) != (w.shape[1], w.shape[-1]):
+            raise TypeRuleError(f"conv_planar: {x} does not go with weights {w}")
+        out = [
+            conv_extent(self, x.shape[2 + i], w.shape[2 + i], self.strides[i], 0, 0,
+                        self.dilations[i])
+            for i in range(spatial)
+        ]  # fmt: skip
+        return TensorType(dtype, (x.shape[0], w.shape[0], *out))
+
+    def reference(self, x: Array, w: Array) -> Array:
+        channels = 4 * x.shape[1]
+        plain, taps = (Unpack(channels).reference(v) for v in (x, w))
+        return Conv(self.strides, (), self.dilations).reference(plain, taps)
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        x, w = ins[:2]
+        assert x is not None and w is not None, "both are there"
+        return outs[0].size * x.channels * math.prod(w.extents[2:-1])
+
+    @classmethod
+    def examples(cls) -> Examples:
+        for channels, outputs, shape, taps in (
+            (8, 3, "9,50", (3, 5)), (5, 8, "6,20", (1, 3)), (3, 1, "4,16", (2, 1)),
+        ):  # fmt: skip
+            w = Pack(4).reference(_bytes(outputs, channels, *taps))
+            yield cls((1, 1), (1, 1)), f"u8[2,{channels}/4,{shape},4]", w
+        w = Pack(4).reference(_bytes(2, 4, 3))
+        yield cls((1,), (2,)), "u8[1,4/4,21,4]", w
+
+
+class DepthwiseBlocked(Primitive):
+    """Each channel of x[N, C/lanes, …, lanes] convolved with its own w[C/lanes, …, lanes].
+
+    Weights of bytes may have taps of the last axis side by side: w[C/lanes, …, taps/4, lanes, 4],
+    zeros past the `taps` that there are.
+    """
+
+    sample_axes = 0, 0
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    taps: int = 0
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        spatial = len(self.strides)
+        check_each(self, spatial, dilations=self.dilations)
+        dtype, grouped = _summed(self, x, w), self.taps > 0
+        fits = x.rank == spatial + 3 and x.blocked is not None
+        fits = fits and w.rank == spatial + 2 + grouped and (x.dtype == "u8" or not grouped)
+        if not fits or (x.shape[1], x.shape[-1]) != (w.shape[0], w.shape[spatial + 1]):
+            raise TypeRuleError(f"depthwise_blocked: {x} does not go with weights {w}")
+        taps = list(w.shape[1 : 1 + spatial])
+        if grouped:
+            if taps[-1] != ceil_div(self.taps, 4) or w.shape[-1] != 4:
+                raise TypeRuleError(f"depthwise_blocked: {self.taps} taps do not fill {w}")
+            taps[-1] = self.taps
+        out = [
+            conv_extent(self, x.shape[2 + i], taps[i], self.strides[i], 0, 0, self.dilations[i])
+            for i in range(spatial)
+        ]
+        return TensorType(dtype, (*x.shape[:2], *out, x.shape[-1]), x.blocked)
+
+    def reference(self, x: Array, w: Array) -> Array:
+        n, blocks, *_, lanes = x.shape
+        if x.dtype.name == "bfloat16":
+            x, w = x.astype(np.float32), w.astype(np.float32)
+        if self.taps:
+            flat = w.swapaxes(-1, -2).reshape(*w.shape[:-3], -1, lanes)
+            w = flat[..., : self.taps, :]
+        plain = np.moveaxis(x, -1, 2).reshape(n, blocks * lanes, *x.shape[2:-1])
+        taps = np.moveaxis(w, -1, 1).reshape(blocks * lanes, 1, *w.shape[1:-1])
+        y = Conv(self.strides, (), self.dilations, blocks * lanes).reference(plain, taps)
+        return Pack(lanes).reference(y)
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        w = ins[1]
+        assert w is not None, "w is there"
+        taps = math.prod(w.extents[1 : 1 + len(self.strides)])
+        if self.taps:
+            taps = taps // w.extents[len(self.strides)] * self.taps
+        return outs[0].logical_size * taps
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls((1, 1), (1, 1)), "f32[1,20/16,9,8,16]", "f32[2,3,3,16]"
+        yield cls((2, 2), (1, 2)), "f32[2,16/16,9,9,16]", "f32[1,3,3,16]"
+        yield cls((2, 2), (1, 2)), "u8[2,16/16,9,9,16]", "i8[1,3,3,16]"
+        yield cls((1, 1), (1, 1)), "bf16[1,20/16,9,8,16]", "bf16[2,3,3,16]"
+        for taps in (1, 3, 4, 5, 7, 9):
+            w = np.zeros((2, 2, 16, -(-taps // 4) * 4), np.int8)
+            w[..., :taps] = _bytes(*w.shape)[..., :taps]
+            w = w.reshape(2, 2, 16, -1, 4).swapaxes(2, 3)
+            for stride in (1, 2, 3):
+                op = cls((1, stride), (2, 1), taps)
+                yield op, "u8[1,20/16,6,13,16]", w
+        for stride in (1, 2):
+            yield cls((stride,), (1,), 4), "u8[1,8/8,9,8]", "i8[1,1,8,4]"
+
+
+class DepthwisePlanar(Primitive):
+    """Each channel of x[N, …, spatial] convolved with its own w[…, taps], on plain images.
+
+    What stands between the batch and the spatial axes, one axis or several, are the channels.
+    `pads` holds the zeros before each spatial axis, then those after.
+    """
+
+    sample_axes = 0, 0
+
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        spatial = len(self.strides)
+        check_each(self, spatial, dilations=self.dilations)
+        check_each(self, 2 * spatial, pads=self.pads)
+        lead = w.rank - spatial
+        fits = x.dtype == w.dtype == "f32" and x.rank == w.rank + 1 and lead > 0
+        if not fits or x.shape[1 : 1 + lead] != w.shape[:lead] or x.blocked is not None:
+            raise TypeRuleError(f"depthwise_planar: {x} does not go with weights {w}")
+        out = [
+            conv_extent(self, x.shape[1 + lead + i], w.shape[lead + i], self.strides[i],
+                        self.pads[i], self.pads[spatial + i], self.dilations[i])
+            for i in range(spatial)
+        ]  # fmt: skip
+        return x.with_shape((*x.shape[: 1 + lead], *out))
+
+    def reference(self, x: Array, w: Array) -> Array:
+        lead = w.ndim - len(self.strides)
+        channels = math.prod(w.shape[:lead])
+        conv = Conv(self.strides, self.pads, self.dilations, channels)
+        taps = w.reshape(channels, 1, *w.shape[lead:])
+        y = conv.reference(x.reshape(len(x), channels, *x.shape[1 + lead :]), taps)
+        return y.reshape(*x.shape[: 1 + lead], *y.shape[2:])
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        w = ins[1]
+        assert w is not None, "w is there"
+        return outs[0].size * math.prod(w.extents[-len(self.strides) :])
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls((1, 1), (1, 1, 1, 1), (1, 1)), "f32[1,3,7,7]", "f32[3,3,3]"
+        yield cls((1, 1), (1, 0, 2, 1), (1, 2)), "f32[2,2,3,30,37]", "f32[2,3,3,3]"
+        yield cls((2, 2), (1, 1, 1, 1), (1, 1)), "f32[1,5,28,56]", "f32[5,3,3]"
+        yield cls((2, 2), (0, 0, 1, 2), (2, 1)), "f32[1,2,31,17]", "f32[2,2,5]"
+        yield cls((3, 1), (4, 4, 4, 4), (1, 1)), "f32[1,2,5,3]", "f32[2,2,2]"
+        yield cls((1, 3), (0, 0, 0, 0), (1, 1)), "f32[1,2,5,9]", "f32[2,3,3]"
+        yield cls((2,), (1, 1), (1,)), "f32[1,2,9]", "f32[2,3]"
+
+
+def _bytes(*shape: int) -> Array:
+    """Return some i8, for examples."""
+    return (np.arange(math.prod(shape)).reshape(shape) * 37 % 256 - 128).astype(np.int8)
+
+
+class MatMulPacked(Primitive):
+    """x[…, M, K] times a matrix of `columns` columns from PackMatrix: [N/width, K, width].
+
+    With several `dots` the matrix is [N/width, K/dots, width, dots].
+    """
+
+    walks = "rows"
+
+    columns: Dim
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        check_rank(self, "x", x, 2)
+        dtype, dots = _summed(self, x, w), DOTS.get(x.dtype, 1)
+        check_rank(self, "w", w, 3 + (dots > 1), 3 + (dots > 1))
+        if ceil_div(x.shape[-1], dots) != w.shape[1] or (dots > 1 and w.shape[3] != dots):
+            raise TypeRuleError(f"mat_mul_packed: {x} does not go with weights {w}")
+        if ceil_div(self.columns, w.shape[2]) != w.shape[0]:
+            raise TypeRuleError(f"mat_mul_packed: {self.columns} columns do not fill {w}")
+        return TensorType(dtype, (*x.shape[:-1], self.columns))
+
+    def reference(self, x: Array, w: Array) -> Array:
+        assert known(self.columns)
+        if x.dtype.name == "bfloat16":
+            x, w = x.astype(np.float32), w.astype(np.float32)
+        if w.ndim == 4:
+            w = w.swapaxes(2, 3).reshape(w.shape[0], -1, w.shape[2])[:, : x.shape[-1]]
+        matrix = w.transpose(1, 0, 2).reshape(w.shape[1], -1)[:, : self.columns]
+        return MatMul().reference(x, np.broadcast_to(matrix, (*x.shape[:-2], *matrix.shape)))
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        return work_of_product(ins, outs)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(40), "f32[3,7]", "f32[2,7,32]"
+        yield cls(33), "f32[2,17,20]", "f32[3,20,16]"
+        yield cls(16), "f32[1,100]", "f32[1,100,16]"
+        for rows, inner, columns, width in ((3, 7, 40, 32), (1, 99, 16, 16), (5, 2, 20, 16)):
+            w = PackMatrix(width, 4).reference(_bytes(inner, columns))
+            yield cls(columns), f"u8[{rows},{inner}]", w
+        yield cls(33), "u8[2,17,20]", "i8[3,5,16,4]"
+        yield cls(40), "bf16[3,8]", "bf16[2,4,32,2]"
+        yield cls(33), "bf16[2,17,20]", "bf16[3,10,16,2]"

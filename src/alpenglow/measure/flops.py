@@ -1,0 +1,69 @@
+"""Counting the work in a model: two floating-point operations for each multiply-add.
+
+Only what multiplies and adds along an inner dimension counts, as its operator says (`Op.work`):
+convolutions, matrix products and recurrent cells.  Padding lanes, packing and elementwise operators
+are not work that anybody asked for, or too little to matter.  Of a graph as imported this is what
+the model asks for; of a program it is what is done, which is less where convolutions take
+Winograd's way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alpenglow.evaluate.run import expand
+from alpenglow.ir.graph import Graph, Node
+from alpenglow.ir.op import Composite, Op
+from alpenglow.ir.types import TensorType
+from alpenglow.program import Instr, Program
+
+Types = Sequence[TensorType | None]
+
+
+def flops(ir: Graph | Program) -> int:
+    """Return the floating-point operations of one run; all extents must be known."""
+    if isinstance(ir, Graph):
+        return _of_graph(ir)
+    return sum(map(flops_of, ir.instrs()))
+
+
+def flops_of(i: Instr) -> int:
+    """Return the floating-point operations of one instruction."""
+    if i.body is not None:
+        return _of_graph(i.body)
+    ins = [None if r is None else r.type for r in i.ins]
+    return _of_op(i.op, ins, [r.type for r in i.outs])
+
+
+def flops_by_type(i: Instr) -> dict[str, int]:
+    """Return the operations of one instruction by the element type of the left operand."""
+    if i.body is None:
+        left = next((r.type.dtype for r in i.reads()), "f32")
+        counts = [(left, flops_of(i))]
+    else:
+        counts = [
+            (next((v.type.dtype for v in n.inputs if v is not None), "f32"), _of_node(n))
+            for n in i.body.nodes
+        ]
+    total: dict[str, int] = {}
+    for dtype, flop in counts:
+        if flop:
+            total[dtype] = total.get(dtype, 0) + flop
+    return total
+
+
+def _of_graph(g: Graph) -> int:
+    return sum(map(_of_node, g.nodes))
+
+
+def _of_node(n: Node) -> int:
+    ins = [None if v is None else v.type for v in n.inputs]
+    return _of_op(n.op, ins, [v.type for v in n.results]) + sum(map(_of_graph, n.regions))
+
+
+def _of_op(op: Op, ins: Types, outs: Sequence[TensorType]) -> int:
+    """Return the operations of one application."""
+    work = op.work(ins, outs)
+    if not work and isinstance(op, Composite):
+        return _of_graph(expand(op, tuple(ins)))
+    return 2 * work

@@ -1,0 +1,155 @@
+"""The table of passes: what a row of it is, and how rows of machines join the common ones.
+
+The order of a table is checked: by what passes need of those before them (properties), and by
+reasons, each of which says why one pass stands before another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from inspect import getdoc
+from typing import Any, Protocol
+
+from alpenglow.base.errors import OptionError
+
+Properties = frozenset[str]
+"""Names of what holds of a graph or program at some place of the table: "primitive", "planned"."""
+
+Reason = tuple[str, str, str]
+"""A pass, one that stands behind it, and why."""
+
+
+class Choices(Protocol):
+    """What a caller chooses that decides which passes run: `compiler.Options`."""
+
+    @property
+    def numerics(self) -> str: ...
+    @property
+    def precision(self) -> str: ...
+    @property
+    def indices(self) -> str: ...
+    @property
+    def keep(self) -> Sequence[str]: ...
+
+
+def always(choices: Choices) -> bool:
+    """Return True: most passes run whatever a caller chooses."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A step of the pipeline: `run(ir, target)` returns the next form of the program.
+
+    `needs` lists the properties that must hold before it, `makes` those that hold after it, and
+    `breaks` those that may hold no longer; all others are kept.  A pass that is `fast` changes how
+    results are rounded and runs under numerics="fast" only; one that `steps` may round quantised
+    tensors the other way, which is a step each time.  One that `redefines` changes what a model
+    means.  A pass of a user or a machine names the pass `after` which it stands.  `doc` says what
+    it does, by default what the docstring of `run` begins with.
+
+    A pass of a machine runs for the targets of that `machine` alone.  It runs `when` a caller's
+    choices ask for it, which `only` says in words.
+    """
+
+    name: str
+    run: Callable[..., Any]
+    doc: str = ""
+    needs: Properties = frozenset()
+    makes: Properties = frozenset()
+    breaks: Properties = frozenset()
+    after: str = ""
+    fast: bool = False
+    steps: bool = False
+    redefines: bool = False
+    when: Callable[[Choices], bool] = always
+    only: str = ""
+    machine: str = ""
+
+    def __post_init__(self) -> None:
+        if not callable(self.run):
+            raise OptionError(
+                f"pass '{self.name}' runs {self.run!r}, expected a function of what is compiled "
+                "and the target"
+            )
+        if not self.doc:
+            first = (getdoc(self.run) or "").partition("\n\n")[0]
+            object.__setattr__(self, "doc", " ".join(first.split()))
+
+    def runs(self, choices: Choices) -> bool:
+        """Return whether a caller's choices leave this pass in."""
+        return self.when(choices) and (choices.numerics == "fast" or not self.fast)
+
+
+def ignoring_target(run: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a pass of what is compiled alone as one of that and the target."""
+    return lambda ir, target: run(ir)
+
+
+def properties(*names: str) -> Properties:
+    """Return names of properties as a set."""
+    return frozenset(names)
+
+
+def inserted(table: Sequence[Pass], rows: Iterable[Pass]) -> tuple[Pass, ...]:
+    """Return the table with each row behind the one that its `after` names.
+
+    Raises OptionError where there is no such pass, or one of the same name.
+    """
+    stages = list(table)
+    for p in rows:
+        names = [s.name for s in stages]
+        if p.name in names:
+            raise OptionError(f"there is a pass called '{p.name}' already")
+        if p.after not in names:
+            raise OptionError(f"pass '{p.name}' runs after '{p.after}', which is none of {names}")
+        stages.insert(names.index(p.after) + 1, p)
+    return tuple(stages)
+
+
+def brought(
+    table: Sequence[Pass], machine: str, rows: Sequence[Pass], reasons: Sequence[Reason]
+) -> tuple[tuple[Pass, ...], list[Reason]]:
+    """Return the table with the rows of a machine, and its reasons.
+
+    A row that has the name of another machine's is called by its own machine's name first.
+    Raises OptionError where a row does not fit in.
+    """
+    taken = {p.name for p in table if p.machine}
+    called = {p.name: f"{machine}.{p.name}" for p in rows if p.name in taken}
+
+    def own(name: str) -> str:
+        return called.get(name, name)
+
+    named = [replace(p, name=own(p.name), after=own(p.after), machine=machine) for p in rows]
+    return inserted(table, named), [(own(a), own(b), why) for a, b, why in reasons]
+
+
+def held_after(name: str, table: Sequence[Pass]) -> Properties:
+    """Return what holds after the pass of this name; nothing if no pass is called so."""
+    held: Properties = frozenset()
+    for p in table:
+        held = (held - p.breaks) | p.makes
+        if p.name == name:
+            return held
+    return frozenset()
+
+
+def unmet(table: Sequence[Pass]) -> str | None:
+    """Return a sentence about the first pass whose needs are not met; None if all are."""
+    held: set[str] = set()
+    for p in table:
+        if lacking := p.needs - held:
+            return f"pass {p.name} needs {', '.join(sorted(lacking))}, which does not hold there"
+        held = (held - p.breaks) | p.makes
+    return None
+
+
+def disorder(table: Sequence[Pass], reasons: Iterable[Reason]) -> str | None:
+    """Return a sentence about what is wrong with the order of a table; None if nothing is."""
+    position = {p.name: i for i, p in enumerate(table)}
+    for before, later, why in reasons:
+        if not position[before] < position[later]:
+            return f"pass {before} runs before {later}: {why}"
+    return unmet(table)

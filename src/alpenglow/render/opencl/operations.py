@@ -1,0 +1,124 @@
+"""The operations of the kernel language as OpenCL C, on scalars and vectors alike."""
+
+from __future__ import annotations
+
+from alpenglow.ir.types import DTYPES, FLOATS
+from alpenglow.kernel.expr import Const, signed
+from alpenglow.render.clike import library as clike
+from alpenglow.render.clike.operations import Operations, Vectors
+from alpenglow.render.clike.spelling import SIGNS, bare, negative, vector
+from alpenglow.render.opencl.spelling import literal, mask, typename
+
+_CALLS = {"abs": "fabs", "round": "rint"}
+_CONTRACTION = "#pragma OPENCL FP_CONTRACT OFF\n"
+_DOUBLE = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+
+
+class KernelLibrary(clike.Library):
+    """The functions that kernels call, for each type one."""
+
+    language = "OpenCL C"
+    inline = "static"
+
+    def text(self) -> str:
+        return "\n".join([_CONTRACTION + "".join(self.types.values()), *self.functions.values()])
+
+    def type(self, dtype: str, lanes: int = 1) -> str:
+        if dtype == "f64":
+            self.types[dtype] = _DOUBLE
+        return typename(dtype, lanes)
+
+
+class Native(Vectors):
+    """Operators and functions of the language know vectors, too."""
+
+    def __init__(self, library: clike.Library, lanes: int = 1) -> None:
+        super().__init__(library, lanes)
+        self.scalars: Operations = self if lanes == 1 else Native(library)
+
+    def at(self, lanes: int) -> Native:
+        return Native(self.library, lanes)
+
+    # ── values ──
+
+    def constant(self, c: Const) -> str:
+        return negative(literal(c)) if self.lanes == 1 else super().constant(c)
+
+    def zero(self, dtype: str) -> str:
+        return super().zero(dtype) if self.lanes == 1 else self.splat("0", dtype)
+
+    def splat(self, x: str, dtype: str) -> str:
+        return f"({self.kind(dtype)})({f'-{x}' if dtype == 'bool' else bare(x)})"
+
+    def iota(self) -> str:
+        return f"({self.kind('i64')})({', '.join(map(str, range(self.lanes)))})"
+
+    def shuffle(self, x: str, dtype: str, order: tuple[int, ...]) -> str:
+        lanes = f"{x}.s{''.join(f'{i:x}' for i in order)}"
+        return f"({lanes} != 0)" if dtype == "bool" and len(order) == 1 else lanes
+
+    # ── operations ──
+
+    def called(self, op: str, dtype: str, *operands: str) -> str:
+        name = op
+        if dtype in FLOATS:
+            name = self.exact(op, dtype) if op in ("min", "max", "rem") else _CALLS.get(op, op)
+        text = f"{name}({', '.join(map(bare, operands))})"
+        return f"as_{self.kind(dtype)}({text})" if op == "abs" and signed(dtype) else text
+
+    def exact(self, op: str, dtype: str) -> str:
+        """Define a `min` or `max` that propagates NaN, or `rem`; return its name.
+
+        The latter goes lane by lane, as PoCL's of vectors is wrong.
+        """
+        kind = self.kind(dtype)
+        if op == "rem":
+            places = [f".s{i:x}" for i in range(self.lanes)] if self.lanes > 1 else [""]
+            value = f"({kind})({', '.join(f'fmod(a{p}, b{p})' for p in places)})"
+        elif self.lanes == 1:
+            value = f"isnan(a) || isnan(b) ? a + b : f{op}(a, b)"
+        else:
+            value = f"select(f{op}(a, b), a + b, isnan(a) | isnan(b))"
+        name = f"{op}_{vector(dtype, self.lanes)}"
+        return self.library.define(kind, name, f"{kind} a, {kind} b", f"return {value};")
+
+    def truncated(self, x: str, source: str, target: str) -> str:
+        kind, result, top = self.kind(source), self.kind(target), 8 * DTYPES[target].itemsize - 1
+        least = self.constant(Const(-(1 << top), target))
+        limit = self.constant(Const(2.0**top, source))
+        if self.lanes == 1:
+            value = f"fabs(x) < {limit} ? ({result})x : {least}"
+        else:
+            fits = self.cast(f"isless(fabs(x), {limit})", target)
+            value = f"select({least}, {self.cast('x', target)}, {fits})"
+        name = f"{target}_of_{vector(source, self.lanes)}"
+        return f"{self.library.define(result, name, f'{kind} x', f'return {value};')}({bare(x)})"
+
+    def compare(self, op: str, dtype: str, a: str, b: str) -> str:
+        if self.lanes == 1:
+            return super().compare(op, dtype, a, b)
+        text = f"({a} {SIGNS[op]} {b})"
+        return text if mask(dtype) == "i32" else self.cast(text, "bool")
+
+    def select(self, dtype: str, condition: str, x: str, y: str) -> str:
+        if self.lanes == 1:
+            return super().select(dtype, condition, x, y)
+        condition = condition if mask(dtype) == "i32" else self.cast(condition, mask(dtype))
+        return f"select({bare(y)}, {bare(x)}, {bare(condition)})"
+
+    def convert(self, x: str, source: str, target: str) -> str:
+        if source == "bool" != target and self.lanes > 1:
+            x = f"({x} & 1)"
+        return super().convert(x, source, target)
+
+    def cast(self, x: str, target: str) -> str:
+        plain = self.lanes == 1
+        return super().cast(x, target) if plain else f"convert_{self.kind(target)}({bare(x)})"
+
+    def reread(self, x: str, target: str) -> str:
+        return super().reread(x, target) if self.lanes == 1 else self.bitcast(x, "", target)
+
+    def bitcast(self, x: str, source: str, target: str) -> str:
+        if source == target or "bool" in (source, target):
+            return self.convert(x, source, target)
+        return f"as_{self.kind(target)}({bare(x)})"

@@ -1,0 +1,169 @@
+"""Kernel language to OpenCL C.
+
+The grid of a kernel maps to work groups and work items, the innermost loop to dimension 0.  A
+kernel with a parallel loop has one work item an iteration; launching a part of that loop is a
+global offset.  Any other kernel is one work item.  Run-time extents are `long` arguments behind
+the buffers.
+
+Kernels are legalised first: OpenCL C 1.2 has vectors of 2, 4, 8 and 16 lanes, all of which are
+loaded and stored, and of operations neither bf16 nor, where an extension lacks, f16; both are
+`ushort` here.  Results are those of the evaluator if programs are built with
+-cl-fp32-correctly-rounded-divide-sqrt.
+"""
+
+from __future__ import annotations
+
+from alpenglow.ir.types import DTYPES, HALVES
+from alpenglow.kernel.expr import Buffer, Const, Expr, Load, Splat
+from alpenglow.kernel.legalise import INSTRUCTIONS, Lacks, legalise
+from alpenglow.kernel.stmt import Atomic, For, Kernel, Stmt, Store
+from alpenglow.render.clike.registers import Path, without_dead
+from alpenglow.render.clike.spelling import bare, identifier
+from alpenglow.render.clike.statements import Statements
+from alpenglow.render.opencl.operations import KernelLibrary, Native
+from alpenglow.render.opencl.spelling import RESERVED, TYPES
+
+LACKS = Lacks(
+    lanes=16,
+    element=8,
+    masks=True,
+    halves=HALVES,
+    atomics=frozenset(DTYPES) - {"i32", "u32"},
+    logic=True,
+    wrapping=True,
+    lookups=True,
+    instructions=INSTRUCTIONS,
+)
+"""What OpenCL C 1.2 has not, whatever the device."""
+
+
+def render(*kernels: Kernel) -> str:
+    """Return the OpenCL C text of kernels, and before it the functions that they call.
+
+    Raises UnsupportedError if one has a grid or atomic operations that OpenCL lacks.
+    """
+    library = KernelLibrary()
+    items = [_Items(without_dead(legalise(k, LACKS)), library) for k in kernels]
+    texts = [item.text(f"__kernel {item.size()}void ") for item in items]
+    return "\n".join([library.text(), *texts])
+
+
+class _Items(Statements):
+    """What one work item does."""
+
+    index = "long"
+    space = "__global "
+
+    def __init__(self, kernel: Kernel, library: KernelLibrary) -> None:
+        super().__init__(kernel, library, Native(library))
+        groups, body = _peel(kernel.body, "group")
+        threads, _ = _peel(body, "thread")
+        parallel = [] if kernel.parallel is None else [kernel.parallel]
+        self.grid = {"group": groups, "local": threads, "global": parallel}
+        for loops in self.grid.values():
+            if len(loops) > 3:
+                raise self.lacks(f"grid of {len(loops)} dimensions")
+
+    def size(self) -> str:
+        """Return the attribute that states the size of a group, if it is known."""
+        extents = [loop.extent for loop in reversed(self.grid["local"])]
+        if not extents or not all(isinstance(n, Const) for n in extents):
+            return ""
+        sizes = [self.address(n) for n in extents] + ["1"] * (3 - len(extents))
+        return f"__attribute__((reqd_work_group_size({', '.join(sizes)}))) "
+
+    def operations(self, e: Expr) -> Native:
+        return Native(self.library, e.lanes)
+
+    def identifier(self, name: str) -> str:
+        return identifier(name, RESERVED)
+
+    def memory(self, dtype: str) -> str:
+        self.library.type(dtype)
+        return "uchar" if dtype == "bool" else TYPES[dtype]
+
+    def array(self, a: Buffer) -> str:
+        space = "__local " if a.space == "shared" else ""
+        align = f" __attribute__((aligned({a.align})))" if a.align else ""
+        name = self.identifier(a.name)
+        return f"{space}{self.memory(a.dtype)} {name}[{max(a.size, 1)}]{align}"
+
+    # ── statements ──
+
+    def loop(self, s: For, path: Path) -> None:
+        for name, loops in self.grid.items():
+            if s in loops:
+                axis = len(loops) - 1 - loops.index(s)
+                i = self.identifier(s.index.name)
+                self.emit(f"const long {i} = get_{name}_id({axis});")
+                self.block(s.body, (*path, 0))
+                return
+        if s.kind in ("group", "thread"):
+            raise self.lacks(f"{s.kind} loop beside other statements")
+        super().loop(s, path)
+
+    def count(self, s: For, path: Path, first: str, last: str, step: str = "++") -> None:
+        if s.kind == "unrolled":
+            self.emit("__attribute__((opencl_unroll_hint))")
+        super().count(s, path, first, last, step)
+
+    def atomic(self, s: Atomic) -> None:
+        assert s.value.lanes == 1, "an atomic operation is scalar"
+        place, value = self.cell(s.buffer, s.at), bare(self.value(s.value))
+        self.emit(f"atomic_{s.op}(&{place}, {value});")
+
+    def barrier(self) -> None:
+        self.emit("barrier(CLK_LOCAL_MEM_FENCE);")
+
+    # ── vectors ──
+
+    def store_vector(self, s: Store) -> None:
+        ops, dtype = self.operations(s.value), s.buffer.dtype
+        if s.at.lanes > 1:
+            values = self.named(s.value)
+            for i, cell in enumerate(self.cells(s)):
+                self.emit(self.put(dtype, cell, ops.shuffle(values, dtype, (i,))))
+            return
+        value = self.value(s.value)
+        value = ops.convert(value, dtype, "u8") if dtype == "bool" else value
+        self.emit(f"vstore{ops.lanes}({bare(value)}, 0, {self.place(s.buffer, s.at)});")
+
+    def load_vector(self, e: Load) -> str:
+        sign = "-" if e.dtype == "bool" else ""
+        kind = self.library.type(e.dtype, e.lanes)
+        if e.at.lanes > 1:
+            elements = (sign + self.element(e.dtype, cell) for cell in self.cells(e))
+            return f"({kind})({', '.join(elements)})"
+        loaded = f"vload{e.lanes}(0, {self.place(e.buffer, e.at)})"
+        return f"(-convert_{kind}({loaded}))" if sign else loaded
+
+    def cells(self, e: Load | Store) -> list[str]:
+        """Return the places of lanes, each at an address of its own."""
+        name, where = self.identifier(e.buffer.name), self.named(e.at)
+        return [f"{name}[{where}.s{i:x}]" for i in range(e.at.lanes)]
+
+    def blend(self, x: Expr, y: Expr, order: tuple[int, ...]) -> str:
+        kind, dtype = self.library.type(x.dtype, len(order)), x.dtype
+        if order == tuple(range(2 * x.lanes)):
+            return f"({kind})({bare(self.value(x))}, {bare(self.value(y))})"
+        lanes: list[str] = []
+        for v in (x, y):
+            if isinstance(v, Splat):
+                lanes += [self.value(v.x)] * x.lanes
+            else:
+                name, ops = self.named(v), self.operations(v)
+                lanes += [ops.shuffle(name, dtype, (i,)) for i in range(x.lanes)]
+        parts = (f"-{lanes[i]}" if dtype == "bool" else bare(lanes[i]) for i in order)
+        return f"({kind})({', '.join(parts)})"
+
+    def regrouped(self, x: Expr, e: Expr) -> str:
+        return f"as_{self.library.type(e.dtype, e.lanes)}({bare(self.value(x))})"
+
+
+def _peel(body: tuple[Stmt, ...], kind: str) -> tuple[list[For], tuple[Stmt, ...]]:
+    """Split perfectly nested loops of `kind` off; returns them, outermost first, and the rest."""
+    match body:
+        case (For() as loop,) if loop.kind == kind:
+            inner, rest = _peel(loop.body, kind)
+            return [loop, *inner], rest
+    return [], body

@@ -1,0 +1,157 @@
+"""An artifact in an archive: three sections, and what the header says of it.
+
+The program is text, the table is JSON, the kernels are object files, one after the other, in the
+order and of the lengths that the header lists.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from alpenglow.base.errors import ModelError, ParseError
+from alpenglow.ir.dims import (
+    RELATIONS,
+    Assumption,
+    Dim,
+    Guards,
+    Sym,
+    assuming,
+    is_open,
+    names,
+    parse,
+)
+from alpenglow.ir.metadata import Metadata
+from alpenglow.ir.target import Target
+from alpenglow.ir.types import Array
+from alpenglow.machines.api import Artifact, Entry
+from alpenglow.program.text import parse_program, print_program
+
+
+class Extent(NamedTuple):
+    """A run of bytes in the file."""
+
+    offset: int
+    nbytes: int
+
+    def within(self, view: memoryview) -> memoryview:
+        """Return these bytes of `view`; raise ValueError where they are not all there."""
+        if not 0 <= self.offset <= self.offset + self.nbytes <= len(view):
+            raise ValueError(f"the file ends before byte {self.offset + self.nbytes}")
+        return view[self.offset : self.offset + self.nbytes]
+
+
+class Told(Assumption):
+    """What symbols stood for when something was compiled, as a file tells: maybe not of all."""
+
+    def decide(self, x: Dim, relation: str) -> bool:
+        if missing := names(x) - self.values.keys():
+            raise ParseError(
+                f"{x} is asked for, and {', '.join(sorted(missing))} stands for nothing"
+            )
+        return super().decide(x, relation)
+
+
+class Compiled(NamedTuple):
+    """An artifact whose program has not been read yet."""
+
+    program: str
+    table: tuple[Entry, ...]
+    objects: dict[str, bytes]
+    guards: Guards
+    values: dict[str, int]
+
+
+def sections(number: int, artifact: Artifact) -> dict[str, bytes]:
+    """Return the sections of an artifact, the one of this number in its archive."""
+    return {
+        f"program{number}": print_program(artifact.program).encode(),
+        f"table{number}": json.dumps([_row(e) for e in artifact.table]).encode(),
+        f"kernels{number}": b"".join(artifact.objects.values()),
+    }
+
+
+def described(artifact: Artifact) -> dict[str, Any]:
+    """Return what the header says of an artifact."""
+    return {
+        "kernels": {name: len(image) for name, image in artifact.objects.items()},
+        "guards": printed(artifact.guards),
+        "values": dict(artifact.values),
+    }
+
+
+def unpacked(number: int, held: Mapping[str, memoryview], fields: Mapping[str, Any]) -> Compiled:
+    """Return what the sections hold; raise what Python or `parse` does where they are not ours."""
+    values = dict(fields["values"])
+    if any(type(v) is not int for v in values.values()):
+        raise TypeError("a symbol stands for no whole number")
+    return Compiled(
+        str(held[f"program{number}"], "utf-8"),
+        tuple(map(_entry, json.loads(bytes(held[f"table{number}"])))),
+        _objects(held[f"kernels{number}"], fields["kernels"]),
+        parsed(fields["guards"]),
+        values,
+    )
+
+
+def artifact(
+    one: Compiled, weights: Mapping[str, Array], target: Target, metadata: Metadata, *,
+    trusted: bool
+) -> Artifact:  # fmt: skip
+    """Return an artifact, its program read; raise what `parse_program` does.
+
+    Where extents are open, types are inferred as they were when it was compiled: with the numbers
+    that symbols stood for then.  What that takes for granted has to hold.
+    """
+    assumption = Told(one.values) if one.values else None
+    with assuming(assumption):
+        program = parse_program(
+            one.program, weights, trusted=trusted, may_be_open=assumption is not None
+        )
+    asked = () if assumption is None else assumption.guards
+    guards = tuple(dict.fromkeys((*one.guards, *asked)))
+    run = {e.kernel for e in one.table if e.kernel}
+    if run - one.objects.keys() or len(one.table) != len([*program.instrs()]):
+        raise ModelError("the archive is damaged: its table does not belong to its program")
+    return Artifact(target, program, one.objects, one.table, guards, metadata, one.values)
+
+
+def printed(guards: Guards) -> list[list[str]]:
+    """Return guards as JSON has them."""
+    return [[str(d), relation] for d, relation in guards]
+
+
+def parsed(pairs: Iterable[Sequence[str]]) -> tuple[tuple[Sym, str], ...]:
+    """Read what `printed` wrote."""
+    guards = []
+    for text, relation in pairs:
+        d = parse(text)
+        if not isinstance(d, Sym):
+            raise ValueError(f"the guard of {text} is of no symbols")
+        if relation not in RELATIONS:
+            raise ValueError(f"'{relation}' is no relation")
+        guards.append((d, relation))
+    return tuple(guards)
+
+
+def _row(e: Entry) -> list[Any]:
+    """Return an entry of the table as JSON has it: extents are numbers, or texts of symbols."""
+    extent = str(e.extent) if is_open(e.extent) else e.extent
+    return [e.kernel, extent, e.stops, e.faults, list(map(str, e.extents))]
+
+
+def _entry(row: Sequence[Any]) -> Entry:
+    kernel, extent, stops, faults, extents = row
+    symbols = tuple(d for d in map(parse, extents) if isinstance(d, Sym))
+    if len(symbols) != len(extents):
+        raise ValueError(f"of the extents {extents} some are no symbols")
+    return Entry(str(kernel), parse(str(extent)), symbols, stops=bool(stops), faults=bool(faults))
+
+
+def _objects(kernels: memoryview, sizes: Mapping[str, int]) -> dict[str, bytes]:
+    images, offset = {}, 0
+    for name, nbytes in sizes.items():
+        images[name] = bytes(Extent(offset, nbytes).within(kernels))
+        offset += nbytes
+    return images

@@ -1,0 +1,158 @@
+"""Executables of graphs with open extents: code is made as kinds of extents are met."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from alpenglow.base.errors import FeedError, ModelError, TypeRuleError, UnsupportedError
+from alpenglow.ir.dims import holds
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.ir.types import Array
+from alpenglow.machines.api import Artifact
+from alpenglow.runtime import archive, feeds
+from alpenglow.runtime.calls import Call
+from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.extents import Reader
+from alpenglow.runtime.in_process import InProcess
+from alpenglow.runtime.layout import Layout, Place
+
+Make = Callable[[Mapping[str, int]], Artifact]
+"""Compiles for values of the open extents."""
+
+MOST_LAYOUTS = 16
+"""For how many kinds of extents code is kept."""
+
+
+def own_passes(treated: str, hint: str) -> UnsupportedError:
+    """Return what is wrong with an archive of what compiles as a caller's own passes say."""
+    return UnsupportedError(
+        f"what is compiled by passes of a caller's own cannot be {treated}: "
+        "whoever opens it has none of them",
+        hint=hint,
+    )
+
+
+class OpenExecutable(InProcess):
+    """What `make` makes of `graph` for the extents that calls bring.
+
+    `reader` tells what they are in a call; where there is none, `execute` is told by its caller.
+    `otherwise` runs calls of which the guards of the graph do not hold.  `artifacts` are what was
+    made before; `settings` say how, for an archive, which cannot be written without.
+    """
+
+    is_open = True
+
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        make: Make,
+        threads: int | None = None,
+        *,
+        reader: Reader | None = None,
+        otherwise: Executable | None = None,
+        artifacts: Iterable[Artifact] = (),
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        inputs, outputs = (
+            {name: v.type for name, v in values.items() if name not in graph.initial}
+            for values in (graph.inputs, graph.outputs)
+        )
+        super().__init__(graph.name, graph.metadata, target, threads, inputs, outputs)
+        self.otherwise = otherwise
+        self.graph = graph
+        self._initial = graph.initial
+        self._make = make
+        self._reader = reader
+        self._settings = settings
+        self._compiling = threading.Lock()
+        self._kept = list(artifacts) if not self._runs_here else []
+        self._layouts = [Layout(a) for a in artifacts] if self._runs_here else []
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        others = [] if self.otherwise is None else self.otherwise.artifacts
+        return [*self._kept, *(x.artifact for x in self._layouts), *others]
+
+    def archived(self, treated: str = "saved") -> archive.OpenGraph:
+        if self._settings is None:
+            raise own_passes(treated, "bind the extents: compile(…, shapes={'NAME': (…)})")
+        compiled = (*self._kept, *(x.artifact for x in self._layouts))
+        return archive.OpenGraph(self.graph, self.target, self._settings, compiled)
+
+    def place(self, values: Mapping[str, int]) -> Place:
+        for layout in self._layouts:
+            if layout.serves(values):
+                return layout, layout.bound(values)
+        with self._compiling:
+            for layout in self._layouts:
+                if layout.serves(values):
+                    return layout, layout.bound(values)
+            layout = Layout(self._make(values))
+            self._layouts = [layout, *self._layouts[: MOST_LAYOUTS - 1]]
+            self._known.clear()  # it should not keep code alive that is in no list any more
+        return layout, layout.bound(values)
+
+    def layout(self, values: Mapping[str, int]) -> Layout | None:
+        return next((x for x in self._layouts if x.serves(values)), None)
+
+    def serving(self, arrays: Mapping[str, Array]) -> Place | None:
+        assert self._reader is not None, "a part is run by what knows its extents"
+        values, unfit = self._reader.values(arrays)
+        if unfit or self._is_other(values):
+            return None
+        return self._place_for(arrays, values)
+
+    def _ran(self, arrays: Sequence[Array], place: Place) -> None:
+        self._known.keep(arrays, place)
+
+    def _is_other(self, values: Mapping[str, int]) -> bool:
+        """Return True if the graph was not imported for these extents."""
+        if not self.graph.guards or any(layout.serves(values) for layout in self._layouts):
+            return False
+        return not holds(self.graph.guards, values)
+
+    def _run_otherwise(
+        self, arrays: Mapping[str, Array], out: Mapping[str, Any], call: Call | None
+    ) -> dict[str, Any]:
+        """Run on extents that break a guard of the graph, or that an input cannot have.
+
+        Raises FeedError if there is no other way to run the model.
+        """
+        if self.otherwise is None:
+            raise self._unserved(arrays)
+        try:
+            return self.otherwise._run(arrays, out, call)
+        except (FeedError, ModelError) as error:
+            refusal = self._unserved(arrays, error.message)
+            raise refusal.located(file=error.file, node=error.node) from error
+
+    def _unserved(self, arrays: Mapping[str, Array], why: str = "") -> FeedError:
+        assert self._reader is not None, "a part is run by what knows its extents"
+        values, unfit = self._reader.values(arrays)
+        return feeds.unserved(self.inputs, arrays, values, unfit, self.graph.guards, why)
+
+    def _place_for(self, arrays: Mapping[str, Array], values: Mapping[str, int]) -> Place:
+        """Do what `place` does; what is wrong is wrong with the inputs that told these extents."""
+        try:
+            return self.place(values)
+        except (TypeRuleError, ModelError) as error:
+            raise feeds.unfit(error, arrays) from error
+
+    def _warm(self, stand_in: Mapping[str, Array]) -> None:
+        if self.serving(stand_in) is not None:
+            return
+        if self.otherwise is None:
+            raise self._unserved(stand_in)
+        raise UnsupportedError(
+            "for these extents the model is imported anew, which is done in a call",
+            hint="call it once with such arrays",
+        )
+
+    def cancel(self) -> None:
+        super().cancel()
+        if self.otherwise is not None:
+            self.otherwise.cancel()

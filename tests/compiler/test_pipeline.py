@@ -1,0 +1,158 @@
+"""The pipeline keeps its order, takes a user's passes, and checks what passes make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpenglow as ag
+from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.store import Store
+from alpenglow.compiler import compile_graph
+from alpenglow.compiler.pipeline import table
+from alpenglow.ir.graph import Graph, Node
+from alpenglow.ops.arithmetic import Add, Mul, Sub
+from alpenglow.ops.contraction import Conv
+from alpenglow.passes.table import disorder, properties
+from alpenglow.program import Instr, Program
+
+
+def addition() -> Graph:
+    g = Graph("f")
+    g.output("y", g(Add(), g.input("a", "f32[4]"), g.input("b", "f32[4]")))
+    return g
+
+
+def same(ir: Any, target: ag.Target) -> Any:
+    return ir
+
+
+def subtract(g: Graph, target: ag.Target) -> Graph:
+    for node in [n for n in g.nodes if isinstance(n.op, Add)]:
+        g.replace(node.output, g(Sub(), *node.inputs))
+    g.prune()
+    return g
+
+
+def test_the_stages_stand_in_an_order_with_reasons() -> None:
+    rows, reasons = table(ag.Options())
+    by_name = {p.name: p for p in rows}
+
+    assert disorder(rows, reasons) is None
+    for before, later, why in reasons:
+        swapped = {before: later, later: before}
+        assert disorder([by_name[swapped.get(p.name, p.name)] for p in rows], reasons), why
+
+
+def ran(machine: str, options: ag.Options) -> list[str]:
+    """Return the names of the passes that run for a machine with options."""
+    rows, _ = table(options)
+    return [p.name for p in rows if p.machine in ("", machine) and p.runs(options)]
+
+
+def test_a_pass_of_the_user_runs_at_its_place() -> None:
+    seen: list[str] = []
+    mine = ag.Pass("mine", same, "changes nothing", needs=properties("primitive"), after="lower")
+    ag.compile(
+        addition(), options=ag.Options(passes=(mine,), after=lambda p, _: seen.append(p.name))
+    )
+
+    assert seen[seen.index("lower") + 1] == "mine"
+    assert [name for name in seen if name != "mine"] == ran("cpu", ag.Options())
+
+
+@pytest.mark.parametrize(
+    ("mine", "says"),
+    [
+        (
+            ag.Pass("mine", same, "", needs=properties("program"), after="fold"),
+            "pass mine needs program",
+        ),
+        (ag.Pass("mine", same, "", after="nowhere"), "runs after 'nowhere', which is none of"),
+        (ag.Pass("mine", same, ""), "runs after '', which is none of"),
+        (ag.Pass("fold", same, "", after="lower"), "there is a pass called 'fold' already"),
+        (
+            ag.Pass("mine", same, "", breaks=properties("primitive"), after="lower"),
+            "needs primitive",
+        ),
+    ],
+)
+def test_a_pass_that_does_not_fit_is_refused(mine: ag.Pass, says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        ag.compile(addition(), options=ag.Options(passes=(mine,)))
+
+
+WRONG = ag.Pass("wrong", subtract, "computes something else", after="simplify")
+
+
+@pytest.mark.parametrize(("knob", "check"), [("1", None), ("0", True), ("", True)])
+def test_checking_catches_a_pass_that_changes_the_meaning(
+    monkeypatch: pytest.MonkeyPatch, knob: str, check: bool | None
+) -> None:
+    monkeypatch.setenv("ALPENGLOW_CHECK", knob)
+    with pytest.raises(AssertionError, match="pass wrong changes output 'y'"):
+        ag.compile(addition(), options=ag.Options(passes=(WRONG,), check=check))
+
+
+@pytest.mark.parametrize(("knob", "check"), [("0", None), ("", None), ("1", False)])
+def test_nothing_is_checked_where_nobody_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, knob: str, check: bool | None
+) -> None:
+    monkeypatch.setenv("ALPENGLOW_CHECK", knob)
+    exe = ag.compile(addition(), options=ag.Options(passes=(WRONG,), check=check))
+    ones = np.ones(4, np.float32)
+
+    np.testing.assert_array_equal(exe(ones, ones), np.zeros(4, np.float32))
+
+
+def test_checking_interprets_programs_too() -> None:
+    def multiply(program: Program, target: ag.Target) -> Program:
+        body = tuple(replace(s, op=Mul()) if isinstance(s, Instr) else s for s in program.body)
+        return replace(program, body=body)
+
+    wrong = ag.Pass("multiply", multiply, "takes another operator", after="views")
+    with pytest.raises(AssertionError, match="pass multiply changes output 'y'"):
+        ag.compile(addition(), options=ag.Options(passes=(wrong,), check=True))
+
+
+def convolution() -> Graph:
+    random = np.random.default_rng(0)
+    g = Graph("f")
+    w = g.constant((random.normal(size=(64, 64, 3, 3)) / 24).astype(np.float32), "w")
+    g.output("y", g(Conv(pads=(1, 1, 1, 1)), g.input("x", "f32[1,64,16,16]"), w))
+    return g
+
+
+def test_strict_numerics_do_without_winograd() -> None:
+    x = np.random.default_rng(1).normal(size=(1, 64, 16, 16)).astype(np.float32)
+    results, used = {}, {}
+    for numerics in ("fast", "strict"):
+        nodes: list[Node] = []
+
+        def look(p: ag.Pass, ir: Any, nodes: list[Node] = nodes) -> None:
+            nodes.extend(ir.nodes if isinstance(ir, Graph) else ())
+
+        options = ag.Options(numerics, after=look)
+        results[numerics] = ag.compile(convolution(), options=options)(x)
+        used[numerics] = any(n.op.name.startswith("winograd") for n in nodes)
+
+    assert used == {"fast": True, "strict": False}
+    # Winograd's transforms lose a few bits of f32; outputs are of order 1.
+    np.testing.assert_allclose(results["fast"], results["strict"], 1e-4, 1e-4)
+
+
+def test_code_for_another_machine_compiles_and_is_not_called() -> None:
+    other = "aarch64" if ag.Target.parse("cpu") != ag.Target.parse("aarch64") else "x86-64-v3"
+    exe = ag.compile(addition(), target=other)
+    with pytest.raises(UnsupportedError, match="does not run on this machine"):
+        exe(np.zeros(4, np.float32), np.zeros(4, np.float32))
+
+
+def test_open_extents_are_named() -> None:
+    g = Graph("f")
+    g.output("y", g(Add(), g.input("a", "f32[N,M]"), g.input("b", "f32[N,M]")))
+    with pytest.raises(UnsupportedError, match=r"the extents M, N are open in a f32\[N,M\]"):
+        compile_graph(g, ag.Target.parse("cpu"), ag.Options(), Store(None))

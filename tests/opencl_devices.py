@@ -1,0 +1,121 @@
+"""OpenCL devices of this machine, and kernels run on them: Intel's CPU runtime, PoCL.
+
+Neither is asked of anyone: `make test-kernels` installs what can be had.  Intel's runtime comes as
+wheels whose description names a file that is not there, and needs libraries that no loader finds;
+both are put right here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from alpenglow.ir.types import Array
+from alpenglow.kernel.expr import Const
+from alpenglow.kernel.stmt import For, Kernel, statements
+
+cl: Any = None
+with suppress(ImportError):
+    cl = importlib.import_module("pyopencl")
+
+SYSTEM = Path("/etc/OpenCL/vendors")
+OPTIONS = ["-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt"]
+NEEDED = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so")
+"""What Intel's runtime loads by name, from the folder in which it lies itself."""
+
+
+def find_runtimes() -> None:
+    """Tell the loader of OpenCL where there are runtimes, before it looks."""
+    folder = Path(tempfile.mkdtemp(prefix="alpenglow-opencl-"))
+    libraries = Path(sys.prefix, "lib")
+    for name in NEEDED:
+        with suppress(OSError):
+            ctypes.CDLL(str(libraries / name), ctypes.RTLD_GLOBAL)
+    intel = libraries / "libintelocl.so"
+    if intel.exists():
+        (folder / "intel.icd").write_text(f"{intel}\n")
+    for file in SYSTEM.glob("pocl*.icd"):
+        (folder / file.name).write_text(file.read_text())
+    os.environ["OCL_ICD_VENDORS"] = str(folder)
+    # Its vectoriser ends the process at some loops (2026.2); vectors are those of the kernels.
+    os.environ["CL_CONFIG_CPU_VECTORIZER_MODE"] = "1"
+
+
+@dataclass
+class Runtime:
+    """A device of one platform, and a queue for it."""
+
+    name: str
+    context: Any
+    queue: Any
+
+    def run(
+        self, program: Any, kernel: Kernel, operands: dict[str, Array], extents: Sequence[int]
+    ) -> None:
+        """Run a kernel of a program that has been built, in place on `operands`."""
+        size = _size(kernel)
+        if 0 in size[0]:
+            return
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        buffers = {}
+        for b in kernel.buffers:
+            # No buffer may be empty.
+            raw = np.concatenate([operands[b.name].view(np.uint8), np.zeros(16, np.uint8)])
+            buffers[b.name] = cl.Buffer(self.context, flags, hostbuf=raw)
+        function = cl.Kernel(program, kernel.name)
+        function.set_args(*buffers.values(), *map(np.int64, extents))
+        cl.enqueue_nd_range_kernel(self.queue, function, *size)
+        for b in kernel.buffers:
+            if b.mutable and operands[b.name].size:
+                cl.enqueue_copy(self.queue, operands[b.name].view(np.uint8), buffers[b.name])
+
+    def build(self, text: str) -> Any:
+        return cl.Program(self.context, text).build(OPTIONS)
+
+
+def _size(kernel: Kernel) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return how many work items run, and in groups of how many.
+
+    There is one for each iteration of a parallel loop, or for each thread of a grid.
+    """
+    loop = kernel.parallel
+    if loop is not None:
+        return (_extent(loop),), (1,)
+    groups = [
+        _extent(s) for s in statements(kernel.body) if isinstance(s, For) and s.kind == "group"
+    ]
+    threads = [
+        _extent(s) for s in statements(kernel.body) if isinstance(s, For) and s.kind == "thread"
+    ]
+    if not groups:
+        return (1,), (1,)
+    return tuple(g * t for g, t in zip(groups[::-1], threads[::-1], strict=True)), tuple(
+        threads[::-1]
+    )
+
+
+def _extent(loop: For) -> int:
+    assert isinstance(loop.extent, Const), "the grids of tests are known"
+    return int(loop.extent.value)
+
+
+def runtimes() -> Iterator[Runtime]:
+    """Yield the runtimes that are here; none without pyopencl."""
+    if cl is None:
+        return
+    find_runtimes()
+    with suppress(cl.Error):
+        for platform in cl.get_platforms():
+            device = platform.get_devices()[0]
+            context = cl.Context([device])
+            yield Runtime(platform.name, context, cl.CommandQueue(context))

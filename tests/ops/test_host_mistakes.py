@@ -1,0 +1,111 @@
+"""What operators of the host, and their hosted forms, refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from alpenglow.base.errors import FeedError, ModelError, UnsupportedError
+from alpenglow.ir.op import Host
+from alpenglow.ops import labels, sequence, strings
+from alpenglow.ops.demand import text
+from onnx_host import LETTERS, ML, of
+
+ONE = [np.zeros(2, np.float32)]
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "why"),
+    [
+        (sequence.SequenceAt(), (ONE, np.array(1)), "position 1 is not in a sequence of 1"),
+        (sequence.SequenceAt(), (ONE, np.array(-2)), "position -2"),
+        (sequence.SequenceAt(), ([], np.array(0)), "a sequence of 0"),
+        (
+            sequence.SequenceAt(),
+            (np.zeros(2), np.array(0)),
+            r"is float64\[2\], expected a sequence",
+        ),
+        (sequence.SequenceAt(), (ONE, np.array([0, 0])), "expected one integer"),
+        (sequence.SequenceAt(), (ONE, np.array(0.5)), "expected a tensor of integers"),
+        (sequence.SequenceInsert(), (ONE, ONE[0], np.array(2)), "position 2"),
+        (sequence.SequenceInsert(), (ONE, np.zeros(2)), "differ in element type"),
+        (sequence.SequenceInsert(), (ONE, None), "tensor is absent"),
+        (sequence.SequenceInsert(), (None, ONE[0]), "sequence is absent"),
+        (sequence.SequenceErase(), ([],), "position -1"),
+        (sequence.SequenceConstruct(), (np.zeros(1), np.zeros(1, int)), "differ in element type"),
+        (sequence.SplitToSequence(0), (np.zeros(3), np.array([1, 1])), "does not sum to extent 3"),
+        (sequence.SplitToSequence(0), (np.zeros(3), np.array(0)), "split is 0"),
+        (sequence.SplitToSequence(0), (np.zeros(3), np.array([4, -1])), "negative sizes"),
+        (sequence.SplitToSequence(1), (np.zeros(3),), "axis 1 is not in a tensor of rank 1"),
+        (sequence.ConcatFromSequence(0), ([],), "no elements"),
+        (sequence.ConcatFromSequence(0), ([np.zeros((1, 2)), np.zeros((1, 3))],), "do not fit"),
+        (sequence.ConcatFromSequence(0), ([np.array(1.0)],), "rank 0"),
+        (sequence.OptionalGetElement(), (None,), "an optional with an element"),
+        (strings.StringConcat(), (text("ab"), text("abc")), "do not broadcast"),
+        (strings.StringConcat(), (text("ab"), np.zeros(2)), "expected a tensor of strings"),
+        (strings.StringConcat(), (text("ab"), np.array([b"a"], object)), "holds a bytes"),
+        (strings.StringNormalizer(), (LETTERS,), r"expected string\[N\]"),
+        (strings.ParseNumbers("f32"), (text(["1_0"]),), "'1_0' spells no number"),
+        (strings.ParseNumbers("i64"), (text(["x"]),), "'x'"),
+        (strings.ParseNumbers("i64"), (text(["nan"]),), "'nan' is no number of i64"),
+        (strings.ParseNumbers("i64"), (text([str(2**63)]),), "i64|int64"),
+        (strings.ParseNumbers("u8"), (text(["-1"]),), "-1 is no number of u8"),
+        (strings.ParseNumbers("u64"), (text(["-1"]),), "uint64"),
+        (strings.ParseNumbers("i64"), (text(["9" * 9999]),), "is no number of i64"),
+        (strings.FormatNumbers(), (np.zeros(1, complex),), "real numbers"),
+        (labels.ZipMap(("a",)), (np.zeros((2, 2)),), "a column for each key"),
+        (labels.OneHotLabels(("a",), False), (text("b"),), "'b' is none of a"),
+        (labels.CastMap("f32", 2), ({2: 1.0},), "key 2 is not in 0 … 1"),
+        (labels.CastMap(), (np.zeros(2),), "expected a map"),
+        (labels.MapLabels((1,), ("a",), "b"), (text("a"),), "a tensor of numbers"),
+        (labels.MapLabels(("a",), (1,), 0, "i64"), (np.zeros(2),), "expected a tensor of strings"),
+        (labels.MapLabels(("a",), (1,), 0, "i64"), (np.array(["a", 1], object),), "holds a int"),
+        (labels.MapLabels(("a",), (1,), 0, "i64"), (np.array([None, "a"]),), "holds a NoneType"),
+        (labels.MapLabels(("a",), (1,), 0, "i64"), (np.array(["a", {}]),), "holds a dict"),
+    ],
+)
+def test_a_wrong_value_is_refused(op: Host, operands: tuple[Any, ...], why: str) -> None:
+    with pytest.raises(FeedError, match=why):
+        op.reference(*operands)
+
+
+TFIDF: dict[str, Any] = {
+    "mode": "TF", "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0,
+    "pool_strings": ["a"], "ngram_counts": [0], "ngram_indexes": [0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: of("ImageDecoder", pixel_format="CMYK"), "expected one of RGB, BGR, Grayscale"),
+        (lambda: of("StringNormalizer", case_change_action="TITLE"), "TITLE"),
+        (lambda: of("ConcatFromSequence"), "attribute 'axis' is missing"),
+        (lambda: of("Cast", to=TensorProto.COMPLEX64), "spell no c64"),
+        (lambda: of("TfIdfVectorizer", **(TFIDF | {"ngram_indexes": [0, 1]})), "does not fit"),
+        (lambda: of("TfIdfVectorizer", **(TFIDF | {"ngram_counts": [1]})), "does not fit"),
+        (lambda: of("TfIdfVectorizer", **(TFIDF | {"weights": [1.0, 2.0]})), "2 weights"),
+        (lambda: of("TfIdfVectorizer", **(TFIDF | {"min_gram_length": 2})), "n-grams of 2 to 1"),
+        (lambda: of("LabelEncoder", 2, ML, keys_strings=["a"]), "expected one attribute values_"),
+        (lambda: of("LabelEncoder", 2, ML, keys_strings=["a"], values_int64s=[1, 2]), "1 keys, 2"),
+        (lambda: of("CategoryMapper", 1, ML, cats_strings=["a"], cats_int64s=[1, 2]), "1 strings"),
+        (lambda: of("ZipMap", 1, ML), "expected one of the attributes classlabels_strings"),
+        (lambda: of("CastMap", 1, ML, cast_to="TO_BOOL"), "TO_BOOL"),
+    ],
+)
+def test_a_wrong_attribute_is_refused(make: Callable[[], Host], why: str) -> None:
+    with pytest.raises(ModelError, match=why):
+        make()
+
+
+def test_without_pillow_an_image_asks_for_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr("alpenglow.ops.image.importlib.import_module", missing)
+    with pytest.raises(UnsupportedError, match="alpenglow\\[images\\]"):
+        of("ImageDecoder").reference(np.zeros(3, np.uint8))

@@ -1,0 +1,223 @@
+"""Every attribute of what slides a window, by every kernel of it, on every width of vectors.
+
+A kernel that leaves an attribute out of account is right wherever that has its default: so
+attributes are combined, and pads go beyond the kernel, which ONNX allows of convolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpenglow as ag
+from agreement import TARGETS, Array, disagreements
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.types import TensorType
+from alpenglow.kernel.stmt import Store, statements
+from alpenglow.machines.registry import kernels
+from alpenglow.ops.activation import Relu
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.contraction import Conv, ConvTranspose
+from alpenglow.ops.movement import Broadcast, Pad
+from alpenglow.ops.pooling import AveragePool, MaxPool
+from onnx_node import assert_close, node_model, ours, runtimes
+
+RANDOM = np.random.default_rng(0)
+
+PADS = ((0, 0, 0, 0), (1, 1, 1, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 1, 0, 0), (0, 1, 5, 1),
+        (0, 4, 1, 0), (3, 0, 2, 4))  # fmt: skip
+
+KERNELS = ((1, 1), (1, 3), (3, 1), (2, 3))
+
+CHANNELS = {
+    "blocks": (20, 24, 1),
+    "groups of blocks": (32, 32, 2),
+    "narrow groups": (6, 12, 3),
+    "depthwise": (20, 20, 20),
+    "few outputs": (20, 3, 1),
+    "few inputs": (3, 20, 1),
+}
+"""Channels, outputs and groups that choose a layout and a kernel each."""
+
+STEPS = (((1, 1), (1, 1)), ((2, 1), (1, 1)), ((1, 2), (2, 1)))
+"""Strides and dilations."""
+
+
+def weights(*shape: int) -> Array:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def assert_right(shape: tuple[int, ...], cases: Sequence[Callable[[Graph, Value], Value]]) -> None:
+    """Assert that the cases, dealt out among the machines, are what the evaluator makes of them."""
+    wrong = []
+    for i, target in enumerate(TARGETS):
+        g = ag.Graph("f")
+        x = g.input("x", TensorType("f32", shape))
+        for n, case in enumerate(cases[i :: len(TARGETS)]):
+            g.output(f"y{n} {case}", case(g, x))
+        wrong += disagreements(g, targets=[target])
+
+    assert wrong == []
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution by constant weights, maybe behind padding by zeros."""
+
+    op: Conv | ConvTranspose
+    w: tuple[int, ...]
+    zeros: tuple[int, ...] = ()
+
+    def __call__(self, g: Graph, x: Value) -> Value:
+        half = len(self.zeros) // 2
+        if self.zeros:
+            x = g(Pad((0, 0, *self.zeros[:half]), (0, 0, *self.zeros[half:])), x)
+        return g(self.op, x, g.constant(weights(*self.w)))
+
+
+@pytest.mark.parametrize("kind", CHANNELS)
+def test_convolutions_heed_all_their_attributes(kind: str) -> None:
+    channels, outputs, group = CHANNELS[kind]
+    cases = [
+        Convolution(Conv(strides, pads, dilations, group), (outputs, channels // group, *kernel))
+        for (strides, dilations), kernel, pads in product(STEPS, KERNELS, PADS)
+    ]
+    assert_right((2, channels, 5, 6), cases)
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A convolution of a column, a bias, another convolution of it added, and an activation."""
+
+    convolution: Convolution
+
+    def __call__(self, g: Graph, x: Value) -> Value:
+        y, bias = self.convolution(g, x), weights(self.convolution.w[0])
+        bias = bias.reshape(1, -1, *[1] * (y.type.rank - 2))
+        whole = g(Add(), y, g(Broadcast(y.type.shape), g.constant(bias)))
+        return g(Relu(), g(Add(), whole, self.convolution(g, x)))
+
+
+@pytest.mark.parametrize("kind", CHANNELS)
+@pytest.mark.parametrize("shape", [(40, 1), (5, 9, 1)])
+def test_columns_are_convolved_like_rows(kind: str, shape: tuple[int, ...]) -> None:
+    channels, outputs, group = CHANNELS[kind]
+    tail = (1,) * (len(shape) - 1)
+    cases: list[Callable[[Graph, Value], Value]] = []
+    for taps, step, spread, pad in ((1, 2, 1, 0), (3, 1, 1, 1), (3, 2, 1, 0), (3, 1, 2, 2)):
+        kernel, strides, dilations = ((n, *tail) for n in (taps, step, spread))
+        none = (0,) * len(tail)
+        op = Conv(strides, (pad, *none, pad, *none), dilations, group)
+        one = Convolution(op, (outputs, channels // group, *kernel))
+        cases += [one, Residual(one)]
+    assert_right((2, channels, *shape), cases)
+
+
+def test_a_column_takes_as_many_steps_as_a_row() -> None:
+    def steps(*shape: int) -> int:
+        g = ag.Graph("f")
+        x = g.input("x", TensorType("f32", (1, 32, *shape)))
+        taps = tuple(min(d, 5) for d in shape)
+        g.output("y", g(Conv(), x, g.constant(weights(32, 32, *taps))))
+        exe = ag.compile(g, target="x86-64-v3", threads=1)
+        (kernel,) = (k for i, k in kernels(exe.artifact.program, exe.target)
+                     if i.op.name == "conv_blocked")  # fmt: skip
+        return sum(isinstance(s, Store) for s in statements(kernel.body))
+
+    assert steps(60, 1) == steps(1, 60) == steps(60) > 1
+
+
+def test_convolutions_of_one_and_three_spatial_axes_heed_all_their_attributes() -> None:
+    for spatial, shape in ((1, (1, 20, 7)), (3, (1, 20, 3, 4, 5))):
+        assert_right(shape, [
+            Convolution(Conv((), (*before, *after)), (24, 20, *kernel))
+            for kernel in product((1, 2), repeat=spatial)
+            for before, after in product(((0,) * spatial, (1, 0, 2)[:spatial]), repeat=2)
+        ])  # fmt: skip
+
+
+def test_padding_written_out_before_a_convolution_is_padding_of_its_own() -> None:
+    assert_right((1, 20, 5, 6), [
+        Convolution(Conv((), pads), (24, 20, *kernel), zeros)
+        for kernel in KERNELS for pads in PADS[:2] for zeros in PADS[1:]
+    ])  # fmt: skip
+
+
+def test_transposed_convolutions_heed_all_their_attributes() -> None:
+    for shape, spatial in (((1, 20, 4, 5), 2), ((1, 20, 3, 4, 3), 3)):
+        assert_right(shape, [
+            Convolution(ConvTranspose((stride,) * spatial, (pad,) * (2 * spatial), (1,) * spatial,
+                                      (out,) * spatial), (20, outputs, *(kernel,) * spatial))
+            for kernel, stride, pad, out, outputs in (
+                (3, 3, 1, 2, 1), (3, 3, 1, 2, 17), (1, 2, 0, 1, 4), (3, 2, 1, 1, 20),
+                (2, 1, 1, 0, 3), (2, 3, 0, 2, 17), (4, 2, 3, 1, 16),
+            )
+        ])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """A pooling behind padding by one number."""
+
+    op: MaxPool | AveragePool
+    pads: tuple[int, ...]
+    value: float
+    relu: bool = False
+
+    def __call__(self, g: Graph, x: Value) -> Value:
+        x = g(Relu(), x) if self.relu else x
+        half = len(self.pads) // 2
+        pad = Pad((0, 0, *self.pads[:half]), (0, 0, *self.pads[half:]), value=self.value)
+        return g(self.op, g(pad, x))
+
+
+def test_padding_of_any_width_stands_before_a_pooling() -> None:
+    none, ones = (0, 0, 0, 0), (1, 1)
+    cases: list[Pooling] = []
+    for kernel, pads in product(((1, 1), (3, 3), (1, 3)), PADS):
+        own = tuple(min(1, k - 1) for k in (*kernel, *kernel))
+        for inside in (none, own):
+            mean = AveragePool(kernel, ones, inside, ones, count_pads=True)
+            cases.append(Pooling(mean, pads, 0.0))
+            for value, relu in ((float("-inf"), False), (0.0, True)):
+                cases.append(Pooling(MaxPool(kernel, ones, inside, ones), pads, value, relu))
+
+    assert_right((1, 20, 5, 6), cases)
+
+
+def overhanging() -> Iterator[tuple[dict[str, Any], list[int]]]:
+    """Yield the attributes of poolings with `ceil_mode`, and the extents that they take."""
+    for kernel, stride, pads in product(range(1, 5), range(1, 5), ((0, 0), (1, 0), (0, 1), (1, 1))):
+        extents = [e for e in range(1, 6) if e + sum(pads) > kernel - stride]
+        if max(pads) < kernel:
+            window = {"kernel_shape": [kernel], "strides": [stride], "pads": pads}
+            yield {**window, "ceil_mode": 1}, extents
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
+def test_windows_hang_over_the_end_as_in_onnx_runtime(op_type: str) -> None:
+    for attributes, extents in overhanging():
+        for extent in extents:
+            x = RANDOM.standard_normal((1, 2, extent)).astype(np.float32)
+            model = node_model(op_type, {"x": x}, opset=22, **attributes)
+            assert_close(runtimes(model, {"x": x}), ours(model, {"x": x}), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "op_type", ["MaxPool", "AveragePool", pytest.param("LpPool", marks=pytest.mark.slow)]
+)
+def test_windows_hang_over_an_end_that_is_open(op_type: str) -> None:
+    for attributes, extents in overhanging():
+        x = RANDOM.standard_normal((1, 2, max(extents))).astype(np.float32)
+        model = node_model(op_type, {"x": x}, opset=22, **attributes)
+        model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "n"
+        exe = ag.compile(model)
+        for extent in extents:
+            part = x[..., :extent]
+            (actual,) = exe.run({"x": part}).values()
+            assert_close(runtimes(model, {"x": part}), [actual], 1e-5)

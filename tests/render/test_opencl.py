@@ -1,0 +1,108 @@
+"""Kernels as OpenCL C: on the runtimes that are here they leave the bits the evaluator leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from alpenglow.ir.op import Op
+from alpenglow.kernel.build import Builder
+from alpenglow.kernel.evaluate import evaluate
+from alpenglow.kernel.expr import Const, Fma, Load
+from alpenglow.render.opencl.render import render
+from kernel_cases import Case, formulas, mapped, statements
+from loop_kernels import chosen, loop_cases, same_bits, sampled
+from opencl_devices import Runtime, runtimes
+
+pytestmark = pytest.mark.opencl
+
+TOGETHER = 50
+"""How many kernels are built as one program."""
+
+NAMES = {"intel": "Intel(R) OpenCL", "pocl": "Portable Computing Language"}
+
+
+@pytest.fixture(scope="session")
+def here() -> dict[str, Runtime]:
+    return {r.name: r for r in runtimes()}
+
+
+@pytest.fixture(params=NAMES)
+def runtime(request: pytest.FixtureRequest, here: dict[str, Runtime]) -> Runtime:
+    name = NAMES[request.param]
+    if name not in here:
+        pytest.fail(f"{name} is not here; .ci/run and docs/testing.md say how to install it")
+    return here[name]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "cls" in metafunc.fixturenames:
+        some = sampled(metafunc.config.getoption("--sample"))
+        names = [f"{cls.name}-{lanes}" for cls, lanes in some]
+        metafunc.parametrize(("cls", "lanes"), some, ids=names)
+
+
+def check(cases: Iterable[Case], runtime: Runtime) -> None:
+    """Assert that each kernel leaves the bits that the evaluator leaves."""
+    named = [c._replace(kernel=replace(c.kernel, name=f"k{i}")) for i, c in enumerate(cases)]
+    for first in range(0, len(named), TOGETHER):
+        some = named[first : first + TOGETHER]
+        program = runtime.build(render(*(c.kernel for c in some)))
+        for kernel, operands, extents in some:
+            expected = {name: a.copy() for name, a in operands.items()}
+            actual = {name: a.copy() for name, a in operands.items()}
+            evaluate(kernel, expected, extents)
+            runtime.run(program, kernel, actual, [extents[e.name] for e in kernel.extents])
+            for name, a in expected.items():
+                assert same_bits(a, actual[name]), (
+                    f"{name}: {a} and {actual[name]}\n{render(kernel)}"
+                )
+
+
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+def test_operators_of_each_element_type(
+    runtime: Runtime, lanes: int, pytestconfig: pytest.Config
+) -> None:
+    some = chosen(formulas(lanes), pytestconfig.getoption("--sample"))
+    check((mapped(f, lanes) for f in some), runtime)
+
+
+def test_memory_loops_and_branches(runtime: Runtime) -> None:
+    check(statements(), runtime)
+
+
+def test_groups_meet_at_barriers(runtime: Runtime) -> None:
+    check([tiled(16, 32, 24, 8)], runtime)
+
+
+def tiled(m: int, n: int, k: int, tile: int) -> Case:
+    """A product of matrices: each group loads tiles of both into memory that its threads share."""
+    b = Builder("tiled")
+    x, w, y = b.buffer("a", "f32"), b.buffer("b", "f32"), b.buffer("c", "f32", True)
+    rows, columns = (b.array("f32", tile * tile, "shared") for _ in range(2))
+    with (
+        b.loop(m // tile, "group") as gy,
+        b.loop(n // tile, "group") as gx,
+        b.loop(tile, "thread") as ty,
+        b.loop(tile, "thread") as tx,
+    ):
+        total = b.var(Const(0.0, "f32"))
+        with b.loop(k // tile) as step:
+            b.store(rows, ty * tile + tx, Load(x, (gy * tile + ty) * k + step * tile + tx))
+            b.store(columns, ty * tile + tx, Load(w, (step * tile + ty) * n + gx * tile + tx))
+            b.barrier()
+            with b.loop(tile, "unrolled") as p:
+                pair = Load(rows, ty * tile + p), Load(columns, p * tile + tx)
+                b.set(total, Fma(*pair, total))
+            b.barrier()
+        b.store(y, (gy * tile + ty) * n + gx * tile + tx, total)
+    numbers = np.random.default_rng(0).standard_normal
+    operands = {"a": numbers(m * k), "b": numbers(k * n), "c": np.zeros(m * n)}
+    return Case(b.done(), {name: v.astype(np.float32) for name, v in operands.items()}, {})
+
+
+def test_loop_forms(cls: type[Op], lanes: int, runtime: Runtime) -> None:
+    check(loop_cases(cls, lanes), runtime)
