@@ -22,7 +22,7 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array
 from alpenglow.kernel.evaluate import evaluate
-from alpenglow.kernel.expr import Binary, Buffer, Const, Load
+from alpenglow.kernel.expr import BINARY, Binary, Buffer, Const, Load
 from alpenglow.kernel.stmt import Kernel, Store
 from alpenglow.kernel.text import print_kernel
 from alpenglow.machines.registry import kernels
@@ -70,10 +70,13 @@ MODES = pytest.mark.parametrize("portable", [False, True], ids=["vectors", "port
 def test_numbers_of_an_address_are_no_arithmetic_of_int(portable: bool, tmp_path: Path) -> None:
     """Builders fold them; a kernel that was parsed, or built by hand, may hold them."""
     x, y = Buffer("x", "f32"), Buffer("y", "f32", mutable=True)
-    at = Binary("rem", Binary("mul", Const(100_000), Const(100_000)), Const(7))
-    kernel = Kernel("k", (y, x), (), (), (Store(y, Const(0), Load(x, at)),))
-    check([Case(kernel, {"x": np.arange(8, dtype=np.float32), "y": np.zeros(8, np.float32)}, {})],
-          portable, tmp_path)  # fmt: skip
+    numbers = [(op, 100_000, 100_000 if op == "mul" else 30) for op in BINARY if op != "pow"]
+    kernel = Kernel("k", (y, x), (), (), tuple(
+        Store(y, Const(i), Load(x, Binary("rem", Binary(op, Const(a), Const(b)), Const(7))))
+        for i, (op, a, b) in enumerate(numbers)
+    ))  # fmt: skip
+    data = {"x": np.arange(8, dtype=np.float32), "y": np.zeros(len(numbers), np.float32)}
+    check([Case(kernel, data, {})], portable, tmp_path)
 
 
 @MODES

@@ -493,7 +493,9 @@ def fold(op: str, x: Expr, y: Expr) -> Expr:
             return x
         case "rem", _, Const(value=1):
             return Const(0, x.dtype, x.lanes)
-        case _, Const(value=int(a)), Const(value=int(b)) if b or op not in ("div", "rem"):
+        case _, Const(value=int(a)), Const(value=int(b)) if op in _INTEGER and (
+            b or op not in ("div", "rem")
+        ):
             return Const(wrapped(_INTEGER[op](a, b), x.dtype), x.dtype, x.lanes)
         case "add", Binary("add", inner, Const(value=int(a))), Const(value=int(b)):
             return inner + Const(wrapped(a + b, x.dtype), x.dtype, x.lanes)
@@ -523,4 +525,6 @@ _INTEGER: dict[str, Callable[[int, int], int]] = {
     "mul": lambda a, b: a * b,
     "div": _quotient,
     "rem": lambda a, b: a - b * _quotient(a, b),
+    "min": min,
+    "max": max,
 }
