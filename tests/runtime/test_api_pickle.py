@@ -81,7 +81,9 @@ def test_bytes_of_no_archive_are_refused(wrong: Any) -> None:
 
 def test_damage_is_found_in_bytes(tmp_path: Path) -> None:
     memory = bytearray(content(tmp_path))
-    memory[len(memory) // 2] ^= 1
+    # Between sections there are zeros that mean nothing.
+    at = next(i for i in range(len(memory) // 2, len(memory)) if memory[i])
+    memory[at] ^= 1
     with pytest.raises(ModelError, match="damaged"):
         ag.open(memory)
 
