@@ -360,10 +360,10 @@ def test_opencl_asks_for_unrolling_right_before_the_loop() -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("parallel i in 4 {\n atomic.add y[0] = x[0]\n }", "the target has no atomic add of f32"),
+        ("parallel i in 4 {\n atomic.add n[0] = 1\n }", "the target has no atomic add of i64"),
         ("y[0] = 1.0:f32\n thread i in 4 {\n }", "OpenCL C has no thread loop beside other"),
     ],
 )
 def test_opencl_names_what_it_refuses(line: str, what: str) -> None:
     with pytest.raises(UnsupportedError, match=what):
-        render(parse_kernel(f"kernel @k(x: f32, y: mut f32) {{\n  {line}\n}}\n"))
+        render(parse_kernel(f"kernel @k(x: f32, y: mut f32, n: mut i64) {{\n  {line}\n}}\n"))

@@ -11,7 +11,7 @@ import pytest
 from alpenglow.ir.op import Op
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.evaluate import evaluate
-from alpenglow.kernel.expr import Const, Fma, Load
+from alpenglow.kernel.expr import Compare, Const, Fma, Load
 from alpenglow.render.opencl.render import render
 from kernel_cases import Case, formulas, mapped, statements
 from loop_kernels import chosen, loop_cases, same_bits, sampled
@@ -76,6 +76,34 @@ def test_memory_loops_and_branches(runtime: Runtime) -> None:
 
 def test_groups_meet_at_barriers(runtime: Runtime) -> None:
     check([tiled(16, 32, 24, 8)], runtime)
+
+
+def test_threads_add_to_one_place(runtime: Runtime) -> None:
+    check([gathered(400)], runtime)
+
+
+def gathered(n: int) -> Case:
+    """What all threads bring to one place, by way of one for each group of eight.
+
+    Sums are of whole numbers, which make the same in any order.
+    """
+    b = Builder("gathered")
+    x, y, total = b.buffer("x", "f32"), b.buffer("y", "f32", True), b.buffer("n", "i32", True)
+    part = b.array("f32", 1, "shared")
+    with b.loop(n // 8, "group") as g, b.loop(8, "thread") as t:
+        with b.when(Compare("eq", t, Const(0))):
+            b.store(part, 0, Const(0.0, "f32"))
+        b.barrier()
+        b.atomic("add", part, 0, Load(x, g * 8 + t))
+        b.atomic("min", y, 1, Load(x, g * 8 + t))
+        b.atomic("max", y, 2, Load(x, g * 8 + t))
+        b.atomic("add", total, 0, Const(1, "i32"))
+        b.barrier()
+        with b.when(Compare("eq", t, Const(0))):
+            b.atomic("add", y, 0, Load(part, Const(0)))
+    numbers = np.random.default_rng(0).integers(-999, 999, n).astype(np.float32)
+    operands = {"x": numbers, "y": np.zeros(3, np.float32), "n": np.zeros(1, np.int32)}
+    return Case(b.done(), operands, {})
 
 
 def tiled(m: int, n: int, k: int, tile: int) -> Case:

@@ -28,7 +28,7 @@ LACKS = Lacks(
     element=8,
     masks=True,
     halves=HALVES,
-    atomics=frozenset(DTYPES) - {"i32", "u32"},
+    atomics=frozenset(DTYPES) - {"i32", "u32", "f32"},
     logic=True,
     wrapping=True,
     lookups=True,
@@ -110,7 +110,27 @@ class _Items(Statements):
     def atomic(self, s: Atomic) -> None:
         assert s.value.lanes == 1, "an atomic operation is scalar"
         place, value = self.cell(s.buffer, s.at), bare(self.value(s.value))
-        self.emit(f"atomic_{s.op}(&{place}, {value});")
+        name = f"atomic_{s.op}"
+        if s.buffer.dtype == "f32":
+            name = self._exchanged(s.op, "__local" if s.buffer.space == "shared" else "__global")
+        self.emit(f"{name}(&{place}, {value});")
+
+    def _exchanged(self, op: str, space: str) -> str:
+        """Define an atomic operation on f32, which OpenCL C has on integers alone.
+
+        The result is put in place of what it was made of, unless another thread came before.
+        """
+        result = Native(self.library).binary(op, "f32", "as_float(before)", "value")
+        return self.library.define(
+            "void", f"atomic_{op}_f32{space.removeprefix('_')}",
+            f"volatile {space} float *at, float value",
+            f"volatile {space} uint *bits = (volatile {space} uint *)at;",
+            "uint before, now = *bits;",
+            "do {",
+            "  before = now;",
+            f"  now = atomic_cmpxchg(bits, before, as_uint({bare(result)}));",
+            "} while (now != before);",
+        )  # fmt: skip
 
     def barrier(self) -> None:
         self.emit("barrier(CLK_LOCAL_MEM_FENCE);")
