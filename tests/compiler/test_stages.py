@@ -51,6 +51,8 @@ HEAVY = (
     "basic_pitch",
     "shufflenet",
     "seeded_squeezenet",
+    "squeezenet11",
+    "squeezenet11_qdq",
     "squeezenet11_qlinear",
     "style26",
     "vgg19",
