@@ -1,12 +1,13 @@
-"""Transcendental functions, element by element (ONNX Exp, Log, Sin, …)."""
+"""Transcendental functions, element by element (ONNX Exp, Log, Sin, …), and lengths and angles."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from alpenglow.ir.op import Elementwise, Examples
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.sample import unary
+from alpenglow.ops.sample import binary, unary
 
 
 class Exp(Elementwise):
@@ -202,3 +203,72 @@ class Erf(Elementwise):
     @classmethod
     def examples(cls) -> Examples:
         yield from unary(cls(), FLOATS)
+
+
+class Hypot(Elementwise):
+    """sqrt(x * x + y * y), which neither over- nor underflows on the way; NaN if x or y is.
+
+    C's hypot is infinite where one is infinite and the other NaN; this is NaN.
+    """
+
+    dtypes = FLOATS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        large, ratio = _by_larger(m, m.abs(x), m.abs(y))
+        return m.mul(large, m.sqrt(m.add(m.mul(ratio, ratio), 1.0)))
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from binary(cls(), FLOATS)
+
+
+class LogHypot(Elementwise):
+    """log(hypot(x, y)), also where hypot overflows; -inf where both are 0, NaN if x or y is.
+
+    It is log(l) + log(1 + r * r) / 2 with l the larger of |x| and |y| and r their ratio, and
+    log(1 + s) = 2 atanh(s / (s + 2)) keeps its digits where s is small.
+    """
+
+    dtypes = FLOATS
+
+    def scalar(self, m: Any, x: Any, y: Any) -> Any:
+        large, ratio = _by_larger(m, m.abs(x), m.abs(y))
+        square = m.mul(ratio, ratio)
+        return m.add(m.log(large), m.atanh(m.div(square, m.add(square, 2.0))))
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from binary(cls(), FLOATS)
+
+
+class Atan2(Elementwise):
+    """The angle from -pi to pi of the point (x, y); a zero counts as of its sign, as in C."""
+
+    dtypes = FLOATS
+
+    def scalar(self, m: Any, y: Any, x: Any) -> Any:
+        across, along = m.abs(y), m.abs(x)
+        _, ratio = _by_larger(m, across, along)
+        angle = m.atan(ratio)
+        angle = m.where(m.gt(across, along), m.sub(math.pi / 2, angle), angle)
+        angle = m.where(_negative(m, x), m.sub(math.pi, angle), angle)
+        return m.where(_negative(m, y), m.neg(angle), angle)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from binary(cls(), FLOATS)
+
+
+def _by_larger(m: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """Return the larger of two numbers that are not negative, and what the other is of it.
+
+    That is 0 of 0, and 1 where both are infinite.
+    """
+    large, small = m.maximum(x, y), m.minimum(x, y)
+    ratio = m.div(small, m.where(m.eq(large, 0.0), 1.0, large))
+    return large, m.where(m.isinf(small), 1.0, ratio)
+
+
+def _negative(m: Any, x: Any) -> Any:
+    """True where x is below 0 or -0: there its reciprocal, limited for infinities, is."""
+    return m.lt(m.div(1.0, m.maximum(m.minimum(x, 1.0), -1.0)), 0.0)
