@@ -187,13 +187,17 @@ def slice_slice(g: Graph, node: Node) -> Rewritten:
 
 @rules.on(Slice)
 def slice_broadcast(g: Graph, node: Node) -> Rewritten:
-    """slice(broadcast(x)) => broadcast(x)   where only stretched axes are cut"""
+    """slice(broadcast(x)) => broadcast(slice(x))   along axes that are not stretched, if any"""
     match node:
-        case Node(Slice(sizes=sizes, steps=steps), [Value(Node(Broadcast(), [Value() as x])) as y]):
-            full = (1,) * (len(sizes) - x.type.rank) + x.type.shape
-            cut = [i for i, n in enumerate(sizes) if n != y.type.shape[i] or steps[i] != 1]
-            if all(full[i] == 1 for i in cut):
-                return g(Broadcast(sizes), x)
+        case Node(Slice() as op, [Value(Node(Broadcast(), [Value() as x])) as y]):
+            if x.type.shape == y.type.shape or y.type.blocked is not None:
+                return None
+            lead = len(op.sizes) - x.type.rank
+            cuts = zip(op.starts[lead:], op.sizes[lead:], op.steps[lead:], strict=True)
+            own = [(0, 1, 1) if d == 1 else cut for d, cut in zip(x.type.shape, cuts, strict=True)]
+            starts, sizes, steps = zip(*own, strict=True) if own else ((), (), ())
+            uncut = sizes == x.type.shape and set(steps) <= {1}
+            return g(Broadcast(op.sizes), x if uncut else g(Slice(starts, sizes, steps), x))
     return None
 
 
