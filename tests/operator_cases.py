@@ -20,6 +20,7 @@ from alpenglow.ir.types import (
     NAMES,
     NARROW,
     NARROW_FLOATS,
+    PARTS,
     TensorType,
     type_of,
     width,
@@ -27,6 +28,7 @@ from alpenglow.ir.types import (
 from alpenglow.machines.cpu.operators.blocked import Ungroup
 from alpenglow.machines.cpu.operators.few_bits import PackNibbles
 from alpenglow.machines.cpu.operators.winograd import WinogradFilter
+from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.packing import PackConv, PackMatrix
@@ -41,6 +43,8 @@ UNCOMPILED: dict[type[Op], str] = {
     Transpose: "becomes addressing, or a copy",
     Broadcast: "becomes addressing, or a copy",
     Slice: "becomes addressing, or a copy",
+    ViewAsReal: "becomes addressing, or a copy",
+    ViewAsComplex: "becomes addressing, or a copy",
     Concat: "its operands are computed in place, or copied",
     PackConv: "applies to constants, when the graph is compiled",
     PackMatrix: "applies to constants, when the graph is compiled",
@@ -93,7 +97,10 @@ def drawn(random: np.random.Generator, t: TensorType, special: bool) -> Array:
     if t.dtype in NARROW:
         codes = random.integers(0, 1 << width(t.dtype), t.extents, dtype=np.uint8)
         return np.asarray(codes).view(t.numpy)
-    if t.dtype not in FLOATS | COMPLEX:
+    if t.dtype in COMPLEX:
+        parts = [drawn(random, t.with_dtype(PARTS[t.dtype]), special) for _ in range(2)]
+        return np.stack(parts, axis=-1).view(t.numpy)[..., 0]
+    if t.dtype not in FLOATS:
         return random.integers(0 if t.dtype[0] == "u" else -5, 6, t.extents).astype(t.numpy)
     x = np.asarray(random.normal(0, 3, t.extents))
     if special:
@@ -147,10 +154,13 @@ def assert_agree(what: str, expected: Array, actual: Array, t: TensorType) -> No
     """Assert equal elements, or for floats elements within the tolerance of their type."""
     a, b = logical(expected, t), logical(actual, t)
     assert (b.dtype, b.shape) == (a.dtype, a.shape), what
+    if t.dtype in COMPLEX:
+        t = t.with_dtype(PARTS[t.dtype])
+        a, b = (np.stack([x.real, x.imag]) for x in (a, b))
     if t.dtype in NARROW:
         a, b = a.astype(np.float64), b.astype(np.float64)
     if t.dtype not in FLOATS:
-        nan = t.dtype in NARROW_FLOATS | COMPLEX
+        nan = t.dtype in NARROW_FLOATS
         assert np.array_equal(a, b, equal_nan=nan), f"{what}: {a} and {b}"
         return
     a, b = a.astype(np.float64), b.astype(np.float64)

@@ -29,7 +29,7 @@ from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.rewrite import Rewritten, Rule, Rules
 from alpenglow.ir.target import Target
 from alpenglow.ir.text import parse_graph
-from alpenglow.ir.types import DTYPES, FLOATS, TensorType
+from alpenglow.ir.types import DTYPES, FLOATS, PARTS, TensorType
 from alpenglow.ir.verify import verify_graph
 from alpenglow.passes.table import Pass, Properties
 from alpenglow.program import Program
@@ -139,9 +139,8 @@ def check_meaning(case: Case, p: Pass, held: Properties, tolerance: float) -> No
     for key, array in expected.items():
         assert array.dtype == actual[key].dtype
         off = 1 if p.steps and array.dtype.kind in "iu" else tolerance
-        np.testing.assert_allclose(
-            actual[key].astype(np.float64), array.astype(np.float64), tolerance, off
-        )
+        wide = np.complex128 if array.dtype.kind == "c" else np.float64
+        np.testing.assert_allclose(actual[key].astype(wide), array.astype(wide), tolerance, off)
 
 
 def bound(ir: IR) -> IR:
@@ -170,6 +169,9 @@ def _array(random: np.random.Generator, t: TensorType, finite: bool) -> Array:
     shape = t.extents
     if t.dtype == "bool":
         return random.random(shape) < 0.5
+    if t.dtype in PARTS:
+        parts = [_array(random, t.with_dtype(PARTS[t.dtype]), finite) for _ in range(2)]
+        return np.stack(parts, axis=-1).view(t.numpy)[..., 0]
     if t.dtype not in FLOATS:
         return random.integers(0 if t.dtype[0] == "u" else -5, 6, shape).astype(t.numpy)
     x = np.asarray(random.normal(0, 2, shape))

@@ -24,6 +24,8 @@ from alpenglow.compiler import Options
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.ops.activation import Tanh
 from alpenglow.ops.arithmetic import Pow
+from alpenglow.ops.complex import ComplexAbs, ComplexFft, ComplexMul
+from alpenglow.ops.select import Where
 from alpenglow.ops.transcendental import Exp, Log, Sin
 from alpenglow.render.c.render import Unit
 from bundle_cases import tool
@@ -204,6 +206,29 @@ def test_functions_of_f64_are_written_in_c(path: Path, portable: bool) -> None:
 
     for name, array in expected.items():
         assert np.allclose(actual[name], array, rtol=1e-15, atol=1e-15), name
+
+
+@pytest.mark.parametrize("portable", [False, True], ids=["vectors", "portable"])
+def test_pairs_and_complex_numbers_are_one_memory_in_c(path: Path, portable: bool) -> None:
+    """What kernels of reals write, kernels that move complex numbers read, and the other way."""
+    g = ag.Graph("numbers")
+    x, first = g.input("x", "c64[5,8]"), g.input("first", "bool[5,8]")
+    square = g(ComplexMul(), x, x)
+    chosen = g(Where(), first, square, x)
+    g.output("chosen", chosen)
+    g.output("size", g(ComplexAbs(), g(ComplexFft(1, 8), chosen)))
+    target = parsed(TARGET)
+    found = layout({"net": planned(g, target, Options())}, target)
+    (path.parent / "net.h").write_text("#include <stdint.h>\n")
+    (path.parent / "net.c").write_text(source(found, "net", "static", False, portable))
+    random = np.random.default_rng(0)
+    x_ = np.asarray(random.standard_normal((5, 16)).astype(np.float32)).view(np.complex64)
+    feeds = {"x": x_, "first": random.random((5, 8)) < 0.5}
+    actual = run(built(path.parent, "gcc", "-O3"), found, feeds)
+    expected = np.where(feeds["first"], x_ * x_, x_)
+
+    np.testing.assert_allclose(actual["chosen"], expected, 1e-6)
+    np.testing.assert_allclose(actual["size"], np.abs(np.fft.fft(expected)), 1e-5, 1e-5)
 
 
 def test_stack_that_only_a_compiler_knows_is_not_stated(path: Path) -> None:

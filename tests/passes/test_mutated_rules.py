@@ -140,7 +140,7 @@ def _real(a: Array) -> bool:
 def other_types(g: Graph) -> Iterator[tuple[str, Graph | None]]:
     types = {v.type.dtype for v in (*g.inputs.values(), *g.constants())}
     for old in types:
-        for new in ("f16", "bf16", "f32", "f64", "i8", "i32", "i64", "u8", "u64", "bool"):
+        for new in ("f16", "bf16", "f32", "f64", "i8", "i32", "i64", "u8", "u64", "bool", "c64"):
             if new != old:
                 yield (
                     f"{old} as {new}",
@@ -170,6 +170,10 @@ def close(expected: Array, actual: Array, tolerance: float) -> bool:
         return False
     if expected.dtype.kind in "iub":
         return np.array_equal(expected, actual)
+    if expected.dtype.kind == "c":
+        return close(expected.real, actual.real, tolerance) and close(
+            expected.imag, actual.imag, tolerance
+        )
     a, b = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.isfinite(a)
     room = tolerance * np.abs(a[finite]).max(initial=0)

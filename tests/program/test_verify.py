@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -192,6 +193,51 @@ def test_a_program_before_its_views_holds_values(edits: list[tuple[str, str]], s
     with pytest.raises(ProgramError) as caught:
         parse_program(changed(SCHEDULED, *edits), properties=properties_after("schedule"))
     assert says in str(caught.value)
+
+
+PAIRS = """program @pairs arena=0 bound=0 {
+  input %x : c64[3]
+  output %y : c64[3]
+  output %z : f32[3]
+  %y f32[3,1] +0 (2, 1) = neg(%x f32[3,1] +0 (2, 1))
+  %y f32[3,1] +1 (2, 1) = neg(%x f32[3,1] +1 (2, 1))
+  %z f32[3] = neg(%y f32[3] +1 (2,))
+}"""
+
+
+def test_complex_numbers_are_written_and_read_in_parts() -> None:
+    parse_program(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("edits", "says"),
+    [
+        ([("%y f32[3,1] +1 (2, 1) =", "%y f32[3,1] +0 (2, 1) =")], "operand 0, %y f32[3] +1 (2,)"),
+        ([("%z f32[3] = neg(%y f32[3] +1 (2,))", "%z f32[3] = neg(%y f32[3] +4 (1,))")], "reaches"),
+        (
+            [("%z f32[3] = neg(%y f32[3] +1", "%z f64[1] = neg(%y f64[1] +1")],
+            "operand 0, %y f64[1] +1 (2,), is not written, or not all of it as f64",
+        ),
+        (
+            [("%z f32[3] = neg(%y f32[3] +1 (2,))", "%y f64[3] = copy(%y f64[3])")],
+            "operand 0, %y f64[3] +0 (1,), is not written",
+        ),
+        (
+            [("%y f32[3,1] +1 (2, 1) = neg(%x f32[3,1] +1 (2, 1))",
+              "%y i64[3] = fill(dtype='i64', shape=(3,), value=1)")],
+            "is written to an output of c64",
+        ),
+    ],
+)  # fmt: skip
+def test_parts_are_those_of_their_complex_numbers(edits: list[tuple[str, str]], says: str) -> None:
+    with pytest.raises(ProgramError, match=re.escape(says)):
+        parse_program(changed(PAIRS, *edits))
+
+
+def test_an_output_of_which_a_part_is_missing_is_refused() -> None:
+    lines = [line for line in PAIRS.splitlines() if "+1" not in line and "%z" not in line]
+    with pytest.raises(ProgramError, match=re.escape("output %y c64[3] is not written")):
+        parse_program("\n".join(lines))
 
 
 def test_an_error_names_the_instruction() -> None:

@@ -82,10 +82,14 @@ class Validator:
 
 
 def generate(t: TensorType, rng: np.random.Generator) -> Array:
-    """Return contents for an input: N(0,1) for floats, small counts for integers.
+    """Return contents for an input: N(0,1) for floats and parts of complex numbers, small counts
+    for integers.
 
     Floats that have no sign are the sizes of such numbers.
     """
+    if t.dtype in COMPLEX:
+        pairs = rng.standard_normal((*t.extents, 2))
+        return np.asarray(pairs.view(np.complex128)[..., 0].astype(t.numpy))
     if t.dtype == "bool":
         return np.asarray(rng.random(t.extents) < 0.5)
     if t.numpy.kind in "iu":

@@ -72,7 +72,10 @@ NARROW_INTS = frozenset({"i4", "u4", "i2", "u2"})
 NARROW = NARROW_FLOATS | NARROW_INTS
 """Each element is a byte in memory, those of fewer bits in its low bits, with zeros above."""
 
-COMPLEX = frozenset({"c64", "c128"})
+PARTS = {"c64": "f32", "c128": "f64"}
+"""What the two parts of a complex number are: in memory the real one, then the imaginary one."""
+
+COMPLEX = frozenset(PARTS)
 OPAQUE = NARROW | COMPLEX
 EVERY = ALL | OPAQUE
 

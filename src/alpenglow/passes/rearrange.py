@@ -1,4 +1,5 @@
-"""Simplification of movement: reshapes, transposes, broadcasts, slices, concats, pads, packs.
+"""Simplification of movement: reshapes, transposes, broadcasts, slices, concats, pads, packs, views
+of complex numbers.
 
 Rules that drop a node compare whole types, so that a blocked tensor never passes for a plain one.
 """
@@ -13,6 +14,7 @@ from alpenglow.ir.dims import Dim, is_open, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.rewrite import Rewritten, Rules
+from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.generate import Shape, Size
 from alpenglow.ops.movement import (
     Broadcast,
@@ -294,6 +296,33 @@ def pack_unpack(g: Graph, node: Node) -> Rewritten:
     """pack(unpack(x)) => x   with the same lanes"""
     match node:
         case Node(_, [Value(Node(Unpack(), [Value() as x]))]) if x.type == node.output.type:
+            return x
+    return None
+
+
+@rules.on(ViewAsReal)
+def real_of_complex(g: Graph, node: Node) -> Rewritten:
+    """view_as_real(view_as_complex(x)) => x"""
+    match node:
+        case Node(_, [Value(Node(ViewAsComplex(), [x]))]):
+            return x
+    return None
+
+
+@rules.on(ViewAsReal)
+def real_of_broadcast(g: Graph, node: Node) -> Rewritten:
+    """view_as_real(broadcast(x, s)) => broadcast(view_as_real(x), (*s, 2))"""
+    match node:
+        case Node(op, [Value(Node(Broadcast(), [x]))]):
+            return g(Broadcast(node.output.type.shape), g(op, x))
+    return None
+
+
+@rules.on(ViewAsComplex)
+def complex_of_real(g: Graph, node: Node) -> Rewritten:
+    """view_as_complex(view_as_real(x)) => x"""
+    match node:
+        case Node(_, [Value(Node(ViewAsReal(), [x]))]):
             return x
     return None
 

@@ -5,7 +5,7 @@ Texts of programs and passes of users are not believed.  After `verify`
 - every region lies inside its buffer, and a result touches each of its bytes once;
 - operators may be applied to their operands, and make what stands on the left;
 - only outputs, variables and the arena are written, and nothing is read that was not written as
-  that type;
+  that type, or as the parts of complex numbers and those numbers as their parts;
 - a result lies on an operand only where its operator allows that;
 - buffers are used while they are alive, and those alive together have places of their own;
 - every output is written, all of it, and so is every variable that is assigned.
@@ -24,6 +24,7 @@ from alpenglow.base.memory import ALIGNMENT, MOST_NBYTES, rounded_up
 from alpenglow.base.words import shown
 from alpenglow.ir.graph import infer
 from alpenglow.ir.op import Primitive
+from alpenglow.ir.types import PARTS
 from alpenglow.ops.fused import Fused
 from alpenglow.program.footprint import EMPTY, Footprint, Map, footprint, overlap
 from alpenglow.program.instr import Alloc, Buffer, Free, Instr, Program, Region, whole
@@ -50,18 +51,24 @@ def shown_properties(program: Program) -> frozenset[str]:
     return frozenset((["lifetimes"] if lifetimes else []) + (["planned"] if planned else []))
 
 
+def _stored(dtype: str) -> str:
+    """Return the element type that memory holds: of complex numbers, that of their parts."""
+    return PARTS.get(dtype, dtype)
+
+
 class _Contents:
-    """What a buffer holds: elements of one type, in all of it or at some footprints."""
+    """What a buffer holds: elements of one stored type, in all of it or at some footprints."""
 
     def __init__(self, nbytes: int, dtype: str = "", complete: bool = False) -> None:
         self.nbytes = nbytes
-        self.dtype = dtype
+        self.dtype = _stored(dtype)
         self.complete = complete
         self.written: dict[Footprint, None] = {}
         self._map: Map | None = None
         self._unmarked: list[Footprint] = []
 
     def write(self, dtype: str, place: Footprint) -> None:
+        dtype = _stored(dtype)
         if dtype != self.dtype:  # what was there is elements of this type no longer
             self.complete, self.written, self._map = False, {}, None
         self.dtype = dtype
@@ -73,7 +80,7 @@ class _Contents:
         """Whether all of a footprint was written as elements of this type."""
         if place.empty:
             return True
-        if dtype != self.dtype:
+        if _stored(dtype) != self.dtype:
             return False
         if self.complete or place in self.written:
             return True
@@ -292,7 +299,7 @@ class _Verifier:
         if (
             b.space in ("output", "variable")
             and b.type is not None
-            and (b.type.dtype != r.type.dtype)
+            and _stored(b.type.dtype) != _stored(r.type.dtype)
         ):
             kind = "an output" if b.space == "output" else "a variable"
             raise ProgramError(f"{_region(r)} is written to {kind} of {b.type.dtype}")

@@ -1,8 +1,10 @@
 """Copy elimination: operators that only move elements become windows on memory.
 
-Forwards, the result of a reshape, transpose, slice or broadcast becomes a view of its operand.
-Backwards, the operands of a concat or of a pad with a constant are computed in place, inside the
-result; a pad then only fills its border.  What no strides can express stays as a copy.
+Forwards, the result of a reshape, transpose, slice or broadcast becomes a view of its operand, and
+so do complex numbers read as pairs, and pairs as complex numbers.  Backwards, the operands of a
+concat or of a pad with a constant are computed in place, inside the result; a pad then only fills
+its border.  Pairs that are an output as complex numbers are computed there.  What no strides can
+express stays as a copy.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import cast
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType
+from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.copy import Copy, Fill
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 from alpenglow.program.instr import Instr, Program, Region, row_major, whole
@@ -29,6 +32,8 @@ def eliminate_copies(program: Program) -> Program:
     for instr in reversed(list(program.instrs())):
         if isinstance(instr.op, Concat | Pad):
             _inside_out(program, instr, makers, homes)
+        if isinstance(instr.op, ViewAsComplex):
+            _into_output(program, instr, makers, homes)
     body: list[Instr] = []
     for instr in program.instrs():
         body += _forward(program, instr, homes)
@@ -62,7 +67,30 @@ def view(op: Op, x: Region) -> Region | None:
             offset = x.offset + sum(a * s for a, s in zip(first, x.strides, strict=True))
             strides = tuple(a * b for a, b in zip(x.strides, steps, strict=True))
             return Region(x.buffer, t, offset, strides)
+        case ViewAsReal():
+            return as_real(x)
+        case ViewAsComplex():
+            return as_complex(x)
     return None
+
+
+def as_real(x: Region) -> Region:
+    """Return complex numbers as pairs."""
+    t = ViewAsReal().infer(x.type)
+    return Region(x.buffer, t, x.offset * 2, (*(s * 2 for s in x.strides), 1))
+
+
+def as_complex(x: Region) -> Region | None:
+    """Return pairs as complex numbers; None if their parts are not side by side, or if a pair does
+    not begin at a multiple of its size."""
+    t = ViewAsComplex().infer(x.type)
+    if 0 in t.shape:
+        return Region(x.buffer, t, 0, row_major(t.extents))
+    *outer, last = x.strides
+    places = [x.offset, *(s for s, d in zip(outer, t.shape, strict=True) if d != 1)]
+    if last != 1 or any(place % 2 != 0 for place in places):
+        return None
+    return Region(x.buffer, t, x.offset // 2, tuple(s // 2 for s in outer))
 
 
 def reshaped(
@@ -155,15 +183,28 @@ def _inside_out(program: Program, instr: Instr, makers: Mapping[str, Instr], hom
     for r, part in zip(
         operands, parts(instr.op, result, tuple(r.type for r in operands)), strict=True
     ):
-        maker = makers.get(r.buffer)
-        free = program.buffers[r.buffer].space == "arena" and r.buffer not in homes
-        computes = maker is not None and not _is_view(maker.op)
-        if free and computes and r == whole(r.buffer, r.type):
+        if _movable(program, r, makers, homes):
             homes[r.buffer] = part
 
 
+def _into_output(program: Program, instr: Instr, makers: Mapping[str, Instr], homes: Homes) -> None:
+    """Let pairs be computed in the output that holds them as complex numbers."""
+    (out,), (pairs,) = instr.outs, instr.reads()
+    written = program.buffers[out.buffer].space == "output"
+    if written and _movable(program, pairs, makers, homes):
+        homes[pairs.buffer] = as_real(out)
+
+
+def _movable(program: Program, r: Region, makers: Mapping[str, Instr], homes: Homes) -> bool:
+    """Whether a region is a whole value that is computed, and nothing ties it down."""
+    maker = makers.get(r.buffer)
+    free = program.buffers[r.buffer].space == "arena" and r.buffer not in homes
+    computes = maker is not None and not _is_view(maker.op)
+    return free and computes and r == whole(r.buffer, r.type)
+
+
 def _is_view(op: Op) -> bool:
-    return isinstance(op, Reshape | Transpose | Broadcast | Slice)
+    return isinstance(op, Reshape | Transpose | Broadcast | Slice | ViewAsReal | ViewAsComplex)
 
 
 def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
@@ -173,6 +214,8 @@ def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
     if _is_view(instr.op):
         (source,) = (r for r in ins if r is not None)
         seen = view(instr.op, source)
+        if seen == outs[0]:
+            return []  # it was computed there
         if seen is not None and program.buffers[instr.outs[0].buffer].space == "arena":
             homes[instr.outs[0].buffer] = seen
             return []
