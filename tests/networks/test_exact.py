@@ -27,7 +27,10 @@ OTHERS = {
 
 IN_FEW_BITS = ("qdq", "qlinear", "half")
 
-HEAVY = ("vgg19", "densenet121", "zfnet512", "bvlc_alexnet", "basic_pitch", "inception_v2")
+HEAVY = (
+    "vgg19", "densenet121", "zfnet512", "bvlc_alexnet", "basic_pitch", "inception_v1",
+    "inception_v2", "style26",
+)  # fmt: skip
 
 
 def net() -> Graph:

@@ -58,6 +58,20 @@ HEAVY = (
 """Networks that NumPy takes seconds for, each there with two kinds of weights."""
 
 
+TWICE = (
+    "seeded_vgg19", "seeded_zfnet512", "seeded_bvlc_alexnet", "seeded_densenet121",
+    "seeded_inception_v2",
+)  # fmt: skip
+"""Large networks that are compiled with their light weights, too."""
+
+
+def on_cpu() -> list[Any]:
+    return [
+        pytest.param(name, k, marks=pytest.mark.slow if name in TWICE else ())
+        for name, k in models.cases()
+    ]
+
+
 def on_interpreter() -> list[Any]:
     return [
         pytest.param(name, k, marks=pytest.mark.slow if name.endswith(HEAVY) else ())
@@ -80,7 +94,7 @@ def check(name: str, number: int, target: str) -> None:
         e.check(output, known.get(name, FLOAT))
 
 
-@pytest.mark.parametrize(("name", "number"), models.cases())
+@pytest.mark.parametrize(("name", "number"), on_cpu())
 def test_compiled_it_answers_like_onnx_runtime(name: str, number: int) -> None:
     check(name, number, "cpu")
 

@@ -80,7 +80,10 @@ class Convolution:
         return g(self.op, x, g.constant(weights(*self.w)))
 
 
-@pytest.mark.parametrize("kind", CHANNELS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=pytest.mark.slow if "groups" in k else ()) for k in CHANNELS],
+)
 def test_convolutions_heed_all_their_attributes(kind: str) -> None:
     channels, outputs, group = CHANNELS[kind]
     cases = [
