@@ -16,7 +16,7 @@ SHAPES = ("", "1", "17", "0,3", "3,5", "2,1,3,1,2")
 
 def unary(op: Op, dtypes: Collection[str]) -> Examples:
     """Yield applications to one tensor: all shapes in one type, all types in one shape."""
-    main = "f32" if "f32" in dtypes else min(dtypes)
+    main = next(d for d in ("f32", "c64", min(dtypes)) if d in dtypes)
     for shape in SHAPES:
         yield op, f"{main}[{shape}]"
     for dtype in sorted(set(dtypes) - {main}):
