@@ -1,0 +1,190 @@
+"""Converters for operators that move elements and compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.torch.table import Made, Site, axis_of, on
+from alpenglow.ir.dims import Dim, is_open, known
+from alpenglow.ir.graph import Value
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+
+LAST = 1 << 62
+"""An end past this means to the end."""
+
+
+@on("aten.view.default", "aten._unsafe_view.default")
+def view(s: Site, x: Value, size: Sequence[Dim]) -> Made:
+    return s.reshaped(x, s.result.shape)
+
+
+@on("aten.reshape.default")
+def reshape(s: Site, x: Value, shape: Sequence[Dim]) -> Made:
+    return s.reshaped(x, s.result.shape)
+
+
+@on("aten.flatten.using_ints")
+def flatten(s: Site, x: Value, start_dim: int = 0, end_dim: int = -1) -> Made:
+    return s.reshaped(x, s.result.shape)
+
+
+@on("aten.unsqueeze.default", "aten.squeeze.dim")
+def unsqueeze(s: Site, x: Value, dim: int) -> Made:
+    return s.reshaped(x, s.result.shape)
+
+
+@on("aten.squeeze.dims")
+def squeeze_dims(s: Site, x: Value, dim: Sequence[int]) -> Made:
+    return s.reshaped(x, s.result.shape)
+
+
+@on("aten.squeeze.default")
+def squeeze(s: Site, x: Value) -> Made:
+    return s.reshaped(x, s.result.shape)
+
+
+@on("aten.permute.default")
+def permute(s: Site, x: Value, dims: Sequence[int]) -> Made:
+    perm = tuple(axis_of(d, x.type.rank) for d in dims)
+    return x if perm == tuple(range(len(perm))) else s.g(Transpose(perm), x)
+
+
+@on("aten.transpose.int")
+def transpose(s: Site, x: Value, dim0: int, dim1: int) -> Made:
+    if not x.type.rank:
+        return x
+    perm = list(range(x.type.rank))
+    a, b = axis_of(dim0, x.type.rank), axis_of(dim1, x.type.rank)
+    perm[a], perm[b] = perm[b], perm[a]
+    return permute(s, x, perm)
+
+
+@on("aten.t.default")
+def t(s: Site, x: Value) -> Made:
+    return s.g(Transpose((1, 0)), x) if x.type.rank == 2 else x
+
+
+@on("aten.expand.default")
+def expand(s: Site, x: Value, size: Sequence[Dim], implicit: bool = False) -> Made:
+    return s.spread(x, s.result.shape)
+
+
+@on("aten.slice.Tensor")
+def slice_(
+    s: Site, x: Value, dim: int = 0, start: Dim | None = None, end: Dim | None = None,
+    step: int = 1,
+) -> Made:  # fmt: skip
+    axis = axis_of(dim, x.type.rank)
+    extent, size = x.type.shape[axis], s.result.shape[axis]
+    first: Dim = 0 if start is None else start
+    if known(first) and first < 0:
+        if is_open(extent):
+            first = extent + first  # negative starts of open extents are long enough by the ranges
+        else:
+            first = max(extent + first, 0)
+    if known(first) and known(extent):
+        first = min(first, extent)
+    if first == 0 and step == 1 and (size == extent):
+        return x
+    return sliced(s, x, axis, first, size, step)
+
+
+def sliced(s: Site, x: Value, axis: int, start: Dim, size: Dim, step: int = 1) -> Value:
+    """Return `size` elements of an axis from `start` on, `step` apart."""
+    starts: list[Dim] = [0] * x.type.rank
+    sizes, steps = list(x.type.shape), [1] * x.type.rank
+    starts[axis], sizes[axis], steps[axis] = start, size, step
+    return s.g(Slice(tuple(starts), tuple(sizes), tuple(steps)), x)
+
+
+@on("aten.select.int")
+def select(s: Site, x: Value, dim: int, index: Dim) -> Made:
+    axis = axis_of(dim, x.type.rank)
+    start = x.type.shape[axis] + index if known(index) and index < 0 else index
+    return s.reshaped(sliced(s, x, axis, start, 1), s.result.shape)
+
+
+@on("aten.split_with_sizes.default")
+def split_with_sizes(s: Site, x: Value, split_sizes: Sequence[Dim], dim: int = 0) -> Made:
+    axis = axis_of(dim, x.type.rank)
+    start: Dim = 0
+    parts = []
+    for size in split_sizes:
+        parts.append(sliced(s, x, axis, start, size))
+        start = start + size
+    return parts
+
+
+@on("aten.split.Tensor")
+def split(s: Site, x: Value, split_size: int, dim: int = 0) -> Made:
+    axis = axis_of(dim, x.type.rank)
+    extent = x.type.shape[axis]
+    if is_open(extent):
+        raise UnsupportedError(f"{x.type} is split along an open extent")
+    sizes = [min(split_size, extent - i) for i in range(0, extent, max(split_size, 1))] or [0]
+    return split_with_sizes(s, x, sizes, dim)
+
+
+@on("aten.unbind.int")
+def unbind(s: Site, x: Value, dim: int = 0) -> Made:
+    axis = axis_of(dim, x.type.rank)
+    shape = x.type.shape[:axis] + x.type.shape[axis + 1 :]
+    return [s.reshaped(sliced(s, x, axis, i, 1), shape) for i in range(s.results)]
+
+
+@on("aten.cat.default")
+def cat(s: Site, tensors: Sequence[Value], dim: int = 0) -> Made:
+    # PyTorch lets tensors of shape (0,) stand beside any others.
+    kept = [v for v in tensors if v.type.shape != (0,) or s.result.rank == 1]
+    if not kept:
+        raise ModelError("cat: expected a tensor")
+    values = [s.cast(v, s.result.dtype) for v in kept]
+    return values[0] if len(values) == 1 else s.g(Concat(axis_of(dim, s.result.rank)), *values)
+
+
+@on("aten.stack.default")
+def stack(s: Site, tensors: Sequence[Value], dim: int = 0) -> Made:
+    axis = axis_of(dim, s.result.rank)
+    shape = (*s.result.shape[:axis], 1, *s.result.shape[axis + 1 :])
+    values = [s.reshaped(s.cast(v, s.result.dtype), shape) for v in tensors]
+    return s.g(Concat(axis), *values)
+
+
+@on("aten.flip.default")
+def flip(s: Site, x: Value, dims: Sequence[int]) -> Made:
+    axes = {axis_of(d, x.type.rank) for d in dims} if x.type.rank else set()
+    starts = tuple(x.type.shape[i] - 1 if i in axes else 0 for i in range(x.type.rank))
+    steps = tuple(-1 if i in axes else 1 for i in range(x.type.rank))
+    return s.g(Slice(starts, x.type.shape, steps), x) if axes and 0 not in x.type.shape else x
+
+
+@on("aten.constant_pad_nd.default")
+def constant_pad(s: Site, x: Value, pad: Sequence[int], value: float = 0) -> Made:
+    before, after = amounts(pad, x.type.rank)
+    return s.g(Pad(before, after, value=value), x)
+
+
+def amounts(pad: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return amounts before and after each axis; PyTorch lists pairs from the last axis on."""
+    before, after = [0] * rank, [0] * rank
+    for i in range(len(pad) // 2):
+        before[rank - 1 - i], after[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
+    return tuple(before), tuple(after)
+
+
+@on("aten.repeat.default")
+def repeat(s: Site, x: Value, repeats: Sequence[Dim]) -> Made:
+    shape = (1,) * (len(repeats) - x.type.rank) + x.type.shape
+    apart = [d for pair in zip((1,) * len(shape), shape, strict=True) for d in pair]
+    wide = [d for pair in zip(repeats, shape, strict=True) for d in pair]
+    return s.reshaped(s.g(Broadcast(tuple(wide)), s.g(Reshape(tuple(apart)), x)), s.result.shape)
+
+
+@on("aten.pixel_shuffle.default")
+def pixel_shuffle(s: Site, x: Value, upscale_factor: int) -> Made:
+    *batch, channels, height, width = x.type.shape
+    r, n = upscale_factor, len(batch)
+    apart = s.g(Reshape((*batch, channels // (r * r), r, r, height, width)), x)
+    perm = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return s.reshaped(s.g(Transpose(perm), apart), s.result.shape)

@@ -1,0 +1,27 @@
+"""All converters: importing this module fills the table."""
+
+from __future__ import annotations
+
+from alpenglow.frontends.torch import (
+    convert_contraction,
+    convert_elementwise,
+    convert_generate,
+    convert_movement,
+    convert_normalize,
+    convert_reduction,
+    convert_window,
+)
+from alpenglow.frontends.torch.table import find, supported
+
+FAMILIES = (
+    convert_contraction,
+    convert_elementwise,
+    convert_generate,
+    convert_movement,
+    convert_normalize,
+    convert_reduction,
+    convert_window,
+)
+"""The modules whose import is what fills the table."""
+
+__all__ = ["FAMILIES", "find", "supported"]

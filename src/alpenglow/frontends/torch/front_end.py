@@ -1,0 +1,45 @@
+"""The front end of PyTorch as the registry sees it.
+
+torch is never imported here: who has one of its objects has done so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from mmap import mmap
+from typing import Any
+
+from alpenglow.base.errors import ModelError
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.solve import bind_shapes
+from alpenglow.ir.staged import StagedModel
+
+
+class TorchFrontEnd:
+    """Reads ExportedPrograms."""
+
+    name = "torch"
+    version = "1"
+
+    def may_read_more(self, content: bytes | mmap) -> bool:
+        return False
+
+    def accepts(self, model: object) -> bool:
+        torch = sys.modules.get("torch")
+        return torch is not None and isinstance(
+            model, torch.export.ExportedProgram | torch.nn.Module
+        )
+
+    def load(
+        self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None
+    ) -> Graph | StagedModel:
+        if isinstance(model, sys.modules["torch"].nn.Module):
+            raise ModelError(
+                f"{type(model).__name__} is a module of PyTorch, whose graph depends on its inputs",
+                hint="give example inputs: compile(module, args=(x,))",
+            )
+        program = import_module("alpenglow.frontends.torch.fx").exported(model)
+        graph: Graph = import_module("alpenglow.frontends.torch.importer").graph_of(program)
+        return bind_shapes(graph, shapes) if shapes else graph

@@ -1,0 +1,308 @@
+"""Programs from objects of torch: an ExportedProgram, or a graph that `torch.compile` traced.
+
+Nothing here imports torch: whoever has such an object has imported it.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from alpenglow.base.errors import AlpenglowError, IncompatibleError, UnsupportedError
+from alpenglow.frontends.torch import converters
+from alpenglow.frontends.torch.program import (
+    Argument,
+    Body,
+    Call,
+    Input,
+    InputKind,
+    Output,
+    Program,
+    Ref,
+    Unknown,
+)
+from alpenglow.frontends.torch.symbols import extent
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.types import Array, TensorType
+
+LEAST = (2, 13)
+"""The oldest version whose programs are read."""
+
+DTYPES = {
+    "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8",
+    "uint16": "u16", "uint32": "u32", "uint64": "u64", "float16": "f16", "bfloat16": "bf16",
+    "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
+    "float8_e4m3fn": "f8e4m3fn", "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2": "f8e5m2",
+    "float8_e5m2fnuz": "f8e5m2fnuz", "float8_e8m0fnu": "f8e8m0",
+}  # fmt: skip
+"""torch's names of element types, and ours."""
+
+OVER_BYTES = {"bf16": (np.dtype(ml_dtypes.bfloat16), "int16")}
+"""Types that NumPy does not know: ours for it, and torch's that has the same bytes."""
+
+DROPPED = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_scalar.default",
+                     "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default",
+                     "aten._assert_async.msg"})  # fmt: skip
+"""Calls that compute nothing."""
+
+
+def torch() -> Any:
+    """Return the torch that is imported; raise IncompatibleError if it is too old."""
+    module = sys.modules["torch"]
+    numbers = re.match(r"(\d+)\.(\d+)", str(module.__version__))
+    if numbers is None or (int(numbers[1]), int(numbers[2])) < LEAST:
+        least = ".".join(map(str, LEAST))
+        raise IncompatibleError(
+            f"torch {module.__version__} is too old: expected {least} or newer",
+            hint=f"pip install 'torch>={least}'",
+        )
+    return module
+
+
+def decompositions() -> dict[Any, Any]:
+    """Return torch's decompositions of all operators that have no converter."""
+    t = torch()
+    table = dict(t._decomp.decomposition_table)
+    table |= dict(t.export.default_decompositions().items())
+    return {op: f for op, f in table.items() if converters.find(target_of(op)) is None}
+
+
+def exported(program: Any) -> Program:
+    """Return an ExportedProgram as a program of operators that have converters, if there are such.
+
+    Its names are those of its own placeholders and outputs.
+    """
+    lowered = program.run_decompositions(decompositions())
+    state = {**lowered.state_dict, **lowered.constants}
+    kinds: dict[str, InputKind] = {
+        "USER_INPUT": "user", "PARAMETER": "parameter", "BUFFER": "buffer",
+        "CONSTANT_TENSOR": "constant", "CUSTOM_OBJ": "constant", "TOKEN": "constant",
+    }  # fmt: skip
+    signature = lowered.graph_signature
+    inputs = tuple(Input(s.arg.name, kinds[s.kind.name], s.target or "")
+                   for s in signature.input_specs)  # fmt: skip
+    read = {i.target for i in inputs if i.kind not in ("user", "symbol")}
+    outputs = []
+    for s in signature.output_specs:
+        match s.kind.name:
+            case "USER_OUTPUT":
+                outputs.append(Output("user"))
+            case "BUFFER_MUTATION":
+                outputs.append(Output("buffer", s.target))
+            case "USER_INPUT_MUTATION":
+                outputs.append(Output("input", s.target))
+            case other:
+                raise UnsupportedError(f"an output of the kind {other.lower()}")
+    ranges = {str(s): _range(r) for s, r in lowered.range_constraints.items()}
+    return Program("main", body_of(lowered.graph_module), inputs, tuple(outputs),
+                   arrays({k: v for k, v in state.items() if k in read}), ranges)  # fmt: skip
+
+
+def traced(module: Any, name: str = "main") -> Program:
+    """Return a GraphModule of ATen operators as a program: all placeholders are inputs."""
+    body = body_of(module)
+    inputs = tuple(Input(n, "user" if n in body.types else "symbol") for n in body.inputs)
+    return Program(name, body, inputs, (Output("user"),) * len(body.outputs), {})
+
+
+def _range(r: Any) -> tuple[int, int | None]:
+    low, high = str(r.lower), str(r.upper)
+    return (int(low) if low.lstrip("-").isdecimal() else 0, int(high) if high.isdecimal() else None)
+
+
+def arrays(tensors: Mapping[str, Any]) -> dict[str, Array]:
+    """Return tensors as arrays; those that share all of their memory are one array."""
+    shared: dict[tuple[Any, ...], Array] = {}
+    named = {}
+    for name, tensor in tensors.items():
+        key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        if key not in shared or not tensor.numel():
+            shared[key] = array_of(tensor)
+        named[name] = shared[key]
+    return named
+
+
+def array_of(tensor: Any) -> Array:
+    """Return a tensor as an array, which shares its memory if the tensor lies on the CPU.
+
+    Raises UnsupportedError for tensors of other devices and layouts, and of no type of ours.
+    """
+    t = torch()
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise UnsupportedError(f"a tensor has the element type {name}")
+    if tensor.device.type != "cpu":
+        raise UnsupportedError(
+            f"a tensor is on {tensor.device}", hint="module.cpu() before it is exported"
+        )
+    if tensor.layout != t.strided or type(tensor) not in (t.Tensor, t.nn.Parameter, t.nn.Buffer):
+        raise UnsupportedError(f"a tensor is a {type(tensor).__name__} of layout {tensor.layout}")
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    if DTYPES[name] in OVER_BYTES:
+        ours, bits = OVER_BYTES[DTYPES[name]]
+        return np.asarray(plain.view(getattr(t, bits)).numpy().view(ours))
+    if DTYPES[name].startswith("f8"):
+        return np.asarray(plain.view(t.uint8).numpy().view(type_(DTYPES[name]).numpy))
+    return np.asarray(plain.numpy())
+
+
+def type_(dtype: str) -> TensorType:
+    return TensorType(dtype, ())
+
+
+def dims_of(shape: Iterable[Any]) -> tuple[Dim, ...]:
+    """Return a shape of torch's, numbers and SymInts, as ours."""
+    return tuple(d if type(d) is int else extent(str(d)) for d in shape)
+
+
+def type_of(fake: Any) -> TensorType | None:
+    """Return the type of a tensor that stands for another; None for what is no tensor of ours."""
+    if not isinstance(fake, torch().Tensor):
+        return None
+    name = DTYPES.get(str(fake.dtype).removeprefix("torch."))
+    return None if name is None else TensorType(name, dims_of(fake.shape))
+
+
+def target_of(op: Any) -> str:
+    """Return the name of an operator: ``aten.add.Tensor``, or ``operator.add`` for Python's."""
+    text = str(op)
+    if isinstance(op, torch()._ops.OpOverload | torch()._ops.HigherOrderOperator):
+        return text
+    return f"{getattr(op, '__module__', '').lstrip('_')}.{getattr(op, '__name__', text)}"
+
+
+def body_of(module: Any) -> Body:
+    """Return the calls of a GraphModule whose nodes say what they make (``node.meta["val"]``)."""
+    return _Reader(module).body()
+
+
+class _Reader:
+    """The state of reading one GraphModule."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.types: dict[str, TensorType] = {}
+        self.alias: dict[str, Argument] = {}  # what nodes stand for that are no calls
+        self.calls: list[Call] = []
+
+    def body(self) -> Body:
+        inputs: list[str] = []
+        outputs: tuple[Argument, ...] = ()
+        for node in self.module.graph.nodes:
+            if node.op == "placeholder":
+                inputs.append(node.name)
+                self._state(node.name, node.meta.get("val"))
+                if (number := self._number(node)) is not None:
+                    self.alias[node.name] = number
+            elif node.op == "get_attr":
+                self.alias[node.name] = self._attribute(node)
+            elif node.op == "output":
+                outputs = tuple(self.argument(a) for a in node.args[0])
+            else:
+                self._call(node)
+        return Body(tuple(inputs), tuple(self.calls), outputs, self.types)
+
+    def _attribute(self, node: Any) -> Argument:
+        owner = self.module
+        for part in node.target.split("."):
+            owner = getattr(owner, part)
+        if isinstance(owner, torch().fx.GraphModule):
+            return body_of(owner)
+        return Unknown(f"the attribute {node.target} of the module")
+
+    def _number(self, node: Any) -> Argument:
+        """Return the extent or number that a node computes; None where it makes a tensor."""
+        t, val = torch(), node.meta.get("val")
+        if isinstance(val, bool | int | float):
+            return val
+        if isinstance(val, t.SymInt):
+            try:
+                return extent(str(val))
+            except AlpenglowError as error:
+                return Unknown(error.message)
+        if isinstance(val, t.SymFloat | t.SymBool):
+            return Unknown(f"computed from extents: {val}")
+        return None
+
+    def _state(self, name: str, val: Any) -> None:
+        if (t := type_of(val)) is not None:
+            self.types[name] = t
+
+    def _call(self, node: Any) -> None:
+        target = target_of(node.target)
+        if target in DROPPED:
+            return
+        if (
+            number := self._number(node)
+        ) is not None and target != "aten._local_scalar_dense.default":
+            self.alias[node.name] = number
+            return
+        if node.target is operator.getitem:
+            return  # the call that it takes a result of has named it
+        val = node.meta.get("val")
+        results: tuple[str, ...] = (node.name,)
+        if isinstance(val, tuple | list):
+            results = self._taken(node, val)
+        else:
+            self._state(node.name, val)
+        arguments = {k: self.argument(a) for k, a in self._by_name(node).items()}
+        self.calls.append(Call(node.name, target, arguments, results, source_of(node)))
+
+    def _taken(self, node: Any, val: Any) -> tuple[str, ...]:
+        """Return the names of the results that nodes take of a call, "" of the others."""
+        names = [""] * len(val)
+        for user in node.users:
+            if user.target is not operator.getitem:
+                continue
+            i = user.args[1]
+            if names[i]:
+                self.alias[user.name] = Ref(names[i])
+            else:
+                names[i] = user.name
+                self._state(user.name, val[i])
+        if any(u.target is not operator.getitem for u in node.users):
+            for i, fake in enumerate(val):
+                if not names[i]:
+                    names[i] = f"{node.name}#{i}"
+                    self._state(names[i], fake)
+            self.alias[node.name] = tuple(Ref(n) for n in names)
+        return tuple(names)
+
+    def _by_name(self, node: Any) -> dict[str, Any]:
+        """Return the arguments of a call by the names of its operator's schema."""
+        if not isinstance(node.target, torch()._ops.OpOverload):
+            return {**{str(i): a for i, a in enumerate(node.args)}, **node.kwargs}
+        names = [a.name for a in node.target._schema.arguments]
+        return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+    def argument(self, a: Any) -> Argument:
+        """Return an argument of a node as the importer takes it."""
+        t = torch()
+        if isinstance(a, t.fx.Node):
+            return self.alias.get(a.name, Ref(a.name))
+        if isinstance(a, tuple | list):
+            return tuple(map(self.argument, a))
+        if a is None or isinstance(a, bool | int | float | complex | str):
+            return a
+        if isinstance(a, t.dtype):
+            name = str(a).removeprefix("torch.")
+            return DTYPES.get(name, Unknown(f"the element type {name}"))
+        if isinstance(a, t.device | t.layout | t.memory_format):
+            return str(a)
+        return Unknown(f"a {type(a).__name__}")
+
+
+def source_of(node: Any) -> str:
+    """Return the place in the user's code that a node was traced from: ``file:line``."""
+    frames = re.findall(r'File "([^"]*)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [f for f in frames if "/torch/" not in f[0]]
+    if not frames:
+        return ""
+    file, line = (own or frames)[-1]
+    return f"{file}:{line}"

@@ -1,0 +1,97 @@
+"""What a program of PyTorch is to the importer, whether an object or a file brought it.
+
+A program is calls of ATen operators on values by name.  Arguments stand by the names of the
+operator's schema, extents are ours already, and each tensor has the type that PyTorch states, which
+the import is held to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.types import Array, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A tensor by name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An argument that is not known ahead, or of a kind that no converter takes."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One application of an operator.
+
+    `target` is its name without "torch.ops", as ``aten.add.Tensor``; `results` are the names of its
+    results, "" where nobody reads one; `source` is where in the user's code it stands.
+    """
+
+    name: str
+    target: str
+    arguments: Mapping[str, Argument]
+    results: tuple[str, ...]
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """Calls in order, between inputs and outputs; `types` has the type of each tensor by name."""
+
+    inputs: tuple[str, ...]
+    calls: tuple[Call, ...]
+    outputs: tuple[Argument, ...]
+    types: Mapping[str, TensorType]
+
+
+Argument: TypeAlias = (
+    "bool | Dim | float | complex | str | Ref | Body | Unknown | tuple[Argument, ...] | None"
+)
+"""An element type is a str, the name of ours."""
+
+InputKind = Literal["user", "parameter", "buffer", "constant", "symbol"]
+OutputKind = Literal["user", "buffer", "input"]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input: the caller's, or what `target` names in the state; "symbol" is an extent."""
+
+    name: str
+    kind: InputKind
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output: the caller's, or the new value of the buffer or input that `target` names."""
+
+    kind: OutputKind
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """A program: its calls, what its inputs and outputs are, and the arrays of its state.
+
+    `state` has parameters, buffers and constants by the name in the module; two that are tied are
+    one array.  `ranges` bounds the symbols of extents, None where nothing does.
+    """
+
+    name: str
+    body: Body
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    state: Mapping[str, Array]
+    ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    file: str = ""

@@ -1,0 +1,194 @@
+"""The table from names of ATen operators to the functions that build ours.
+
+A converter takes the `Site` of one call, and the call's arguments by the names of the operator's
+schema, with the schema's defaults (``self`` is called ``x``, ``from`` is ``from_``).  Tensors are
+values of the graph, extents are numbers or symbols.  It returns the values of the results.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.torch.program import Call, Unknown
+from alpenglow.frontends.torch.promote import Number, shared
+from alpenglow.ir.dims import Dim, Sym, is_open
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import DTYPES, TensorType, holds
+from alpenglow.ops.generate import Range, Size
+from alpenglow.ops.movement import Broadcast, Reshape, stretch
+from alpenglow.ops.select import Cast
+
+Made = Value | Sequence[Value | None]
+Converter = Callable[..., Made]
+Operand = Value | Number
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A converter, and the parameters that it takes after the site, with their defaults."""
+
+    convert: Converter
+    parameters: Mapping[str, Any]
+
+
+REQUIRED = inspect.Parameter.empty
+SPELLED = {"self": "x", "from": "from_"}
+"""Names of schemas that Python or custom does not allow for parameters."""
+
+IGNORED = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
+"""Where and how a tensor lies in PyTorch's memory: no converter need take these."""
+
+_TABLE: dict[str, Entry] = {}
+
+
+def on(*targets: str) -> Callable[[Converter], Converter]:
+    """Register the decorated converter for operators, each as ``aten.add.Tensor``."""
+
+    def add(converter: Converter) -> Converter:
+        _, *parameters = inspect.signature(converter).parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.kind != p.VAR_KEYWORD}
+        for target in targets:
+            assert target not in _TABLE, f"two converters for {target}"
+            _TABLE[target] = Entry(converter, defaults)
+        return converter
+
+    return add
+
+
+def find(target: str) -> Entry | None:
+    """Return the entry for an operator, or None."""
+    return _TABLE.get(target)
+
+
+def supported() -> list[str]:
+    """Return the names of all operators that have a converter."""
+    return sorted(_TABLE)
+
+
+def bound(entry: Entry, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a converter by its parameters' names.
+
+    Raises ModelError if one is missing, UnsupportedError if the converter does not know one.
+    """
+    values: dict[str, Any] = {}
+    for name, value in arguments.items():
+        parameter = SPELLED.get(name, name)
+        if parameter in entry.parameters:
+            if isinstance(value, Unknown):
+                raise UnsupportedError(f"argument {name} is {value.what}")
+            values[parameter] = value
+        elif name not in IGNORED and value is not None:
+            raise UnsupportedError(f"argument {name} = {value!r} is not known")
+    for name, default in entry.parameters.items():
+        if name not in values and default is REQUIRED:
+            raise ModelError(f"argument {name} is missing")
+    return values
+
+
+class Site:
+    """One call during import: the graph to build in, and what PyTorch says of the results."""
+
+    def __init__(self, g: Graph, call: Call, stated: Sequence[TensorType | None]) -> None:
+        self.g = g
+        self.call = call
+        self._stated = stated
+
+    @property
+    def result(self) -> TensorType:
+        """The type that PyTorch states for the first result."""
+        return self.stated(0)
+
+    def stated(self, i: int) -> TensorType:
+        """Return the type that PyTorch states for result i."""
+        t = self._stated[i] if i < len(self._stated) else None
+        if t is None:
+            raise UnsupportedError(f"result {i} is no tensor")
+        return t
+
+    def is_read(self, i: int) -> bool:
+        """Whether anything reads result i."""
+        return i < len(self.call.results) and bool(self.call.results[i])
+
+    @property
+    def results(self) -> int:
+        """How many results there are."""
+        return len(self._stated)
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        """Return x in another element type; x itself if it has that."""
+        return x if x.type.dtype == dtype else self.g(Cast(dtype), x)
+
+    def constant(self, number: Number, dtype: str) -> Value:
+        """Return a number, or an extent, as a tensor without axes."""
+        if is_open(number):
+            assert isinstance(number, Sym)
+            return self.extent(number, dtype)
+        if isinstance(number, Sym | complex):
+            raise UnsupportedError(f"{number} is no number that {dtype} is made of")
+        if not holds(dtype, number):
+            raise UnsupportedError(f"{dtype} holds no {number}")
+        return self.g.constant(np.asarray(number, DTYPES[dtype]))
+
+    def extent(self, extent: Dim, dtype: str = "i64") -> Value:
+        """Return an extent as a tensor without axes; one that is not less than 0."""
+        return self.cast(self.g(Reshape(()), self.g(Size(), self.g(Range(extent)))), dtype)
+
+    def tensor(self, x: Operand, dtype: str) -> Value:
+        """Return an operand in an element type, a number as a tensor without axes."""
+        return self.cast(x, dtype) if isinstance(x, Value) else self.constant(x, dtype)
+
+    def filled(self, number: Number, like: TensorType) -> Value:
+        """Return a tensor of a type, each element the number."""
+        return stretch(self.g, self.constant(number, like.dtype), like.shape)
+
+    def broadcast(self, *values: Value, shape: tuple[Dim, ...] | None = None) -> list[Value]:
+        """Stretch values to a shape, that of the result if none is said."""
+        wanted = self.result.shape if shape is None else shape
+        return [stretch(self.g, v, wanted) for v in values]
+
+    def operands(self, *xs: Operand, dtype: str = "") -> list[Value]:
+        """Return operands in a common element type, as PyTorch promotes, in the result's shape."""
+        common = dtype or shared(xs)
+        return self.broadcast(*(self.tensor(x, common) for x in xs))
+
+    def apply(self, op: Op, *xs: Operand, dtype: str = "") -> Value:
+        """Apply an elementwise operator to operands in `dtype`, or the common element type."""
+        return self.g(op, *self.operands(*xs, dtype=dtype))
+
+    def reshaped(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """Return x in another shape; x itself if it has that."""
+        return x if x.type.shape == tuple(shape) else self.g(Reshape(tuple(shape)), x)
+
+    def spread(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """Return x broadcast to a shape."""
+        return x if x.type.shape == tuple(shape) else self.g(Broadcast(tuple(shape)), x)
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """Return an axis counted from the front; a tensor without axes has one, 0."""
+    least = max(rank, 1)
+    if not -least <= axis < least:
+        raise ModelError(f"axis {axis} is not in a tensor of rank {rank}")
+    return axis % least
+
+
+def axes_of(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Return axes counted from the front, in order: all for None and for none."""
+    if axes is None or (not isinstance(axes, int) and len(axes) == 0):
+        return tuple(range(rank))
+    listed = [axes] if isinstance(axes, int) else list(axes)
+    return tuple(sorted(axis_of(a, rank) for a in listed)) if rank else ()
+
+
+def each(value: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """Return a number for each of `count` axes: a single one stands for all."""
+    if isinstance(value, int):
+        return (value,) * count
+    return tuple(value) * count if len(value) == 1 else tuple(value)
