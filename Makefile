@@ -28,6 +28,8 @@ help:
 	@echo "make test-kernels  run the kernels of all examples as OpenCL C, on the runtimes that it"
 	@echo "                   installs into .venv/opencl and on PoCL, and as C, by gcc;"
 	@echo "                   SAMPLE=0.1 runs a tenth of them"
+	@echo "make test-torch    run the tests that need PyTorch, in .venv/torch; SAMPLE=0.1 a tenth of"
+	@echo "                   the models"
 	@echo "make test-guarded  run all tests with every operand between unmapped pages"
 	@echo "make test-pythons  make test on every CPython from 3.11 on that is here, each in an"
 	@echo "                   environment of its own; PYTHONS=\"~/3.13/bin/python\" names more"
@@ -50,15 +52,15 @@ models: $(VENV)/dev.stamp
 
 test: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	$(TIMED) tests $(PYTEST) -m "not slow and not cross and not opencl"; \
+	$(TIMED) tests $(PYTEST) -m "not slow and not cross and not opencl and not torch"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-offline: $(VENV)/dev.stamp
-	@$(TIMED) tests $(PYTEST) -m "not models and not slow and not cross and not opencl"; \
+	@$(TIMED) tests $(PYTEST) -m "not models and not slow and not cross and not opencl and not torch"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-few: $(VENV)/dev.stamp
-	@ALPENGLOW_CHECK=0 $(TIMED) tests $(PYTEST) -m "not models and not slow and not cross and not opencl" \
+	@ALPENGLOW_CHECK=0 $(TIMED) tests $(PYTEST) -m "not models and not slow and not cross and not opencl and not torch" \
 		--cases 2; \
 	status=$$?; $(TIMED); exit $$status
 
@@ -71,7 +73,7 @@ test-rest: $(VENV)/dev.stamp
 	$(TIMED) mypy $(BIN)/mypy && \
 	$(TIMED) lint-imports $(BIN)/lint-imports && \
 	$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	$(TIMED) slow $(PYTEST) -m "slow and not cross and not guarded and not opencl" && \
+	$(TIMED) slow $(PYTEST) -m "slow and not cross and not guarded and not opencl and not torch" && \
 	ALPENGLOW_CHECK=1 $(TIMED) checked-models $(PYTEST) \
 		tests/networks/test_models.py -m "not slow" -k "compiled and $(CHECKED)"; \
 	status=$$?; $(TIMED); exit $$status
@@ -86,10 +88,15 @@ test-kernels: .venv/opencl/kernels.stamp
 		--sample $(SAMPLE); \
 	status=$$?; $(TIMED); exit $$status
 
+test-torch: .venv/torch/torch.stamp
+	@$(TIMED) torch $(APART) .venv/torch/bin/python -B -m pytest -n $(JOBS) tests/pytorch \
+		--sample $(SAMPLE); \
+	status=$$?; $(TIMED); exit $$status
+
 test-guarded: $(VENV)/dev.stamp
 	@$(TIMED) sweep $(PYTEST) -m guarded && \
 	ALPENGLOW_CHECK=0 PYTHONPATH=tests $(TIMED) guarded $(PYTEST) -p fuzz.everywhere \
-		-m "not models and not slow and not cross and not opencl"; \
+		-m "not models and not slow and not cross and not opencl and not torch"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-pythons:
@@ -119,5 +126,8 @@ $(VENV)/dev.stamp: pyproject.toml
 .venv/opencl/kernels.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) kernels .venv/opencl
 
+.venv/torch/torch.stamp: pyproject.toml tools/install_torch.sh
+	@$(TIMED) install-torch sh tools/install_torch.sh $(PYTHON) .venv/torch
+
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
-	test-kernels test-pythons conformance fuzz bench clean
+	test-kernels test-torch test-pythons conformance fuzz bench clean

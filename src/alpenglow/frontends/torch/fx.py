@@ -46,9 +46,11 @@ DTYPES = {
 OVER_BYTES = {"bf16": (np.dtype(ml_dtypes.bfloat16), "int16")}
 """Types that NumPy does not know: ours for it, and torch's that has the same bytes."""
 
-DROPPED = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_scalar.default",
-                     "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default",
-                     "aten._assert_async.msg"})  # fmt: skip
+DROPPED = frozenset({
+    "aten._assert_tensor_metadata.default", "aten._assert_scalar.default",
+    "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default",
+    "aten._assert_async.msg",
+})  # fmt: skip
 """Calls that compute nothing."""
 
 

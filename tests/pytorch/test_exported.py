@@ -1,0 +1,57 @@
+"""Exported programs: what is loaded equals eager, and what cannot be is listed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import alpenglow as ag
+from alpenglow.base.errors import UnsupportedError
+
+
+class Small(nn.Module):
+    """A little of everything that vision and language models are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.bn = nn.BatchNorm2d(8)
+        self.embedding = nn.Embedding(10, 8)
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = nn.functional.max_pool2d(torch.relu(self.bn(self.conv(x))), 2)
+        y = y.flatten(2).transpose(1, 2)
+        y = nn.functional.scaled_dot_product_attention(y, y, y) + self.embedding(i)[:, None]
+        y = self.norm(y).mean(1)
+        return {"scores": self.head(y), "shares": torch.softmax(y, -1)}
+
+
+def test_an_open_batch_equals_eager() -> None:
+    torch.manual_seed(0)
+    module = Small().eval()
+    batch = torch.export.Dim("batch", min=1)
+    example = (torch.randn(2, 3, 8, 8), torch.tensor([1, 2]))
+    program = torch.export.export(module, example, dynamic_shapes=({0: batch}, {0: batch}))
+    exe = ag.compile(program)
+
+    for n in (1, 2, 5):
+        x, i = torch.randn(n, 3, 8, 8), torch.arange(n)
+        with torch.no_grad():
+            expected = module(x, i)
+        scores, shares = exe(x.numpy(), i.numpy())
+        np.testing.assert_allclose(scores, expected["scores"], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(shares, expected["shares"], rtol=1e-5, atol=1e-5)
+
+
+def test_all_that_cannot_be_converted_is_listed_with_its_place() -> None:
+    class Rare(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.bessel_j0(x) + torch.special.bessel_y0(x)
+
+    program = torch.export.export(Rare(), (torch.randn(3),))
+    with pytest.raises(UnsupportedError, match=r"2 operators.*bessel_j0.*test_exported.py:\d+"):
+        ag.load(program)
