@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,11 @@ APART = (
     "ALPENGLOW_CACHE", "ALPENGLOW_THREADS", "ALPENGLOW_TUNING", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
 )  # fmt: skip
 """Files and choices of the user, none of which is seen by a test."""
+
+NEED_TORCH = Path(__file__).with_name("pytorch")
+"""The tests of this folder run where PyTorch is: `make test-torch`."""
+
+collect_ignore = [] if find_spec("torch") else [str(NEED_TORCH)]
 
 CHECK_IS_SAID = "ALPENGLOW_CHECK" in os.environ
 
@@ -70,6 +76,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if not CHECK_IS_SAID:
         long = any(item.get_closest_marker(mark) for mark in ("models", "slow", "cross"))
         os.environ["ALPENGLOW_CHECK"] = "0" if long else "1"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what needs PyTorch, so that the other tests run without it also where it is."""
+    if NEED_TORCH in item.path.parents:
+        item.add_marker(pytest.mark.torch)
 
 
 @pytest.hookimpl(trylast=True)  # when it is known what -m and -k have left out
