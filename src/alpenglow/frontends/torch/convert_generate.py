@@ -46,8 +46,8 @@ def ones_like(s: Site, x: Value, dtype: str | None = None) -> Made:
 
 
 @on("aten.scalar_tensor.default")
-def scalar_tensor(s: Site, s_: Number, dtype: str | None = None) -> Made:
-    return s.constant(s_, s.result.dtype)
+def scalar_tensor(s: Site, number: Number, dtype: str | None = None) -> Made:
+    return s.constant(number, s.result.dtype)
 
 
 @on("aten.arange.default")

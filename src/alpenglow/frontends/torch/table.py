@@ -1,7 +1,7 @@
 """The table from names of ATen operators to the functions that build ours.
 
 A converter takes the `Site` of one call, and the call's arguments by the names of the operator's
-schema, with the schema's defaults (``self`` is called ``x``, ``from`` is ``from_``).  Tensors are
+schema, with the schema's defaults (``self`` is called ``x``, others are in `SPELLED`).  Tensors are
 values of the graph, extents are numbers or symbols.  It returns the values of the results.
 """
 
@@ -20,9 +20,12 @@ from alpenglow.frontends.torch.promote import Number, shared
 from alpenglow.ir.dims import Dim, Sym, is_open
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import DTYPES, TensorType, holds
+from alpenglow.ir.types import COMPLEX, DTYPES, PARTS, TensorType, holds
+from alpenglow.ops.complex import ViewAsComplex, ViewAsReal, bare_parts, joined
 from alpenglow.ops.generate import Range, Size
+from alpenglow.ops.logic import BitOr
 from alpenglow.ops.movement import Broadcast, Reshape, stretch
+from alpenglow.ops.reduction import filled
 from alpenglow.ops.select import Cast
 
 Made = Value | Sequence[Value | None]
@@ -39,8 +42,8 @@ class Entry:
 
 
 REQUIRED = inspect.Parameter.empty
-SPELLED = {"self": "x", "from": "from_"}
-"""Names of schemas that Python or custom does not allow for parameters."""
+SPELLED = {"self": "x", "from": "from_", "s": "number"}
+"""Names of schemas that Python or custom does not allow for parameters, or that are a site's."""
 
 IGNORED = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
 """Where and how a tensor lies in PyTorch's memory: no converter need take these."""
@@ -122,17 +125,32 @@ class Site:
         return len(self._stated)
 
     def cast(self, x: Value, dtype: str) -> Value:
-        """Return x in another element type; x itself if it has that."""
-        return x if x.type.dtype == dtype else self.g(Cast(dtype), x)
+        """Return x in another element type; x itself if it has that.
+
+        Of complex numbers that become reals the imaginary parts go.
+        """
+        if x.type.dtype == dtype:
+            return x
+        if x.type.dtype in COMPLEX and dtype in COMPLEX:
+            return self.g(ViewAsComplex(), self.g(Cast(PARTS[dtype]), self.g(ViewAsReal(), x)))
+        if x.type.dtype in COMPLEX:
+            real, imaginary = bare_parts(self.g, x)
+            if dtype != "bool":
+                return self.cast(real, dtype)
+            return self.g(BitOr(), self.cast(real, "bool"), self.cast(imaginary, "bool"))
+        if dtype in COMPLEX:
+            real = self.g(Reshape((*x.type.shape, 1)), self.cast(x, PARTS[dtype]))
+            return joined(self.g, real, filled(self.g, 0, real))
+        return self.g(Cast(dtype), x)
 
     def constant(self, number: Number, dtype: str) -> Value:
         """Return a number, or an extent, as a tensor without axes."""
         if is_open(number):
             assert isinstance(number, Sym)
             return self.extent(number, dtype)
-        if isinstance(number, Sym | complex):
+        if isinstance(number, Sym) or (isinstance(number, complex) and dtype not in COMPLEX):
             raise UnsupportedError(f"{number} is no number that {dtype} is made of")
-        if not holds(dtype, number):
+        if not isinstance(number, complex) and not holds(dtype, number):
             raise UnsupportedError(f"{dtype} holds no {number}")
         return self.g.constant(np.asarray(number, DTYPES[dtype]))
 
