@@ -42,9 +42,9 @@ def test_an_open_batch_equals_eager() -> None:
         x, i = torch.randn(n, 3, 8, 8), torch.arange(n)
         with torch.no_grad():
             expected = module(x, i)
-        scores, shares = exe(x.numpy(), i.numpy())
-        np.testing.assert_allclose(scores, expected["scores"], rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(shares, expected["shares"], rtol=1e-5, atol=1e-5)
+        got = exe(x.numpy(), i.numpy())
+        np.testing.assert_allclose(got["scores"], expected["scores"], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(got["shares"], expected["shares"], rtol=1e-5, atol=1e-5)
 
 
 def test_all_that_cannot_be_converted_is_listed_with_its_place() -> None:

@@ -58,6 +58,10 @@ def compile(
     precision: Literal["f32", "bf16", "f16"] | None = None,
     keep: Sequence[str] = (),
     progress: bool | Progress = False,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
 ) -> Executable:
     """Compile a model for `target` and return an Executable.
 
@@ -68,6 +72,8 @@ def compile(
     for short.  `progress` shows on stderr how far it is, or is called with what is being done, how
     many parts of it are done, and how many there are.  The logger `alpenglow` tells what is
     compiled when, and why.
+
+    A module of PyTorch is traced as it is called with `args` and `kwargs`: see `load`.
     """
     check_threads(threads)
     chosen = target if isinstance(target, Target) else Target.parse(target)
@@ -89,7 +95,11 @@ def compile(
     cache = ArtifactCache.of(model, shapes or {}, chosen, chosen_options, store)
     if cache is not None and (artifact := cache.artifact()) is not None:
         return install(artifact, threads)
-    graph = _loaded(model, shapes)
+    traced = args is not None or kwargs is not None or dynamic_shapes is not None
+    graph = (
+        load(model, shapes, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
+        if traced else _loaded(model, shapes)
+    )  # fmt: skip
     if isinstance(graph, Graph):
         check_kept(graph, chosen_options.keep)
     if device_for(chosen) is not None:

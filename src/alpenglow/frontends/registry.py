@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from mmap import mmap
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from alpenglow.base.errors import ModelError
+from alpenglow.base.errors import ModelError, OptionError
 from alpenglow.base.extensions import brought
 from alpenglow.base.memory import uncollected
 from alpenglow.ir.graph import Graph
@@ -48,24 +48,48 @@ class FrontEnd(Protocol):
         ...
 
 
+@runtime_checkable
+class Tracing(Protocol):
+    """A front end whose models may be code, which is run on examples to see what it computes."""
+
+    def capture(
+        self, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+    ) -> Any:
+        """Return what `load` takes for a model that is called with these arguments.
+
+        `dynamic_shapes` says which extents of them may be others, in the words of the format."""
+        ...
+
+
 def frontends() -> tuple[FrontEnd, ...]:
     """Return all front ends that are installed, in order of their entry points' names."""
     return tuple(brought("alpenglow.frontends").values())
 
 
 @uncollected()
-def load(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph | StagedModel:
+def load(
+    model: Any,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> Graph | StagedModel:
     """Read a model of any known format and return its graph.
 
     Where the graph depends on data that are known when it runs, it is a StagedModel, which
     `compile` takes, too; its `graph` is the graph of what comes before.
 
     `model` is a path, the bytes of a file, or an object that a front end knows.  `shapes` binds
-    open extents of inputs by input name.  Raises ModelError if the model is damaged or of no known
-    format, UnsupportedError if it uses what is not there.
+    open extents of inputs by input name.  A module of PyTorch is traced as it is called with `args`
+    and `kwargs`; `dynamic_shapes` says which of their extents are open, as for
+    `torch.export.export`.  Raises ModelError if the model is damaged, cannot be traced or is of no
+    known format, UnsupportedError if it uses what is not there.
     """
     for frontend in frontends():
         if frontend.accepts(model):
+            if args is not None or kwargs is not None or dynamic_shapes is not None:
+                model = _captured(frontend, model, args, kwargs, dynamic_shapes)
             return frontend.load(model, shapes)
     known = ", ".join(f.name for f in frontends()) or "none"
     if not isinstance(model, str | Path):
@@ -86,3 +110,20 @@ def load(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph
         hint="open(…) takes an archive" if Path(model).suffix == ".ago" else "",
         flags="compile wrote it? then it is damaged" if Path(model).suffix == ".ago" else "",
     )
+
+
+def _captured(
+    frontend: FrontEnd, model: Any, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+) -> Any:  # fmt: skip
+    """Return a model traced; raise OptionError where there is nothing to trace."""
+    if not isinstance(frontend, Tracing):
+        raise OptionError(
+            f"args, kwargs and dynamic_shapes are for models that are traced, "
+            f"which those of {frontend.name} are not"
+        )
+    if args is not None and not isinstance(args, tuple | list):
+        raise OptionError(
+            f"args is a {type(args).__name__}, expected a tuple of arguments", hint="args=(x,)"
+        )
+    return frontend.capture(model, args or (), kwargs or {}, dynamic_shapes)

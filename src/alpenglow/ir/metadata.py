@@ -1,4 +1,4 @@
-"""What a model file says of itself besides its graph: who made it, and what they wrote there.
+"""What a model says of itself besides its graph: who made it, their words, how it is called.
 
 Nothing here changes what is computed.  All of it is text of somebody else's, and bounded: whoever
 prints it escapes it (`base.words`).
@@ -7,9 +7,12 @@ prints it escapes it (`base.words`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice
 from typing import Any
+
+from alpenglow.ir.structure import Structure
+from alpenglow.ir.structure import of_plain as structure_of
 
 LONGEST_TEXT = 1 << 16
 """How many characters are kept of a text; a longer one ends in "…"."""
@@ -25,6 +28,8 @@ class Metadata:
     `producer` and `producer_version` name the program that wrote the file; `domain` and `version`
     are the model's own, `description` is its doc string.  `opsets` has the version of each operator
     set by its domain ("" is ONNX's own), `properties` what ONNX calls `metadata_props`.
+    `structure` is how arguments and results are made of tensors, where they are more than these in
+    order.
     """
 
     producer: str = ""
@@ -34,10 +39,16 @@ class Metadata:
     description: str = ""
     opsets: Mapping[str, int] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+    structure: Structure | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON can hold it; `of_plain` reads that back."""
-        return asdict(self)
+        words = asdict(replace(self, structure=None))
+        if self.structure is None:
+            del words["structure"]
+        else:
+            words["structure"] = self.structure.plain()
+        return words
 
 
 NONE = Metadata()
@@ -52,6 +63,7 @@ def of_plain(value: Any) -> Metadata:
     if not isinstance(value, dict):
         raise TypeError(f"the metadata is a {type(value).__name__}")
     known = {f.name: value[f.name] for f in fields(Metadata) if f.name in value}
+    called = known.pop("structure", None)
     for name, content in known.items():
         expected = type(getattr(NONE, name))
         if type(content) is not expected:
@@ -60,7 +72,7 @@ def of_plain(value: Any) -> Metadata:
             inner = int if name == "opsets" else str
             if len(content) > MOST_ENTRIES or any(type(v) is not inner for v in content.values()):
                 raise ValueError(f"{name} of the metadata is {len(content)} entries, or no {inner}")
-    return Metadata(**known)
+    return Metadata(**known, structure=None if called is None else structure_of(called))
 
 
 def text(value: str | bytes) -> str:

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 from alpenglow.base.cpus import default_threads
-from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.ir.graph import Value
 from alpenglow.ir.metadata import Metadata
+from alpenglow.ir.structure import Leaf, Structure, leaves
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.api import Artifact
@@ -72,6 +73,7 @@ class Executable(ABC):
         self.threads = threads
         self.inputs = dict(inputs)
         self.outputs = dict(outputs)
+        self._structure = structured(metadata, inputs, outputs)
         self._runs_here = target.is_host_compatible()
         self._known = short.ShortPlaces()
         self._running: set[StopWord | Call] = set()
@@ -151,7 +153,14 @@ class Executable(ABC):
         tuples would have to be taken apart at every use.
         Inputs may be given by name instead, behind those in order: ``exe(x, mask=m)``; one that is
         called `out` or `outputs` only in order.  These two are as for `run`.
+
+        Where the model was traced with dicts, lists or objects for arguments, or returned such, an
+        Executable takes and returns the same (`metadata.structure`).
         """
+        if self._structure is not None:
+            fed = self._structure.feeds(arrays, by_name)
+            results = self.run(fed, out, outputs=outputs)
+            return self._structure.results(results) if outputs is None else tuple(results.values())
         reply = None
         if not by_name and out is None and outputs is None:
             place = self._plain or self._known.place(arrays)
@@ -262,6 +271,27 @@ class Executable(ABC):
         """
         for running in list(self._running):
             running.stop(calls.CANCELLED)
+
+
+def structured(
+    metadata: Metadata, inputs: Iterable[str], outputs: Iterable[str]
+) -> Structure | None:  # fmt: skip
+    """Return how calls are structured; None where they take and return arrays in order.
+
+    Raises ModelError if it names what is no input or output.
+    """
+    structure = metadata.structure
+    if structure is None:
+        return None
+    trees = (*(tree for _, tree in structure.parameters),)
+    fed = {x.name for tree in trees for x in leaves(tree) if isinstance(x, Leaf)}
+    returned = {x.name for x in leaves(structure.result) if isinstance(x, Leaf)}
+    if fed != set(inputs) or not returned <= set(outputs):
+        raise ModelError(
+            f"the structure of calls names {', '.join(sorted(fed ^ set(inputs) or returned))}, "
+            "which the model does not have"
+        )
+    return None if structure.is_plain else structure
 
 
 def restored(restore: Restore, content: bytes, threads: int | None) -> Executable:

@@ -11,14 +11,14 @@ from importlib import import_module
 from mmap import mmap
 from typing import Any
 
-from alpenglow.base.errors import ModelError
+from alpenglow.base.errors import ModelError, OptionError
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.solve import bind_shapes
 from alpenglow.ir.staged import StagedModel
 
 
 class TorchFrontEnd:
-    """Reads ExportedPrograms."""
+    """Reads ExportedPrograms, and traces modules."""
 
     name = "torch"
     version = "1"
@@ -31,6 +31,18 @@ class TorchFrontEnd:
         return torch is not None and isinstance(
             model, torch.export.ExportedProgram | torch.nn.Module
         )
+
+    def capture(
+        self, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+    ) -> Any:
+        torch = sys.modules["torch"]
+        if not isinstance(model, torch.nn.Module):
+            raise OptionError(
+                f"args, kwargs and dynamic_shapes are for modules, to trace them; "
+                f"this is an {type(model).__name__}, which has been"
+            )
+        trace = import_module("alpenglow.frontends.torch.capture").capture
+        return trace(model, args, kwargs, dynamic_shapes)
 
     def load(
         self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None

@@ -5,10 +5,12 @@ Nothing here imports torch: whoever has such an object has imported it.
 
 from __future__ import annotations
 
+import itertools
+import logging
 import operator
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -27,9 +29,13 @@ from alpenglow.frontends.torch.program import (
     Ref,
     Unknown,
 )
+from alpenglow.frontends.torch.structure import paths, structure
 from alpenglow.frontends.torch.symbols import extent
 from alpenglow.ir.dims import Dim
+from alpenglow.ir.structure import Fixed, Leaf, Structure
 from alpenglow.ir.types import Array, TensorType
+
+LOG = logging.getLogger(__name__)
 
 LEAST = (2, 13)
 """The oldest version whose programs are read."""
@@ -78,39 +84,104 @@ def decompositions() -> dict[Any, Any]:
 def exported(program: Any) -> Program:
     """Return an ExportedProgram as a program of operators that have converters, if there are such.
 
-    Its names are those of its own placeholders and outputs.
+    Inputs have the names of its placeholders; outputs are called by their keys in what it returns.
     """
     lowered = program.run_decompositions(decompositions())
-    state = {**lowered.state_dict, **lowered.constants}
-    kinds: dict[str, InputKind] = {
-        "USER_INPUT": "user", "PARAMETER": "parameter", "BUFFER": "buffer",
-        "CONSTANT_TENSOR": "constant", "CUSTOM_OBJ": "constant", "TOKEN": "constant",
-    }  # fmt: skip
     signature = lowered.graph_signature
-    inputs = tuple(Input(s.arg.name, kinds[s.kind.name], s.target or "")
-                   for s in signature.input_specs)  # fmt: skip
-    read = {i.target for i in inputs if i.kind not in ("user", "symbol")}
+    inputs = tuple(map(_input, signature.input_specs))
+    read = {i.target for i in inputs if i.kind in ("parameter", "buffer", "constant")}
+    state = {k: v for k, v in {**lowered.state_dict, **lowered.constants}.items() if k in read}
+    outputs = named_outputs(signature.output_specs, lowered.call_spec.out_spec)
+    body = body_of(lowered.graph_module)
+    ranges = {str(s): _range(r) for s, r in lowered.range_constraints.items()}
+    return Program("main", body, inputs, outputs, arrays(state), ranges,
+                   structure=_structure(lowered, outputs))  # fmt: skip
+
+
+KINDS: dict[str, InputKind] = {
+    "PARAMETER": "parameter", "BUFFER": "buffer", "CONSTANT_TENSOR": "constant",
+    "CUSTOM_OBJ": "constant", "TOKEN": "constant",
+}  # fmt: skip
+"""What torch calls inputs that are no caller's."""
+
+
+def _input(spec: Any) -> Input:
+    if spec.kind.name != "USER_INPUT":
+        return Input(spec.arg.name, KINDS[spec.kind.name], spec.target or "")
+    match type(spec.arg).__name__:
+        case "TensorArgument":
+            return Input(spec.arg.name, "user")
+        case "ConstantArgument":
+            return Input(spec.arg.name, "fixed")
+    return Input(spec.arg.name, "symbol")
+
+
+def named_outputs(specs: Iterable[Any], spec: Any) -> tuple[Output, ...]:
+    """Return the outputs of a signature; the caller's have names of their own."""
+    described = _described(spec)
+    user = iter(paths(described) if described else itertools.repeat("output"))
+    names: set[str] = set()
     outputs = []
-    for s in signature.output_specs:
+    for s in specs:
         match s.kind.name:
             case "USER_OUTPUT":
-                outputs.append(Output("user"))
+                name = next(user)
+                if type(s.arg).__name__ == "ConstantArgument":
+                    outputs.append(Output("fixed"))
+                    continue
+                outputs.append(Output("user", name=unique(name, names)))
             case "BUFFER_MUTATION":
                 outputs.append(Output("buffer", s.target))
             case "USER_INPUT_MUTATION":
-                outputs.append(Output("input", s.target))
+                outputs.append(Output("input", s.target, unique(f"{s.target}_after", names)))
             case other:
                 raise UnsupportedError(f"an output of the kind {other.lower()}")
-    ranges = {str(s): _range(r) for s, r in lowered.range_constraints.items()}
-    return Program("main", body_of(lowered.graph_module), inputs, tuple(outputs),
-                   arrays({k: v for k, v in state.items() if k in read}), ranges)  # fmt: skip
+    return tuple(outputs)
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """Return a name, with a number behind it if it is taken, and take it."""
+    chosen, number = name, 1
+    while chosen in taken:
+        number += 1
+        chosen = f"{name}_{number}"
+    taken.add(chosen)
+    return chosen
+
+
+def _described(spec: Any) -> str:
+    """Return torch's JSON of a TreeSpec; "" where it holds a class registered without a name."""
+    try:
+        return str(torch().utils._pytree.treespec_dumps(spec))
+    except NotImplementedError as error:
+        LOG.warning("arguments and results are arrays in order: %s", error)
+        return ""
+
+
+def _structure(program: Any, outputs: Sequence[Output]) -> Structure | None:
+    """Return how a program is called."""
+    specs = program.graph_signature
+    described = [_described(s) for s in (program.call_spec.in_spec, program.call_spec.out_spec)]
+    if not all(described):
+        return None
+    user = [s.arg for s in specs.input_specs if s.kind.name == "USER_INPUT"]
+    arguments = [Fixed(a.value) if type(a).__name__ == "ConstantArgument" else Leaf(a.name)
+                 for a in user]  # fmt: skip
+    returned = [s.arg for s in specs.output_specs if s.kind.name == "USER_OUTPUT"]
+    named = [o for o in outputs if o.kind in ("user", "fixed")]
+    results = [Leaf(o.name) if o.kind == "user" else Fixed(a.value)
+               for a, o in zip(returned, named, strict=True)]  # fmt: skip
+    entry = program.module_call_graph[0].signature
+    parameters = list(entry.forward_arg_names or ()) if entry is not None else []
+    return structure(described[0], described[1], parameters, arguments, results)
 
 
 def traced(module: Any, name: str = "main") -> Program:
     """Return a GraphModule of ATen operators as a program: all placeholders are inputs."""
     body = body_of(module)
     inputs = tuple(Input(n, "user" if n in body.types else "symbol") for n in body.inputs)
-    return Program(name, body, inputs, (Output("user"),) * len(body.outputs), {})
+    outputs = tuple(Output("user", name=f"output_{i}") for i in range(len(body.outputs)))
+    return Program(name, body, inputs, outputs, {})
 
 
 def _range(r: Any) -> tuple[int, int | None]:
@@ -199,7 +270,10 @@ class _Reader:
         for node in self.module.graph.nodes:
             if node.op == "placeholder":
                 inputs.append(node.name)
-                self._state(node.name, node.meta.get("val"))
+                val = node.meta.get("val")
+                self._state(node.name, val)
+                if val is None or isinstance(val, str):
+                    self.alias[node.name] = val
                 if (number := self._number(node)) is not None:
                     self.alias[node.name] = number
             elif node.op == "get_attr":

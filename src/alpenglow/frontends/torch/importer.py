@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from alpenglow.frontends.torch.symbols import Ranges, guards
 from alpenglow.frontends.torch.table import Site, bound
 from alpenglow.ir.dims import Dim, bind, is_open, names
 from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.metadata import Metadata
 from alpenglow.ir.types import Array, TensorType
 
 TRIALS = 8
@@ -177,7 +177,7 @@ def graph_of(program: Program) -> Graph:
     constants: dict[int, Value] = {}
     operands: list[Value | None] = []
     for i in program.inputs:
-        if i.kind == "symbol":
+        if i.kind in ("symbol", "fixed"):
             operands.append(None)
         elif i.kind == "user":
             operands.append(g.input(i.name, _type(program, i.name)))
@@ -185,23 +185,25 @@ def graph_of(program: Program) -> Graph:
             operands.append(g.variable(i.target, program.state[i.target]))
         else:
             operands.append(_constant(g, constants, program.state, i.target))
-    results = importer.run(program.body, operands)
+    kept = [o for o in program.outputs if o.kind != "fixed"]
+    body = replace(program.body, outputs=tuple(
+        a for a, o in zip(program.body.outputs, program.outputs, strict=True) if o.kind != "fixed"
+    ))  # fmt: skip
+    results = importer.run(body, operands)
     if importer.refusals:
         raise UnsupportedError(
             listed(importer.refusals),
             file=program.file,
             hint="alpenglow.torch.explain(module, *args) lists them with their places",
         )
-    taken: Counter[str] = Counter()
-    for o, v in zip(program.outputs, results, strict=True):
+    for o, v in zip(kept, results, strict=True):
         if o.kind == "buffer":
             g.assign(o.target, v)
         else:
-            name = o.target or v.name or "output"
-            taken[name] += 1
-            g.output(name if taken[name] == 1 else f"{name}_{taken[name]}", v)
+            g.output(o.name, v)
     symbols = {s for v in g.inputs.values() for s in v.type.symbols()}
     g.guards = guards(program.ranges, symbols)
+    g.metadata = Metadata(producer="torch", structure=program.structure)
     g.prune()
     return g
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from alpenglow.ir.dims import Dim
+from alpenglow.ir.structure import Structure
 from alpenglow.ir.types import Array, TensorType
 
 
@@ -59,13 +60,16 @@ Argument: TypeAlias = (
 )
 """An element type is a str, the name of ours."""
 
-InputKind = Literal["user", "parameter", "buffer", "constant", "symbol"]
-OutputKind = Literal["user", "buffer", "input"]
+InputKind = Literal["user", "parameter", "buffer", "constant", "symbol", "fixed"]
+OutputKind = Literal["user", "buffer", "input", "fixed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input: the caller's, or what `target` names in the state; "symbol" is an extent."""
+    """An input: the caller's, or what `target` names in the state.
+
+    "symbol" is an extent, "fixed" what is no tensor.
+    """
 
     name: str
     kind: InputKind
@@ -74,10 +78,14 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """An output: the caller's, or the new value of the buffer or input that `target` names."""
+    """An output: the caller's, or the new value of the buffer or input that `target` names.
+
+    `name` is what the graph calls it; "fixed" is no tensor, and no output of the graph.
+    """
 
     kind: OutputKind
     target: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,3 +103,4 @@ class Program:
     state: Mapping[str, Array]
     ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     file: str = ""
+    structure: Structure | None = None
