@@ -1,4 +1,4 @@
-"""Converters for tensors that are made of numbers alone, and for lookups by index."""
+"""Converters for tensors that are made of numbers alone."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.promote import Number
-from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, on
-from alpenglow.ir.dims import Dim, Sym, is_open, known
+from alpenglow.frontends.torch.table import Made, Operand, Site, on
+from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.gather import Gather
 from alpenglow.ops.generate import Range
-from alpenglow.ops.in_range import InRange
 
 
 @on("aten.full.default")
@@ -76,36 +74,6 @@ def counted(s: Site, start: Number, step: Number) -> Value:
         numbers = s.g(Range(count, 0, step, s.result.dtype))
         return s.g(Add(), numbers, s.filled(start, s.result))
     return s.g(Range(count, start, step, s.result.dtype))
-
-
-@on("aten.embedding.default")
-def embedding(
-    s: Site, weight: Value, indices: Value, padding_idx: Dim = -1,
-    scale_grad_by_freq: bool = False, sparse: bool = False,
-) -> Made:  # fmt: skip
-    return s.g(Gather(0), weight, within(s, indices, weight.type.shape[0], 0, negative=False))
-
-
-@on("aten.index_select.default")
-def index_select(s: Site, x: Value, dim: int, index: Value) -> Made:
-    axis = axis_of(dim, x.type.rank)
-    at = within(s, index, x.type.shape[axis], axis, negative=False)
-    return s.g(Gather(axis), x, at)
-
-
-def within(
-    s: Site, indices: Value, extent: Dim, axis: int, negative: bool = True
-) -> Value:  # fmt: skip
-    """Return indices on an axis, each of which must be in range: another ends the call."""
-    low = extent * -1 if negative else 0
-    if not is_open(extent) and extent < 1:
-        return indices
-    if indices.array is not None and known(low) and known(extent):
-        a = indices.array
-        if not a.size or (int(a.min()) >= low and int(a.max()) < extent):
-            return indices
-    what = f"{s.call.target} '{s.call.name}': an index on axis {axis}"
-    return s.g(InRange(low, extent - 1, what), indices)
 
 
 def operand_of(s: Site, x: Operand) -> Value:

@@ -6,9 +6,11 @@ from alpenglow.frontends.torch import (
     convert_contraction,
     convert_elementwise,
     convert_generate,
+    convert_index,
     convert_movement,
     convert_normalize,
     convert_reduction,
+    convert_scatter,
     convert_window,
 )
 from alpenglow.frontends.torch.table import find, supported
@@ -17,9 +19,11 @@ FAMILIES = (
     convert_contraction,
     convert_elementwise,
     convert_generate,
+    convert_index,
     convert_movement,
     convert_normalize,
     convert_reduction,
+    convert_scatter,
     convert_window,
 )
 """The modules whose import is what fills the table."""

@@ -1,0 +1,266 @@
+"""Converters that put or combine elements at positions that tensors hold.
+
+Each index must be in range: another ends the call with an error.  Of several elements for one place
+the last is kept, where PyTorch says that any may be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.torch.convert_index import (
+    MASKS,
+    Places,
+    by_axis,
+    permuted,
+    places_of,
+    with_axis,
+    within,
+)
+from alpenglow.frontends.torch.promote import Number
+from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, on
+from alpenglow.ir.dims import Dim, known, product
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import DTYPES, FLOATS, INTS
+from alpenglow.ops.arithmetic import Add, Div, Maximum, Mod, Sub
+from alpenglow.ops.gather import Gather, ScatterElements, ScatterNd
+from alpenglow.ops.in_range import InRange
+from alpenglow.ops.logic import BitOr
+from alpenglow.ops.movement import Slice, stretch
+from alpenglow.ops.scan import CumSum
+from alpenglow.ops.select import Where
+
+REDUCTIONS = {
+    "add": "add", "sum": "add", "mean": "add", "multiply": "mul", "prod": "mul", "amax": "max",
+    "amin": "min",
+}  # fmt: skip
+"""PyTorch's names of what combines elements, and that of ours which does the work."""
+
+
+@on("aten.index_put.default", "aten._unsafe_index_put.default")
+def index_put(
+    s: Site, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
+) -> Made:
+    masks = [v for v in indices if v is not None and v.type.dtype in MASKS and v.array is None]
+    if masks:
+        return put_by_mask(s, x, indices, values, accumulate)
+    listed = by_axis(s, x, indices)
+    if all(v is None for v in listed):
+        y = stretch(s.g, s.cast(values, x.type.dtype), x.type.shape)
+        return combined(s, x, y) if accumulate else y
+    return put(s, x, places_of(s, x, listed), values, "add" if accumulate else "none")
+
+
+@on("aten.put.default")
+def put_flat(s: Site, x: Value, index: Value, source: Value, accumulate: bool = False) -> Made:
+    flat = s.reshaped(x, (product(x.type.shape),))
+    at = s.reshaped(index, (product(index.type.shape),))
+    y = put(s, flat, places_of(s, flat, [at]), s.reshaped(source, at.type.shape),
+            "add" if accumulate else "none")  # fmt: skip
+    return s.reshaped(y, x.type.shape)
+
+
+@on("aten.index_reduce.default")
+def index_reduce(
+    s: Site, x: Value, dim: int, index: Value, source: Value, reduce: str,
+    include_self: bool = True,
+) -> Made:  # fmt: skip
+    data, axis, at = with_axis(s, x), axis_of(dim, x.type.rank), with_axis(s, index)
+    updates = with_axis(s, source)
+    shape = tuple(d if i == axis else 1 for i, d in enumerate(updates.type.shape))
+    everywhere = stretch(s.g, s.reshaped(s.cast(at, "i64"), shape), updates.type.shape)
+    y = reduced(s, data, axis, everywhere, updates, reduce, include_self)
+    return s.reshaped(y, x.type.shape)
+
+
+@on("aten.scatter.src")
+def scatter(s: Site, x: Value, dim: int, index: Value, src: Value) -> Made:
+    return scattered(s, x, dim, index, src, "none")
+
+
+@on("aten.scatter.value")
+def scatter_value(s: Site, x: Value, dim: int, index: Value, value: float) -> Made:
+    return scattered(s, x, dim, index, value, "none")
+
+
+@on("aten.scatter.reduce")
+def scatter_with(s: Site, x: Value, dim: int, index: Value, src: Value, reduce: str) -> Made:
+    return scattered(s, x, dim, index, src, named(reduce))
+
+
+@on("aten.scatter.value_reduce")
+def scatter_value_with(
+    s: Site, x: Value, dim: int, index: Value, value: float, reduce: str
+) -> Made:  # fmt: skip
+    return scattered(s, x, dim, index, value, named(reduce))
+
+
+@on("aten.scatter_add.default")
+def scatter_add(s: Site, x: Value, dim: int, index: Value, src: Value) -> Made:
+    return scattered(s, x, dim, index, src, "add")
+
+
+@on("aten.scatter_reduce.two")
+def scatter_reduce(
+    s: Site, x: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
+) -> Made:
+    if 0 in index.type.shape:
+        return x
+    data, at, axis = with_axis(s, x), with_axis(s, index), axis_of(dim, x.type.rank)
+    updates = corner(s, with_axis(s, src), at.type.shape)
+    return s.reshaped(reduced(s, data, axis, at, updates, reduce, include_self), x.type.shape)
+
+
+@on("aten.masked_scatter.default")
+def masked_scatter(s: Site, x: Value, mask: Value, source: Value) -> Made:
+    shape = s.result.shape
+    mask, data = stretch(s.g, mask, shape), stretch(s.g, x, shape)
+    flat = (product(shape),)
+    counts = s.g(CumSum(0), s.cast(s.reshaped(mask, flat), "i64"))
+    at = s.reshaped(s.g(Sub(), counts, s.filled(1, counts.type)), shape)
+    return s.g(Where(), mask, picked(s, source, at), data)
+
+
+def picked(s: Site, source: Value, at: Value) -> Value:
+    """Return elements of a source by their number; -1, of which nobody reads any, is allowed."""
+    extent = product(source.type.shape)
+    if known(extent) and extent == 0:
+        raise UnsupportedError("a mask over a source of no elements")
+    what = f"{s.call.target} '{s.call.name}': the number of an element of the source"
+    ranged = s.g(InRange(-1, extent - 1, what), at)
+    return s.g(Gather(0), s.reshaped(source, (extent,)), ranged)
+
+
+# ── by a mask whose data are not known ──
+
+
+def put_by_mask(
+    s: Site, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool
+) -> Value:
+    """Put a value where a mask says, all along the axes that have no index."""
+    at = [i for i, v in enumerate(indices) if v is not None]
+    mask = indices[at[0]]
+    if len(at) != 1 or mask is None:
+        raise UnsupportedError("a mask that is not known ahead beside another index")
+    first, after = at[0], x.type.rank - at[0] - mask.type.rank
+    # In the result of the index one axis, of as many elements as the mask says, stands for its own.
+    shape = (1,) * (first + 1 + after - values.type.rank) + values.type.shape
+    if not known(shape[first]) or shape[first] != 1:
+        raise UnsupportedError("a value for each element that a mask picks")
+    apart = (*shape[:first], *[1] * mask.type.rank, *shape[first + 1 :])
+    new = stretch(s.g, s.reshaped(s.cast(values, x.type.dtype), apart), x.type.shape)
+    everywhere = s.reshaped(s.cast(mask, "bool"), (*mask.type.shape, *[1] * after))
+    kept = stretch(s.g, everywhere, x.type.shape)
+    return s.g(Where(), kept, combined(s, x, new) if accumulate else new, x)
+
+
+def combined(s: Site, x: Value, y: Value) -> Value:
+    """Return the sum of two tensors of one type; of truths, whether one of them holds."""
+    return s.g(BitOr() if x.type.dtype == "bool" else Add(), x, y)
+
+
+# ── by index ──
+
+
+def put(s: Site, x: Value, places: Places, values: Value, reduction: str) -> Value:
+    """Put values, broadcast to what an index of tensors reads of x, where it points."""
+    wanted = places.result(x.type.shape)
+    rank = x.type.rank
+    updates = stretch(s.g, s.cast(values, x.type.dtype), wanted)
+    front, back = places.front(rank), places.from_front(len(wanted))
+    updates = permuted(s, updates, tuple(back.index(i) for i in range(len(back))))
+    data = permuted(s, x, front)
+    if 0 in wanted:
+        return x
+    y = with_truths(s, data, updates, reduction,
+                    lambda d, u, r: s.g(ScatterNd(r), d, places.tuples, u))  # fmt: skip
+    return permuted(s, y, tuple(front.index(i) for i in range(rank)))
+
+
+def scattered(s: Site, x: Value, dim: int, index: Value, src: Operand, reduction: str) -> Value:
+    """Put elements of src, or a number, where an index points along an axis."""
+    if 0 in index.type.shape:
+        return x
+    data, at, axis = with_axis(s, x), with_axis(s, index), axis_of(dim, x.type.rank)
+    if isinstance(src, Value):
+        updates = corner(s, with_axis(s, s.cast(src, x.type.dtype)), at.type.shape)
+    else:
+        updates = s.filled(element(src, x.type.dtype), data.type.with_shape(at.type.shape))
+    return s.reshaped(written(s, data, axis, at, updates, reduction), x.type.shape)
+
+
+def element(number: Number, dtype: str) -> Number:
+    """Return what a number is among elements of a type: integers have no fractions."""
+    if not isinstance(number, bool | int | float):
+        return number
+    return bool(number) if dtype == "bool" else int(number) if dtype in INTS else number
+
+
+def written(s: Site, x: Value, axis: int, index: Value, updates: Value, reduction: str) -> Value:
+    """Return x with updates put or combined along an axis; their shape is that of the index."""
+    at = within(s, s.cast(index, "i64"), x.type.shape[axis], axis, negative=False)
+    return with_truths(s, x, updates, reduction,
+                       lambda d, u, r: s.g(ScatterElements(axis, r), d, at, u))  # fmt: skip
+
+
+def with_truths(
+    s: Site, x: Value, updates: Value, reduction: str, put: Callable[[Value, Value, str], Value]
+) -> Value:
+    """Return what `put` makes of numbers; truths are combined as bytes."""
+    if reduction == "none" or x.type.dtype != "bool":
+        return put(x, updates, reduction)
+    either = {"add": "max", "mul": "min"}.get(reduction, reduction)
+    return s.cast(put(s.cast(x, "u8"), s.cast(updates, "u8"), either), "bool")
+
+
+def reduced(
+    s: Site, x: Value, axis: int, index: Value, updates: Value, reduce: str, include_self: bool
+) -> Value:
+    """Return x with updates combined along an axis, and without its own elements if so said.
+
+    A mean of integers is rounded down.
+    """
+    reduction = named(reduce)
+    start = x
+    if not include_self:
+        neutral = s.filled(neutral_of(x.type.dtype, reduction), updates.type)
+        start = written(s, x, axis, index, neutral, "none")
+    total = written(s, start, axis, index, updates, reduction)
+    if reduce != "mean":
+        return total
+    ones, zeros = s.filled(1, updates.type), s.filled(1 if include_self else 0, x.type)
+    counts = written(s, zeros, axis, index, ones, "add")
+    counts = s.g(Maximum(), counts, s.filled(1, x.type))
+    if x.type.dtype in FLOATS:
+        return s.g(Div(), total, counts)
+    return s.g(Div(), s.g(Sub(), total, s.g(Mod(), total, counts)), counts)
+
+
+def neutral_of(dtype: str, reduction: str) -> float:
+    """Return the number that changes nothing that it is combined with."""
+    if reduction in ("add", "mul"):
+        return 0 if reduction == "add" else 1
+    if dtype in FLOATS:
+        return -math.inf if reduction == "max" else math.inf
+    if dtype == "bool":
+        return reduction == "min"
+    limits = np.iinfo(DTYPES[dtype])
+    return int(limits.min if reduction == "max" else limits.max)
+
+
+def named(reduce: str) -> str:
+    """Return our name of what combines elements."""
+    if reduce not in REDUCTIONS:
+        raise ModelError(f"reduce is '{reduce}', expected one of {', '.join(REDUCTIONS)}")
+    return REDUCTIONS[reduce]
+
+
+def corner(s: Site, x: Value, shape: tuple[Dim, ...]) -> Value:
+    """Return the elements of x that come first on each axis; x itself if these are all."""
+    if x.type.shape == shape:
+        return x
+    return s.g(Slice((0,) * len(shape), shape, (1,) * len(shape)), x)
