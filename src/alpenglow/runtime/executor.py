@@ -121,6 +121,19 @@ class Executable(ABC):
         `held` is what variables hold; without it they have their initial values.
         """
 
+    def short_place(self, arrays: Sequence[Any]) -> Place | None:
+        """Return where a call with inputs of these shapes runs quickly, if one has run there.
+
+        `arrays` is anything with shapes, in input order.
+        """
+        place = self._plain or self._known.place(arrays)
+        return None if place is None or place[1].is_long else place
+
+    @property
+    def running(self) -> set[StopWord | Call]:
+        """The calls whose code runs now."""
+        return self._running
+
     def session(self) -> Session:
         """Return a new session, whose variables have their initial values."""
         return Session(self.name, self.inputs, self._initial, self._run_some)

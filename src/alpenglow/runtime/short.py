@@ -16,7 +16,7 @@ from alpenglow.base.cpus import default_threads
 from alpenglow.ir.types import Array
 from alpenglow.machines.registry import this_process
 from alpenglow.runtime.calls import Call, StopWord
-from alpenglow.runtime.layout import Place, address_of
+from alpenglow.runtime.layout import Context, Place, address_of
 
 MOST_KNOWN = 64
 """For how many shapes of inputs an Executable keeps in mind which code served them."""
@@ -95,13 +95,7 @@ def run(
             for slot, offset in slots:
                 args[slot] = address + offset
             results.append(array)
-        widest = bound.widest
-        count = 1 if widest == 1 else threads or default_threads()
-        if count > widest:
-            count = widest
-        this_process().run(context.base, layout.entries, count, stop.address)
-        if stop.word.value:
-            stop.check()
+        _walk(place, context, threads)
     finally:
         if call is not None:
             call.end()
@@ -109,3 +103,46 @@ def run(
             running.discard(stop)
         layout.give_back(bound, context)
     return results
+
+
+def run_at(
+    place: Place,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    threads: int | None,
+    running: set[StopWord | Call],
+) -> None:
+    """Run on memory at these addresses, dense and of the types and shapes of the place.
+
+    Whoever calls has seen to that, and that the place is plain and not long.
+    """
+    layout, bound = place
+    context = layout.take(bound)
+    stop = context.stop
+    if layout.symbols:
+        running.add(stop)
+    try:
+        args = context.args
+        for address, (_, _, slots) in zip(inputs, bound.inputs, strict=True):
+            for slot, offset in slots:
+                args[slot] = address + offset
+        for address, (_, _, slots) in zip(outputs, bound.outputs, strict=True):
+            for slot, offset in slots:
+                args[slot] = address + offset
+        _walk(place, context, threads)
+    finally:
+        if layout.symbols:
+            running.discard(stop)
+        layout.give_back(bound, context)
+
+
+def _walk(place: Place, context: Context, threads: int | None) -> None:
+    """Let the code walk its table; the argument table holds all addresses."""
+    layout, bound = place
+    widest = bound.widest
+    count = 1 if widest == 1 else threads or default_threads()
+    if count > widest:
+        count = widest
+    this_process().run(context.base, layout.entries, count, context.stop.address)
+    if context.stop.word.value:
+        context.stop.check()

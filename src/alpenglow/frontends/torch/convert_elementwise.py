@@ -249,7 +249,7 @@ def converted(s: Site, x: Value, dtype: str) -> Value:
     return s.cast(x, dtype)
 
 
-@on("aten.clone.default", "aten.alias.default", "aten.detach.default",
-    "aten.lift_fresh_copy.default", "aten.contiguous.default")  # fmt: skip
+@on("aten.clone.default", "aten.alias.default", "aten.lift.default", "aten.lift_fresh.default",
+    "aten.detach.default", "aten.lift_fresh_copy.default", "aten.contiguous.default")  # fmt: skip
 def unchanged(s: Site, x: Value) -> Made:
     return x

@@ -181,7 +181,18 @@ def traced(module: Any, name: str = "main") -> Program:
     body = body_of(module)
     inputs = tuple(Input(n, "user" if n in body.types else "symbol") for n in body.inputs)
     outputs = tuple(Output("user", name=f"output_{i}") for i in range(len(body.outputs)))
-    return Program(name, body, inputs, outputs, {})
+    return Program(name, body, inputs, outputs, {}, _ranges(module))
+
+
+def _ranges(module: Any) -> dict[str, tuple[int, int | None]]:
+    """Return what is known of the symbols in a traced graph."""
+    for node in module.graph.nodes:
+        fake = node.meta.get("val")
+        for d in (fake, *(fake.shape if isinstance(fake, torch().Tensor) else ())):
+            if isinstance(d, torch().SymInt):
+                known = d.node.shape_env.var_to_range.items()
+                return {str(s): _range(r) for s, r in known}
+    return {}
 
 
 def _range(r: Any) -> tuple[int, int | None]:
@@ -263,6 +274,8 @@ class _Reader:
         self.types: dict[str, TensorType] = {}
         self.alias: dict[str, Argument] = {}  # what nodes stand for that are no calls
         self.calls: list[Call] = []
+        self.constants: dict[str, Array] = {}
+        self.symbols: dict[str, Argument] = {}
 
     def body(self) -> Body:
         inputs: list[str] = []
@@ -275,14 +288,17 @@ class _Reader:
                 if val is None or isinstance(val, str):
                     self.alias[node.name] = val
                 if (number := self._number(node)) is not None:
-                    self.alias[node.name] = number
+                    self.alias[node.name] = self.symbols[node.name] = number
             elif node.op == "get_attr":
-                self.alias[node.name] = self._attribute(node)
+                if (attribute := self._attribute(node)) is not None:
+                    self.alias[node.name] = attribute
             elif node.op == "output":
                 outputs = tuple(self.argument(a) for a in node.args[0])
             else:
                 self._call(node)
-        return Body(tuple(inputs), tuple(self.calls), outputs, self.types)
+        return Body(
+            tuple(inputs), tuple(self.calls), outputs, self.types, self.constants, self.symbols
+        )
 
     def _attribute(self, node: Any) -> Argument:
         owner = self.module
@@ -290,6 +306,11 @@ class _Reader:
             owner = getattr(owner, part)
         if isinstance(owner, torch().fx.GraphModule):
             return body_of(owner)
+        if isinstance(owner, torch().Tensor):
+            self._state(node.name, owner)
+            with torch().utils._python_dispatch._disable_current_modes():  # it is no fake
+                self.constants[node.name] = array_of(owner)
+            return None
         return Unknown(f"the attribute {node.target} of the module")
 
     def _number(self, node: Any) -> Argument:

@@ -57,6 +57,8 @@ class Importer:
         for name, v in zip(body.inputs, operands, strict=True):
             if v is not None:
                 self.values[name] = v
+        for name, array in body.constants.items():
+            self.values[name] = self.g.constant(array, name)
         for call in body.calls:
             self._call(body, call)
         return [self.output(body, argument) for argument in body.outputs]

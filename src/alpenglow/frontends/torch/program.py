@@ -47,12 +47,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
-    """Calls in order, between inputs and outputs; `types` has the type of each tensor by name."""
+    """Calls in order, between inputs and outputs; `types` has the type of each tensor by name.
+
+    `constants` are arrays that stand in the body itself, `symbols` the inputs that are extents.
+    """
 
     inputs: tuple[str, ...]
     calls: tuple[Call, ...]
     outputs: tuple[Argument, ...]
     types: Mapping[str, TensorType]
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    symbols: Mapping[str, Argument] = field(default_factory=dict)
 
 
 Argument: TypeAlias = (
