@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Composite
 
 
@@ -10,14 +10,18 @@ def lower(g: Graph) -> Graph:
     """Expand every composite operator."""
     while composites := [n for n in g.nodes if isinstance(n.op, Composite)]:
         for node in composites:
-            op = node.op
-            assert isinstance(op, Composite)
-            missing = [None] * (len(op.operands) - len(node.inputs))
-            inputs = node.inputs if op.variadic else (*node.inputs, *missing)
-            lowered = op.lower(g, *inputs)
-            for old, new in zip(
-                node.results, [lowered] if isinstance(lowered, Value) else lowered, strict=True
-            ):
-                g.replace(old, new)
+            lower_node(g, node)
         g.prune()
     return g
+
+
+def lower_node(g: Graph, node: Node) -> None:
+    """Make readers of a composite read what it stands for; the node stays for `prune` to drop."""
+    op = node.op
+    assert isinstance(op, Composite), f"{op.name} stands for nothing else"
+    missing = [None] * (len(op.operands) - len(node.inputs))
+    inputs = node.inputs if op.variadic else (*node.inputs, *missing)
+    lowered = op.lower(g, *inputs)
+    values = [lowered] if isinstance(lowered, Value) else lowered
+    for old, new in zip(node.results, values, strict=True):
+        g.replace(old, new)

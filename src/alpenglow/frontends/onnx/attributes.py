@@ -25,7 +25,7 @@ from alpenglow.ir.types import NAMES, Array, TensorType, width
 
 LONG_LIST = 10_000
 
-_NAMES = {
+ELEMENT_NAMES = {
     "BOOL": "bool",
     "INT8": "i8",
     "INT16": "i16",
@@ -54,9 +54,11 @@ _NAMES = {
     "COMPLEX64": "c64",
     "COMPLEX128": "c128",
 }
+"""Our name of each element type of ONNX, by ONNX's."""
+
 # The newest of these are not in every version of the onnx package.
-_ELEMENTS = {code: _NAMES[name] for name, code in onnx.TensorProto.DataType.items()
-             if name in _NAMES}  # fmt: skip
+ELEMENTS = {code: ELEMENT_NAMES[name] for name, code in onnx.TensorProto.DataType.items()
+            if name in ELEMENT_NAMES}  # fmt: skip
 
 MOST_ELEMENTS = 1 << 40
 """A tensor of more elements than this is a mistake in the file."""
@@ -74,8 +76,8 @@ class LinkWarning(UserWarning):
 
 def element_type(code: int, what: str) -> str:
     """Return our name of an ONNX element type; raise UnsupportedError if there is none."""
-    if code in _ELEMENTS:
-        return _ELEMENTS[code]
+    if code in ELEMENTS:
+        return ELEMENTS[code]
     known = {v: k for k, v in onnx.TensorProto.DataType.items()}
     if code not in known or code == onnx.TensorProto.UNDEFINED:
         raise ModelError(f"{what} has element type {code}, which ONNX does not define")

@@ -1,0 +1,1 @@
+"""From graphs to model files of other programs, a package a format."""

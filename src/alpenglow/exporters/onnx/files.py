@@ -1,0 +1,91 @@
+"""Constants as tensors of a model, and models as files.
+
+A message of protobuf holds less than 2 GiB: of a larger model the constants stand in a file beside
+it (ONNX's external data).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from alpenglow.base import whole
+from alpenglow.exporters.onnx.elements import CODES
+from alpenglow.ir.types import NAMES, Array, width
+
+MOST_BYTES = (1 << 31) - (1 << 24)
+"""What a model file holds at most; the difference to 2 GiB is for all but the constants."""
+
+LARGE = 1 << 10
+"""Constants of fewer bytes stay in the model."""
+
+ALIGNMENT = 1 << 16
+"""Where constants begin in a file beside a model: at a multiple of this they can be mapped."""
+
+
+def tensor_of(array: Array, name: str) -> TensorProto:
+    """Return a constant; elements of 4 and 2 bits are packed, the first in the lowest bits."""
+    dtype = NAMES[array.dtype]
+    t = TensorProto(name=name, data_type=CODES[dtype])
+    t.dims.extend(array.shape)
+    bits = width(dtype)
+    dense = np.ascontiguousarray(array)
+    t.raw_data = dense.tobytes() if bits not in (2, 4) else _packed(dense, bits).tobytes()
+    return t
+
+
+def _packed(array: Array, bits: int) -> Array:
+    per_byte = 8 // bits
+    codes = array.reshape(-1).view(np.uint8) & ((1 << bits) - 1)
+    codes = np.append(codes, np.zeros(-len(codes) % per_byte, np.uint8)).reshape(-1, per_byte)
+    places = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
+    return np.bitwise_or.reduce(codes << places, axis=1).astype(np.uint8)
+
+
+def save(model: onnx.ModelProto, path: Path) -> None:
+    """Write a model, and beside it a file with its constants if it is too large for one."""
+    if sum(len(t.raw_data) for t in model.graph.initializer) <= MOST_BYTES:
+        whole.write(path, lambda file: _put(file, model.SerializeToString()))
+        return
+    beside = path.with_name(path.name + ".data")
+    shell, arrays = _outside(model, beside.name)
+    whole.write_all({
+        beside: lambda file: _put_all(file, arrays),
+        path: lambda file: _put(file, shell.SerializeToString()),
+    })  # fmt: skip
+
+
+def _outside(model: onnx.ModelProto, file: str) -> tuple[onnx.ModelProto, list[bytes]]:
+    """Return the model with references to a file, and what that holds, in order."""
+    shell, contents, start = onnx.ModelProto(), [], 0
+    kept = [t.raw_data for t in model.graph.initializer]
+    for t in model.graph.initializer:
+        if len(t.raw_data) >= LARGE:
+            t.ClearField("raw_data")
+    shell.CopyFrom(model)
+    for t, data in zip(model.graph.initializer, kept, strict=True):
+        t.raw_data = data
+    for t, data in zip(shell.graph.initializer, kept, strict=True):
+        if len(data) < LARGE:
+            continue
+        t.data_location = TensorProto.EXTERNAL
+        fields = {"location": file, "offset": start, "length": len(data)}
+        for key, value in fields.items():
+            t.external_data.add(key=key, value=str(value))
+        gap = -len(data) % ALIGNMENT
+        contents += [data, bytes(gap)]
+        start += len(data) + gap
+    return shell, contents
+
+
+def _put(file: BinaryIO, content: bytes) -> None:
+    file.write(content)
+
+
+def _put_all(file: BinaryIO, contents: list[bytes]) -> None:
+    for content in contents:
+        file.write(content)

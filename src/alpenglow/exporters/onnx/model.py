@@ -1,0 +1,224 @@
+"""`export_onnx`: a graph as a model of ONNX.
+
+Each operator is written by its entry of the table (`table.py`, filled by the ``write_*`` modules), or
+by its formula, or as what it stands for.  All that cannot be written is told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import onnx
+from onnx import helper
+
+from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.words import counted, shown
+from alpenglow.exporters.onnx import families
+from alpenglow.exporters.onnx.elements import CODES
+from alpenglow.exporters.onnx.extents import read_symbols
+from alpenglow.exporters.onnx.files import save, tensor_of
+from alpenglow.exporters.onnx.prepare import prepared
+from alpenglow.exporters.onnx.table import find, operands
+from alpenglow.exporters.onnx.write_elementwise import formula
+from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
+from alpenglow.ir.dims import is_open
+from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
+from alpenglow.ir.op import Elementwise
+from alpenglow.ir.staged import StagedModel
+from alpenglow.ir.types import TensorType
+from alpenglow.ops.movement import Broadcast
+
+OLDEST, USUAL = 18, 21
+"""The first opset that models can be written in, and the one that they are in if it has all."""
+
+assert families, "the modules that fill the table are imported"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A node that cannot be written, why, and whether a newer opset has what it needs."""
+
+    node: Node
+    why: str
+    newer: bool
+
+
+def export_onnx(
+    graph: Graph, path: str | Path | None = None, *, opset: int | None = None
+) -> onnx.ModelProto:
+    """Return a graph as a model of ONNX, of operators that ONNX defines; write it to `path`, if given.
+
+    Without `opset` it is the first from 21 on that has all operators and element types of the
+    graph.  What a file of protobuf cannot hold, above 2 GiB, stands in a second file beside it,
+    `path` with ``.data`` behind.
+
+    Inputs and outputs have the names and types of the graph's, open extents those of its symbols.
+    A variable is an input that has its initial value where none is given, and an output, called
+    NAME_next, that has what is assigned: whoever calls the model gives that back.  Hidden random
+    inputs are none of the model's: it draws by itself.
+
+    Raises UnsupportedError if the graph depends on data, or has operators that cannot be written,
+    and names all of these.
+    """
+    check_graph(graph)
+    model = _written(graph, opset)
+    if path is not None:
+        save(model, Path(path))
+    return model
+
+
+def check_graph(graph: object) -> None:
+    """Raise an error unless `graph` is one that can be exported."""
+    if isinstance(graph, StagedModel):
+        raise UnsupportedError(
+            "the graph of this model depends on its data: it cannot be exported",
+            hint="load(…, shapes={'NAME': (…)}), if what it depends on are extents",
+            flags="--shapes NAME=…, if what it depends on are extents",
+        )
+    if not isinstance(graph, Graph):
+        raise OptionError(f"graph is a {type(graph).__name__}, expected a Graph")
+
+
+def _written(graph: Graph, opset: int | None) -> onnx.ModelProto:
+    newest = onnx.defs.onnx_opset_version()
+    if opset is not None and not (isinstance(opset, int) and OLDEST <= opset <= newest):
+        raise OptionError(f"opset is {opset!r}, expected a number from {OLDEST} to {newest}")
+    failures: list[Failure] = []
+    for version_ in range(USUAL, newest + 1) if opset is None else (opset,):
+        w = Writer(version_)
+        g = prepared(graph, version_)
+        failures = failures_of(w, g)
+        if not failures:
+            return _model(w, g)
+        if not all(f.newer for f in failures):
+            break
+    raise UnsupportedError(told(failures), hint=_hint(failures, opset, newest))
+
+
+def _hint(failures: Sequence[Failure], opset: int | None, newest: int) -> str:
+    if opset is not None and opset < newest and all(f.newer for f in failures):
+        return "a newer opset, or none: the first that has all is taken then"
+    return ""
+
+
+def told(failures: Sequence[Failure]) -> str:
+    """Return the message: operators, why they cannot be written, and their nodes."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for f in failures:
+        name = f.node.results[0].name
+        reasons.setdefault((f.node.op.name, f.why), []).append(f"'{shown(name)}'" if name else "")
+    parts = []
+    for (operator, why), names in reasons.items():
+        named = [n for n in names if n]
+        where = f" ({', '.join(named)})" if named else ""
+        parts.append(f"{operator}, {counted(len(names), 'node')}{where}: {why}")
+    return "cannot be written as ONNX: " + "; ".join(parts)
+
+
+def failures_of(w: Writer, g: Graph) -> list[Failure]:
+    """Write all nodes of a graph, and return what could not be written."""
+    _declare(w, g)
+    failures: list[Failure] = []
+    for node in g.nodes:
+        if isinstance(node.op, Broadcast):
+            continue  # written where it is read as it is: most operators of ONNX stretch operands
+        try:
+            _write(w, node)
+        except Refused as error:
+            failures.append(Failure(node, str(error), error.newer))
+            for v in node.results:
+                w.values[v] = Tensor("?", v.type.dtype)
+    return failures
+
+
+def _declare(w: Writer, g: Graph) -> None:
+    """Reserve the names of inputs and outputs, and say what reads the symbols."""
+    inputs = {n: v for n, v in g.inputs.items() if not n.startswith(HIDDEN)}
+    for name, v in inputs.items():
+        w.values[v] = Tensor(w.name(name), v.type.dtype)
+    for name in g.callers_outputs():
+        if name in inputs:
+            raise UnsupportedError(
+                f"an input and an output are called '{name}', which ONNX does not allow"
+            )
+        w.taken.add(name)
+    for name, v in g.outputs.items():
+        w.outputs[name] = w.name(f"{name}_next") if name in g.initial else name
+        w.wanted.setdefault(v, w.outputs[name])
+    read_symbols(w, inputs)
+    w.late = lambda v: _late(w, v)
+
+
+def _late(w: Writer, v: Value) -> Tensor:
+    """Write what was put off until something reads it."""
+    if v.producer is None:
+        raise Refused("it reads a hidden random input")
+    assert isinstance(v.producer.op, Broadcast), f"{v} is read before it is written"
+    _write(w, v.producer)
+    return w.values[v]
+
+
+def _write(w: Writer, node: Node) -> None:
+    """Write a node by its entry of the table, or by its formula."""
+    start = len(w.lines)
+    write = find(node, w.opset)
+    if write is not None:
+        made = write(w, node.op, *operands(node))
+    elif isinstance(node.op, Elementwise):
+        made = formula(w, node)
+    else:
+        raise Refused("ONNX has no operators that say this, or nobody has written down which")
+    results = [made] if isinstance(made, Tensor) else list(made)
+    for v, t in zip(node.results, results, strict=True):
+        assert t.dtype == v.type.dtype, f"{node.op.name}: {t} for {v}"
+        w.values[v] = w.renamed(t, v, start)
+
+
+def _model(w: Writer, g: Graph) -> onnx.ModelProto:
+    """Return the model of what was written."""
+    outputs = list(_outputs(w, g))
+    inputs = [
+        _info(w.values[v].name, v.type) for n, v in g.inputs.items() if not n.startswith(HIDDEN)
+    ]
+    nodes = [
+        helper.make_node(x.op_type, x.inputs, x.outputs, domain=x.domain, name=x.outputs[0],
+                         **x.attributes)
+        for x in w.lines
+    ]  # fmt: skip
+    initial = [tensor_of(c.array, c.name) for c in w.constants.values()]
+    for name, v in g.initial.items():
+        assert v.array is not None, "the initial value of a variable is a constant"
+        initial.append(tensor_of(v.array, w.values[g.inputs[name]].name))
+    graph = helper.make_graph(nodes, g.name, inputs, outputs, initial)
+    opsets = [helper.make_opsetid("", w.opset)]
+    opsets += [helper.make_opsetid(domain, number) for domain, number in w.domains.items()]
+    model = helper.make_model(graph, opset_imports=opsets)
+    model.ir_version = helper.find_min_ir_version_for(opsets)
+    _describe(model, g)
+    return model
+
+
+def _outputs(w: Writer, g: Graph) -> Iterator[onnx.ValueInfoProto]:
+    """Yield the outputs; a tensor that has another name gets one of this."""
+    for name, v in g.outputs.items():
+        t = w.tensor(v)
+        final = w.outputs[name]
+        if t.name != final:
+            w.line("Identity", [t], [Tensor(final, t.dtype)], "", {})
+        yield _info(final, v.type)
+
+
+def _info(name: str, t: TensorType) -> onnx.ValueInfoProto:
+    dims = [str(d) if is_open(d) else int(d) for d in t.shape]
+    return helper.make_tensor_value_info(name, CODES[t.dtype], dims)
+
+
+def _describe(model: onnx.ModelProto, g: Graph) -> None:
+    """Say who wrote the model, and what it was said to be."""
+    model.producer_name, model.producer_version = "alpenglow", version("alpenglow")
+    m = g.metadata
+    model.domain, model.model_version, model.doc_string = m.domain, m.version, m.description
+    helper.set_model_props(model, dict(m.properties))

@@ -1,0 +1,109 @@
+"""Writers of what reads and writes at computed positions: gather, scatter, one-hot.
+
+To ONNX an index out of range is an error; our operators use the nearest element.  So positions are
+limited before an operator of ONNX sees them, unless what computes them keeps them in range or a
+check before them says that there is an error (`ops.in_range`): a runtime finds it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from alpenglow.exporters.onnx.extents import extent, extents
+from alpenglow.exporters.onnx.table import on
+from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
+from alpenglow.ir.dims import Dim, is_open
+from alpenglow.ir.graph import Value
+from alpenglow.ops.gather import (
+    Gather,
+    GatherElements,
+    GatherNd,
+    OneHot,
+    ScatterElements,
+    ScatterNd,
+)
+from alpenglow.ops.in_range import InRange
+from alpenglow.passes.indices import interval
+
+
+@on(Gather)
+def gather(w: Writer, op: Gather, data: Value, indices: Value) -> Tensor:
+    axis = op.axis % data.type.rank
+    return w("Gather", data, within(w, indices, [data.type.shape[axis]]), axis=axis)
+
+
+@on(GatherElements)
+def gather_elements(w: Writer, op: GatherElements, data: Value, indices: Value) -> Tensor:
+    axis = op.axis % data.type.rank
+    return w("GatherElements", data, within(w, indices, [data.type.shape[axis]]), axis=axis)
+
+
+@on(GatherNd)
+def gather_nd(w: Writer, op: GatherNd, data: Value, indices: Value) -> Tensor:
+    places = w.cast(_tuples(w, data, indices, op.batch_dims), "i64")
+    return w("GatherND", data, places, batch_dims=op.batch_dims)
+
+
+@on(ScatterElements)
+def scatter_elements(
+    w: Writer, op: ScatterElements, data: Value, indices: Value, updates: Value
+) -> Tensor:
+    axis = op.axis % data.type.rank
+    places = within(w, indices, [data.type.shape[axis]])
+    return w("ScatterElements", data, places, updates, axis=axis, reduction=op.reduction)
+
+
+@on(ScatterNd)
+def scatter_nd(w: Writer, op: ScatterNd, data: Value, indices: Value, updates: Value) -> Tensor:
+    places = w.cast(_tuples(w, data, indices, 0), "i64")
+    return w("ScatterND", data, places, updates, reduction=op.reduction)
+
+
+def _tuples(w: Writer, data: Value, indices: Value, batch_dims: int) -> Tensor:
+    """Return indices whose last axis holds positions on several axes, within these."""
+    depth = indices.type.shape[-1]
+    assert isinstance(depth, int), "the type rule wants a number"
+    return within(w, indices, data.type.shape[batch_dims : batch_dims + depth])
+
+
+def within(w: Writer, indices: Value, shape: Sequence[Dim]) -> Tensor:
+    """Return indices as ONNX takes them: limited to `shape`, along their last axis if it is longer.
+
+    None has to be limited that is known to be from -n to n - 1 of an extent n.
+    """
+    bounds = interval(indices)
+    safe = bounds is not None and all(
+        _is_sure(bounds[0] + d) and _is_sure(d - 1 - bounds[1]) for d in shape
+    )
+    if safe or any(not is_open(d) and d == 0 for d in shape):
+        return w.tensor(indices)
+    dtype = indices.type.dtype
+    wide: Operand = extents(w, shape) if len(shape) > 1 else _extent(w, shape[0])
+    limit = w.cast(wide, dtype)
+    zero, one = (np.array(n, indices.type.numpy) for n in (0, 1))
+    front = w("Where", w("Less", indices, zero), w("Add", indices, limit), indices)
+    return w("Min", w("Max", front, zero), w("Sub", limit, one))
+
+
+def _extent(w: Writer, d: Dim) -> Operand:
+    """Return an extent that may stand beside any tensor of indices, scalars too."""
+    return w("Squeeze", extent(w, d), np.zeros(1, np.int64)) if is_open(d) else np.array(d)
+
+
+def _is_sure(gap: Dim) -> bool:
+    """Return True if a difference of extents is not negative, whatever they are."""
+    return isinstance(gap, int) and gap >= 0
+
+
+@on(InRange)
+def in_range(w: Writer, op: InRange, x: Value) -> Tensor:
+    """Write nothing: what reads by these indices finds those that are out of range."""
+    return w.tensor(x)
+
+
+@on(OneHot)
+def one_hot(w: Writer, op: OneHot, indices: Value, values: Value) -> Tensor:
+    depth = extents(w, [op.depth])
+    return w("OneHot", indices, depth, values, axis=op.axis)
