@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from alpenglow.compiler import Options, Pass
     from alpenglow.driver.compile import compile
     from alpenglow.driver.open import open
+    from alpenglow.exporters.onnx import export_onnx
     from alpenglow.frontends import load
     from alpenglow.ir.graph import Graph
     from alpenglow.ir.target import Target
@@ -44,6 +45,7 @@ __all__ = [
     "bundle",
     "compile",
     "errors",
+    "export_onnx",
     "load",
     "open",
     "ops",
@@ -65,6 +67,7 @@ _LATER = {
     "TensorType": "alpenglow.ir.types",
     "bundle": "alpenglow.bundles",
     "compile": "alpenglow.driver.compile",
+    "export_onnx": "alpenglow.exporters.onnx",
     "load": "alpenglow.frontends",
     "open": "alpenglow.driver.open",
     "profile_ranges": "alpenglow.calibration",

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "compile": "Compile a model into an archive, a .ago file.",
     "sign": "Sign an archive, so that others know whose it is.",
     "bundle": "Write a model as files that a C program links.",
+    "convert": "Write a model, or what passes made of one, as an ONNX file.",
     "show": "Print a model as text, after any stage of the compiler.",
     "check": "Tell which operators are compiled, interpreted or missing.",
     "verify": "Compare compiled results with the interpreter and ONNX Runtime.",

@@ -14,6 +14,7 @@ import onnx
 
 from alpenglow.exporters.onnx.runs import RUNS
 from alpenglow.frontends.onnx.attributes import ELEMENT_NAMES, ELEMENTS
+from alpenglow.ir.types import NARROW_FLOATS, width
 
 CODES = {name: code for code, name in ELEMENTS.items()}
 """ONNX's number of each of our element types, as far as the installed onnx has it."""
@@ -39,6 +40,9 @@ MOVES = frozenset({
     "ReverseSequence", "Slice", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
 })  # fmt: skip
 """The operators of ONNX that compute nothing with the elements of their variable type."""
+
+EIGHT_BITS = frozenset(d for d in NARROW_FLOATS if width(d) == 8)
+"""The floats of which ONNX says whether what is too large becomes the largest."""
 
 Schema = onnx.defs.OpSchema
 

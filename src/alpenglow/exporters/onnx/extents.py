@@ -69,7 +69,7 @@ def _atom(w: Writer, atom: str | Ratio) -> Operand:
     rest = w("Mod", left, right)
     if atom.op == "%":
         return rest
-    # Division rounds towards zero; without the remainder, which has the divisor's sign, it is exact.
+    # Division rounds towards zero, but is exact without the remainder, whose sign is the divisor's.
     return w("Div", w("Sub", left, rest), right)
 
 

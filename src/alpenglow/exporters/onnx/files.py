@@ -28,22 +28,21 @@ ALIGNMENT = 1 << 16
 
 
 def tensor_of(array: Array, name: str) -> TensorProto:
-    """Return a constant; elements of 4 and 2 bits are packed, the first in the lowest bits."""
+    """Return a constant; elements of less than a byte are packed, the first in the lowest bits."""
     dtype = NAMES[array.dtype]
     t = TensorProto(name=name, data_type=CODES[dtype])
     t.dims.extend(array.shape)
     bits = width(dtype)
     dense = np.ascontiguousarray(array)
-    t.raw_data = dense.tobytes() if bits not in (2, 4) else _packed(dense, bits).tobytes()
+    t.raw_data = (dense if bits >= 8 else _packed(dense, bits)).tobytes()
     return t
 
 
 def _packed(array: Array, bits: int) -> Array:
-    per_byte = 8 // bits
-    codes = array.reshape(-1).view(np.uint8) & ((1 << bits) - 1)
-    codes = np.append(codes, np.zeros(-len(codes) % per_byte, np.uint8)).reshape(-1, per_byte)
-    places = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
-    return np.bitwise_or.reduce(codes << places, axis=1).astype(np.uint8)
+    """Return the codes of elements, which lie in the low bits of bytes, as one row of bits."""
+    codes = array.reshape(-1, 1).view(np.uint8)
+    row = np.unpackbits(codes, axis=1, count=bits, bitorder="little")
+    return np.packbits(row, bitorder="little")
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:
@@ -51,12 +50,17 @@ def save(model: onnx.ModelProto, path: Path) -> None:
     if sum(len(t.raw_data) for t in model.graph.initializer) <= MOST_BYTES:
         whole.write(path, lambda file: _put(file, model.SerializeToString()))
         return
-    beside = path.with_name(path.name + ".data")
-    shell, arrays = _outside(model, beside.name)
+    data = beside(path)
+    shell, arrays = _outside(model, data.name)
     whole.write_all({
-        beside: lambda file: _put_all(file, arrays),
+        data: lambda file: _put_all(file, arrays),
         path: lambda file: _put(file, shell.SerializeToString()),
     })  # fmt: skip
+
+
+def beside(path: Path) -> Path:
+    """Return the file for the constants of a model that is too large for one file."""
+    return path.with_name(path.name + ".data")
 
 
 def _outside(model: onnx.ModelProto, file: str) -> tuple[onnx.ModelProto, list[bytes]]:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.exporters.onnx.elements import CODES
+from alpenglow.exporters.onnx.elements import CODES, EIGHT_BITS
 from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
-from alpenglow.ir.types import DTYPES, FLOATS, INTS, SIGNED, Array, width
+from alpenglow.ir.types import DTYPES, INTS, SIGNED, UNSIGNED, Array, width
 from alpenglow.ir.vocabulary import NUMPY
 
 Term = Any
@@ -42,11 +42,11 @@ class OnnxMath:
     def add(self, x: Term, y: Term) -> Tensor:
         return self.node("Add", x, y)
 
-    def sub(self, x: Term, y: Term) -> Term:
-        return x - y if is_number(x) and is_number(y) else self.node("Sub", x, y)
+    def sub(self, x: Term, y: Term) -> Tensor:
+        return self.node("Sub", x, y)
 
-    def mul(self, x: Term, y: Term) -> Term:
-        return x * y if is_number(x) and is_number(y) else self.node("Mul", x, y)
+    def mul(self, x: Term, y: Term) -> Tensor:
+        return self.node("Mul", x, y)
 
     def div(self, x: Term, y: Term) -> Tensor:
         x, y = self.alike(x, y)
@@ -110,8 +110,7 @@ class OnnxMath:
         return self.where(self.lt(y, 0), less, result)
 
     def neg(self, x: Term) -> Tensor:
-        dtype = self.w.dtype(x)
-        return self.sub(0, x) if dtype in INTS - SIGNED else self.node("Neg", x)  # type: ignore[no-any-return]
+        return self.node("Sub", 0, x) if self.w.dtype(x) in UNSIGNED else self.node("Neg", x)
 
     def abs(self, x: Term) -> Tensor:
         return self.node("Abs", x)
@@ -236,7 +235,7 @@ class OnnxMath:
             y = self.where(self._beyond(y, dtype), 0, y)
         moved = self.w("BitShift", self.cast(x, unsigned), self.cast(y, unsigned),
                        direction=direction)  # fmt: skip
-        return self.cast(moved, dtype)
+        return self.w.cast(moved, dtype)
 
     def _beyond(self, y: Term, dtype: str) -> Tensor:
         """Return where y is no number of places to shift by: as unsigned it is too large."""
@@ -269,8 +268,9 @@ class OnnxMath:
     def cast(self, x: Term, dtype: str) -> Term:
         if isinstance(x, np.ndarray) or self.w.dtype(x) == dtype:
             return NUMPY.cast(x, dtype) if isinstance(x, np.ndarray) else x
-        narrow = dtype.startswith("f8")  # what formulas limit has been limited by then
-        return self.w("Cast", x, dtype=dtype, to=CODES[dtype], **({"saturate": 0} if narrow else {}))
+        # What formulas want limited they have limited by then.
+        whole: dict[str, Any] = {"saturate": 0} if dtype in EIGHT_BITS else {}
+        return self.w("Cast", x, dtype=dtype, to=CODES[dtype], **whole)
 
     def bits(self, x: Term, dtype: str) -> Tensor:
         if not self.w.has("BitCast"):
@@ -297,11 +297,3 @@ def divides(y: Term) -> bool:
 def fits(y: Term, dtype: str) -> bool:
     """Return True if y is constant, and a number of places less than the width of a type."""
     return isinstance(y, np.ndarray) and bool(np.all((y >= 0) & (y < width(dtype))))
-
-
-def is_exact(value: float, dtype: str) -> bool:
-    """Return True if an attribute, which is an f32, can say a number as an operator takes it.
-
-    Operators on f32 and less round their numbers to f32 at first; those on f64 do not.
-    """
-    return dtype != "f64" or float(np.float32(value)) == value or dtype not in FLOATS

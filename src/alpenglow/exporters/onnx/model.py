@@ -1,7 +1,7 @@
 """`export_onnx`: a graph as a model of ONNX.
 
-Each operator is written by its entry of the table (`table.py`, filled by the ``write_*`` modules), or
-by its formula, or as what it stands for.  All that cannot be written is told at once.
+Each operator is written by its entry of the table (`table.py`, filled by the ``write_*`` modules),
+or by its formula, or as what it stands for.  All that cannot be written is told at once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import onnx
 from onnx import helper
 
 from alpenglow.base.errors import OptionError, UnsupportedError
-from alpenglow.base.words import counted, shown
+from alpenglow.base.words import shown
 from alpenglow.exporters.onnx import families
-from alpenglow.exporters.onnx.elements import CODES
+from alpenglow.exporters.onnx.elements import CODES, allowed
 from alpenglow.exporters.onnx.extents import read_symbols
 from alpenglow.exporters.onnx.files import save, tensor_of
 from alpenglow.exporters.onnx.prepare import prepared
@@ -28,7 +28,7 @@ from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.staged import StagedModel
-from alpenglow.ir.types import TensorType
+from alpenglow.ir.types import COMPLEX, TensorType
 from alpenglow.ops.movement import Broadcast
 
 OLDEST, USUAL = 18, 21
@@ -39,9 +39,13 @@ assert families, "the modules that fill the table are imported"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A node that cannot be written, why, and whether a newer opset has what it needs."""
+    """What cannot be written, why, and whether a newer opset has what it needs.
 
-    node: Node
+    `name` is that of a tensor, "" for one without.
+    """
+
+    name: str
+    operator: str
     why: str
     newer: bool
 
@@ -49,7 +53,7 @@ class Failure:
 def export_onnx(
     graph: Graph, path: str | Path | None = None, *, opset: int | None = None
 ) -> onnx.ModelProto:
-    """Return a graph as a model of ONNX, of operators that ONNX defines; write it to `path`, if given.
+    """Return a graph as a model of ONNX, of operators that ONNX defines; write it to `path`.
 
     Without `opset` it is the first from 21 on that has all operators and element types of the
     graph.  What a file of protobuf cannot hold, above 2 GiB, stands in a second file beside it,
@@ -108,13 +112,12 @@ def told(failures: Sequence[Failure]) -> str:
     """Return the message: operators, why they cannot be written, and their nodes."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for f in failures:
-        name = f.node.results[0].name
-        reasons.setdefault((f.node.op.name, f.why), []).append(f"'{shown(name)}'" if name else "")
+        reasons.setdefault((f.operator, f.why), []).append(f.name)
     parts = []
     for (operator, why), names in reasons.items():
-        named = [n for n in names if n]
-        where = f" ({', '.join(named)})" if named else ""
-        parts.append(f"{operator}, {counted(len(names), 'node')}{where}: {why}")
+        named = ", ".join(n for n in names if n)
+        times = f", {len(names)} times" if len(names) > 1 else ""
+        parts.append(f"{operator}{times}{f' ({named})' if named else ''}: {why}")
     return "cannot be written as ONNX: " + "; ".join(parts)
 
 
@@ -128,10 +131,29 @@ def failures_of(w: Writer, g: Graph) -> list[Failure]:
         try:
             _write(w, node)
         except Refused as error:
-            failures.append(Failure(node, str(error), error.newer))
+            name = node.results[0].name
+            quoted = f"'{shown(name)}'" if name else ""
+            failures.append(Failure(quoted, node.op.name, str(error), error.newer))
             for v in node.results:
                 w.values[v] = Tensor("?", v.type.dtype)
-    return failures
+    return failures or list(_finish(w, g))
+
+
+def _finish(w: Writer, g: Graph) -> Iterator[Failure]:
+    """Give outputs their names; yield those, and inputs, whose types the opset does not have."""
+    legal = allowed(w.schema("Cast"), "T1") | COMPLEX
+    for name, v in {**g.inputs, **g.outputs}.items():
+        if v.type.dtype not in legal:
+            why = f"there is no {v.type.dtype} in opset {w.opset}"
+            yield Failure(f"'{shown(name)}'", "input or output", why, True)
+            return
+    for name, v in g.outputs.items():
+        try:
+            t = w.tensor(v)
+            if t.name != w.outputs[name]:
+                w.alias(t, w.outputs[name])
+        except Refused as error:
+            yield Failure(f"'{shown(name)}'", "output", str(error), error.newer)
 
 
 def _declare(w: Writer, g: Graph) -> None:
@@ -179,7 +201,7 @@ def _write(w: Writer, node: Node) -> None:
 
 def _model(w: Writer, g: Graph) -> onnx.ModelProto:
     """Return the model of what was written."""
-    outputs = list(_outputs(w, g))
+    outputs = [_info(w.outputs[name], v.type) for name, v in g.outputs.items()]
     inputs = [
         _info(w.values[v].name, v.type) for n, v in g.inputs.items() if not n.startswith(HIDDEN)
     ]
@@ -199,16 +221,6 @@ def _model(w: Writer, g: Graph) -> onnx.ModelProto:
     model.ir_version = helper.find_min_ir_version_for(opsets)
     _describe(model, g)
     return model
-
-
-def _outputs(w: Writer, g: Graph) -> Iterator[onnx.ValueInfoProto]:
-    """Yield the outputs; a tensor that has another name gets one of this."""
-    for name, v in g.outputs.items():
-        t = w.tensor(v)
-        final = w.outputs[name]
-        if t.name != final:
-            w.line("Identity", [t], [Tensor(final, t.dtype)], "", {})
-        yield _info(final, v.type)
 
 
 def _info(name: str, t: TensorType) -> onnx.ValueInfoProto:

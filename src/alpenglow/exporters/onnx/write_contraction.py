@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from alpenglow.exporters.onnx.table import on
 from alpenglow.exporters.onnx.write_elementwise import unstretched
 from alpenglow.exporters.onnx.write_movement import reshaped
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.contraction import BYTES, Conv, ConvTranspose, MatMul
@@ -19,10 +18,12 @@ from alpenglow.ops.integer import ConvInteger, MatMulInteger
 
 @on(MatMul)
 def mat_mul(w: Writer, op: MatMul, x: Value, y: Value) -> Tensor:
-    if x.type.dtype in BYTES:
-        return w("MatMulInteger", x, y)
-    wide = [w.cast(v, "f32") if op.wide else v for v in (x, matrix(y))]
-    return w("MatMul", *wide)
+    pair = [x, matrix(y)]
+    if x.type.dtype not in BYTES:
+        return w("MatMul", *(w.cast(v, "f32") if op.wide else v for v in pair))
+    if x.type.shape[-1] == 0:  # of which runtimes make anything, in integers
+        return w("MatMul", *(w.cast(v, "i32") for v in pair))
+    return w("MatMulInteger", *pair)
 
 
 def matrix(y: Value) -> Value:
@@ -66,11 +67,25 @@ def by_channel(w: Writer, v: Operand, rank: int) -> Tensor:
 def conv_transpose(
     w: Writer, op: ConvTranspose, x: Value, weights: Value, bias: Value | None
 ) -> Tensor:
-    more = {"output_padding": op.output_padding} if any(op.output_padding) else {}
+    more: dict[str, Any] = {"output_padding": op.output_padding} if any(op.output_padding) else {}
     return w("ConvTranspose", x, weights, bias, **window_of(op, weights), **more)
 
 
-@on(Einsum, when=lambda opset, node: node.results[0].type.dtype in FLOATS)
+def _fits_onnx(opset: int, node: Node) -> bool:
+    """Return True unless the equation stretches extents of 1, which ONNX does not."""
+    assert isinstance(node.op, Einsum), "asked of one operator"
+    extents: dict[str, Dim] = {}
+    if "." in node.op.equation or node.results[0].type.dtype not in FLOATS:
+        return False
+    terms = node.op.equation.replace(" ", "").partition("->")[0].split(",")
+    for term, v in zip(terms, node.inputs, strict=True):
+        assert v is not None, "operands are there"
+        if any(extents.setdefault(n, d) != d for n, d in zip(term, v.type.shape, strict=True)):
+            return False
+    return True
+
+
+@on(Einsum, when=_fits_onnx)
 def einsum(w: Writer, op: Einsum, *xs: Value) -> Tensor:
     return w("Einsum", *xs, equation=op.equation)
 

@@ -10,15 +10,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from alpenglow.exporters.onnx.elements import CODES, schema_of
-from alpenglow.exporters.onnx.formula import OnnxMath, is_exact, is_number, number
+from alpenglow.exporters.onnx.elements import CODES, EIGHT_BITS, schema_of
+from alpenglow.exporters.onnx.formula import OnnxMath, is_number, number
 from alpenglow.exporters.onnx.table import on
 from alpenglow.exporters.onnx.writer import Tensor, Writer
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Op
-from alpenglow.ir.types import FLOATS, HALVES, NARROW, width
-from alpenglow.ir.types import NARROW_FLOATS
+from alpenglow.ir.types import FLOATS, HALVES, NARROW, NARROW_INTS
 from alpenglow.ops.activation import (
     Celu,
     Elu,
@@ -110,9 +109,6 @@ PARAMETERS: dict[type[Op], tuple[str, dict[str, str]]] = {
 """The operators with numbers that ONNX has, and what it calls these."""
 
 
-EIGHT_BITS = frozenset(d for d in NARROW_FLOATS if width(d) == 8)
-"""The floats of which ONNX says whether what is too large becomes the largest."""
-
 RELUS = FLOATS | {"i8", "i16", "i32"}
 """The types that runtimes have a Relu for, be it a wider one."""
 
@@ -124,11 +120,10 @@ def _has_node(opset: int, node: Node) -> bool:
     op, dtype = node.op, x.type.dtype
     if isinstance(op, Relu):
         return dtype in RELUS
-    if type(op) in SAME:
-        return onnx_has(SAME[type(op)], opset)
-    name, numbers = PARAMETERS[type(op)]
-    exact = all(is_exact(getattr(op, ours), dtype) for ours in numbers)
-    return exact and onnx_has(name, opset)
+    name = SAME[type(op)] if type(op) in SAME else PARAMETERS[type(op)][0]
+    # An attribute is an f32, which an f64 may not be; and runtimes lack all but f32 here.
+    whole = type(op) in SAME or dtype != "f64"
+    return whole and schema_of(name, opset) is not None
 
 
 @on(*SAME, when=_has_node)
@@ -139,7 +134,10 @@ def same(w: Writer, op: Op, *operands: Value) -> Tensor:
 @on(*PARAMETERS, when=_has_node)
 def with_numbers(w: Writer, op: Op, x: Value) -> Tensor:
     name, numbers = PARAMETERS[type(op)]
-    return w(name, x, **{theirs: float(getattr(op, ours)) for ours, theirs in numbers.items()})
+    attributes: dict[str, Any] = {
+        theirs: float(getattr(op, ours)) for ours, theirs in numbers.items()
+    }
+    return w(name, x, **attributes)
 
 
 @on(Neg)
@@ -147,7 +145,7 @@ def negative(w: Writer, op: Neg, x: Value) -> Tensor:
     return w("Neg", x)
 
 
-@on(Gelu, when=lambda opset, node: opset >= 20)
+@on(Gelu, when=lambda opset, node: opset >= 20 and node.results[0].type.dtype != "f64")
 def gelu(w: Writer, op: Gelu, x: Value) -> Tensor:
     return w("Gelu", x, approximate="tanh" if op.tanh else "none")
 
@@ -178,7 +176,11 @@ def copy(w: Writer, op: Copy, x: Value) -> Tensor:
 def cast(w: Writer, op: Cast, x: Value) -> Tensor:
     if x.type.dtype == op.dtype:
         return w.tensor(x)
-    source = w.cast(x, "f32") if {x.type.dtype, op.dtype} <= NARROW else w.tensor(x)
+    source = w.tensor(x)
+    if {source.dtype, op.dtype} <= NARROW:
+        source = w.cast(source, "f32")
+    if op.dtype in NARROW_INTS and source.dtype in FLOATS:
+        source = w.cast(source, "i32")  # which truncates, everywhere
     attributes: dict[str, Any] = {}
     if op.dtype in EIGHT_BITS:
         attributes["saturate"] = int(op.saturate)
@@ -201,11 +203,6 @@ def terms(w: Writer, operands: Sequence[Value | None]) -> list[Any]:
     """Return operands as a formula takes them: constants as arrays, which may rule cases out."""
     return [w.tensor(v) if v.array is None else v.array
             for v in stretched(operands) if v is not None]  # fmt: skip
-
-
-def onnx_has(name: str, opset: int) -> bool:
-    """Return True if ONNX has an operator in an opset."""
-    return schema_of(name, opset) is not None
 
 
 def stretched(operands: Sequence[Value | None]) -> list[Value | None]:

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from alpenglow.exporters.onnx.extents import extent, extents
+from alpenglow.exporters.onnx.extents import extent, extents, scalar_extent
 from alpenglow.exporters.onnx.table import on
+from alpenglow.exporters.onnx.write_movement import reshaped
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim, is_open
 from alpenglow.ir.graph import Value
+from alpenglow.ir.types import DTYPES, HALVES, UNSIGNED
 from alpenglow.ops.gather import (
     Gather,
     GatherElements,
@@ -26,6 +28,9 @@ from alpenglow.ops.gather import (
 )
 from alpenglow.ops.in_range import InRange
 from alpenglow.passes.indices import interval
+
+ONE_HOTS = frozenset({("i64", "f32"), ("i64", "i64")})
+"""The types of indices and values that runtimes have a OneHot for, of those that are in use."""
 
 
 @on(Gather)
@@ -52,13 +57,24 @@ def scatter_elements(
 ) -> Tensor:
     axis = op.axis % data.type.rank
     places = within(w, indices, [data.type.shape[axis]])
-    return w("ScatterElements", data, places, updates, axis=axis, reduction=op.reduction)
+    wide = _summed(w, op.reduction, data, updates)
+    y = w("ScatterElements", wide[0], places, wide[1], axis=axis, reduction=op.reduction)
+    return w.cast(y, data.type.dtype)
 
 
 @on(ScatterNd)
 def scatter_nd(w: Writer, op: ScatterNd, data: Value, indices: Value, updates: Value) -> Tensor:
     places = w.cast(_tuples(w, data, indices, 0), "i64")
-    return w("ScatterND", data, places, updates, reduction=op.reduction)
+    wide = _summed(w, op.reduction, data, updates)
+    y = w("ScatterND", wide[0], places, wide[1], reduction=op.reduction)
+    return w.cast(y, data.type.dtype)
+
+
+def _summed(w: Writer, reduction: str, *operands: Value) -> list[Tensor]:
+    """Return operands of half precision as f32 where they are computed with: runtimes need it."""
+    dtype = operands[0].type.dtype
+    wide = "f32" if reduction != "none" and dtype in HALVES else dtype
+    return [w.cast(v, wide) for v in operands]
 
 
 def _tuples(w: Writer, data: Value, indices: Value, batch_dims: int) -> Tensor:
@@ -92,6 +108,18 @@ def _extent(w: Writer, d: Dim) -> Operand:
     return w("Squeeze", extent(w, d), np.zeros(1, np.int64)) if is_open(d) else np.array(d)
 
 
+def ramp(
+    w: Writer, count: Dim, before: tuple[int, ...], after: tuple[int, ...], dtype: str
+) -> Tensor:
+    """Return 0, 1, … along an axis between others of 1."""
+    if not is_open(count):
+        line = np.arange(int(count)).astype(DTYPES[dtype])
+        return w.tensor(line.reshape((*before, -1, *after) if count else (*before, 0, *after)))
+    zero, one = np.array(0, np.int64), np.array(1, np.int64)
+    steps = w("Range", zero, scalar_extent(w, count), one)
+    return w.cast(reshaped(w, steps, (*before, count, *after)), dtype)
+
+
 def _is_sure(gap: Dim) -> bool:
     """Return True if a difference of extents is not negative, whatever they are."""
     return isinstance(gap, int) and gap >= 0
@@ -105,5 +133,16 @@ def in_range(w: Writer, op: InRange, x: Value) -> Tensor:
 
 @on(OneHot)
 def one_hot(w: Writer, op: OneHot, indices: Value, values: Value) -> Tensor:
-    depth = extents(w, [op.depth])
-    return w("OneHot", indices, depth, values, axis=op.axis)
+    """Write OneHot, or where runtimes have none of these types, what it compares."""
+    kinds, rank = (indices.type.dtype, values.type.dtype), indices.type.rank
+    axis = op.axis % (rank + 1)
+    if kinds in ONE_HOTS and rank and op.depth != 0:
+        return w("OneHot", indices, extents(w, [op.depth]), values, axis=axis)
+    at = w("Unsqueeze", indices, np.array([axis], np.int64))
+    places = ramp(w, op.depth, (1,) * axis, (1,) * (rank - axis), at.dtype)
+    hot = w("Equal", at, places)
+    if indices.type.dtype not in UNSIGNED:
+        counted = w("Add", at, w.cast(scalar_extent(w, op.depth), at.dtype))
+        hot = w("Or", hot, w("Equal", counted, places))
+    off, on_ = (w("Gather", values, np.array(i, np.int64)) for i in (0, 1))
+    return w("Where", hot, on_, off)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from alpenglow.exporters.onnx.extents import extents
@@ -41,7 +43,7 @@ def reshaped(w: Writer, x: Operand, shape: tuple[Dim, ...]) -> Tensor:
     is_empty = any(not is_open(d) and d == 0 for d in shape)
     if sum(map(is_open, shape)) == 1 and not is_empty:
         shape = tuple(-1 if is_open(d) else d for d in shape)
-    attributes = {"allowzero": 1} if is_empty or sum(map(is_open, shape)) else {}
+    attributes: dict[str, Any] = {"allowzero": 1} if is_empty or sum(map(is_open, shape)) else {}
     return w("Reshape", x, extents(w, shape), **attributes)
 
 
@@ -190,6 +192,8 @@ def blocked(w: Writer, y: Operand, shape: tuple[Dim, ...]) -> Tensor:
 def dilate(w: Writer, op: Dilate, x: Value) -> Tensor:
     """Put each element before its zeros, and cut off those behind the last one."""
     shape = x.type.shape
+    if all(s == 1 for s in op.steps):
+        return w.tensor(x)
     pairs = tuple(p for d in shape for p in (d, 1))
     after = [p for s in op.steps for p in (0, s - 1)]
     spread = padded(w, reshaped(w, x, pairs), [0] * len(pairs) + after, "constant")

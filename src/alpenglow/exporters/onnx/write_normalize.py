@@ -83,7 +83,13 @@ def instance_norm(w: Writer, op: InstanceNorm, x: Value, scale: Value, bias: Val
     return w("InstanceNormalization", x, scale, bias, epsilon=op.epsilon)
 
 
-@on(GroupNorm, when=lambda opset, node: opset >= 21 and _is_single(opset, node))
+def _has_groups(opset: int, node: Node) -> bool:
+    """Return True if ONNX has this since it scales by channel, and there is something to scale."""
+    is_empty = any(not is_open(d) and d == 0 for d in node.results[0].type.shape)
+    return opset >= 21 and _is_single(opset, node) and not is_empty
+
+
+@on(GroupNorm, when=_has_groups)
 def group_norm(w: Writer, op: GroupNorm, x: Value, scale: Value, bias: Value) -> Tensor:
     return w("GroupNormalization", x, scale, bias, num_groups=op.groups, epsilon=op.epsilon)
 
@@ -93,6 +99,15 @@ def lp_norm(w: Writer, op: LpNorm, x: Value) -> Tensor:
     return w("LpNormalization", x, axis=op.axis, p=op.p)
 
 
-@on(LocalResponseNorm, when=_is_single)
+def _has_middle(opset: int, node: Node) -> bool:
+    """Return True if runtimes take an LRN: a channel is in the middle, and there are images."""
+    assert isinstance(node.op, LocalResponseNorm), "asked of one operator"
+    (x,) = node.inputs
+    assert x is not None, "the operand is there"
+    size = node.op.size
+    return _is_single(opset, node) and size % 2 == 1 and size < 1 << 31 and x.type.rank == 4
+
+
+@on(LocalResponseNorm, when=_has_middle)
 def local_response_norm(w: Writer, op: LocalResponseNorm, x: Value) -> Tensor:
     return w("LRN", x, size=op.size, alpha=op.alpha, beta=op.beta, bias=op.bias)

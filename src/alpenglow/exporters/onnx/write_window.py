@@ -65,9 +65,21 @@ def lp_pool(w: Writer, op: LpPool, x: Value) -> Tensor:
 
 @on(OverlapAdd)
 def overlap_add(w: Writer, op: OverlapAdd, x: Value) -> Tensor:
+    """Write Col2Im; of one axis as of two, for there ONNX Runtime takes the pads for equal."""
     rank = len(op.extents)
     n, c, *window = x.type.shape
     kernel, places = window[:rank], window[rank:]
     columns = reshaped(w, x, (n, product([c, *kernel]), product(places)))
-    return w("Col2Im", columns, extents(w, op.extents), extents(w, kernel), strides=op.strides,
-             pads=op.pads, dilations=op.dilations)  # fmt: skip
+    image, strides, dilations = list(op.extents), op.strides, op.dilations
+    before, after = op.pads[:rank], op.pads[rank:]
+    if rank == 1:
+        image, kernel, strides, dilations = (
+            [1, *image],
+            [1, *kernel],
+            (1, *strides),
+            (1, *dilations),
+        )
+        before, after = (0, *before), (0, *after)
+    y = w("Col2Im", columns, extents(w, image), extents(w, kernel), strides=strides,
+          pads=before + after, dilations=dilations)  # fmt: skip
+    return y if rank > 1 else reshaped(w, y, (n, c, *op.extents))

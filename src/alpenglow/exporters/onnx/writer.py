@@ -119,6 +119,8 @@ class Writer:
         kinds = [o.type_str for o in schema.outputs]
         for kind in [*kinds, *repeat(kinds[-1], max(results - len(kinds), 0))][:results]:
             stored = carriers.get(kind) or dtype or single(schema, kind)
+            if kind not in carriers and stored not in allowed(schema, kind):
+                raise Refused(f"{op_type} makes no {stored} in opset {self.opset}", True)
             assert stored, f"{op_type} does not tell the type of its results"
             made.append((self.fresh(op_type.lower(), stored), bound.get(kind, stored)))
         self.line(op_type, read, [t for t, _ in made], domain, attributes)
@@ -211,6 +213,11 @@ class Writer:
             x.inputs = [name if n == t.name else n for n in x.inputs]
             x.outputs = [name if n == t.name else n for n in x.outputs]
         return Tensor(name, t.dtype)
+
+    def alias(self, t: Tensor, name: str) -> None:
+        """Let a tensor be known by another name, too."""
+        last = self("Identity", t)
+        self.lines[-1].outputs = [name if n == last.name else n for n in self.lines[-1].outputs]
 
     def name(self, wanted: str) -> str:
         """Return `wanted`, or a variant that no tensor has."""
