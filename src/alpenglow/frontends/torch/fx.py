@@ -95,7 +95,8 @@ def exported(program: Any) -> Program:
     body = body_of(lowered.graph_module)
     ranges = {str(s): _range(r) for s, r in lowered.range_constraints.items()}
     return Program("main", body, inputs, outputs, arrays(state), ranges,
-                   structure=_structure(lowered, outputs))  # fmt: skip
+                   structure=_structure(lowered, outputs),
+                   version=str(torch().__version__))  # fmt: skip
 
 
 KINDS: dict[str, InputKind] = {
@@ -349,7 +350,8 @@ class _Reader:
         else:
             self._state(node.name, val)
         arguments = {k: self.argument(a) for k, a in self._by_name(node).items()}
-        self.calls.append(Call(node.name, target, arguments, results, source_of(node)))
+        source = source_of(node.meta.get("stack_trace") or "")
+        self.calls.append(Call(node.name, target, arguments, results, source))
 
     def _taken(self, node: Any, val: Any) -> tuple[str, ...]:
         """Return the names of the results that nodes take of a call, "" of the others."""
@@ -395,9 +397,9 @@ class _Reader:
         return Unknown(f"a {type(a).__name__}")
 
 
-def source_of(node: Any) -> str:
-    """Return the place in the user's code that a node was traced from: ``file:line``."""
-    frames = re.findall(r'File "([^"]*)", line (\d+)', node.meta.get("stack_trace") or "")
+def source_of(trace: str) -> str:
+    """Return the place in the user's code that a stack trace leads to: ``file:line``."""
+    frames = re.findall(r'File "([^"]*)", line (\d+)', trace)
     own = [f for f in frames if "/torch/" not in f[0]]
     if not frames:
         return ""

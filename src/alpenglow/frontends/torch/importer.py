@@ -23,6 +23,7 @@ from alpenglow.base.errors import (
 )
 from alpenglow.base.words import counted
 from alpenglow.frontends.torch import converters
+from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.program import Argument, Body, Call, Program, Ref, Unknown
 from alpenglow.frontends.torch.symbols import Ranges, guards
 from alpenglow.frontends.torch.table import Site, bound
@@ -33,6 +34,10 @@ from alpenglow.ir.types import Array, TensorType
 
 TRIALS = 8
 """With how many values of their symbols two extents are compared that are not the same text."""
+
+
+EXPLAIN = "alpenglow.torch.explain(module, *args) lists them with their places"
+DECOMPOSE = "save exported_program.run_decompositions(), whose operators are fewer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +51,10 @@ class Refusal:
 class Importer:
     """The state of the import of one body."""
 
-    def __init__(self, g: Graph, ranges: Ranges) -> None:
+    def __init__(self, g: Graph, ranges: Ranges, trusted: bool) -> None:
         self.g = g
         self.ranges = ranges
+        self.trusted = trusted
         self.values: dict[str, Value] = {}
         self.refusals: list[Refusal] = []
 
@@ -100,6 +106,10 @@ class Importer:
                 f"{call.target} breaks the rules of PyTorch: {type(error).__name__}: {error}",
                 node=label(call),
             ) from error
+        except AssertionError as error:
+            if self.trusted:
+                raise
+            raise ModelError(f"{call.target}: {error}", node=label(call)) from error
 
     def _converted(
         self, call: Call, stated: Sequence[TensorType | None]
@@ -174,8 +184,10 @@ def graph_of(program: Program) -> Graph:
     converter or are called in a way that none takes, with the places in the user's code.
     """
     g = Graph(program.name)
-    importer = Importer(g, program.ranges)
-    written = {o.target for o in program.outputs if o.kind == "buffer"}
+    importer = Importer(g, program.ranges, program.trusted)
+    # A buffer may have the name of an argument or a result, which a variable of the graph may not.
+    taken = {i.name for i in program.inputs} | {o.name for o in program.outputs}
+    written = {o.target: unique(o.target, taken) for o in program.outputs if o.kind == "buffer"}
     constants: dict[int, Value] = {}
     operands: list[Value | None] = []
     for i in program.inputs:
@@ -184,7 +196,7 @@ def graph_of(program: Program) -> Graph:
         elif i.kind == "user":
             operands.append(g.input(i.name, _type(program, i.name)))
         elif i.target in written:
-            operands.append(g.variable(i.target, program.state[i.target]))
+            operands.append(g.variable(written[i.target], program.state[i.target]))
         else:
             operands.append(_constant(g, constants, program.state, i.target))
     kept = [o for o in program.outputs if o.kind != "fixed"]
@@ -196,16 +208,16 @@ def graph_of(program: Program) -> Graph:
         raise UnsupportedError(
             listed(importer.refusals),
             file=program.file,
-            hint="alpenglow.torch.explain(module, *args) lists them with their places",
+            hint=EXPLAIN if program.trusted else DECOMPOSE,
         )
     for o, v in zip(kept, results, strict=True):
         if o.kind == "buffer":
-            g.assign(o.target, v)
+            g.assign(written[o.target], v)
         else:
             g.output(o.name, v)
     symbols = {s for v in g.inputs.values() for s in v.type.symbols()}
     g.guards = guards(program.ranges, symbols)
-    g.metadata = Metadata(producer="torch", structure=program.structure)
+    g.metadata = Metadata("torch", program.version, structure=program.structure)
     g.prune()
     return g
 

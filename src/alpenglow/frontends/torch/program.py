@@ -98,7 +98,9 @@ class Program:
     """A program: its calls, what its inputs and outputs are, and the arrays of its state.
 
     `state` has parameters, buffers and constants by the name in the module; two that are tied are
-    one array.  `ranges` bounds the symbols of extents, None where nothing does.
+    one array.  `ranges` bounds the symbols of extents, None where nothing does.  `version` is that
+    of the torch that made it.  One that is not `trusted` comes from a file: what breaks the rules
+    of PyTorch in it is the file's mistake, not ours.
     """
 
     name: str
@@ -109,3 +111,5 @@ class Program:
     ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     file: str = ""
     structure: Structure | None = None
+    version: str = ""
+    trusted: bool = True

@@ -94,7 +94,7 @@ def _tree(spec: Any, ends: Iterator[Tree], depth: int) -> Tree:
         if kind in ("builtins.dict", "collections.OrderedDict"):
             return Keyed("dict", tuple(zip(map(_key, keys), items, strict=True)))
         return _registered(kind, keys, items)
-    except (StopIteration, KeyError, TypeError, ValueError) as error:
+    except (StopIteration, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"the description of arguments is damaged: {error!r}") from None
 
 

@@ -1,7 +1,8 @@
 """PyTorch's expressions of extents, and what it knows of their symbols, as ours.
 
-An object's expression (sympy's) and a file's are the same text.  It is Python's, with a few
-functions whose names PyTorch made up (torch.utils._sympy.functions).
+An object's expression (sympy's) is text of Python's, with a few functions whose names PyTorch made
+up (torch.utils._sympy.functions).  In a file the same is written with functions alone (`srepr`):
+``Add(Symbol('s0', integer=True), Integer(1))``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from functools import reduce
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.expression import parse_expression
@@ -38,6 +40,13 @@ def _dim(tree: ast.expr, text: str) -> Dim:
             return _dim(x, text) * -1
         case ast.BinOp(left=x, op=op, right=y):
             return _combined(op, _dim(x, text), _dim(y, text), text)
+        case ast.Call(func=ast.Name(id="Symbol"), args=[ast.Constant(value=str(name))]):
+            return _named(name)
+        case ast.Call(func=ast.Name(id="Integer"), args=[x]):
+            return _dim(x, text)
+        case ast.Call(func=ast.Name(id="Add" | "Mul" | "Pow" as name), args=[x, *rest]):
+            op = {"Add": ast.Add(), "Mul": ast.Mult(), "Pow": ast.Pow()}[name]
+            return reduce(lambda a, y: _combined(op, a, _dim(y, text), text), rest, _dim(x, text))
         case ast.Call(func=ast.Name(id="FloorDiv" | "CleanDiv"), args=[x, y]):
             return _combined(ast.FloorDiv(), _dim(x, text), _dim(y, text), text)
         case ast.Call(func=ast.Name(id="Mod" | "PythonMod"), args=[x, y]):
@@ -48,6 +57,12 @@ def _dim(tree: ast.expr, text: str) -> Dim:
             whole = _combined(ast.FloorDiv(), _dim(x, text), _dim(y, text), text)
             return _combined(ast.Mod(), whole, _dim(z, text), text)
     raise UnsupportedError(f"the extent '{shown(text)}' is no quotient of polynomials")
+
+
+def _named(name: str) -> Sym:
+    if not name.isidentifier():
+        raise ModelError(f"'{shown(name)}' is no name of an extent")
+    return symbol(name)
 
 
 def _combined(op: ast.operator, a: Dim, b: Dim, text: str) -> Dim:
