@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from mmap import mmap
+from pathlib import Path
 from typing import Any
 
 from alpenglow.base.errors import ModelError, OptionError
@@ -16,9 +17,14 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.solve import bind_shapes
 from alpenglow.ir.staged import StagedModel
 
+SUFFIX = ".pt2"
+
+ZIP = b"PK\3\4"
+"""How an archive begins that has an entry."""
+
 
 class TorchFrontEnd:
-    """Reads ExportedPrograms, and traces modules."""
+    """Reads ExportedPrograms and the files that they are saved in, and traces modules."""
 
     name = "torch"
     version = "1"
@@ -27,6 +33,10 @@ class TorchFrontEnd:
         return False
 
     def accepts(self, model: object) -> bool:
+        if isinstance(model, bytes):
+            return model[: len(ZIP)] == ZIP
+        if isinstance(model, str | Path):
+            return Path(model).suffix == SUFFIX or head(Path(model), len(ZIP)) == ZIP
         torch = sys.modules.get("torch")
         return torch is not None and isinstance(
             model, torch.export.ExportedProgram | torch.nn.Module
@@ -47,11 +57,28 @@ class TorchFrontEnd:
     def load(
         self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None
     ) -> Graph | StagedModel:
-        if isinstance(model, sys.modules["torch"].nn.Module):
+        if isinstance(model, bytes | str | Path):
+            program = import_module("alpenglow.frontends.torch.pt2").program_of(model)
+        elif isinstance(model, sys.modules["torch"].nn.Module):
             raise ModelError(
                 f"{type(model).__name__} is a module of PyTorch, whose graph depends on its inputs",
                 hint="give example inputs: compile(module, args=(x,))",
             )
-        program = import_module("alpenglow.frontends.torch.fx").exported(model)
+        else:
+            program = import_module("alpenglow.frontends.torch.fx").exported(model)
         graph: Graph = import_module("alpenglow.frontends.torch.importer").graph_of(program)
         return bind_shapes(graph, shapes) if shapes else graph
+
+
+def head(path: Path, length: int) -> bytes:
+    """Return the first bytes of a file; nothing if there is no such file.
+
+    Raises ModelError if the file cannot be read.
+    """
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as file:
+            return file.read(length)
+    except OSError as error:
+        raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error

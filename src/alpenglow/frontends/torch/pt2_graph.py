@@ -1,0 +1,317 @@
+"""The graph of a ``.pt2`` file as calls: arguments of every kind, extents, graphs in arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.words import shown
+from alpenglow.frontends.torch.fx import DROPPED, source_of
+from alpenglow.frontends.torch.program import Argument, Body, Call, Ref, Unknown
+from alpenglow.frontends.torch.pt2_schema import (
+    DTYPES,
+    FORMATS,
+    LAYOUTS,
+    Record,
+    device,
+    field,
+    listed,
+    number,
+    of_kind,
+    record,
+    union,
+    word,
+)
+from alpenglow.frontends.torch.symbols import extent
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.types import TensorType
+
+DEEPEST = 32
+"""How deep graphs may stand in each other."""
+
+ITEM = "aten._local_scalar_dense.default"
+"""The call that makes a number of a tensor: it computes what others know ahead."""
+
+HIGHER = "higher_order."
+
+
+def body_of(graph: Any, depth: int = 0) -> Body:
+    """Return the calls of a graph, which stands in `depth` others."""
+    if depth > DEEPEST:
+        raise UnsupportedError(f"graphs are nested deeper than {DEEPEST}")
+    return _Reader(record(graph, "a graph", "graph"), depth).body()
+
+
+def named(value: Any, what: str) -> str:
+    """Return the name that a record holds and nothing else."""
+    r = record(value, what)
+    if r.keys() != {"name"}:
+        raise ModelError(f"{what} is no name")
+    return field(r, "name", str, what)
+
+
+def size(value: Any, what: str) -> Dim:
+    """Return an extent, a number or an expression."""
+    kind, content = union(value, what)
+    if kind == "as_int":
+        return of_kind(content, int, what)
+    if kind == "as_expr":
+        return extent(field(record(content, what, "expression"), "expr_str", str, what))
+    raise ModelError(f"{what} is {shown(kind)}, expected a number or an expression")
+
+
+def type_of(meta: Any, what: str) -> TensorType | None:
+    """Return the type of a tensor; None for an element type that is none of ours."""
+    r = record(meta, what, "tensor")
+    dtype = DTYPES.get(field(r, "dtype", int, what))
+    sizes = tuple(size(s, f"an extent of {what}") for s in field(r, "sizes", list, what))
+    if any(isinstance(d, int) and d < 0 for d in sizes):
+        raise ModelError(f"{what} has the sizes {sizes}")
+    return None if dtype is None else TensorType(dtype, sizes)
+
+
+def target_of(text: str) -> str:
+    """Return the name of an operator as the table has it: ``aten.add.Tensor``."""
+    return text.removeprefix("torch.ops.").removeprefix(HIGHER).lstrip("_")
+
+
+class _Reader:
+    """The state of reading one graph."""
+
+    def __init__(self, graph: Record, depth: int) -> None:
+        self.graph = graph
+        self.depth = depth
+        self.types: dict[str, TensorType] = {}
+        self.numbers: dict[str, Argument] = {}
+        self.made: set[str] = set()
+        self.read: set[str] = set()
+        self.several: set[str] = set()  # calls that return a list or a tuple
+        self.calls: list[Call] = []
+
+    def body(self) -> Body:
+        for name, meta in self._table("tensor_values"):
+            if (t := type_of(meta, f"tensor '{shown(name)}'")) is not None:
+                self.types[name] = t
+        for kind, of in (("sym_int_values", _whole), ("sym_bool_values", _truth),
+                         ("sym_float_values", _real)):  # fmt: skip
+            for name, value in self._table(kind):
+                self.numbers[name] = of(value, f"number '{shown(name)}'")
+        inputs = tuple(self._input(i, a) for i, a in enumerate(self._list("inputs")))
+        for node in self._list("nodes"):
+            self._call(record(node, "a node", "node"))
+        outputs = tuple(self.argument(a, "an output") for a in self._list("outputs"))
+        calls = tuple(map(self._without_unread, self.calls))
+        return Body(inputs, calls, outputs, self.types)
+
+    def _table(self, name: str) -> list[tuple[str, Any]]:
+        return list(record(self.graph.get(name, {}), f"{name} of a graph").items())
+
+    def _list(self, name: str) -> list[Any]:
+        return field(self.graph, name, list, "a graph")
+
+    def _input(self, place: int, value: Any) -> str:
+        kind, content = union(value, "an input")
+        match kind:
+            case "as_tensor":
+                return self._make(named(content, "an input"))
+            case "as_sym_int":
+                return self._make(field(record(content, "an input"), "as_name", str, "an input"))
+            case "as_custom_obj":
+                name = field(record(content, "an input"), "name", str, "an input")
+                self.numbers[name] = Unknown("an object of a class of its own")
+                return self._make(name)
+        return self._make(f"#{place}")  # what was fixed as the program was made; nothing reads it
+
+    def _make(self, name: str) -> str:
+        if name in self.made:
+            raise ModelError(f"'{shown(name)}' is made twice")
+        self.made.add(name)
+        return name
+
+    def _call(self, node: Record) -> None:
+        target = target_of(field(node, "target", str, "a node"))
+        outputs = listed(field(node, "outputs", list, "a node"), dict, "outputs of a node")
+        results = [r for o in outputs for r in self._results(o, target, len(outputs))]
+        if target in DROPPED or results == [None]:
+            return
+        name = of_kind(
+            node.get("name") or next(filter(None, results), target), str, "a node's name"
+        )
+        if len(outputs) != 1 or "as_tensors" in outputs[0]:
+            self.several.add(name)
+        trace = record(node.get("metadata") or {}, "metadata of a node").get("stack_trace") or ""
+        source = source_of(of_kind(trace, str, "a stack trace"))
+        made = tuple(r or "" for r in results)
+        self.calls.append(Call(name, target, self._arguments(node, target), made, source))
+
+    def _arguments(self, node: Record, target: str) -> dict[str, Argument]:
+        """Return the arguments of a call: by name, or by place where its operator has no schema."""
+        arguments: dict[str, Argument] = {}
+        for i, given in enumerate(field(node, "inputs", list, "a node")):
+            r = record(given, f"an argument of {shown(target)}", "argument")
+            name = field(r, "name", str, "an argument") or str(i)
+            if name in arguments:
+                raise ModelError(f"{shown(target)} has two arguments '{shown(name)}'")
+            arguments[name] = self.argument(r.get("arg"), f"argument {shown(name)}")
+        return arguments
+
+    def _results(self, output: Record, target: str, outputs: int) -> list[str | None]:
+        """Return the names of the tensors that an output of a call is; None for a number."""
+        kind, content = union(output, "an output of a node")
+        match kind:
+            case "as_tensor":
+                return [self._make(named(content, "a result"))]
+            case "as_none":
+                return [""]
+            case "as_tensors" if outputs == 1:
+                return [self._make(named(t, "a result")) for t in of_kind(content, list, "results")]
+            case "as_sym_int" | "as_sym_bool" | "as_sym_float":
+                name = self._make(field(record(content, "a result"), "as_name", str, "a result"))
+                if name not in self.numbers:
+                    raise ModelError(f"nothing says what '{shown(name)}' is")
+                if target != ITEM:
+                    return [None]
+                self.numbers[name] = Ref(name)
+                return [name]
+        raise UnsupportedError(f"{shown(target)} returns {shown(kind)}")
+
+    def _without_unread(self, call: Call) -> Call:
+        """Return a call of several results with "" for those that nothing reads."""
+        if call.name not in self.several:
+            return call
+        kept = tuple(r if r in self.read else "" for r in call.results)
+        return Call(call.name, call.target, call.arguments, kept, call.source)
+
+    # ── arguments ──
+
+    def argument(self, value: Any, what: str) -> Argument:
+        """Return an argument as the importer takes it."""
+        kind, content = union(value, what)
+        if kind not in _KINDS:
+            return Unknown(f"of the kind {shown(kind)}")
+        return _KINDS[kind](self, content, what)
+
+    def tensor(self, value: Any, what: str) -> Argument:
+        name = named(value, what)
+        if name not in self.made:
+            raise ModelError(f"'{shown(name)}' is read before anything makes it")
+        self.read.add(name)
+        return Ref(name)
+
+    def optional(self, value: Any, what: str) -> Argument:
+        kind, content = union(value, what)
+        return self.tensor(content, what) if kind == "as_tensor" else None
+
+    def numbered(self, value: Any, what: str) -> Argument:
+        """Return a number that is known, or what is known of one by name."""
+        kind, content = union(value, what)
+        if kind in _PLAIN:
+            return _PLAIN[kind](content, what)
+        name = of_kind(content, str, what)
+        if kind != "as_name" or name not in self.numbers or name not in self.made:
+            raise ModelError(f"'{shown(name)}' is read before anything makes it")
+        self.read.add(name)
+        return self.numbers[name]
+
+    def graph_of(self, value: Any, what: str) -> Argument:
+        return body_of(field(record(value, what), "graph", dict, what), self.depth + 1)
+
+
+# ── numbers ──
+
+
+def _whole(value: Any, what: str) -> Argument:
+    try:
+        return size(value, what)
+    except UnsupportedError as error:
+        return Unknown(error.message)
+
+
+def _real(value: Any, what: str) -> Argument:
+    kind, content = union(value, what)
+    return number(content, what) if kind == "as_float" else _computed(content, what)
+
+
+def _truth(value: Any, what: str) -> Argument:
+    kind, content = union(value, what)
+    return of_kind(content, bool, what) if kind == "as_bool" else _computed(content, what)
+
+
+def _computed(value: Any, what: str) -> Unknown:
+    text = field(record(value, what, "expression"), "expr_str", str, what)
+    return Unknown(f"computed from extents: {shown(text)}")
+
+
+def _int(value: Any, what: str) -> int:
+    return of_kind(value, int, what)
+
+
+def _bool(value: Any, what: str) -> bool:
+    return of_kind(value, bool, what)
+
+
+def _str(value: Any, what: str) -> str:
+    return of_kind(value, str, what)
+
+
+def _complex(value: Any, what: str) -> complex:
+    r = record(value, what)
+    return complex(number(r.get("real"), what), number(r.get("imag"), what))
+
+
+def _dtype(value: Any, what: str) -> Argument:
+    key = of_kind(value, int, what)
+    return DTYPES.get(key, Unknown(f"the element type {key}"))
+
+
+_PLAIN: dict[str, Callable[[Any, str], Argument]] = {
+    "as_int": _int, "as_float": number, "as_bool": _bool
+}  # fmt: skip
+
+_Read = Callable[[_Reader, Any, str], Argument]
+
+
+def _alone(read: Callable[[Any, str], Argument]) -> _Read:
+    """Return how a kind of argument is read that no name stands in."""
+    return lambda reader, value, what: read(value, what)
+
+
+def _each(read: _Read) -> _Read:
+    """Return how a list of a kind of argument is read."""
+    return lambda reader, value, what: tuple(
+        read(reader, item, f"an item of {what}") for item in of_kind(value, list, what)
+    )
+
+
+_KINDS: dict[str, _Read] = {
+    "as_none": _alone(lambda value, what: None),
+    "as_tensor": _Reader.tensor,
+    "as_tensors": _each(_Reader.tensor),
+    "as_nested_tensors": _each(_each(_Reader.tensor)),
+    "as_optional_tensor": _Reader.optional,
+    "as_optional_tensors": _each(_Reader.optional),
+    "as_int": _alone(_int),
+    "as_ints": _each(_alone(_int)),
+    "as_int_lists": _each(_each(_alone(_int))),
+    "as_float": _alone(number),
+    "as_floats": _each(_alone(number)),
+    "as_float_lists": _each(_each(_alone(number))),
+    "as_bool": _alone(_bool),
+    "as_bools": _each(_alone(_bool)),
+    "as_string": _alone(_str),
+    "as_strings": _each(_alone(_str)),
+    "as_complex": _alone(_complex),
+    "as_sym_int": _Reader.numbered,
+    "as_sym_ints": _each(_Reader.numbered),
+    "as_sym_bool": _Reader.numbered,
+    "as_sym_bools": _each(_Reader.numbered),
+    "as_sym_float": _Reader.numbered,
+    "as_sym_floats": _each(_Reader.numbered),
+    "as_scalar_type": _alone(_dtype),
+    "as_memory_format": _alone(lambda value, what: word(FORMATS, value, what)),
+    "as_layout": _alone(lambda value, what: word(LAYOUTS, value, what)),
+    "as_device": _alone(device),
+    "as_graph": _Reader.graph_of,
+}
+"""How each kind of argument is read; another one is something that no converter takes."""
