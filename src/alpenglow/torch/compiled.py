@@ -9,6 +9,7 @@ that is not seen (nor is it by others that freeze).
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,10 @@ from alpenglow.runtime import short
 from alpenglow.runtime.executor import Executable
 
 LOG = logging.getLogger(__name__)
+
+VERSION = operator.attrgetter("_version")
+PLACE = torch.Tensor.data_ptr
+"""What tells that a tensor was changed: these are asked of hundreds in each call."""
 
 MOST_FREEZES = 3
 """After so many changes of what was frozen it is an input, like all else."""
@@ -120,9 +125,9 @@ class Compiled:
         """Whether what is always the same tensor still is what was compiled in."""
         now = [arguments[i] for i in self._fixed]
         return (
-            all(map(_is, now, self._frozen))
-            and [x._version for x in now] == self._versions
-            and [x.data_ptr() for x in now] == self._places
+            all(map(operator.is_, now, self._frozen))
+            and list(map(VERSION, now)) == self._versions
+            and list(map(PLACE, now)) == self._places
         )
 
     def _compile(self, arguments: Sequence[Any]) -> None:
@@ -133,8 +138,8 @@ class Compiled:
             self._fixed = ()
         frozen = [arguments[i] for i in self._fixed]
         # Versions are read first: a change by another thread meanwhile is found at the next call.
-        self._versions = [x._version for x in frozen]
-        self._places = [x.data_ptr() for x in frozen]
+        self._versions = list(map(VERSION, frozen))
+        self._places = list(map(PLACE, frozen))
         self._frozen = frozen
         constants = dict(zip(self._fixed, frozen, strict=True))
         self._free = tuple(
@@ -155,7 +160,7 @@ class Compiled:
                 operands.append(g.constant(named[str(i)], name))
             else:
                 operands.append(None if t is None else self._input(g, name, t))
-        importer = Importer(g, self._ranges)
+        importer = Importer(g, self._ranges, trusted=True)
         results = importer.run(self.body, operands)
         assert not importer.refusals, listed(importer.refusals)
         for i, (v, form) in enumerate(zip(results, self._outputs, strict=True)):
@@ -195,10 +200,6 @@ class Compiled:
         results = dict(zip(exe.outputs, map(fx.array_of, lying), strict=True))
         exe.threads = torch.get_num_threads()
         exe.run(arrays, out=results)
-
-
-def _is(a: Any, b: Any) -> bool:
-    return a is b
 
 
 def _empty(form: Lying, values: Mapping[str, int]) -> Any:

@@ -71,7 +71,7 @@ def plan(module: Any) -> Plan:
 def tried(program: Program) -> list[Refusal]:
     """Return the calls of a program that cannot be converted."""
     g = Graph(program.name)
-    importer = Importer(g, program.ranges)
+    importer = Importer(g, program.ranges, program.trusted)
     types = program.body.types
     operands = [Value(types[i.name], i.name) if i.name in types else None for i in program.inputs]
     importer.run(replace(program.body, outputs=()), operands)
