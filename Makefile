@@ -34,6 +34,7 @@ help:
 	@echo "make test-pythons  make test on every CPython from 3.11 on that is here, each in an"
 	@echo "                   environment of its own; PYTHONS=\"~/3.13/bin/python\" names more"
 	@echo "make conformance   run the tests that onnx brings and write docs/conformance.md"
+	@echo "make conformance-torch  run PyTorch's samples of its operators through us, the same way"
 	@echo "make fuzz          try random models for SECONDS, and go on where it stopped"
 	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
 	@echo "make models        fetch the models and data into .models"
@@ -106,6 +107,11 @@ conformance: $(VENV)/dev.stamp
 	@$(TIMED) conformance $(BIN)/python tools/conformance.py --jobs $(JOBS); \
 	status=$$?; $(TIMED); exit $$status
 
+conformance-torch: .venv/torch/torch.stamp
+	@$(TIMED) conformance-torch .venv/torch/bin/python tools/conformance_torch.py --page \
+		--jobs $(JOBS); \
+	status=$$?; $(TIMED); exit $$status
+
 fuzz: $(VENV)/dev.stamp
 	@$(BIN)/python -m tests.fuzz.campaign --seconds $(SECONDS) --workers $(JOBS)
 
@@ -130,4 +136,4 @@ $(VENV)/dev.stamp: pyproject.toml
 	@$(TIMED) install-torch sh tools/install_torch.sh $(PYTHON) .venv/torch
 
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
-	test-kernels test-torch test-pythons conformance fuzz bench clean
+	test-kernels test-torch test-pythons conformance conformance-torch fuzz bench clean

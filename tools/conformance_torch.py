@@ -3,10 +3,13 @@
     python tools/conformance_torch.py                          all operators, f32
     python tools/conformance_torch.py --ops '^nn.functional' --dtype float32 --first
     python tools/conformance_torch.py --ops '^softmax$' --verbose
+    python tools/conformance_torch.py --dynamo --first         through torch.compile
+    python tools/conformance_torch.py --page --jobs 2          all; writes docs/conformance-torch.md
 
 Each sample is traced to ATen, decomposed as far as there are no converters, imported, run, and
 compared with eager under torch's own tolerances.  `--target cpu` compiles; the default,
-`interpreter`, checks the converters alone.
+`interpreter`, checks the converters alone.  With `--dynamo` samples go through torch.compile, where
+what is not converted would run in eager; it counts as such.
 """
 
 from __future__ import annotations
@@ -14,11 +17,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +37,11 @@ from torch.utils import _pytree as pytree
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch import fx
-from alpenglow.frontends.torch.importer import graph_of
+from alpenglow.frontends.torch.importer import graph_of, listed
+from alpenglow.torch.backend import recording
 
 DECOMPOSITIONS: dict[Any, Any] = {}
+LONGEST_REASON = 160
 
 
 def check(op: Any, sample: Any, target: str) -> tuple[str, str]:
@@ -74,6 +82,45 @@ def check(op: Any, sample: Any, target: str) -> tuple[str, str]:
     return "right", ""
 
 
+def check_compiled(op: Any, sample: Any) -> tuple[str, str]:
+    """Return what torch.compile makes of a sample: right, wrong, eager (of a part), failed."""
+    torch._dynamo.reset()
+
+    def call(x: Any, args: Any, kwargs: Any) -> Any:
+        return op.op(x, *args, **kwargs)
+
+    given = (sample.input, sample.args, sample.kwargs)
+    try:
+        torch.manual_seed(0)
+        expected = _tensors(call(*copied(given)))
+    except Exception as error:
+        return "untraced", f"{type(error).__name__}: {str(error).splitlines()[:1]}"
+    try:
+        with recording() as record, torch.no_grad():
+            torch.manual_seed(0)
+            got = _tensors(torch.compile(call, backend="alpenglow")(*copied(given)))
+    except Exception as error:
+        return "failed", "".join(traceback.format_exception_only(error)).strip()[:2000]
+    for y, e in zip(got, expected, strict=True):
+        try:
+            torch.testing.assert_close(y, e, equal_nan=True, check_stride=True)
+        except AssertionError as error:
+            return "wrong", str(error).replace("\n", " ")[:300]
+    refusals = [r for _, plan in record.plans for r in plan.refusals]
+    if refusals:
+        return "eager", listed(refusals)
+    return ("right", "") if record.plans else ("eager", "Dynamo traced no graph")
+
+
+def copied(tree: Any) -> Any:
+    """Return arguments with tensors of their own: operators may write into them."""
+    return pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, tree)
+
+
+def _tensors(tree: Any) -> list[Any]:
+    return [y for y in pytree.tree_leaves(tree) if isinstance(y, torch.Tensor)]
+
+
 def traced(call: Any, tensors: list[Any]) -> Any:
     """Return a call as a graph of operators that have converters, or no decomposition."""
     functional = torch.func.functionalize(call, remove="mutations_and_views")
@@ -102,47 +149,153 @@ def main() -> int:
     parser.add_argument("--ops", default="", help="regular expression of names")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--first", action="store_true", help="only the first sample of each")
+    parser.add_argument("--dynamo", action="store_true", help="through torch.compile")
     parser.add_argument("--target", default="interpreter")
     parser.add_argument("--share", default="0/1", help="k/n: every n-th operator from k on")
     parser.add_argument("--verbose", action="store_true", help="each bad sample")
     parser.add_argument("--json", type=Path, help="write results there")
+    parser.add_argument("--page", action="store_true", help="run all, and write the page")
+    parser.add_argument("--jobs", type=int, default=2, help="processes, with --page")
     options = parser.parse_args()
+    if options.page:
+        return write_page(options.jobs)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     DECOMPOSITIONS.update(fx.decompositions())
-    dtype = getattr(torch, options.dtype)
-    ops = [o for o in op_db if dtype in o.supported_dtypes("cpu")]
-    ops = [o for o in ops if re.search(options.ops, name(o))]
     k, n = map(int, options.share.split("/"))
-    records: dict[str, dict[str, Any]] = {}
-    for op in ops[k::n]:
-        torch.manual_seed(0)
-        np.random.seed(0)
-        began = time.perf_counter()
-        counts: Counter[str] = Counter()
-        why = ""
-        for i, sample in enumerate(op.sample_inputs("cpu", dtype)):
-            outcome, message = check(op, sample, options.target)
-            counts[outcome] += 1
-            if outcome != "right":
-                why = why or f"{outcome}: {message}"
-                if options.verbose:
-                    print(f"  {i} {outcome}: {message}", flush=True)
-            if options.first:
-                break
-        took = time.perf_counter() - began
-        state = "OK " if set(counts) <= {"right"} else "BAD"
-        records[name(op)] = {"counts": dict(counts), "why": why, "seconds": took}
-        print(f"{state} {name(op)} {dict(counts)} {took:.1f}s {why[:400]}", flush=True)
+    records: dict[str, Any] = {}
+    for op in chosen(options.ops, options.dtype)[k::n]:
+        records[name(op)] = {"counts": {"failed": 1}, "why": "failed: the process died"}
+        if options.json:  # before it runs: some operators end the process
+            options.json.write_text(json.dumps(records, indent=1))
+        records[name(op)] = record = entry(op, options)
+        state = "OK " if is_right(record) else "BAD"
+        why = record["why"][:400]
+        print(f"{state} {name(op)} {record['counts']} {record['seconds']:.1f}s {why}", flush=True)
         if options.json:
             options.json.write_text(json.dumps(records, indent=1))
-    good = sum(set(r["counts"]) <= {"right"} for r in records.values())
+    good = sum(map(is_right, records.values()))
     print(f"{good} of {len(records)} operators: all samples right")
     return 0
 
 
+def entry(op: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """Return what became of the samples of an operator, and the first reason that one was bad."""
+    torch.manual_seed(0)
+    np.random.seed(0)
+    began = time.perf_counter()
+    counts: Counter[str] = Counter()
+    why = ""
+    for i, sample in enumerate(op.sample_inputs("cpu", getattr(torch, options.dtype))):
+        outcome, message = (
+            check_compiled(op, sample) if options.dynamo else check(op, sample, options.target)
+        )
+        counts[outcome] += 1
+        if outcome != "right":
+            why = why or f"{outcome}: {message}"
+            if options.verbose:
+                print(f"  {i} {outcome}: {message}", flush=True)
+        if options.first:
+            break
+    return {"counts": dict(counts), "why": why, "seconds": time.perf_counter() - began}
+
+
+def is_right(record: Mapping[str, Any]) -> bool:
+    return set(record["counts"]) <= {"right"}
+
+
+def chosen(pattern: str, dtype: str) -> list[Any]:
+    """Return the operators that have an element type, and a name that fits."""
+    ops = [o for o in op_db if getattr(torch, dtype) in o.supported_dtypes("cpu")]
+    return [o for o in ops if re.search(pattern, name(o))]
+
+
 def name(op: Any) -> str:
     return str(op.name) + (f".{op.variant_test_name}" if op.variant_test_name else "")
+
+
+# ── the page ──
+
+SUITES = {
+    "f32": ("float32",),
+    "f32, first sample, torch.compile": ("float32", "--dynamo", "--first"),
+    "i64": ("int64",),
+    "bool": ("bool",),
+    "bf16": ("bfloat16",),
+}
+"""What the page tells of: the element type, and further arguments of this program."""
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "conformance-torch.md"
+
+
+def write_page(jobs: int) -> int:
+    """Run all suites and write the page."""
+    found = {}
+    for suite, (dtype, *words) in SUITES.items():
+        found[suite] = together(dtype, words, jobs)
+        good = sum(map(is_right, found[suite].values()))
+        print(f"{suite}: {good} of {len(found[suite])} all right", flush=True)
+    PAGE.write_text("\n".join(page(found)) + "\n")
+    return 0
+
+
+def together(dtype: str, words: list[str], jobs: int) -> dict[str, Any]:
+    """Run a suite in processes; one that dies is begun again behind what ended it."""
+    names = [name(o) for o in chosen("", dtype)]
+    records: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        while missing := [n for n in names if n not in records]:
+            running = []
+            for k in range(jobs):
+                share = "|".join(f"^{re.escape(n)}$" for n in missing[k::jobs])
+                if not share:
+                    continue
+                place = Path(scratch) / f"{k}.json"
+                place.unlink(missing_ok=True)
+                command = [sys.executable, __file__, "--dtype", dtype, "--ops", share,
+                           "--json", str(place), *words]  # fmt: skip
+                quiet = subprocess.DEVNULL
+                running.append((place, subprocess.Popen(command, stdout=quiet, stderr=quiet)))
+            before = len(records)
+            for place, process in running:
+                process.wait()
+                if place.exists():
+                    records |= json.loads(place.read_text())
+            assert len(records) > before, "no process came as far as an operator"
+    return {n: records[n] for n in names}
+
+
+def page(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield "# PyTorch: operators"
+    yield ""
+    yield "What PyTorch's own samples of its operators (OpInfo, `op_db`) say of the converters,"
+    yield "under its own tolerances; `make conformance-torch` writes this page.  An entry counts"
+    yield "where all of its samples are right, through torch.compile only where nothing was left to"
+    yield "eager, too."
+    yield ""
+    yield f"PyTorch {torch.__version__.split('+')[0]}."
+    yield ""
+    yield "| samples | entries | all right |"
+    yield "|---|---|---|"
+    for suite, records in found.items():
+        yield f"| {suite} | {len(records)} | {sum(map(is_right, records.values()))} |"
+    for suite, records in found.items():
+        yield ""
+        yield f"## {suite[0].upper()}{suite[1:]}: the others"
+        yield ""
+        yield "| entry | samples | why, the first of them |"
+        yield "|---|---|---|"
+        for entry_name, record in records.items():
+            if not is_right(record):
+                counts = ", ".join(f"{n} {what}" for what, n in record["counts"].items())
+                yield f"| {entry_name} | {counts} | {reason(record['why'])} |"
+
+
+def reason(why: str) -> str:
+    """Return a reason as it fits in a table, without places of this machine."""
+    flat = re.sub(r" at [^;:]*:\d+", "", " ".join(why.split())).replace("|", "\\|")
+    return flat if len(flat) <= LONGEST_REASON else flat[:LONGEST_REASON] + "…"
 
 
 if __name__ == "__main__":
