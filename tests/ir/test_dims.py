@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 
 from alpenglow.base.errors import ParseError
-from alpenglow.ir.dims import Dim, Sym, bind, ceil_div, names, parse, product, symbol
+from alpenglow.ir.dims import (
+    Dim,
+    Sym,
+    bind,
+    ceil_div,
+    larger,
+    names,
+    parse,
+    product,
+    smaller,
+    symbol,
+)
 from alpenglow.ir.types import TensorType
 
 SEEDS = 300
@@ -21,6 +32,8 @@ OPERATIONS: dict[str, Callable[..., Dim]] = {
     "*": operator.mul,
     "//": operator.floordiv,
     "%": operator.mod,
+    "max": larger,
+    "min": smaller,
 }
 LETTERS = "MNK"
 

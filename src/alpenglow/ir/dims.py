@@ -1,8 +1,8 @@
 """Extents: an int, or a polynomial in named symbols when the model leaves a size open.
 
 A `Sym` is kept in one canonical form, a sum of integer multiples of products of atoms, so that
-equal expressions compare equal.  An atom is a name, or a floor quotient or remainder that does
-not divide out.  `bind` puts numbers in place of names.
+equal expressions compare equal.  An atom is a name, a floor quotient or remainder that does not
+divide out, or the larger or smaller of two extents.  `bind` puts numbers in place of names.
 
 Under an `Assumption` a Sym behaves as the number that it stands for: it can be compared, counted
 to, and used as an index.  Every answer that another number might have changed is written down as
@@ -120,7 +120,8 @@ def estimate(dim: Dim) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ratio:
-    """An atom: `left // right` or `left % right`, where the division does not come out even."""
+    """An atom of two extents: `left // right` or `left % right`, where the division does not come
+    out even, or ``max(left,right)`` or ``min(left,right)``, where it depends."""
 
     op: str
     left: Sym
@@ -137,6 +138,8 @@ class Ratio:
         return hash((self.op, self.left.terms, self.right.terms))
 
     def __str__(self) -> str:
+        if self.op in ("max", "min"):
+            return f"{self.op}({self.left},{self.right})"
         left = f"({self.left})" if len(self.left.terms) > 1 else str(self.left)
         # On the right of // and % a product needs parentheses too: N//2*M is (N//2)*M.
         right = str(self.right)
@@ -285,6 +288,31 @@ def is_element(name: str) -> bool:
     return _ELEMENT.search(name) is not None
 
 
+def larger(a: Dim, b: Dim) -> Dim:
+    """Return the larger of two extents."""
+    return _pick("max", a, b)
+
+
+def smaller(a: Dim, b: Dim) -> Dim:
+    """Return the smaller of two extents."""
+    return _pick("min", a, b)
+
+
+def natural(x: Dim) -> bool:
+    """Whether x >= 0 for all extents there are; elements of tensors may be anything."""
+    if not isinstance(x, Sym):
+        return x >= 0
+    return all(c > 0 and all(map(_is_natural, monomial)) for monomial, c in x.terms)
+
+
+def _is_natural(atom: Atom) -> bool:
+    if isinstance(atom, str):
+        return not is_element(atom)
+    if atom.op == "max":
+        return natural(atom.left) or natural(atom.right)
+    return natural(atom.left) and natural(atom.right)
+
+
 def names(dim: Dim) -> set[str]:
     """Return the symbols that occur in `dim`."""
     symbols: set[str] = set()
@@ -336,6 +364,8 @@ def from_ast(tree: ast.expr) -> Dim:
                     return a // b
                 case ast.Mod():
                     return a % b
+        case ast.Call(func=ast.Name(id="max" | "min" as pick), args=[x, y], keywords=[]):
+            return _pick(pick, from_ast(x), from_ast(y))
     raise ParseError(f"extent '{shown(ast.unparse(tree))}' is no integer expression")
 
 
@@ -403,6 +433,17 @@ def _collect(terms: Sequence[tuple[Monomial, int]]) -> Dim:
     return Sym(tuple(sorted(kept.items(), key=lambda t: (not t[0], str(t[0])))))
 
 
+def _pick(op: str, a: Dim, b: Dim) -> Dim:
+    """Return the larger or the smaller of two extents: one of them where that is plain."""
+    difference = a - b
+    if natural(difference):
+        return a if op == "max" else b
+    if natural(-difference):
+        return b if op == "max" else a
+    left, right = sorted((_sym(a), _sym(b)), key=str)
+    return Sym((((Ratio(op, left, right),), 1),))
+
+
 def _divide(a: Dim, b: Dim) -> Dim:
     if isinstance(b, int) and b == 1:
         return a
@@ -453,6 +494,8 @@ def _bind_atom(atom: Atom, values: Mapping[str, Dim]) -> Dim:
     if isinstance(atom, str):
         return values.get(atom, symbol(atom))
     a, b = bind(atom.left, values), bind(atom.right, values)
+    if atom.op in ("max", "min"):
+        return _pick(atom.op, a, b)
     return a // b if atom.op == "//" else a % b
 
 

@@ -132,7 +132,7 @@ class TensorType:
         if match is None or match[1] not in DTYPES:
             known = " ".join(DTYPES)
             raise ParseError(f"'{text}' is no type; expected DTYPE[EXTENTS], DTYPE one of {known}")
-        parts = [p for p in (match[2] or "").split(",") if p.strip()]
+        parts = [p for p in _listed(match[2] or "") if p.strip()]
         # A single slash marks blocks; a quotient of extents is written //.
         blocks = [re.fullmatch(r"(.*[^/])/([^/].*)", p) for p in parts]
         if len(parts) > 2 and (block := blocks[1]) is not None:
@@ -204,6 +204,18 @@ class TensorType:
 
     def symbols(self) -> set[str]:
         return {n for d in self.shape if isinstance(d, Sym) for n in dims.names(d)}
+
+
+def _listed(text: str) -> list[str]:
+    """Return what stands between commas, but for those inside of parentheses."""
+    parts, depth = [""], 0
+    for c in text:
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return parts
 
 
 def type_of(array: Array) -> TensorType:

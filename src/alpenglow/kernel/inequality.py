@@ -81,6 +81,9 @@ class Premises:
     def _symbol(self, name: str | Ratio) -> Sum:
         if isinstance(name, str):
             return self.atom(-LARGEST if is_element(name) else 0, LARGEST)
+        if name.op in ("max", "min"):
+            pick = self.maximum if name.op == "max" else self.minimum
+            return pick(self.extent(name.left), self.extent(name.right))
         left, right = self._part_of(name)
         # Of extents, quotients are rounded down.
         q = self.quotient(left, right, down=True)

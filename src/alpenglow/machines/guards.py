@@ -58,6 +58,8 @@ def _natural(terms: Terms) -> bool:
 def _natural_atom(atom: Atom) -> bool:
     if isinstance(atom, str):
         return not is_element(atom)
+    if atom.op == "max":
+        return _natural(atom.left.terms) or _natural(atom.right.terms)
     return _natural(atom.left.terms) and _natural(atom.right.terms)
 
 

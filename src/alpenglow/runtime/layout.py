@@ -464,7 +464,8 @@ def compiled(symbols: list[str], expressions: list[str], end: str = ", ") -> Cal
     """Return a function from values of `symbols` to those of expressions in them."""
     # Names of symbols are identifiers, and the text of an extent is an expression of Python.
     body = "".join(f"{d}{end}" for d in expressions)
-    call: Callable[..., Any] = eval(f"lambda {', '.join(symbols)}: ({body})", {"__builtins__": {}})
+    scope = {"__builtins__": {}, "max": max, "min": min}
+    call: Callable[..., Any] = eval(f"lambda {', '.join(symbols)}: ({body})", scope)
     return call
 
 

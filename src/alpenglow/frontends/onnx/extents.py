@@ -94,7 +94,10 @@ def expression(text: str) -> Sym | None:
 def _is_total(x: Sym) -> bool:
     """Whether x has a value for all extents: what is divided by are numbers."""
     atoms = [a for monomial, _ in x.terms for a in monomial if isinstance(a, Ratio)]
-    return all(is_positive(a.right) and _is_total(a.left) for a in atoms)
+    picks = [a for a in atoms if a.op in ("max", "min")]
+    return all(_is_total(a.left) and (a in picks or is_positive(a.right)) for a in atoms) and all(
+        _is_total(a.right) for a in picks
+    )
 
 
 def is_positive(x: Sym) -> bool:

@@ -69,7 +69,11 @@ def natural(x: Dim) -> bool:
 
 
 def _is_natural(atom: Atom) -> bool:
-    return isinstance(atom, str) or (natural(atom.left) and natural(atom.right))
+    if isinstance(atom, str):
+        return True
+    if atom.op == "max":
+        return natural(atom.left) or natural(atom.right)
+    return natural(atom.left) and natural(atom.right)
 
 
 def presume(x: Dim, relation: str) -> bool:
