@@ -18,6 +18,7 @@ import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, IncompatibleError, UnsupportedError
 from alpenglow.frontends.torch import converters
+from alpenglow.frontends.torch.demands import demands
 from alpenglow.frontends.torch.program import (
     Argument,
     Body,
@@ -94,9 +95,10 @@ def exported(program: Any) -> Program:
     outputs = named_outputs(signature.output_specs, lowered.call_spec.out_spec)
     body = body_of(lowered.graph_module)
     ranges = {str(s): _range(r) for s, r in lowered.range_constraints.items()}
-    return Program("main", body, inputs, outputs, arrays(state), ranges,
-                   structure=_structure(lowered, outputs),
-                   version=str(torch().__version__))  # fmt: skip
+    called = _structure(lowered, outputs)
+    return Program("main", body, inputs, outputs, arrays(state), ranges, structure=called,
+                   version=str(torch().__version__),
+                   demands=demands(program._guards_code, called, inputs, body))  # fmt: skip
 
 
 KINDS: dict[str, InputKind] = {

@@ -216,7 +216,7 @@ def graph_of(program: Program) -> Graph:
         else:
             g.output(o.name, v)
     symbols = {s for v in g.inputs.values() for s in v.type.symbols()}
-    g.guards = guards(program.ranges, symbols)
+    g.guards = (*guards(program.ranges, symbols), *program.demands)
     g.metadata = Metadata("torch", program.version, structure=program.structure)
     g.prune()
     return g

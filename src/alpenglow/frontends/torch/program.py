@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, Guards
 from alpenglow.ir.structure import Structure
 from alpenglow.ir.types import Array, TensorType
 
@@ -28,6 +28,13 @@ class Unknown:
     """An argument that is not known ahead, or of a kind that no converter takes."""
 
     what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A truth about extents: all the guards hold."""
+
+    guards: Guards
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +68,8 @@ class Body:
 
 
 Argument: TypeAlias = (
-    "bool | Dim | float | complex | str | Ref | Body | Unknown | tuple[Argument, ...] | None"
+    "bool | Dim | float | complex | str | Ref | Body | Condition | Unknown | "
+    "tuple[Argument, ...] | None"
 )
 """An element type is a str, the name of ours."""
 
@@ -98,9 +106,10 @@ class Program:
     """A program: its calls, what its inputs and outputs are, and the arrays of its state.
 
     `state` has parameters, buffers and constants by the name in the module; two that are tied are
-    one array.  `ranges` bounds the symbols of extents, None where nothing does.  `version` is that
-    of the torch that made it.  One that is not `trusted` comes from a file: what breaks the rules
-    of PyTorch in it is the file's mistake, not ours.
+    one array.  `ranges` bounds the symbols of extents, None where nothing does; `demands` is what
+    else must be true of them.  `version` is that of the torch that made it.  One that is not
+    `trusted` comes from a file: what breaks the rules of PyTorch in it is the file's mistake, not
+    ours.
     """
 
     name: str
@@ -113,3 +122,4 @@ class Program:
     structure: Structure | None = None
     version: str = ""
     trusted: bool = True
+    demands: Guards = ()

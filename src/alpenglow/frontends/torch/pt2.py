@@ -13,6 +13,7 @@ from typing import Any
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.base.words import shown
+from alpenglow.frontends.torch.demands import demands
 from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.program import Body, Input, InputKind, Output, Program, Ref
 from alpenglow.frontends.torch.pt2_archive import Archive, Layout, check_format, opened, tensors
@@ -99,11 +100,15 @@ def _program(archive: Archive, name: str, whole: Record, file: str) -> Program:
     described = _described(module)
     specs = field(signature, "output_specs", list, "the signature")
     outputs = _outputs(specs, body, described[1] if described else "")
+    structure = _structure(described, inputs, values, outputs, specs)
+    code = [
+        of_kind(c, str, "a guard") for c in of_kind(whole.get("guards_code", []), list, "guards")
+    ]
     return Program(
         "main", body, inputs, outputs, _state(archive, name, inputs, body),
         _ranges(record(whole.get("range_constraints"), "the ranges of extents")), file,
-        _structure(described, inputs, values, outputs, specs),
-        text(of_kind(whole.get("torch_version", ""), str, "the version of torch")), trusted=False,
+        structure, text(of_kind(whole.get("torch_version", ""), str, "the version of torch")),
+        trusted=False, demands=demands(code, structure, inputs, body),
     )  # fmt: skip
 
 

@@ -2,98 +2,325 @@
 
 An object's expression (sympy's) is text of Python's, with a few functions whose names PyTorch made
 up (torch.utils._sympy.functions).  In a file the same is written with functions alone (`srepr`):
-``Add(Symbol('s0', integer=True), Integer(1))``.
+``Add(Symbol('s0', integer=True), Integer(1))``.  Conditions on extents become guards: each is
+``expression relation 0``.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
-from functools import reduce
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.expression import parse_expression
 from alpenglow.base.words import shown
-from alpenglow.ir.dims import Dim, Guards, Sym, symbol
+from alpenglow.ir.dims import (
+    OPPOSITE,
+    RELATIONS,
+    Dim,
+    Guards,
+    Sym,
+    element,
+    larger,
+    natural,
+    smaller,
+    symbol,
+)
 
-UNBACKED = re.compile(r"u\d+")
-"""Symbols whose values are data."""
+UNBACKED = re.compile(r"u(\d+)")
+"""Symbols whose values are data: as those of elements, they may be negative."""
+
+OPERATORS: Mapping[str, ast.operator] = {"Add": ast.Add(), "Mul": ast.Mult(), "Pow": ast.Pow()}
+COMPARISONS: Mapping[str, ast.cmpop] = {
+    "Eq": ast.Eq(), "Equality": ast.Eq(), "Ne": ast.NotEq(), "Unequality": ast.NotEq(),
+    "GreaterThan": ast.GtE(), "StrictGreaterThan": ast.Gt(), "LessThan": ast.LtE(),
+    "StrictLessThan": ast.Lt(),
+}  # fmt: skip
+"""What sympy calls operators where it writes functions alone."""
 
 Ranges = Mapping[str, tuple[int, int | None]]
+
+FINEST = 1 << 20
+"""The largest denominator of a factor: products of larger ones and extents are rounded."""
 
 
 def extent(text: str) -> Dim:
     """Read an expression of symbols; raise UnsupportedError if no extent of ours says it."""
     if text.isdecimal():
         return int(text)
-    return _dim(parse_expression(text, "extent"), text)
+    return _Reader(text).dim(parse_expression(text, "extent"))
 
 
-def _dim(tree: ast.expr, text: str) -> Dim:
-    match tree:
-        case ast.Constant(value=int(value)) if not isinstance(value, bool):
-            return value
-        case ast.Name(id=name):
-            return symbol(name)
-        case ast.UnaryOp(op=ast.USub(), operand=x):
-            return _dim(x, text) * -1
-        case ast.BinOp(left=x, op=op, right=y):
-            return _combined(op, _dim(x, text), _dim(y, text), text)
-        case ast.Call(func=ast.Name(id="Symbol"), args=[ast.Constant(value=str(name))]):
-            return _named(name)
-        case ast.Call(func=ast.Name(id="Integer"), args=[x]):
-            return _dim(x, text)
-        case ast.Call(func=ast.Name(id="Add" | "Mul" | "Pow" as name), args=[x, *rest]):
-            op = {"Add": ast.Add(), "Mul": ast.Mult(), "Pow": ast.Pow()}[name]
-            return reduce(lambda a, y: _combined(op, a, _dim(y, text), text), rest, _dim(x, text))
-        case ast.Call(func=ast.Name(id="FloorDiv" | "CleanDiv"), args=[x, y]):
-            return _combined(ast.FloorDiv(), _dim(x, text), _dim(y, text), text)
-        case ast.Call(func=ast.Name(id="Mod" | "PythonMod"), args=[x, y]):
-            return _combined(ast.Mod(), _dim(x, text), _dim(y, text), text)
-        case ast.Call(func=ast.Name(id="CeilDiv"), args=[x, y]):
-            return -_combined(ast.FloorDiv(), -_dim(x, text), _dim(y, text), text)
-        case ast.Call(func=ast.Name(id="ModularIndexing"), args=[x, y, z]):
-            whole = _combined(ast.FloorDiv(), _dim(x, text), _dim(y, text), text)
-            return _combined(ast.Mod(), whole, _dim(z, text), text)
-    raise UnsupportedError(f"the extent '{shown(text)}' is no quotient of polynomials")
-
-
-def _named(name: str) -> Sym:
+def named(name: str) -> Sym:
+    """Return a symbol of PyTorch's as ours."""
     if not name.isidentifier():
         raise ModelError(f"'{shown(name)}' is no name of an extent")
-    return symbol(name)
+    unbacked = UNBACKED.fullmatch(name)
+    return symbol(name) if unbacked is None else element("u", int(unbacked[1]))
 
 
-def _combined(op: ast.operator, a: Dim, b: Dim, text: str) -> Dim:
-    match op:
-        case ast.Add():
-            return a + b
-        case ast.Sub():
-            return a - b
-        case ast.Mult():
-            return a * b
-        case ast.Pow() if isinstance(b, int) and 0 <= b <= 8:
-            power: Dim = 1
-            for _ in range(b):
-                power = power * a
-            return power
-        case ast.FloorDiv() | ast.Mod() if isinstance(b, int) and b == 0:
-            raise ModelError(f"the extent '{shown(text)}' divides by zero")
-        case ast.FloorDiv():
-            return a // b
-        case ast.Mod():
-            return a % b
-    raise UnsupportedError(f"the extent '{shown(text)}' is no quotient of polynomials")
+def conditions(text: str, leaf: Callable[[ast.expr], Dim | None] | None = None) -> Guards:
+    """Read a condition on extents: what must hold, all of it; () if it always does.
+
+    `leaf` says what stands for an extent besides symbols.  Raises UnsupportedError for a condition
+    that guards cannot say, ModelError for one that never holds.
+    """
+    reader = _Reader(text, leaf)
+    demands: list[tuple[Sym, str]] = []
+    for x, relation in reader.demands(parse_expression(text, "condition")):
+        if isinstance(x, Sym):
+            demands.append((x, relation))
+        elif not RELATIONS[relation](x):
+            raise ModelError(f"the condition '{shown(text)}' never holds")
+    return tuple(demands)
+
+
+@dataclass(frozen=True, slots=True)
+class _Real:
+    """A real number ``over / under``; `exact` if PyTorch computes it without rounding."""
+
+    over: Dim
+    under: Dim = 1
+    exact: bool = True
+
+
+class _Reader:
+    """The reading of one text, which messages show."""
+
+    def __init__(
+        self, text: str, leaf: Callable[[ast.expr], Dim | None] | None = None
+    ) -> None:  # fmt: skip
+        self._text = text
+        self._leaf = leaf
+
+    def dim(self, tree: ast.expr) -> Dim:
+        """Return a whole number."""
+        if self._leaf is not None and (told := self._leaf(tree)) is not None:
+            return told
+        match tree:
+            case ast.Constant(value=int(value)) if not isinstance(value, bool):
+                return value
+            case ast.Name(id=name):
+                return named(name)
+            case ast.UnaryOp(op=ast.USub(), operand=x):
+                return self.dim(x) * -1
+            case ast.BinOp(left=x, op=op, right=y):
+                return self._combined(op, self.dim(x), self.dim(y))
+            case ast.Call(func=ast.Name(id="Symbol"), args=[ast.Constant(value=str(name))]):
+                return named(name)
+            case ast.Call(args=arguments, keywords=[]):
+                return self._applied(_name(tree.func), arguments)
+        raise self._unsayable()
+
+    def _applied(self, function: str, arguments: list[ast.expr]) -> Dim:
+        match function, arguments:
+            case "Integer", [x]:
+                return self.dim(x)
+            case "Add" | "Mul" | "Pow", [first, *others]:
+                total = self.dim(first)
+                for other in others:
+                    total = self._combined(OPERATORS[function], total, self.dim(other))
+                return total
+            case "FloorDiv" | "CleanDiv", [x, y]:
+                return self._combined(ast.FloorDiv(), self.dim(x), self.dim(y))
+            case "Mod" | "PythonMod", [x, y]:
+                return self._combined(ast.Mod(), self.dim(x), self.dim(y))
+            case "CeilDiv", [x, y]:
+                return -self._combined(ast.FloorDiv(), -self.dim(x), self.dim(y))
+            case "ModularIndexing", [x, y, z]:
+                whole = self._combined(ast.FloorDiv(), self.dim(x), self.dim(y))
+                return self._combined(ast.Mod(), whole, self.dim(z))
+            case "PowByNatural", [x, y]:
+                return self._combined(ast.Pow(), self.dim(x), self.dim(y))
+            case "Identity", [x]:
+                return self.dim(x)
+            case "Max" | "max" | "Min" | "min", [first, *others]:
+                pick = larger if function.lower() == "max" else smaller
+                best = self.dim(first)
+                for other in others:
+                    best = pick(best, self.dim(other))
+                return best
+            case "Abs" | "abs", [x]:
+                inner = self.dim(x)
+                return larger(inner, -inner)
+            case "TruncToInt" | "trunc", [x]:
+                return self._truncated(self._real(x))
+            case "FloorToInt" | "floor", [x]:
+                return self._rounded_down(self._real(x))
+            case "CeilToInt" | "ceil" | "ceiling", [x]:
+                real = self._real(x)
+                return -self._rounded_down(_Real(-real.over, real.under, real.exact))
+        raise self._unsayable()
+
+    def _real(self, tree: ast.expr) -> _Real:
+        match tree:
+            case ast.Constant(value=float(value)):
+                over, under = self._fraction(value)
+                return _Real(over, under)
+            case ast.Call(func=ast.Name(id="Float"), args=[ast.Constant(value=str(digits))]):
+                return _Real(*self._fraction(float(digits)))
+            case ast.Call(func=ast.Name(id="Add" | "Mul" as name), args=[first, *others]):
+                total = self._real(first)
+                for other in others:
+                    total = self._exactly(OPERATORS[name], total, self._real(other))
+                return total
+            case ast.UnaryOp(op=ast.USub(), operand=x):
+                real = self._real(x)
+                return _Real(-real.over, real.under, real.exact)
+            case ast.BinOp(left=x, op=ast.Mult() | ast.Add() | ast.Sub() as op, right=y):
+                return self._exactly(op, self._real(x), self._real(y))
+            case ast.BinOp(left=x, op=ast.Div(), right=y):
+                return self._quotient(self._real(x), self._real(y))
+            case ast.Call(args=[x, y]) if _name(tree.func) in ("IntTrueDiv", "FloatTrueDiv"):
+                return self._quotient(self._real(x), self._real(y))
+            case ast.Call(args=[x]) if _name(tree.func) in ("ToFloat", "float"):
+                return self._real(x)
+        return _Real(self.dim(tree))
+
+    def _fraction(self, value: float) -> tuple[int, int]:
+        if value in (float("inf"), float("-inf")) or value != value:
+            raise self._unsayable()
+        over, under = value.as_integer_ratio()
+        if under > FINEST or abs(over) > FINEST:
+            raise UnsupportedError(
+                f"the extent '{shown(self._text)}' is rounded: {value} is no short binary fraction"
+            )
+        return over, under
+
+    def _exactly(self, op: ast.operator, a: _Real, b: _Real) -> _Real:
+        """Return a sum or product of what nothing has rounded: it is below 2^53, so it is exact."""
+        if not a.exact or not b.exact:
+            raise UnsupportedError(f"the extent '{shown(self._text)}' is rounded twice")
+        if isinstance(op, ast.Mult):
+            return _Real(a.over * b.over, a.under * b.under)
+        left, right = a.over * b.under, b.over * a.under
+        return _Real(left + right if isinstance(op, ast.Add) else left - right, a.under * b.under)
+
+    def _quotient(self, a: _Real, b: _Real) -> _Real:
+        """Return a quotient, rounded once: of numbers below 2^53 it is whole only if it is so."""
+        if not a.exact or not b.exact:
+            raise UnsupportedError(f"the extent '{shown(self._text)}' is rounded twice")
+        under = a.under * b.over
+        if not natural(under) or under == 0:
+            raise self._unsayable()
+        return _Real(a.over * b.under, under, exact=False)
+
+    def _rounded_down(self, real: _Real) -> Dim:
+        return self._combined(ast.FloorDiv(), real.over, real.under)
+
+    def _truncated(self, real: _Real) -> Dim:
+        if natural(real.over):
+            return self._rounded_down(real)
+        away = self._rounded_down(_Real(larger(-real.over, 0), real.under))
+        return self._rounded_down(_Real(larger(real.over, 0), real.under)) - away
+
+    def _combined(self, op: ast.operator, a: Dim, b: Dim) -> Dim:
+        match op:
+            case ast.Add():
+                return a + b
+            case ast.Sub():
+                return a - b
+            case ast.Mult():
+                return a * b
+            case ast.Pow() if isinstance(b, int) and 0 <= b <= 8:
+                power: Dim = 1
+                for _ in range(b):
+                    power = power * a
+                return power
+            case ast.FloorDiv() | ast.Mod() if isinstance(b, int) and b == 0:
+                raise ModelError(f"the extent '{shown(self._text)}' divides by zero")
+            case ast.FloorDiv():
+                return a // b
+            case ast.Mod():
+                return a % b
+        raise self._unsayable()
+
+    def demands(self, tree: ast.expr) -> list[tuple[Dim, str]]:
+        """Return what a condition demands: all of these."""
+        match tree:
+            case ast.Constant(value=bool(value)):
+                return [(0, "==" if value else "!=")]
+            case ast.BoolOp(op=ast.And(), values=parts):
+                return [d for part in parts for d in self.demands(part)]
+            case ast.BinOp(left=x, op=ast.BitAnd(), right=y):
+                return [*self.demands(x), *self.demands(y)]
+            case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=x):
+                inner = self.demands(x)
+                if len(inner) != 1:
+                    raise self._unsayable()
+                return [(inner[0][0], OPPOSITE[inner[0][1]])]
+            case ast.Name(id="true" | "false" as name):
+                return [(0, "==" if name == "true" else "!=")]
+            case ast.Call(func=ast.Name(id="And"), args=parts):
+                return [d for part in parts for d in self.demands(part)]
+            case ast.Call(func=ast.Name(id="Not"), args=[x]):
+                return self.demands(ast.UnaryOp(ast.Not(), x))
+            case ast.Call(args=[x, y]) if (function := _name(tree.func)) in COMPARISONS:
+                return self._comparison(x, COMPARISONS[function], y)
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                sides = [left, *others]
+                pairs = zip(sides, ops, sides[1:], strict=False)
+                return [d for a, op, b in pairs for d in self._comparison(a, op, b)]
+        raise UnsupportedError(f"the condition '{shown(self._text)}' is no comparison of extents")
+
+    def _comparison(
+        self, left: ast.expr, op: ast.cmpop, right: ast.expr
+    ) -> list[tuple[Dim, str]]:  # fmt: skip
+        """Return what a comparison demands; of the largest of several, what it does of each."""
+        lows, highs = [left], [right]
+        if isinstance(op, ast.Lt | ast.LtE):
+            lows, highs = _several(left, "max"), _several(right, "min")
+        elif isinstance(op, ast.Gt | ast.GtE):
+            lows, highs = _several(left, "min"), _several(right, "max")
+        return [self._compared(self.dim(a), op, self.dim(b)) for a in lows for b in highs]
+
+    def _compared(self, a: Dim, op: ast.cmpop, b: Dim) -> tuple[Dim, str]:
+        match op:
+            case ast.Eq():
+                return a - b, "=="
+            case ast.NotEq():
+                return a - b, "!="
+            case ast.Lt():
+                return a - b, "<"
+            case ast.GtE():
+                return a - b, ">="
+            case ast.Gt():
+                return b - a, "<"
+            case ast.LtE():
+                return b - a, ">="
+        raise UnsupportedError(f"the condition '{shown(self._text)}' is no comparison of extents")
+
+    def _unsayable(self) -> UnsupportedError:
+        return UnsupportedError(f"the extent '{shown(self._text)}' is no quotient of polynomials")
+
+
+def _several(tree: ast.expr, function: str) -> list[ast.expr]:
+    """Return the arguments of a largest or smallest number, or the expression itself."""
+    if isinstance(tree, ast.Call) and _name(tree.func).lower() == function:
+        return list(tree.args)
+    return [tree]
+
+
+def _name(function: ast.expr) -> str:
+    """Return the last part of a function's name: ``trunc`` for ``math.trunc``."""
+    match function:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def guards(ranges: Ranges, symbols: set[str]) -> Guards:
     """Return what the ranges of these symbols demand."""
     demands: list[tuple[Sym, str]] = []
     for name in sorted(symbols & ranges.keys()):
-        low, high = ranges[name]
-        for x, relation in ((symbol(name) - low, ">="), (symbol(name) - high - 1, "<")) if (
-            high is not None) else ((symbol(name) - low, ">="),):  # fmt: skip
-            if isinstance(x, Sym):
-                demands.append((x, relation))
+        demands += [(x, r) for x, r in bounds(symbol(name), *ranges[name]) if isinstance(x, Sym)]
     return tuple(demands)
+
+
+def bounds(x: Dim, low: int, high: int | None) -> list[tuple[Dim, str]]:
+    """Return the guards by which x is from `low` to `high`."""
+    return [(x - low, ">="), *([] if high is None else [(x - high - 1, "<")])]
