@@ -1,30 +1,59 @@
-"""Converters for operators that work element by element."""
+"""Converters for functions of one tensor, element by element."""
 
 from __future__ import annotations
 
-from alpenglow.frontends.torch.promote import Number, shared
-from alpenglow.frontends.torch.table import Made, Operand, Site, on
+import math
+
+from alpenglow.frontends.torch.counterparts import applied, wide
+from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import FLOATS
-from alpenglow.ops import activation, arithmetic, comparison, logic, select, transcendental
+from alpenglow.ir.types import COMPLEX, FLOATS, UNSIGNED
+from alpenglow.ops import (
+    activation,
+    arithmetic,
+    comparison,
+    floating,
+    gamma,
+    logarithm,
+    logic,
+    normal,
+    select,
+    transcendental,
+)
+from alpenglow.ops.complex import bare_parts
+from alpenglow.ops.reduction import filled
 
 
-def one(name: str, op: Op) -> None:
+def one(name: str, op: Op, prim: str = "") -> None:
     """Register an operator on one tensor, computed in the element type of the result."""
+
+    @on(f"aten.{name}.default", f"prims.{prim or name}.default")
+    def convert(s: Site, x: Value) -> Made:
+        return applied(s, op, s.cast(x, s.result.dtype))
+
+
+def activated(name: str, op: Op) -> None:
+    """Register an activation, for which there is no primitive operator of PyTorch."""
 
     @on(f"aten.{name}.default")
     def convert(s: Site, x: Value) -> Made:
-        return s.g(op, s.cast(x, s.result.dtype))
+        return s.g(op, x)
 
 
-one("relu", activation.Relu())
-one("sigmoid", activation.Sigmoid())
+activated("relu", activation.Relu())
+activated("silu", activation.Swish())
+activated("mish", activation.Mish())
+activated("hardswish", activation.HardSwish())
+activated("hardsigmoid", activation.HardSigmoid(1 / 6, 0.5))
+
+
+@on("aten.sigmoid.default")
+def sigmoid(s: Site, x: Value) -> Made:
+    return applied(s, activation.Sigmoid(), s.cast(x, s.result.dtype))
+
+
 one("tanh", activation.Tanh())
-one("silu", activation.Swish())
-one("mish", activation.Mish())
-one("hardswish", activation.HardSwish())
-one("hardsigmoid", activation.HardSigmoid(1 / 6, 0.5))
 one("exp", transcendental.Exp())
 one("log", transcendental.Log())
 one("sqrt", transcendental.Sqrt())
@@ -39,38 +68,39 @@ one("cosh", transcendental.Cosh())
 one("asinh", transcendental.Asinh())
 one("acosh", transcendental.Acosh())
 one("atanh", transcendental.Atanh())
+one("exp2", logarithm.Exp2())
+one("expm1", logarithm.Expm1())
+one("log1p", logarithm.Log1p())
+one("log2", logarithm.Log2())
+one("log10", logarithm.Log10())
 one("erf", transcendental.Erf())
-one("reciprocal", arithmetic.Reciprocal())
+one("erfc", normal.Erfc())
+one("erfinv", normal.Erfinv(), "erf_inv")
+one("special_erfcx", normal.Erfcx(), "erfcx")
+one("special_ndtri", normal.Ndtri(), "ndtri")
+one("lgamma", gamma.Lgamma())
+one("digamma", gamma.Digamma())
 one("neg", arithmetic.Neg())
 
 
-def whole(name: str, op: Op) -> None:
-    """Register an operator that leaves integers as they are."""
-
-    @on(f"aten.{name}.default")
-    def convert(s: Site, x: Value) -> Made:
-        return s.g(op, x) if x.type.dtype in FLOATS else x
+@on("aten.polygamma.default")
+def polygamma(s: Site, n: int, x: Value) -> Made:
+    op = gamma.Polygamma(n) if n else gamma.Digamma()
+    return s.g(op, s.cast(x, s.result.dtype))
 
 
-whole("floor", arithmetic.Floor())
-whole("ceil", arithmetic.Ceil())
-whole("round", arithmetic.Round())
+@on("aten.reciprocal.default", "prims.reciprocal.default")
+def reciprocal(s: Site, x: Value) -> Made:
+    y = s.cast(x, s.result.dtype)
+    if y.type.dtype in COMPLEX:
+        return applied(s, arithmetic.Div(), s.filled(1, y.type), y)
+    return s.g(arithmetic.Reciprocal(), y)
 
 
-@on("aten.abs.default")
-def absolute(s: Site, x: Value) -> Made:
-    return x if x.type.dtype == "bool" else s.g(arithmetic.Abs(), x)
-
-
-@on("aten.sign.default")
-def sign(s: Site, x: Value) -> Made:
-    return x if x.type.dtype == "bool" else s.g(arithmetic.Sign(), x)
-
-
-@on("aten.rsqrt.default")
+@on("aten.rsqrt.default", "prims.rsqrt.default")
 def rsqrt(s: Site, x: Value) -> Made:
-    root = s.g(transcendental.Sqrt(), s.cast(x, s.result.dtype))
-    return s.g(arithmetic.Reciprocal(), root)
+    root = s.g(transcendental.Sqrt(), s.cast(x, wide(s.result.dtype)))
+    return s.cast(s.g(arithmetic.Reciprocal(), root), s.result.dtype)
 
 
 @on("aten.gelu.default")
@@ -83,157 +113,96 @@ def leaky_relu(s: Site, x: Value, negative_slope: float = 0.01) -> Made:
     return s.g(activation.LeakyRelu(float(negative_slope)), x)
 
 
-# ── arithmetic on two operands ──
+# ── roundings, signs and parts ──
 
 
-def scaled(s: Site, other: Operand, alpha: Number, dtype: str) -> Operand:
-    """Return alpha times an operand; itself if alpha is 1."""
-    if isinstance(alpha, int | float) and alpha == 1:
-        return other
-    value = s.tensor(other, dtype)
-    return s.g(arithmetic.Mul(), value, s.filled(alpha, value.type))
+def whole(name: str, op: Op) -> None:
+    """Register an operator that leaves integers as they are."""
+
+    @on(f"aten.{name}.default", f"prims.{name}.default")
+    def convert(s: Site, x: Value) -> Made:
+        return s.g(op, x) if x.type.dtype in FLOATS else x
 
 
-@on("aten.add.Tensor", "aten.add.Scalar")
-def add(s: Site, x: Operand, other: Operand, alpha: Number = 1) -> Made:
-    dtype = s.result.dtype
-    op = logic.BitOr() if dtype == "bool" else arithmetic.Add()
-    return s.apply(op, x, scaled(s, other, alpha, dtype), dtype=dtype)
+whole("floor", arithmetic.Floor())
+whole("ceil", arithmetic.Ceil())
+whole("round", arithmetic.Round())
+whole("trunc", floating.Trunc())
 
 
-@on("aten.sub.Tensor", "aten.sub.Scalar")
-def sub(s: Site, x: Operand, other: Operand, alpha: Number = 1) -> Made:
-    dtype = s.result.dtype
-    return s.apply(arithmetic.Sub(), x, scaled(s, other, alpha, dtype), dtype=dtype)
+@on("aten.frac.default")
+def frac(s: Site, x: Value) -> Made:
+    return s.g(arithmetic.Sub(), x, s.g(floating.Trunc(), x))
 
 
-@on("aten.mul.Tensor", "aten.mul.Scalar")
-def mul(s: Site, x: Operand, other: Operand) -> Made:
-    dtype = s.result.dtype
-    op = logic.BitAnd() if dtype == "bool" else arithmetic.Mul()
-    return s.apply(op, x, other, dtype=dtype)
+@on("aten.abs.default", "prims.abs.default")
+def absolute(s: Site, x: Value) -> Made:
+    return x if x.type.dtype == "bool" else applied(s, arithmetic.Abs(), x)
 
 
-@on("aten.div.Tensor", "aten.div.Scalar")
-def div(s: Site, x: Operand, other: Operand) -> Made:
-    return s.apply(arithmetic.Div(), x, other, dtype=s.result.dtype)
+@on("aten.sign.default", "prims.sign.default")
+def sign(s: Site, x: Value) -> Made:
+    """Return the sign; that of NaN is 0 in PyTorch."""
+    if x.type.dtype not in FLOATS:
+        return x if x.type.dtype == "bool" else s.g(arithmetic.Sign(), x)
+    undefined = s.g(comparison.IsNaN(), x)
+    return s.g(select.Where(), undefined, filled(s.g, 0, x), s.g(arithmetic.Sign(), x))
 
 
-@on("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar")
-def power(s: Site, x: Operand, exponent: Operand) -> Made:
-    dtype = s.result.dtype
-    if not isinstance(exponent, Value) and isinstance(x, Value):
-        wide = s.cast(x, dtype)
-        if exponent == 2:
-            return s.g(arithmetic.Mul(), wide, wide)
-        if exponent == 0.5 and dtype in FLOATS:
-            return s.g(transcendental.Sqrt(), wide)
-    return s.apply(arithmetic.Pow(), x, exponent, dtype=dtype)
+@on("aten.signbit.default", "prims.signbit.default")
+def sign_bit(s: Site, x: Value) -> Made:
+    return sign_is_set(s, x)
 
 
-@on("aten.maximum.default")
-def maximum(s: Site, x: Value, other: Value) -> Made:
-    op = logic.BitOr() if s.result.dtype == "bool" else arithmetic.Maximum()
-    return s.apply(op, x, other, dtype=s.result.dtype)
+def sign_is_set(s: Site, x: Value) -> Value:
+    """Return if the sign of each element is set, as it is of -0."""
+    if x.type.dtype in FLOATS:
+        return s.g(floating.SignBit(), x)
+    if x.type.dtype in UNSIGNED | {"bool"}:
+        return filled(s.g, 0, s.cast(x, "bool"))
+    return s.g(comparison.Less(), x, filled(s.g, 0, x))
 
 
-@on("aten.minimum.default")
-def minimum(s: Site, x: Value, other: Value) -> Made:
-    op = logic.BitAnd() if s.result.dtype == "bool" else arithmetic.Minimum()
-    return s.apply(op, x, other, dtype=s.result.dtype)
+@on("aten.frexp.Tensor", "prims.frexp.default")
+def frexp(s: Site, x: Value) -> Made:
+    return [s.g(floating.Fraction(), x), s.g(floating.Exponent(), x)]
 
 
-@on("aten.clamp.default", "aten.clamp.Tensor")
-def clamp(s: Site, x: Value, min: Operand | None = None, max: Operand | None = None) -> Made:
-    dtype = s.result.dtype
-    y = s.operands(x, dtype=dtype)[0]
-    if min is not None:
-        y = s.apply(arithmetic.Maximum(), y, min, dtype=dtype)
-    return y if max is None else s.apply(arithmetic.Minimum(), y, max, dtype=dtype)
+@on("aten.angle.default")
+def angle(s: Site, x: Value) -> Made:
+    """Return 0 of what is not negative, pi of what is, and NaN of NaN."""
+    y = s.cast(x, s.result.dtype)
+    zero, pi = filled(s.g, 0, y), filled(s.g, math.pi, y)
+    turned = s.g(select.Where(), s.g(comparison.Less(), y, zero), pi, zero)
+    return s.g(select.Where(), s.g(comparison.IsNaN(), y), y, turned)
 
 
-@on("aten.hardtanh.default")
-def hardtanh(s: Site, x: Value, min_val: Number = -1, max_val: Number = 1) -> Made:
-    return clamp(s, x, min_val, max_val)
-
-
-# ── comparisons and logic ──
-
-
-def compared(name: str, op: Op) -> None:
-    """Register a comparison of a tensor with a tensor or a number."""
-
-    @on(f"aten.{name}.Tensor", f"aten.{name}.Scalar")
-    def convert(s: Site, x: Operand, other: Operand) -> Made:
-        return s.apply(op, *_comparable(s, x, other))
-
-
-def _comparable(s: Site, x: Operand, other: Operand) -> tuple[Operand, Operand]:
-    """Return two operands in an element type that comparisons have."""
-    if shared((x, other)) == "bool":
-        return s.tensor(s.tensor(x, "bool"), "u8"), s.tensor(s.tensor(other, "bool"), "u8")
-    return x, other
-
-
-compared("eq", comparison.Equal())
-compared("lt", comparison.Less())
-compared("le", comparison.LessOrEqual())
-compared("gt", comparison.Greater())
-compared("ge", comparison.GreaterOrEqual())
-
-
-@on("aten.ne.Tensor", "aten.ne.Scalar")
-def not_equal(s: Site, x: Operand, other: Operand) -> Made:
-    return s.g(logic.BitNot(), s.apply(comparison.Equal(), *_comparable(s, x, other)))
-
-
-def bitwise(name: str, op: Op) -> None:
-    """Register an operator on the bits of integers, or on truths."""
-
-    @on(f"aten.bitwise_{name}.Tensor", f"aten.bitwise_{name}.Scalar")
-    def convert(s: Site, x: Operand, other: Operand) -> Made:
-        return s.apply(op, x, other, dtype=s.result.dtype)
-
-    @on(f"aten.logical_{name}.default")
-    def logical(s: Site, x: Value, other: Value) -> Made:
-        return s.apply(op, x, other, dtype="bool")
-
-
-bitwise("and", logic.BitAnd())
-bitwise("or", logic.BitOr())
-bitwise("xor", logic.BitXor())
-
-
-@on("aten.logical_not.default")
-def logical_not(s: Site, x: Value) -> Made:
-    return s.g(logic.BitNot(), s.cast(x, "bool"))
-
-
-@on("aten.bitwise_not.default")
-def bitwise_not(s: Site, x: Value) -> Made:
-    return s.g(logic.BitNot(), x)
+# ── tests ──
 
 
 @on("aten.isnan.default")
 def is_nan(s: Site, x: Value) -> Made:
-    return s.g(comparison.IsNaN(), x) if x.type.dtype in FLOATS else s.filled(False, s.result)
+    return in_parts(s, comparison.IsNaN(), x)
 
 
 @on("aten.isinf.default")
 def is_inf(s: Site, x: Value) -> Made:
-    return s.g(comparison.IsInf(), x) if x.type.dtype in FLOATS else s.filled(False, s.result)
+    return in_parts(s, comparison.IsInf(), x)
 
 
-@on("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
-def where(s: Site, condition: Value, x: Operand, other: Operand) -> Made:
-    values = s.operands(x, other, dtype=s.result.dtype)
-    return s.g(select.Where(), *s.broadcast(s.cast(condition, "bool")), *values)
+@on("aten.isfinite.default", "prims.isfinite.default")
+def is_finite(s: Site, x: Value) -> Made:
+    undefined = in_parts(s, comparison.IsNaN(), x)
+    endless = in_parts(s, comparison.IsInf(), x)
+    return s.g(logic.BitNot(), s.g(logic.BitOr(), undefined, endless))
 
 
-@on("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
-def masked_fill(s: Site, x: Value, mask: Value, value: Operand) -> Made:
-    values = s.operands(value, x, dtype=s.result.dtype)
-    return s.g(select.Where(), *s.broadcast(mask), *values)
+def in_parts(s: Site, op: Op, x: Value) -> Value:
+    """Return if a test holds, of complex numbers of either part; of integers it never does."""
+    if x.type.dtype in COMPLEX:
+        real, imaginary = (s.g(op, part) for part in bare_parts(s.g, x))
+        return s.g(logic.BitOr(), real, imaginary)
+    return s.g(op, x) if x.type.dtype in FLOATS else s.filled(False, s.result)
 
 
 # ── conversions ──
@@ -241,15 +210,26 @@ def masked_fill(s: Site, x: Value, mask: Value, value: Operand) -> Made:
 
 @on("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout")
 def to_copy(s: Site, x: Value, dtype: str | None = None, copy: bool = False) -> Made:
-    return converted(s, x, s.result.dtype)
+    return s.cast(x, s.result.dtype)
 
 
-def converted(s: Site, x: Value, dtype: str) -> Value:
-    """Return x in another element type; out-of-range floats become integers as they may."""
-    return s.cast(x, dtype)
+@on("prims.convert_element_type.default")
+def convert_element_type(s: Site, a: Value, dtype: str) -> Made:
+    return s.cast(a, s.result.dtype)
 
 
-@on("aten.clone.default", "aten.alias.default", "aten.lift.default", "aten.lift_fresh.default",
-    "aten.detach.default", "aten.lift_fresh_copy.default", "aten.contiguous.default")  # fmt: skip
+@on("aten.copy.default")
+def copy(s: Site, x: Value, src: Value) -> Made:
+    return s.operands(src, dtype=s.result.dtype)[0]
+
+
+@on("aten.clone.default", "aten.alias.default", "aten.detach.default",
+    "aten.lift_fresh_copy.default", "aten.contiguous.default", "aten.alias_copy.default",
+    "aten.lift_fresh.default", "aten.detach_copy.default", "prims.clone.default")  # fmt: skip
 def unchanged(s: Site, x: Value) -> Made:
     return x
+
+
+@on("prims.view_of.default", "prims.device_put.default")
+def viewed(s: Site, a: Value) -> Made:
+    return a

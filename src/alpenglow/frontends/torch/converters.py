@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from alpenglow.frontends.torch import (
+    convert_arithmetic,
     convert_contraction,
     convert_elementwise,
     convert_generate,
     convert_index,
+    convert_logic,
     convert_movement,
     convert_normalize,
     convert_reduction,
@@ -16,10 +18,12 @@ from alpenglow.frontends.torch import (
 from alpenglow.frontends.torch.table import find, supported
 
 FAMILIES = (
+    convert_arithmetic,
     convert_contraction,
     convert_elementwise,
     convert_generate,
     convert_index,
+    convert_logic,
     convert_movement,
     convert_normalize,
     convert_reduction,

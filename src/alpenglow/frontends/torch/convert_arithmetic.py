@@ -1,0 +1,236 @@
+"""Converters for arithmetic on two or more tensors, element by element."""
+
+from __future__ import annotations
+
+import math
+
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.torch.convert_elementwise import sign_is_set
+from alpenglow.frontends.torch.counterparts import applied, calculated, wide
+from alpenglow.frontends.torch.promote import Number
+from alpenglow.frontends.torch.table import Made, Operand, Site, on
+from alpenglow.ir.graph import Value
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import FLOATS
+from alpenglow.ops import arithmetic, comparison, floating, logic, select, transcendental
+from alpenglow.ops.reduction import filled
+
+
+def scaled(s: Site, other: Operand, alpha: Number, dtype: str) -> Operand:
+    """Return alpha times an operand; itself if alpha is 1."""
+    if isinstance(alpha, int | float | complex) and alpha == 1:
+        return other
+    value = s.tensor(other, dtype)
+    op = logic.BitAnd() if dtype == "bool" else arithmetic.Mul()
+    return applied(s, op, value, s.filled(alpha, value.type))
+
+
+@on("aten.add.Tensor", "aten.add.Scalar", "prims.add.default")
+def add(s: Site, x: Operand, other: Operand, alpha: Number = 1) -> Made:
+    dtype = s.result.dtype
+    op = logic.BitOr() if dtype == "bool" else arithmetic.Add()
+    return calculated(s, op, x, scaled(s, other, alpha, dtype), dtype=dtype)
+
+
+@on("aten.sub.Tensor", "aten.sub.Scalar", "prims.sub.default")
+def sub(s: Site, x: Operand, other: Operand, alpha: Number = 1) -> Made:
+    dtype = s.result.dtype
+    return calculated(s, arithmetic.Sub(), x, scaled(s, other, alpha, dtype), dtype=dtype)
+
+
+@on("aten.rsub.Tensor", "aten.rsub.Scalar")
+def rsub(s: Site, x: Operand, other: Operand, alpha: Number = 1) -> Made:
+    dtype = s.result.dtype
+    return calculated(s, arithmetic.Sub(), other, scaled(s, x, alpha, dtype), dtype=dtype)
+
+
+@on("aten.mul.Tensor", "aten.mul.Scalar", "prims.mul.default")
+def mul(s: Site, x: Operand, other: Operand) -> Made:
+    dtype = s.result.dtype
+    op = logic.BitAnd() if dtype == "bool" else arithmetic.Mul()
+    return calculated(s, op, x, other, dtype=dtype)
+
+
+# ── quotients and remainders ──
+
+
+@on("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", "prims.div.default")
+def div(s: Site, x: Operand, other: Operand) -> Made:
+    return calculated(s, arithmetic.Div(), x, other, dtype=s.result.dtype)
+
+
+@on("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def div_mode(s: Site, x: Operand, other: Operand, rounding_mode: str | None) -> Made:
+    if rounding_mode == "floor":
+        return floor_divide(s, x, other)
+    dtype = s.result.dtype
+    if rounding_mode is None or dtype not in FLOATS:
+        return div(s, x, other)
+    quotient = s.apply(arithmetic.Div(), x, other, dtype=wide(dtype))
+    return s.cast(s.g(floating.Trunc(), quotient), dtype)
+
+
+@on("aten.floor_divide.default", "aten.floor_divide.Scalar")
+def floor_divide(s: Site, x: Operand, other: Operand) -> Made:
+    """Divide as Python does: of integers, and of floats by way of the remainder."""
+    dtype = s.result.dtype
+    if dtype not in FLOATS:
+        a, b = s.operands(x, other, dtype=dtype)
+        even = s.g(arithmetic.Sub(), a, s.g(arithmetic.Mod(), a, b))
+        return s.g(arithmetic.Div(), even, b)
+    a, b = s.operands(x, other, dtype=wide(dtype))
+    return s.cast(_floored(s, a, b), dtype)
+
+
+def _floored(s: Site, a: Value, b: Value) -> Value:
+    """Return the quotient of floats rounded down, as Python's // makes it."""
+    g, zero, one = s.g, filled(s.g, 0, a), filled(s.g, 1, a)
+    rest = g(arithmetic.Fmod(), a, b)
+    quotient = g(arithmetic.Div(), g(arithmetic.Sub(), a, rest), b)
+    turned = g(logic.BitXor(), g(comparison.Less(), b, zero), g(comparison.Less(), rest, zero))
+    apart = g(logic.BitNot(), g(comparison.Equal(), rest, zero))
+    less = g(arithmetic.Sub(), quotient, one)
+    quotient = g(select.Where(), g(logic.BitAnd(), apart, turned), less, quotient)
+    down = g(arithmetic.Floor(), quotient)
+    far = g(comparison.Greater(), g(arithmetic.Sub(), quotient, down), filled(g, 0.5, a))
+    nearest = g(select.Where(), far, g(arithmetic.Add(), down, one), down)
+    plain = g(arithmetic.Div(), a, b)
+    signed = g(select.Where(), sign_is_set(s, plain), filled(g, -0.0, a), zero)
+    nearest = g(select.Where(), g(comparison.Equal(), quotient, zero), signed, nearest)
+    return g(select.Where(), g(comparison.Equal(), b, zero), plain, nearest)
+
+
+@on("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor",
+    "prims.remainder.default")  # fmt: skip
+def remainder(s: Site, x: Operand, other: Operand) -> Made:
+    return s.apply(arithmetic.Mod(), x, other, dtype=s.result.dtype)
+
+
+@on("aten.fmod.Tensor", "aten.fmod.Scalar", "prims.fmod.default")
+def fmod(s: Site, x: Operand, other: Operand) -> Made:
+    return s.apply(arithmetic.Fmod(), x, other, dtype=s.result.dtype)
+
+
+# ── powers ──
+
+
+@on("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", "prims.pow.default")
+def power(s: Site, x: Operand, exponent: Operand) -> Made:
+    dtype = s.result.dtype
+    if isinstance(x, Value) and isinstance(exponent, int | float):
+        whole = s.cast(x, dtype)
+        if exponent in (0, 1):
+            return whole if exponent else s.filled(1, s.result)
+        if exponent in (2, 3):
+            square = applied(s, arithmetic.Mul(), whole, whole)
+            return square if exponent == 2 else applied(s, arithmetic.Mul(), square, whole)
+        if dtype in FLOATS and exponent in (0.5, -0.5, -1, -2):
+            y = _simple_power(s, s.cast(x, wide(dtype)), float(exponent))
+            return s.cast(y, dtype)
+    return calculated(s, arithmetic.Pow(), x, exponent, dtype=dtype)
+
+
+def _simple_power(s: Site, x: Value, exponent: float) -> Value:
+    """Return x raised to 1/2, -1/2, -1 or -2: as PyTorch does, by roots and quotients."""
+    y = s.g(transcendental.Sqrt(), x) if abs(exponent) == 0.5 else x
+    y = s.g(arithmetic.Mul(), x, x) if exponent == -2 else y
+    return y if exponent == 0.5 else s.g(arithmetic.Reciprocal(), y)
+
+
+# ── extremes ──
+
+
+def extreme(name: str, op: Op, of_truths: Op) -> None:
+    """Register the larger or smaller of two: NaN if either is, and with f only if both are."""
+
+    @on(f"aten.{name}imum.default", f"prims.{name}imum.default")
+    def convert(s: Site, x: Value, other: Value) -> Made:
+        return s.apply(of_truths if s.result.dtype == "bool" else op, x, other,
+                       dtype=s.result.dtype)  # fmt: skip
+
+    @on(f"aten.f{name[:3]}.default", f"prims.f{name[:3]}.default")
+    def of_numbers(s: Site, x: Value, other: Value) -> Made:
+        dtype = s.result.dtype
+        a, b = s.operands(x, other, dtype=dtype)
+        y = s.g(of_truths if dtype == "bool" else op, a, b)
+        if dtype not in FLOATS:
+            return y
+        y = s.g(select.Where(), s.g(comparison.IsNaN(), b), a, y)
+        return s.g(select.Where(), s.g(comparison.IsNaN(), a), b, y)
+
+
+extreme("max", arithmetic.Maximum(), logic.BitOr())
+extreme("min", arithmetic.Minimum(), logic.BitAnd())
+
+
+@on("aten.clamp.default", "aten.clamp.Tensor")
+def clamp(s: Site, x: Value, min: Operand | None = None, max: Operand | None = None) -> Made:
+    dtype = s.result.dtype
+    y = s.operands(x, dtype=dtype)[0]
+    if min is not None:
+        y = s.apply(arithmetic.Maximum(), y, min, dtype=dtype)
+    return y if max is None else s.apply(arithmetic.Minimum(), y, max, dtype=dtype)
+
+
+@on("aten.clamp_min.default", "aten.clamp_min.Tensor")
+def clamp_min(s: Site, x: Value, min: Operand) -> Made:
+    return clamp(s, x, min=min)
+
+
+@on("aten.clamp_max.default", "aten.clamp_max.Tensor")
+def clamp_max(s: Site, x: Value, max: Operand) -> Made:
+    return clamp(s, x, max=max)
+
+
+@on("aten.hardtanh.default")
+def hardtanh(s: Site, x: Value, min_val: Number = -1, max_val: Number = 1) -> Made:
+    return clamp(s, x, min_val, max_val)
+
+
+# ── lengths, angles, signs and neighbours ──
+
+
+@on("aten.hypot.default", "prims.hypot.default")
+def hypot(s: Site, x: Value, other: Value) -> Made:
+    """Return the length of (x, other): infinite if either is, whatever the other."""
+    a, b = s.operands(x, other, dtype=s.result.dtype)
+    endless = s.g(logic.BitOr(), s.g(comparison.IsInf(), a), s.g(comparison.IsInf(), b))
+    return s.g(select.Where(), endless, filled(s.g, math.inf, a),
+               s.g(transcendental.Hypot(), a, b))  # fmt: skip
+
+
+@on("aten.atan2.default", "prims.atan2.default")
+def atan2(s: Site, x: Value, other: Value) -> Made:
+    return s.apply(transcendental.Atan2(), x, other, dtype=s.result.dtype)
+
+
+@on("aten.copysign.Tensor", "aten.copysign.Scalar")
+def copysign(s: Site, x: Operand, other: Operand) -> Made:
+    size = s.g(arithmetic.Abs(), s.operands(x, dtype=s.result.dtype)[0])
+    sign = s.tensor(other, s.result.dtype)
+    negative = s.broadcast(sign_is_set(s, sign))[0]
+    return s.g(select.Where(), negative, s.g(arithmetic.Neg(), size), size)
+
+
+@on("aten.nextafter.default", "prims.nextafter.default")
+def next_after(s: Site, x: Value, other: Value) -> Made:
+    return s.apply(floating.NextAfter(), x, other, dtype=s.result.dtype)
+
+
+@on("aten.addcmul.default")
+def addcmul(s: Site, x: Value, tensor1: Value, tensor2: Value, value: Number = 1) -> Made:
+    return _added(s, x, tensor1, tensor2, value, arithmetic.Mul())
+
+
+@on("aten.addcdiv.default")
+def addcdiv(s: Site, x: Value, tensor1: Value, tensor2: Value, value: Number = 1) -> Made:
+    return _added(s, x, tensor1, tensor2, value, arithmetic.Div())
+
+
+def _added(s: Site, x: Value, a: Value, b: Value, value: Number, op: Op) -> Value:
+    """Return x and `value` times what an operator makes of a and b; halves are rounded once."""
+    dtype = wide(s.result.dtype)
+    if dtype == "bool":
+        raise UnsupportedError("truths are neither added nor multiplied here")
+    y = calculated(s, op, scaled(s, a, value, dtype), b, dtype=dtype)
+    return s.cast(calculated(s, arithmetic.Add(), x, y, dtype=dtype), s.result.dtype)
