@@ -187,6 +187,45 @@ def test_halves_views_and_integers_go_in_and_out() -> None:
     check(torch.compile(f, backend="alpenglow")(a, b, c), f(a, b, c))
 
 
+@torch.no_grad()
+def test_extents_that_are_data_and_sparse_tensors_run_in_eager() -> None:
+    def f(x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        at = torch.nonzero(x > 0)
+        n = int((x.abs() * 3).sum().item())
+        torch._check(n >= 0)
+        return at * 2 + at.shape[0], torch.zeros(n) + x.sum(), (s @ x[:, None]) * 2
+
+    sparse = torch.eye(4).to_sparse()
+    with torch._dynamo.config.patch(
+        capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True
+    ):
+        g = torch.compile(f, backend="alpenglow")
+        for _ in range(3):
+            x = torch.randn(4)
+            check(g(x, sparse), f(x, sparse))
+
+
+def test_what_is_made_in_inference_mode_is_no_constant() -> None:
+    with torch.inference_mode():
+        net = Net().eval()
+        f = compiled(net)
+        for _ in range(2):
+            x, image = torch.randn(3, 4), images(1)
+            check(f(x, image), net(x, image))
+            net.linear.weight.mul_(2)
+
+
+@torch.no_grad()
+def test_numbers_of_python_may_change() -> None:
+    def f(x: torch.Tensor, a: float, n: int) -> torch.Tensor:
+        return x * a + n
+
+    g = torch.compile(f, backend="alpenglow")
+    x = torch.randn(5)
+    for a, n in ((1.5, 2), (2.5, 3), (3.5, 4), (0.0, 0), (1.0, 1)):
+        check([g(x, a, n)], [f(x, a, n)])
+
+
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(Exception, match=r"no option 'fast'.*strict, freeze, compiler"):
         compiled(nn.ReLU(), fast=True)(torch.ones(2))

@@ -20,10 +20,11 @@ from alpenglow.compiler.options import Options
 from alpenglow.driver.compile import compile
 from alpenglow.frontends.torch import fx
 from alpenglow.frontends.torch.importer import Importer, listed
-from alpenglow.frontends.torch.program import Body, Ref
+from alpenglow.frontends.torch.program import Argument, Body, Ref
 from alpenglow.frontends.torch.symbols import Ranges, guards
-from alpenglow.ir.dims import Dim, bind, is_open
+from alpenglow.ir.dims import Dim, Sym, bind, is_open, names, symbol
 from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.solve import sources
 from alpenglow.ir.types import TensorType
 from alpenglow.ops.movement import Transpose
 from alpenglow.runtime import short
@@ -104,6 +105,9 @@ class Compiled:
         self._freezes = 0
         self._executable: Executable | None = None
         self._free: tuple[int, ...] = ()
+        # Symbols that follow from no input: extents, which an empty input tells, and numbers.
+        self._carried: tuple[str, ...] = ()
+        self._scalars: tuple[str, ...] = ()
         names = [a.name for a in body.outputs if isinstance(a, Ref)]
         self._outputs = [forms[name] for name in names]
 
@@ -117,6 +121,9 @@ class Compiled:
         if self._executable is None or not self._is_current(arguments):
             self._compile(arguments)
         tensors = [self._dense(i, arguments[i]) for i in self._free]
+        if self._carried or self._scalars:
+            tensors += [torch.empty((values[s], 0), dtype=torch.uint8) for s in self._carried]
+            tensors += [torch.tensor(values[s], dtype=torch.int64) for s in self._scalars]
         outputs = [_empty(form, values) for form in self._outputs]
         self._run(tensors, outputs)
         return [_finished(y, form, values) for y, form in zip(outputs, self._outputs, strict=True)]
@@ -136,6 +143,8 @@ class Compiled:
             LOG.info("%s: a parameter or buffer was changed; compiled anew", self.body.inputs[:1])
         if self._freezes >= MOST_FREEZES:
             self._fixed = ()
+        # What was made in inference mode counts no versions: it could not be seen to change.
+        self._fixed = tuple(i for i in self._fixed if not arguments[i].is_inference())
         frozen = [arguments[i] for i in self._fixed]
         # Versions are read first: a change by another thread meanwhile is found at the next call.
         self._versions = list(map(VERSION, frozen))
@@ -161,6 +170,13 @@ class Compiled:
             else:
                 operands.append(None if t is None else self._input(g, name, t))
         importer = Importer(g, self._ranges, trusted=True)
+        self._carried, self._scalars = _untold(
+            self.body, {n: v.type.shape for n, v in g.inputs.items()}
+        )
+        for s in self._carried:
+            g.input(f"extent_{s}", TensorType("u8", (symbol(s), 0)))
+        for s in self._scalars:
+            importer.scalars[s] = g.input(f"number_{s}", TensorType("i64", ()))
         results = importer.run(self.body, operands)
         assert not importer.refusals, listed(importer.refusals)
         for i, (v, form) in enumerate(zip(results, self._outputs, strict=True)):
@@ -200,6 +216,23 @@ class Compiled:
         results = dict(zip(exe.outputs, map(fx.array_of, lying), strict=True))
         exe.threads = torch.get_num_threads()
         exe.run(arrays, out=results)
+
+
+def _untold(
+    body: Body, shapes: Mapping[str, Sequence[Dim]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the symbols of a body that shapes do not tell: extents, and those that are numbers."""
+    told = {s.symbol for s in sources(shapes)}
+    made = [body.types[n] for c in body.calls for n in c.results if n in body.types]
+    extents = {s for t in made for s in t.symbols()} - told
+    numbers = {s for c in body.calls for a in c.arguments.values() for s in _symbols(a)}
+    return tuple(sorted(extents)), tuple(sorted(numbers - told - extents))
+
+
+def _symbols(argument: Argument) -> set[str]:
+    if isinstance(argument, tuple):
+        return {s for a in argument for s in _symbols(a)}
+    return names(argument) if isinstance(argument, Sym) else set()
 
 
 def _empty(form: Lying, values: Mapping[str, int]) -> Any:

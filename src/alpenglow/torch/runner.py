@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from alpenglow.base.errors import FeedError
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.compiler.options import Options
+from alpenglow.frontends.torch import fx
 from alpenglow.frontends.torch.program import Ref
 from alpenglow.frontends.torch.symbols import extent
-from alpenglow.ir.dims import Dim, Sym, bind, is_open, names
+from alpenglow.ir.dims import Dim, Sym, bind, is_open
 from alpenglow.ir.solve import sources, values_of
 from alpenglow.torch.compiled import Compiled, Lying, lying
 from alpenglow.torch.plan import Eager, Part, Plan, read_by, refs
@@ -35,6 +37,7 @@ class Runner:
         body = plan.program.body
         self._types = body.types
         self._outputs = body.outputs
+        self._returned = module.graph.output_node().args[0]
         forms = dict(_forms(module))
         own = {self._inputs[i] for i in fixed}
         self.steps: list[Compiled | Eager] = []
@@ -92,7 +95,10 @@ class Runner:
                 self._eager(step, env, values)
             for name in dead:
                 env.pop(name, None)
-        return [self._result(a, env, values) for a in self._outputs]
+        return [
+            self._value(n, env, values) if isinstance(n, torch.fx.Node) else n
+            for n in self._returned
+        ]
 
     def _values(self, given: Sequence[Any]) -> dict[str, int]:
         """Return the values of the symbols of a call."""
@@ -108,42 +114,57 @@ class Runner:
             values = {**told, **values}
         return values
 
-    def _eager(self, step: Eager, env: dict[str, Any], values: Mapping[str, int]) -> None:
+    def _eager(self, step: Eager, env: dict[str, Any], values: dict[str, int]) -> None:
         node = step.node
-
-        def value(n: Any) -> Any:
-            if n.name in env:
-                return env[n.name]
-            if n.op == "get_attr":
-                return operator.attrgetter(n.target)(self._module)
-            if n.target is operator.getitem:
-                return value(n.args[0])[n.args[1]]
-            return _number(n, values)
-
-        args = torch.fx.node.map_arg(node.args, value)
-        kwargs = torch.fx.node.map_arg(node.kwargs, value)
-        made = node.target(*args, **kwargs)
+        made = self._applied(node, env, values)
         env[node.name] = made
         if isinstance(made, tuple | list):
             env.update((n, y) for n, y in zip(step.call.results, made, strict=True) if n)
+        elif not isinstance(made, torch.Tensor) and is_open(number := self._symbols_of(node)):
+            values[str(number)] = int(made)
+        for name in step.call.results:
+            self._bind(name, env, values)
 
-    def _result(self, argument: Any, env: Mapping[str, Any], values: Mapping[str, int]) -> Any:
-        if isinstance(argument, Ref):
-            return env[argument.name]
-        if is_open(argument):
-            return bind(argument, values)
-        return argument
+    def _applied(self, node: Any, env: Mapping[str, Any], values: Mapping[str, int]) -> Any:
+        """Return what a call of the graph makes, as Python makes it."""
+        value = partial(self._value, env=env, values=values)
+        args, kwargs = (torch.fx.node.map_arg(a, value) for a in (node.args, node.kwargs))
+        return node.target(*args, **kwargs)
+
+    def _value(self, node: Any, env: Mapping[str, Any], values: Mapping[str, int]) -> Any:
+        """Return what a node stands for: what was made, an attribute, or a number of extents."""
+        if node.name in env:
+            return env[node.name]
+        if node.op == "get_attr":
+            return operator.attrgetter(node.target)(self._module)
+        if node.target is not operator.getitem and (number := _number(node, values)) is not None:
+            return number
+        return self._applied(node, env, values)
+
+    def _symbols_of(self, node: Any) -> Dim | None:
+        """Return the extent that a node computes of data, which has a symbol of its own."""
+        val = node.meta.get("val")
+        return extent(str(val)) if isinstance(val, torch.SymInt) else None
+
+    def _bind(self, name: str, env: Mapping[str, Any], values: dict[str, int]) -> None:
+        """Take the values of symbols that stand for extents of what eager has made."""
+        t = self._types.get(name)
+        if t is None or not isinstance(env.get(name), torch.Tensor):
+            return
+        for d, actual in zip(t.shape, env[name].shape, strict=True):
+            if is_open(d) and str(d).isidentifier():
+                values.setdefault(str(d), int(actual))
 
 
 def _forms(module: Any) -> Iterator[tuple[str, Lying]]:
     """Yield how the tensors of a graph lie, by name."""
     for node in module.graph.nodes:
         val = node.meta.get("val")
-        if isinstance(val, torch.Tensor):
+        if fx.type_of(val) is not None:
             yield node.name, lying(val)
         elif isinstance(val, tuple | list):
             for i, fake in enumerate(val):
-                if isinstance(fake, torch.Tensor):
+                if fx.type_of(fake) is not None:
                     yield f"{node.name}#{i}", lying(fake)
 
 
@@ -151,11 +172,13 @@ def _attribute(module: Any, name: str) -> str:
     return next(str(n.target) for n in module.graph.nodes if n.name == name)
 
 
-def _number(node: Any, values: Mapping[str, int]) -> int:
-    """Return the number that a node computes from extents."""
-    d: Dim = extent(str(node.meta["val"]))
-    if missing := names(d) - values.keys():
-        raise FeedError(f"the extent {d} is not told by the inputs: {', '.join(sorted(missing))}")
-    number = bind(d, values)
-    assert isinstance(number, int), f"{d} is open"
-    return number
+def _number(node: Any, values: Mapping[str, int]) -> int | None:
+    """Return the number that a node computes from extents; None if these do not tell it."""
+    val = node.meta.get("val")
+    if not isinstance(val, int | torch.SymInt):
+        return None
+    try:
+        number = bind(extent(str(val)), values)
+    except UnsupportedError:
+        return None
+    return number if isinstance(number, int) else None

@@ -249,8 +249,9 @@ def dims_of(shape: Iterable[Any]) -> tuple[Dim, ...]:
 
 
 def type_of(fake: Any) -> TensorType | None:
-    """Return the type of a tensor that stands for another; None for what is no tensor of ours."""
-    if not isinstance(fake, torch().Tensor):
+    """Return the type of a tensor that stands for another; None if it is not dense on the CPU."""
+    t = torch()
+    if not isinstance(fake, t.Tensor) or fake.layout != t.strided or fake.device.type != "cpu":
         return None
     name = DTYPES.get(str(fake.dtype).removeprefix("torch."))
     return None if name is None else TensorType(name, dims_of(fake.shape))

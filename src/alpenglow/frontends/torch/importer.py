@@ -56,12 +56,16 @@ class Importer:
         self.ranges = ranges
         self.trusted = trusted
         self.values: dict[str, Value] = {}
+        self.scalars: dict[str, Value] = {}  # symbols that are no extents of inputs
+        self.foreign: set[str] = set()  # names of what is no tensor of ours
         self.refusals: list[Refusal] = []
 
     def run(self, body: Body, operands: Sequence[Value | None]) -> list[Value]:
         """Import a body, whose inputs are these operands, and return the values of its outputs."""
         for name, v in zip(body.inputs, operands, strict=True):
-            if v is not None:
+            if v is None:
+                self.foreign.add(name)
+            else:
                 self.values[name] = v
         for name, array in body.constants.items():
             self.values[name] = self.g.constant(array, name)
@@ -76,12 +80,14 @@ class Importer:
         if isinstance(argument, int | float) or is_open(argument):
             dtype = "bool" if isinstance(argument, bool) else (
                 "f32" if isinstance(argument, float) else "i64")  # fmt: skip
-            site = Site(self.g, Call("output", "output", {}, ()), [])
+            site = Site(self.g, Call("output", "output", {}, ()), [], self.scalars)
             return site.constant(argument, dtype)  # type: ignore[arg-type]  # a number or an extent
         raise UnsupportedError(f"an output is {argument!r}, no tensor")
 
     def find(self, name: str) -> Value:
         """Return a value by name; raise ModelError if there is none."""
+        if name in self.foreign and name not in self.values:
+            raise UnsupportedError(f"'{name}' is no dense tensor on the CPU, of a type of ours")
         if name not in self.values:
             raise ModelError(f"'{name}' is read before anything makes it")
         return self.values[name]
@@ -118,7 +124,7 @@ class Importer:
         if entry is None:
             raise UnsupportedError("there is no converter")
         arguments = bound(entry, {k: self._given(a) for k, a in call.arguments.items()})
-        outcome = entry.convert(Site(self.g, call, stated), **arguments)
+        outcome = entry.convert(Site(self.g, call, stated, self.scalars), **arguments)
         results: list[Value | None] = [outcome] if isinstance(outcome, Value) else list(outcome)
         if len(results) < len(call.results):
             raise AssertionError(f"{call.target}: {len(results)} results of {len(call.results)}")
@@ -168,6 +174,8 @@ class Importer:
         for name, t in zip(call.results, stated, strict=True):
             if name and t is not None:
                 self.values[name] = Value(t, name)
+            elif name:
+                self.foreign.add(name)
 
 
 def label(call: Call) -> str:

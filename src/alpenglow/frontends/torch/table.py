@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.torch.program import Call, Unknown
 from alpenglow.frontends.torch.promote import Number, shared
-from alpenglow.ir.dims import Dim, Sym, is_open
+from alpenglow.ir.dims import Atom, Dim, Sym, is_open, names, symbol
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, DTYPES, PARTS, TensorType, holds
+from alpenglow.ops.arithmetic import Add, Div, Mod, Mul, Sub
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal, bare_parts, joined
 from alpenglow.ops.generate import Range, Size
 from alpenglow.ops.logic import BitOr
@@ -95,13 +97,20 @@ def bound(entry: Entry, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+NO_SCALARS: Mapping[str, Value] = MappingProxyType({})
+
+
 class Site:
     """One call during import: the graph to build in, and what PyTorch says of the results."""
 
-    def __init__(self, g: Graph, call: Call, stated: Sequence[TensorType | None]) -> None:
+    def __init__(
+        self, g: Graph, call: Call, stated: Sequence[TensorType | None],
+        scalars: Mapping[str, Value] = NO_SCALARS,
+    ) -> None:  # fmt: skip
         self.g = g
         self.call = call
         self._stated = stated
+        self._scalars = scalars
 
     @property
     def result(self) -> TensorType:
@@ -155,8 +164,32 @@ class Site:
         return self.g.constant(np.asarray(number, DTYPES[dtype]))
 
     def extent(self, extent: Dim, dtype: str = "i64") -> Value:
-        """Return an extent as a tensor without axes; one that is not less than 0."""
+        """Return an extent as a tensor without axes; one that is not less than 0.
+
+        Of symbols that are no extents of inputs but numbers, any polynomial will do.
+        """
+        if isinstance(extent, Sym) and names(extent) & self._scalars.keys():
+            return self.cast(self._number(extent), dtype)
         return self.cast(self.g(Reshape(()), self.g(Size(), self.g(Range(extent)))), dtype)
+
+    def _number(self, d: Dim) -> Value:
+        """Return what an expression of symbols comes to, as i64."""
+        if not isinstance(d, Sym):
+            return self.constant(d, "i64")
+        total = self.constant(0, "i64")
+        for monomial, coefficient in d.terms:
+            term = self.constant(coefficient, "i64")
+            for atom in monomial:
+                term = self.g(Mul(), term, self._atom(atom))
+            total = self.g(Add(), total, term)
+        return total
+
+    def _atom(self, atom: Atom) -> Value:
+        if isinstance(atom, str):
+            return self._scalars[atom] if atom in self._scalars else self.extent(symbol(atom))
+        left, right = self._number(atom.left), self._number(atom.right)
+        rest = self.g(Mod(), left, right)
+        return rest if atom.op == "%" else self.g(Div(), self.g(Sub(), left, rest), right)
 
     def tensor(self, x: Operand, dtype: str) -> Value:
         """Return an operand in an element type, a number as a tensor without axes."""
