@@ -1,57 +1,108 @@
-"""Converters for products, convolutions and attention."""
+"""Converters for products of matrices, and attention."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.promote import Number
-from alpenglow.frontends.torch.table import Made, Site, each, on
-from alpenglow.ir.dims import Dim, is_open, product
+from alpenglow.frontends.torch.table import Made, Site, on
+from alpenglow.ir.dims import is_open, product
 from alpenglow.ir.graph import Value
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import COMPLEX
 from alpenglow.ops import arithmetic, contraction
 from alpenglow.ops.attention import Attention
+from alpenglow.ops.complex import ComplexAdd, ComplexMatMul, ComplexMul
 from alpenglow.ops.movement import Transpose
+
+
+def product_of(s: Site, x: Value, y: Value) -> Value:
+    """Return the product of matrices in their own element type."""
+    if x.type.dtype in COMPLEX:
+        return s.g(ComplexMatMul(), x, y)
+    return s.cast(s.g(contraction.MatMul(), x, y), x.type.dtype)  # bytes are summed in i32
 
 
 @on("aten.mm.default", "aten.bmm.default")
 def mm(s: Site, x: Value, mat2: Value) -> Made:
-    return s.g(contraction.MatMul(), x, mat2)
+    return product_of(s, x, mat2)
 
 
 @on("aten.addmm.default")
 def addmm(s: Site, x: Value, mat1: Value, mat2: Value, beta: Number = 1, alpha: Number = 1) -> Made:
-    return plus(s, x, s.g(contraction.MatMul(), mat1, mat2), beta, alpha)
+    return plus(s, x, product_of(s, mat1, mat2), beta, alpha)
 
 
 @on("aten.baddbmm.default")
 def baddbmm(
     s: Site, x: Value, batch1: Value, batch2: Value, beta: Number = 1, alpha: Number = 1
 ) -> Made:
-    return plus(s, x, s.g(contraction.MatMul(), batch1, batch2), beta, alpha)
+    return plus(s, x, product_of(s, batch1, batch2), beta, alpha)
+
+
+@on("aten.addbmm.default")
+def addbmm(
+    s: Site, x: Value, batch1: Value, batch2: Value, beta: Number = 1, alpha: Number = 1
+) -> Made:
+    """The sum of the products is one product of matrices that lie side by side."""
+    count, rows, inner = batch1.type.shape
+    flat = (count * inner,)
+    left = s.reshaped(s.g(Transpose((1, 0, 2)), batch1), (rows, *flat))
+    right = s.reshaped(batch2, (*flat, batch2.type.shape[2]))
+    return plus(s, x, product_of(s, left, right), beta, alpha)
+
+
+@on("aten.mv.default")
+def mv(s: Site, x: Value, vec: Value) -> Made:
+    return product_with_vector(s, x, vec)
+
+
+@on("aten.addmv.default")
+def addmv(s: Site, x: Value, mat: Value, vec: Value, beta: Number = 1, alpha: Number = 1) -> Made:
+    return plus(s, x, product_with_vector(s, mat, vec), beta, alpha)
+
+
+def product_with_vector(s: Site, x: Value, vec: Value) -> Value:
+    """Return the product of a matrix and a vector."""
+    y = product_of(s, x, s.reshaped(vec, (*vec.type.shape, 1)))
+    return s.reshaped(y, x.type.shape[:1])
+
+
+@on("aten.dot.default")
+def dot(s: Site, x: Value, tensor: Value) -> Made:
+    row, column = s.reshaped(x, (1, *x.type.shape)), s.reshaped(tensor, (*tensor.type.shape, 1))
+    return s.reshaped(product_of(s, row, column), ())
 
 
 def plus(s: Site, x: Value, y: Value, beta: Number, alpha: Number) -> Value:
     """Return beta x + alpha y; x counts for nothing where beta is 0, not even its NaN."""
+    add, mul = sums(y.type.dtype)
     if alpha != 1:
-        y = s.g(arithmetic.Mul(), y, s.filled(alpha, y.type))
+        y = s.g(mul, y, s.filled(alpha, y.type))
     if beta == 0:
         return y
-    (wide,) = s.broadcast(x, shape=y.type.shape)
+    (stretched,) = s.broadcast(s.cast(x, y.type.dtype), shape=y.type.shape)
     if beta != 1:
-        wide = s.g(arithmetic.Mul(), wide, s.filled(beta, y.type))
-    return s.g(arithmetic.Add(), wide, y)
+        stretched = s.g(mul, stretched, s.filled(beta, y.type))
+    return s.g(add, stretched, y)
+
+
+def sums(dtype: str) -> tuple[Op, Op]:
+    """Return the sum and the product of an element type."""
+    if dtype in COMPLEX:
+        return ComplexAdd(), ComplexMul()
+    return arithmetic.Add(), arithmetic.Mul()
 
 
 @on("aten.linear.default")
 def linear(s: Site, input: Value, weight: Value, bias: Value | None = None) -> Made:
-    columns = s.g(Transpose((1, 0)), weight) if weight.type.rank == 2 else weight
-    if weight.type.rank != 2 or input.type.rank < 1:
-        raise UnsupportedError(f"linear: weights are {weight.type}")
+    """Weights without axes of outputs are one output."""
+    single = weight.type.rank == 1
+    w = s.reshaped(weight, (1, *weight.type.shape)) if single else weight
     rows = s.reshaped(input, (product(input.type.shape[:-1]), input.type.shape[-1]))
-    y = s.reshaped(s.g(contraction.MatMul(), rows, columns), s.result.shape)
-    return y if bias is None else s.apply(arithmetic.Add(), y, bias)
+    y = s.reshaped(product_of(s, rows, s.g(Transpose((1, 0)), w)), s.result.shape)
+    return y if bias is None else plus(s, bias, y, 1, 1)
 
 
 @on("aten.matmul.default")
@@ -62,79 +113,10 @@ def matmul(s: Site, x: Value, other: Value) -> Made:
     rows, inner, columns = a.type.shape[-2], a.type.shape[-1], b.type.shape[-1]
     if b.type.rank == 2:
         flat = s.reshaped(a, (product(a.type.shape[:-1]), inner))
-        return s.reshaped(s.g(contraction.MatMul(), flat, b), s.result.shape)
+        return s.reshaped(product_of(s, flat, b), s.result.shape)
     left = s.result.shape[: s.result.rank - (x.type.rank > 1) - (other.type.rank > 1)]
-    y = s.g(contraction.MatMul(), s.spread(a, (*left, rows, inner)),
-            s.spread(b, (*left, inner, columns)))  # fmt: skip
+    y = product_of(s, s.spread(a, (*left, rows, inner)), s.spread(b, (*left, inner, columns)))
     return s.reshaped(y, s.result.shape)
-
-
-# ── convolutions ──
-
-
-@on("aten.convolution.default")
-def convolution(
-    s: Site, input: Value, weight: Value, bias: Value | None, stride: Sequence[int],
-    padding: Sequence[int], dilation: Sequence[int], transposed: bool,
-    output_padding: Sequence[int], groups: int,
-) -> Made:  # fmt: skip
-    n = weight.type.rank - 2
-    if transposed:
-        op = contraction.ConvTranspose(each(stride, n), each(padding, n) * 2, each(dilation, n),
-                                       each(output_padding, n), groups)  # fmt: skip
-        return s.g(op, input, weight, bias)
-    pads = each(padding, n)
-    return s.g(contraction.Conv(each(stride, n), pads * 2, each(dilation, n), groups),
-               input, weight, bias)  # fmt: skip
-
-
-def direct(n: int) -> None:
-    """Register the convolutions over n spatial axes."""
-
-    @on(f"aten.conv{n}d.default")
-    def convert(
-        s: Site, input: Value, weight: Value, bias: Value | None = None,
-        stride: Sequence[int] = (1,) * n, padding: Sequence[int] = (0,) * n,
-        dilation: Sequence[int] = (1,) * n, groups: int = 1,
-    ) -> Made:  # fmt: skip
-        pads = each(padding, n) * 2
-        return convolved(s, input, weight, bias, each(stride, n), pads, each(dilation, n), groups)
-
-    @on(f"aten.conv{n}d.padding")
-    def named(
-        s: Site, input: Value, weight: Value, bias: Value | None = None,
-        stride: Sequence[int] = (1,) * n, padding: str = "valid",
-        dilation: Sequence[int] = (1,) * n, groups: int = 1,
-    ) -> Made:  # fmt: skip
-        dilations = each(dilation, n)
-        pads = (0,) * (2 * n)
-        if padding == "same":
-            totals = [d * (k - 1) for d, k in zip(dilations, kernel_of(weight), strict=True)]
-            pads = (*(t // 2 for t in totals), *(t - t // 2 for t in totals))
-        return convolved(s, input, weight, bias, each(stride, n), pads, dilations, groups)
-
-
-def kernel_of(weight: Value) -> tuple[int, ...]:
-    """Return the extents of a kernel, which are numbers."""
-    kernel: Sequence[Dim] = weight.type.shape[2:]
-    if any(map(is_open, kernel)):
-        raise UnsupportedError(f"weights are {weight.type}, expected extents that are known")
-    return tuple(map(int, kernel))
-
-
-def convolved(
-    s: Site, x: Value, w: Value, bias: Value | None, strides: tuple[int, ...],
-    pads: tuple[int, ...], dilations: tuple[int, ...], groups: int,
-) -> Value:  # fmt: skip
-    """Return a convolution; an input without a batch is one sample."""
-    single = x.type.rank == w.type.rank - 1
-    batch = s.reshaped(x, (1, *x.type.shape)) if single else x
-    y = s.g(contraction.Conv(strides, pads, dilations, groups), batch, w, bias)
-    return s.reshaped(y, s.result.shape) if single else y
-
-
-for axes in (1, 2, 3):
-    direct(axes)
 
 
 # ── attention ──

@@ -5,6 +5,7 @@ from __future__ import annotations
 from alpenglow.frontends.torch import (
     convert_arithmetic,
     convert_contraction,
+    convert_convolution,
     convert_elementwise,
     convert_generate,
     convert_index,
@@ -20,6 +21,7 @@ from alpenglow.frontends.torch.table import find, supported
 FAMILIES = (
     convert_arithmetic,
     convert_contraction,
+    convert_convolution,
     convert_elementwise,
     convert_generate,
     convert_index,
