@@ -75,11 +75,20 @@ def torch() -> Any:
 
 
 def decompositions() -> dict[Any, Any]:
-    """Return torch's decompositions of all operators that have no converter."""
+    """Return torch's decompositions of all operators that have no converter.
+
+    Those that change an operand are left for whoever makes the program functional.
+    """
     t = torch()
     table = dict(t._decomp.decomposition_table)
     table |= dict(t.export.default_decompositions().items())
-    return {op: f for op, f in table.items() if converters.find(target_of(op)) is None}
+    return {op: f for op, f in table.items()
+            if converters.find(target_of(op)) is None and not _mutates(op)}  # fmt: skip
+
+
+def _mutates(op: Any) -> bool:
+    """True if an operator changes an operand; those of higher order have no schema that says so."""
+    return isinstance(op, torch()._ops.OpOverload) and bool(op._schema.is_mutable)
 
 
 def exported(program: Any) -> Program:
