@@ -27,7 +27,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "pytorch"))
 
-from zoo import Outcome, import_timm, import_torchvision, judged, seeded  # noqa: E402
+from torch_zoo import Outcome, import_timm, import_torchvision, judged, seeded  # noqa: E402
 
 SIDES = (96, 128, 160, 192, 224, 240, 256, 299, 331, 384, 448, 512, 518, 546)
 """Images are squares of the smallest of these that a network takes."""
