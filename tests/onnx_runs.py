@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.exporters.onnx.elements import CODES
+from alpenglow.exporters.onnx.pairs import pair
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import DTYPES, NAMES, TensorType, width
 
@@ -24,8 +25,18 @@ CANNOT = (
     "NOT_IMPLEMENTED",
     "is not currently registered",
     "Creation of OrtValues is currently only supported",
+    "does not support double yet",
 )
 """What ONNX Runtime says where it has no kernel, or no such type."""
+
+
+def as_exported(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return arrays as an exported model takes and makes them: complex ones as pairs of reals."""
+    parts = {np.dtype(np.complex64): np.float32, np.dtype(np.complex128): np.float64}
+    return {
+        n: np.stack([a.real, a.imag], axis=-1).astype(parts[a.dtype]) if a.dtype in parts else a
+        for n, a in arrays.items()
+    }
 
 
 def session(model: onnx.ModelProto) -> Runtime:
@@ -34,6 +45,8 @@ def session(model: onnx.ModelProto) -> Runtime:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
+    # It is to say what the model says; rewriting takes longer than running, too.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return Runtime(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
@@ -42,6 +55,7 @@ def in_runtime(
 ) -> dict[str, Array] | None:
     """Return the outputs in ONNX Runtime, or None where it has no kernel for something.
 
+    `types` are those of the outputs of the graph.
     Its Python interface takes no elements of less than a byte.
     """
     if any(width(NAMES[x.dtype]) < 8 for x in feeds.values()):
@@ -55,7 +69,7 @@ def in_runtime(
         if any(what in str(error) for what in CANNOT):
             return None
         raise
-    return {n: _got(v, types[n]) for n, v in zip(names, results, strict=True)}
+    return {n: _got(v, pair(types[n])) for n, v in zip(names, results, strict=True)}
 
 
 def imported(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:

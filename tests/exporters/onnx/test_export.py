@@ -18,8 +18,9 @@ from alpenglow.ops.activation import Relu, Swish
 from alpenglow.ops.arithmetic import Add, Div, Mul
 from alpenglow.ops.copy import Copy
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.movement import Broadcast, Reshape, Transpose
-from alpenglow.ops.probability import Couple
+from alpenglow.ops.movement import Broadcast, Reshape
+from alpenglow.ops.packing import PackMatrix
+from alpenglow.ops.select import BitCast
 from onnx_runs import imported, in_runtime, session
 
 
@@ -157,13 +158,15 @@ def test_constants_of_every_type_are_read_back(dtype: str) -> None:
 
 
 def test_all_operators_that_cannot_be_written_are_named() -> None:
-    g = Graph("couples")
-    r = g.input("r", "f32[1,2,2]")
-    g.output("p", g(Couple(), r, name="first"))
-    g.output("q", g(Transpose((1, 0)), g(Couple(), r, name="second")))
+    g = Graph("packed")
+    x = g.input("x", "f32[5,7]")
+    g.output("p", g(PackMatrix(4), x, name="first"))
+    g.output("q", g(PackMatrix(8), x, name="second"))
+    g.output("r", g(BitCast("i32"), x, name="bits"))
 
-    with pytest.raises(UnsupportedError, match=r"couple, 2 times \('first', 'second'\)"):
+    with pytest.raises(UnsupportedError, match=r"pack_matrix, 2 times \('first', 'second'\)") as e:
         ag.export_onnx(g)
+    assert "bit_cast ('bits')" in str(e.value)
 
 
 def test_what_is_no_graph_is_refused() -> None:

@@ -266,16 +266,18 @@ class OnnxMath:
         return self.w("Where", condition, *self.alike(x, y))
 
     def cast(self, x: Term, dtype: str) -> Term:
+        if is_number(x):
+            return number(x, dtype)
         if isinstance(x, np.ndarray) or self.w.dtype(x) == dtype:
             return NUMPY.cast(x, dtype) if isinstance(x, np.ndarray) else x
         # What formulas want limited they have limited by then.
         whole: dict[str, Any] = {"saturate": 0} if dtype in EIGHT_BITS else {}
-        return self.w("Cast", x, dtype=dtype, to=CODES[dtype], **whole)
+        return self.w("Cast", x, makes=dtype, to=CODES[dtype], **whole)
 
     def bits(self, x: Term, dtype: str) -> Tensor:
         if not self.w.has("BitCast"):
             raise Refused("opsets below 26 do not read the bits of one type as another", True)
-        return self.w("BitCast", x, dtype=dtype, to=CODES[dtype])
+        return self.w("BitCast", x, makes=dtype, to=CODES[dtype])
 
 
 def is_number(term: Term) -> bool:

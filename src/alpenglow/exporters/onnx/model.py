@@ -17,19 +17,19 @@ from onnx import helper
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.exporters.onnx import families
-from alpenglow.exporters.onnx.elements import CODES, allowed
+from alpenglow.exporters.onnx.elements import allowed
 from alpenglow.exporters.onnx.extents import read_symbols
 from alpenglow.exporters.onnx.files import save, tensor_of
-from alpenglow.exporters.onnx.prepare import prepared
+from alpenglow.exporters.onnx.prepare import needs_numbers, prepared
+from alpenglow.exporters.onnx.proto import info_of, node_of, read_lines
 from alpenglow.exporters.onnx.table import find, operands
 from alpenglow.exporters.onnx.write_elementwise import formula
 from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
-from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.staged import StagedModel
-from alpenglow.ir.types import COMPLEX, TensorType
 from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.packing import PackMatrix
 
 OLDEST, USUAL = 18, 21
 """The first opset that models can be written in, and the one that they are in if it has all."""
@@ -93,8 +93,8 @@ def _written(graph: Graph, opset: int | None) -> onnx.ModelProto:
     failures: list[Failure] = []
     for version_ in range(USUAL, newest + 1) if opset is None else (opset,):
         w = Writer(version_)
-        g = prepared(graph, version_)
-        failures = failures_of(w, g)
+        g, unpaired = prepared(graph, version_)
+        failures = [failure(n, COMPLEX_RULE) for n in unpaired] or failures_of(w, g)
         if not failures:
             return _model(w, g)
         if not all(f.newer for f in failures):
@@ -121,6 +121,15 @@ def told(failures: Sequence[Failure]) -> str:
     return "cannot be written as ONNX: " + "; ".join(parts)
 
 
+COMPLEX_RULE = "ONNX computes with no complex numbers, and of pairs of reals this cannot be said"
+
+
+def failure(node: Node, why: str, newer: bool = False) -> Failure:
+    """Return that a node cannot be written."""
+    name = node.results[0].name
+    return Failure(f"'{shown(name)}'" if name else "", node.op.name, why, newer)
+
+
 def failures_of(w: Writer, g: Graph) -> list[Failure]:
     """Write all nodes of a graph, and return what could not be written."""
     _declare(w, g)
@@ -131,9 +140,7 @@ def failures_of(w: Writer, g: Graph) -> list[Failure]:
         try:
             _write(w, node)
         except Refused as error:
-            name = node.results[0].name
-            quoted = f"'{shown(name)}'" if name else ""
-            failures.append(Failure(quoted, node.op.name, str(error), error.newer))
+            failures.append(failure(node, str(error), error.newer))
             for v in node.results:
                 w.values[v] = Tensor("?", v.type.dtype)
     return failures or list(_finish(w, g))
@@ -141,7 +148,7 @@ def failures_of(w: Writer, g: Graph) -> list[Failure]:
 
 def _finish(w: Writer, g: Graph) -> Iterator[Failure]:
     """Give outputs their names; yield those, and inputs, whose types the opset does not have."""
-    legal = allowed(w.schema("Cast"), "T1") | COMPLEX
+    legal = allowed(w.schema("Cast"), "T1")
     for name, v in {**g.inputs, **g.outputs}.items():
         if v.type.dtype not in legal:
             why = f"there is no {v.type.dtype} in opset {w.opset}"
@@ -192,24 +199,30 @@ def _write(w: Writer, node: Node) -> None:
     elif isinstance(node.op, Elementwise):
         made = formula(w, node)
     else:
-        raise Refused("ONNX has no operators that say this, or nobody has written down which")
+        raise Refused(why_not(node))
     results = [made] if isinstance(made, Tensor) else list(made)
     for v, t in zip(node.results, results, strict=True):
         assert t.dtype == v.type.dtype, f"{node.op.name}: {t} for {v}"
         w.values[v] = w.renamed(t, v, start)
 
 
+def why_not(node: Node) -> str:
+    """Return why a node that has no writer cannot be written."""
+    if needs_numbers(node):
+        return "its extents are open, and without them it stands for nothing; bind them"
+    module = type(node.op).__module__
+    if module.startswith("alpenglow.machines") or module == PackMatrix.__module__:
+        return "a pass of a machine made it; export the graph before that pass"
+    return "ONNX has no operators that say this, or nobody has written down which"
+
+
 def _model(w: Writer, g: Graph) -> onnx.ModelProto:
     """Return the model of what was written."""
-    outputs = [_info(w.outputs[name], v.type) for name, v in g.outputs.items()]
+    outputs = [info_of(w.outputs[name], v.type) for name, v in g.outputs.items()]
     inputs = [
-        _info(w.values[v].name, v.type) for n, v in g.inputs.items() if not n.startswith(HIDDEN)
+        info_of(w.values[v].name, v.type) for n, v in g.inputs.items() if not n.startswith(HIDDEN)
     ]
-    nodes = [
-        helper.make_node(x.op_type, x.inputs, x.outputs, domain=x.domain, name=x.outputs[0],
-                         **x.attributes)
-        for x in w.lines
-    ]  # fmt: skip
+    nodes = [node_of(w, x) for x in read_lines(w.lines, w.outputs.values())]
     initial = [tensor_of(c.array, c.name) for c in w.constants.values()]
     for name, v in g.initial.items():
         assert v.array is not None, "the initial value of a variable is a constant"
@@ -221,11 +234,6 @@ def _model(w: Writer, g: Graph) -> onnx.ModelProto:
     model.ir_version = helper.find_min_ir_version_for(opsets)
     _describe(model, g)
     return model
-
-
-def _info(name: str, t: TensorType) -> onnx.ValueInfoProto:
-    dims = [str(d) if is_open(d) else int(d) for d in t.shape]
-    return helper.make_tensor_value_info(name, CODES[t.dtype], dims)
 
 
 def _describe(model: onnx.ModelProto, g: Graph) -> None:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from alpenglow.exporters.onnx.pairs import has_complex, in_pairs
 from alpenglow.exporters.onnx.table import find
-from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.op import Composite
 from alpenglow.ops.fused import Fused
+from alpenglow.ops.resize import Resize
+from alpenglow.ops.sampling import AffineGrid, DeformConv
+from alpenglow.ops.signal import CosineWindow, Dft
 from alpenglow.passes.lower import lower_node
 
+OF_NUMBERS = (AffineGrid, CosineWindow, DeformConv, Dft, Resize)
+"""The composites whose `lower` reads extents as numbers, as it can under an assumption."""
 
-def prepared(graph: Graph, opset: int) -> Graph:
-    """Return a copy without fused nodes, and with no composite but those that have a writer."""
+
+def prepared(graph: Graph, opset: int) -> tuple[Graph, list[Node]]:
+    """Return a copy without fused nodes and complex numbers, and with no composite without writer.
+
+    With it come the nodes that stand in the way of that.
+    """
     g = graph.copy()
     while waiting := [n for n in g.nodes if _stands_for_others(n, opset)]:
         for node in waiting:
@@ -19,13 +29,20 @@ def prepared(graph: Graph, opset: int) -> Graph:
             else:
                 lower_node(g, node)
         g.prune()
-    return g
+    return in_pairs(g) if has_complex(g) else (g, [])
 
 
 def _stands_for_others(node: Node, opset: int) -> bool:
     if isinstance(node.op, Fused):
         return True
-    return isinstance(node.op, Composite) and find(node, opset) is None
+    if not isinstance(node.op, Composite) or find(node, opset) is not None:
+        return False
+    return not needs_numbers(node)
+
+
+def needs_numbers(node: Node) -> bool:
+    """Return True if what a node stands for is said of numbers alone, and it has open extents."""
+    return isinstance(node.op, OF_NUMBERS) and not is_closed(node)
 
 
 def _inline(g: Graph, node: Node) -> None:

@@ -17,7 +17,7 @@ from alpenglow.exporters.onnx.writer import Tensor, Writer
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Op
-from alpenglow.ir.types import FLOATS, HALVES, NARROW, NARROW_INTS
+from alpenglow.ir.types import FLOATS, HALVES, INTS, NARROW, NARROW_INTS
 from alpenglow.ops.activation import (
     Celu,
     Elu,
@@ -63,7 +63,7 @@ from alpenglow.ops.comparison import (
 )
 from alpenglow.ops.copy import Copy
 from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.select import Cast, Where
+from alpenglow.ops.select import BitCast, Cast, Where
 from alpenglow.ops.transcendental import (
     Acos,
     Acosh,
@@ -186,7 +186,18 @@ def cast(w: Writer, op: Cast, x: Value) -> Tensor:
         attributes["saturate"] = int(op.saturate)
     if op.dtype == "f8e8m0":
         attributes["round_mode"] = op.rounding
-    return w("Cast", source, dtype=op.dtype, to=CODES[op.dtype], **attributes)
+    return w("Cast", source, makes=op.dtype, to=CODES[op.dtype], **attributes)
+
+
+@on(BitCast)
+def bit_cast(w: Writer, op: BitCast, x: Value) -> Tensor:
+    """Read integers as others of their width by converting them: they wrap around."""
+    kinds = {x.type.dtype, op.dtype}
+    if x.type.dtype == op.dtype:
+        return w.tensor(x)
+    if kinds <= INTS or kinds <= NARROW_INTS:
+        return w.cast(x, op.dtype)
+    return OnnxMath(w).bits(w.tensor(x), op.dtype)
 
 
 def formula(w: Writer, node: Node) -> Tensor:

@@ -103,6 +103,15 @@ def within(w: Writer, indices: Value, shape: Sequence[Dim]) -> Tensor:
     return w("Min", w("Max", front, zero), w("Sub", limit, one))
 
 
+def limited(w: Writer, v: Value, low: int, high: Dim) -> Tensor:
+    """Return integers limited to what is from `low` to `high`; as they are where that is known."""
+    bounds = interval(v)
+    if bounds is not None and _is_sure(bounds[0] - low) and _is_sure(high - bounds[1]):
+        return w.tensor(v)
+    least = np.array(low, v.type.numpy)
+    return w("Min", w("Max", v, least), w.cast(_extent(w, high), v.type.dtype))
+
+
 def _extent(w: Writer, d: Dim) -> Operand:
     """Return an extent that may stand beside any tensor of indices, scalars too."""
     return w("Squeeze", extent(w, d), np.zeros(1, np.int64)) if is_open(d) else np.array(d)

@@ -12,7 +12,7 @@ what it has not raises `Refused`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import Any
 
@@ -46,13 +46,14 @@ class Tensor:
 
 @dataclass(slots=True)
 class Line:
-    """A node of the model."""
+    """A node of the model; `captured` are the tensors that graphs among its attributes read."""
 
     op_type: str
     inputs: list[str]
     outputs: list[str]
     attributes: Mapping[str, Any]
     domain: str
+    captured: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +92,18 @@ class Writer:
     domains: dict[str, int] = field(default_factory=dict)
     late: Callable[[Value], Tensor] | None = None
 
-    def __call__(self, op_type: str, *operands: Operand, dtype: str = "", **attributes: Any
+    def __call__(self, op_type: str, *operands: Operand, makes: str = "", **attributes: Any
                  ) -> Tensor:  # fmt: skip
         """Add a node with one result, and return that."""
-        return self.several(1, op_type, *operands, dtype=dtype, **attributes)[0]
+        return self.several(1, op_type, *operands, makes=makes, **attributes)[0]
 
     def several(
-        self, results: int, op_type: str, *operands: Operand, dtype: str = "", domain: str = "",
+        self, results: int, op_type: str, *operands: Operand, makes: str = "", domain: str = "",
         **attributes: Any,
     ) -> list[Tensor]:  # fmt: skip
         """Add a node, and return its first results.
 
-        `dtype` is the element type of results that operands do not tell.
+        `makes` is the element type of results that operands do not tell.
         """
         schema = self.schema(op_type, domain)
         for name in attributes:
@@ -118,7 +119,7 @@ class Writer:
         made = []
         kinds = [o.type_str for o in schema.outputs]
         for kind in [*kinds, *repeat(kinds[-1], max(results - len(kinds), 0))][:results]:
-            stored = carriers.get(kind) or dtype or single(schema, kind)
+            stored = carriers.get(kind) or makes or single(schema, kind)
             if kind not in carriers and stored not in allowed(schema, kind):
                 raise Refused(f"{op_type} makes no {stored} in opset {self.opset}", True)
             assert stored, f"{op_type} does not tell the type of its results"
@@ -151,6 +152,15 @@ class Writer:
         y = self.fresh("cast", dtype)
         self.line("Cast", [x], [y], "", {"to": CODES[dtype]})
         return y
+
+    def inner(self) -> Writer:
+        """Return a writer of a graph inside of this one, which reads what has been written so far.
+
+        Constants are all the model's; what is computed inside is not known outside.
+        """
+        return replace(
+            self, lines=[], values=dict(self.values), extents=dict(self.extents)
+        )  # fmt: skip
 
     def schema(self, op_type: str, domain: str = "") -> Schema:
         """Return what ONNX says of an operator; raise Refused if the opset does not have it."""
