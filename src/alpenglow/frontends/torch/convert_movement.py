@@ -14,7 +14,7 @@ LAST = 1 << 62
 """An end past this means to the end."""
 
 
-@on("aten.view.default", "aten._unsafe_view.default")
+@on("aten.view.default", "aten._unsafe_view.default", "aten.view_copy.default")
 def view(s: Site, x: Value, size: Sequence[Dim]) -> Made:
     return s.reshaped(x, s.result.shape)
 
@@ -29,28 +29,29 @@ def flatten(s: Site, x: Value, start_dim: int = 0, end_dim: int = -1) -> Made:
     return s.reshaped(x, s.result.shape)
 
 
-@on("aten.unsqueeze.default", "aten.squeeze.dim")
+@on("aten.unsqueeze.default", "aten.unsqueeze_copy.default", "aten.squeeze.dim",
+    "aten.squeeze_copy.dim")  # fmt: skip
 def unsqueeze(s: Site, x: Value, dim: int) -> Made:
     return s.reshaped(x, s.result.shape)
 
 
-@on("aten.squeeze.dims")
+@on("aten.squeeze.dims", "aten.squeeze_copy.dims")
 def squeeze_dims(s: Site, x: Value, dim: Sequence[int]) -> Made:
     return s.reshaped(x, s.result.shape)
 
 
-@on("aten.squeeze.default")
+@on("aten.squeeze.default", "aten.squeeze_copy.default")
 def squeeze(s: Site, x: Value) -> Made:
     return s.reshaped(x, s.result.shape)
 
 
-@on("aten.permute.default")
+@on("aten.permute.default", "aten.permute_copy.default")
 def permute(s: Site, x: Value, dims: Sequence[int]) -> Made:
     perm = tuple(axis_of(d, x.type.rank) for d in dims)
     return x if perm == tuple(range(len(perm))) else s.g(Transpose(perm), x)
 
 
-@on("aten.transpose.int")
+@on("aten.transpose.int", "aten.transpose_copy.int")
 def transpose(s: Site, x: Value, dim0: int, dim1: int) -> Made:
     if not x.type.rank:
         return x
@@ -60,34 +61,36 @@ def transpose(s: Site, x: Value, dim0: int, dim1: int) -> Made:
     return permute(s, x, perm)
 
 
-@on("aten.t.default")
+@on("aten.t.default", "aten.t_copy.default")
 def t(s: Site, x: Value) -> Made:
     return s.g(Transpose((1, 0)), x) if x.type.rank == 2 else x
 
 
-@on("aten.expand.default")
+@on("aten.expand.default", "aten.expand_copy.default")
 def expand(s: Site, x: Value, size: Sequence[Dim], implicit: bool = False) -> Made:
     return s.spread(x, s.result.shape)
 
 
-@on("aten.slice.Tensor")
+@on("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_(
     s: Site, x: Value, dim: int = 0, start: Dim | None = None, end: Dim | None = None,
     step: int = 1,
 ) -> Made:  # fmt: skip
     axis = axis_of(dim, x.type.rank)
     extent, size = x.type.shape[axis], s.result.shape[axis]
-    first: Dim = 0 if start is None else start
-    if known(first) and first < 0:
-        if is_open(extent):
-            first = extent + first  # negative starts of open extents are long enough by the ranges
-        else:
-            first = max(extent + first, 0)
-    if known(first) and known(extent):
-        first = min(first, extent)
+    first = begun(extent, start)
     if first == 0 and step == 1 and (size == extent):
         return x
     return sliced(s, x, axis, first, size, step)
+
+
+def begun(extent: Dim, start: Dim | None) -> Dim:
+    """Return where a slice of an axis begins, counted from the front."""
+    first: Dim = 0 if start is None else start
+    if known(first) and first < 0:
+        # Of an open extent so many elements are there by the ranges.
+        first = extent + first if is_open(extent) else max(extent + first, 0)
+    return min(first, extent) if known(first) and known(extent) else first
 
 
 def sliced(s: Site, x: Value, axis: int, start: Dim, size: Dim, step: int = 1) -> Value:
@@ -98,14 +101,14 @@ def sliced(s: Site, x: Value, axis: int, start: Dim, size: Dim, step: int = 1) -
     return s.g(Slice(tuple(starts), tuple(sizes), tuple(steps)), x)
 
 
-@on("aten.select.int")
+@on("aten.select.int", "aten.select_copy.int")
 def select(s: Site, x: Value, dim: int, index: Dim) -> Made:
     axis = axis_of(dim, x.type.rank)
     start = x.type.shape[axis] + index if known(index) and index < 0 else index
     return s.reshaped(sliced(s, x, axis, start, 1), s.result.shape)
 
 
-@on("aten.split_with_sizes.default")
+@on("aten.split_with_sizes.default", "aten.split_with_sizes_copy.default")
 def split_with_sizes(s: Site, x: Value, split_sizes: Sequence[Dim], dim: int = 0) -> Made:
     axis = axis_of(dim, x.type.rank)
     start: Dim = 0
@@ -116,7 +119,7 @@ def split_with_sizes(s: Site, x: Value, split_sizes: Sequence[Dim], dim: int = 0
     return parts
 
 
-@on("aten.split.Tensor")
+@on("aten.split.Tensor", "aten.split_copy.Tensor")
 def split(s: Site, x: Value, split_size: int, dim: int = 0) -> Made:
     axis = axis_of(dim, x.type.rank)
     extent = x.type.shape[axis]
@@ -126,7 +129,7 @@ def split(s: Site, x: Value, split_size: int, dim: int = 0) -> Made:
     return split_with_sizes(s, x, sizes, dim)
 
 
-@on("aten.unbind.int")
+@on("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(s: Site, x: Value, dim: int = 0) -> Made:
     axis = axis_of(dim, x.type.rank)
     shape = x.type.shape[:axis] + x.type.shape[axis + 1 :]
@@ -188,3 +191,20 @@ def pixel_shuffle(s: Site, x: Value, upscale_factor: int) -> Made:
     apart = s.g(Reshape((*batch, channels // (r * r), r, r, height, width)), x)
     perm = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
     return s.reshaped(s.g(Transpose(perm), apart), s.result.shape)
+
+
+@on("aten.pixel_unshuffle.default")
+def pixel_unshuffle(s: Site, x: Value, downscale_factor: int) -> Made:
+    *batch, channels, height, width = x.type.shape
+    r, n = downscale_factor, len(batch)
+    apart = s.g(Reshape((*batch, channels, height // r, r, width // r, r)), x)
+    perm = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return s.reshaped(s.g(Transpose(perm), apart), s.result.shape)
+
+
+@on("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
+def channel_shuffle(s: Site, x: Value, groups: int) -> Made:
+    batch, channels, *rest = x.type.shape
+    apart = s.g(Reshape((batch, groups, channels // groups, *rest)), x)
+    perm = (0, 2, 1, *range(3, apart.type.rank))
+    return s.reshaped(s.g(Transpose(perm), apart), x.type.shape)

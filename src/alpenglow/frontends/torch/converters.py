@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpenglow.frontends.torch import (
     convert_arithmetic,
+    convert_arrange,
     convert_contraction,
     convert_convolution,
     convert_elementwise,
@@ -12,6 +13,7 @@ from alpenglow.frontends.torch import (
     convert_logic,
     convert_movement,
     convert_normalize,
+    convert_order,
     convert_reduction,
     convert_scatter,
     convert_window,
@@ -20,6 +22,7 @@ from alpenglow.frontends.torch.table import find, supported
 
 FAMILIES = (
     convert_arithmetic,
+    convert_arrange,
     convert_contraction,
     convert_convolution,
     convert_elementwise,
@@ -28,6 +31,7 @@ FAMILIES = (
     convert_logic,
     convert_movement,
     convert_normalize,
+    convert_order,
     convert_reduction,
     convert_scatter,
     convert_window,

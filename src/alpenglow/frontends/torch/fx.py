@@ -61,6 +61,12 @@ DROPPED = frozenset({
 """Calls that compute nothing."""
 
 
+STRIDED = frozenset({
+    "aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default",
+})  # fmt: skip
+"""Calls that read the memory of their tensor, however its elements lie there."""
+
+
 def torch() -> Any:
     """Return the torch that is imported; raise IncompatibleError if it is too old."""
     module = sys.modules["torch"]
@@ -362,6 +368,8 @@ class _Reader:
         else:
             self._state(node.name, val)
         arguments = {k: self.argument(a) for k, a in self._by_name(node).items()}
+        if target in STRIDED and not lies_in_order(node.args[0].meta["val"]):
+            arguments["self"] = Unknown("a tensor whose elements do not lie in order")
         source = source_of(node.meta.get("stack_trace") or "")
         self.calls.append(Call(node.name, target, arguments, results, source))
 
@@ -407,6 +415,11 @@ class _Reader:
         if isinstance(a, t.device | t.layout | t.memory_format):
             return str(a)
         return Unknown(f"a {type(a).__name__}")
+
+
+def lies_in_order(fake: Any) -> bool:
+    """Whether the elements of a tensor lie in order from the start of its memory."""
+    return bool(fake.is_contiguous()) and fake.storage_offset() == 0
 
 
 def source_of(trace: str) -> str:
