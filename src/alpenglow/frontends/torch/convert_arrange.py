@@ -68,6 +68,23 @@ def diagonal(s: Site, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -
     return sliced(s, flat, len(outer), start, size, int(columns) + 1)
 
 
+@on("aten.diagonal_scatter.default")
+def diagonal_scatter(
+    s: Site, x: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Made:
+    count = src.type.shape[-1]
+    if not is_open(count) and count == 0:
+        return x
+    rank = x.type.rank
+    a, b = axis_of(dim1, rank), axis_of(dim2, rank)
+    perm = (a, b, *(i for i in range(rank) if i not in (a, b)))
+    places = [s.g(Range(count, first)) for first in (max(-offset, 0), max(offset, 0))]
+    tuples = s.g(Concat(1), *(s.reshaped(v, (count, 1)) for v in places))
+    updates = permuted(s, src, (rank - 2, *range(rank - 2)))
+    y = s.g(ScatterNd(), permuted(s, x, perm), tuples, updates)
+    return permuted(s, y, tuple(perm.index(i) for i in range(rank)))
+
+
 @on("aten.unfold.default", "aten.unfold_copy.default")
 def unfold(s: Site, x: Value, dimension: int, size: int, step: int) -> Made:
     if not x.type.rank:

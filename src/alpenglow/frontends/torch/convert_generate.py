@@ -23,6 +23,26 @@ def zeros(s: Site, size: Sequence[Dim], dtype: str | None = None) -> Made:
     return s.filled(0, s.result)
 
 
+@on("aten.empty.memory_format", "aten.empty_permuted.default", "aten.empty_strided.default")
+def empty(
+    s: Site, size: Sequence[Dim], stride: Sequence[Dim] = (), physical_layout: Sequence[int] = (),
+    dtype: str | None = None,
+) -> Made:  # fmt: skip
+    return s.filled(0, s.result)  # whatever was in memory would do
+
+
+@on("aten.empty_like.default")
+def empty_like(s: Site, x: Value, dtype: str | None = None) -> Made:
+    return s.filled(0, s.result)
+
+
+@on("aten.new_empty.default", "aten.new_empty_strided.default")
+def new_empty(
+    s: Site, x: Value, size: Sequence[Dim], stride: Sequence[Dim] = (), dtype: str | None = None
+) -> Made:
+    return s.filled(0, s.result)
+
+
 @on("aten.ones.default")
 def ones(s: Site, size: Sequence[Dim], dtype: str | None = None) -> Made:
     return s.filled(1, s.result)

@@ -12,16 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.torch.convert_movement import sliced
 from alpenglow.frontends.torch.promote import shared
 from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
+from alpenglow.ops.arithmetic import Add, Sub
 from alpenglow.ops.comparison import Greater, GreaterOrEqual
 from alpenglow.ops.gather import Gather, GatherElements, GatherNd
+from alpenglow.ops.generate import Range
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.logic import BitNot
 from alpenglow.ops.movement import Concat, Transpose, stretch
 from alpenglow.ops.reduction import ReduceSum
+from alpenglow.ops.scan import CumSum
 
 MASKS = ("bool", "u8")
 """Element types of an index that says which elements are read, rather than where they are."""
@@ -147,6 +151,29 @@ def counted_before(s: Site, line: Value, x: Operand, right: bool) -> Value:
     before = s.cast(s.g(BitNot(), past), "i64")
     counts = s.g(ReduceSum((len(shape) - 1,), False), before)
     return s.reshaped(s.cast(counts, s.result.dtype), s.result.shape)
+
+
+@on("aten.repeat_interleave.Tensor")
+def repeat_interleave(s: Site, repeats: Value, output_size: Dim | None = None) -> Made:
+    (count,), (size,) = repeats.type.shape, s.result.shape
+    if output_size is None and repeats.array is None:
+        raise UnsupportedError("there are as many results as its data say: say output_size")
+    ends = s.g(CumSum(0), s.cast(repeats, "i64"))
+    if repeats.array is None:
+        if not known(count) or count == 0:
+            raise UnsupportedError(f"repetitions of {count} elements")
+        ends = totalled(s, ends, count, size)
+    places = s.g(Range(size))
+    return s.cast(counted_before(s, ends, places, True), s.result.dtype)
+
+
+def totalled(s: Site, ends: Value, count: int, size: Dim) -> Value:
+    """Return totals so far, the last of which must be `size`: otherwise the call ends."""
+    what = f"{s.call.target} '{s.call.name}': output_size less the sum of the repetitions"
+    last = sliced(s, ends, 0, count - 1, 1)
+    difference = s.g(Sub(), s.spread(s.constant(size, "i64"), (1,)), last)
+    none = s.g(InRange(0, 0, what), difference)
+    return s.g(Add(), ends, s.spread(none, (count,)))
 
 
 def within(

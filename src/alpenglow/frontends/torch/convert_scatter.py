@@ -27,9 +27,10 @@ from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, FLOATS, INTS
 from alpenglow.ops.arithmetic import Add, Div, Maximum, Mod, Sub
+from alpenglow.ops.comparison import Less
 from alpenglow.ops.gather import Gather, ScatterElements, ScatterNd
 from alpenglow.ops.in_range import InRange
-from alpenglow.ops.logic import BitOr
+from alpenglow.ops.logic import BitAnd, BitOr
 from alpenglow.ops.movement import Slice, stretch
 from alpenglow.ops.scan import CumSum
 from alpenglow.ops.select import Where
@@ -133,6 +134,27 @@ def picked(s: Site, source: Value, at: Value) -> Value:
     what = f"{s.call.target} '{s.call.name}': the number of an element of the source"
     ranged = s.g(InRange(-1, extent - 1, what), at)
     return s.g(Gather(0), s.reshaped(source, (extent,)), ranged)
+
+
+@on("aten.nonzero_static.default")
+def nonzero_static(s: Site, x: Value, size: Dim, fill_value: int = -1) -> Made:
+    rank, count = x.type.rank, product(x.type.shape)
+    if not known(size) or not known(count):
+        raise UnsupportedError("places in a tensor whose extents are open")
+    if 0 in (size, rank, count):
+        return s.filled(fill_value, s.result)
+    bits = s.cast(s.reshaped(s.cast(x, "bool"), (count,)), "i64")
+    totals = s.g(CumSum(0), bits)
+    # Element i that is not zero goes to place i; what is zero, or has no place, to one past all.
+    place = s.g(Sub(), totals, s.filled(1, totals.type))
+    fits = s.g(Less(), totals, s.filled(size + 1, totals.type))
+    kept = s.g(BitAnd(), fits, s.cast(bits, "bool"))
+    place = s.g(Where(), kept, place, s.filled(size, place.type))
+    coordinates = np.stack(np.unravel_index(np.arange(count), x.type.extents), axis=-1)
+    rows = s.filled(fill_value, s.result.with_shape((size + 1, rank)))
+    at = s.reshaped(place, (count, 1))
+    y = s.g(ScatterNd(), rows, at, s.g.constant(coordinates.astype(np.int64)))
+    return corner(s, y, (size, rank))
 
 
 # ── by a mask whose data are not known ──
