@@ -29,9 +29,11 @@ from alpenglow.machines.cpu.operators.blocked import Ungroup
 from alpenglow.machines.cpu.operators.few_bits import PackNibbles
 from alpenglow.machines.cpu.operators.winograd import WinogradFilter
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
+from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Qr, Reflect, Reflected, Svd
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.packing import PackConv, PackMatrix
+from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular, Swaps
 
 Array = NDArray[Any]
 
@@ -51,6 +53,8 @@ UNCOMPILED: dict[type[Op], str] = {
     PackNibbles: "applies to constants, when the graph is compiled",
     Ungroup: "applies to constants, when the graph is compiled",
     WinogradFilter: "applies to constants, when the graph is compiled",
+    **dict.fromkeys((Qr, Reflect, Reflected, Svd, Eigh, Eig, Cholesky), "is LAPACK's, by NumPy"),
+    **dict.fromkeys((Lu, Swaps, SolveTriangular, MatrixExp), "is interpreted, in NumPy"),
 }
 """Primitives without a kernel, and why they need none."""
 

@@ -8,6 +8,7 @@ from alpenglow.frontends.torch import (
     convert_contraction,
     convert_convolution,
     convert_elementwise,
+    convert_factorization,
     convert_fourier,
     convert_generate,
     convert_index,
@@ -17,6 +18,7 @@ from alpenglow.frontends.torch import (
     convert_order,
     convert_reduction,
     convert_scatter,
+    convert_solving,
     convert_window,
 )
 from alpenglow.frontends.torch.table import find, supported
@@ -27,6 +29,7 @@ FAMILIES = (
     convert_contraction,
     convert_convolution,
     convert_elementwise,
+    convert_factorization,
     convert_fourier,
     convert_generate,
     convert_index,
@@ -36,6 +39,7 @@ FAMILIES = (
     convert_order,
     convert_reduction,
     convert_scatter,
+    convert_solving,
     convert_window,
 )
 """The modules whose import is what fills the table."""

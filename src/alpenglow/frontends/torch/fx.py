@@ -377,7 +377,7 @@ class _Reader:
         """Return the names of the results that nodes take of a call, "" of the others."""
         names = [""] * len(val)
         for user in node.users:
-            if user.target is not operator.getitem:
+            if user.target is not operator.getitem or not user.users:
                 continue
             i = user.args[1]
             if names[i]:

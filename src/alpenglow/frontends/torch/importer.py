@@ -23,6 +23,7 @@ from alpenglow.base.errors import (
 )
 from alpenglow.base.words import counted
 from alpenglow.frontends.torch import converters
+from alpenglow.frontends.torch.checks import told_to_check
 from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.program import Argument, Body, Call, Program, Ref, Unknown
 from alpenglow.frontends.torch.symbols import Ranges, guards
@@ -69,7 +70,7 @@ class Importer:
                 self.values[name] = v
         for name, array in body.constants.items():
             self.values[name] = self.g.constant(array, name)
-        for call in body.calls:
+        for call in told_to_check(body.calls):
             self._call(body, call)
         return [self.output(body, argument) for argument in body.outputs]
 

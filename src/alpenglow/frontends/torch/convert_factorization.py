@@ -1,0 +1,135 @@
+"""Converters for factors of matrices: orthogonal ones, eigenvalues and singular values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.torch.convert_solving import adjoined
+from alpenglow.frontends.torch.table import Made, Site, on
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import COMPLEX, DTYPES
+from alpenglow.ops.arithmetic import Abs, Maximum, Mul, Reciprocal
+from alpenglow.ops.comparison import Greater
+from alpenglow.ops.complex import ComplexMatMul, ComplexMul
+from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.factorization import Eig, Eigh, Qr, Reflect, Reflected, Svd
+from alpenglow.ops.movement import stretch
+from alpenglow.ops.reduction import ReduceMax
+from alpenglow.ops.select import Where
+
+
+@on("aten.linalg_qr.default")
+def qr(s: Site, A: Value, mode: str = "reduced") -> Made:
+    if mode not in ("reduced", "complete", "r"):
+        raise ModelError(f"qr: mode is '{mode}', expected reduced, complete or r")
+    q, r = s.g.add(Qr(mode == "complete"), [A]).results
+    return [nothing(s, 0) if mode == "r" else q, r]
+
+
+def nothing(s: Site, i: int) -> Value | None:
+    """Return what stands for result i if it was not asked for: a tensor of no elements."""
+    return s.filled(0, s.stated(i)) if s.is_read(i) else None
+
+
+@on("aten.geqrf.default")
+def geqrf(s: Site, x: Value) -> Made:
+    return s.g.add(Reflect(), [x]).results
+
+
+@on("aten.linalg_householder_product.default")
+def householder_product(s: Site, input: Value, tau: Value) -> Made:
+    return s.g(Reflected(), input, tau)
+
+
+@on("aten.ormqr.default")
+def ormqr(
+    s: Site, x: Value, input2: Value, input3: Value, left: bool = True, transpose: bool = False
+) -> Made:
+    q = s.g(Reflected(True), x, input2)
+    q = adjoined(s, q) if transpose else q
+    return times(s, q, input3) if left else times(s, input3, q)
+
+
+@on("aten._linalg_svd.default")
+def svd(
+    s: Site, A: Value, full_matrices: bool = False, compute_uv: bool = True,
+    driver: str | None = None,
+) -> Made:  # fmt: skip
+    u, values, vh = s.g.add(Svd(full_matrices and compute_uv), [A]).results
+    return [u, values, vh] if compute_uv else [nothing(s, 0), values, nothing(s, 2)]
+
+
+@on("aten._linalg_eigh.default")
+def eigh(s: Site, A: Value, UPLO: str = "L", compute_v: bool = True) -> Made:
+    values, vectors = s.g.add(Eigh(UPLO.upper() == "U"), [A]).results
+    return [values, vectors if compute_v else nothing(s, 1)]
+
+
+@on("aten.linalg_eig.default")
+def eig(s: Site, x: Value) -> Made:
+    return s.g.add(Eig(), [x]).results
+
+
+@on("aten._linalg_eigvals.default", "aten.linalg_eigvals.default")
+def eigenvalues(s: Site, x: Value) -> Made:
+    return s.g.add(Eig(), [x]).results[0]
+
+
+@on("aten.linalg_pinv.atol_rtol_tensor")
+def pseudo_inverse(
+    s: Site, x: Value, atol: Value | None = None, rtol: Value | None = None,
+    hermitian: bool = False,
+) -> Made:  # fmt: skip
+    """v / s uᵀ by the singular values of x = u s vᵀ that are not small."""
+    if 0 in x.type.shape:
+        return s.filled(0, s.result)
+    if hermitian:
+        signed, u = s.g.add(Eigh(), [x]).results
+        right, values = u, s.g(Abs(), signed)
+    else:
+        u, values, vh = s.g.add(Svd(), [x]).results
+        signed, right = values, adjoined(s, vh)
+    large = s.g(Greater(), values, least_counted(s, x, values, atol, rtol))
+    one = s.filled(1, values.type)
+    shares = s.g(Where(), large, s.g(Reciprocal(), s.g(Where(), large, signed, one)),
+                 s.filled(0, values.type))  # fmt: skip
+    return times(s, by_column(s, right, shares), adjoined(s, u))
+
+
+def least_counted(
+    s: Site, x: Value, values: Value, atol: Value | None, rtol: Value | None
+) -> Value:  # fmt: skip
+    """Return the size that a value must be above in order to count, for each of them."""
+    part = values.type.dtype
+    last = values.type.rank - 1
+    greatest = s.g(ReduceMax((last,)), values)
+    batch = greatest.type.shape
+
+    def limit(v: Value) -> Value:
+        return stretch(s.g, s.reshaped(s.cast(v, part), (*v.type.shape, 1)), batch)
+
+    epsilon = float(np.finfo(DTYPES[part]).eps) * max(int(d) for d in x.type.shape[-2:])
+    relative = limit(rtol) if rtol is not None else s.filled(epsilon, greatest.type)
+    if atol is None:
+        bound = s.g(Mul(), relative, greatest)
+    else:
+        absolute, zero = limit(atol), s.filled(0, greatest.type)
+        if rtol is None:
+            relative = s.g(Where(), s.g(Greater(), absolute, zero), zero, relative)
+        bound = s.g(Maximum(), absolute, s.g(Mul(), relative, greatest))
+    return stretch(s.g, bound, values.type.shape)
+
+
+def by_column(s: Site, x: Value, factors: Value) -> Value:
+    """Return matrices with each column times a real factor."""
+    *outer, columns = factors.type.shape
+    wide = stretch(s.g, s.reshaped(factors, (*outer, 1, columns)), x.type.shape)
+    if x.type.dtype not in COMPLEX:
+        return s.g(Mul(), x, wide)
+    return s.g(ComplexMul(), x, s.cast(wide, x.type.dtype))
+
+
+def times(s: Site, a: Value, b: Value) -> Value:
+    """Return the products of matrices."""
+    return s.g(ComplexMatMul() if a.type.dtype in COMPLEX else MatMul(), a, b)
