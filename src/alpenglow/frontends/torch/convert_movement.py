@@ -71,11 +71,6 @@ def expand(s: Site, x: Value, size: Sequence[Dim], implicit: bool = False) -> Ma
     return s.spread(x, s.result.shape)
 
 
-@on("aten.copy.default")
-def copy(s: Site, x: Value, src: Value) -> Made:
-    return s.spread(s.cast(src, x.type.dtype), x.type.shape)
-
-
 @on("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_(
     s: Site, x: Value, dim: int = 0, start: Dim | None = None, end: Dim | None = None,
