@@ -135,7 +135,8 @@ class Polygamma(Elementwise):
 
     It is n! times the sum of 1 / (x + k)^(n + 1) over k from 0 on, of alternate sign: nine terms,
     and the rest by the formula of Euler and Maclaurin.  A negative x is reflected, by derivatives
-    of pi cot(pi x), which are polynomials of the cotangent.
+    of pi cot(pi x), which are polynomials of the cotangent; where n is 1 the angle is pi x rounded,
+    as PyTorch has it, else that of the fraction of x.
     """
 
     n: int = 1
@@ -151,7 +152,7 @@ class Polygamma(Elementwise):
         positive = self._positive(m, m.where(negative, m.sub(1.0, x), x))
         part = m.sub(x, m.round(x))
         whole = m.eq(part, 0.0)
-        angle = m.mul(m.where(whole, 0.5, part), math.pi)
+        angle = m.mul(m.where(whole, 0.5, x if self.n == 1 else part), math.pi)
         cotangent = m.div(m.cos(angle), m.sin(angle))
         slope = polynomial(m, cotangent, cotangent_slope(self.n))
         mirrored = positive if self.n % 2 == 0 else m.neg(positive)

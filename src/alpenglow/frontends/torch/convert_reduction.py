@@ -1,14 +1,19 @@
-"""Converters for reductions, softmax and what orders elements."""
+"""Converters for reductions and softmax."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.torch.counterparts import wide
+from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, on
+from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import HALVES
-from alpenglow.ops import reduction
+from alpenglow.ir.types import COMPLEX
+from alpenglow.ops import arithmetic, comparison, reduction, select, transcendental
+from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.softmax import LogSoftmax, Softmax
 
 Axes = int | Sequence[int] | None
@@ -18,29 +23,107 @@ Axes = int | Sequence[int] | None
 def total(
     s: Site, x: Value, dim: Axes = None, keepdim: bool = False, dtype: str | None = None
 ) -> Made:
+    return summed(s, s.cast(x, s.result.dtype), axes_of(dim, x.type.rank), keepdim)
+
+
+@on("prims.sum.default")
+def total_prim(s: Site, inp: Value, dims: Axes, output_dtype: str | None = None) -> Made:
+    return total(s, inp, dims)
+
+
+def summed(s: Site, x: Value, axes: tuple[int, ...], keepdim: bool = False) -> Value:
+    """Return the sum along axes, of complex numbers part by part."""
+    op = reduction.ReduceSum(axes, keepdim)
+    if x.type.dtype in COMPLEX:
+        return s.g(ViewAsComplex(), s.g(op, s.g(ViewAsReal(), x)))
+    return s.g(op, x)
+
+
+@on("aten.nansum.default")
+def total_of_numbers(
+    s: Site, x: Value, dim: Axes = None, keepdim: bool = False, dtype: str | None = None
+) -> Made:
     y = s.cast(x, s.result.dtype)
-    return s.g(reduction.ReduceSum(axes_of(dim, x.type.rank), keepdim), y)
+    undefined = s.g(comparison.IsNaN(), y) if y.type.numpy.kind not in "biu" else None
+    if undefined is not None:
+        y = s.g(select.Where(), undefined, reduction.filled(s.g, 0, y), y)
+    return summed(s, y, axes_of(dim, x.type.rank), keepdim)
 
 
 @on("aten.mean.dim", "aten.mean.default")
 def mean(
     s: Site, x: Value, dim: Axes = None, keepdim: bool = False, dtype: str | None = None
 ) -> Made:
+    y, op = s.cast(x, s.result.dtype), reduction.ReduceMean(axes_of(dim, x.type.rank), keepdim)
+    if y.type.dtype in COMPLEX:
+        return s.g(ViewAsComplex(), s.g(op, s.g(ViewAsReal(), y)))
+    return s.g(op, y)
+
+
+@on("aten.prod.default", "aten.prod.dim_int")
+def product_of(
+    s: Site, x: Value, dim: int | None = None, keepdim: bool = False, dtype: str | None = None
+) -> Made:
     y = s.cast(x, s.result.dtype)
-    return s.g(reduction.ReduceMean(axes_of(dim, x.type.rank), keepdim), y)
+    if y.type.dtype == "bool":
+        return all_(s, y, dim, keepdim)
+    return s.g(reduction.ReduceProd(axes_of(dim, x.type.rank), keepdim), y)
 
 
-def extreme(name: str, op: type[reduction.Reduction]) -> None:
-    """Register a largest or smallest element along axes; of truths, as bytes."""
+@on("prims.prod.default")
+def product_prim(s: Site, inp: Value, dims: Axes, output_dtype: str | None = None) -> Made:
+    y = s.cast(inp, s.result.dtype)
+    return s.g(reduction.ReduceProd(axes_of(dims, inp.type.rank), False), y)
+
+
+# ── extremes and truths ──
+
+
+def extreme(name: str, op: type[reduction.Reduction], arg: type[reduction.ArgReduction]) -> None:
+    """Register a largest or smallest element along axes, and where it is; of truths, as bytes."""
+
+    @on(f"aten.a{name}.default")
+    def along_axes(s: Site, x: Value, dim: Axes = (), keepdim: bool = False) -> Made:
+        return _extreme(s, op, x, axes_of(dim, x.type.rank), keepdim)
+
+    @on(f"prims.a{name}.default")
+    def prim(s: Site, inp: Value, dims: Axes, output_dtype: str | None = None) -> Made:
+        return _extreme(s, op, inp, axes_of(dims, inp.type.rank), False)
 
     @on(f"aten.{name}.default")
-    def convert(s: Site, x: Value, dim: Axes = None, keepdim: bool = False) -> Made:
-        y = s.cast(x, "u8") if x.type.dtype == "bool" else x
-        return s.cast(s.g(op(axes_of(dim, x.type.rank), keepdim), y), x.type.dtype)
+    def of_all(s: Site, x: Value) -> Made:
+        return _extreme(s, op, x, axes_of(None, x.type.rank), False)
+
+    @on(f"aten.{name}.dim")
+    def along_one(s: Site, x: Value, dim: int, keepdim: bool = False) -> Made:
+        where = _arg(s, arg, x, dim, keepdim, s.stated(0).shape)
+        return [_extreme(s, op, x, axes_of(dim, x.type.rank), keepdim), where]
+
+    @on(f"aten.arg{name}.default")
+    def position(s: Site, x: Value, dim: int | None = None, keepdim: bool = False) -> Made:
+        return _arg(s, arg, x, dim, keepdim, s.result.shape)
 
 
-extreme("amax", reduction.ReduceMax)
-extreme("amin", reduction.ReduceMin)
+def _extreme(
+    s: Site, op: type[reduction.Reduction], x: Value, axes: tuple[int, ...], keepdim: bool
+) -> Value:
+    y = s.cast(x, "u8") if x.type.dtype == "bool" else x
+    return s.cast(s.g(op(axes, keepdim), y), x.type.dtype)
+
+
+def _arg(
+    s: Site, make: type[reduction.ArgReduction], x: Value, dim: int | None, keepdim: bool,
+    shape: tuple[Dim, ...],
+) -> Value:  # fmt: skip
+    y = s.cast(x, "u8") if x.type.dtype == "bool" else x
+    if dim is None or not x.type.rank:
+        flat = s.reshaped(y, (product(x.type.shape),))
+        return s.reshaped(s.g(make(0, False), flat), shape)
+    return s.g(make(axis_of(dim, x.type.rank), keepdim), y)
+
+
+extreme("max", reduction.ReduceMax, reduction.ArgMax)
+extreme("min", reduction.ReduceMin, reduction.ArgMin)
 
 
 @on("aten.any.dim", "aten.any.default", "aten.any.dims")
@@ -55,6 +138,63 @@ def all_(s: Site, x: Value, dim: Axes = None, keepdim: bool = False) -> Made:
     bits = s.cast(s.cast(x, "bool"), "u8")
     y = s.g(reduction.ReduceMin(axes_of(dim, x.type.rank), keepdim), bits)
     return s.cast(s.cast(y, "bool"), s.result.dtype)
+
+
+# ── variances ──
+
+
+def spread(name: str, root: bool, with_mean: bool) -> None:
+    """Register a variance, or its root, alone or with the mean."""
+
+    @on(f"aten.{name}.correction")
+    def convert(
+        s: Site, x: Value, dim: Axes = None, correction: Number | None = None,
+        keepdim: bool = False,
+    ) -> Made:  # fmt: skip
+        y, centre = _variance(s, x, dim, correction, keepdim)
+        y = s.g(transcendental.Sqrt(), y) if root else y
+        values = [s.cast(v, x.type.dtype) for v in (y, centre)]
+        return values if with_mean else values[0]
+
+
+spread("var", root=False, with_mean=False)
+spread("std", root=True, with_mean=False)
+spread("var_mean", root=False, with_mean=True)
+spread("std_mean", root=True, with_mean=True)
+
+
+@on("prims.var.default")
+def variance_prim(
+    s: Site, inp: Value, dims: Axes, correction: Number | None = 1, output_dtype: str | None = None
+) -> Made:
+    y, _ = _variance(s, inp, dims, correction, False)
+    return s.cast(y, s.result.dtype)
+
+
+def _variance(
+    s: Site, x: Value, dim: Axes, correction: Number | None, keepdim: bool
+) -> tuple[Value, Value]:
+    """Return the variance and the mean along axes, in two passes; of halves in f32."""
+    if x.type.dtype in COMPLEX:
+        raise UnsupportedError("the variance of complex numbers")
+    axes = axes_of(dim, x.type.rank)
+    y = s.cast(x, wide(x.type.dtype))
+    centre = s.g(reduction.ReduceMean(axes, True), y)
+    apart = s.g(arithmetic.Sub(), y, s.spread(centre, y.type.shape))
+    squares = s.g(reduction.ReduceSum(axes, keepdim), s.g(arithmetic.Mul(), apart, apart))
+    count = product([x.type.shape[a] for a in axes])
+    less = 1 if correction is None else correction
+    if isinstance(less, int | float) and isinstance(count, int):
+        divisor = s.filled(max(count - float(less), 0.0), squares.type)
+    else:
+        rest = s.g(arithmetic.Sub(), *(s.constant(n, y.type.dtype) for n in (count, less)))
+        rest = s.g(arithmetic.Maximum(), rest, s.constant(0.0, y.type.dtype))
+        divisor = s.spread(rest, squares.type.shape)
+    shape = squares.type.shape
+    return s.g(arithmetic.Div(), squares, divisor), s.reshaped(centre, shape)
+
+
+# ── softmax ──
 
 
 def shares(name: str, make: type[Softmax] | type[LogSoftmax]) -> None:
@@ -75,33 +215,46 @@ def along(s: Site, make: type[Softmax] | type[LogSoftmax], x: Value, dim: int) -
     if not x.type.rank:
         flat: Op = make(0)
         return s.reshaped(s.g(flat, s.reshaped(y, (1,))), ())
-    wide = s.cast(y, "f32") if y.type.dtype in HALVES else y
-    return s.cast(s.g(make(axis_of(dim, x.type.rank)), wide), s.result.dtype)
+    y = s.cast(y, wide(y.type.dtype))
+    return s.cast(s.g(make(axis_of(dim, x.type.rank)), y), s.result.dtype)
 
 
 shares("softmax", Softmax)
 shares("log_softmax", LogSoftmax)
 
 
-@on("aten.argmax.default")
-def argmax(s: Site, x: Value, dim: int | None = None, keepdim: bool = False) -> Made:
-    return _arg(s, reduction.ArgMax, x, dim, keepdim)
+# ── distances ──
 
 
-@on("aten.argmin.default")
-def argmin(s: Site, x: Value, dim: int | None = None, keepdim: bool = False) -> Made:
-    return _arg(s, reduction.ArgMin, x, dim, keepdim)
+@on("aten._cdist_forward.default")
+def distances(s: Site, x1: Value, x2: Value, p: float, compute_mode: int | None) -> Made:
+    """Return the p-norm of each row of x1 less each row of x2."""
+    *outer, rows, width = x1.type.shape
+    *_, columns, _ = x2.type.shape
+    batch = s.result.shape[:-2]
+    shape = (*batch, rows, columns, width)
+    a = s.reshaped(x1, (*outer, rows, 1, width))
+    b = s.reshaped(x2, (*x2.type.shape[:-2], 1, columns, width))
+    apart = s.g(arithmetic.Sub(), *s.broadcast(a, b, shape=shape))
+    return norm(s, apart, float(p))
 
 
-def _arg(
-    s: Site, make: type[reduction.ArgReduction], x: Value, dim: int | None, keepdim: bool
-) -> Value:
-    y = s.cast(x, "u8") if x.type.dtype == "bool" else x
-    if dim is None or not x.type.rank:
-        count = s.reshaped(y, (_count(x),))
-        return s.reshaped(s.g(make(0, False), count), s.result.shape)
-    return s.g(make(axis_of(dim, x.type.rank), keepdim), y)
-
-
-def _count(x: Value) -> int:
-    return x.type.size
+def norm(s: Site, x: Value, p: float) -> Value:
+    """Return the p-norm along the last axis: 0 counts what is not 0, inf is the largest."""
+    axes = (x.type.rank - 1,)
+    size = s.g(arithmetic.Abs(), x)
+    if p == float("inf"):
+        return s.g(reduction.ReduceMax(axes, False), size)
+    if p == 0:
+        equal = s.g(comparison.Equal(), x, reduction.filled(s.g, 0, x))
+        size = s.g(select.Where(), equal, *(reduction.filled(s.g, n, x) for n in (0, 1)))
+    elif p == 2:
+        size = s.g(arithmetic.Mul(), x, x)
+    elif p != 1:
+        size = s.g(arithmetic.Pow(), size, reduction.filled(s.g, p, x))
+    sums = s.g(reduction.ReduceSum(axes, False), size)
+    if p == 2:
+        return s.g(transcendental.Sqrt(), sums)
+    if p in (0, 1):
+        return sums
+    return s.g(arithmetic.Pow(), sums, reduction.filled(s.g, 1 / p, sums))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from alpenglow.frontends.torch import (
     convert_arithmetic,
     convert_arrange,
+    convert_complex,
     convert_contraction,
     convert_convolution,
     convert_elementwise,
@@ -17,8 +18,10 @@ from alpenglow.frontends.torch import (
     convert_normalize,
     convert_order,
     convert_reduction,
+    convert_running,
     convert_scatter,
     convert_solving,
+    convert_statistics,
     convert_window,
 )
 from alpenglow.frontends.torch.table import find, supported
@@ -26,6 +29,7 @@ from alpenglow.frontends.torch.table import find, supported
 FAMILIES = (
     convert_arithmetic,
     convert_arrange,
+    convert_complex,
     convert_contraction,
     convert_convolution,
     convert_elementwise,
@@ -38,8 +42,10 @@ FAMILIES = (
     convert_normalize,
     convert_order,
     convert_reduction,
+    convert_running,
     convert_scatter,
     convert_solving,
+    convert_statistics,
     convert_window,
 )
 """The modules whose import is what fills the table."""

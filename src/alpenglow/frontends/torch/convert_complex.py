@@ -1,0 +1,37 @@
+"""Converters for complex numbers and their parts."""
+
+from __future__ import annotations
+
+from alpenglow.frontends.torch.table import Made, Site, on
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import COMPLEX
+from alpenglow.ops.arithmetic import Mul
+from alpenglow.ops.complex import bare_parts, joined
+from alpenglow.ops.transcendental import Cos, Sin
+
+
+@on("aten.real.default", "prims.real.default")
+def real(s: Site, x: Value) -> Made:
+    return bare_parts(s.g, x)[0] if x.type.dtype in COMPLEX else x
+
+
+@on("aten.imag.default", "prims.imag.default")
+def imaginary(s: Site, x: Value) -> Made:
+    return bare_parts(s.g, x)[1]
+
+
+@on("aten.complex.default")
+def complex_(s: Site, real: Value, imag: Value) -> Made:
+    return of_parts(s, *s.broadcast(real, imag))
+
+
+@on("aten.polar.default")
+def polar(s: Site, abs: Value, angle: Value) -> Made:
+    size, turn = s.broadcast(abs, angle)
+    return of_parts(s, *(s.g(Mul(), size, s.g(f, turn)) for f in (Cos(), Sin())))
+
+
+def of_parts(s: Site, real: Value, imaginary: Value) -> Value:
+    """Return the complex numbers of these parts."""
+    shape = (*real.type.shape, 1)
+    return joined(s.g, s.reshaped(real, shape), s.reshaped(imaginary, shape))
