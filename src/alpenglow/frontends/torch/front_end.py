@@ -12,7 +12,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any
 
-from alpenglow.base.errors import ModelError, OptionError
+from alpenglow.base.errors import AlpenglowError, ModelError, OptionError
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.solve import bind_shapes
 from alpenglow.ir.staged import StagedModel
@@ -66,7 +66,10 @@ class TorchFrontEnd:
             )
         else:
             program = import_module("alpenglow.frontends.torch.fx").exported(model)
-        graph: Graph = import_module("alpenglow.frontends.torch.importer").graph_of(program)
+        try:
+            graph: Graph = import_module("alpenglow.frontends.torch.importer").graph_of(program)
+        except AlpenglowError as error:
+            raise error.located(file=program.file) from None
         return bind_shapes(graph, shapes) if shapes else graph
 
 

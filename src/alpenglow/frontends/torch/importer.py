@@ -17,6 +17,7 @@ import numpy as np
 from alpenglow.base.errors import (
     NONSENSE,
     AlpenglowError,
+    GraphError,
     ModelError,
     TypeRuleError,
     UnsupportedError,
@@ -32,6 +33,7 @@ from alpenglow.ir.dims import Dim, bind, is_open, names
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.metadata import Metadata
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.ir.verify import verify_graph
 
 TRIALS = 8
 """With how many values of their symbols two extents are compared that are not the same text."""
@@ -228,7 +230,17 @@ def graph_of(program: Program) -> Graph:
     g.guards = (*guards(program.ranges, symbols), *program.demands)
     g.metadata = Metadata("torch", program.version, structure=program.structure)
     g.prune()
+    if not program.trusted:
+        _verify(g)
     return g
+
+
+def _verify(g: Graph) -> None:
+    """Raise ModelError if a graph breaks a rule: it is open in extents that no input brings."""
+    try:
+        verify_graph(g)
+    except GraphError as error:
+        raise ModelError(error.message, node=error.node) from error
 
 
 def _type(program: Program, name: str) -> TensorType:

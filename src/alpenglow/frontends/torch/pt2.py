@@ -251,7 +251,7 @@ def _state(
     read = {i.target: i.name for i in inputs if i.kind in ("parameter", "buffer", "constant")}
     missing = sorted(read.keys() - said.keys())
     if missing:
-        raise ModelError(f"no '{shown(missing[0])}' is stored", hint=f"a {JSON} file lists it")
+        raise ModelError(f"no '{shown(missing[0])}' is stored")
     arrays = tensors(archive, {target: _place(*said[target], target) for target in read})
     for target, input_name in read.items():
         t, array = body.types.get(input_name), arrays[target]

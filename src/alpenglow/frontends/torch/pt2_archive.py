@@ -229,14 +229,13 @@ def _view(stored: memoryview, layout: Layout, what: str) -> Array:
         )
         if last >= count:
             raise ModelError(f"{what} reaches element {last} of {count} that are stored")
-        flat = np.frombuffer(stored, dtype, count)[layout.offset : last + 1]
-        if layout.dtype == "bool" and flat.view(np.uint8).max() > 1:
-            raise ModelError(f"{what} has booleans that are neither 0 nor 1")
-        if not flat.flags.aligned:
-            flat = flat.copy()
         # How far apart the elements of an axis of one lie is of no matter, and may be anything.
         steps = [s * dtype.itemsize if n > 1 else 0
                  for n, s in zip(layout.sizes, layout.strides, strict=True)]  # fmt: skip
-        return np.lib.stride_tricks.as_strided(flat, layout.sizes, steps, writeable=False)
+        first = layout.offset * dtype.itemsize
+        array: Array = np.ndarray(layout.sizes, dtype, stored, first, steps)
     except ValueError as error:  # sizes that NumPy has no array of, though 0 elements
         raise ModelError(f"{what} has sizes {layout.sizes}") from error
+    if layout.dtype == "bool" and array.view(np.uint8).max() > 1:
+        raise ModelError(f"{what} has booleans that are neither 0 nor 1")
+    return array if array.flags.aligned else array.copy()

@@ -21,6 +21,7 @@ from alpenglow.ir.dims import (
     RELATIONS,
     Dim,
     Guards,
+    Monomial,
     Sym,
     element,
     larger,
@@ -39,6 +40,12 @@ COMPARISONS: Mapping[str, ast.cmpop] = {
     "StrictLessThan": ast.Lt(),
 }  # fmt: skip
 """What sympy calls operators where it writes functions alone."""
+
+LONGEST = 4000
+"""How many letters the names in a polynomial may have, with one for each term."""
+
+MOST_TERMS = 4096
+"""How many terms a product may have."""
 
 Ranges = Mapping[str, tuple[int, int | None]]
 
@@ -140,7 +147,7 @@ class _Reader:
                 pick = larger if function.lower() == "max" else smaller
                 best = self.dim(first)
                 for other in others:
-                    best = pick(best, self.dim(other))
+                    best = self._short(pick(best, self.dim(other)))
                 return best
             case "Abs" | "abs", [x]:
                 inner = self.dim(x)
@@ -217,6 +224,23 @@ class _Reader:
         return self._rounded_down(_Real(larger(real.over, 0), real.under)) - away
 
     def _combined(self, op: ast.operator, a: Dim, b: Dim) -> Dim:
+        """Return what an operator makes of two extents.
+
+        A short text can say a polynomial that has no end: powers of sums, quotients of powers.
+        """
+        if isinstance(op, ast.Mult) and len(_terms(a)) * len(_terms(b)) > MOST_TERMS:
+            raise self._too_long()
+        return self._short(self._computed(op, a, b))
+
+    def _short(self, x: Dim) -> Dim:
+        """Return an extent; raise UnsupportedError if it is long, or its factors are."""
+        terms = _terms(x)
+        length = sum(1 + sum(len(str(name)) for name in names) for names, _ in terms)
+        if length > LONGEST or any(abs(factor) >> 63 for _, factor in terms):
+            raise self._too_long()
+        return x
+
+    def _computed(self, op: ast.operator, a: Dim, b: Dim) -> Dim:
         match op:
             case ast.Add():
                 return a + b
@@ -227,7 +251,7 @@ class _Reader:
             case ast.Pow() if isinstance(b, int) and 0 <= b <= 8:
                 power: Dim = 1
                 for _ in range(b):
-                    power = power * a
+                    power = self._combined(ast.Mult(), power, a)
                 return power
             case ast.FloorDiv() | ast.Mod() if isinstance(b, int) and b == 0:
                 raise ModelError(f"the extent '{shown(self._text)}' divides by zero")
@@ -292,8 +316,15 @@ class _Reader:
                 return b - a, ">="
         raise UnsupportedError(f"the condition '{shown(self._text)}' is no comparison of extents")
 
+    def _too_long(self) -> UnsupportedError:
+        return UnsupportedError(f"the extent '{shown(self._text)}' is too long a polynomial")
+
     def _unsayable(self) -> UnsupportedError:
         return UnsupportedError(f"the extent '{shown(self._text)}' is no quotient of polynomials")
+
+
+def _terms(x: Dim) -> tuple[tuple[Monomial, int], ...]:
+    return x.terms if isinstance(x, Sym) else (((), x),)
 
 
 def _several(tree: ast.expr, function: str) -> list[ast.expr]:
