@@ -2,6 +2,7 @@
 
     python -m tests.fuzz.hostile --count 5000 --seed 0
     python -m tests.fuzz.hostile --only archives --count 20000 --jobs 16 --log archives.jsonl
+    python -m tests.fuzz.hostile --only exported --count 10000
 
 Anything else is a finding: another exception, a crash, a hang, or memory that the file does not
 account for.
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -34,6 +35,7 @@ from alpenglow.runtime import archive
 
 from .corpus import branches, corpus, network, sequences
 from .damage import damaged_archive, mutant
+from .damage_exported import damaged_exported
 from .record import Outcome, Record, try_all
 
 SECONDS = 10.0
@@ -41,6 +43,7 @@ NBYTES = 2 << 30
 SMALL = 1 << 22
 """Inputs of more bytes than this are not fed: a model may well ask for them."""
 
+EXPORTED = ".pt2"
 MOST_TURNS = 10_000
 UNCHECKED = ag.Options(check=False)
 """Damage makes weights of 1e30: what is left where their sums cancel, passes may change."""
@@ -55,12 +58,12 @@ class Reception(NamedTuple):
     problem: str = ""
 
 
-def attempt(data: bytes, folder: str) -> Reception:
+def attempt(data: bytes, folder: str, suffix: str) -> Reception:
     """Load, compile and run the model in `data`.
 
     The model is a file of `folder`, where its external data are.
     """
-    path = Path(folder) / "model.onnx"
+    path = Path(folder) / f"model{suffix}"
     path.write_bytes(data)
     return received(lambda: ran(path))
 
@@ -124,19 +127,26 @@ def ran(path: Path) -> str:
     """Run a model on random inputs, unless it asks for much; return how far it came."""
     g = ag.load(path)
     first = g if isinstance(g, ag.Graph) else g.graph
-    types = [v.type for v in first.inputs.values()]
+    if path.suffix == EXPORTED and isinstance(g, ag.Graph):
+        g = first = g.bind(dict.fromkeys(sorted(symbols(g)), 2))
+    types = [v.type for v in first.callers_inputs().values()]
     if not all(t.static for t in types) or sum(t.nbytes for t in types) > SMALL:
         return "loaded"
     rng = np.random.default_rng(0)
-    if runs_for_ever(path):
+    if path.suffix != EXPORTED and runs_for_ever(path):
         return "loaded"
     exe = ag.compile(g, threads=1, options=UNCHECKED)
     # Of what is cut into graphs that are run one by one, the outputs' types are open.
     if sum(t.nbytes for t in exe.outputs.values() if t is not None and t.static) > SMALL:
         return "compiled"
     with np.errstate(all="ignore"):
-        exe.run({name: generate(v.type, rng) for name, v in first.inputs.items()})
+        exe.run({name: generate(v.type, rng) for name, v in first.callers_inputs().items()})
     return "ran"
+
+
+def symbols(g: ag.Graph) -> set[str]:
+    """Return the names of the open extents of inputs."""
+    return {s for v in g.inputs.values() for s in v.type.symbols()}
 
 
 def runs_for_ever(path: Path) -> bool:
@@ -172,10 +182,13 @@ class Yard:
         if only == "archives" or (not only and seed % 8 == 7):
             number = seed // 8 % len(samples())
             what, data = damaged_archive(seed, samples()[number].archive)
-            call = (attempt_archive, data, str(self.folder), "header" not in what, number)
+            call: Any = (attempt_archive, data, str(self.folder), "header" not in what, number)
+        elif only == "exported":
+            what, data = damaged_exported(seed)
+            call = (attempt, data, str(self.folder), EXPORTED)
         else:
             what, data = mutant(seed, self.models)
-            call = (attempt, data, str(self.folder))
+            call = (attempt, data, str(self.folder), ".onnx")
         found = self.probe(*call)
         if isinstance(found, Lost) and found.kind == "hang":
             # A machine with much else to do may be slow; a second time it is the file.
@@ -185,15 +198,18 @@ class Yard:
         assert isinstance(found, Reception)
         return Outcome(found.how, what, found.problem)
 
-    def try_seed(self, seed: int) -> str:
+    def try_seed(self, seed: int, only: str = "") -> str:
         """Return what is wrong with how the mutant of a seed is received, "" if nothing is."""
-        found = self.outcome(seed)
+        found = self.outcome(seed, only)
         self.how[found.how] += 1
         return f"seed {seed}, {found.what}: {found.problem}" if found.problem else ""
 
 
 def hunt(
-    seeds: Iterable[int], until: float = float("inf"), report: Callable[[str], None] = print
+    seeds: Iterable[int],
+    until: float = float("inf"),
+    report: Callable[[str], None] = print,
+    only: str = "",
 ) -> tuple[Counter[str], list[str]]:
     """Try seeds until the clock says `until`; return how files were received, and findings."""
     findings = []
@@ -203,7 +219,7 @@ def hunt(
             for seed in seeds:
                 if time.monotonic() > until:
                     break
-                if found := yard.try_seed(seed):
+                if found := yard.try_seed(seed, only):
                     findings.append(found)
                     report(found)
         finally:
@@ -227,7 +243,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000, help="how many mutants")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
-    parser.add_argument("--only", default="", choices=["models", "archives"])
+    parser.add_argument("--only", default="", choices=["models", "archives", "exported"])
     parser.add_argument("--jobs", type=int, default=1, help="how many processes")
     parser.add_argument("--log", type=Path, help="a file of what became of each; goes on there")
     asked = parser.parse_args()

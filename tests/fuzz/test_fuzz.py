@@ -70,9 +70,9 @@ def test_many_random_models_give_the_same_in_every_engine(record_property: Recor
     assert {"open", "staged", "plain"} <= {k for t in tried for k in t.kinds}
 
 
-def received(first: int, most: int, seconds: float, record: Record) -> None:
+def received(first: int, most: int, seconds: float, record: Record, only: str = "") -> None:
     seeds = seeds_from(first, most)
-    how, findings = hostile.hunt(seeds, time.monotonic() + seconds)
+    how, findings = hostile.hunt(seeds, time.monotonic() + seconds, only=only)
     record("tried", f"{how.total()} damaged files from seed {first}")
 
     assert not findings, "\n".join(findings)
@@ -94,6 +94,17 @@ def test_edited_texts_are_refused_or_compute_what_they_say(record_property: Reco
 @pytest.mark.slow
 def test_many_edited_texts_are_refused_or_compute_what_they_say(record_property: Record) -> None:
     computed(1_000_000, 3000, record_property)
+
+
+def test_damaged_files_of_exported_programs_are_refused_or_run(record_property: Record) -> None:
+    received(0, 300, 20.0, record_property, only="exported")
+
+
+@pytest.mark.slow
+def test_many_damaged_files_of_exported_programs_are_refused_or_run(
+    record_property: Record,
+) -> None:
+    received(1_000_000, 10_000, 600.0, record_property, only="exported")
 
 
 def test_damaged_files_are_refused_or_run(record_property: Record) -> None:

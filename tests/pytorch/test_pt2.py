@@ -59,13 +59,14 @@ class Types(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         kinds = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8,
-                 torch.float16, torch.bfloat16, torch.float64)  # fmt: skip
+                 torch.float16, torch.bfloat16, torch.float64, torch.complex64,
+                 torch.float8_e4m3fn, torch.float8_e5m2)  # fmt: skip
         for i, kind in enumerate(kinds):
-            self.register_buffer(f"b{i}", torch.tensor([0, 1, 1]).to(kind))
+            self.register_buffer(f"b{i}", torch.tensor([0, 1, 1, 0]).to(kind)[::3])
         self.register_buffer("none", torch.zeros(0, 3))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return x + 1, *(b + 0 if b.dtype != torch.bool else b.clone() for b in self.buffers())
+        return x + 1, *(b.clone() for b in self.buffers())
 
 
 def seeded(*shape: int) -> torch.Tensor:

@@ -1,0 +1,127 @@
+"""Write the small `.pt2` files that tests read without PyTorch, each with what eager makes.
+
+    python tools/make_pt2.py                     into tests/frontends/torch/files
+
+NAME.npz beside NAME.pt2 has the inputs by name, and outputs by name with "=" before it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from alpenglow.frontends.torch import fx
+
+FOLDER = Path(__file__).parents[1] / "tests" / "frontends" / "torch" / "files"
+BATCH = torch.export.Dim("batch", min=1, max=64)
+
+
+class Images(nn.Module):  # type: ignore[misc]  # mypy sees no torch
+    """Convolutions, one of them depthwise, with the blocks around them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.depthwise = nn.Conv2d(8, 8, 3, groups=8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(torch.relu(self.norm(self.stem(image))), 2)
+        x = torch.relu(self.depthwise(x))
+        return torch.softmax(self.head(x.mean((2, 3))), -1)
+
+
+class Words(nn.Module):  # type: ignore[misc]  # mypy sees no torch
+    """A layer of attention on words, whose embedding is its output's weight, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.norm = nn.LayerNorm(16)
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, words: torch.Tensor, mask: torch.Tensor | None = None) -> dict[str, Any]:
+        x = self.embedding(words)
+        n, length, _ = x.shape
+        parts = self.qkv(self.norm(x)).reshape(n, length, 3, 4, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        y = F.scaled_dot_product_attention(*parts, is_causal=True)
+        x = x + y.transpose(1, 2).reshape(n, length, 16)
+        return {"scores": F.linear(x, self.embedding.weight), "last": (x[:, -1], n)}
+
+
+class Count(nn.Module):  # type: ignore[misc]  # mypy sees no torch
+    """A buffer that each call changes, and constants that are views of what is stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(4))
+        self.register_buffer("turned", torch.arange(20.0).reshape(4, 5).t())
+        self.register_buffer("part", torch.arange(20.0)[7:15:2])
+        self.factors = torch.tensor([1, 2, 3, 4], dtype=torch.bfloat16)
+        self.register_buffer("mask", torch.tensor([True, False, True, True]))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.sum.add_(x.sum(0))
+        y = torch.where(self.mask, x * self.part, float("-inf"))
+        return self.sum * self.factors.float(), y @ self.turned.t()
+
+
+def seeded(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
+
+
+def cases() -> dict[str, tuple[nn.Module, tuple[Any, ...], Any]]:
+    """Return modules by name, with arguments, and the axes that are open."""
+    torch.manual_seed(0)
+    words = torch.arange(10).reshape(2, 5) * 7 % 20
+    return {
+        "images": (Images().eval(), (seeded(2, 3, 8, 8),), ({0: BATCH},)),
+        "words": (Words().eval(), (words,), ({0: BATCH},)),
+        "count": (Count().eval(), (seeded(3, 4),), None),
+    }
+
+
+def write(folder: Path, name: str, module: nn.Module, args: tuple[Any, ...], shapes: Any) -> None:
+    """Write a module's file, and what it makes of its arguments when it is first called."""
+    program = torch.export.export(module, args, dynamic_shapes=shapes)
+    lowered = program.run_decompositions(fx.decompositions())
+    without_folders(lowered.graph)
+    torch.export.save(lowered, folder / f"{name}.pt2")
+    with torch.no_grad():
+        leaves = torch.utils._pytree.tree_leaves(module(*args))
+    known = fx.exported(program)
+    inputs = [i.name for i in known.inputs if i.kind == "user"]
+    outputs = [o.name for o in known.outputs if o.kind == "user"]
+    arrays = {n: x.numpy() for n, x in zip(inputs, args, strict=True)}
+    arrays |= {f"={n}": np.asarray(y) for n, y in zip(outputs, leaves, strict=True)}
+    np.savez(folder / f"{name}.npz", **arrays)
+
+
+def without_folders(graph: torch.fx.Graph) -> None:
+    """Let traces name files alone, so that a fixture does not say where it was made."""
+    for node in graph.nodes:
+        if trace := node.meta.get("stack_trace"):
+            node.meta["stack_trace"] = re.sub(r'File "[^"]*/', 'File "', trace)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--into", type=Path, default=FOLDER, metavar="FOLDER")
+    folder = parser.parse_args().into
+    folder.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("ignore")
+    for name, (module, args, shapes) in cases().items():
+        write(folder, name, module, args, shapes)
+
+
+if __name__ == "__main__":
+    main()
