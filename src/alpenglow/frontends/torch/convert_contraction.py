@@ -6,7 +6,7 @@ import math
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.promote import Number
-from alpenglow.frontends.torch.table import Made, Site, on
+from alpenglow.frontends.torch.table import Made, Site, element, on
 from alpenglow.ir.dims import is_open, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
@@ -76,7 +76,11 @@ def dot(s: Site, x: Value, tensor: Value) -> Made:
 
 
 def plus(s: Site, x: Value, y: Value, beta: Number, alpha: Number) -> Value:
-    """Return beta x + alpha y; x counts for nothing where beta is 0, not even its NaN."""
+    """Return beta x + alpha y; x counts for nothing where beta is 0, not even its NaN.
+
+    Of numbers for integers the fractions go, as in PyTorch: 0.6 x is nothing.
+    """
+    alpha, beta = element(alpha, y.type.dtype), element(beta, y.type.dtype)
     add, mul = sums(y.type.dtype)
     if alpha != 1:
         y = s.g(mul, y, s.filled(alpha, y.type))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.promote import Number
-from alpenglow.frontends.torch.table import Made, Operand, Site, on
+from alpenglow.frontends.torch.table import Made, Operand, Site, element, on
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add
@@ -15,7 +15,7 @@ from alpenglow.ops.generate import Range
 
 @on("aten.full.default")
 def full(s: Site, size: Sequence[Dim], fill_value: Number, dtype: str | None = None) -> Made:
-    return s.filled(fill_value, s.result)
+    return s.filled(element(fill_value, s.result.dtype), s.result)
 
 
 @on("aten.zeros.default")
@@ -50,7 +50,7 @@ def ones(s: Site, size: Sequence[Dim], dtype: str | None = None) -> Made:
 
 @on("aten.full_like.default")
 def full_like(s: Site, x: Value, fill_value: Number, dtype: str | None = None) -> Made:
-    return s.filled(fill_value, s.result)
+    return s.filled(element(fill_value, s.result.dtype), s.result)
 
 
 @on("aten.zeros_like.default")
@@ -65,7 +65,7 @@ def ones_like(s: Site, x: Value, dtype: str | None = None) -> Made:
 
 @on("aten.scalar_tensor.default")
 def scalar_tensor(s: Site, number: Number, dtype: str | None = None) -> Made:
-    return s.constant(number, s.result.dtype)
+    return s.constant(element(number, s.result.dtype), s.result.dtype)
 
 
 @on("aten.arange.default")

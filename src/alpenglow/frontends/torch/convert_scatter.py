@@ -21,11 +21,10 @@ from alpenglow.frontends.torch.convert_index import (
     with_axis,
     within,
 )
-from alpenglow.frontends.torch.promote import Number
-from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, on
+from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, element, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import DTYPES, FLOATS, INTS
+from alpenglow.ir.types import DTYPES, FLOATS
 from alpenglow.ops.arithmetic import Add, Div, Maximum, Mod, Sub
 from alpenglow.ops.comparison import Less
 from alpenglow.ops.gather import Gather, ScatterElements, ScatterNd
@@ -213,13 +212,6 @@ def scattered(s: Site, x: Value, dim: int, index: Value, src: Operand, reduction
     else:
         updates = s.filled(element(src, x.type.dtype), data.type.with_shape(at.type.shape))
     return s.reshaped(written(s, data, axis, at, updates, reduction), x.type.shape)
-
-
-def element(number: Number, dtype: str) -> Number:
-    """Return what a number is among elements of a type: integers have no fractions."""
-    if not isinstance(number, bool | int | float):
-        return number
-    return bool(number) if dtype == "bool" else int(number) if dtype in INTS else number
 
 
 def written(s: Site, x: Value, axis: int, index: Value, updates: Value, reduction: str) -> Value:

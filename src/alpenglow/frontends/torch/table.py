@@ -8,6 +8,7 @@ values of the graph, extents are numbers or symbols.  It returns the values of t
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -21,7 +22,7 @@ from alpenglow.frontends.torch.promote import Number, shared
 from alpenglow.ir.dims import Atom, Dim, Sym, is_open, names, symbol
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import COMPLEX, DTYPES, PARTS, TensorType, holds
+from alpenglow.ir.types import COMPLEX, DTYPES, INTS, PARTS, TensorType, holds
 from alpenglow.ops.arithmetic import Add, Div, Mod, Mul, Sub
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal, bare_parts, joined
 from alpenglow.ops.generate import Range, Size
@@ -220,6 +221,15 @@ class Site:
     def spread(self, x: Value, shape: Sequence[Dim]) -> Value:
         """Return x broadcast to a shape."""
         return x if x.type.shape == tuple(shape) else self.g(Broadcast(tuple(shape)), x)
+
+
+def element(number: Number, dtype: str) -> Number:
+    """Return what a number is where PyTorch makes it an element: integers have no fractions."""
+    if not isinstance(number, bool | int | float):
+        return number
+    if dtype == "bool":
+        return bool(number)
+    return int(number) if dtype in INTS and math.isfinite(number) else number
 
 
 def axis_of(axis: int, rank: int) -> int:
