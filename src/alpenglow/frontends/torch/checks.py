@@ -7,23 +7,18 @@ that raises an error if not.  Nothing reads the results of the latter, so nothin
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from alpenglow.frontends.torch.program import Call, Ref
 
 CHECK = "aten._linalg_check_errors.default"
 
 
-def told_to_check(calls: Iterable[Call]) -> list[Call]:
-    """Return calls without those that check, and with ``check_errors`` where one did."""
-    kept: list[Call] = []
-    maker: dict[str, int] = {}
-    for call in calls:
-        of = call.arguments.get("info") if call.target == CHECK else None
-        if isinstance(of, Ref) and of.name in maker:
-            i = maker[of.name]
-            kept[i] = replace(kept[i], arguments={**kept[i].arguments, "check_errors": True})
-            continue
-        maker |= dict.fromkeys(call.results, len(kept))
-        kept.append(call)
-    return kept
+def checked_by(call: Call) -> str:
+    """Return the name of what a call does nothing but check; "" if it does anything else."""
+    of = call.arguments.get("info") if call.target == CHECK else None
+    return of.name if isinstance(of, Ref) else ""
+
+
+def checked(calls: Iterable[Call]) -> frozenset[str]:
+    """Return the names of what is checked."""
+    return frozenset(name for call in calls if (name := checked_by(call)))

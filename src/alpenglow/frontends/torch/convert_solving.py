@@ -71,6 +71,11 @@ def diagonal_of(s: Site, x: Value) -> Value:
 
 @on("aten.linalg_inv_ex.default")
 def inverse(s: Site, A: Value, check_errors: bool = False) -> Made:
+    return inverse_of(s, A, check_errors)
+
+
+def inverse_of(s: Site, A: Value, check_errors: bool) -> tuple[Value, Value]:
+    """Return inverses, and what says of each if there is one."""
     factors, pivots, singular = s.g.add(Lu(), [A]).results
     unit = stretch(s.g, s.cast(s.g(Eye(A.type.shape[-1], A.type.shape[-1])), A.type.dtype),
                    A.type.shape)  # fmt: skip
@@ -78,9 +83,32 @@ def inverse(s: Site, A: Value, check_errors: bool = False) -> Made:
     return checked(s, y, singular, check_errors)
 
 
+@on("aten.linalg_inv.default")
+def whole_inverse(s: Site, A: Value) -> Made:
+    return inverse_of(s, A, True)[0]
+
+
+@on("aten.inverse.default")
+def old_inverse(s: Site, x: Value) -> Made:
+    return inverse_of(s, x, True)[0]
+
+
 @on("aten._linalg_solve_ex.default")
 def solve(s: Site, A: Value, B: Value, left: bool = True, check_errors: bool = False) -> Made:
     factors_unread(s, 1, 2)
+    y, info = solved(s, A, B, left, check_errors)
+    return [y, None, None, info]
+
+
+@on("aten.linalg_solve.default")
+def whole_solve(s: Site, A: Value, B: Value, left: bool = True) -> Made:
+    return solved(s, A, B, left, True)[0]
+
+
+def solved(
+    s: Site, A: Value, B: Value, left: bool, check_errors: bool
+) -> tuple[Value, Value]:  # fmt: skip
+    """Return solutions, and what says of each system if there is one."""
     is_vector = B.type.rank == 1 or B.type.shape == A.type.shape[:-1]
     b = s.reshaped(B, (*B.type.shape, 1)) if is_vector else B
     shape = common_shape([A.type.shape[:-2], b.type.shape[:-2]])
@@ -90,8 +118,7 @@ def solve(s: Site, A: Value, B: Value, left: bool = True, check_errors: bool = F
     factors, pivots, singular = s.g.add(Lu(), [a]).results
     y = by_factors(s, factors, pivots, columns)
     y = y if left or is_vector else transposed(s, y)
-    y, info = checked(s, s.reshaped(y, s.result.shape), singular, check_errors)
-    return [y, None, None, info]
+    return checked(s, s.reshaped(y, s.result.shape), singular, check_errors)
 
 
 def checked(s: Site, y: Value, info: Value, check_errors: bool) -> tuple[Value, Value]:
@@ -152,6 +179,13 @@ def lu_factor(s: Site, A: Value, pivot: bool = True, check_errors: bool = False)
     factors, pivots, singular = s.g.add(Lu(), [A]).results
     factors, singular = checked(s, factors, singular, check_errors)
     return [factors, pivots, singular]
+
+
+@on("aten.linalg_lu_factor.default")
+def whole_lu_factor(s: Site, A: Value, pivot: bool = True) -> Made:
+    needs_pivots(pivot)
+    factors, pivots, singular = s.g.add(Lu(), [A]).results
+    return [checked(s, factors, singular, True)[0], pivots]
 
 
 @on("aten.linalg_lu.default")
@@ -230,7 +264,7 @@ def cholesky_ex(s: Site, x: Value, upper: bool = False, check_errors: bool = Fal
     return checked(s, y, minors, check_errors)
 
 
-@on("aten.cholesky.default")
+@on("aten.cholesky.default", "aten.linalg_cholesky.default")
 def cholesky(s: Site, x: Value, upper: bool = False) -> Made:
     y, minors = s.g.add(Cholesky(upper), [x]).results
     return checked(s, y, minors, True)[0]

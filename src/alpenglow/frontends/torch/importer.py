@@ -24,7 +24,7 @@ from alpenglow.base.errors import (
 )
 from alpenglow.base.words import counted
 from alpenglow.frontends.torch import converters
-from alpenglow.frontends.torch.checks import told_to_check
+from alpenglow.frontends.torch.checks import checked, checked_by
 from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.program import Argument, Body, Call, Program, Ref, Unknown
 from alpenglow.frontends.torch.symbols import Ranges, guards
@@ -61,6 +61,8 @@ class Importer:
         self.values: dict[str, Value] = {}
         self.scalars: dict[str, Value] = {}  # symbols that are no extents of inputs
         self.foreign: set[str] = set()  # names of what is no tensor of ours
+        self.checked: frozenset[str] = frozenset()  # what calls have to check
+        self.held: set[str] = set()  # and what does so
         self.refusals: list[Refusal] = []
 
     def run(self, body: Body, operands: Sequence[Value | None]) -> list[Value]:
@@ -72,8 +74,10 @@ class Importer:
                 self.values[name] = v
         for name, array in body.constants.items():
             self.values[name] = self.g.constant(array, name)
-        for call in told_to_check(body.calls):
-            self._call(body, call)
+        self.checked = checked(body.calls)
+        for call in body.calls:
+            if checked_by(call) not in self.held:  # its maker checks it
+                self._call(body, call)
         return [self.output(body, argument) for argument in body.outputs]
 
     def output(self, body: Body, argument: Argument) -> Value:
@@ -127,7 +131,11 @@ class Importer:
         if entry is None:
             raise UnsupportedError("there is no converter")
         arguments = bound(entry, {k: self._given(a) for k, a in call.arguments.items()})
+        checks = self.checked & set(call.results) if "check_errors" in entry.parameters else set()
+        if checks:
+            arguments["check_errors"] = True
         outcome = entry.convert(Site(self.g, call, stated, self.scalars), **arguments)
+        self.held |= checks
         results: list[Value | None] = [outcome] if isinstance(outcome, Value) else list(outcome)
         if len(results) < len(call.results):
             raise AssertionError(f"{call.target}: {len(results)} results of {len(call.results)}")
