@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.pytorch.zoo import import_torchvision
+from tests.pytorch.torch_zoo import import_torchvision
 from torch import nn
 
 import alpenglow as ag

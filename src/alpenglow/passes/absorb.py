@@ -23,6 +23,7 @@ from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Neg, Sub
+from alpenglow.ops.attention import Attention
 from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
 from alpenglow.ops.movement import Pad, Reshape, Transpose, stretch
 from alpenglow.ops.normalize import BatchNorm
@@ -81,6 +82,20 @@ def scale_of_result(g: Graph, node: Node) -> Rewritten:
         y = scaled(g, x, scale)
         if y is not None:
             return y
+    return None
+
+
+@rules.on(Attention)
+def scale_of_attention(g: Graph, node: Node) -> Rewritten:
+    """attention(q, k, v, scale=s) => attention(mul(q, s), k, v, scale=1)   where what q is computed
+    from takes the scale in"""
+    match node:
+        case Node(Attention(scale=scale) as op, [Value() as q, *others]) if scale != 1:
+            if q.type.dtype not in ("f32", "f64"):
+                return None  # halves are scaled after they are widened
+            number = g.constant(np.asarray(scale, q.type.numpy))
+            y = scaled(g, q, Scale(Mul(), number, None))
+            return y and g.add(replace(op, scale=1.0), [y, *others]).results
     return None
 
 

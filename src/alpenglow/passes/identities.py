@@ -32,9 +32,13 @@ from alpenglow.ops.arithmetic import (
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr
 from alpenglow.ops.movement import Broadcast, stretch
 from alpenglow.ops.select import Cast, Where
-from alpenglow.passes.constants import read_once, uniform, with_constant
+from alpenglow.passes.constants import is_constant, read_once, uniform, unstretched, with_constant
+from alpenglow.passes.grid import known_array
 
 rules = Rules()
+
+SETTLED = 1 << 14
+"""A condition of more elements is not computed to see whether all are the same."""
 
 
 @rules.on(Add)
@@ -184,13 +188,28 @@ def or_false(g: Graph, node: Node) -> Rewritten:
 
 @rules.on(Where)
 def where_known(g: Graph, node: Node) -> Rewritten:
-    """where(true, x, y) => x;  where(false, x, y) => y;  where(c, x, x) => x"""
+    """where(true, x, y) => x;  where(false, x, y) => y;  where(c, x, x) => x
+
+    A condition may be computed from constants, such as whether a query of attention sees a key.
+    """
     condition, x, y = node.inputs
     if x is y:
         return x
     assert condition is not None
     known = uniform(condition)
+    if known is None and unstretched(condition).type.static:
+        known = _settled(condition)
     return None if known is None else x if known else y
+
+
+def _settled(condition: Value) -> bool | None:
+    """Return what a condition that is computed from constants always is; None if it varies."""
+    if unstretched(condition).type.size > SETTLED or not is_constant(condition):
+        return None
+    truths = known_array(condition)
+    if truths is None or not truths.size or bool(truths.all()) != bool(truths.any()):
+        return None
+    return bool(truths.all())
 
 
 @rules.on(Maximum, Minimum)
