@@ -33,6 +33,8 @@ from alpenglow.machines.cpu.operators.winograd import (
     WinogradProduct,
 )
 from alpenglow.ops.counted import Unique
+from alpenglow.ops.incomplete import IncompleteGamma, Zeta
+from alpenglow.ops.iterated import Orthogonal
 from alpenglow.ops.packing import PackConv, PackMatrix
 from alpenglow.ops.recurrent import Rnn
 from alpenglow.ops.select import BitCast, Cast
@@ -64,6 +66,9 @@ REFUSED = {
     WinogradInput: "made by a pass of the CPU",
     WinogradProduct: "made by a pass of the CPU",
     WinogradOutput: "made by a pass of the CPU",
+    Orthogonal: "a loop of its own for each element",
+    IncompleteGamma: "a loop of its own for each element",
+    Zeta: "a loop of its own for each element",
 }
 """Operators that no model of ONNX says, and why."""
 

@@ -24,6 +24,7 @@ from alpenglow.frontends.torch import (
     convert_running,
     convert_scatter,
     convert_solving,
+    convert_special,
     convert_statistics,
     convert_window,
 )
@@ -51,6 +52,7 @@ FAMILIES = (
     convert_running,
     convert_scatter,
     convert_solving,
+    convert_special,
     convert_statistics,
     convert_window,
 )

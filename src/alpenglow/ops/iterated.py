@@ -1,0 +1,128 @@
+"""Functions that are computed in turns, as many as each element takes: orthogonal polynomials.
+
+Such an operator gives scalar formulas in the vocabulary: what the state is at first, whether a
+turn is taken, what a turn makes of the state, and the result.  All is computed in f64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.op import Examples, Primitive, check_dtype
+from alpenglow.ir.types import FLOATS, Array, TensorType
+from alpenglow.ir.vocabulary import NUMPY
+from alpenglow.ops.series import dtype_of
+
+State = tuple[Any, ...]
+
+
+class Iterated(Primitive, kind=True):
+    """A primitive given by formulas that are repeated, element by element.
+
+    A number of Python's in the first state stands for an f64.
+    """
+
+    def first(self, m: Any, *xs: Any) -> State:
+        """Return the state before the first turn."""
+        raise NotImplementedError
+
+    def goes_on(self, m: Any, state: State) -> Any:
+        """Whether a turn is taken."""
+        raise NotImplementedError
+
+    def turn(self, m: Any, state: State) -> State:
+        """Return what a turn makes of the state."""
+        raise NotImplementedError
+
+    def last(self, m: Any, state: State) -> Any:
+        """Return the result, as f64."""
+        raise NotImplementedError
+
+    def reference(self, *xs: Array) -> Array:
+        with np.errstate(all="ignore"):
+            state = tuple(np.broadcast_to(np.asarray(v), xs[0].shape)
+                          for v in self.first(NUMPY, *xs))  # fmt: skip
+            while np.any(going := self.goes_on(NUMPY, state)):
+                after = self.turn(NUMPY, state)
+                state = tuple(np.where(going, b, a) for a, b in zip(state, after, strict=True))
+            narrow = np.dtype(np.float64 if xs[0].dtype == np.float64 else np.float32)
+            return np.asarray(self.last(NUMPY, state)).astype(narrow).astype(xs[0].dtype)
+
+
+class Orthogonal(Iterated):
+    """The polynomial of degree n of a family, at x; 0 where n is negative.
+
+    The families are those of Chebyshev of the four kinds, t u v w, also `shifted` (of 2x - 1),
+    those of Hermite, h and he, of Laguerre, l, and of Legendre, p.  Each is computed from the two
+    before it.  That of Hermite is NaN beyond degree 512, of f32 and less beyond 128.
+    """
+
+    family: str
+    shifted: bool = False
+    families: ClassVar[tuple[str, ...]] = ("t", "u", "v", "w", "h", "he", "l", "p")
+
+    def infer(self, x: TensorType, n: TensorType) -> TensorType:
+        check_dtype(self, "x", x, FLOATS)
+        if self.family not in self.families or (self.shifted and self.family not in "tuvw"):
+            raise TypeRuleError(f"orthogonal: there is no family {self}")
+        if n != x.with_dtype("i64"):
+            raise TypeRuleError(f"orthogonal: n is {n}, expected {x.with_dtype('i64')}")
+        return x
+
+    def first(self, m: Any, *xs: Any) -> State:
+        x, n = m.cast(xs[0], "f64"), m.cast(xs[1], "f64")
+        x = m.sub(m.add(x, x), 1.0) if self.shifted else x
+        twice = m.add(x, x)
+        one = {
+            "t": x, "u": twice, "v": m.sub(twice, 1.0), "w": m.add(twice, 1.0),
+            "h": twice, "he": x, "l": m.sub(1.0, x), "p": x,
+        }[self.family]  # fmt: skip
+        if self.family in ("h", "he"):
+            most = 512.0 if dtype_of(xs[0]) == "f64" else 128.0
+            n = m.where(m.gt(n, most), math.nan, n)
+        return x, n, 0.0, 1.0, one
+
+    def goes_on(self, m: Any, state: State) -> Any:
+        _, n, k, _, _ = state
+        return m.lt(k, n)
+
+    def turn(self, m: Any, state: State) -> State:
+        x, n, before, p, q = state
+        k = m.add(before, 1.0)
+        line = m.mul(m.add(x, x), q)
+        match self.family:
+            case "h":
+                after = m.sub(line, m.mul(m.add(k, k), p))
+            case "he":
+                after = m.sub(m.mul(x, q), m.mul(k, p))
+            case "l":
+                factor = m.sub(m.add(m.add(k, k), 1.0), x)
+                after = m.div(m.sub(m.mul(factor, q), m.mul(k, p)), m.add(k, 1.0))
+            case "p":
+                factor = m.mul(m.add(m.add(k, k), 1.0), x)
+                after = m.div(m.sub(m.mul(factor, q), m.mul(k, p)), m.add(k, 1.0))
+            case _:
+                after = m.sub(line, p)
+        return x, n, k, q, after
+
+    def last(self, m: Any, state: State) -> Any:
+        _, n, _, p, _ = state
+        return m.where(m.lt(n, 0.0), 0.0, m.where(m.isnan(n), math.nan, p))
+
+    @classmethod
+    def examples(cls) -> Examples:
+        x = np.array([-1.5, -1, -0.25, 0, 0.5, 1, 2, np.nan], np.float32)
+        for family in cls.families:
+            yield cls(family), x, np.array([5, 6, 7, 8, 9, 1, 0, 3])
+        for family in "tuvw":
+            yield cls(family, True), x, np.array([2, 3, 12, -1, 4, 1, 0, 3])
+        yield cls("h"), np.array([0, 1, 2], np.float64), np.array([600, 3, 150])
+        yield cls("he"), np.array([0, 1, 2], np.float32), np.array([600, 3, 150])
+        for dtype in sorted(FLOATS - {"f32"}):
+            yield cls("p"), f"{dtype}[2,3]", np.array([[0, 1, 2], [3, 4, 5]])
+        yield cls("t"), "f32[0]", "i64[0]"
+        yield cls("t"), "f32[]", np.array(4)
