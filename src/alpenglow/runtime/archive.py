@@ -43,7 +43,7 @@ from alpenglow.base.errors import (
 from alpenglow.base.memory import ALIGNMENT, aligned_bytes, rounded_up
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.metadata import of_plain
+from alpenglow.ir.metadata import NONE, of_plain
 from alpenglow.ir.target import Facts, Target
 from alpenglow.ir.types import DTYPES, NAMES, Array
 from alpenglow.machines.api import CONVENTION, Artifact
@@ -307,10 +307,11 @@ def unpack(view: memoryview, *, ours: bool = False, foreign: bool = False) -> Ar
             raise ValueError(f"it holds {len(compiled)} programs")
     except (*DAMAGED, ParseError) as error:
         raise ModelError(f"the archive is damaged: {error}") from None
+    said = NONE if "stages" in sections else metadata  # a part is called by the runtime alone
     artifacts = [
         _read(
             fields,
-            partial(archive_artifact.artifact, one, weights, target, metadata, trusted=ours),
+            partial(archive_artifact.artifact, one, weights, target, said, trusted=ours),
         )
         for one in compiled
     ]
