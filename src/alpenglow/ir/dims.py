@@ -378,6 +378,11 @@ def ceil_div(a: Dim, b: Dim) -> Dim:
     return (a + b - 1) // b
 
 
+def decided(x: Dim, relation: str) -> bool:
+    """Whether ``x relation 0``: of a number, or under an assumption, with a guard."""
+    return _decide(x, relation)
+
+
 def quotient(a: Dim, b: int) -> Dim:
     """Return a // b in one form: multiples of b outside, and the quotient of a quotient as one.
 

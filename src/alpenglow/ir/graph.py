@@ -421,6 +421,17 @@ def is_closed(node: Node) -> bool:
     )
 
 
+def open_in(node: Node) -> set[str]:
+    """Return the symbols that the operator of a node and its results are open in."""
+    symbols = {n for v in node.results for n in v.type.symbols()}
+    for f in fields(node.op):  # type: ignore[arg-type]
+        value = getattr(node.op, f.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Sym):
+                symbols |= dims.names(part)
+    return symbols
+
+
 def _bind_attribute(value: Any, extents: Mapping[str, int]) -> Any:
     if isinstance(value, Sym):
         return dims.bind(value, extents)

@@ -183,7 +183,7 @@ class Compiled:
             perm = form.perm
             g.output(f"output_{i}", v if perm is None or form.is_plain else g(Transpose(perm), v))
         symbols = {s for v in g.inputs.values() for s in v.type.symbols()}
-        g.guards = guards(self._ranges, symbols)
+        g.guards = (*guards(self._ranges, symbols), *importer.demands)
         g.prune()
         return g
 

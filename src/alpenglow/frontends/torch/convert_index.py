@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.torch.convert_counted import places
 from alpenglow.frontends.torch.convert_movement import sliced
 from alpenglow.frontends.torch.promote import shared
 from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, on
@@ -196,15 +197,16 @@ def by_axis(
 ) -> list[Value | None]:  # fmt: skip
     """Return the index of each axis of x, None where there is none.
 
-    A mask is what it says: an index for each of its axes.  Raises UnsupportedError for one that
-    is not known ahead, as the result has as many elements as its data say.
+    A mask is what it says, an index for each of its axes; one that is data is counted first.
     """
     listed: list[Value | None] = []
     for v in indices:
         if v is None or v.type.dtype not in MASKS:
             listed.append(v if v is None else s.cast(v, "i64"))
         elif v.array is None:
-            raise UnsupportedError("a mask picks as many elements as its data say")
+            chosen = places(s, v if v.type.rank else s.reshaped(v, (1,)))
+            shape = (chosen.type.shape[1],)
+            listed += [s.reshaped(sliced(s, chosen, 0, i, 1), shape) for i in range(v.type.rank)]
         else:
             listed += [s.g.constant(a.astype(np.int64)) for a in np.nonzero(v.array)]
     if len(listed) > x.type.rank:

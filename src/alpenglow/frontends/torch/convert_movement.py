@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.torch.table import Made, Site, axis_of, on
-from alpenglow.ir.dims import Dim, is_open, known
+from alpenglow.frontends.torch.symbols import is_untold
+from alpenglow.frontends.torch.table import Made, Needed, Site, axis_of, on
+from alpenglow.ir.dims import Dim, is_open, known, names
 from alpenglow.ir.graph import Value
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 
@@ -79,6 +80,8 @@ def slice_(
     axis = axis_of(dim, x.type.rank)
     extent, size = x.type.shape[axis], s.result.shape[axis]
     first = begun(extent, start)
+    if any(map(is_untold, names(size))):
+        size = cut(extent, first, end, step)
     if first == 0 and step == 1 and (size == extent):
         return x
     return sliced(s, x, axis, first, size, step)
@@ -91,6 +94,15 @@ def begun(extent: Dim, start: Dim | None) -> Dim:
         # Of an open extent so many elements are there by the ranges.
         first = extent + first if is_open(extent) else max(extent + first, 0)
     return min(first, extent) if known(first) and known(extent) else first
+
+
+def cut(extent: Dim, first: Dim, end: Dim | None, step: int) -> Dim:
+    """Return how long a slice is whose ends are data, which must be known by now."""
+    last = extent if end is None else end
+    if not known(extent) or not known(first) or not known(last):
+        raise Needed("")
+    last = max(extent + last, 0) if last < 0 else min(last, extent)
+    return (max(last - first, 0) + step - 1) // step
 
 
 def sliced(s: Site, x: Value, axis: int, start: Dim, size: Dim, step: int = 1) -> Value:

@@ -8,6 +8,7 @@ from alpenglow.frontends.torch import (
     convert_complex,
     convert_contraction,
     convert_convolution,
+    convert_counted,
     convert_elementwise,
     convert_factorization,
     convert_fourier,
@@ -26,6 +27,7 @@ from alpenglow.frontends.torch import (
     convert_solving,
     convert_special,
     convert_statistics,
+    convert_symbols,
     convert_window,
 )
 from alpenglow.frontends.torch.table import find, supported
@@ -36,6 +38,7 @@ FAMILIES = (
     convert_complex,
     convert_contraction,
     convert_convolution,
+    convert_counted,
     convert_elementwise,
     convert_factorization,
     convert_fourier,
@@ -54,6 +57,7 @@ FAMILIES = (
     convert_solving,
     convert_special,
     convert_statistics,
+    convert_symbols,
     convert_window,
 )
 """The modules whose import is what fills the table."""

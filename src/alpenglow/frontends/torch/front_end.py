@@ -12,7 +12,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any
 
-from alpenglow.base.errors import AlpenglowError, ModelError, OptionError
+from alpenglow.base.errors import AlpenglowError, ModelError, OptionError, UnsupportedError
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.solve import bind_shapes
 from alpenglow.ir.staged import StagedModel
@@ -66,11 +66,19 @@ class TorchFrontEnd:
             )
         else:
             program = import_module("alpenglow.frontends.torch.fx").exported(model)
+        model_of = import_module("alpenglow.frontends.torch.model").model_of
         try:
-            graph: Graph = import_module("alpenglow.frontends.torch.importer").graph_of(program)
+            loaded: Graph | StagedModel = model_of(program)
         except AlpenglowError as error:
             raise error.located(file=program.file) from None
-        return bind_shapes(graph, shapes) if shapes else graph
+        if not shapes:
+            return loaded
+        if isinstance(loaded, StagedModel):
+            raise UnsupportedError(
+                "shapes cannot bind the extents of a program whose graph depends on its data",
+                hint="export it with these extents",
+            )
+        return bind_shapes(loaded, shapes)
 
 
 def head(path: Path, length: int) -> bytes:

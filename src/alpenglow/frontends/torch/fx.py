@@ -23,6 +23,7 @@ from alpenglow.frontends.torch.program import (
     Argument,
     Body,
     Call,
+    Condition,
     Input,
     InputKind,
     Output,
@@ -31,8 +32,9 @@ from alpenglow.frontends.torch.program import (
     Unknown,
 )
 from alpenglow.frontends.torch.structure import paths, structure
-from alpenglow.frontends.torch.symbols import extent
-from alpenglow.ir.dims import Dim
+from alpenglow.frontends.torch.symbols import FLOAT, conditions, extent, named
+from alpenglow.frontends.torch.symbols import LEAST as LEAST_NUMBER
+from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.structure import Fixed, Leaf, Structure
 from alpenglow.ir.types import Array, TensorType
 
@@ -54,9 +56,8 @@ OVER_BYTES = {"bf16": (np.dtype(ml_dtypes.bfloat16), "int16")}
 """Types that NumPy does not know: ours for it, and torch's that has the same bytes."""
 
 DROPPED = frozenset({
-    "aten._assert_tensor_metadata.default", "aten._assert_scalar.default",
-    "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default",
-    "aten._assert_async.msg",
+    "aten._assert_tensor_metadata.default", "aten.sym_constrain_range_for_size.default",
+    "aten.sym_constrain_range.default", "aten._assert_async.msg",
 })  # fmt: skip
 """Calls that compute nothing."""
 
@@ -65,6 +66,17 @@ STRIDED = frozenset({
     "aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default",
 })  # fmt: skip
 """Calls that read the memory of their tensor, however its elements lie there."""
+READERS = frozenset({"aten._local_scalar_dense.default", "aten.item.default"})
+"""Calls that read a number out of a tensor: the results are symbols."""
+
+PARAMETERS = {
+    "cond": ("pred", "true_fn", "false_fn", "operands"),
+    "while_loop": ("cond_fn", "body_fn", "carried_inputs", "additional_inputs"),
+    "scan": ("combine_fn", "init", "xs", "additional_inputs"),
+    "map_impl": ("f", "xs", "pos_args"),
+    "associative_scan": ("combine_fn", "xs", "additional_inputs"),
+}
+"""What operators on functions call their arguments."""
 
 
 def torch() -> Any:
@@ -109,7 +121,7 @@ def exported(program: Any) -> Program:
     state = {k: v for k, v in {**lowered.state_dict, **lowered.constants}.items() if k in read}
     outputs = named_outputs(signature.output_specs, lowered.call_spec.out_spec)
     body = body_of(lowered.graph_module)
-    ranges = {str(s): _range(r) for s, r in lowered.range_constraints.items()}
+    ranges = ranges_of(lowered.range_constraints.items())
     called = _structure(lowered, outputs)
     return Program("main", body, inputs, outputs, arrays(state), ranges, structure=called,
                    version=str(torch().__version__),
@@ -196,7 +208,7 @@ def _structure(program: Any, outputs: Sequence[Output]) -> Structure | None:
 
 def traced(module: Any, name: str = "main") -> Program:
     """Return a GraphModule of ATen operators as a program: all placeholders are inputs."""
-    body = body_of(module)
+    body = body_of(module, floats=False)
     inputs = tuple(Input(n, "user" if n in body.types else "symbol") for n in body.inputs)
     outputs = tuple(Output("user", name=f"output_{i}") for i in range(len(body.outputs)))
     return Program(name, body, inputs, outputs, {}, _ranges(module))
@@ -209,13 +221,20 @@ def _ranges(module: Any) -> dict[str, tuple[int, int | None]]:
         for d in (fake, *(fake.shape if isinstance(fake, torch().Tensor) else ())):
             if isinstance(d, torch().SymInt):
                 known = d.node.shape_env.var_to_range.items()
-                return {str(s): _range(r) for s, r in known}
+                return ranges_of(known)
     return {}
+
+
+def ranges_of(known: Iterable[tuple[Any, Any]]) -> dict[str, tuple[int, int | None]]:
+    """Return ranges of symbols by our names; of what is no whole number there are none."""
+    whole = [(str(s), r) for s, r in known if str(s).isidentifier() and not FLOAT.fullmatch(str(s))]
+    return {str(named(s)): _range(r) for s, r in whole}
 
 
 def _range(r: Any) -> tuple[int, int | None]:
     low, high = str(r.lower), str(r.upper)
-    return (int(low) if low.lstrip("-").isdecimal() else 0, int(high) if high.isdecimal() else None)
+    return (int(low) if low.lstrip("-").isdecimal() else LEAST_NUMBER,
+            int(high) if high.isdecimal() else None)  # fmt: skip
 
 
 def arrays(tensors: Mapping[str, Any]) -> dict[str, Array]:
@@ -280,16 +299,20 @@ def target_of(op: Any) -> str:
     return f"{getattr(op, '__module__', '').lstrip('_')}.{getattr(op, '__name__', text)}"
 
 
-def body_of(module: Any) -> Body:
-    """Return the calls of a GraphModule whose nodes say what they make (``node.meta["val"]``)."""
-    return _Reader(module).body()
+def body_of(module: Any, floats: bool = True) -> Body:
+    """Return the calls of a GraphModule whose nodes say what they make (``node.meta["val"]``).
+
+    Numbers with fractions that are computed from extents are tensors, or unknown unless `floats`.
+    """
+    return _Reader(module, floats).body()
 
 
 class _Reader:
     """The state of reading one GraphModule."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, floats: bool) -> None:
         self.module = module
+        self._floats = floats
         self.types: dict[str, TensorType] = {}
         self.alias: dict[str, Argument] = {}  # what nodes stand for that are no calls
         self.calls: list[Call] = []
@@ -312,7 +335,9 @@ class _Reader:
                 if (attribute := self._attribute(node)) is not None:
                     self.alias[node.name] = attribute
             elif node.op == "output":
-                outputs = tuple(self.argument(a) for a in node.args[0])
+                made = node.args[0]
+                made = made if isinstance(made, tuple | list) else (made,)
+                outputs = tuple(self.argument(a) for a in made)
             else:
                 self._call(node)
         return Body(
@@ -324,7 +349,7 @@ class _Reader:
         for part in node.target.split("."):
             owner = getattr(owner, part)
         if isinstance(owner, torch().fx.GraphModule):
-            return body_of(owner)
+            return body_of(owner, self._floats)
         if isinstance(owner, torch().Tensor):
             self._state(node.name, owner)
             with torch().utils._python_dispatch._disable_current_modes():  # it is no fake
@@ -342,8 +367,13 @@ class _Reader:
                 return extent(str(val))
             except AlpenglowError as error:
                 return Unknown(error.message)
-        if isinstance(val, t.SymFloat | t.SymBool):
+        if isinstance(val, t.SymFloat) and not self._floats:
             return Unknown(f"computed from extents: {val}")
+        if isinstance(val, t.SymBool):
+            try:
+                return Condition(conditions(str(val)))
+            except AlpenglowError as error:
+                return Unknown(error.message)
         return None
 
     def _state(self, name: str, val: Any) -> None:
@@ -354,17 +384,22 @@ class _Reader:
         target = target_of(node.target)
         if target in DROPPED:
             return
-        if (
-            number := self._number(node)
-        ) is not None and target != "aten._local_scalar_dense.default":
+        if (number := self._number(node)) is not None:
             self.alias[node.name] = number
-            return
+            if target not in READERS:
+                return
         if node.target is operator.getitem:
             return  # the call that it takes a result of has named it
         val = node.meta.get("val")
         results: tuple[str, ...] = (node.name,)
         if isinstance(val, tuple | list):
             results = self._taken(node, val)
+        elif isinstance(number, Sym | Condition):
+            results = tuple(str(named(str(s))) for s in node.meta["unbacked_bindings"])
+        elif isinstance(val, torch().SymFloat) and number is None:
+            self.types[node.name] = TensorType("f64", ())
+        elif val is None:
+            results = ()
         else:
             self._state(node.name, val)
         arguments = {k: self.argument(a) for k, a in self._by_name(node).items()}
@@ -385,6 +420,8 @@ class _Reader:
             else:
                 names[i] = user.name
                 self._state(user.name, val[i])
+                if isinstance(val[i], torch().SymInt):
+                    names[i] = str(extent(str(val[i])))
         if any(u.target is not operator.getitem for u in node.users):
             for i, fake in enumerate(val):
                 if not names[i]:
@@ -395,9 +432,11 @@ class _Reader:
 
     def _by_name(self, node: Any) -> dict[str, Any]:
         """Return the arguments of a call by the names of its operator's schema."""
-        if not isinstance(node.target, torch()._ops.OpOverload):
-            return {**{str(i): a for i, a in enumerate(node.args)}, **node.kwargs}
-        names = [a.name for a in node.target._schema.arguments]
+        if isinstance(node.target, torch()._ops.OpOverload):
+            names = [a.name for a in node.target._schema.arguments]
+        else:
+            names = list(PARAMETERS.get(target_of(node.target), ("x", "other")))
+            names += [str(i) for i in range(len(names), len(node.args))]
         return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
     def argument(self, a: Any) -> Argument:

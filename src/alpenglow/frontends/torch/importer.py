@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from alpenglow.base.errors import (
     NONSENSE,
     AlpenglowError,
+    FeedError,
     GraphError,
     ModelError,
     TypeRuleError,
@@ -25,15 +27,41 @@ from alpenglow.base.errors import (
 from alpenglow.base.words import counted
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.checks import checked, checked_by
+from alpenglow.frontends.torch.control import LOOPS, Splice, expanded
 from alpenglow.frontends.torch.fx import unique
-from alpenglow.frontends.torch.program import Argument, Body, Call, Program, Ref, Unknown
-from alpenglow.frontends.torch.symbols import Ranges, guards
-from alpenglow.frontends.torch.table import Site, bound
-from alpenglow.ir.dims import Dim, bind, is_open, names
+from alpenglow.frontends.torch.program import (
+    Argument,
+    Body,
+    Call,
+    Condition,
+    Program,
+    Ref,
+    Unknown,
+    refs,
+    symbols_in,
+)
+from alpenglow.frontends.torch.symbols import LEAST, Ranges, bounds, guards, is_untold
+from alpenglow.frontends.torch.table import Needed, Site, bound
+from alpenglow.ir.dims import (
+    RELATIONS,
+    Dim,
+    Guards,
+    Sym,
+    bind,
+    decided,
+    estimate,
+    is_open,
+    known,
+    names,
+    symbol,
+)
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.metadata import Metadata
+from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ir.verify import verify_graph
+from alpenglow.ops.generate import Range, Size
+from alpenglow.ops.movement import Reshape
 
 TRIALS = 8
 """With how many values of their symbols two extents are compared that are not the same text."""
@@ -45,73 +73,233 @@ DECOMPOSE = "save exported_program.run_decompositions(), whose operators are few
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A call that could not be converted, and why."""
+    """A call that could not be converted, and why; one that `waits` can be when data are there."""
 
     call: Call
     reason: str
+    waits: bool = False
 
 
 class Importer:
-    """The state of the import of one body."""
+    """The state of the import of one body, or of a part of it.
 
-    def __init__(self, g: Graph, ranges: Ranges, trusted: bool) -> None:
+    `known` is what is known where a part begins; without it nothing may be left for later.
+    `symbols` are PyTorch's that are other extents here, `demands` what was taken for granted.
+    """
+
+    def __init__(
+        self, g: Graph, ranges: Ranges, trusted: bool, known: Known | None = None
+    ) -> None:  # fmt: skip
         self.g = g
         self.ranges = ranges
         self.trusted = trusted
+        self.known = known
         self.values: dict[str, Value] = {}
         self.scalars: dict[str, Value] = {}  # symbols that are no extents of inputs
         self.foreign: set[str] = set()  # names of what is no tensor of ours
         self.checked: frozenset[str] = frozenset()  # what calls have to check
         self.held: set[str] = set()  # and what does so
+        self.types: dict[str, TensorType] = {}
+        self.constants: dict[str, Array] = {}
+        self.symbols: dict[str, Dim] = {}
+        self.demands: dict[tuple[Sym, str], None] = {}
         self.refusals: list[Refusal] = []
+        self.later: list[Call] = []
+        self.needs: dict[str, Value] = {}
+        self.kept: dict[str, Value] = {}
+        self._missing: set[str] = set()
+        self._tied: dict[int, Value] = {}
+        self._origins: dict[int, Call] = {}
+        self._spliced: list[Splice] = []
 
     def run(self, body: Body, operands: Sequence[Value | None]) -> list[Value]:
         """Import a body, whose inputs are these operands, and return the values of its outputs."""
+        self.types |= body.types
+        self.constants |= body.constants
         for name, v in zip(body.inputs, operands, strict=True):
             if v is None:
                 self.foreign.add(name)
             else:
                 self.values[name] = v
-        for name, array in body.constants.items():
-            self.values[name] = self.g.constant(array, name)
-        self.checked = checked(body.calls)
-        for call in body.calls:
-            if checked_by(call) not in self.held:  # its maker checks it
-                self._call(body, call)
-        return [self.output(body, argument) for argument in body.outputs]
+        for v in self.g.inputs.values():
+            self._take_as_told(v.type)
+        self.calls(body.calls)
+        return [] if self.refusals else [self.output(argument) for argument in body.outputs]
 
-    def output(self, body: Body, argument: Argument) -> Value:
+    def calls(self, calls: Iterable[Call]) -> None:
+        """Import calls in order; those of functions stand in for the calls of these."""
+        waiting = deque(calls)
+        self.checked |= checked(waiting)
+        while waiting:
+            call = waiting.popleft()
+            if checked_by(call) in self.held:  # its maker checks it
+                continue
+            if self._waits(call):
+                self._postpone(call, "it reads what depends on data")
+                continue
+            try:
+                splice = expanded(self, call)
+            except Needed as needed:
+                self._need(call, needed)
+                continue
+            except UnsupportedError as error:
+                self._refuse(call, error.message)
+                self._stand_in(call)
+                continue
+            if splice is None:
+                self._call(call)
+                continue
+            self.types |= splice.types
+            self.constants |= splice.constants
+            origin = self._origins.get(id(call), call)
+            self._origins |= dict.fromkeys(map(id, splice.calls), origin)
+            self._spliced.append(splice)  # an id is its call's as long as that lives
+            waiting.extendleft(reversed(splice.calls))
+
+    def output(self, argument: Argument) -> Value:
         """Return an output of a body: a tensor, or a number as one."""
-        if isinstance(argument, Ref):
-            return self.find(argument.name)
-        if isinstance(argument, int | float) or is_open(argument):
-            dtype = "bool" if isinstance(argument, bool) else (
+        argument = self.given(argument)
+        if isinstance(argument, Value):
+            return argument
+        if isinstance(argument, int | float | Condition) or is_open(argument):
+            dtype = "bool" if isinstance(argument, bool | Condition) else (
                 "f32" if isinstance(argument, float) else "i64")  # fmt: skip
-            site = Site(self.g, Call("output", "output", {}, ()), [], self.scalars)
+            site = Site(self.g, Call("output", "output", {}, ()), [], self)
             return site.constant(argument, dtype)  # type: ignore[arg-type]  # a number or an extent
         raise UnsupportedError(f"an output is {argument!r}, no tensor")
 
+    # ── what a converter may ask ──
+
     def find(self, name: str) -> Value:
         """Return a value by name; raise ModelError if there is none."""
-        if name in self.foreign and name not in self.values:
+        if name in self.values:
+            return self.values[name]
+        if name in self.foreign:
             raise UnsupportedError(f"'{name}' is no dense tensor on the CPU, of a type of ours")
-        if name not in self.values:
+        if name in self.constants:
+            array = self.constants[name]  # one that is tied is one constant
+            v = self._tied.get(id(array)) or self.g.constant(array, name)
+            self.values[name] = self._tied[id(array)] = v
+        elif self.known is not None and name in self.known.types:
+            self.values[name] = self.g.input(name, self.known.types[name])
+        else:
             raise ModelError(f"'{name}' is read before anything makes it")
         return self.values[name]
 
-    def _call(self, body: Body, call: Call) -> None:
-        stated = [body.types.get(name) if name else None for name in call.results]
+    def elements(self, name: str) -> Array | None:
+        """Return the elements that were asked for by a name, if they are known."""
+        return None if self.known is None else self.known.elements.get(name)
+
+    def element(self, symbol: str) -> Value | None:
+        """Return the tensor without axes whose element a symbol is."""
+        if symbol in self.scalars:
+            return self.scalars[symbol]
+        if is_untold(symbol) and symbol in self.symbols:  # a shape tells it
+            extent = self.symbols[symbol]
+            return self.g(Reshape(()), self.g(Size(), self.g(Range(extent))))
+        for name, array in {} if self.known is None else self.known.elements.items():
+            if array.size == 1 and str(array.reshape(-1)[0]) == symbol:
+                v = self.find(name)
+                return v if not v.type.rank else self.g(Reshape(()), v)
+        return None
+
+    def demand(self, guards: Guards, message: str) -> None:
+        """Take for granted what must hold of extents, and write it down."""
+        for unbound, relation in guards:
+            x = bind(unbound, self.symbols)
+            if known(x):
+                if not decided(x, relation):
+                    raise FeedError(message or f"the program holds for {unbound} {relation} 0")
+            else:
+                assert isinstance(x, Sym), f"{x} is neither known nor open"
+                self.demands[x, relation] = None
+
+    def learn(self, name: str, extent: Dim) -> None:
+        """Take a symbol for an extent; what is known of the one must be true of the other."""
+        if name in self.symbols:
+            self._equate(self.symbols[name], extent)
+            return
+        if name in self.told():
+            self._equate(symbol(name), extent)
+        self.symbols[name] = extent
+        low, high = self.ranges.get(name, (LEAST, None))
+        low = low if is_untold(name) else max(low, 0)
+        within = [(x, r) for x, r in bounds(symbol(name), low, high) if isinstance(x, Sym)]
+        said = f"{extent} must be at least {low}" + (f" and at most {high}" if high else "")
+        self.demand(tuple(within), said)
+
+    def match(self) -> None:
+        """Learn what PyTorch's symbols are where a part begins, from the types of what is there."""
+        assert self.known is not None, "a part begins with what is known"
+        told = self.told()
+        for name, t in self.known.types.items():
+            stated = self.types.get(name)
+            if stated is None or stated.rank != t.rank:
+                continue
+            for made, said in zip(t.shape, stated.shape, strict=True):
+                word = str(said)
+                if isinstance(said, Sym) and word.isidentifier() and word not in told:
+                    self.symbols.setdefault(word, made)
+
+    def told(self) -> set[str]:
+        """Return the symbols that shapes of what is there tell."""
+        types = () if self.known is None else self.known.types.values()
+        return {s for t in types for s in t.symbols()}
+
+    def _equate(self, a: Dim, b: Dim) -> None:
+        if isinstance(difference := a - b, Sym):
+            self.demand(((difference, "=="),), f"{a} and {b} must be the same")
+        elif difference:
+            raise FeedError(f"{a} and {b} must be the same")
+
+    # ── what is left for later ──
+
+    def _waits(self, call: Call) -> bool:
+        """Whether a call reads what is not there yet, or is a loop of the runtime's."""
+        if self.known is None:
+            return call.target in LOOPS
+        if call.target in LOOPS or any(name in self._missing for name in refs(call.arguments)):
+            return True
+        untold = {n for n in symbols_in(call.arguments) if is_untold(n) or n in self._missing}
+        return not untold <= self.symbols.keys()
+
+    def _need(self, call: Call, needed: Needed) -> None:
+        if needed.name:
+            assert needed.value is not None, "what is named is a value"
+            self.needs[needed.name] = needed.value
+            self.kept |= needed.beside
+        self._postpone(call, "what it makes depends on data")
+
+    def _postpone(self, call: Call, reason: str) -> None:
+        if self.known is None:
+            self._refuse(call, reason, waits=True)
+            self._stand_in(call)
+            return
+        self.later.append(call)
+        self._missing.update(filter(None, call.results))
+
+    def _refuse(self, call: Call, reason: str, waits: bool = False) -> None:
+        """Write down that a call cannot be converted, or the one that it stands for."""
+        self.refusals.append(Refusal(self._origins.get(id(call), call), reason, waits))
+
+    # ── calls ──
+
+    def _call(self, call: Call) -> None:
         before = len(self.g.nodes)
         try:
-            results = self._converted(call, stated)
-            for name, v, t in zip(call.results, results, stated, strict=True):
-                if name:
-                    self.values[name] = self._checked(v, t)
+            results = self._converted(call)
+            for name, r in zip(call.results, results, strict=True):
+                if name and isinstance(r, int | Sym) and name not in self.types:
+                    self.learn(name, r)
+                elif name:
+                    self.values[name] = self._checked(name, r)
+        except Needed as needed:
+            self._need(call, needed)
         except (UnsupportedError, TypeRuleError) as error:  # torch checked the program itself
             for node in list(itertools.islice(reversed(self.g.nodes), len(self.g.nodes) - before)):
                 self.g.remove(node)
-            self.refusals.append(Refusal(call, error.message))
-            self._stand_in(call, stated)
+            self._refuse(call, error.message)
+            self._stand_in(call)
         except AlpenglowError as error:
             raise error.located(node=label(call)) from None
         except NONSENSE as error:
@@ -124,37 +312,63 @@ class Importer:
                 raise
             raise ModelError(f"{call.target}: {error}", node=label(call)) from error
 
-    def _converted(
-        self, call: Call, stated: Sequence[TensorType | None]
-    ) -> list[Value | None]:  # fmt: skip
+    def _converted(self, call: Call) -> list[Value | Dim | None]:
         entry = converters.find(call.target)
         if entry is None:
             raise UnsupportedError("there is no converter")
-        arguments = bound(entry, {k: self._given(a) for k, a in call.arguments.items()})
+        arguments = bound(entry, {k: self.given(a) for k, a in call.arguments.items()})
         checks = self.checked & set(call.results) if "check_errors" in entry.parameters else set()
         if checks:
             arguments["check_errors"] = True
-        outcome = entry.convert(Site(self.g, call, stated, self.scalars), **arguments)
+        outcome = entry.convert(self.site(call), **arguments)
         self.held |= checks
-        results: list[Value | None] = [outcome] if isinstance(outcome, Value) else list(outcome)
+        results: list[Value | Dim | None] = (
+            [outcome] if isinstance(outcome, Value) else list(outcome)
+        )
         if len(results) < len(call.results):
             raise AssertionError(f"{call.target}: {len(results)} results of {len(call.results)}")
         return results[: len(call.results)]
 
-    def _given(self, argument: Argument) -> Any:
+    def site(self, call: Call) -> Site:
+        """Return what a converter sees of a call."""
+        return Site(self.g, call, [self._stated(name) for name in call.results], self)
+
+    def _stated(self, name: str) -> TensorType | None:
+        t = self.types.get(name) if name else None
+        return t.bind(self.symbols) if t is not None and self.symbols else t
+
+    def given(self, argument: Argument) -> Any:
         """Return an argument as converters take it: tensors are values."""
-        if isinstance(argument, Ref):
-            return self.find(argument.name)
-        if isinstance(argument, tuple):
-            unknown = [a for a in argument if isinstance(a, Unknown)]
-            return unknown[0] if unknown else tuple(map(self._given, argument))
+        match argument:
+            case Ref(name=name):
+                return self.find(name)
+            case tuple():
+                unknown = [a for a in argument if isinstance(a, Unknown)]
+                return unknown[0] if unknown else tuple(map(self.given, argument))
+            case Sym():
+                return bind(argument, self.symbols)
+            case Condition(guards=guards):
+                return self._condition(guards)
         return argument
 
-    def _checked(self, v: Value | None, stated: TensorType | None) -> Value:
+    def _condition(self, guards: Guards) -> Condition | bool:
+        here = [(bind(x, self.symbols), relation) for x, relation in guards]
+        if any(isinstance(x, int) and not RELATIONS[relation](x) for x, relation in here):
+            return False
+        kept = tuple((x, relation) for x, relation in here if isinstance(x, Sym))
+        return Condition(kept) if kept else True
+
+    def _checked(self, name: str, v: Value | Dim | None) -> Value:
         """Return v; assert that it has the type that PyTorch states."""
+        stated = self._stated(name)
         if stated is None:
             raise UnsupportedError("a result is no tensor")
-        assert v is not None, "a result that is read is not made"
+        assert isinstance(v, Value), "a result that is read is not made"
+        if v.type.rank == stated.rank:
+            for made, said in zip(v.type.shape, stated.shape, strict=True):
+                if is_untold(str(said)) and str(said) not in self.symbols:
+                    self.learn(str(said), made)
+            stated = stated.bind(self.symbols) if self.symbols else stated
         same = v.type.dtype == stated.dtype and self._agree(v.type.shape, stated.shape)
         assert same, f"made {v.type}, PyTorch states {stated}"
         return v
@@ -167,26 +381,38 @@ class Importer:
                    for x, y in zip(a, b, strict=True))  # fmt: skip
 
     def _equal(self, x: Dim, y: Dim) -> bool:
-        if not is_open(difference := x - y):
+        if not isinstance(difference := x - y, Sym):
             return difference == 0
+        if known(difference):
+            return estimate(difference) == 0
         symbols = sorted(names(difference))
         draw = random.Random(0)
         for _ in range(TRIALS):
             values = {}
             for s in symbols:
                 low, high = self.ranges.get(s, (2, None))
+                low = max(low, 0)
                 most = low + 1000 if high is None else high
                 values[s] = draw.randint(low, max(low, min(most, low + 1000)))
             if bind(difference, values) != 0:
                 return False
         return True
 
-    def _stand_in(self, call: Call, stated: Sequence[TensorType | None]) -> None:
-        for name, t in zip(call.results, stated, strict=True):
-            if name and t is not None:
+    def _stand_in(self, call: Call) -> None:
+        """Let others be looked at that read results which are not made."""
+        for name in call.results:
+            if (t := self._stated(name)) is not None:
                 self.values[name] = Value(t, name)
+                self._take_as_told(t)
+            elif is_untold(name):
+                self.symbols.setdefault(name, symbol(name))
             elif name:
                 self.foreign.add(name)
+
+    def _take_as_told(self, t: TensorType) -> None:
+        """Take the symbols of a type for known that are data: whoever made the tensor knows."""
+        for name in filter(is_untold, t.symbols()):
+            self.symbols.setdefault(name, symbol(name))
 
 
 def label(call: Call) -> str:
@@ -202,6 +428,14 @@ def graph_of(program: Program) -> Graph:
     writes are variables.  Raises UnsupportedError, which names all operators that have no
     converter or are called in a way that none takes, with the places in the user's code.
     """
+    g, refusals = attempted(program)
+    if refusals:
+        raise unsupported(program, refusals)
+    return g
+
+
+def attempted(program: Program) -> tuple[Graph, list[Refusal]]:
+    """Return the graph of a program, and the calls that are not in it, for which it is no whole."""
     g = Graph(program.name)
     importer = Importer(g, program.ranges, program.trusted)
     # A buffer may have the name of an argument or a result, which a variable of the graph may not.
@@ -224,23 +458,20 @@ def graph_of(program: Program) -> Graph:
     ))  # fmt: skip
     results = importer.run(body, operands)
     if importer.refusals:
-        raise UnsupportedError(
-            listed(importer.refusals),
-            file=program.file,
-            hint=EXPLAIN if program.trusted else DECOMPOSE,
-        )
+        return g, importer.refusals
     for o, v in zip(kept, results, strict=True):
         if o.kind == "buffer":
             g.assign(written[o.target], v)
         else:
             g.output(o.name, v)
     symbols = {s for v in g.inputs.values() for s in v.type.symbols()}
-    g.guards = (*guards(program.ranges, symbols), *program.demands)
+    taken_for_granted = dict.fromkeys([*program.demands, *importer.demands])
+    g.guards = (*guards(program.ranges, symbols), *taken_for_granted)
     g.metadata = Metadata("torch", program.version, structure=program.structure)
     g.prune()
     if not program.trusted:
         _verify(g)
-    return g
+    return g, []
 
 
 def _verify(g: Graph) -> None:
@@ -268,6 +499,12 @@ def _constant(
     if id(array) not in constants:
         constants[id(array)] = g.constant(np.asarray(array), target)
     return constants[id(array)]
+
+
+def unsupported(program: Program, refusals: Sequence[Refusal]) -> UnsupportedError:
+    """Return the error that lists what could not be converted."""
+    hint = EXPLAIN if program.trusted else DECOMPOSE
+    return UnsupportedError(listed(refusals), file=program.file, hint=hint)
 
 
 def listed(refusals: Sequence[Refusal]) -> str:

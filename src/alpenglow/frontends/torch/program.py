@@ -7,11 +7,11 @@ the import is held to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from alpenglow.ir.dims import Dim, Guards
+from alpenglow.ir.dims import Dim, Guards, Sym, names
 from alpenglow.ir.structure import Structure
 from alpenglow.ir.types import Array, TensorType
 
@@ -72,6 +72,34 @@ Argument: TypeAlias = (
     "tuple[Argument, ...] | None"
 )
 """An element type is a str, the name of ours."""
+
+
+def refs(argument: Argument | Mapping[str, Argument]) -> Iterator[str]:
+    """Yield the names of the tensors in an argument, or in several."""
+    match argument:
+        case Ref(name=name):
+            yield name
+        case tuple():
+            for a in argument:
+                yield from refs(a)
+        case Mapping():
+            for a in argument.values():
+                yield from refs(a)
+
+
+def symbols_in(argument: Argument | Mapping[str, Argument]) -> set[str]:
+    """Return the symbols in an argument, or in several."""
+    match argument:
+        case Sym():
+            return names(argument)
+        case Condition(guards=guards):
+            return {n for x, _ in guards for n in names(x)}
+        case tuple():
+            return {n for a in argument for n in symbols_in(a)}
+        case Mapping():
+            return {n for a in argument.values() for n in symbols_in(a)}
+    return set()
+
 
 InputKind = Literal["user", "parameter", "buffer", "constant", "symbol", "fixed"]
 OutputKind = Literal["user", "buffer", "input", "fixed"]

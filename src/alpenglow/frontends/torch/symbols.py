@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from alpenglow.base.errors import ModelError, UnsupportedError
@@ -24,14 +24,22 @@ from alpenglow.ir.dims import (
     Monomial,
     Sym,
     element,
+    is_element,
     larger,
     natural,
+    product,
     smaller,
     symbol,
 )
 
 UNBACKED = re.compile(r"u(\d+)")
 """Symbols whose values are data: as those of elements, they may be negative."""
+
+FLOAT = re.compile(r"zu?f\d+")
+"""Symbols of numbers that may have fractions."""
+
+UNTOLD = "u_"
+"""What our symbols for them are elements of: no word of the runtime's ends so."""
 
 OPERATORS: Mapping[str, ast.operator] = {"Add": ast.Add(), "Mul": ast.Mult(), "Pow": ast.Pow()}
 COMPARISONS: Mapping[str, ast.cmpop] = {
@@ -49,6 +57,9 @@ MOST_TERMS = 4096
 
 Ranges = Mapping[str, tuple[int, int | None]]
 
+LEAST = -(1 << 62)
+"""A lower bound that says nothing."""
+
 FINEST = 1 << 20
 """The largest denominator of a factor: products of larger ones and extents are rounded."""
 
@@ -64,8 +75,21 @@ def named(name: str) -> Sym:
     """Return a symbol of PyTorch's as ours."""
     if not name.isidentifier():
         raise ModelError(f"'{shown(name)}' is no name of an extent")
+    if FLOAT.fullmatch(name):
+        raise UnsupportedError(f"'{name}' is no whole number")
     unbacked = UNBACKED.fullmatch(name)
-    return symbol(name) if unbacked is None else element("u", int(unbacked[1]))
+    return symbol(name) if unbacked is None else element(UNTOLD, int(unbacked[1]))
+
+
+def untold(name: str, prefix: str) -> Sym:
+    """Return what a symbol is called in a copy of the function where it stands."""
+    number = re.sub(r"\D", "", name.rpartition("__e")[2])
+    return element(f"{UNTOLD}{re.sub('[^A-Za-z0-9]', '_', prefix)}", int(number or 0))
+
+
+def is_untold(name: str) -> bool:
+    """Whether a symbol of ours is one of PyTorch's whose value is data."""
+    return name.startswith(UNTOLD) and is_element(name)
 
 
 def conditions(text: str, leaf: Callable[[ast.expr], Dim | None] | None = None) -> Guards:
@@ -141,6 +165,9 @@ class _Reader:
                 return self._combined(ast.Mod(), whole, self.dim(z))
             case "PowByNatural", [x, y]:
                 return self._combined(ast.Pow(), self.dim(x), self.dim(y))
+            case "Piecewise", [ast.Tuple(elts=[x, condition]), ast.Tuple(elts=[y, _])]:
+                otherwise = self.dim(y)
+                return otherwise + (self.dim(x) - otherwise) * indicator(self.demands(condition))
             case "Identity", [x]:
                 return self.dim(x)
             case "Max" | "max" | "Min" | "min", [first, *others]:
@@ -354,4 +381,18 @@ def guards(ranges: Ranges, symbols: set[str]) -> Guards:
 
 def bounds(x: Dim, low: int, high: int | None) -> list[tuple[Dim, str]]:
     """Return the guards by which x is from `low` to `high`."""
-    return [(x - low, ">="), *([] if high is None else [(x - high - 1, "<")])]
+    lower: list[tuple[Dim, str]] = [(x - low, ">=")] if low > LEAST else []
+    return [*lower, *([] if high is None else [(x - high - 1, "<")])]
+
+
+def indicator(guards: Iterable[tuple[Dim, str]]) -> Dim:
+    """Return 1 where all guards hold, else 0, as an extent."""
+    return product([_indicator(x, relation) for x, relation in guards])
+
+
+def _indicator(x: Dim, relation: str) -> Dim:
+    if relation in ("<", ">="):
+        less = smaller(larger(-x, 0), 1)
+        return less if relation == "<" else 1 - less
+    differs = smaller(larger(x, -x), 1)
+    return differs if relation == "!=" else 1 - differs

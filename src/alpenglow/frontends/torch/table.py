@@ -11,19 +11,32 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.torch.program import Call, Unknown
+from alpenglow.frontends.torch.program import Call, Condition, Unknown
 from alpenglow.frontends.torch.promote import Number, shared
-from alpenglow.ir.dims import Atom, Dim, Sym, is_open, names, symbol
+from alpenglow.frontends.torch.symbols import indicator
+from alpenglow.ir.dims import (
+    Atom,
+    Dim,
+    Guards,
+    Monomial,
+    Sym,
+    decided,
+    is_element,
+    is_open,
+    known,
+    names,
+    natural,
+    symbol,
+)
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import COMPLEX, DTYPES, INTS, PARTS, TensorType, holds
-from alpenglow.ops.arithmetic import Add, Div, Mod, Mul, Sub
+from alpenglow.ir.types import COMPLEX, DTYPES, INTS, PARTS, Array, TensorType, holds
+from alpenglow.ops.arithmetic import Add, Div, Maximum, Minimum, Mod, Mul, Sub
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal, bare_parts, joined
 from alpenglow.ops.generate import Range, Size
 from alpenglow.ops.logic import BitOr
@@ -31,7 +44,9 @@ from alpenglow.ops.movement import Broadcast, Reshape, stretch
 from alpenglow.ops.reduction import filled
 from alpenglow.ops.select import Cast
 
-Made = Value | Sequence[Value | None]
+Made = Value | Sequence[Value | Dim | None]
+"""A number is the extent that a result is."""
+
 Converter = Callable[..., Made]
 Operand = Value | Number
 
@@ -98,20 +113,57 @@ def bound(entry: Entry, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-NO_SCALARS: Mapping[str, Value] = MappingProxyType({})
+class Needed(Exception):
+    """The import must know the elements of a value, and does not yet.
+
+    `name` is what they will be known by, "" where only extents must be.  `beside` are values that
+    are kept beside it, by the names under which they are found afterwards.
+    """
+
+    def __init__(
+        self, name: str, value: Value | None = None, beside: Mapping[str, Value] | None = None
+    ) -> None:
+        super().__init__(name)
+        self.name = name
+        self.value = value
+        self.beside = dict(beside or {})
+
+
+class Context(Protocol):
+    """What an importer knows besides the call."""
+
+    def elements(self, name: str) -> Array | None:
+        """Return the elements that were asked for by a name, if they are known."""
+        ...
+
+    def find(self, name: str) -> Value:
+        """Return a value by name."""
+        ...
+
+    def element(self, symbol: str) -> Value | None:
+        """Return the tensor without axes whose element a symbol is."""
+        ...
+
+    def demand(self, guards: Guards, message: str) -> None:
+        """Take for granted what must hold of extents, and write it down."""
+        ...
 
 
 class Site:
     """One call during import: the graph to build in, and what PyTorch says of the results."""
 
     def __init__(
-        self, g: Graph, call: Call, stated: Sequence[TensorType | None],
-        scalars: Mapping[str, Value] = NO_SCALARS,
-    ) -> None:  # fmt: skip
+        self,
+        g: Graph,
+        call: Call,
+        stated: Sequence[TensorType | None],
+        context: Context | None = None,
+    ) -> None:
         self.g = g
         self.call = call
         self._stated = stated
-        self._scalars = scalars
+        self._context = context
+        self._measures = 0
 
     @property
     def result(self) -> TensorType:
@@ -124,6 +176,10 @@ class Site:
         if t is None:
             raise UnsupportedError(f"result {i} is no tensor")
         return t
+
+    def has_type(self, i: int) -> bool:
+        """Whether result i is a tensor."""
+        return self._stated[i] is not None
 
     def is_read(self, i: int) -> bool:
         """Whether anything reads result i."""
@@ -153,8 +209,12 @@ class Site:
             return joined(self.g, real, filled(self.g, 0, real))
         return self.g(Cast(dtype), x)
 
-    def constant(self, number: Number, dtype: str) -> Value:
+    def constant(self, number: Operand | Condition, dtype: str) -> Value:
         """Return a number, or an extent, as a tensor without axes."""
+        if isinstance(number, Value):  # computed from extents
+            return self.cast(number, dtype)
+        if isinstance(number, Condition):
+            return self.extent(indicator(number.guards), dtype)
         if is_open(number):
             assert isinstance(number, Sym)
             return self.extent(number, dtype)
@@ -165,32 +225,95 @@ class Site:
         return self.g.constant(np.asarray(number, DTYPES[dtype]))
 
     def extent(self, extent: Dim, dtype: str = "i64") -> Value:
-        """Return an extent as a tensor without axes; one that is not less than 0.
+        """Return a whole number that is made of extents, as a tensor without axes."""
+        terms = extent.terms if isinstance(extent, Sym) else (((), extent),)
+        more: Dim = 0
+        less: Dim = 0
+        others: list[Value] = []
+        for monomial, c in terms:
+            term = Sym(((monomial, abs(c)),)) if monomial else abs(c)
+            if not natural(term) or self._is_read(monomial):
+                others.append(self._of_elements(monomial, c))
+            elif c > 0:
+                more = more + term
+            else:
+                less = less + term
+        total = self._counted(more)
+        if not isinstance(less, int) or less:
+            total = self.g(Sub(), total, self._counted(less))
+        for other in others:
+            total = self.g(Add(), total, other)
+        return self.cast(total, dtype)
 
-        Of symbols that are no extents of inputs but numbers, any polynomial will do.
-        """
-        if isinstance(extent, Sym) and names(extent) & self._scalars.keys():
-            return self.cast(self._number(extent), dtype)
-        return self.cast(self.g(Reshape(()), self.g(Size(), self.g(Range(extent)))), dtype)
+    def _counted(self, extent: Dim) -> Value:
+        """Return an extent that is not less than 0."""
+        if not isinstance(extent, Sym):
+            return self.g.constant(np.asarray(extent, np.int64))
+        return self.g(Reshape(()), self.g(Size(), self.g(Range(extent))))
 
-    def _number(self, d: Dim) -> Value:
-        """Return what an expression of symbols comes to, as i64."""
-        if not isinstance(d, Sym):
-            return self.constant(d, "i64")
-        total = self.constant(0, "i64")
-        for monomial, coefficient in d.terms:
-            term = self.constant(coefficient, "i64")
-            for atom in monomial:
-                term = self.g(Mul(), term, self._atom(atom))
-            total = self.g(Add(), total, term)
+    def _of_elements(self, monomial: Monomial, factor: int) -> Value:
+        """Return a product in which there are elements of tensors, which may be negative."""
+        total = self.g.constant(np.asarray(factor, np.int64))
+        for atom in monomial:
+            element = self._element(atom)
+            total = self.g(Mul(), total, element)
         return total
 
-    def _atom(self, atom: Atom) -> Value:
+    def _is_read(self, monomial: Monomial) -> bool:
+        """Whether there is a symbol in a product that is no extent, but the element of a tensor."""
+        context = self._context
+        return context is not None and any(
+            context.element(n) is not None for n in names(Sym(((monomial, 1),)))
+        )
+
+    def _element(self, atom: Atom) -> Value:
         if isinstance(atom, str):
-            return self._scalars[atom] if atom in self._scalars else self.extent(symbol(atom))
-        left, right = self._number(atom.left), self._number(atom.right)
+            tensor = self._context.element(atom) if self._context is not None else None
+            if tensor is not None:
+                return self.cast(tensor, "i64")
+            if not is_element(atom):
+                return self._counted(symbol(atom))
+            raise UnsupportedError(f"the number {atom}, which is made of data")
+        left, right = self.extent(atom.left), self.extent(atom.right)
+        if atom.op in ("max", "min"):
+            return self.g(Maximum() if atom.op == "max" else Minimum(), left, right)
         rest = self.g(Mod(), left, right)
         return rest if atom.op == "%" else self.g(Div(), self.g(Sub(), left, rest), right)
+
+    def measured(self, v: Value) -> tuple[Dim, ...]:
+        """Return the elements of an integer value that this call computes on its way.
+
+        The first time the import is cut here; when it comes back to the call, they are known.
+        """
+        return self.cut(v)[0]
+
+    def cut(self, v: Value, *beside: Value) -> tuple[tuple[Dim, ...], list[Value]]:
+        """Return what `measured` does, and values that need not be computed again afterwards."""
+        name = f"{self.call.name}#{self._measures}"
+        self._measures += 1
+        if v.array is not None:
+            return tuple(int(d) for d in v.array.flat), list(beside)
+        elements = None if self._context is None else self._context.elements(name)
+        aside = [f"{name}.{i}" for i in range(len(beside))]
+        if self._context is None or elements is None:
+            raise Needed(name, v, dict(zip(aside, beside, strict=True)))
+        return tuple(elements.reshape(-1).tolist()), [self._context.find(n) for n in aside]
+
+    def truth(self, condition: Value | Condition | Dim) -> bool:
+        """Return whether a condition holds, of extents or of data, which must be known then."""
+        if isinstance(condition, Value):
+            (element,) = self.measured(condition)
+            return bool(element != 0)
+        if not isinstance(condition, Condition):
+            return bool(condition)
+        if not all(known(x) for x, _ in condition.guards):
+            raise Needed("")
+        return all(decided(x, relation) for x, relation in condition.guards)
+
+    def demand(self, condition: Condition, message: str) -> None:
+        """Take for granted what a condition says; a call of which it is not true ends."""
+        assert self._context is not None, "demands are kept by an importer"
+        self._context.demand(condition.guards, message)
 
     def tensor(self, x: Operand, dtype: str) -> Value:
         """Return an operand in an element type, a number as a tensor without axes."""

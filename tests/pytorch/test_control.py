@@ -1,0 +1,186 @@
+"""Programs whose graphs depend on data: sizes and numbers read out of tensors, branches, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch._higher_order_ops import map as mapped
+from torch._higher_order_ops import scan, while_loop
+from torch.export import Dim
+from torch.utils import _pytree as pytree
+
+import alpenglow as ag
+from alpenglow.base.errors import FeedError, UnsupportedError
+from alpenglow.frontends.torch.model import TorchModel
+
+OPEN = ({0: Dim.AUTO},)
+Case = tuple[Callable[..., Any], Sequence[Any], Any, Sequence[Sequence[Any]]]
+
+
+class Applied(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+
+def rows(n: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(n, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def number(n: Any) -> torch.Tensor:
+    return torch.tensor(n)
+
+
+def chosen(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(
+        x.sum() > 0,
+        lambda x: torch.cond(x[0, 0] > 2, lambda x: x * 2, lambda x: x.flip(0), (x,)),
+        lambda x: x - 1,
+        (x,),
+    )
+
+
+def doubled(x: torch.Tensor, n: torch.Tensor) -> Any:
+    return while_loop(
+        lambda i, y: (i < n) & (y.sum() < 100), lambda i, y: (i + 1, y * 2), (number(0), x)
+    )
+
+
+def counted(x: torch.Tensor) -> Any:
+    return while_loop(lambda i, y: i < x.shape[0], lambda i, y: (i + 1, y * 2 + x), (0, x.clone()))
+
+
+def summed(x: torch.Tensor) -> Any:
+    return scan(lambda total, row: (total + row, total * row), x[0], x)
+
+
+CASES: dict[str, Case] = {
+    "slice to a number": (lambda x, n: x[: n.item()], (rows(4), number(2)), (OPEN[0], {}), [
+        (rows(5), number(n)) for n in (2, 5, 9, 0, -1, -9)]),
+    "number as a value": (lambda x, n: x * n.item() + torch.full((3, 1), n.item()),
+                          (rows(3), number(2)), None, [(rows(3), number(n)) for n in (3, 0, -7)]),
+    "truth as a number": (lambda x, t: x * torch.sym_float(t.item()) + t.item(),
+                          (rows(3), number(True)), None,
+                          [(rows(3), number(t)) for t in (True, False)]),
+    "float as a value": (lambda x, a: x * a.item(), (rows(3), number(2.0)), None,
+                         [(rows(3), number(a)) for a in (0.5, -3.0)]),
+    "range to a number": (lambda n: torch.arange(n.item()) * 2, (number(4),), None,
+                          [(number(n),) for n in (4, 7, 0)]),
+    "places": (lambda x: ((x > 0).nonzero(), (x > 0.5).nonzero().sum()), (rows(3),), OPEN,
+               [(rows(n),) for n in (2, 5)] + [(torch.zeros(3, 8),)]),
+    "mask": (lambda x: (x[x > 0] * 2, torch.masked_select(x, x[:, :1] > 0).sum()), (rows(3),), OPEN,
+             [(rows(n),) for n in (2, 5)] + [(torch.zeros(3, 8),)]),
+    "kinds": (lambda i: torch.unique(i, return_inverse=True, return_counts=True),
+              (number([1, 2, 2, 3]),), OPEN, [(number(v),) for v in ([3, 1, 3, 3, 0], [7, 7])]),
+    "number given": (lambda x, n: x.view(n, -1) * n, (rows(12), 4), (OPEN[0], Dim.AUTO),
+                     [(rows(12), 4), (rows(12), 3), (rows(20), 5)]),
+    "branch of data": (chosen, (rows(3),), OPEN,
+                       [(s * torch.ones(n, 8),) for n in (2, 5) for s in (1, -1, 3)]),
+    "branch of extents": (lambda x: torch.cond(x.shape[0] > 4, torch.exp, torch.sin, (x,)),
+                          (rows(3),), OPEN, [(rows(n),) for n in (2, 4, 5, 9)]),
+    "loop of data": (doubled, (rows(3).abs(), number(4)), None,
+                     [(rows(3).abs(), number(n)) for n in (3, 0, 50)]),
+    "loop of extents": (counted, (rows(3),), OPEN, [(rows(n),) for n in (2, 5)]),
+    "scan of many": (summed, (rows(3),), OPEN, [(rows(n),) for n in (2, 5, 40)]),
+    "map of many": (lambda x, z: mapped(lambda row, z: row * 2 + z.sum(), x, z),
+                    (rows(3), rows(2)), (OPEN[0], {}), [(rows(n), rows(2)) for n in (2, 6)]),
+}  # fmt: skip
+
+
+def exported(case: Case) -> torch.export.ExportedProgram:
+    function, example, shapes, _ = case
+    dynamic = None if shapes is None else (shapes,)
+    return torch.export.export(Applied(function), tuple(example), dynamic_shapes=dynamic)
+
+
+def assert_equal(exe: ag.Executable, function: Callable[..., Any], arguments: Any) -> None:
+    """Assert that an executable makes what a function does."""
+    expected = pytree.tree_leaves(function(*arguments))
+    arrays = [x.numpy() if isinstance(x, torch.Tensor) else x for x in arguments]
+    actual = pytree.tree_leaves(exe(*arrays))
+
+    assert len(expected) == len(actual)
+    for e, a in zip(expected, actual, strict=True):
+        assert np.shape(e) == np.shape(a)
+        np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_depends_on_data_equals_eager(name: str) -> None:
+    function, _, _, calls = CASES[name]
+    exe = ag.compile(exported(CASES[name]))
+
+    for arguments in calls:
+        assert_equal(exe, function, arguments)
+
+
+@pytest.mark.parametrize("function", [summed, lambda x: mapped(lambda a, z: a + z[0], x, x.exp())])
+def test_a_scan_over_few_slices_is_a_graph(function: Callable[..., Any]) -> None:
+    program = torch.export.export(Applied(function), (rows(3),))
+    graph = ag.load(program)
+
+    assert isinstance(graph, ag.Graph)
+    assert_equal(ag.compile(graph), function, (rows(3, seed=1),))
+
+
+def test_a_number_out_of_its_range_ends_the_call() -> None:
+    def checked(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        k = n.item()
+        torch._check(k >= 2)
+        torch._check(k <= x.shape[0])
+        return x[:k]
+
+    exe = ag.compile(exported((checked, (rows(4), number(2)), (OPEN[0], {}), ())))
+
+    assert_equal(exe, checked, (rows(6), number(5)))
+    for n, says in ((1, "at least 2"), (9, "u0 <= s")):
+        with pytest.raises(FeedError, match=says):
+            exe(rows(6).numpy(), np.array(n))
+
+
+def test_an_archive_holds_what_was_met(tmp_path: Path) -> None:
+    exe = ag.compile(exported(CASES["loop of data"]))
+    arguments = (rows(3).abs(), number(3))
+    assert_equal(exe, doubled, arguments)
+    exe.save(tmp_path / "loop.ago")
+
+    assert_equal(ag.open(tmp_path / "loop.ago"), doubled, arguments)
+
+
+def test_all_that_is_missing_is_listed_though_data_lead_there() -> None:
+    def rare(x: torch.Tensor) -> torch.Tensor:
+        y = x[x > 0]
+        return torch.cond(y.sum() > 0, torch.special.bessel_y0, torch.special.bessel_j0, (y,))
+
+    with pytest.raises(UnsupportedError, match=r"bessel_y0.*bessel_j0"):
+        ag.load(exported((rare, (rows(3),), None, ())))
+
+
+def test_a_buffer_in_a_program_that_depends_on_data_is_refused() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            return x[x > 0]
+
+    program = torch.export.export(Counts(), (rows(3),))
+    with pytest.raises(UnsupportedError, match=r"buffers are changed \(count\)"):
+        ag.load(program)
+
+
+def test_a_staged_program_is_a_model_of_its_own() -> None:
+    assert isinstance(ag.load(exported(CASES["mask"])), TorchModel)
