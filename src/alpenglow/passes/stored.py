@@ -8,7 +8,7 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import NARROW_INTS, TensorType
 from alpenglow.ops.arithmetic import Mul, Sub
-from alpenglow.ops.contraction import BYTES
+from alpenglow.ops.contraction import BYTES, MatMul
 from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.ops.select import Cast
@@ -39,13 +39,28 @@ def dequantize_written_out(g: Graph, node: Node) -> Rewritten:
         if q is None or q.array is None or q.type.rank < 2 or not is_constant(scale):
             continue
         if zero is None:
-            zero = g(
-                Broadcast(q.type.shape),
-                g.constant(np.zeros((), q.type.numpy), "", TensorType(q.type.dtype, ())),
-            )
+            zero = _everywhere(g, 0, q.type)
         if scale.type.dtype == "f32" and zero.type == q.type:
             return g(Dequantize(), q, scale, zero)
     return None
+
+
+@rules.on(MatMul)
+def weights_that_are_cast(g: Graph, node: Node) -> Rewritten:
+    """mat_mul(x, cast(q)) => mat_mul(x, dequantize(q, 1, 0))   where q is a constant matrix of few
+    bits: their scale may be a factor of the product"""
+    x, w = node.inputs
+    q = None if w is None else _before_cast(g, w)
+    if q is None or q.type.rank != 2:
+        return None
+    one = _everywhere(g, 1, q.type.with_dtype("f32"))
+    return g(MatMul(), x, g(Dequantize(), q, one, _everywhere(g, 0, q.type)))
+
+
+def _everywhere(g: Graph, number: int, t: TensorType) -> Value:
+    """Return a number in each place of a tensor."""
+    one = g.constant(np.full((), number, t.numpy), "", TensorType(t.dtype, ()))
+    return g(Broadcast(t.shape), one)
 
 
 def _before_cast(g: Graph, v: Value) -> Value | None:
