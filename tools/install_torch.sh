@@ -2,14 +2,15 @@
 #
 #     sh tools/install_torch.sh PYTHON VENV
 #
-# The build for CPUs is named exactly and comes first: a range brings gigabytes of CUDA.  torchvision
-# and timm ask for builds of torch that would replace it, so they come without what they ask for.
+# The build for CPUs is named exactly and comes first: a range brings gigabytes of CUDA.  torchvision,
+# timm and torchao ask for builds of torch that would replace it, so they come without what they ask
+# for.
 set -eu
 python=$1
 venv=$2
 sh tools/install.sh "$python" dev "$venv"
 pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
 $pip torch==2.13.0 pyyaml
-$pip --no-deps torchvision timm
+$pip --no-deps torchvision timm torchao
 $pip transformers safetensors
 touch "$venv/torch.stamp"

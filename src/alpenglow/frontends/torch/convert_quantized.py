@@ -8,14 +8,15 @@ between two steps may be rounded to the other one.  All else is the arithmetic t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.torch.promote import Number, shared
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
-from alpenglow.ir.dims import Sym, is_open
+from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, FLOATS, INTS, Array
 from alpenglow.ops.arithmetic import Abs, Add, Clip, Div, Maximum, Minimum, Mul, Neg, Round, Sub
@@ -205,11 +206,14 @@ def grouped(
     return s.reshaped(x, (count, size)), steps, offsets
 
 
-def column(s: Site, v: Value, shape: tuple[int | Sym, int]) -> Value:
+def column(s: Site, v: Value, shape: Sequence[Dim]) -> Value:
     """Return a constant, or another value, in another shape; a constant stays one."""
-    if v.array is not None and not any(map(is_open, shape)):
-        return s.g.constant(v.array.reshape(shape))
-    return s.reshaped(v, shape)
+    extents = [d for d in shape if not isinstance(d, Sym)]
+    if v.array is None or len(extents) < len(shape):
+        return s.reshaped(v, shape)
+    if math.prod(extents) != v.array.size:
+        raise ModelError(f"scales or zero points are {v.type}, expected {math.prod(extents)}")
+    return s.g.constant(v.array.reshape(extents), v.name)
 
 
 # ── the arithmetic ──
@@ -262,14 +266,18 @@ def dequantized(s: Site, x: Value, scale: Value, zero: Value) -> Value:
 
 def parameters(scale: Value, zero: Value, dtype: str) -> tuple[Array, Array] | None:
     """Return scales in f32 and zero points in `dtype`, if they are known and these hold them."""
-    if dtype not in STEPS or scale.array is None or zero.array is None:
+    if dtype not in STEPS or scale.array is None or zero.array is None or not zero.array.size:
         return None
-    if zero.type.dtype not in INTS or not zero.array.size:
-        return None
+    if zero.type.dtype in INTS:
+        offsets = zero.array
+    else:  # whole numbers may be stored as floats
+        offsets = zero.array.astype(np.float64)
+        if not np.array_equal(offsets, np.rint(offsets)):
+            return None
     ends = np.iinfo(DTYPES[dtype])
-    if zero.array.min() < ends.min or zero.array.max() > ends.max:
+    if offsets.min() < ends.min or offsets.max() > ends.max:
         return None
-    return scale.array.astype(np.float32), zero.array.astype(DTYPES[dtype])
+    return scale.array.astype(np.float32), offsets.astype(DTYPES[dtype])
 
 
 def spread(s: Site, v: Value, dtype: str, place: Spread) -> Value:

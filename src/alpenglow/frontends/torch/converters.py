@@ -28,6 +28,7 @@ from alpenglow.frontends.torch import (
     convert_special,
     convert_statistics,
     convert_symbols,
+    convert_torchao,
     convert_window,
 )
 from alpenglow.frontends.torch.table import find, supported
@@ -58,6 +59,7 @@ FAMILIES = (
     convert_special,
     convert_statistics,
     convert_symbols,
+    convert_torchao,
     convert_window,
 )
 """The modules whose import is what fills the table."""
