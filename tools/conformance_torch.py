@@ -40,6 +40,9 @@ from alpenglow.frontends.torch import fx
 from alpenglow.frontends.torch.importer import graph_of, listed
 from alpenglow.torch.backend import recording
 
+SEED = 42
+"""What OpInfo's samples of random numbers seed the generator with (wrapper_set_seed)."""
+
 DECOMPOSITIONS: dict[Any, Any] = {}
 LONGEST_REASON = 160
 
@@ -53,21 +56,26 @@ def check(op: Any, sample: Any, target: str) -> tuple[str, str]:
     def call(*xs: Any) -> list[Any]:
         filled = list(leaves)
         for i, x in zip(at, xs, strict=True):
-            filled[i] = x
+            filled[i] = x.clone()  # operators may write into it
         x, args, kwargs = pytree.tree_unflatten(filled, spec)
         made = pytree.tree_leaves(op(x, *args, **kwargs))
         return [y for y in made if isinstance(y, torch.Tensor)]
 
     try:
-        expected = call(*(x.clone() for x in tensors))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            expected = call(*tensors)
         module = traced(traced(call, tensors), tensors)  # decompositions mutate what they make
     except Exception as error:
         return "untraced", f"{type(error).__name__}: {str(error).splitlines()[:1]}"
     try:
-        graph = graph_of(fx.traced(module))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            graph = graph_of(fx.traced(module, draws=True))
         exe = ag.compile(graph, target)
         arrays = [fx.array_of(x) for x in tensors]
-        feeds = dict(zip(graph.inputs, arrays, strict=True))
+        given = (name for name in graph.inputs if name not in graph.variables)
+        feeds = dict(zip(given, arrays, strict=True))
         got = list(exe.run(feeds).values())
     except UnsupportedError as error:
         return "refused", error.message

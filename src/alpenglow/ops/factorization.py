@@ -1,7 +1,8 @@
 """Factorizations of matrices, as LAPACK has them: by way of NumPy, with its signs and its order.
 
-There is no kernel for them: a machine runs the reference.  Where rounding leaves signs open, as of
-singular vectors, they are what NumPy's LAPACK returns.
+There is no kernel for them: a machine runs the reference.  Where signs are open, as of singular
+vectors, they are those of NumPy's LAPACK in the precision of the operand.  Another library, as MKL
+in PyTorch, may return others.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.linalg import _umath_linalg as lapack
 
 from alpenglow.base.errors import FeedError, TypeRuleError
 from alpenglow.ir.dims import known
 from alpenglow.ir.op import Examples, Op, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import COMPLEX, PARTS, Array, TensorType
 from alpenglow.ops.linalg import check_square
+
+SINGLE = {np.dtype(np.float32): "f->fff", np.dtype(np.complex64): "F->FfF"}
+"""Element types whose singular values LAPACK finds in single precision, and its signature."""
 
 ELEMENTS = frozenset({"f32", "f64"}) | COMPLEX
 
@@ -121,7 +126,11 @@ class Svd(Primitive):
         return u, TensorType(PARTS.get(x.dtype, x.dtype), (*outer, k)), vh
 
     def reference(self, x: Array) -> tuple[Array, Array, Array]:
-        u, s, vh = converged(self, np.linalg.svd, x, self.full)
+        if x.dtype in SINGLE:
+            u, s, vh = in_single(self, lapack.svd_f if self.full else lapack.svd_s, x,
+                                 SINGLE[x.dtype])  # fmt: skip
+        else:
+            u, s, vh = converged(self, np.linalg.svd, x, self.full)
         return u, s, vh
 
     @classmethod
@@ -166,6 +175,9 @@ class Eig(Primitive):
         return TensorType(whole, (*outer, n)), x.with_dtype(whole)
 
     def reference(self, x: Array) -> tuple[Array, Array]:
+        if x.dtype == np.float32:
+            values, vectors = in_single(self, lapack.eig, x, "f->FF")
+            return values, vectors
         values, vectors = converged(self, np.linalg.eig, x)
         whole = np.result_type(x.dtype, np.complex64)
         return values.astype(whole), vectors.astype(whole)
@@ -246,6 +258,18 @@ def least(op: Op, x: TensorType) -> int:
     if not known(m) or not known(n):
         raise TypeRuleError(f"{op.name}: x is {x}, expected matrices of known extents")
     return min(m, n)
+
+
+def in_single(op: Op, driver: Callable[..., Any], x: Array, signature: str) -> Any:
+    """Return what LAPACK makes in single precision; raise FeedError if it does not converge.
+
+    The functions of numpy.linalg work in double precision, whose vectors have other signs.
+    """
+    with np.errstate(all="ignore"):
+        made = driver(x, signature=signature)
+    if any(np.isnan(part).any() for part in made):
+        raise FeedError(f"{op.name}: no vectors were found: are there NaN or infinities?")
+    return made
 
 
 def converged(op: Op, driver: Callable[..., Any], *operands: Any) -> Any:

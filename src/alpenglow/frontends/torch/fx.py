@@ -18,6 +18,8 @@ import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, IncompatibleError, UnsupportedError
 from alpenglow.frontends.torch import converters
+from alpenglow.frontends.torch.convert_random import DRAWS
+from alpenglow.frontends.torch.generator import generator_of
 from alpenglow.frontends.torch.demands import demands
 from alpenglow.frontends.torch.program import (
     Argument,
@@ -124,7 +126,7 @@ def exported(program: Any) -> Program:
     ranges = ranges_of(lowered.range_constraints.items())
     called = _structure(lowered, outputs)
     return Program("main", body, inputs, outputs, arrays(state), ranges, structure=called,
-                   version=str(torch().__version__),
+                   version=str(torch().__version__), generator=generator_of(body),
                    demands=demands(program._guards_code, called, inputs, body))  # fmt: skip
 
 
@@ -206,12 +208,16 @@ def _structure(program: Any, outputs: Sequence[Output]) -> Structure | None:
     return structure(described[0], described[1], parameters, arguments, results)
 
 
-def traced(module: Any, name: str = "main") -> Program:
-    """Return a GraphModule of ATen operators as a program: all placeholders are inputs."""
+def traced(module: Any, name: str = "main", draws: bool = False) -> Program:
+    """Return a GraphModule of ATen operators as a program: all placeholders are inputs.
+
+    If it `draws` random numbers, the program goes on from the state of torch's generator.
+    """
     body = body_of(module, floats=False)
     inputs = tuple(Input(n, "user" if n in body.types else "symbol") for n in body.inputs)
     outputs = tuple(Output("user", name=f"output_{i}") for i in range(len(body.outputs)))
-    return Program(name, body, inputs, outputs, {}, _ranges(module))
+    return Program(name, body, inputs, outputs, {}, _ranges(module),
+                   generator=generator_of(body) if draws else None)  # fmt: skip
 
 
 def _ranges(module: Any) -> dict[str, tuple[int, int | None]]:
@@ -405,6 +411,8 @@ class _Reader:
         arguments = {k: self.argument(a) for k, a in self._by_name(node).items()}
         if target in STRIDED and not lies_in_order(node.args[0].meta["val"]):
             arguments["self"] = Unknown("a tensor whose elements do not lie in order")
+        if target in DRAWS and not all(map(lies_in_order, tensors_of(val))):
+            arguments["generator"] = Unknown("one of numbers that do not lie in order")
         source = source_of(node.meta.get("stack_trace") or "")
         self.calls.append(Call(node.name, target, arguments, results, source))
 
@@ -454,6 +462,11 @@ class _Reader:
         if isinstance(a, t.device | t.layout | t.memory_format):
             return str(a)
         return Unknown(f"a {type(a).__name__}")
+
+
+def tensors_of(val: Any) -> list[Any]:
+    """Return the tensors among what a node makes."""
+    return [x for x in torch().utils._pytree.tree_leaves(val) if isinstance(x, torch().Tensor)]
 
 
 def lies_in_order(fake: Any) -> bool:

@@ -41,7 +41,7 @@ from alpenglow.frontends.torch.program import (
     symbols_in,
 )
 from alpenglow.frontends.torch.symbols import LEAST, Ranges, bounds, guards, is_untold
-from alpenglow.frontends.torch.table import Needed, Site, bound
+from alpenglow.frontends.torch.table import NO_GENERATOR, Needed, Site, bound
 from alpenglow.ir.dims import (
     RELATIONS,
     Dim,
@@ -57,6 +57,7 @@ from alpenglow.ir.dims import (
 )
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.metadata import Metadata
+from alpenglow.ir.op import Op
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ir.verify import verify_graph
@@ -66,6 +67,8 @@ from alpenglow.ops.movement import Reshape
 TRIALS = 8
 """With how many values of their symbols two extents are compared that are not the same text."""
 
+GENERATOR = "generator"
+"""What the variable is called that holds the state from which random numbers are drawn."""
 
 EXPLAIN = "alpenglow.torch.explain(module, *args) lists them with their places"
 DECOMPOSE = "save exported_program.run_decompositions(), whose operators are fewer"
@@ -107,6 +110,7 @@ class Importer:
         self.later: list[Call] = []
         self.needs: dict[str, Value] = {}
         self.kept: dict[str, Value] = {}
+        self.generator: Value | None = None  # the state that it has come to
         self._missing: set[str] = set()
         self._tied: dict[int, Value] = {}
         self._origins: dict[int, Call] = {}
@@ -214,6 +218,13 @@ class Importer:
                 assert isinstance(x, Sym), f"{x} is neither known nor open"
                 self.demands[x, relation] = None
 
+    def draw(self, op: Op) -> Value:
+        """Return what an operator draws from the generator, which goes on from there."""
+        if self.generator is None:
+            raise UnsupportedError(NO_GENERATOR)
+        numbers, self.generator = self.g.add(op, [self.generator]).results
+        return numbers
+
     def learn(self, name: str, extent: Dim) -> None:
         """Take a symbol for an extent; what is known of the one must be true of the other."""
         if name in self.symbols:
@@ -285,7 +296,7 @@ class Importer:
     # ── calls ──
 
     def _call(self, call: Call) -> None:
-        before = len(self.g.nodes)
+        before, drawn = len(self.g.nodes), self.generator
         try:
             results = self._converted(call)
             for name, r in zip(call.results, results, strict=True):
@@ -298,6 +309,7 @@ class Importer:
         except (UnsupportedError, TypeRuleError) as error:  # torch checked the program itself
             for node in list(itertools.islice(reversed(self.g.nodes), len(self.g.nodes) - before)):
                 self.g.remove(node)
+            self.generator = drawn
             self._refuse(call, error.message)
             self._stand_in(call)
         except AlpenglowError as error:
@@ -425,7 +437,7 @@ def graph_of(program: Program) -> Graph:
     """Return the graph of a program.
 
     Parameters, constants and buffers that nothing writes are constants; buffers that the program
-    writes are variables.  Raises UnsupportedError, which names all operators that have no
+    writes are variables, and so is the state that random numbers are drawn from.  Raises UnsupportedError, which names all operators that have no
     converter or are called in a way that none takes, with the places in the user's code.
     """
     g, refusals = attempted(program)
@@ -456,6 +468,9 @@ def attempted(program: Program) -> tuple[Graph, list[Refusal]]:
     body = replace(program.body, outputs=tuple(
         a for a, o in zip(program.body.outputs, program.outputs, strict=True) if o.kind != "fixed"
     ))  # fmt: skip
+    drawn = unique(GENERATOR, taken)
+    if program.generator is not None:
+        importer.generator = g.variable(drawn, program.generator)
     results = importer.run(body, operands)
     if importer.refusals:
         return g, importer.refusals
@@ -464,6 +479,8 @@ def attempted(program: Program) -> tuple[Graph, list[Refusal]]:
             g.assign(written[o.target], v)
         else:
             g.output(o.name, v)
+    if importer.generator is not None:
+        g.assign(drawn, importer.generator)
     symbols = {s for v in g.inputs.values() for s in v.type.symbols()}
     taken_for_granted = dict.fromkeys([*program.demands, *importer.demands])
     g.guards = (*guards(program.ranges, symbols), *taken_for_granted)

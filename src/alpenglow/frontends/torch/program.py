@@ -137,7 +137,8 @@ class Program:
     one array.  `ranges` bounds the symbols of extents, None where nothing does; `demands` is what
     else must be true of them.  `version` is that of the torch that made it.  One that is not
     `trusted` comes from a file: what breaks the rules of PyTorch in it is the file's mistake, not
-    ours.
+    ours.  `generator` is the state from which random numbers are drawn, as those of
+    `ops.mersenne` take it.
     """
 
     name: str
@@ -151,3 +152,4 @@ class Program:
     version: str = ""
     trusted: bool = True
     demands: Guards = ()
+    generator: Array | None = None

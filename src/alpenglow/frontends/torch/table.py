@@ -66,6 +66,8 @@ SPELLED = {"self": "x", "from": "from_", "s": "number"}
 IGNORED = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking"})
 """Where and how a tensor lies in PyTorch's memory: no converter need take these."""
 
+NO_GENERATOR = "there is no generator whose random numbers it could draw"
+
 _TABLE: dict[str, Entry] = {}
 
 
@@ -101,9 +103,9 @@ def bound(entry: Entry, arguments: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in arguments.items():
         parameter = SPELLED.get(name, name)
+        if isinstance(value, Unknown) and name not in IGNORED:
+            raise UnsupportedError(f"argument {name} is {value.what}")
         if parameter in entry.parameters:
-            if isinstance(value, Unknown):
-                raise UnsupportedError(f"argument {name} is {value.what}")
             values[parameter] = value
         elif name not in IGNORED and value is not None:
             raise UnsupportedError(f"argument {name} = {value!r} is not known")
@@ -148,6 +150,10 @@ class Context(Protocol):
         """Take for granted what must hold of extents, and write it down."""
         ...
 
+    def draw(self, op: Op) -> Value:
+        """Return what an operator draws from the generator, which goes on from there."""
+        ...
+
 
 class Site:
     """One call during import: the graph to build in, and what PyTorch says of the results."""
@@ -189,6 +195,12 @@ class Site:
     def results(self) -> int:
         """How many results there are."""
         return len(self._stated)
+
+    def draw(self, op: Op) -> Value:
+        """Return what an operator draws from the generator, which goes on from there."""
+        if self._context is None:
+            raise UnsupportedError(NO_GENERATOR)
+        return self._context.draw(op)
 
     def cast(self, x: Value, dtype: str) -> Value:
         """Return x in another element type; x itself if it has that.
