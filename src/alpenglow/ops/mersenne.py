@@ -1,8 +1,8 @@
 """Random numbers of a Mersenne Twister whose state is a value: those that PyTorch draws on a CPU.
 
 The state is an operand, and its successor a result, so a graph draws the same numbers as often as
-it is given the same state.  A state is u32[628]: 624 words, how many of them are drawn, and a normal
-number that is left of a pair: 1 if there is one, and its bits as f64.
+it is given the same state.  A state is u32[628]: 624 words, how many of them are drawn, and a
+normal number that is left of a pair: 1 if there is one, and its bits as f64.
 
 There is no kernel for these: the words come one after the other, and NumPy's generator makes them.
 Matsumoto and Nishimura, "Mersenne Twister: a 623-dimensionally equidistributed uniform

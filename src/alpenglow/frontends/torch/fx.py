@@ -19,8 +19,8 @@ import numpy as np
 from alpenglow.base.errors import AlpenglowError, IncompatibleError, UnsupportedError
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.convert_random import DRAWS
-from alpenglow.frontends.torch.generator import generator_of
 from alpenglow.frontends.torch.demands import demands
+from alpenglow.frontends.torch.generator import generator_of
 from alpenglow.frontends.torch.program import (
     Argument,
     Body,

@@ -437,8 +437,9 @@ def graph_of(program: Program) -> Graph:
     """Return the graph of a program.
 
     Parameters, constants and buffers that nothing writes are constants; buffers that the program
-    writes are variables, and so is the state that random numbers are drawn from.  Raises UnsupportedError, which names all operators that have no
-    converter or are called in a way that none takes, with the places in the user's code.
+    writes are variables, and so is the state that random numbers are drawn from.  Raises
+    UnsupportedError, which names all operators that have no converter or are called in a way that
+    none takes, with the places in the user's code.
     """
     g, refusals = attempted(program)
     if refusals:
