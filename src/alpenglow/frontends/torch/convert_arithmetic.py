@@ -114,7 +114,7 @@ def fmod(s: Site, x: Operand, other: Operand) -> Made:
 # ── powers ──
 
 
-@on("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar", "prims.pow.default")
+@on("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
 def power(s: Site, x: Operand, exponent: Operand) -> Made:
     dtype = s.result.dtype
     if isinstance(x, Value) and isinstance(exponent, int | float):
@@ -128,6 +128,11 @@ def power(s: Site, x: Operand, exponent: Operand) -> Made:
             y = _simple_power(s, s.cast(x, wide(dtype)), float(exponent))
             return s.cast(y, dtype)
     return calculated(s, arithmetic.Pow(), x, exponent, dtype=dtype)
+
+
+@on("prims.pow.default")
+def bare_power(s: Site, x: Operand, other: Operand) -> Made:
+    return power(s, x, other)
 
 
 def _simple_power(s: Site, x: Value, exponent: float) -> Value:

@@ -1,0 +1,65 @@
+"""Converters take what the schemas of PyTorch's operators say, with the same defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from alpenglow.frontends.torch import converters
+from alpenglow.frontends.torch.table import IGNORED, REQUIRED, SPELLED
+
+DTYPES = {None: None, 4: "i64"}
+"""Element types that are defaults of schemas, by number."""
+
+
+def schemas() -> Iterator[tuple[str, Any]]:
+    """Yield all operators that have a converter and a schema."""
+    for target in converters.supported():
+        space, name, overload = (*target.split("."), "", "")[:3]
+        packet = getattr(getattr(torch.ops, space, None), name, None)
+        op = getattr(packet, overload, None)
+        if isinstance(op, torch._ops.OpOverload):
+            yield target, op._schema
+
+
+def mistakes(target: str, schema: Any) -> Iterator[str]:
+    entry = converters.find(target)
+    assert entry is not None
+    for a in schema.arguments:
+        name = SPELLED.get(a.name, a.name)
+        if name not in entry.parameters:
+            if not a.has_default_value() and a.name not in IGNORED:
+                yield f"{target}: {a.name} is required, and not taken"
+            continue
+        ours = entry.parameters[name]
+        if not a.has_default_value():
+            continue  # ours may be there for another overload
+        theirs = a.default_value
+        theirs = DTYPES[theirs] if a.name == "dtype" else theirs
+        if ours is REQUIRED or plain(ours) != plain(theirs):
+            yield f"{target}: {a.name} is {ours} by default, in the schema {theirs}"
+
+
+def plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def test_defaults_are_those_of_the_schemas() -> None:
+    checked = list(schemas())
+
+    assert len(checked) > 300
+    assert [m for target, schema in checked for m in mistakes(target, schema)] == []
+
+
+def test_what_a_converter_requires_is_in_its_schema() -> None:
+    unknown = []
+    for target, schema in schemas():
+        entry = converters.find(target)
+        assert entry is not None
+        names = {SPELLED.get(a.name, a.name) for a in schema.arguments}
+        unknown += [f"{target}: {name}" for name, default in entry.parameters.items()
+                    if default is REQUIRED and name not in names]  # fmt: skip
+
+    assert unknown == []
