@@ -70,11 +70,11 @@ class Twister:
         bits = self.raw(count) & np.uint64((1 << 24) - 1)
         return bits.astype(np.float32) * np.float32(2.0**-24)
 
-    def normal(self, count: int, dtype: Any) -> Array:
+    def normal(self, count: int, dtype: Any, redrawn: bool) -> Array:
         """Return normal numbers, made by Box and Muller in blocks; the last block may overlap."""
-        flat = self.uniform(count, dtype)
         whole = count // BLOCK * BLOCK
-        flat[:whole] = blocks(flat[:whole])
+        flat = np.zeros(count, dtype)
+        flat[:whole] = blocks(self.uniform(count if redrawn else whole, dtype)[:whole])
         if whole < count:
             flat[-BLOCK:] = blocks(self.uniform(BLOCK, dtype))
         return flat
@@ -125,12 +125,14 @@ class MersenneUniform(Primitive):
 class MersenneNormal(Primitive):
     """Normal numbers of mean 0 and deviation 1, f32 or f64, and the next state.
 
-    They are made in blocks of 16, or in `pairs` as f64.
+    They are made in blocks of 16, or in `pairs` as f64.  Where the last block is not whole, it
+    reaches back over others; if it is `redrawn`, words were drawn in vain for what is behind these.
     """
 
     shape: tuple[Dim, ...]
     dtype: str = "f32"
     pairs: bool = False
+    redrawn: bool = True
 
     def infer(self, state: TensorType) -> tuple[TensorType, TensorType]:
         if self.pairs and self.dtype != "f64":
@@ -148,13 +150,14 @@ class MersenneNormal(Primitive):
         if self.pairs:
             values = twister.normal_pairs(count)
         else:
-            values = twister.normal(count, DTYPES[self.dtype])
+            values = twister.normal(count, DTYPES[self.dtype], self.redrawn)
         return values.reshape(shape), twister.state()
 
     @classmethod
     def examples(cls) -> Examples:
         yield cls((3, 16)), seeded(0)
         yield cls((37,), "f64"), seeded(1)
+        yield cls((37,), redrawn=False), seeded(1)
         yield cls((), "f64", True), seeded(2)
         yield cls((5,), "f64", True), Twister(np.random.MT19937(3), 0.5).state()
         yield cls((0,)), seeded(3)

@@ -15,7 +15,7 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.table import Converter, Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import DTYPES, FLOATS
+from alpenglow.ir.types import DTYPES, FLOATS, HALVES
 from alpenglow.ops.arithmetic import Add, Ceil, Div, Mul, Sub
 from alpenglow.ops.comparison import Less
 from alpenglow.ops.logarithm import Log1p
@@ -30,6 +30,7 @@ from alpenglow.ops.movement import stretch
 from alpenglow.ops.order import TopK
 from alpenglow.ops.reduction import ArgMax, ReduceSum
 from alpenglow.ops.scan import CumSum
+from alpenglow.ops.select import Where
 from alpenglow.ops.transcendental import Exp, Log, Tan
 
 DRAWS: set[str] = set()
@@ -61,12 +62,14 @@ def uniform(s: Site, x: Value, from_: float = 0.0, to: float = 1.0) -> Made:
 
 
 def uniform_in(s: Site, low: float, high: float) -> Value:
-    """Return uniform numbers of the result's type; those of 16 bits are rounded from f32."""
+    """Return uniform numbers of the result's type; what rounding makes the end is the beginning."""
     dtype = in_floats(s)
     y = s.draw(MersenneUniform(s.result.shape, dtype))
     kind: Any = DTYPES[s.result.dtype].type
     bounds = [float(kind(b)) for b in (low, high)]
-    return s.cast(moved(s, y, bounds[0], bounds[1] - bounds[0]), s.result.dtype)
+    y = s.cast(moved(s, y, bounds[0], bounds[1] - bounds[0]), s.result.dtype)
+    first, end = (s.filled(b, y.type) for b in bounds)
+    return s.g(Where(), s.g(Less(), y, end), y, first)
 
 
 def in_floats(s: Site) -> str:
@@ -121,7 +124,8 @@ def normal_of(s: Site, mean: float, std: float) -> Value:
     if not known(count):
         raise UnsupportedError("normal numbers for an open extent, few and many drawn differently")
     pairs = count < BLOCK
-    op = MersenneNormal(s.result.shape, "f64" if pairs else dtype, pairs)
+    redrawn = s.result.dtype not in HALVES
+    op = MersenneNormal(s.result.shape, "f64" if pairs else dtype, pairs, redrawn)
     return s.cast(moved(s, s.draw(op), mean, std), s.result.dtype)
 
 
