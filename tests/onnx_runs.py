@@ -16,6 +16,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.exporters.onnx.elements import CODES
 from alpenglow.exporters.onnx.pairs import pair
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.solve import bind_shapes
 from alpenglow.ir.types import DTYPES, NAMES, TensorType, width
 
 Array = NDArray[Any]
@@ -42,12 +43,19 @@ def as_exported(arrays: Mapping[str, Array]) -> dict[str, Array]:
 def session(model: onnx.ModelProto) -> Runtime:
     """Return a checked model in ONNX Runtime."""
     onnx.checker.check_model(model, full_check=True)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    # It is to say what the model says; rewriting takes longer than running, too.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return Runtime(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return Runtime(model.SerializeToString(), options(), providers=["CPUExecutionProvider"])
+
+
+def options() -> onnxruntime.SessionOptions:
+    """Return how ONNX Runtime is to run a model: as it stands, with one thread.
+
+    Rewriting a model takes longer than running a small one.
+    """
+    chosen = onnxruntime.SessionOptions()
+    chosen.log_severity_level = 4
+    chosen.intra_op_num_threads = 1
+    chosen.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return chosen
 
 
 def in_runtime(
@@ -76,7 +84,7 @@ def imported(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Ar
     """Return the outputs of a model as the interpreter has them once it is imported again."""
     g = ag.load(model)
     if isinstance(g, Graph):
-        return evaluate(g, feeds)
+        return evaluate(bind_shapes(g, {n: a.shape for n, a in feeds.items()}), feeds)
     return ag.compile(g, target="interpreter").run(feeds)
 
 

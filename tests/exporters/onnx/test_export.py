@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import alpenglow as ag
@@ -14,13 +15,15 @@ from alpenglow.evaluate import evaluate
 from alpenglow.exporters.onnx import files
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import DTYPES, NAMES
+from alpenglow.machines.cpu.operators.few_bits import PackNibbles
 from alpenglow.ops.activation import Relu, Swish
 from alpenglow.ops.arithmetic import Add, Div, Mul
 from alpenglow.ops.copy import Copy
 from alpenglow.ops.fused import Fused
+from alpenglow.ops.gather import Gather
+from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Broadcast, Reshape
-from alpenglow.ops.packing import PackMatrix
-from alpenglow.ops.select import BitCast
+from alpenglow.ops.probability import Couple
 from onnx_runs import imported, in_runtime, session
 
 
@@ -159,14 +162,14 @@ def test_constants_of_every_type_are_read_back(dtype: str) -> None:
 
 def test_all_operators_that_cannot_be_written_are_named() -> None:
     g = Graph("packed")
-    x = g.input("x", "f32[5,7]")
-    g.output("p", g(PackMatrix(4), x, name="first"))
-    g.output("q", g(PackMatrix(8), x, name="second"))
-    g.output("r", g(BitCast("i32"), x, name="bits"))
+    x, r = g.input("x", "u8[5,7]"), g.input("wins", "f32[1,C,C]")
+    g.output("p", g(PackNibbles(32), x, name="first"))
+    g.output("q", g(PackNibbles(64), x, name="second"))
+    g.output("r", g(Couple(), r, name="coupled"))
 
-    with pytest.raises(UnsupportedError, match=r"pack_matrix, 2 times \('first', 'second'\)") as e:
+    with pytest.raises(UnsupportedError, match=r"pack_nibbles, 2 times \('first', 'second'\)") as e:
         ag.export_onnx(g)
-    assert "bit_cast ('bits')" in str(e.value)
+    assert "couple ('coupled'): the number of classes is open" in str(e.value)
 
 
 def test_what_is_no_graph_is_refused() -> None:
@@ -206,3 +209,45 @@ def test_the_model_runs_in_onnx_runtime() -> None:
 
     assert results is not None
     np.testing.assert_array_equal(results["y"], evaluate(g, x)["y"])
+
+
+def test_what_a_graph_takes_for_granted_is_checked() -> None:
+    g = Graph("guarded")
+    x = g.input("x", "f32[N,M]")
+    g.output("y", g(Relu(), x))
+    g.output("x again", x)
+    n, m = (ag.ir.dims.symbol(s) for s in "NM")
+    g.guards = ((n - 3, ">="), (n - 2, ">="), (2 * n - 9, "!="), (m - 4, "<"), (n - m, "!="))
+    run = session(ag.export_onnx(g))
+
+    for shape in ((3, 1), (9, 2)):
+        assert [y.shape for y in run.run(None, {"x": np.ones(shape, np.float32)})] == [shape] * 2
+    for shape in ((2, 1), (9, 4), (3, 3)):
+        for name in ("y", "x again"):
+            with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail):
+                run.run([name], {"x": np.ones(shape, np.float32)})
+
+
+@pytest.mark.parametrize("bounds", [(-3, 2), (0, 2), (-1, 1)])
+def test_an_index_out_of_range_is_an_error_as_in_the_graph(bounds: tuple[int, int]) -> None:
+    g = Graph("checked")
+    data, index = g.input("data", "f32[3]"), g.input("i", "i64[2]")
+    g.output("y", g(Gather(), data, g(InRange(*bounds), index)))
+    run = session(ag.export_onnx(g))
+    low, high = bounds
+    array = np.arange(3, dtype=np.float32)
+
+    feeds = {"data": array, "i": np.array([low, high])}
+    np.testing.assert_array_equal(run.run(None, feeds)[0], evaluate(g, feeds)["y"])
+    for at in (low - 1, high + 1):
+        with pytest.raises(Exception, match=r"[Gg]ather"):
+            run.run(None, {"data": array, "i": np.array([low, at])})
+
+
+def test_an_index_that_is_not_checked_is_limited() -> None:
+    g = Graph("clamped")
+    data, index = g.input("data", "f32[3]"), g.input("i", "i64[4]")
+    g.output("y", g(Gather(), data, index))
+    feeds = {"data": np.arange(3, dtype=np.float32), "i": np.array([-9, -1, 1, 9])}
+
+    assert session(ag.export_onnx(g)).run(None, feeds)[0].tolist() == [0, 2, 1, 2]

@@ -35,7 +35,6 @@ from alpenglow.machines.cpu.operators.winograd import (
 from alpenglow.ops.counted import Unique
 from alpenglow.ops.incomplete import IncompleteGamma, Zeta
 from alpenglow.ops.iterated import Orthogonal
-from alpenglow.ops.packing import PackConv, PackMatrix
 from alpenglow.ops.recurrent import Rnn
 from alpenglow.ops.select import BitCast, Cast
 from alpenglow.ops.suppress import Suppress
@@ -52,8 +51,6 @@ from operator_cases import (
 )
 
 REFUSED = {
-    PackConv: "packs weights for a kernel of the CPU",
-    PackMatrix: "packs weights for a kernel of the CPU",
     PackNibbles: "packs weights for a kernel of the CPU",
     Ungroup: "packs weights for a kernel of the CPU",
     ConvBlocked: "made by a pass of the CPU",

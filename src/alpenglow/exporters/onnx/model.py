@@ -20,6 +20,7 @@ from alpenglow.exporters.onnx import families
 from alpenglow.exporters.onnx.elements import allowed
 from alpenglow.exporters.onnx.extents import read_symbols
 from alpenglow.exporters.onnx.files import save, tensor_of
+from alpenglow.exporters.onnx.guards import check_of, checked
 from alpenglow.exporters.onnx.prepare import needs_numbers, prepared
 from alpenglow.exporters.onnx.proto import info_of, node_of, read_lines
 from alpenglow.exporters.onnx.table import find, operands
@@ -29,7 +30,6 @@ from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.packing import PackMatrix
 
 OLDEST, USUAL = 18, 21
 """The first opset that models can be written in, and the one that they are in if it has all."""
@@ -154,9 +154,16 @@ def _finish(w: Writer, g: Graph) -> Iterator[Failure]:
             why = f"there is no {v.type.dtype} in opset {w.opset}"
             yield Failure(f"'{shown(name)}'", "input or output", why, True)
             return
+    try:
+        check = check_of(w, g.guards)
+    except Refused as error:
+        yield Failure("", "guards", str(error), error.newer)
+        return
     for name, v in g.outputs.items():
         try:
             t = w.tensor(v)
+            if check is not None and t.name != w.outputs[name]:
+                t = checked(w, t, check)
             if t.name != w.outputs[name]:
                 w.alias(t, w.outputs[name])
         except Refused as error:
@@ -169,14 +176,15 @@ def _declare(w: Writer, g: Graph) -> None:
     for name, v in inputs.items():
         w.values[v] = Tensor(w.name(name), v.type.dtype)
     for name in g.callers_outputs():
-        if name in inputs:
+        if name in inputs and g.outputs[name] is not inputs[name]:
             raise UnsupportedError(
-                f"an input and an output are called '{name}', which ONNX does not allow"
+                f"an input and another output are called '{name}', which ONNX does not allow"
             )
         w.taken.add(name)
     for name, v in g.outputs.items():
         w.outputs[name] = w.name(f"{name}_next") if name in g.initial else name
-        w.wanted.setdefault(v, w.outputs[name])
+        if not g.guards and v not in inputs.values():  # else what is checked has the name
+            w.wanted.setdefault(v, w.outputs[name])
     read_symbols(w, inputs)
     w.late = lambda v: _late(w, v)
 
@@ -192,7 +200,8 @@ def _late(w: Writer, v: Value) -> Tensor:
 
 def _write(w: Writer, node: Node) -> None:
     """Write a node by its entry of the table, or by its formula."""
-    start = len(w.lines)
+    start, outer = len(w.lines), w.node
+    w.node = node
     write = find(node, w.opset)
     if write is not None:
         made = write(w, node.op, *operands(node))
@@ -200,6 +209,7 @@ def _write(w: Writer, node: Node) -> None:
         made = formula(w, node)
     else:
         raise Refused(why_not(node))
+    w.node = outer
     results = [made] if isinstance(made, Tensor) else list(made)
     for v, t in zip(node.results, results, strict=True):
         assert t.dtype == v.type.dtype, f"{node.op.name}: {t} for {v}"
@@ -210,8 +220,7 @@ def why_not(node: Node) -> str:
     """Return why a node that has no writer cannot be written."""
     if needs_numbers(node):
         return "its extents are open, and without them it stands for nothing; bind them"
-    module = type(node.op).__module__
-    if module.startswith("alpenglow.machines") or module == PackMatrix.__module__:
+    if type(node.op).__module__.startswith("alpenglow.machines"):
         return "a pass of a machine made it; export the graph before that pass"
     return "ONNX has no operators that say this, or nobody has written down which"
 

@@ -60,7 +60,7 @@ def in_pairs(g: Graph) -> tuple[Graph, list[Node]]:
     If there are some, the graph is that of the nodes before the first of them.
     """
     new = Graph(g.name)
-    new.metadata = g.metadata
+    new.metadata, new.guards = g.metadata, g.guards
     env: dict[Value, Value] = {v: new.input(n, pair(v.type)) for n, v in g.inputs.items()}
     for v in g.constants():
         env[v] = v if v.type.dtype not in COMPLEX else new.constant(as_pairs(v), v.name)

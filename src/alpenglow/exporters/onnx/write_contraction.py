@@ -10,10 +10,11 @@ from alpenglow.exporters.onnx.write_movement import reshaped
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Node, Value
-from alpenglow.ir.types import FLOATS
+from alpenglow.ir.types import FLOATS, Array
 from alpenglow.ops.contraction import BYTES, Conv, ConvTranspose, MatMul
 from alpenglow.ops.einsum import Einsum
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
+from alpenglow.ops.movement import Broadcast, Reshape
 
 
 @on(MatMul)
@@ -90,15 +91,43 @@ def einsum(w: Writer, op: Einsum, *xs: Value) -> Tensor:
     return w("Einsum", *xs, equation=op.equation)
 
 
-def _has_row_zeros(opset: int, node: Node) -> bool:
-    """Return True if zero points are a number, or one a row of x and a column of y."""
-    _, _, x_zero, y_zero = node.inputs
-    assert x_zero is not None and y_zero is not None, "zero points are there"
-    return _is_scalar(x_zero) and (_is_scalar(y_zero) or _columns(y_zero) is not None)
+def constant_of(v: Value) -> Array | None:
+    """Return the elements of a constant that was only put into another shape; None otherwise."""
+    while v.array is None:
+        match v:
+            case Value(Node(Reshape() | Broadcast(), [Value() as x])):
+                v = x
+            case _:
+                return None
+    return v.array
 
 
-def _is_scalar(v: Value) -> bool:
-    return all(d == 1 for d in unstretched(v).type.shape)
+def one_zero(v: Value) -> Operand:
+    """Return a zero point that is the same for all of a tensor, as a scalar; None if it is not.
+
+    One for each channel, which runtimes do not take, is often the same for all.
+    """
+    array = constant_of(v)
+    if array is not None:
+        first = array.reshape(-1)[:1]
+        return first.reshape(()) if array.size and (array == first).all() else None
+    narrow = unstretched(v)
+    return narrow if all(d == 1 for d in narrow.type.shape) else None
+
+
+def has_zeros(opset: int, node: Node) -> bool:
+    """Return True if both zero points are one number, or that of a product one for each column."""
+    _, _, x_zero, w_zero = node.inputs
+    assert x_zero is not None and w_zero is not None, "zero points are there"
+    columns = isinstance(node.op, MatMulInteger) and _columns(w_zero) is not None
+    return one_zero(x_zero) is not None and (one_zero(w_zero) is not None or columns)
+
+
+def scalar(w: Writer, v: Operand) -> Tensor:
+    """Return one number as a tensor without axes."""
+    if isinstance(v, Value) and v.type.rank:
+        return reshaped(w, v, ())
+    return w.tensor(v)
 
 
 def _columns(v: Value) -> Value | None:
@@ -108,31 +137,26 @@ def _columns(v: Value) -> Value | None:
     return narrow if shape and all(d == 1 for d in shape[:-1]) else None
 
 
-@on(MatMulInteger, when=_has_row_zeros)
+def column_zeros(w: Writer, v: Value) -> Tensor:
+    """Return the zero point of the second operand of a product: a number, or a row."""
+    number = one_zero(v)
+    if number is not None:
+        return scalar(w, number)
+    row = _columns(v)
+    assert row is not None, "the writer serves what has a place"
+    return reshaped(w, row, (-1,))
+
+
+@on(MatMulInteger, when=has_zeros)
 def mat_mul_integer(
     w: Writer, op: MatMulInteger, x: Value, y: Value, x_zero: Value, y_zero: Value
 ) -> Tensor:
-    row = _columns(y_zero)
-    zeros = [_zero(w, x_zero), _zero(w, y_zero) if row is None else reshaped(w, row, (-1,))]
-    return w("MatMulInteger", x, matrix(y), *zeros)
+    return w("MatMulInteger", x, matrix(y), scalar(w, one_zero(x_zero)), column_zeros(w, y_zero))
 
 
-def _zero(w: Writer, v: Value) -> Tensor:
-    """Return a zero point that is one number as a scalar."""
-    narrow = unstretched(v)
-    return reshaped(w, narrow, ()) if narrow.type.rank else w.tensor(narrow)
-
-
-def _has_channel_zeros(opset: int, node: Node) -> bool:
-    _, _, x_zero, w_zero = node.inputs
-    assert x_zero is not None and w_zero is not None, "zero points are there"
-    shape = unstretched(w_zero).type.shape
-    return _is_scalar(x_zero) and (_is_scalar(w_zero) or all(d == 1 for d in shape[1:]))
-
-
-@on(ConvInteger, when=_has_channel_zeros)
+@on(ConvInteger, when=has_zeros)
 def conv_integer(
     w: Writer, op: ConvInteger, x: Value, weights: Value, x_zero: Value, w_zero: Value
 ) -> Tensor:
-    zero = _zero(w, w_zero) if _is_scalar(w_zero) else reshaped(w, unstretched(w_zero), (-1,))
-    return w("ConvInteger", x, weights, _zero(w, x_zero), zero, **window_of(op, weights))
+    zeros = [scalar(w, one_zero(v)) for v in (x_zero, w_zero)]
+    return w("ConvInteger", x, weights, *zeros, **window_of(op, weights))

@@ -1,8 +1,8 @@
 """Writers of what reads and writes at computed positions: gather, scatter, one-hot.
 
 To ONNX an index out of range is an error; our operators use the nearest element.  So positions are
-limited before an operator of ONNX sees them, unless what computes them keeps them in range or a
-check before them says that there is an error (`ops.in_range`): a runtime finds it, too.
+limited before an operator of ONNX sees them, unless what computes them keeps them in range, or it
+is checked before (`ops.in_range`): then the operator of ONNX is the check, if it allows the same.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.exporters.onnx.extents import extent, extents, scalar_extent
+from alpenglow.exporters.onnx.formula import OnnxMath
 from alpenglow.exporters.onnx.table import on
 from alpenglow.exporters.onnx.write_movement import reshaped
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim, is_open
-from alpenglow.ir.graph import Value
+from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import DTYPES, HALVES, UNSIGNED
 from alpenglow.ops.gather import (
     Gather,
@@ -79,9 +80,7 @@ def _summed(w: Writer, reduction: str, *operands: Value) -> list[Tensor]:
 
 def _tuples(w: Writer, data: Value, indices: Value, batch_dims: int) -> Tensor:
     """Return indices whose last axis holds positions on several axes, within these."""
-    depth = indices.type.shape[-1]
-    assert isinstance(depth, int), "the type rule wants a number"
-    return within(w, indices, data.type.shape[batch_dims : batch_dims + depth])
+    return within(w, indices, data.type.shape[batch_dims : batch_dims + _depth(indices)])
 
 
 def within(w: Writer, indices: Value, shape: Sequence[Dim]) -> Tensor:
@@ -136,8 +135,43 @@ def _is_sure(gap: Dim) -> bool:
 
 @on(InRange)
 def in_range(w: Writer, op: InRange, x: Value) -> Tensor:
-    """Write nothing: what reads by these indices finds those that are out of range."""
-    return w.tensor(x)
+    """Write a check, unless it is one that all readers make themselves."""
+    assert w.node is not None, "a node is being written"
+    v = w.node.output
+    if v.users and all(_finds_faults(n, v, op) for n in v.users):
+        return w.tensor(x)
+    m, whole = OnnxMath(w), w.cast(x, "i64")
+    below = m.lt(whole, scalar_extent(w, op.low))
+    above = m.gt(whole, scalar_extent(w, op.high))
+    faults = w.cast(m.bit_or(below, above), "i64")
+    if x.type.rank:
+        faults = m.minimum(w("ReduceSum", faults, np.arange(x.type.rank), keepdims=0), 1)
+    # Position 1 of one element is an error, to ONNX, too; position 0 is a 0.
+    return m.add(w.tensor(x), w("Gather", np.zeros(1, x.type.numpy), faults, axis=0))
+
+
+def _finds_faults(reader: Node, v: Value, op: InRange) -> bool:
+    """Return True if what reads v as positions allows, to ONNX, what the check allows, no more."""
+    data, *_ = reader.inputs
+    if data is None or reader.inputs[1:2] != (v,) or sum(x is v for x in reader.inputs) > 1:
+        return False
+    shape = data.type.shape
+    match reader.op:
+        case Gather(axis) | GatherElements(axis) | ScatterElements(axis):
+            read = [shape[axis]]
+        case GatherNd(first):
+            read = list(shape[first : first + _depth(v)])
+        case ScatterNd():
+            read = list(shape[: _depth(v)])
+        case _:
+            return False
+    return all(op.low == d * -1 and op.high == d - 1 for d in read)
+
+
+def _depth(v: Value) -> int:
+    depth = v.type.shape[-1]
+    assert isinstance(depth, int), "the type rule wants a number"
+    return depth
 
 
 @on(OneHot)

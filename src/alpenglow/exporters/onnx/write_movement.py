@@ -9,7 +9,7 @@ import numpy as np
 from alpenglow.exporters.onnx.extents import extents
 from alpenglow.exporters.onnx.formula import number
 from alpenglow.exporters.onnx.table import on
-from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
+from alpenglow.exporters.onnx.writer import SMALL, Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim, ceil_div, is_open
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import NARROW_INTS
@@ -25,6 +25,7 @@ from alpenglow.ops.movement import (
     Trilu,
     Unpack,
 )
+from alpenglow.ops.packing import PackConv, PackMatrix
 
 FAR = np.iinfo(np.int64).max
 """An end that no axis reaches; less this is one before the beginning."""
@@ -41,6 +42,13 @@ def reshaped(w: Writer, x: Operand, shape: tuple[Dim, ...]) -> Tensor:
     A single open extent is left to be told by the number of elements, if no other is 0.
     """
     is_empty = any(not is_open(d) and d == 0 for d in shape)
+    constant = x.array if isinstance(x, Value) else x
+    if (
+        isinstance(constant, np.ndarray)
+        and constant.nbytes <= SMALL
+        and not any(map(is_open, shape))
+    ):
+        return w.tensor(constant.reshape([int(d) for d in shape]))
     if sum(map(is_open, shape)) == 1 and not is_empty:
         shape = tuple(-1 if is_open(d) else d for d in shape)
     attributes: dict[str, Any] = {"allowzero": 1} if is_empty or sum(map(is_open, shape)) else {}
@@ -156,12 +164,8 @@ def pack(w: Writer, op: Pack, x: Value) -> Tensor:
     """Fill up the channels with zeros, split them and put the lanes last."""
     n, c, *rest = x.type.shape
     groups = ceil_div(c, op.lanes)
-    lacking = groups * op.lanes - c
-    y: Operand = x
-    if lacking != 0:
-        zeros = expanded(w, np.zeros((1,) * x.type.rank, x.type.numpy), (n, lacking, *rest))
-        y = w("Concat", x, zeros, axis=1)
-    split = reshaped(w, y, (n, groups, op.lanes, *rest))
+    full = filled_up(w, x, x.type.shape, (n, groups * op.lanes, *rest))
+    split = reshaped(w, full, (n, groups, op.lanes, *rest))
     return transposed(w, split, (0, 1, *range(3, x.type.rank + 1), 2))
 
 
@@ -186,6 +190,42 @@ def blocked(w: Writer, y: Operand, shape: tuple[Dim, ...]) -> Tensor:
     n, groups, *rest, lanes = shape
     split = reshaped(w, y, (n, groups, lanes, *rest))
     return transposed(w, split, (0, 1, *range(3, len(shape)), 2))
+
+
+@on(PackMatrix)
+def pack_matrix(w: Writer, op: PackMatrix, x: Value) -> Tensor:
+    """Put panels of columns in a row, and in each `dots` neighbours of a column together."""
+    k, n = x.type.shape
+    panels, steps = ceil_div(n, op.width), ceil_div(k, op.dots)
+    full = filled_up(w, x, (k, n), (steps * op.dots, panels * op.width))
+    split = reshaped(w, full, (steps, op.dots, panels, op.width))
+    packed = transposed(w, split, (2, 0, 3, 1))
+    return packed if op.dots > 1 else reshaped(w, packed, (panels, steps, op.width))
+
+
+@on(PackConv)
+def pack_conv(w: Writer, op: PackConv, x: Value) -> Tensor:
+    o, i, *taps = x.type.shape
+    outer, inner = ceil_div(o, op.width), ceil_div(i, op.lanes)
+    full = filled_up(w, x, x.type.shape, (outer * op.width, inner * op.lanes, *taps))
+    lanes = (op.lanes // op.dots, op.dots)
+    split = reshaped(w, full, (outer, op.width, inner, *lanes, *taps))
+    at = range(5, 5 + len(taps))
+    packed = transposed(w, split, (0, 2, *at, 3, 1, 4))
+    shape = (outer, inner, *taps, lanes[0], op.width)
+    return packed if op.dots > 1 else reshaped(w, packed, shape)
+
+
+def filled_up(w: Writer, x: Value, shape: tuple[Dim, ...], whole: tuple[Dim, ...]) -> Operand:
+    """Return x with zeros behind its elements, on each axis as many as are missing."""
+    y: Operand = x
+    for axis, (d, wanted) in enumerate(zip(shape, whole, strict=True)):
+        missing = wanted - d
+        if missing != 0:
+            rest = (*whole[:axis], missing, *shape[axis + 1 :])
+            zeros = expanded(w, np.zeros((1,) * len(shape), x.type.numpy), rest)
+            y = w("Concat", y, zeros, axis=axis)
+    return y
 
 
 @on(Dilate)

@@ -12,7 +12,7 @@ from alpenglow.exporters.onnx.table import on
 from alpenglow.exporters.onnx.write_gather import within
 from alpenglow.exporters.onnx.write_movement import reshaped
 from alpenglow.exporters.onnx.writer import Operand, Refused, Tensor, Writer
-from alpenglow.ir.dims import Dim, is_open
+from alpenglow.ir.dims import Dim, is_open, quotient
 from alpenglow.ir.graph import Node, Value, is_closed
 from alpenglow.ir.types import DTYPES, FLOATS, INTS
 from alpenglow.ops.resize import Interpolate, Resize
@@ -73,12 +73,19 @@ def _says_sizes(op: Resize, shape: tuple[Dim, ...]) -> bool:
     """Return True if the scales of the model, where there are any, tell the sizes as ONNX does."""
     for size, scale, extent in zip(op.sizes, op.scales, shape, strict=False):
         if is_open(size) or is_open(extent):
-            # Whole multiples are exact, whatever the extent is; other scales round it.
-            if size != extent * round(scale) or scale != round(scale):
+            if size != _scaled(extent, scale):
                 return False
         elif int(size) != int(np.floor(np.float32(int(extent)) * np.float32(scale))):
             return False
     return True
+
+
+def _scaled(extent: Dim, scale: float) -> Dim | None:
+    """Return an open extent times a scale, rounded down, if floats do not round it before."""
+    if scale == round(scale):
+        return extent * round(scale)
+    part = round(1 / scale)
+    return quotient(extent, part) if part & (part - 1) == 0 and scale * part == 1 else None
 
 
 @on(Resize, when=_has_resize)

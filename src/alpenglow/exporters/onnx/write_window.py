@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from alpenglow.exporters.onnx.extents import extents
 from alpenglow.exporters.onnx.table import on
-from alpenglow.exporters.onnx.write_movement import blocked, reshaped, unblocked
-from alpenglow.exporters.onnx.writer import Tensor, Writer
-from alpenglow.ir.dims import product
+from alpenglow.exporters.onnx.write_movement import blocked, padded, reshaped, unblocked
+from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
+from alpenglow.ir.dims import is_open, product
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import TensorType
 from alpenglow.ops.pooling import AveragePool, LpPool, MaxPool, MaxPoolIndex
@@ -27,28 +29,62 @@ def window_of(op: Pool) -> dict[str, Any]:
     return attributes | ({"ceil_mode": 1} if op.ceil else {})
 
 
-def pooled(w: Writer, op: Pool, name: str, x: Value, **more: Any) -> Tensor:
-    """Return x pooled by an operator of ONNX; the channels of a blocked x are put side by side."""
+def reaching(op: Pool, x: Value) -> Pool:
+    """Return pooling whose padding reaches just as far as its windows do, where it hangs over.
+
+    Of what hangs over the end opsets, checkers and runtimes do not think the same.  Axes whose
+    extents are open stay as they are.
+    """
+    y, spatial = op.infer(x.type), len(op.kernel)
+    assert isinstance(y, TensorType), f"{op.name} has one result"
+    if not op.ceil:
+        return op
+    pads, pairs = list(op.pads), list(zip(x.type.shape[2:], y.shape[2:], strict=True))[:spatial]
+    for i, (extent, count) in enumerate(pairs):
+        if not is_open(extent) and not is_open(count):
+            reach = (int(count) - 1) * op.strides[i] + (op.kernel[i] - 1) * op.dilations[i] + 1
+            pads[spatial + i] = max(0, reach - int(extent) - pads[i])
+    ceil = any(is_open(d) for pair in pairs for d in pair)
+    counts = isinstance(op, AveragePool) and op.count_pads
+    return op if ceil and counts else replace(op, pads=tuple(pads), ceil=ceil)
+
+
+def in_channels(w: Writer, op: Pool, x: Value, pool: Callable[[Operand], Tensor]) -> Tensor:
+    """Return x pooled; the channels of a blocked x are put side by side for that."""
     if x.type.blocked is None:
-        return w(name, x, **window_of(op), **more)
+        return pool(x)
     y = op.infer(x.type)
     assert isinstance(y, TensorType), f"{op.name} has one result"
-    return blocked(w, w(name, unblocked(w, x), **window_of(op), **more), y.shape)
+    return blocked(w, pool(unblocked(w, x)), y.shape)
 
 
 @on(MaxPool)
 def max_pool(w: Writer, op: MaxPool, x: Value) -> Tensor:
-    return pooled(w, op, "MaxPool", x)
+    window = window_of(reaching(op, x))
+    return in_channels(w, op, x, lambda v: w("MaxPool", v, **window))
 
 
 @on(MaxPoolIndex)
 def max_pool_index(w: Writer, op: MaxPoolIndex, x: Value) -> Tensor:
-    return w.several(2, "MaxPool", x, **window_of(op), storage_order=int(op.column_major))[1]
+    window = window_of(reaching(op, x))
+    return w.several(2, "MaxPool", x, **window, storage_order=int(op.column_major))[1]
 
 
 @on(AveragePool)
 def average_pool(w: Writer, op: AveragePool, x: Value) -> Tensor:
-    return pooled(w, op, "AveragePool", x, count_include_pad=int(op.count_pads))
+    """Write padding that counts as padding before, where what hangs over does not count."""
+    whole = reaching(op, x)
+    counted = tuple(map(min, op.pads, whole.pads))
+    if not op.count_pads or counted == whole.pads:
+        window = {"count_include_pad": int(op.count_pads), **window_of(whole)}
+        return in_channels(w, op, x, lambda v: w("AveragePool", v, **window))
+    spatial = len(op.kernel)
+    around = [0, 0, *counted[:spatial], 0, 0, *counted[spatial:]]
+    more = tuple(b - a for a, b in zip(counted, whole.pads, strict=True))
+    window = window_of(replace(whole, pads=more))
+    return in_channels(
+        w, op, x, lambda v: w("AveragePool", padded(w, v, around, "constant"), **window)
+    )
 
 
 def _is_plain(opset: int, node: Node) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 
 from alpenglow.exporters.onnx.elements import CODES, Schema, allowed, carrier, schema_of, single
 from alpenglow.ir.dims import Sym
-from alpenglow.ir.graph import Value
+from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.solve import AxisEquation
 from alpenglow.ir.types import COMPLEX, DTYPES, NAMES, Array
 
@@ -76,7 +76,7 @@ class Writer:
     extents (`extents.py`).  `taken` has the names of all tensors, and `numbers` the last number
     behind each name that several wanted; `outputs` is what those of the graph are called, and
     `wanted` the name that a value is to have for it.  `late` writes what was put off until it is
-    read.
+    read; `node` is that which is being written.
     """
 
     opset: int
@@ -91,6 +91,7 @@ class Writer:
     wanted: dict[Value, str] = field(default_factory=dict)
     domains: dict[str, int] = field(default_factory=dict)
     late: Callable[[Value], Tensor] | None = None
+    node: Node | None = None
 
     def __call__(self, op_type: str, *operands: Operand, makes: str = "", **attributes: Any
                  ) -> Tensor:  # fmt: skip
@@ -225,8 +226,9 @@ class Writer:
         return Tensor(name, t.dtype)
 
     def alias(self, t: Tensor, name: str) -> None:
-        """Let a tensor be known by another name, too."""
-        last = self("Identity", t)
+        """Let a tensor be known by another name, too, or by that alone if it has just been made."""
+        fresh = bool(self.lines) and self.lines[-1].outputs == [t.name]
+        last = t if fresh and t not in self.values.values() else self("Identity", t)
         self.lines[-1].outputs = [name if n == last.name else n for n in self.lines[-1].outputs]
 
     def name(self, wanted: str) -> str:

@@ -52,8 +52,10 @@ def _repeats(node: Node) -> bool:
 def propagate(node: Node, known: list[Array | None]) -> Array | None:
     """Return the elements of the single result of `node`, given those of its operands.
 
-    None if they are not known: the result is data.
+    None if they are not known: the result is data.  Of no elements all are known.
     """
+    if may_be_shape(node) and node.output.type.size == 0:
+        return np.empty(node.output.type.extents, object)
     if any(k is None for k in known) or not may_be_shape(node):
         return None
     t = node.output.type

@@ -1,0 +1,65 @@
+"""What a graph takes for granted of its open extents, as nodes that fail where it is not so.
+
+ONNX has no assertion, but no tensor has a negative extent.  So of each guard the model makes a
+tensor of as many elements as the guard says are not less than none, and keeps none of them; the
+shape of each output is joined to what is left of these.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from onnx import numpy_helper
+
+from alpenglow.exporters.onnx.extents import extent
+from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
+from alpenglow.ir.dims import Dim, Guards, Sym
+
+
+def check_of(w: Writer, guards: Guards) -> Tensor | None:
+    """Return an i64[0] that is computed where guards hold and nowhere else; None without guards."""
+    needed = strongest([x for guard in guards for x in not_negative(*guard)])
+    none = np.array([0], np.int64)
+    value = numpy_helper.from_array(np.array([False]), "value")
+    parts: list[Operand] = [
+        w("Slice", w("ConstantOfShape", extent(w, x), makes="bool", value=value), none, none)
+        for x in needed
+    ]
+    if not parts:
+        return None
+    whole = parts[0] if len(parts) == 1 else w("Concat", *parts, axis=0)
+    return w.cast(whole, "i64")
+
+
+def not_negative(x: Sym, relation: str) -> list[Dim]:
+    """Return what is not negative where ``x relation 0``."""
+    match relation:
+        case ">=":
+            return [x]
+        case "<":
+            return [x * -1 - 1]
+        case "==":
+            return [x, x * -1]
+    assert relation == "!=", relation
+    is_extent = len(x.terms) == 1 and len(x.terms[0][0]) == 1 and x.terms[0][1] == 1
+    return [x - 1 if is_extent else x * x - 1]
+
+
+def strongest(bounds: list[Dim]) -> list[Dim]:
+    """Return those that the others follow from, of such that differ in a number or a factor."""
+    least: dict[Dim, int] = {}
+    for x in bounds:
+        if not isinstance(x, Sym):
+            continue
+        number = sum(c for monomial, c in x.terms if not monomial)
+        factor = math.gcd(*(c for monomial, c in x.terms if monomial))
+        # A sum of multiples is not below a number where the sum is not below the next multiple.
+        key = (x - number) // factor
+        least[key] = min(number // factor, least.get(key, number // factor))
+    return [key + number for key, number in least.items()]
+
+
+def checked(w: Writer, t: Tensor, check: Tensor) -> Tensor:
+    """Return a tensor as it is, where a check can be computed."""
+    return w("Reshape", t, w("Concat", w("Shape", t), check, axis=0))
