@@ -1,11 +1,16 @@
-"""What a graph becomes before it is written: operators without a writer, as what they stand for."""
+"""What a graph becomes before it is written: operators without a writer, as what they stand for.
+
+What of constants has no writer is computed, as the packing of weights for kernels.
+"""
 
 from __future__ import annotations
+
+import numpy as np
 
 from alpenglow.exporters.onnx.pairs import has_complex, in_pairs
 from alpenglow.exporters.onnx.table import find
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
-from alpenglow.ir.op import Composite
+from alpenglow.ir.op import Composite, Elementwise, Primitive
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.resize import Resize
 from alpenglow.ops.sampling import AffineGrid, DeformConv
@@ -29,6 +34,10 @@ def prepared(graph: Graph, opset: int) -> tuple[Graph, list[Node]]:
             else:
                 lower_node(g, node)
         g.prune()
+    for node in list(g.nodes):
+        if find(node, opset) is None and not isinstance(node.op, Elementwise):
+            _computed(g, node)
+    g.prune()
     return in_pairs(g) if has_complex(g) else (g, [])
 
 
@@ -43,6 +52,19 @@ def _stands_for_others(node: Node, opset: int) -> bool:
 def needs_numbers(node: Node) -> bool:
     """Return True if what a node stands for is said of numbers alone, and it has open extents."""
     return isinstance(node.op, OF_NUMBERS) and not is_closed(node)
+
+
+def _computed(g: Graph, node: Node) -> None:
+    """Put the results of a node without a writer in its place, if its operands are constants."""
+    arrays = [None if v is None else v.array for v in node.inputs]
+    known = all(v is None or v.array is not None for v in node.inputs)
+    if not known or not isinstance(node.op, Primitive) or not is_closed(node):
+        return
+    results = node.op.reference(*arrays)
+    for v, array in zip(
+        node.results, results if len(node.results) > 1 else (results,), strict=True
+    ):
+        g.replace(v, g.constant(np.ascontiguousarray(array), v.name, v.type))
 
 
 def _inline(g: Graph, node: Node) -> None:

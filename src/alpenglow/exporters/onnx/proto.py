@@ -56,22 +56,44 @@ def scan(
         for name, tensors in (("state", states), ("slice", inputs))
     )
     after, made = step(body, before, read)
-    outs = [body("Identity", t) for t in (*after, *made)]
-    lines = read_lines(body.lines, [t.name for t in outs])
-    graph = helper.make_graph(
-        [node_of(body, x) for x in lines],
-        "step",
-        [helper.make_tensor_value_info(t.name, CODES[t.dtype], None) for t in (*before, *read)],
-        [helper.make_tensor_value_info(t.name, CODES[t.dtype], None) for t in outs],
-    )
-    own = {t.name for t in (*before, *read)} | {n for x in lines for n in x.outputs}
-    captured = [n for x in lines for n in (*x.inputs, *x.captured) if n and n not in own]
-    kinds = [*(t.dtype for t in states), *results]
-    final = [w.fresh("scan", dtype) for dtype in kinds]
+    graph, captured = _body(body, [*before, *read], [*after, *made])
     attributes = {"body": graph, "num_scan_inputs": len(inputs)}
     if axis:
         attributes["scan_input_axes"] = [axis] * len(inputs)
         attributes["scan_output_axes"] = [axis] * len(results)
-    w.line("Scan", [*states, *inputs], final, "", attributes)
-    w.lines[-1].captured = captured
+    final = [w.fresh("scan", dtype) for dtype in (*(t.dtype for t in states), *results)]
+    w.line("Scan", [*states, *inputs], final, "", attributes, captured)
     return final
+
+
+Turn = Callable[[Writer, list[Tensor]], tuple[Tensor, list[Tensor]]]
+"""Writes one turn of a loop: whether there is another, a bool[], and the next states."""
+
+
+def loop(w: Writer, turn: Turn, going: Tensor, states: Sequence[Tensor]) -> list[Tensor]:
+    """Write a loop that takes turns while a bool[] is true, and return the last states."""
+    body = w.inner()
+    number, before = body.fresh("turn", "i64"), body.fresh("going", "bool")
+    own = [body.fresh("state", t.dtype) for t in states]
+    again, after = turn(body, own)
+    graph, captured = _body(body, [number, before, *own], [again, *after])
+    for info in graph.input[:2]:
+        info.type.tensor_type.shape.SetInParent()  # runtimes want to be told that these are scalars
+    final = [w.fresh("loop", t.dtype) for t in states]
+    w.line("Loop", [None, going, *states], final, "", {"body": graph}, captured)
+    return final
+
+
+def _body(
+    body: Writer, given: Sequence[Tensor], made: Sequence[Tensor]
+) -> tuple[onnx.GraphProto, list[str]]:
+    """Return what was written as a graph, and the names of what it reads outside of it."""
+    outs = [body("Identity", t) for t in made]
+    lines = read_lines(body.lines, [t.name for t in outs])
+    inputs, outputs = (
+        [helper.make_tensor_value_info(t.name, CODES[t.dtype], None) for t in tensors]
+        for tensors in (given, outs)
+    )
+    graph = helper.make_graph([node_of(body, x) for x in lines], "body", inputs, outputs)
+    own = {t.name for t in given} | {n for x in lines for n in x.outputs}
+    return graph, [n for x in lines for n in (*x.inputs, *x.captured) if n and n not in own]

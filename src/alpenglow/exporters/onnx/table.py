@@ -50,14 +50,9 @@ def on(*classes: type[Op], when: When | None = None) -> Callable[[Write], Write]
 
 
 def find(node: Node, opset: int) -> Write | None:
-    """Return the writer that serves a node, or None."""
-    entry = _TABLE.get(type(node.op))
+    """Return the writer that serves a node, or None; that of a kind serves all operators of it."""
+    entry = next((_TABLE[c] for c in type(node.op).__mro__ if c in _TABLE), None)
     return entry.write if entry is not None and entry.serves(opset, node) else None
-
-
-def has_writer(cls: type[Op]) -> bool:
-    """Return True if an operator has a writer of its own for some nodes."""
-    return cls in _TABLE
 
 
 def operands(node: Node) -> list[Any]:

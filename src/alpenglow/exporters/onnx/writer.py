@@ -130,13 +130,14 @@ class Writer:
 
     def line(
         self, op_type: str, operands: Sequence[Tensor | None], results: Sequence[Tensor],
-        domain: str, attributes: Mapping[str, Any],
+        domain: str, attributes: Mapping[str, Any], captured: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Add a node as it stands."""
         inputs = ["" if t is None else t.name for t in operands]
         while inputs and not inputs[-1]:
             inputs.pop()
-        self.lines.append(Line(op_type, inputs, [t.name for t in results], attributes, domain))
+        outputs = [t.name for t in results]
+        self.lines.append(Line(op_type, inputs, outputs, attributes, domain, captured))
 
     def cast(self, operand: Operand, dtype: str) -> Tensor:
         """Return an operand as elements of another type; an array is converted at once."""
