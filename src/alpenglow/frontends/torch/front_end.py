@@ -67,8 +67,10 @@ class TorchFrontEnd:
         else:
             program = import_module("alpenglow.frontends.torch.fx").exported(model)
         model_of = import_module("alpenglow.frontends.torch.model").model_of
+        blaming = import_module("alpenglow.frontends.torch.importer").blaming
         try:
-            loaded: Graph | StagedModel = model_of(program)
+            with blaming(program.trusted):
+                loaded: Graph | StagedModel = model_of(program)
         except AlpenglowError as error:
             raise error.located(file=program.file) from None
         if not shapes:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -488,11 +489,23 @@ def attempted(program: Program) -> tuple[Graph, list[Refusal]]:
     g.metadata = Metadata("torch", program.version, structure=program.structure)
     g.prune()
     if not program.trusted:
-        _verify(g)
+        verify(g)
     return g, []
 
 
-def _verify(g: Graph) -> None:
+@contextmanager
+def blaming(trusted: bool) -> Iterator[None]:
+    """Let what a file breaks be the file's mistake."""
+    try:
+        yield
+    except (AssertionError, RecursionError, *NONSENSE) as error:
+        if trusted:
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise ModelError(f"the program breaks the rules of PyTorch: {what}") from error
+
+
+def verify(g: Graph) -> None:
     """Raise ModelError if a graph breaks a rule: it is open in extents that no input brings."""
     try:
         verify_graph(g)

@@ -18,9 +18,11 @@ from alpenglow.frontends.torch.importer import (
     Importer,
     Refusal,
     attempted,
+    blaming,
     label,
     listed,
     unsupported,
+    verify,
 )
 from alpenglow.frontends.torch.program import Argument, Body, Call, Program, Ref, refs
 from alpenglow.frontends.torch.symbols import Ranges, guards, is_untold
@@ -145,6 +147,13 @@ class TorchModel(StagedModel):
 
     def part(self, rest: Rest, known: Known) -> Part:
         """Import as much of the rest as what is known decides."""
+        with blaming(self._trusted):
+            part = self._imported(rest, known)
+        if not self._trusted:
+            verify(part.graph)
+        return part
+
+    def _imported(self, rest: Rest, known: Known) -> Part:
         g = Graph(self.name)
         importer = Importer(g, self._ranges, self._trusted, known)
         importer.types |= rest.types

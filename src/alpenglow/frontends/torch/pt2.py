@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from alpenglow.frontends.torch.demands import demands
 from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.program import Body, Input, InputKind, Output, Program, Ref
 from alpenglow.frontends.torch.pt2_archive import Archive, Layout, check_format, opened, tensors
-from alpenglow.frontends.torch.pt2_graph import body_of, named
+from alpenglow.frontends.torch.pt2_graph import CPU, body_of, named
 from alpenglow.frontends.torch.pt2_schema import (
     DTYPES,
     LAYOUTS,
@@ -35,7 +36,8 @@ from alpenglow.frontends.torch.pt2_schema import (
     word,
 )
 from alpenglow.frontends.torch.structure import paths, structure
-from alpenglow.frontends.torch.symbols import Ranges
+from alpenglow.frontends.torch.symbols import FLOAT, LEAST, Ranges
+from alpenglow.frontends.torch.symbols import named as called
 from alpenglow.ir.metadata import text
 from alpenglow.ir.structure import Fixed, Leaf, Structure
 from alpenglow.ir.types import Array
@@ -97,6 +99,8 @@ def _program(archive: Archive, name: str, whole: Record, file: str) -> Program:
     body = body_of(field(module, "graph", dict, "the program's module"))
     signature = record(module.get("signature"), "the signature", "signature")
     inputs, values = _inputs(field(signature, "input_specs", list, "the signature"), body)
+    fixed = {n: v for n, v in values.items() if isinstance(v, bool | int | float)}
+    body = replace(body, inputs=tuple(i.name for i in inputs), symbols={**body.symbols, **fixed})
     described = _described(module)
     specs = field(signature, "output_specs", list, "the signature")
     outputs = _outputs(specs, body, described[1] if described else "")
@@ -269,9 +273,12 @@ def _place(folder: str, payload: Any, name: str) -> tuple[str, Layout]:
         raise UnsupportedError(f"{what} is pickled", hint=NO_PICKLE)
     meta = record(r.get("tensor_meta"), what, "tensor")
     place = device(meta.get("device"), what)
-    if field(meta, "layout", int, what) != STRIDED or place == "meta":
+    if field(meta, "layout", int, what) != STRIDED or place != CPU:
         lies = word(LAYOUTS, meta["layout"], f"the layout of {what}")
-        raise UnsupportedError(f"{what} is of layout {lies} on the device {shown(place)}")
+        raise UnsupportedError(
+            f"{what} is of layout {lies} on the device {shown(place)}",
+            hint="module.cpu() before it is exported",
+        )
     sizes, strides = (
         tuple(_fixed(s, what) for s in field(meta, key, list, what)) for key in ("sizes", "strides")
     )
@@ -288,14 +295,16 @@ def _fixed(value: Any, what: str) -> int:
 
 
 def _ranges(constraints: Record) -> Ranges:
-    """Return the least and the largest value of symbols."""
+    """Return the least and the largest value of symbols that are whole numbers."""
     ranges: dict[str, tuple[int, int | None]] = {}
     for name, constraint in constraints.items():
+        if not name.isidentifier() or FLOAT.fullmatch(name):
+            continue
         what = f"the range of '{shown(name)}'"
         r = record(constraint, what, "range")
         low, high = r.get("min_val"), r.get("max_val")
-        ranges[name] = (
-            0 if low is None else of_kind(low, int, what),
+        ranges[str(called(name))] = (
+            LEAST if low is None else of_kind(low, int, what),
             None if high is None else of_kind(high, int, what),
         )
     return ranges

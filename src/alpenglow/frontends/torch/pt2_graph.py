@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.words import shown
-from alpenglow.frontends.torch.fx import DROPPED, source_of
-from alpenglow.frontends.torch.program import Argument, Body, Call, Ref, Unknown
+from alpenglow.frontends.torch.fx import DROPPED, PARAMETERS, READERS, source_of
+from alpenglow.frontends.torch.fx import STRIDED as STRIDED_READERS
+from alpenglow.frontends.torch.program import (
+    Argument,
+    Body,
+    Call,
+    Condition,
+    Ref,
+    Unknown,
+    symbols_in,
+)
 from alpenglow.frontends.torch.pt2_schema import (
     DTYPES,
     FORMATS,
     LAYOUTS,
+    STRIDED,
     Record,
     device,
     field,
@@ -23,15 +34,20 @@ from alpenglow.frontends.torch.pt2_schema import (
     union,
     word,
 )
-from alpenglow.frontends.torch.symbols import extent
-from alpenglow.ir.dims import Dim
+from alpenglow.frontends.torch.symbols import conditions, extent
+from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.types import TensorType
 
 DEEPEST = 32
 """How deep graphs may stand in each other."""
 
-ITEM = "aten._local_scalar_dense.default"
-"""The call that makes a number of a tensor: it computes what others know ahead."""
+CPU = "cpu"
+
+PYTHON = ("operator.", "torch.", "math.")
+"""How names of functions begin that are no operators, and have no schema."""
+
+KEYWORD = 2
+"""The kind of an argument that stands by a name."""
 
 HIGHER = "higher_order."
 
@@ -57,23 +73,40 @@ def size(value: Any, what: str) -> Dim:
     if kind == "as_int":
         return of_kind(content, int, what)
     if kind == "as_expr":
-        return extent(field(record(content, what, "expression"), "expr_str", str, what))
+        return extent(_expression(content, what))
     raise ModelError(f"{what} is {shown(kind)}, expected a number or an expression")
 
 
 def type_of(meta: Any, what: str) -> TensorType | None:
-    """Return the type of a tensor; None for an element type that is none of ours."""
+    """Return the type of a tensor; None if it is not dense on the CPU, or of no type of ours."""
     r = record(meta, what, "tensor")
     dtype = DTYPES.get(field(r, "dtype", int, what))
     sizes = tuple(size(s, f"an extent of {what}") for s in field(r, "sizes", list, what))
     if any(isinstance(d, int) and d < 0 for d in sizes):
         raise ModelError(f"{what} has the sizes {sizes}")
-    return None if dtype is None else TensorType(dtype, sizes)
+    dense = field(r, "layout", int, what) == STRIDED and device(r.get("device"), what) == CPU
+    return TensorType(dtype, sizes) if dense and dtype is not None else None
+
+
+def lies_in_order(meta: Record, t: TensorType, what: str) -> bool:
+    """Whether the elements of a tensor lie in order from the start of its memory."""
+    strides = [size(s, f"a stride of {what}") for s in field(meta, "strides", list, what)]
+    wanted = [product(t.shape[i + 1 :]) for i in range(t.rank)]
+    ordered = all(a == b or d == 1 for a, b, d in zip(strides, wanted, t.shape, strict=True))
+    return ordered and size(meta.get("storage_offset"), what) == 0
 
 
 def target_of(text: str) -> str:
     """Return the name of an operator as the table has it: ``aten.add.Tensor``."""
     return text.removeprefix("torch.ops.").removeprefix(HIGHER).lstrip("_")
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A result of a call: its name in the file, "" for none, and what the importer calls it."""
+
+    name: str
+    told: str
 
 
 class _Reader:
@@ -83,26 +116,32 @@ class _Reader:
         self.graph = graph
         self.depth = depth
         self.types: dict[str, TensorType] = {}
-        self.numbers: dict[str, Argument] = {}
+        self.numbers: dict[str, Argument] = {}  # what is known of numbers by name
+        self.symbols: dict[str, Argument] = {}
         self.made: set[str] = set()
         self.read: set[str] = set()
-        self.several: set[str] = set()  # calls that return a list or a tuple
-        self.calls: list[Call] = []
+        self.calls: list[tuple[Call, Sequence[_Result]]] = []
 
     def body(self) -> Body:
         for name, meta in self._table("tensor_values"):
             if (t := type_of(meta, f"tensor '{shown(name)}'")) is not None:
                 self.types[name] = t
-        for kind, of in (("sym_int_values", _whole), ("sym_bool_values", _truth),
-                         ("sym_float_values", _real)):  # fmt: skip
-            for name, value in self._table(kind):
-                self.numbers[name] = of(value, f"number '{shown(name)}'")
+        for name, value in self._table("sym_int_values"):
+            self.numbers[name] = _whole(value, f"number '{shown(name)}'")
+        for name, value in self._table("sym_bool_values"):
+            self.numbers[name] = _truth(value, f"number '{shown(name)}'")
+        for name, value in self._table("sym_float_values"):
+            kind, content = union(value, f"number '{shown(name)}'")
+            if kind == "as_float":
+                self.numbers[name] = number(content, f"number '{shown(name)}'")
+            else:  # calls compute it, as a tensor
+                self.types[name], self.numbers[name] = TensorType("f64", ()), Ref(name)
         inputs = tuple(self._input(i, a) for i, a in enumerate(self._list("inputs")))
         for node in self._list("nodes"):
             self._call(record(node, "a node", "node"))
         outputs = tuple(self.argument(a, "an output") for a in self._list("outputs"))
-        calls = tuple(map(self._without_unread, self.calls))
-        return Body(inputs, calls, outputs, self.types)
+        calls = tuple(self._named(call, results) for call, results in self.calls)
+        return Body(inputs, calls, outputs, self.types, symbols=self.symbols)
 
     def _table(self, name: str) -> list[tuple[str, Any]]:
         return list(record(self.graph.get(name, {}), f"{name} of a graph").items())
@@ -116,7 +155,9 @@ class _Reader:
             case "as_tensor":
                 return self._make(named(content, "an input"))
             case "as_sym_int":
-                return self._make(field(record(content, "an input"), "as_name", str, "an input"))
+                name = self._number(content, "an input")
+                self.symbols[name] = self.numbers[name]
+                return name
             case "as_custom_obj":
                 name = field(record(content, "an input"), "name", str, "an input")
                 self.numbers[name] = Unknown("an object of a class of its own")
@@ -129,59 +170,85 @@ class _Reader:
         self.made.add(name)
         return name
 
+    def _number(self, value: Any, what: str) -> str:
+        """Return the name of a number that is made here."""
+        name = self._make(field(record(value, what), "as_name", str, what))
+        if name not in self.numbers:
+            raise ModelError(f"nothing says what '{shown(name)}' is")
+        return name
+
     def _call(self, node: Record) -> None:
         target = target_of(field(node, "target", str, "a node"))
         outputs = listed(field(node, "outputs", list, "a node"), dict, "outputs of a node")
         results = [r for o in outputs for r in self._results(o, target, len(outputs))]
-        if target in DROPPED or results == [None]:
+        known = len(results) == 1 and self._is_known(results[0].name)
+        if target in DROPPED or (known and target not in READERS):
             return
-        name = of_kind(
-            node.get("name") or next(filter(None, results), target), str, "a node's name"
-        )
-        if len(outputs) != 1 or "as_tensors" in outputs[0]:
-            self.several.add(name)
+        name = node.get("name") or next((r.name for r in results if r.name), target)
         trace = record(node.get("metadata") or {}, "metadata of a node").get("stack_trace") or ""
         source = source_of(of_kind(trace, str, "a stack trace"))
-        made = tuple(r or "" for r in results)
-        self.calls.append(Call(name, target, self._arguments(node, target), made, source))
+        call = Call(of_kind(name, str, "a node's name"), target, self._arguments(node, target), (),
+                    source)  # fmt: skip
+        self.calls.append((call, results))
+
+    def _is_known(self, name: str) -> bool:
+        """Whether a name is a number's that no call computes."""
+        return name in self.numbers and self.numbers[name] != Ref(name)
+
+    def _named(self, call: Call, results: Sequence[_Result]) -> Call:
+        """Return a call with the names of its results; of several, "" for those nobody reads."""
+        one = len(results) == 1
+        return replace(call, results=tuple(
+            r.told if one or r.name in self.read else "" for r in results
+        ))  # fmt: skip
 
     def _arguments(self, node: Record, target: str) -> dict[str, Argument]:
-        """Return the arguments of a call: by name, or by place where its operator has no schema."""
+        """Return the arguments of a call by name; where operators have no schema, by ours."""
         arguments: dict[str, Argument] = {}
+        has_schema = "." in target and not target.startswith(PYTHON)
+        names = PARAMETERS.get(target, ("x", "other"))
         for i, given in enumerate(field(node, "inputs", list, "a node")):
             r = record(given, f"an argument of {shown(target)}", "argument")
-            name = field(r, "name", str, "an argument") or str(i)
+            name = field(r, "name", str, "an argument")
+            if not has_schema and r.get("kind") != KEYWORD:
+                name = names[i] if i < len(names) else str(i)
             if name in arguments:
                 raise ModelError(f"{shown(target)} has two arguments '{shown(name)}'")
             arguments[name] = self.argument(r.get("arg"), f"argument {shown(name)}")
+            if target in STRIDED_READERS and isinstance(of := arguments[name], Ref):
+                arguments[name] = self._in_order(of)
         return arguments
 
-    def _results(self, output: Record, target: str, outputs: int) -> list[str | None]:
-        """Return the names of the tensors that an output of a call is; None for a number."""
+    def _in_order(self, tensor: Ref) -> Argument:
+        """Return a tensor whose memory is read, which is known if its elements lie in order."""
+        what = f"tensor '{shown(tensor.name)}'"
+        meta = record(dict(self._table("tensor_values")).get(tensor.name), what, "tensor")
+        t = self.types.get(tensor.name)
+        if t is not None and lies_in_order(meta, t, what):
+            return tensor
+        return Unknown("a tensor whose elements do not lie in order")
+
+    def _results(self, output: Record, target: str, outputs: int) -> list[_Result]:
+        """Return the results that an output of a call is."""
         kind, content = union(output, "an output of a node")
         match kind:
             case "as_tensor":
-                return [self._make(named(content, "a result"))]
+                name = self._make(named(content, "a result"))
+                return [_Result(name, name)]
             case "as_none":
-                return [""]
+                return [_Result("", "")] if outputs > 1 else []
             case "as_tensors" if outputs == 1:
-                return [self._make(named(t, "a result")) for t in of_kind(content, list, "results")]
+                names = [self._make(named(t, "a result"))
+                         for t in of_kind(content, list, "results")]  # fmt: skip
+                return [_Result(n, n) for n in names]
             case "as_sym_int" | "as_sym_bool" | "as_sym_float":
-                name = self._make(field(record(content, "a result"), "as_name", str, "a result"))
-                if name not in self.numbers:
-                    raise ModelError(f"nothing says what '{shown(name)}' is")
-                if target != ITEM:
-                    return [None]
-                self.numbers[name] = Ref(name)
-                return [name]
+                name = self._number(content, "a result")
+                if target in READERS:
+                    symbols = sorted(symbols_in(self.numbers[name]))
+                    return [_Result(name, s) for s in symbols] or [_Result(name, name)]
+                known = self._is_known(name) and outputs > 1
+                return [_Result(name, str(self.numbers[name]) if known else name)]
         raise UnsupportedError(f"{shown(target)} returns {shown(kind)}")
-
-    def _without_unread(self, call: Call) -> Call:
-        """Return a call of several results with "" for those that nothing reads."""
-        if call.name not in self.several:
-            return call
-        kept = tuple(r if r in self.read else "" for r in call.results)
-        return Call(call.name, call.target, call.arguments, kept, call.source)
 
     # ── arguments ──
 
@@ -228,19 +295,18 @@ def _whole(value: Any, what: str) -> Argument:
         return Unknown(error.message)
 
 
-def _real(value: Any, what: str) -> Argument:
-    kind, content = union(value, what)
-    return number(content, what) if kind == "as_float" else _computed(content, what)
-
-
 def _truth(value: Any, what: str) -> Argument:
     kind, content = union(value, what)
-    return of_kind(content, bool, what) if kind == "as_bool" else _computed(content, what)
+    if kind == "as_bool":
+        return of_kind(content, bool, what)
+    try:
+        return Condition(conditions(_expression(content, what)))
+    except UnsupportedError as error:
+        return Unknown(error.message)
 
 
-def _computed(value: Any, what: str) -> Unknown:
-    text = field(record(value, what, "expression"), "expr_str", str, what)
-    return Unknown(f"computed from extents: {shown(text)}")
+def _expression(value: Any, what: str) -> str:
+    return field(record(value, what, "expression"), "expr_str", str, what)
 
 
 def _int(value: Any, what: str) -> int:
