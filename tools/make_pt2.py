@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.ao.quantization.fx._decomposed  # registers operators
 from torch import nn
 from torch.nn import functional as F
 
@@ -75,6 +76,37 @@ class Count(nn.Module):  # type: ignore[misc]  # mypy sees no torch
         return self.sum * self.factors.float(), y @ self.turned.t()
 
 
+class Bytes(nn.Module):  # type: ignore[misc]  # mypy sees no torch
+    """A convolution of bytes, as PT2E writes one out, and a layer whose weights are in 4 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.arange(-72, 72).reshape(4, 4, 3, 3).to(torch.int8))
+        self.register_buffer("scales", torch.tensor([0.01, 0.02, 0.03, 0.04]))
+        self.register_buffer("zeros", torch.zeros(4, dtype=torch.int64))
+        self.register_buffer("few", (torch.arange(32).reshape(2, 16) % 16 - 8).to(torch.int8))
+        self.register_buffer("groups", torch.tensor([[0.1, 0.2], [0.3, 0.4]]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ops = torch.ops.quantized_decomposed
+        q = ops.quantize_per_tensor(x, 0.05, 3, -128, 127, torch.int8)
+        y = ops.dequantize_per_tensor(q, 0.05, 3, -128, 127, torch.int8)
+        w = ops.dequantize_per_channel(self.weight, self.scales, self.zeros, 0, -127, 127,
+                                       torch.int8)  # fmt: skip
+        z = F.conv2d(y, w).flatten(1)
+        m = ops.dequantize_per_channel_group(self.few, self.groups, None, -8, 7, torch.int8, 8,
+                                             torch.float32)  # fmt: skip
+        return F.linear(z, m)
+
+
+class Choice(nn.Module):  # type: ignore[misc]  # mypy sees no torch
+    """A choice by data, whose branches are graphs among the arguments of a call."""
+
+    def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+        y = torch.cond(x.sum() > 0, lambda a: a * n, lambda a: a - n, (x,))
+        return torch.cat([y, x.new_full((x.shape[0], 1), float("-inf"))], 1)
+
+
 def seeded(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
 
@@ -87,6 +119,8 @@ def cases() -> dict[str, tuple[nn.Module, tuple[Any, ...], Any]]:
         "images": (Images().eval(), (seeded(2, 3, 8, 8),), ({0: BATCH},)),
         "words": (Words().eval(), (words,), ({0: BATCH},)),
         "count": (Count().eval(), (seeded(3, 4),), None),
+        "bytes": (Bytes().eval(), (seeded(2, 4, 4, 4),), ({0: BATCH},)),
+        "choice": (Choice().eval(), (seeded(3, 4), 3), ({0: BATCH}, None)),
     }
 
 
@@ -94,21 +128,24 @@ def write(folder: Path, name: str, module: nn.Module, args: tuple[Any, ...], sha
     """Write a module's file, and what it makes of its arguments when it is first called."""
     program = torch.export.export(module, args, dynamic_shapes=shapes)
     lowered = program.run_decompositions(fx.decompositions())
-    without_folders(lowered.graph)
+    without_folders(lowered.graph_module)
     torch.export.save(lowered, folder / f"{name}.pt2")
     with torch.no_grad():
         leaves = torch.utils._pytree.tree_leaves(module(*args))
     known = fx.exported(program)
     inputs = [i.name for i in known.inputs if i.kind == "user"]
     outputs = [o.name for o in known.outputs if o.kind == "user"]
-    arrays = {n: x.numpy() for n, x in zip(inputs, args, strict=True)}
+    tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    arrays = {n: x.numpy() for n, x in zip(inputs, tensors, strict=True)}
     arrays |= {f"={n}": np.asarray(y) for n, y in zip(outputs, leaves, strict=True)}
     np.savez(folder / f"{name}.npz", **arrays)
 
 
-def without_folders(graph: torch.fx.Graph) -> None:
+def without_folders(module: torch.fx.GraphModule) -> None:
     """Let traces name files alone, so that a fixture does not say where it was made."""
-    for node in graph.nodes:
+    nodes = [n for m in module.modules() if isinstance(m, torch.fx.GraphModule)
+             for n in m.graph.nodes]  # fmt: skip
+    for node in nodes:
         if trace := node.meta.get("stack_trace"):
             node.meta["stack_trace"] = re.sub(r'File "[^"]*/', 'File "', trace)
 
