@@ -148,6 +148,19 @@ def as_strided_scatter(
     return s.reshaped(y, x.type.shape)
 
 
+@on("aten.resize.default")
+def resize(s: Site, x: Value, size: Sequence[Dim]) -> Made:
+    """The elements that lie first in memory, or all and whatever comes after them."""
+    count, wanted = product(x.type.shape), product(s.result.shape)
+    if not known(count) or not known(wanted):
+        raise UnsupportedError("a tensor of an open extent is resized")
+    flat = s.reshaped(x, (count,))
+    if wanted <= count:
+        return s.reshaped(sliced(s, flat, 0, 0, wanted), s.result.shape)
+    more = s.filled(0, x.type.with_shape((wanted - count,)))
+    return s.reshaped(s.g(Concat(0), flat, more), s.result.shape)
+
+
 def strided(
     s: Site, extent: Dim, shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim | None
 ) -> Value:

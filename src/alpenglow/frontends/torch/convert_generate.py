@@ -9,8 +9,11 @@ from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Operand, Site, element, on
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Value
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ir.types import COMPLEX, HALVES
+from alpenglow.ops.arithmetic import Add, Div, Mul, Sub
+from alpenglow.ops.comparison import Less
 from alpenglow.ops.generate import Range
+from alpenglow.ops.select import Where
 
 
 @on("aten.full.default")
@@ -94,6 +97,34 @@ def counted(s: Site, start: Number, step: Number) -> Value:
         numbers = s.g(Range(count, 0, step, s.result.dtype))
         return s.g(Add(), numbers, s.filled(start, s.result))
     return s.g(Range(count, start, step, s.result.dtype))
+
+
+@on("aten.linspace.default", "aten.linspace.Tensor_Tensor", "aten.linspace.Tensor_Scalar",
+    "aten.linspace.Scalar_Tensor")  # fmt: skip
+def linspace(s: Site, start: Operand, end: Operand, steps: int, dtype: str | None = None) -> Made:
+    """Numbers at equal distances, counted from the nearer end; integers by way of f64."""
+    kind = s.result.dtype
+    if kind in COMPLEX:
+        raise UnsupportedError(f"{kind} at equal distances")
+    if steps == 0:
+        return s.filled(0, s.result)
+    wide = "f32" if kind in HALVES | {"f32"} else "f64"
+    ends = [s.cast(element_of(s, x, kind), wide) for x in (start, end)]
+    first, last = s.broadcast(*ends)
+    places = s.g(Range(steps, 0, 1, wide))
+    step = s.g(Div(), s.g(Sub(), last, first), s.filled(max(steps - 1, 1), places.type))
+    behind = s.g(Sub(), s.filled(steps - 1, places.type), places)
+    up = s.g(Add(), first, s.g(Mul(), step, places))
+    down = s.g(Sub(), last, s.g(Mul(), step, behind))
+    early = s.g(Less(), places, s.filled(max(steps // 2, 1), places.type))
+    return s.cast(s.g(Where(), early, up, down), kind)
+
+
+def element_of(s: Site, x: Operand, dtype: str) -> Value:
+    """Return a number, or the only one of a tensor, as an element of a type."""
+    if isinstance(x, Value):
+        return s.cast(s.reshaped(x, ()), dtype)
+    return s.constant(element(x, dtype), dtype)
 
 
 def operand_of(s: Site, x: Operand) -> Value:

@@ -66,6 +66,7 @@ DROPPED = frozenset({
 
 STRIDED = frozenset({
     "aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default",
+    "aten.resize.default",
 })  # fmt: skip
 """Calls that read the memory of their tensor, however its elements lie there."""
 READERS = frozenset({"aten._local_scalar_dense.default", "aten.item.default"})
