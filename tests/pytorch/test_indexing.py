@@ -110,12 +110,12 @@ def test_open_extents_are_indexed() -> None:
     lambda x, i: x[:, 0, 0].scatter(0, i[:, None].expand(-1, 5), 1.0),
     lambda x, i: x[:, 0, 0].gather(0, i[:, None]), lambda x, i: x.index_add(0, i, x[i]),
 ])  # fmt: skip
-@pytest.mark.parametrize("place", [5, -6])
-def test_an_index_out_of_range_ends_the_call(f: Callable[..., Any], place: int) -> None:
+def test_an_index_out_of_range_ends_the_call(f: Callable[..., Any]) -> None:
     exe = ag.compile(torch.export.export(Calls(f), (X, torch.tensor([1, 0]))))
 
-    with pytest.raises(FeedError, match="an index on axis"):
-        exe(X.numpy(), np.array([0, place]))
+    for place in (5, -6):
+        with pytest.raises(FeedError, match="an index on axis"):
+            exe(X.numpy(), np.array([0, place]))
 
 
 def test_more_elements_than_a_mask_has_end_the_call() -> None:

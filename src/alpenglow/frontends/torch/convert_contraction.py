@@ -10,7 +10,7 @@ from alpenglow.frontends.torch.table import Made, Site, element, on
 from alpenglow.ir.dims import is_open, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import COMPLEX
+from alpenglow.ir.types import COMPLEX, HALVES
 from alpenglow.ops import arithmetic, contraction
 from alpenglow.ops.attention import Attention
 from alpenglow.ops.complex import ComplexAdd, ComplexMatMul, ComplexMul
@@ -31,14 +31,14 @@ def mm(s: Site, x: Value, mat2: Value) -> Made:
 
 @on("aten.addmm.default")
 def addmm(s: Site, x: Value, mat1: Value, mat2: Value, beta: Number = 1, alpha: Number = 1) -> Made:
-    return plus(s, x, product_of(s, mat1, mat2), beta, alpha)
+    return plus_product(s, x, mat1, mat2, beta, alpha)
 
 
 @on("aten.baddbmm.default")
 def baddbmm(
     s: Site, x: Value, batch1: Value, batch2: Value, beta: Number = 1, alpha: Number = 1
 ) -> Made:
-    return plus(s, x, product_of(s, batch1, batch2), beta, alpha)
+    return plus_product(s, x, batch1, batch2, beta, alpha)
 
 
 @on("aten.addbmm.default")
@@ -73,6 +73,16 @@ def product_with_vector(s: Site, x: Value, vec: Value) -> Value:
 def dot(s: Site, x: Value, tensor: Value) -> Made:
     row, column = s.reshaped(x, (1, *x.type.shape)), s.reshaped(tensor, (*tensor.type.shape, 1))
     return s.reshaped(product_of(s, row, column), ())
+
+
+def plus_product(
+    s: Site, x: Value, a: Value, b: Value, beta: Number, alpha: Number
+) -> Value:  # fmt: skip
+    """Return beta x + alpha a b; of halves that are scaled it is rounded once, at the end."""
+    dtype = a.type.dtype
+    if dtype in HALVES and (alpha != 1 or beta not in (0, 1)):
+        a, b, x = (s.cast(v, "f32") for v in (a, b, x))
+    return s.cast(plus(s, x, product_of(s, a, b), beta, alpha), dtype)
 
 
 def plus(s: Site, x: Value, y: Value, beta: Number, alpha: Number) -> Value:
