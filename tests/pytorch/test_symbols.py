@@ -72,6 +72,8 @@ CONDITIONS: dict[str, Callable[[int], bool]] = {
     "max(4, s) <= 7": lambda s: max(4, s) <= 7,
     "min(4, s) >= 3": lambda s: min(4, s) >= 3,
     "3 < max(s, 2)": lambda s: max(s, 2) > 3,
+    "s == 1 or s % 4 == 0": lambda s: s == 1 or s % 4 == 0,
+    "(s > 7) | (s < 3)": lambda s: s > 7 or s < 3,
 }
 
 
@@ -83,8 +85,8 @@ def test_a_condition_holds_where_pytorch_says_so(text: str) -> None:
 
 
 def test_conditions_that_guards_cannot_say_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="no comparison"):
-        conditions("(s > 2) | (s < 1)")
+    with pytest.raises(UnsupportedError, match="the extent"):
+        conditions("not (s > 2 and s < 7)")
     with pytest.raises(ModelError, match="never holds"):
         conditions("3 < 2")
 
@@ -122,6 +124,26 @@ def test_what_the_exporter_found_of_extents_is_demanded_of_them(
     for n in refused:
         with pytest.raises(FeedError, match="the graph holds for"):
             exe(np.zeros((n, 5), np.float32))
+
+
+def last(x: torch.Tensor) -> torch.Tensor:
+    return x[-4:] + 1
+
+
+def padded(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.pad(x, (1, 0, 0, -x.shape[0] % 4), value=3.0)
+
+
+@pytest.mark.parametrize("function", [last, padded])
+def test_what_is_cut_or_padded_to_an_extent_equals_eager(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    module = Applied(function)
+    exe = ag.compile(module, args=(torch.randn(6, 3),), dynamic_shapes=({0: AUTO},))
+
+    for n in (5, 6, 8, 11):
+        x = torch.randn(n, 3)
+        np.testing.assert_array_equal(exe(x.numpy()), module(x))
 
 
 def test_a_file_demands_the_same(tmp_path: Path) -> None:

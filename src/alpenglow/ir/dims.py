@@ -310,6 +310,8 @@ def _is_natural(atom: Atom) -> bool:
         return not is_element(atom)
     if atom.op == "max":
         return natural(atom.left) or natural(atom.right)
+    if atom.op == "%":  # what is left has the sign of what is divided by
+        return natural(atom.right)
     return natural(atom.left) and natural(atom.right)
 
 

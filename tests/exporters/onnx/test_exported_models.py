@@ -51,9 +51,7 @@ def test_a_model_of_open_extents_serves_all(case: Case) -> None:
     model = ag.export_onnx(g)
     runs = session(model)
     for size in SIZES:
-        extents = {
-            s: max(size + i, (case.least or {}).get(s, 0)) for i, s in enumerate(symbols(g))
-        }
+        extents = {s: max(size + i, (case.least or {}).get(s, 0)) for i, s in enumerate(symbols(g))}
         arrays = feeds(g, extents)
         expected = evaluate(g.bind(extents), arrays)
         assert_close(expected, run(runs, arrays))

@@ -6,11 +6,32 @@ that raises an error if not.  Nothing reads the results of the latter, so nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from alpenglow.frontends.torch.program import Call, Ref
+from alpenglow.frontends.torch.program import Call, Ref, symbols_in
+from alpenglow.frontends.torch.symbols import is_untold
+from alpenglow.ir.types import TensorType
 
+ASSERT = "aten._assert_scalar.default"
 CHECK = "aten._linalg_check_errors.default"
+
+
+def without_places(
+    calls: Iterable[Call], types: Mapping[str, TensorType], told: Iterable[str]
+) -> list[Call]:  # fmt: skip
+    """Return calls without those that check a symbol which nothing makes and nobody has told.
+
+    It is where the elements of a slice begin in PyTorch's memory.
+    """
+    listed = list(calls)
+    made = {s for t in types.values() for s in t.symbols()} | {r for c in listed for r in c.results}
+    made.update(told)
+
+    def is_placed(call: Call) -> bool:
+        untold = {n for n in symbols_in(call.arguments) if is_untold(n)}
+        return call.target == ASSERT and not untold <= made
+
+    return [c for c in listed if not is_placed(c)]
 
 
 def checked_by(call: Call) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.torch.symbols import is_untold
 from alpenglow.frontends.torch.table import Made, Needed, Site, axis_of, on
-from alpenglow.ir.dims import Dim, is_open, known, names
+from alpenglow.ir.dims import Dim, is_open, known, larger, names, natural
 from alpenglow.ir.graph import Value
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 
@@ -82,7 +82,7 @@ def slice_(
     first = begun(extent, start)
     if any(map(is_untold, names(size))):
         size = cut(extent, first, end, step)
-    if first == 0 and step == 1 and (size == extent):
+    if step == 1 and size == extent:  # as long as the axis, it is all of it
         return x
     return sliced(s, x, axis, first, size, step)
 
@@ -90,10 +90,11 @@ def slice_(
 def begun(extent: Dim, start: Dim | None) -> Dim:
     """Return where a slice of an axis begins, counted from the front."""
     first: Dim = 0 if start is None else start
-    if known(first) and first < 0:
-        # Of an open extent so many elements are there by the ranges.
-        first = extent + first if is_open(extent) else max(extent + first, 0)
-    return min(first, extent) if known(first) and known(extent) else first
+    if known(first) and known(extent):
+        return min(max(extent + first, 0) if first < 0 else first, extent)
+    if natural(first * -1) and first != 0:
+        return larger(extent + first, 0)
+    return first
 
 
 def cut(extent: Dim, first: Dim, end: Dim | None, step: int) -> Dim:
@@ -175,14 +176,32 @@ def flip(s: Site, x: Value, dims: Sequence[int]) -> Made:
 
 
 @on("aten.constant_pad_nd.default")
-def constant_pad(s: Site, x: Value, pad: Sequence[int], value: float = 0) -> Made:
+def constant_pad(s: Site, x: Value, pad: Sequence[Dim], value: float = 0) -> Made:
     before, after = amounts(pad, x.type.rank)
-    return s.g(Pad(before, after, value=value), x)
+    if any(map(is_open, (*before, *after))):
+        return extended(s, x, before, after, value)
+    return s.g(Pad(tuple(map(int, before)), tuple(map(int, after)), value=value), x)
 
 
-def amounts(pad: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def extended(
+    s: Site, x: Value, before: Sequence[Dim], after: Sequence[Dim], value: float
+) -> Value:  # fmt: skip
+    """Return x between elements of a value, as many as extents say, which are not negative."""
+    for axis, (low, high) in enumerate(zip(before, after, strict=True)):
+        if not natural(low) or not natural(high):
+            raise UnsupportedError(f"padding by {low} and {high}")
+        shape = x.type.shape
+        parts = [s.filled(value, x.type.with_shape((*shape[:axis], n, *shape[axis + 1 :])))
+                 for n in (low, high)]  # fmt: skip
+        pieces = [v for v, n in ((parts[0], low), (x, 1), (parts[1], high)) if n != 0]
+        x = x if len(pieces) == 1 else s.g(Concat(axis), *pieces)
+    return x
+
+
+def amounts(pad: Sequence[Dim], rank: int) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
     """Return amounts before and after each axis; PyTorch lists pairs from the last axis on."""
-    before, after = [0] * rank, [0] * rank
+    before: list[Dim] = [0] * rank
+    after: list[Dim] = [0] * rank
     for i in range(len(pad) // 2):
         before[rank - 1 - i], after[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
     return tuple(before), tuple(after)

@@ -163,7 +163,7 @@ def named_outputs(specs: Iterable[Any], spec: Any) -> tuple[Output, ...]:
                     outputs.append(Output("fixed"))
                     continue
                 outputs.append(Output("user", name=unique(name, names)))
-            case "BUFFER_MUTATION":
+            case "BUFFER_MUTATION" | "PARAMETER_MUTATION":
                 outputs.append(Output("buffer", s.target))
             case "USER_INPUT_MUTATION":
                 outputs.append(Output("input", s.target, unique(f"{s.target}_after", names)))

@@ -27,7 +27,7 @@ from alpenglow.base.errors import (
 )
 from alpenglow.base.words import counted
 from alpenglow.frontends.torch import converters
-from alpenglow.frontends.torch.checks import checked, checked_by
+from alpenglow.frontends.torch.checks import checked, checked_by, without_places
 from alpenglow.frontends.torch.control import LOOPS, Splice, expanded
 from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.program import (
@@ -41,7 +41,7 @@ from alpenglow.frontends.torch.program import (
     refs,
     symbols_in,
 )
-from alpenglow.frontends.torch.symbols import LEAST, Ranges, bounds, guards, is_untold
+from alpenglow.frontends.torch.symbols import LEAST, Ranges, Tidy, bounds, guards, is_untold
 from alpenglow.frontends.torch.table import NO_GENERATOR, Needed, Site, bound
 from alpenglow.ir.dims import (
     RELATIONS,
@@ -92,7 +92,8 @@ class Importer:
     """
 
     def __init__(
-        self, g: Graph, ranges: Ranges, trusted: bool, known: Known | None = None
+        self, g: Graph, ranges: Ranges, trusted: bool, known: Known | None = None,
+        demands: Guards = (),
     ) -> None:  # fmt: skip
         self.g = g
         self.ranges = ranges
@@ -112,6 +113,7 @@ class Importer:
         self.needs: dict[str, Value] = {}
         self.kept: dict[str, Value] = {}
         self.generator: Value | None = None  # the state that it has come to
+        self._tidy = Tidy(ranges, demands)
         self._missing: set[str] = set()
         self._tied: dict[int, Value] = {}
         self._origins: dict[int, Call] = {}
@@ -133,7 +135,7 @@ class Importer:
 
     def calls(self, calls: Iterable[Call]) -> None:
         """Import calls in order; those of functions stand in for the calls of these."""
-        waiting = deque(calls)
+        waiting = deque(without_places(calls, self.types, self.symbols))
         self.checked |= checked(waiting)
         while waiting:
             call = waiting.popleft()
@@ -348,7 +350,10 @@ class Importer:
 
     def _stated(self, name: str) -> TensorType | None:
         t = self.types.get(name) if name else None
-        return t.bind(self.symbols) if t is not None and self.symbols else t
+        if t is None or not t.symbols():
+            return t
+        t = t.with_shape(map(self._tidy, t.shape))
+        return t.bind(self.symbols) if self.symbols else t
 
     def given(self, argument: Argument) -> Any:
         """Return an argument as converters take it: tensors are values."""
@@ -359,7 +364,7 @@ class Importer:
                 unknown = [a for a in argument if isinstance(a, Unknown)]
                 return unknown[0] if unknown else tuple(map(self.given, argument))
             case Sym():
-                return bind(argument, self.symbols)
+                return bind(self._tidy(argument), self.symbols)
             case Condition(guards=guards):
                 return self._condition(guards)
         return argument
@@ -451,7 +456,7 @@ def graph_of(program: Program) -> Graph:
 def attempted(program: Program) -> tuple[Graph, list[Refusal]]:
     """Return the graph of a program, and the calls that are not in it, for which it is no whole."""
     g = Graph(program.name)
-    importer = Importer(g, program.ranges, program.trusted)
+    importer = Importer(g, program.ranges, program.trusted, demands=program.demands)
     # A buffer may have the name of an argument or a result, which a variable of the graph may not.
     taken = {i.name for i in program.inputs} | {o.name for o in program.outputs}
     written = {o.target: unique(o.target, taken) for o in program.outputs if o.kind == "buffer"}

@@ -155,7 +155,7 @@ class TorchModel(StagedModel):
 
     def _imported(self, rest: Rest, known: Known) -> Part:
         g = Graph(self.name)
-        importer = Importer(g, self._ranges, self._trusted, known)
+        importer = Importer(g, self._ranges, self._trusted, known, self._rest.demands)
         importer.types |= rest.types
         importer.constants |= {**self.constants, **rest.constants}
         importer.symbols |= rest.symbols

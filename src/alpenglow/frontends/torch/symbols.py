@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.expression import parse_expression
@@ -19,10 +20,12 @@ from alpenglow.base.words import shown
 from alpenglow.ir.dims import (
     OPPOSITE,
     RELATIONS,
+    Atom,
     Dim,
     Guards,
     Monomial,
     Sym,
+    bind,
     element,
     is_element,
     larger,
@@ -295,6 +298,12 @@ class _Reader:
                 return [(0, "==" if value else "!=")]
             case ast.BoolOp(op=ast.And(), values=parts):
                 return [d for part in parts for d in self.demands(part)]
+            case ast.BoolOp(op=ast.Or(), values=parts):
+                return [self._one_of(parts)]
+            case ast.BinOp(left=x, op=ast.BitOr(), right=y):
+                return [self._one_of([x, y])]
+            case ast.Call(func=ast.Name(id="Or"), args=parts):
+                return [self._one_of(parts)]
             case ast.BinOp(left=x, op=ast.BitAnd(), right=y):
                 return [*self.demands(x), *self.demands(y)]
             case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=x):
@@ -315,6 +324,11 @@ class _Reader:
                 pairs = zip(sides, ops, sides[1:], strict=False)
                 return [d for a, op, b in pairs for d in self._comparison(a, op, b)]
         raise UnsupportedError(f"the condition '{shown(self._text)}' is no comparison of extents")
+
+    def _one_of(self, parts: Sequence[ast.expr]) -> tuple[Dim, str]:
+        """Return that one of several conditions holds: that not all of them are 0."""
+        truths = [indicator(self.demands(part)) for part in parts]
+        return reduce(larger, truths), "!="
 
     def _comparison(
         self, left: ast.expr, op: ast.cmpop, right: ast.expr
@@ -383,6 +397,51 @@ def bounds(x: Dim, low: int, high: int | None) -> list[tuple[Dim, str]]:
     """Return the guards by which x is from `low` to `high`."""
     lower: list[tuple[Dim, str]] = [(x - low, ">=")] if low > LEAST else []
     return [*lower, *([] if high is None else [(x - high - 1, "<")])]
+
+
+class Tidy:
+    """Extents in fewer words, by what is known of their symbols.
+
+    Of two extents the larger is one of them where ranges say so; one that must be the same as
+    another is that other where it is shorter.
+    """
+
+    def __init__(self, ranges: Ranges, demands: Guards) -> None:
+        self._least = {n: symbol(n) + low for n, (low, _) in ranges.items() if low > 0}
+        self._zero = [x for x, relation in demands if relation == "=="]
+        self._known: dict[Sym, Dim] = {}
+
+    def __call__(self, x: Dim) -> Dim:
+        """Return an extent in fewer words."""
+        if not isinstance(x, Sym):
+            return x
+        if x not in self._known:
+            self._known[x] = self._shorter(self._picked(x))
+        return self._known[x]
+
+    def _picked(self, x: Dim) -> Dim:
+        total: Dim = 0
+        for monomial, c in x.terms if isinstance(x, Sym) else (((), x),):
+            total = total + c * product([self._atom(a) for a in monomial])
+        return total
+
+    def _atom(self, atom: Atom) -> Dim:
+        if isinstance(atom, str):
+            return symbol(atom)
+        left, right = self._picked(atom.left), self._picked(atom.right)
+        if atom.op == "//":
+            return left // right
+        if atom.op == "%":
+            return left % right
+        high = natural(bind(left - right, self._least))
+        if high or natural(bind(right - left, self._least)):
+            return left if high == (atom.op == "max") else right
+        return larger(left, right) if atom.op == "max" else smaller(left, right)
+
+    def _shorter(self, x: Dim) -> Dim:
+        for zero in self._zero:
+            x = min((x, x - zero, x + zero), key=lambda d: len(str(d)))
+        return x
 
 
 def indicator(guards: Iterable[tuple[Dim, str]]) -> Dim:
