@@ -12,6 +12,7 @@ from functools import reduce
 
 import numpy as np
 
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import Sym
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX, DTYPES, FLOATS, HALVES, INTS, NAMES
@@ -64,10 +65,17 @@ def shared(operands: Sequence[Value | Number]) -> str:
     if most <= kind(dtype):
         return dtype
     if most == 3:
-        return "c128" if dtype == "f64" else "c64"
+        return _floats_of("c64", dtype)
     return "i64" if most == 1 else "f32"
 
 
 def _floats_of(high: str, low: str) -> str:
-    """Return a type of the kind of `high` that holds `low`, a tensor with axes."""
-    return "c128" if high in COMPLEX and low == "f64" else high
+    """Return a type of the kind of `high` for `low`, the type of tensors with axes.
+
+    Floats say how wide the parts of complex numbers are.
+    """
+    if low == "f16":
+        raise UnsupportedError("complex numbers whose parts are f16")
+    if low not in FLOATS or high not in COMPLEX:
+        return high
+    return "c128" if low == "f64" else "c64"
