@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.convert_elementwise import sign_is_set
 from alpenglow.frontends.torch.counterparts import applied, calculated, wide
 from alpenglow.frontends.torch.promote import Number
-from alpenglow.frontends.torch.table import Made, Operand, Site, on
+from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops import arithmetic, comparison, floating, logic, select, transcendental
+from alpenglow.ops.gather import Gather
 from alpenglow.ops.reduction import filled
 
 
@@ -66,8 +69,9 @@ def div_mode(s: Site, x: Operand, other: Operand, rounding_mode: str | None) -> 
     dtype = s.result.dtype
     if rounding_mode is None or dtype not in FLOATS:
         return div(s, x, other)
-    quotient = s.apply(arithmetic.Div(), x, other, dtype=wide(dtype))
-    return s.cast(s.g(floating.Trunc(), quotient), dtype)
+    # Halves are rounded before the fraction goes: a quotient of 2.999 is 3.
+    quotient = s.cast(s.apply(arithmetic.Div(), x, other, dtype=wide(dtype)), dtype)
+    return s.g(floating.Trunc(), quotient)
 
 
 @on("aten.floor_divide.default", "aten.floor_divide.Scalar")
@@ -239,3 +243,31 @@ def _added(s: Site, x: Value, a: Value, b: Value, value: Number, op: Op) -> Valu
         raise UnsupportedError("truths are neither added nor multiplied here")
     y = calculated(s, op, scaled(s, a, value, dtype), b, dtype=dtype)
     return s.cast(calculated(s, arithmetic.Add(), x, y, dtype=dtype), s.result.dtype)
+
+
+@on("aten.addr.default")
+def addr(s: Site, x: Value, vec1: Value, vec2: Value, beta: Number = 1, alpha: Number = 1) -> Made:
+    """Add an outer product; x counts for nothing where beta is 0, not even its NaN."""
+    dtype = wide(s.result.dtype)
+    column = s.reshaped(vec1, (*vec1.type.shape, 1))
+    times = logic.BitAnd() if dtype == "bool" else arithmetic.Mul()
+    plus = logic.BitOr() if dtype == "bool" else arithmetic.Add()
+    y = calculated(s, times, scaled(s, column, alpha, dtype), vec2, dtype=dtype)
+    if beta != 0:
+        y = calculated(s, plus, scaled(s, x, beta, dtype), y, dtype=dtype)
+    return s.cast(y, s.result.dtype)
+
+
+@on("aten.linalg_cross.default")
+def cross(s: Site, x: Value, other: Value, dim: int = -1) -> Made:
+    """Return the cross products along an axis of three: x turned by one and by two places."""
+    dtype = wide(s.result.dtype)
+    a, b = s.operands(x, other, dtype=dtype)
+    axis = axis_of(dim, a.type.rank)
+
+    def turned(v: Value, places: int) -> Value:
+        order = s.g.constant(np.array([(i + places) % 3 for i in range(3)]))
+        return s.g(Gather(axis), v, order)
+
+    first, second = (applied(s, arithmetic.Mul(), turned(a, i), turned(b, 3 - i)) for i in (1, 2))
+    return s.cast(applied(s, arithmetic.Sub(), first, second), s.result.dtype)

@@ -103,6 +103,18 @@ def rsqrt(s: Site, x: Value) -> Made:
     return s.cast(s.g(arithmetic.Reciprocal(), root), s.result.dtype)
 
 
+@on("aten.logit.default")
+def logit(s: Site, x: Value, eps: float | None = None) -> Made:
+    """Return log(x / (1 - x)), of x limited to eps … 1 - eps if that is given."""
+    y = s.cast(x, wide(s.result.dtype))
+    one = filled(s.g, 1, y)
+    if eps is not None:
+        y = s.g(arithmetic.Maximum(), y, filled(s.g, eps, y))
+        y = s.g(arithmetic.Minimum(), y, filled(s.g, 1 - eps, y))
+    odds = s.g(arithmetic.Div(), y, s.g(arithmetic.Sub(), one, y))
+    return s.cast(s.g(transcendental.Log(), odds), s.result.dtype)
+
+
 @on("aten.gelu.default")
 def gelu(s: Site, x: Value, approximate: str = "none") -> Made:
     return s.g(activation.Gelu(approximate == "tanh"), x)

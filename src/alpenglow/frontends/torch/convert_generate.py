@@ -93,6 +93,8 @@ def counted(s: Site, start: Number, step: Number) -> Value:
     (count,) = s.result.shape
     if isinstance(step, Sym | complex) or isinstance(start, complex):
         raise UnsupportedError(f"a range in steps of {step}")
+    start = int(start) if isinstance(start, bool) else start
+    step = int(step) if isinstance(step, bool) else step
     if isinstance(start, Sym):
         numbers = s.g(Range(count, 0, step, s.result.dtype))
         return s.g(Add(), numbers, s.filled(start, s.result))

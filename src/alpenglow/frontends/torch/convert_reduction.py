@@ -76,6 +76,12 @@ def product_prim(s: Site, inp: Value, dims: Axes, output_dtype: str | None = Non
     return s.g(reduction.ReduceProd(axes_of(dims, inp.type.rank), False), y)
 
 
+@on("aten.logsumexp.default")
+def log_of_sum_of_exponentials(s: Site, x: Value, dim: Axes, keepdim: bool = False) -> Made:
+    y = s.cast(x, s.result.dtype)
+    return s.g(reduction.ReduceLogSumExp(axes_of(dim, x.type.rank), keepdim), y)
+
+
 # ── extremes and truths ──
 
 

@@ -1,4 +1,4 @@
-"""Converters for medians, modes and histograms."""
+"""Converters for medians and modes: elements that are picked by their order along an axis."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Callable
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.convert_running import accumulated
-from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops import arithmetic, comparison, logic, reduction, select
-from alpenglow.ops.floating import Trunc
-from alpenglow.ops.gather import GatherElements, ScatterElements
+from alpenglow.ops.gather import GatherElements
 from alpenglow.ops.generate import Range
 from alpenglow.ops.movement import Concat, Slice, Transpose
 from alpenglow.ops.order import TopK
@@ -121,46 +119,3 @@ def _part(s: Site, x: Value, start: Dim, size: Dim) -> Value:
     """Return `size` elements of the last axis."""
     starts = (*(0,) * (x.type.rank - 1), start)
     return s.g(Slice(starts, (*x.type.shape[:-1], size), (1,) * x.type.rank), x)
-
-
-# ── histograms ──
-
-
-@on("aten.histc.default")
-def histogram(s: Site, x: Value, bins: int = 100, min: Number = 0, max: Number = 0) -> Made:
-    """Count elements in bins from min to max, or from the least to the largest if these are one."""
-    extent = product(x.type.shape)
-    if is_open(extent):
-        raise UnsupportedError(f"the histogram of {x.type}, whose size is open")
-    flat = s.reshaped(x, (extent,))
-    if min == max and extent:
-        return counted(s, flat, *_span(s, flat), bins)
-    low, high = (s.constant(n, x.type.dtype) for n in (min, max))
-    return counted(s, flat, low, high, bins)
-
-
-def _span(s: Site, x: Value) -> tuple[Value, Value]:
-    """Return the least and the largest element, or where they are equal, 1 less and 1 more."""
-    low, high = s.g(reduction.ReduceMin((0,), False), x), s.g(reduction.ReduceMax((0,), False), x)
-    alike, one = s.g(comparison.Equal(), low, high), reduction.filled(s.g, 1, low)
-    return (s.g(select.Where(), alike, s.g(arithmetic.Sub(), low, one), low),
-            s.g(select.Where(), alike, s.g(arithmetic.Add(), high, one), high))  # fmt: skip
-
-
-def counted(s: Site, x: Value, low: Value, high: Value, bins: int) -> Value:
-    """Return how many elements are in each bin from low to high; the last has both its ends."""
-    g, shape = s.g, x.type.shape
-    lows, highs, count = (
-        s.spread(v, shape) for v in (low, high, s.constant(float(bins), x.type.dtype))
-    )
-    along_all = g(arithmetic.Mul(), g(arithmetic.Sub(), x, lows), count)
-    place = g(Trunc(), g(arithmetic.Div(), along_all, g(arithmetic.Sub(), highs, lows)))
-    inside = g(logic.BitAnd(), g(comparison.GreaterOrEqual(), x, lows),
-               g(comparison.LessOrEqual(), x, highs))  # fmt: skip
-    last = reduction.filled(g, bins - 1, x)
-    outside = reduction.filled(g, bins, x)
-    chosen = g(select.Where(), inside, g(arithmetic.Minimum(), place, last), outside)
-    none = s.filled(0, s.result.with_shape((bins + 1,)))
-    ones = s.filled(1, s.result.with_shape(shape))
-    totals = g(ScatterElements(0, "add"), none, s.cast(chosen, "i64"), ones)
-    return g(Slice((0,), (bins,), (1,)), totals)
