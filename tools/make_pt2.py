@@ -120,7 +120,7 @@ def cases() -> dict[str, tuple[nn.Module, tuple[Any, ...], Any]]:
         "words": (Words().eval(), (words,), ({0: BATCH},)),
         "count": (Count().eval(), (seeded(3, 4),), None),
         "bytes": (Bytes().eval(), (seeded(2, 4, 4, 4),), ({0: BATCH},)),
-        "choice": (Choice().eval(), (seeded(3, 4), 3), ({0: BATCH}, None)),
+        "choice": (Choice().eval(), (seeded(3, 4), 3), None),
     }
 
 

@@ -36,7 +36,11 @@ def damaged_exported(seed: int) -> tuple[str, bytes]:
         change = one_of(rng, BYTES)
         return f"{names()[number]}: {change.__name__}", change(rng, packed(parts))
     meaning = one_of(rng, MEANINGS)
-    return f"{names()[number]}: {meaning.__name__}", meaning(rng, parts)
+    try:
+        data = meaning(rng, parts)
+    except (TypeError, ValueError):  # there is none of what was to be damaged
+        meaning, data = flip, flip(rng, packed(parts))
+    return f"{names()[number]}: {meaning.__name__}", data
 
 
 # ── the zip ──
@@ -170,9 +174,7 @@ def numbers(rng: Random, parts: Entries) -> bytes:
     name = str(one_of(rng, [MODEL, MODEL, WEIGHTS, CONSTANTS]))
     whole = json.loads(parts[name])
     for _ in range(int(rng.integers(1, 4))):
-        if not (places := values(whole, int)):
-            return flip(rng, packed(parts))
-        holder, key = one_of(rng, places)
+        holder, key = one_of(rng, values(whole, int))
         holder[key] = int(one_of(rng, (*NUMBERS, 2**64, 10**30, 4, 5, 6, 12, 13)))
     return _written(parts, name, whole)
 
@@ -266,8 +268,6 @@ def views(rng: Random, parts: Entries) -> bytes:
     name = str(one_of(rng, [WEIGHTS, CONSTANTS]))
     whole = json.loads(parts[name])
     payloads = list(whole["config"].values())
-    if not payloads:
-        return flip(rng, packed(parts))
     for _ in range(int(rng.integers(1, 4))):
         payload = one_of(rng, payloads)
         meta = payload["tensor_meta"]
