@@ -1,18 +1,14 @@
-"""Converters for products of matrices, and attention."""
+"""Converters for products of matrices."""
 
 from __future__ import annotations
 
-import math
-
-from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, element, on
-from alpenglow.ir.dims import is_open, product
+from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, HALVES
 from alpenglow.ops import arithmetic, contraction
-from alpenglow.ops.attention import Attention
 from alpenglow.ops.complex import ComplexAdd, ComplexMatMul, ComplexMul
 from alpenglow.ops.movement import Transpose
 
@@ -131,36 +127,3 @@ def matmul(s: Site, x: Value, other: Value) -> Made:
     left = s.result.shape[: s.result.rank - (x.type.rank > 1) - (other.type.rank > 1)]
     y = product_of(s, s.spread(a, (*left, rows, inner)), s.spread(b, (*left, inner, columns)))
     return s.reshaped(y, s.result.shape)
-
-
-# ── attention ──
-
-
-@on("aten.scaled_dot_product_attention.default")
-def attention(
-    s: Site, query: Value, key: Value, value: Value, attn_mask: Value | None = None,
-    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Made:  # fmt: skip
-    if dropout_p:
-        raise UnsupportedError(f"attention with dropout, p = {dropout_p}")
-    size = query.type.shape[-1]
-    if scale is None:
-        if is_open(size):
-            raise UnsupportedError("attention whose rows have an open extent")
-        scale = 1 / math.sqrt(size) if size else 1.0
-    q, k, v = (_by_head(s, x) for x in (query, key, value))
-    mask = attn_mask
-    if mask is not None and mask.type.rank > 4:
-        raise UnsupportedError(f"attention with a mask of {mask.type}")
-    node = s.g.add(Attention(float(scale), causal=is_causal), [q, k, v, mask])
-    return s.reshaped(node.results[0], s.result.shape)
-
-
-def _by_head(s: Site, x: Value) -> Value:
-    """Return x[…, rows, size] as [batch, heads, rows, size]."""
-    *lead, rows, size = x.type.shape
-    if len(lead) == 2:
-        return x
-    heads = lead[-1] if lead else 1
-    return s.reshaped(x, (product(lead[:-1]), heads, rows, size))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from alpenglow.frontends.torch import (
     convert_arithmetic,
     convert_arrange,
+    convert_attention,
     convert_complex,
     convert_contraction,
     convert_convolution,
@@ -38,6 +39,7 @@ from alpenglow.frontends.torch.table import find, supported
 FAMILIES = (
     convert_arithmetic,
     convert_arrange,
+    convert_attention,
     convert_complex,
     convert_contraction,
     convert_convolution,
