@@ -27,6 +27,7 @@ from alpenglow.ops.activation import Elu, Mish, Relu, Selu, Sigmoid, Softplus, S
 from alpenglow.ops.arithmetic import Add, Clip, Div, Floor, Maximum, Mul, Pow, Sub
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.factorization import Cholesky, Eigh, Qr, Reflect, Reflected, Svd
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.gather import Gather, OneHot, ScatterElements, ScatterNd
 from alpenglow.ops.linalg import Det, Eliminate
@@ -46,6 +47,7 @@ from alpenglow.ops.scan import CumProd
 from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.signal import Frames, Stft
 from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular
 from alpenglow.ops.tree import TreeEnsemble
 
 Array = NDArray[Any]
@@ -58,6 +60,7 @@ DOMAINS: dict[str, tuple[float, float]] = {
 """Where operators are smooth, if that is not almost everywhere."""
 
 WITHOUT = {
+    Cholesky, Eigh, Lu, MatrixExp, Qr, Reflect, Reflected, SolveTriangular, Svd,
     Couple, CumProd, DeformConv, Det, Eliminate, Frames, GridSample, Gru, LinearAttention,
     Lookup, Lstm, LstmInteger, MaxRoiPool, OneHot, Resize, Rnn, RoiAlign, Sample, ScatterElements,
     ScatterNd, Stft, TreeEnsemble,

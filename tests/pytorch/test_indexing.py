@@ -89,19 +89,47 @@ def test_elements_are_put_where_an_index_points(name: str) -> None:
     check(f, *xs)
 
 
-def test_open_extents_are_indexed() -> None:
-    def f(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
-        return x[:, i, i] + x.roll(1, 0)[:, 0, i].tril() + x.unfold(2, 2, 1).sum(-1)[:, i, 0]
+OPEN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "roll": lambda x: x.roll((2, -1), (0, 1)), "roll flat": lambda x: x.roll(3),
+    "tril": lambda x: x.tril(), "triu": lambda x: x.triu(1), "flip": lambda x: x.flip(0),
+    "diagonal": lambda x: x.diagonal(), "diag embed": lambda x: x.diag_embed(),
+    "all but the last": lambda x: x[:-1], "last": lambda x: x[-2:], "steps": lambda x: x[::2],
+    "slice put": lambda x: x.slice_scatter(x[1:] * 2, 0, 1),
+    "row put": lambda x: x.select_scatter(torch.ones(4), 0, -1),
+    "sort": lambda x: x.sort(0, descending=True)[1], "topk": lambda x: x.topk(2, 0)[0],
+    "kth": lambda x: x.kthvalue(2, 0)[0], "windows": lambda x: x.unfold(0, 2, 1),
+    "gather": lambda x: x.gather(1, (x > 0).long()),
+    "scatter": lambda x: torch.zeros_like(x).scatter(1, (x > 0).long(), x),
+    "scatter add": lambda x: x.scatter_add(0, torch.zeros_like(x, dtype=torch.int64), x),
+    "scatter reduce": lambda x: x.scatter_reduce(1, (x > 0).long(), x * 2, "amax"),
+    "masked scatter": lambda x: x.masked_scatter(x > 0, x * 2),
+    "mask put": lambda x: x.index_put((x > 0,), torch.tensor(1.0)),
+    "rows": lambda x: x[(x[:, 0] > 0).long()],
+    "pairs": lambda x: x[torch.arange(x.shape[0])[:, None], torch.tensor([[0, 2]])],
+    "repeated": lambda x: x.repeat_interleave(2, 0), "turned": lambda x: x.rot90(),
+    "searched": lambda x: torch.searchsorted(torch.tensor([0.0, 0.5, 1.0]), x),
+    "rows added": lambda x: x.index_add(0, torch.tensor([0, 1]), x[:2]),
+    "taken": lambda x: x.take(torch.tensor([0, 3])),
+    "spectrum": lambda x: torch.fft.rfft(x).abs(), "exact": lambda x: torch.linalg.svdvals(x),
+    "factor": lambda x: torch.linalg.lu(x)[2],
+    "root": lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(x.shape[0])),
+}  # fmt: skip
 
-    rows = torch.export.Dim("rows", min=2)
-    spec = {"xs": ({0: rows}, {0: rows})}
-    program = torch.export.export(Calls(f), (X[0, :, :3, :3].clone(), torch.tensor([0, 1, 2])),
-                                  dynamic_shapes=spec)  # fmt: skip
+
+def test_open_extents_are_indexed() -> None:
+    def f(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {name: g(x) for name, g in OPEN.items()}
+
+    rows = torch.export.Dim("rows", min=3, max=64)
+    program = torch.export.export(Calls(f), (torch.randn(6, 4),),
+                                  dynamic_shapes={"xs": ({0: rows},)})  # fmt: skip
     exe = ag.compile(program)
 
-    for n in (2, 5):
-        x, i = torch.randn(n, 3, 3), torch.randint(-3, 3, (n,))
-        np.testing.assert_allclose(exe(x.numpy(), i.numpy()), f(x, i), rtol=1e-5)
+    for n in (3, 7, 40):
+        x = torch.randn(n, 4)
+        actual = exe(x.numpy())
+        for name, expected in f(x).items():
+            np.testing.assert_allclose(actual[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("f", [

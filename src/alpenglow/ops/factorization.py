@@ -14,7 +14,7 @@ import numpy as np
 from numpy.linalg import _umath_linalg as lapack
 
 from alpenglow.base.errors import FeedError, TypeRuleError
-from alpenglow.ir.dims import known
+from alpenglow.ir.dims import Dim, smaller
 from alpenglow.ir.op import Examples, Op, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import COMPLEX, PARTS, Array, TensorType
 from alpenglow.ops.linalg import check_square
@@ -35,7 +35,7 @@ class Qr(Primitive):
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         *outer, m, n = matrices(self, x)
-        k = m if self.complete else least(self, x)
+        k = m if self.complete else least(x)
         return x.with_shape((*outer, m, k)), x.with_shape((*outer, k, n))
 
     def reference(self, x: Array) -> tuple[Array, Array]:
@@ -60,7 +60,7 @@ class Reflect(Primitive):
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
         *outer, _, _ = matrices(self, x)
-        return x, x.with_shape((*outer, least(self, x)))
+        return x, x.with_shape((*outer, least(x)))
 
     def reference(self, x: Array) -> tuple[Array, Array]:
         if not x.size:
@@ -120,7 +120,7 @@ class Svd(Primitive):
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType, TensorType]:
         *outer, m, n = matrices(self, x)
-        k = least(self, x)
+        k = least(x)
         rows, columns = (m, n) if self.full else (k, k)
         u, vh = x.with_shape((*outer, m, rows)), x.with_shape((*outer, columns, n))
         return u, TensorType(PARTS.get(x.dtype, x.dtype), (*outer, k)), vh
@@ -252,12 +252,9 @@ def squares(op: Op, x: TensorType) -> tuple[Any, ...]:
     return matrices(op, x)
 
 
-def least(op: Op, x: TensorType) -> int:
-    """Return the smaller extent of matrices; raise TypeRuleError if it is open."""
-    *_, m, n = x.shape
-    if not known(m) or not known(n):
-        raise TypeRuleError(f"{op.name}: x is {x}, expected matrices of known extents")
-    return min(m, n)
+def least(x: TensorType) -> Dim:
+    """Return the smaller extent of matrices."""
+    return smaller(x.shape[-2], x.shape[-1])
 
 
 def in_single(op: Op, driver: Callable[..., Any], x: Array, signature: str) -> Any:

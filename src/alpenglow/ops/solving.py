@@ -24,7 +24,7 @@ class Lu(Primitive):
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType, TensorType]:
         *outer, _, _ = matrices(self, x)
-        return x, TensorType("i32", (*outer, least(self, x))), TensorType("i32", tuple(outer))
+        return x, TensorType("i32", (*outer, least(x))), TensorType("i32", tuple(outer))
 
     def reference(self, x: Array) -> tuple[Array, Array, Array]:
         out = x.copy()

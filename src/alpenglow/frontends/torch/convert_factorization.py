@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError
+from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.torch.convert_solving import adjoined
 from alpenglow.frontends.torch.table import Made, Site, on
+from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX, DTYPES
 from alpenglow.ops.arithmetic import Abs, Maximum, Mul, Reciprocal
@@ -109,6 +110,8 @@ def least_counted(
     def limit(v: Value) -> Value:
         return stretch(s.g, s.reshaped(s.cast(v, part), (*v.type.shape, 1)), batch)
 
+    if not all(map(known, x.type.shape[-2:])):
+        raise UnsupportedError(f"the tolerance of {x.type}, whose extents are open")
     epsilon = float(np.finfo(DTYPES[part]).eps) * max(int(d) for d in x.type.shape[-2:])
     relative = limit(rtol) if rtol is not None else s.filled(epsilon, greatest.type)
     if atol is None:

@@ -8,7 +8,7 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.convert_index import common_shape, permuted
 from alpenglow.frontends.torch.convert_movement import sliced
 from alpenglow.frontends.torch.table import Made, Site, on
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, smaller
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX, DTYPES
 from alpenglow.ops.arithmetic import Abs, Mul, Neg, Sign
@@ -224,7 +224,7 @@ def permutation(s: Site, pivots: Value, count: Dim, dtype: str) -> Value:
 def triangles(s: Site, factors: Value) -> tuple[Value, Value]:
     """Return the lower triangle of factors, with ones on its diagonal, and the upper one."""
     *outer, m, n = factors.type.shape
-    k = m if m < n else n
+    k = smaller(m, n)
     rank = len(outer)
     below = s.g(Trilu(-1, False), sliced(s, factors, rank + 1, 0, k))
     diagonal = stretch(s.g, s.cast(s.g(Eye(m, k)), "bool"), below.type.shape)
