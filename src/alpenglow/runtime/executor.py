@@ -291,6 +291,7 @@ def structured(
 ) -> Structure | None:  # fmt: skip
     """Return how calls are structured; None where they take and return arrays in order.
 
+    An output that is no part of the result, as an argument that is changed, is there by name alone.
     Raises ModelError if it names what is no input or output.
     """
     structure = metadata.structure
@@ -304,7 +305,7 @@ def structured(
             f"the structure of calls names {', '.join(sorted(fed ^ set(inputs) or returned))}, "
             "which the model does not have"
         )
-    return None if structure.is_plain else structure
+    return None if structure.is_plain and returned == set(outputs) else structure
 
 
 def restored(restore: Restore, content: bytes, threads: int | None) -> Executable:
