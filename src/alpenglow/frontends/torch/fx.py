@@ -117,7 +117,11 @@ def exported(program: Any) -> Program:
 
     Inputs have the names of its placeholders; outputs are called by their keys in what it returns.
     """
-    lowered = program.run_decompositions(decompositions())
+    return decomposed(program.run_decompositions(decompositions()))
+
+
+def decomposed(lowered: Any) -> Program:
+    """Return an ExportedProgram as a program of the operators that stand in it."""
     signature = lowered.graph_signature
     inputs = tuple(map(_input, signature.input_specs))
     read = {i.target for i in inputs if i.kind in ("parameter", "buffer", "constant")}
@@ -128,7 +132,7 @@ def exported(program: Any) -> Program:
     called = _structure(lowered, outputs)
     return Program("main", body, inputs, outputs, arrays(state), ranges, structure=called,
                    version=str(torch().__version__), generator=generator_of(body),
-                   demands=demands(program._guards_code, called, inputs, body))  # fmt: skip
+                   demands=demands(lowered._guards_code, called, inputs, body))  # fmt: skip
 
 
 KINDS: dict[str, InputKind] = {
