@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,7 +14,7 @@ import alpenglow as ag
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.exporters.onnx import files
-from alpenglow.ir.graph import Graph
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, NAMES
 from alpenglow.machines.cpu.operators.few_bits import PackNibbles
 from alpenglow.ops.activation import Relu, Swish
@@ -25,6 +26,7 @@ from alpenglow.ops.gather import Gather
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Broadcast, Reshape
 from alpenglow.ops.probability import Couple
+from alpenglow.ops.random import RandomNormal, RandomUniform
 from onnx_runs import imported, in_runtime, session
 
 
@@ -190,7 +192,7 @@ def test_a_large_model_has_its_constants_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "MOST_BYTES", 16)
-    monkeypatch.setattr(files, "LARGE", 32)
+    monkeypatch.setattr(files, "LARGE", 32)  # bytes: the weights have 48, the bias 16
     path = tmp_path / "p.onnx"
     model = ag.export_onnx(perceptron(), path)
     onnx.checker.check_model(path, full_check=True)
@@ -198,7 +200,8 @@ def test_a_large_model_has_its_constants_beside_it(
     x = {"x": np.ones((2, 3), np.float32)}
 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p.onnx", "p.onnx.data"]
-    assert model.graph.initializer[0].raw_data
+    assert [bool(t.raw_data) for t in model.graph.initializer] == [False, True]
+    assert onnx.load(path, load_external_data=False) == model
     assert isinstance(g, Graph)
     np.testing.assert_array_equal(evaluate(g, x)["y"], evaluate(perceptron(), x)["y"])
 
@@ -263,3 +266,66 @@ def test_what_has_no_writer_is_computed_where_it_can_be() -> None:
     np.testing.assert_allclose(
         session(ag.export_onnx(g)).run(None, {})[0], np.linalg.cholesky(a), rtol=1e-6
     )
+
+
+# ── random numbers ──
+
+
+def drawing(g: Graph, key: Value, shape: tuple[Any, ...] = (4, 500)) -> None:
+    g.output("uniform", g(RandomUniform(shape, -1.0, 3.0), key))
+
+
+def test_a_seed_draws_the_same_numbers() -> None:
+    g = Graph("seeded")
+    drawing(g, g.constant(np.array([7, 0], np.uint32)))
+
+    np.testing.assert_array_equal(
+        session(ag.export_onnx(g)).run(None, {})[0], evaluate(g, {})["uniform"]
+    )
+
+
+def test_a_key_that_is_given_draws_the_same_numbers() -> None:
+    g = Graph("keyed")
+    drawing(g, g.input("key", "u32[2]"), (3, 5))
+    feeds = {"key": np.array([1, 2], np.uint32)}
+
+    np.testing.assert_array_equal(
+        session(ag.export_onnx(g)).run(None, feeds)[0], evaluate(g, feeds)["uniform"]
+    )
+
+
+@pytest.mark.parametrize("shape", [(4, 500), (ag.ir.dims.symbol("N"), 500)], ids=str)
+def test_a_hidden_key_lets_the_runtime_draw(shape: tuple[Any, ...]) -> None:
+    g = Graph("anew")
+    x = g.input("x", "f32[N]")
+    drawing(g, g.random_key(), shape)
+    g.output("normal", g(RandomNormal(shape, 5.0, 2.0), g.random_key()))
+    model = ag.export_onnx(g)
+    run = session(model)
+    feeds = {"x": np.zeros(4, x.type.numpy)}
+    uniform, normal = run.run(None, feeds)
+    again, _ = run.run(None, feeds)
+
+    assert [i.name for i in model.graph.input] == ["x"]
+    assert uniform.shape == normal.shape == (4, 500)
+    assert -1 <= uniform.min() < -0.9 and 2.9 < uniform.max() <= 3
+    assert abs(normal.mean() - 5) < 0.3 and abs(normal.std() - 2) < 0.3
+    assert (uniform != again).any()
+
+
+def test_two_draws_of_one_hidden_key_are_refused() -> None:
+    g = Graph("twice")
+    key = g.random_key()
+    drawing(g, key)
+    g.output("again", g(RandomUniform((2,)), key))
+
+    with pytest.raises(UnsupportedError, match="random_uniform, 2 times: several draws share"):
+        ag.export_onnx(g)
+
+
+def test_a_hidden_key_is_nothing_else() -> None:
+    g = Graph("read")
+    g.output("y", g(Copy(), g.random_key()))
+
+    with pytest.raises(UnsupportedError, match="hidden random input"):
+        ag.export_onnx(g)

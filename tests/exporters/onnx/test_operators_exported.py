@@ -40,7 +40,7 @@ from alpenglow.ops.mersenne import (
     MersennePermutation,
     MersenneUniform,
 )
-from alpenglow.ops.recurrent import Rnn
+from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.select import BitCast, Cast
 from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular, Swaps
 from alpenglow.ops.suppress import Suppress
@@ -134,6 +134,22 @@ def test_an_operator_on_constants_is_exported(cls: type[Op]) -> None:
     cases = [a for a in applications(cls) if any(x is not None for x in a.given[1:])]
     for some in kinds([a for a in cases if not is_refused(a, constant=True)]):
         check(some, constant=True)
+
+
+@pytest.mark.slow
+@every_operator
+def test_an_operator_says_the_same_of_strange_numbers(cls: type[Op]) -> None:
+    """NaN and infinities, as the interpreter has them: runtimes differ there."""
+    random = np.random.default_rng(0)
+    for a in applications(cls):
+        if is_refused(a, constant=False) or isinstance(a.op, Lstm | Gru | Rnn):
+            continue  # to which a unit matrix is given, that multiplies infinities by 0
+        g = one_node(a)
+        arrays = feeds([a], [a.draw(random, special=True)])
+        actual = imported(ag.export_onnx(g), as_exported(arrays))
+        expected = as_exported(evaluate(g, arrays))
+        for name, v in g.outputs.items():
+            assert_agree(f"{a.op}", expected[name], actual[name], pair(v.type))
 
 
 def check(cases: list[Application], constant: bool = False) -> None:

@@ -99,6 +99,13 @@ def test_every_element_type_moves(op: str, dtype: str) -> None:
     assert_close(references(model, feeds), ours(model, feeds), 0)
 
 
+def test_truth_is_padded_with_truth() -> None:
+    feeds = {"x": drawn(2, 3) > 0}
+    model = node_model("Pad", feeds, {"p": ints(1, 0, 0, 2), "v": np.array(True)}, opset=13)
+
+    assert_close(references(model, feeds), ours(model, feeds), 0)
+
+
 @pytest.mark.parametrize(
     ("opset", "constants", "attributes", "count"),
     [

@@ -1,11 +1,12 @@
-"""Constants as tensors of a model, and models as files.
+"""Constants as tensors of a model, in it or in a file beside it, and models as files.
 
-A message of protobuf holds less than 2 GiB: of a larger model the constants stand in a file beside
-it (ONNX's external data).
+A message of protobuf holds less than 2 GiB: of a larger model the constants stand in a file of
+their own (ONNX's external data), which is written from the arrays as they lie in memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,11 +15,12 @@ import onnx
 from onnx import TensorProto
 
 from alpenglow.base import whole
+from alpenglow.base.memory import bytes_of
 from alpenglow.exporters.onnx.elements import CODES
 from alpenglow.ir.types import NAMES, Array, width
 
 MOST_BYTES = (1 << 31) - (1 << 24)
-"""What a model file holds at most; the difference to 2 GiB is for all but the constants."""
+"""What the constants in a model file take at most; the rest of 2 GiB is for all else."""
 
 LARGE = 1 << 10
 """Constants of fewer bytes stay in the model."""
@@ -26,35 +28,21 @@ LARGE = 1 << 10
 ALIGNMENT = 1 << 16
 """Where constants begin in a file beside a model: at a multiple of this they can be mapped."""
 
-
-def tensor_of(array: Array, name: str) -> TensorProto:
-    """Return a constant; elements of less than a byte are packed, the first in the lowest bits."""
-    dtype = NAMES[array.dtype]
-    t = TensorProto(name=name, data_type=CODES[dtype])
-    t.dims.extend(array.shape)
-    bits = width(dtype)
-    dense = np.ascontiguousarray(array)
-    t.raw_data = (dense if bits >= 8 else _packed(dense, bits)).tobytes()
-    return t
+Constants = Mapping[str, Array]
+"""The constants of a model, by name."""
 
 
-def _packed(array: Array, bits: int) -> Array:
-    """Return the codes of elements, which lie in the low bits of bytes, as one row of bits."""
-    codes = array.reshape(-1, 1).view(np.uint8)
-    row = np.unpackbits(codes, axis=1, count=bits, bitorder="little")
-    return np.packbits(row, bitorder="little")
-
-
-def save(model: onnx.ModelProto, path: Path) -> None:
-    """Write a model, and beside it a file with its constants if it is too large for one."""
-    if sum(len(t.raw_data) for t in model.graph.initializer) <= MOST_BYTES:
+def save(model: onnx.ModelProto, constants: Constants, path: Path) -> None:
+    """Put constants into a model, or beside it if they are too large, and write it."""
+    if sum(a.nbytes for a in constants.values()) <= MOST_BYTES:
+        put_in(model, constants)
         whole.write(path, lambda file: _put(file, model.SerializeToString()))
         return
     data = beside(path)
-    shell, arrays = _outside(model, data.name)
+    outside = refer_to(model, constants, data.name)
     whole.write_all({
-        data: lambda file: _put_all(file, arrays),
-        path: lambda file: _put(file, shell.SerializeToString()),
+        data: lambda file: _put_all(file, outside),
+        path: lambda file: _put(file, model.SerializeToString()),
     })  # fmt: skip
 
 
@@ -63,33 +51,56 @@ def beside(path: Path) -> Path:
     return path.with_name(path.name + ".data")
 
 
-def _outside(model: onnx.ModelProto, file: str) -> tuple[onnx.ModelProto, list[bytes]]:
-    """Return the model with references to a file, and what that holds, in order."""
-    shell, contents, start = onnx.ModelProto(), [], 0
-    kept = [t.raw_data for t in model.graph.initializer]
-    for t in model.graph.initializer:
-        if len(t.raw_data) >= LARGE:
-            t.ClearField("raw_data")
-    shell.CopyFrom(model)
-    for t, data in zip(model.graph.initializer, kept, strict=True):
-        t.raw_data = data
-    for t, data in zip(shell.graph.initializer, kept, strict=True):
-        if len(data) < LARGE:
+def put_in(model: onnx.ModelProto, constants: Constants) -> None:
+    """Put constants into a model.
+
+    Each is made where it stands: what is copied into a message may have 2 GiB at most.
+    """
+    for name, array in constants.items():
+        t = model.graph.initializer.add()
+        _describe(t, name, array)
+        t.raw_data = stored(array).tobytes()
+
+
+def refer_to(model: onnx.ModelProto, constants: Constants, file: str) -> list[Array]:
+    """Put references to a file into a model, and return what is in that, in order."""
+    contents, start = [], 0
+    for name, array in constants.items():
+        if array.nbytes < LARGE:
+            put_in(model, {name: array})
             continue
+        t, content = model.graph.initializer.add(), stored(array)
+        _describe(t, name, array)
         t.data_location = TensorProto.EXTERNAL
-        fields = {"location": file, "offset": start, "length": len(data)}
+        fields = {"location": file, "offset": start, "length": content.nbytes}
         for key, value in fields.items():
             t.external_data.add(key=key, value=str(value))
-        gap = -len(data) % ALIGNMENT
-        contents += [data, bytes(gap)]
-        start += len(data) + gap
-    return shell, contents
+        contents.append(content)
+        start += -(-content.nbytes // ALIGNMENT) * ALIGNMENT
+    return contents
+
+
+def _describe(t: TensorProto, name: str, array: Array) -> None:
+    t.name, t.data_type = name, CODES[NAMES[array.dtype]]
+    t.dims.extend(array.shape)
+
+
+def stored(array: Array) -> Array:
+    """Return the bytes of a constant; elements of less than a byte are packed, the first low."""
+    dense, bits = np.ascontiguousarray(array), width(NAMES[array.dtype])
+    if bits >= 8:
+        return bytes_of(dense)
+    row = np.unpackbits(
+        dense.reshape(-1, 1).view(np.uint8), axis=1, count=bits, bitorder="little"
+    )  # fmt: skip
+    return np.packbits(row, bitorder="little")
 
 
 def _put(file: BinaryIO, content: bytes) -> None:
     file.write(content)
 
 
-def _put_all(file: BinaryIO, contents: list[bytes]) -> None:
+def _put_all(file: BinaryIO, contents: list[Array]) -> None:
     for content in contents:
-        file.write(content)
+        file.write(content.data)
+        file.write(bytes(-content.nbytes % ALIGNMENT))

@@ -19,7 +19,7 @@ from alpenglow.base.words import shown
 from alpenglow.exporters.onnx import families
 from alpenglow.exporters.onnx.elements import allowed
 from alpenglow.exporters.onnx.extents import read_symbols
-from alpenglow.exporters.onnx.files import save, tensor_of
+from alpenglow.exporters.onnx.files import Constants, put_in, save
 from alpenglow.exporters.onnx.guards import check_of, checked
 from alpenglow.exporters.onnx.prepare import needs_numbers, prepared
 from alpenglow.exporters.onnx.proto import info_of, node_of, read_lines
@@ -56,8 +56,8 @@ def export_onnx(
     """Return a graph as a model of ONNX, of operators that ONNX defines; write it to `path`.
 
     Without `opset` it is the first from 21 on that has all operators and element types of the
-    graph.  What a file of protobuf cannot hold, above 2 GiB, stands in a second file beside it,
-    `path` with ``.data`` behind.
+    graph.  Constants that a file of protobuf cannot hold, above 2 GiB, stand in a second file
+    beside it, `path` with ``.data`` behind, to which the model that is returned refers.
 
     Inputs and outputs have the names and types of the graph's, open extents those of its symbols.
     A variable is an input that has its initial value where none is given, and an output, called
@@ -68,9 +68,12 @@ def export_onnx(
     and names all of these.
     """
     check_graph(graph)
-    model = _written(graph, opset)
-    if path is not None:
-        save(model, Path(path))
+    w, g = _written(graph, opset)
+    model, constants = _model(w, g)
+    if path is None:
+        put_in(model, constants)
+    else:
+        save(model, constants, Path(path))
     return model
 
 
@@ -86,7 +89,8 @@ def check_graph(graph: object) -> None:
         raise OptionError(f"graph is a {type(graph).__name__}, expected a Graph")
 
 
-def _written(graph: Graph, opset: int | None) -> onnx.ModelProto:
+def _written(graph: Graph, opset: int | None) -> tuple[Writer, Graph]:
+    """Return what was written of a graph, and what that became before."""
     newest = onnx.defs.onnx_opset_version()
     if opset is not None and not (isinstance(opset, int) and OLDEST <= opset <= newest):
         raise OptionError(f"opset is {opset!r}, expected a number from {OLDEST} to {newest}")
@@ -96,7 +100,7 @@ def _written(graph: Graph, opset: int | None) -> onnx.ModelProto:
         g, unpaired = prepared(graph, version_)
         failures = [failure(n, COMPLEX_RULE) for n in unpaired] or failures_of(w, g)
         if not failures:
-            return _model(w, g)
+            return w, g
         if not all(f.newer for f in failures):
             break
     raise UnsupportedError(told(failures), hint=_hint(failures, opset, newest))
@@ -225,24 +229,26 @@ def why_not(node: Node) -> str:
     return "ONNX has no operators that say this, or nobody has written down which"
 
 
-def _model(w: Writer, g: Graph) -> onnx.ModelProto:
-    """Return the model of what was written."""
-    outputs = [info_of(w.outputs[name], v.type) for name, v in g.outputs.items()]
-    inputs = [
-        info_of(w.values[v].name, v.type) for n, v in g.inputs.items() if not n.startswith(HIDDEN)
-    ]
-    nodes = [node_of(w, x) for x in read_lines(w.lines, w.outputs.values())]
-    initial = [tensor_of(c.array, c.name) for c in w.constants.values()]
+def _model(w: Writer, g: Graph) -> tuple[onnx.ModelProto, Constants]:
+    """Return the model of what was written, and the constants that it lacks."""
+    lines = read_lines(w.lines, w.outputs.values())
+    opsets = {"": w.opset, **w.domains}
+    model = onnx.ModelProto(
+        opset_import=[helper.make_opsetid(domain, number) for domain, number in opsets.items()]
+    )
+    model.ir_version = helper.find_min_ir_version_for(model.opset_import)
+    model.graph.name = g.name
+    model.graph.node.extend(node_of(w, x) for x in lines)
+    inputs = {n: v for n, v in g.inputs.items() if not n.startswith(HIDDEN)}
+    model.graph.input.extend(info_of(w.values[v].name, v.type) for v in inputs.values())
+    model.graph.output.extend(info_of(w.outputs[n], v.type) for n, v in g.outputs.items())
+    _describe(model, g)
+    read = {name for x in lines for name in (*x.inputs, *x.captured)}
+    constants = {c.name: c.array for c in w.constants.values() if c.name in read}
     for name, v in g.initial.items():
         assert v.array is not None, "the initial value of a variable is a constant"
-        initial.append(tensor_of(v.array, w.values[g.inputs[name]].name))
-    graph = helper.make_graph(nodes, g.name, inputs, outputs, initial)
-    opsets = [helper.make_opsetid("", w.opset)]
-    opsets += [helper.make_opsetid(domain, number) for domain, number in w.domains.items()]
-    model = helper.make_model(graph, opset_imports=opsets)
-    model.ir_version = helper.find_min_ir_version_for(opsets)
-    _describe(model, g)
-    return model
+        constants[w.values[g.inputs[name]].name] = v.array
+    return model, constants
 
 
 def _describe(model: onnx.ModelProto, g: Graph) -> None:

@@ -115,7 +115,7 @@ def one_zero(v: Value) -> Operand:
     return narrow if all(d == 1 for d in narrow.type.shape) else None
 
 
-def has_zeros(opset: int, node: Node) -> bool:
+def has_zeros(node: Node) -> bool:
     """Return True if both zero points are one number, or that of a product one for each column."""
     _, _, x_zero, w_zero = node.inputs
     assert x_zero is not None and w_zero is not None, "zero points are there"
@@ -147,14 +147,14 @@ def column_zeros(w: Writer, v: Value) -> Tensor:
     return reshaped(w, row, (-1,))
 
 
-@on(MatMulInteger, when=has_zeros)
+@on(MatMulInteger, when=lambda opset, node: has_zeros(node))
 def mat_mul_integer(
     w: Writer, op: MatMulInteger, x: Value, y: Value, x_zero: Value, y_zero: Value
 ) -> Tensor:
     return w("MatMulInteger", x, matrix(y), scalar(w, one_zero(x_zero)), column_zeros(w, y_zero))
 
 
-@on(ConvInteger, when=has_zeros)
+@on(ConvInteger, when=lambda opset, node: has_zeros(node))
 def conv_integer(
     w: Writer, op: ConvInteger, x: Value, weights: Value, x_zero: Value, w_zero: Value
 ) -> Tensor:

@@ -158,8 +158,13 @@ def prelu(w: Writer, op: PRelu, x: Value, slope: Value) -> Tensor:
 
 @on(Clip)
 def clip(w: Writer, op: Clip, x: Value) -> Tensor:
-    bounds = [None if math.isinf(b) else number(b, x.type.dtype) for b in (op.low, op.high)]
-    return w.tensor(x) if bounds == [None, None] else w("Clip", x, *bounds)
+    """Write what is open at one end as an extreme: to Clip it ends at the largest number there."""
+    low, high = (None if math.isinf(b) else number(b, x.type.dtype) for b in (op.low, op.high))
+    if low is not None and high is not None:
+        return w("Clip", x, low, high)
+    if low is not None:
+        return w("Relu", x) if low == 0 and x.type.dtype in RELUS else w("Max", x, low)
+    return w.tensor(x) if high is None else w("Min", x, high)
 
 
 @on(IsInf, when=lambda opset, node: node.op.negative or node.op.positive)  # type: ignore[attr-defined]

@@ -64,7 +64,7 @@ def sums_of(x: Value) -> Sums | None:
             if channel is not None and total.producer is not None and len(total.users) == 1:
                 node, bias = total.producer, channel
                 break
-    if not isinstance(node.op, ConvInteger | MatMulInteger) or not has_zeros(0, node):
+    if not isinstance(node.op, ConvInteger | MatMulInteger) or not has_zeros(node):
         return None
     if bias is not None and not isinstance(node.op, ConvInteger):
         return None

@@ -18,7 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.exporters.onnx.elements import CODES, Schema, allowed, carrier, schema_of, single
+from alpenglow.exporters.onnx.elements import (
+    CODES,
+    EIGHT_BITS,
+    Schema,
+    allowed,
+    carrier,
+    schema_of,
+    single,
+)
 from alpenglow.ir.dims import Sym
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.solve import AxisEquation
@@ -152,7 +160,9 @@ class Writer:
             if d not in legal:
                 raise Refused(f"Cast knows no {d} in opset {self.opset}", d not in COMPLEX)
         y = self.fresh("cast", dtype)
-        self.line("Cast", [x], [y], "", {"to": CODES[dtype]})
+        # Infinities stay, and all else is told to be limited where it is to be.
+        more = {"saturate": 0} if dtype in EIGHT_BITS else {}
+        self.line("Cast", [x], [y], "", {"to": CODES[dtype], **more})
         return y
 
     def inner(self) -> Writer:

@@ -169,6 +169,7 @@ def pad(s: Site) -> Made:
     x = s.input(0)
     pads = cast("tuple[int, ...]", s.amounts(1))  # numbers, or what passes for them
     value = 0.0 if s.optional(2) is None else s.constant(2).reshape(-1)[0].item()
+    value = float(value) if isinstance(value, bool) else value
     if s.optional(3) is None:
         return padded(s, pads, value)
     axes = normal_axes(s, s.ints(3), x.type.rank)
