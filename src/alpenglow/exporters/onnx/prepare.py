@@ -51,7 +51,12 @@ def _stands_for_others(node: Node, opset: int) -> bool:
 
 def needs_numbers(node: Node) -> bool:
     """Return True if what a node stands for is said of numbers alone, and it has open extents."""
-    return isinstance(node.op, OF_NUMBERS) and not is_closed(node)
+    return isinstance(node.op, OF_NUMBERS) and has_open(node)
+
+
+def has_open(node: Node) -> bool:
+    """Return True if an operand, a result or an attribute of a node has open extents."""
+    return not is_closed(node) or any(v is not None and v.type.symbols() for v in node.inputs)
 
 
 def _computed(g: Graph, node: Node) -> None:

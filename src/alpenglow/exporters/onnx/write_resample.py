@@ -22,6 +22,10 @@ TAKEN_AS_THEY_ARE = frozenset({"f32", "f16", "bf16", "i32", "i8", "u8"})
 """The types whose nearest elements runtimes find."""
 
 
+EXACT = 1 << 8
+"""A scale that is a quotient of smaller numbers does not round extents of less than 2^16."""
+
+
 @on(Interpolate)
 def interpolate(w: Writer, op: Interpolate, x: Value, indices: Value, weights: Value) -> Tensor:
     """Add up what each tap reads, times its weights."""
@@ -55,7 +59,10 @@ def narrowed(w: Writer, x: Tensor, dtype: str) -> Tensor:
 
 
 def _has_resize(opset: int, node: Node) -> bool:
-    """Return True if runtimes have this Resize: of images, along their last axes."""
+    """Return True if runtimes have this Resize: of images, along their last axes.
+
+    Where extents are open, there is no other way to say it.
+    """
     op, (x,) = node.op, node.inputs
     assert isinstance(op, Resize) and x is not None, "asked of one operator"
     t, dtype = x.type, x.type.dtype
@@ -63,6 +70,8 @@ def _has_resize(opset: int, node: Node) -> bool:
     plain = t.blocked is None and not op.roi and op.coordinates != "tf_half_pixel_for_nn"
     if not plain or 0 in (*t.shape, *op.sizes) or not _says_sizes(op, t.shape):
         return False
+    if any(is_open(d) for d in (*t.shape, *op.sizes)):
+        return True
     if op.mode == "nearest":
         return dtype in TAKEN_AS_THEY_ARE and not op.antialias
     images = t.rank == 4 and all(i >= 2 for i in changed)
@@ -82,10 +91,8 @@ def _says_sizes(op: Resize, shape: tuple[Dim, ...]) -> bool:
 
 def _scaled(extent: Dim, scale: float) -> Dim | None:
     """Return an open extent times a scale, rounded down, if floats do not round it before."""
-    if scale == round(scale):
-        return extent * round(scale)
-    part = round(1 / scale)
-    return quotient(extent, part) if part & (part - 1) == 0 and scale * part == 1 else None
+    times, parts = float(np.float32(scale)).as_integer_ratio()
+    return quotient(extent * times, parts) if times < EXACT and parts < EXACT else None
 
 
 @on(Resize, when=_has_resize)
