@@ -10,8 +10,11 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.op import Examples, Op, check_dtype
 from alpenglow.ir.types import FLOATS, TensorType
-from alpenglow.ops.gamma import BERNOULLI, Lgamma
+from alpenglow.ops.gamma import BERNOULLI, STIRLING, Lgamma
 from alpenglow.ops.iterated import Iterated, State
+from alpenglow.ops.logarithm import Log1p
+from alpenglow.ops.normal import Erfc
+from alpenglow.ops.series import polynomial
 
 TURNS = 100_000.0
 """After so many turns a sum that has not converged is given up: the result is NaN."""
@@ -21,6 +24,9 @@ DONE = 2 * TURNS
 
 PRECISION = 2.0**-53
 BIG = 2.0**52
+HUGE = 1e8
+"""From this a on the incomplete gamma function is the first terms of an expansion."""
+
 NINE = 9.0
 """From where on the formula of Euler and Maclaurin has the rest of zeta."""
 
@@ -39,10 +45,9 @@ class IncompleteGamma(Iterated):
 
     def first(self, m: Any, *xs: Any) -> State:
         a, x = (m.cast(v, "f64") for v in xs)
-        exponent = m.sub(m.sub(m.mul(a, m.log(x)), x), Lgamma().scalar(m, a))
-        factor = m.exp(exponent)
+        factor = _peak(m, a, x)
         edge = m.bit_or(m.bit_not(m.gt(x, 0.0)), m.bit_not(m.gt(a, 0.0)))
-        edge = m.bit_or(edge, m.bit_or(m.isinf(a), m.isinf(x)))
+        edge = m.bit_or(edge, m.bit_or(m.ge(a, HUGE), m.isinf(x)))
         turns = m.where(edge, DONE, m.mul(m.add(a, x), 0.0))
         p, q = m.add(x, 1.0), m.mul(m.add(m.sub(x, a), 2.0), x)
         share = m.div(1.0, a)
@@ -73,16 +78,29 @@ class IncompleteGamma(Iterated):
         a, x, factor, turns, _, total, *_, fraction = state
         near = self._near(m, a, x)
         value = m.mul(factor, m.where(near, total, fraction))
-        other = m.bit_not(near) if not self.upper else near
-        value = m.where(other, m.sub(1.0, value), value)
+        value = m.where(near if self.upper else m.bit_not(near), m.sub(1.0, value), value)
         value = m.where(m.lt(turns, DONE), math.nan, value)
-        below, above = (1.0, 0.0) if self.upper else (0.0, 1.0)
-        all_above = m.bit_or(m.eq(x, 0.0), m.isinf(a))
-        all_below = m.bit_or(m.eq(a, 0.0), m.isinf(x))
-        value = m.where(all_above, below, m.where(all_below, above, value))
+        value = m.where(m.ge(a, HUGE), self._of_huge(m, a, x), value)
+        none, every = (1.0, 0.0) if self.upper else (0.0, 1.0)
+        value = m.where(m.bit_or(m.eq(a, 0.0), m.isinf(x)), every, value)
+        value = m.where(m.bit_or(m.eq(x, 0.0), m.isinf(a)), none, value)
         negative = m.bit_or(m.lt(a, 0.0), m.lt(x, 0.0))
-        odd = m.bit_or(m.bit_and(all_above, all_below), negative)
-        return m.where(m.bit_or(odd, m.isnan(m.add(a, x))), math.nan, value)
+        ends = m.bit_and(m.isinf(a), m.isinf(x))
+        nothing = m.bit_and(m.eq(a, 0.0), m.bit_not(m.gt(x, 0.0)))
+        return m.where(m.bit_or(negative, m.bit_or(ends, nothing)), math.nan, value)
+
+    def _of_huge(self, m: Any, a: Any, x: Any) -> Any:
+        """Return the share by the first terms of N. M. Temme's expansion, whose next are 1 / a."""
+        step = m.div(m.sub(x, a), a)
+        half = m.sub(step, Log1p().scalar(m, step))
+        eta = m.sqrt(m.add(half, half))
+        eta = m.where(m.lt(step, 0.0), m.neg(eta), eta)
+        bell = m.div(m.exp(m.neg(m.mul(a, half))), m.sqrt(m.mul(a, 2 * math.pi)))
+        slope = m.maximum(m.minimum(eta, 1.0), -1.0)  # beyond, nothing is left of the bell
+        rest = m.mul(bell, m.sub(m.mul(slope, 1 / 12), 1 / 3))
+        side = m.mul(eta, m.sqrt(m.mul(a, 0.5)))
+        above = m.add(m.mul(Erfc().scalar(m, side), 0.5), rest)
+        return above if self.upper else m.sub(1.0, above)
 
     def _near(self, m: Any, a: Any, x: Any) -> Any:
         return m.lt(x, m.add(a, 1.0))
@@ -95,6 +113,21 @@ class IncompleteGamma(Iterated):
             yield cls(upper), a, x
             yield cls(upper), a[::-1].copy(), x
         yield from some(cls())
+
+
+def _peak(m: Any, a: Any, x: Any) -> Any:
+    """Return x^a exp(-x) / gamma(a).
+
+    Where a is large the exponents are so large, too, that their difference has no digits; with
+    x = a (1 + s) it is that of a (log(1 + s) - s) and of what Stirling's formula leaves.
+    """
+    small = m.exp(m.sub(m.sub(m.mul(a, m.log(x)), x), Lgamma().scalar(m, a)))
+    step = m.div(m.sub(x, a), a)
+    fall = m.mul(a, m.sub(Log1p().scalar(m, step), step))
+    inverse = m.div(1.0, a)
+    series = m.mul(polynomial(m, m.mul(inverse, inverse), STIRLING), inverse)
+    large = m.mul(m.sqrt(m.mul(a, 0.5 / math.pi)), m.exp(m.sub(fall, series)))
+    return m.where(m.gt(a, 100.0), large, small)
 
 
 class Zeta(Iterated):
@@ -115,7 +148,7 @@ class Zeta(Iterated):
     def goes_on(self, m: Any, state: State) -> Any:
         x, q, a, total, term, turns = state
         early = m.bit_or(m.lt(turns, NINE), m.le(a, NINE))
-        more = m.gt(m.abs(term), m.mul(m.abs(total), PRECISION))
+        more = m.bit_not(m.lt(m.abs(term), m.mul(m.abs(total), PRECISION)))
         return m.bit_and(m.bit_and(early, m.lt(turns, TURNS)), m.bit_and(more, _is_sum(m, x, q)))
 
     def turn(self, m: Any, state: State) -> State:
@@ -126,6 +159,7 @@ class Zeta(Iterated):
 
     def last(self, m: Any, state: State) -> Any:
         x, q, w, total, term, turns = state
+        terms = total
         total = m.add(total, m.div(m.mul(term, w), m.sub(x, 1.0)))
         total = m.sub(total, m.mul(term, 0.5))
         part = m.div(m.mul(term, x), w)
@@ -133,7 +167,7 @@ class Zeta(Iterated):
             total = m.add(total, m.mul(part, c))
             rise = m.mul(m.add(x, 2.0 * k + 1), m.add(x, 2.0 * k + 2))
             part = m.div(m.div(m.mul(part, rise), w), w)
-        total = m.where(m.lt(turns, TURNS), total, math.nan)
+        total = m.where(m.isinf(terms), terms, m.where(m.lt(turns, TURNS), total, math.nan))
         pole = m.bit_and(m.le(q, 0.0), m.eq(q, m.floor(q)))
         total = m.where(m.bit_or(_is_sum(m, x, q), pole), total, math.nan)
         total = m.where(m.bit_or(pole, m.eq(x, 1.0)), math.inf, total)

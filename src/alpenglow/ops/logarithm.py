@@ -45,7 +45,7 @@ class Log1p(Elementwise):
         rest = m.sub(u, 1.0)
         lost = m.eq(rest, 0.0)
         near = m.mul(m.log(u), m.div(x, m.where(lost, 1.0, rest)))
-        return m.where(lost, x, m.where(m.isinf(u), u, near))
+        return m.where(lost, x, m.where(m.eq(u, math.inf), u, near))
 
     @classmethod
     def examples(cls) -> Examples:

@@ -79,11 +79,19 @@ def floor_divide(s: Site, x: Operand, other: Operand) -> Made:
     """Divide as Python does: of integers, and of floats by way of the remainder."""
     dtype = s.result.dtype
     if dtype not in FLOATS:
-        a, b = s.operands(x, other, dtype=dtype)
-        even = s.g(arithmetic.Sub(), a, s.g(arithmetic.Mod(), a, b))
-        return s.g(arithmetic.Div(), even, b)
+        return _floored_integers(s, *s.operands(x, other, dtype=dtype))
     a, b = s.operands(x, other, dtype=wide(dtype))
     return s.cast(_floored(s, a, b), dtype)
+
+
+def _floored_integers(s: Site, a: Value, b: Value) -> Value:
+    """Return the quotient of integers rounded down: 1 less than truncated if a rest turns signs."""
+    g, zero = s.g, filled(s.g, 0, a)
+    rest = g(arithmetic.Fmod(), a, b)
+    apart = g(logic.BitNot(), g(comparison.Equal(), rest, zero))
+    turned = g(logic.BitXor(), g(comparison.Less(), b, zero), g(comparison.Less(), rest, zero))
+    less = s.cast(g(logic.BitAnd(), apart, turned), a.type.dtype)
+    return g(arithmetic.Sub(), g(arithmetic.Div(), a, b), less)
 
 
 def _floored(s: Site, a: Value, b: Value) -> Value:
@@ -176,9 +184,13 @@ extreme("min", arithmetic.Minimum(), logic.BitAnd())
 def clamp(s: Site, x: Value, min: Operand | None = None, max: Operand | None = None) -> Made:
     dtype = s.result.dtype
     y = s.operands(x, dtype=dtype)[0]
+    larger: Op = arithmetic.Maximum()
+    smaller: Op = arithmetic.Minimum()
+    if dtype == "bool":
+        larger, smaller = logic.BitOr(), logic.BitAnd()
     if min is not None:
-        y = s.apply(arithmetic.Maximum(), y, min, dtype=dtype)
-    return y if max is None else s.apply(arithmetic.Minimum(), y, max, dtype=dtype)
+        y = s.apply(larger, y, min, dtype=dtype)
+    return y if max is None else s.apply(smaller, y, max, dtype=dtype)
 
 
 @on("aten.clamp_min.default", "aten.clamp_min.Tensor")

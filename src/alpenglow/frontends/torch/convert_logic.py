@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.counterparts import applied
 from alpenglow.frontends.torch.promote import kind, shared
-from alpenglow.frontends.torch.table import Made, Operand, Site, on
+from alpenglow.frontends.torch.table import Made, Operand, Site, element, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ops import comparison, logic, select
@@ -102,5 +102,6 @@ def where_prim(s: Site, pred: Value, a: Value, b: Value) -> Made:
 
 @on("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def masked_fill(s: Site, x: Value, mask: Value, value: Operand) -> Made:
-    values = s.operands(value, x, dtype=s.result.dtype)
+    filling = value if isinstance(value, Value) else element(value, s.result.dtype)
+    values = s.operands(filling, x, dtype=s.result.dtype)
     return s.g(select.Where(), *s.broadcast(mask), *values)
