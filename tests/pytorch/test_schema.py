@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.ao.quantization.fx._decomposed  # registers operators
+import torchao.quantization  # noqa: F401  # registers operators, too
 
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.table import IGNORED, REQUIRED, SPELLED
 
-DTYPES = {None: None, 4: "i64"}
+DTYPES = {None: None, 4: "i64", 6: "f32"}
 """Element types that are defaults of schemas, by number."""
 
 
@@ -37,7 +39,7 @@ def mistakes(target: str, schema: Any) -> Iterator[str]:
         if not a.has_default_value():
             continue  # ours may be there for another overload
         theirs = a.default_value
-        theirs = DTYPES[theirs] if a.name == "dtype" else theirs
+        theirs = DTYPES[theirs] if a.name.endswith("dtype") else theirs
         if ours is REQUIRED or plain(ours) != plain(theirs):
             yield f"{target}: {a.name} is {ours} by default, in the schema {theirs}"
 
