@@ -31,6 +31,7 @@ from alpenglow.machines.cpu.operators.winograd import WinogradFilter
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Qr, Reflect, Reflected, Svd
 from alpenglow.ops.fused import Fused
+from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.mersenne import (
     MersenneInteger,
     MersenneNormal,
@@ -61,6 +62,7 @@ UNCOMPILED: dict[type[Op], str] = {
     WinogradFilter: "applies to constants, when the graph is compiled",
     **dict.fromkeys((Qr, Reflect, Reflected, Svd, Eigh, Eig, Cholesky), "is LAPACK's, by NumPy"),
     **dict.fromkeys((Lu, Swaps, SolveTriangular, MatrixExp), "is interpreted, in NumPy"),
+    **dict.fromkeys((Ldl, SolveLdl), "is interpreted, in NumPy"),
     **dict.fromkeys((MersenneUniform, MersenneNormal), "is drawn by NumPy's generator"),
     **dict.fromkeys((MersenneInteger, MersennePermutation), "is drawn by NumPy's generator"),
 }

@@ -30,6 +30,7 @@ from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.factorization import Cholesky, Eigh, Qr, Reflect, Reflected, Svd
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.gather import Gather, OneHot, ScatterElements, ScatterNd
+from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.linalg import Det, Eliminate
 from alpenglow.ops.linear_attention import LinearAttention
 from alpenglow.ops.lookup import Lookup
@@ -60,7 +61,7 @@ DOMAINS: dict[str, tuple[float, float]] = {
 """Where operators are smooth, if that is not almost everywhere."""
 
 WITHOUT = {
-    Cholesky, Eigh, Lu, MatrixExp, Qr, Reflect, Reflected, SolveTriangular, Svd,
+    Cholesky, Eigh, Ldl, Lu, MatrixExp, Qr, SolveLdl, Reflect, Reflected, SolveTriangular, Svd,
     Couple, CumProd, DeformConv, Det, Eliminate, Frames, GridSample, Gru, LinearAttention,
     Lookup, Lstm, LstmInteger, MaxRoiPool, OneHot, Resize, Rnn, RoiAlign, Sample, ScatterElements,
     ScatterNd, Stft, TreeEnsemble,

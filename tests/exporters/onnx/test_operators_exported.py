@@ -34,6 +34,7 @@ from alpenglow.machines.cpu.operators.winograd import (
 )
 from alpenglow.ops.counted import Unique
 from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Qr, Reflect, Reflected, Svd
+from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.mersenne import (
     MersenneInteger,
     MersenneNormal,
@@ -84,6 +85,8 @@ REFUSED = {
     Swaps: FACTORS,
     SolveTriangular: FACTORS,
     MatrixExp: FACTORS,
+    Ldl: FACTORS,
+    SolveLdl: FACTORS,
     MersenneUniform: MERSENNE,
     MersenneNormal: MERSENNE,
     MersenneInteger: MERSENNE,

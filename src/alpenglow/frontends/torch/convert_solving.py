@@ -18,6 +18,7 @@ from alpenglow.ops.factorization import Cholesky
 from alpenglow.ops.gather import GatherElements
 from alpenglow.ops.generate import Eye, Range
 from alpenglow.ops.in_range import InRange
+from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.movement import Trilu, stretch
 from alpenglow.ops.reduction import ReduceProd, ReduceSum
 from alpenglow.ops.select import Where
@@ -289,6 +290,36 @@ def by_root(s: Site, root: Value, b: Value, upper: bool) -> Value:
     lower = adjoined(s, root) if upper else root
     y = s.g(SolveTriangular(False), lower, b)
     return s.g(SolveTriangular(True), adjoined(s, lower), y)
+
+
+@on("aten.linalg_ldl_factor_ex.default")
+def ldl_factor(s: Site, x: Value, hermitian: bool = False, check_errors: bool = False) -> Made:
+    needs_symmetry(x, hermitian)
+    factors, pivots, singular = s.g.add(Ldl(), [x]).results
+    factors, singular = checked(s, factors, singular, check_errors)
+    return [factors, pivots, singular]
+
+
+@on("aten.linalg_ldl_factor.default")
+def whole_ldl_factor(s: Site, x: Value, hermitian: bool = False) -> Made:
+    needs_symmetry(x, hermitian)
+    factors, pivots, singular = s.g.add(Ldl(), [x]).results
+    return [checked(s, factors, singular, True)[0], pivots]
+
+
+@on("aten.linalg_ldl_solve.default")
+def ldl_solve(s: Site, LD: Value, pivots: Value, B: Value, hermitian: bool = False) -> Made:
+    needs_symmetry(LD, hermitian)
+    outer = common_shape([LD.type.shape[:-2], B.type.shape[:-2]])
+    factors = stretch(s.g, LD, (*outer, *LD.type.shape[-2:]))
+    steps = stretch(s.g, pivots, (*outer, pivots.type.shape[-1]))
+    return s.g(SolveLdl(), factors, steps, stretch(s.g, B, (*outer, *B.type.shape[-2:])))
+
+
+def needs_symmetry(x: Value, hermitian: bool) -> None:
+    """Raise UnsupportedError for matrices that are Hermitian, and not symmetric."""
+    if hermitian and x.type.dtype in COMPLEX:
+        raise UnsupportedError(f"factors of Hermitian {x.type}")
 
 
 @on("aten.linalg_matrix_exp.default")
