@@ -1,10 +1,12 @@
-"""Run networks of torchvision and timm, exported by PyTorch, and compare them with eager.
+"""Run networks of PyTorch's libraries, exported, and compare them with eager.
 
     python tools/models_torch.py --family torchvision
     python tools/models_torch.py --family timm --names 'vit|swin' --share 0/4
     python tools/models_torch.py --family timm --target interpreter --all
+    python tools/models_torch.py --family transformers
 
-Weights are random.  Of timm it is the smallest network of each of its modules unless `--all`.
+Weights are random.  Of timm it is the smallest network of each of its modules unless `--all`; those
+of transformers are tiny (`tests/pytorch/families.py`).
 Each network runs in a process of its own, so that one that needs too much takes nobody along.
 """
 
@@ -19,6 +21,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,14 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "pytorch"))
 
-from torch_zoo import Outcome, import_timm, import_torchvision, judged, seeded  # noqa: E402
+from torch_zoo import (  # noqa: E402
+    Outcome,
+    import_timm,
+    import_torchvision,
+    judged,
+    seeded,
+    tensors_of,
+)
 
 SIDES = (96, 128, 160, 192, 224, 240, 256, 299, 331, 384, 448, 512, 518, 546)
 """Images are squares of the smallest of these that a network takes."""
@@ -42,10 +52,18 @@ def names(family: str, every: bool) -> Iterator[str]:
             family = kind.__name__.rpartition(".")[2]
             yield from (f"{family}/{n}" for n in models.list_models(module=kind))
         return
+    if family == "transformers":
+        yield from families()
+        return
     timm = import_timm()
     for module in timm.list_modules():
         members = timm.list_models(module=module)
         yield from members if every else [min(members, key=weight)] if members else []
+
+
+def families() -> dict[str, Any]:
+    """Return what makes networks of transformers, which is imported for them alone."""
+    return dict(import_module("families").FAMILIES)
 
 
 def weight(name: str) -> int:
@@ -57,9 +75,17 @@ def weight(name: str) -> int:
         return 1 << 62
 
 
-def built(family: str, name: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
-    """Return a network with random weights, and an input of the smallest size that it takes."""
+def built(family: str, name: str) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """Return a network with random weights, and arguments of the smallest size that it takes."""
     torch.manual_seed(0)
+    if family == "transformers":
+        net, inputs = families()[name]()
+        return net, (), inputs
+    return *of_images(family, name), {}
+
+
+def of_images(family: str, name: str) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    """Return a network on images, and the smallest that it takes."""
     if family == "timm":
         net = import_timm().create_model(name)
         config = net.default_cfg
@@ -99,9 +125,9 @@ def one(family: str, name: str, target: str) -> dict[str, Any]:
     """Return what became of a network, as a record."""
     began = time.perf_counter()
     try:
-        net, args = built(family, name)
-        shapes = [tuple(x.shape) for x in args]
-        outcome = judged(net, args, target=target)
+        net, args, inputs = built(family, name)
+        shapes = [tuple(x.shape) for x in tensors_of((args, inputs))]
+        outcome = judged(net, args, inputs, target=target)
     except Exception as error:
         shapes, outcome = [], Outcome("failed", f"{type(error).__name__}: {str(error)[:1000]}")
     return {
@@ -126,7 +152,7 @@ def apart(family: str, name: str, target: str, limit: float) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--family", choices=("torchvision", "timm"), required=True)
+    parser.add_argument("--family", choices=("torchvision", "timm", "transformers"), required=True)
     parser.add_argument("--names", default="", help="regular expression of names")
     parser.add_argument("--share", default="0/1", help="k/n: every n-th network from k on")
     parser.add_argument("--target", default="cpu")

@@ -7,12 +7,15 @@ nothing is downloaded.  `TEXT` names those that take ``input_ids`` of any batch 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
-import torchvision_shim  # noqa: F401  # transformers imports torchvision where it is
-import transformers as hf
 from torch import nn
+from torch_zoo import import_torchvision, seeded
+
+import_torchvision()  # transformers does where it is, and fails
+hf = import_module("transformers")
 
 Family = tuple[nn.Module, dict[str, Any]]
 Make = Callable[[], Family]
@@ -37,8 +40,7 @@ def built(kind: str, config: Any, **inputs: Any) -> Family:
     """Return a model of a class for a configuration, with random weights, and its inputs."""
     torch.manual_seed(0)
     config.use_cache = False
-    module = getattr(hf, kind)(config).eval()
-    return module, inputs
+    return seeded(getattr(hf, kind)(config)), inputs
 
 
 def tokens(rows: int = 2, length: int = 7, seed: int = 0) -> torch.Tensor:
