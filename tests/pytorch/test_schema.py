@@ -55,6 +55,11 @@ def test_defaults_are_those_of_the_schemas() -> None:
     assert [m for target, schema in checked for m in mistakes(target, schema)] == []
 
 
+def test_no_converter_takes_an_operator_that_changes_an_operand() -> None:
+    """A file may hold such calls, as no object does: without a converter they are refused."""
+    assert [target for target, schema in schemas() if schema.is_mutable] == []
+
+
 def test_what_a_converter_requires_is_in_its_schema() -> None:
     unknown = []
     for target, schema in schemas():

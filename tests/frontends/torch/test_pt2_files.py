@@ -158,6 +158,7 @@ PARTS: list[tuple[Callable[[dict[str, bytes]], None], type[AlpenglowError], str]
     (content("byteorder", b"big"), IncompatibleError, "byteorder is 'big'"),
     (without(MODEL), UnsupportedError, "0 models"),
     (content("models/other.json", b"{}"), UnsupportedError, "2 models"),
+    (content("data/weights/model.pt", b"PK"), UnsupportedError, "is pickled"),
     (content(MODEL, b"\xff"), ModelError, "no text"),
     (content(MODEL, b"[" * 100_000), ModelError, "no JSON"),
     (content(MODEL, b'{"graph_module": NaN}'), ModelError, "no number of JSON"),

@@ -245,6 +245,8 @@ def _state(
     said: dict[str, tuple[str, Any]] = {}
     for folder, ending in PAYLOADS.items():
         config = f"{folder}{name}{ending}"
+        if f"{folder}{name}.pt" in archive.entries:  # as PyTorch before 2.9 wrote them
+            raise UnsupportedError(f"{folder}{name}.pt is pickled", hint=NO_PICKLE)
         if config not in archive.entries:
             continue
         whole = document(archive.text(config), config)
