@@ -329,3 +329,15 @@ def test_a_hidden_key_is_nothing_else() -> None:
 
     with pytest.raises(UnsupportedError, match="hidden random input"):
         ag.export_onnx(g)
+
+
+def test_what_is_passed_on_keeps_the_name_that_others_read() -> None:
+    g = Graph("passed on")
+    x = g.input("x", "f32[1]")
+    wide = g(Broadcast((3,)), x, name="wide")
+    copied = g(Copy(), wide, name="copied")
+    g.output("y", g(Reshape((3, 1)), copied))
+    g.output("z", g(Reshape((1, 3)), wide))
+    results = session(ag.export_onnx(g)).run(None, {"x": np.ones(1, np.float32)})
+
+    assert [r.shape for r in results] == [(3, 1), (1, 3)]

@@ -48,11 +48,11 @@ Schema = onnx.defs.OpSchema
 
 
 @cache
-def schema_of(op_type: str, opset: int, domain: str = "") -> Schema | None:
+def schema_of(op_type: str, opset: int) -> Schema | None:
     """Return what ONNX says of an operator in an opset; None if it has none of that name."""
-    if not onnx.defs.has(op_type, opset, domain):
+    if not onnx.defs.has(op_type, opset):
         return None
-    return onnx.defs.get_schema(op_type, opset, domain)
+    return onnx.defs.get_schema(op_type, opset)
 
 
 @cache

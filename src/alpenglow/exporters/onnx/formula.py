@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.exporters.onnx.elements import CODES, EIGHT_BITS
-from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
+from alpenglow.exporters.onnx.writer import Tensor, Writer
 from alpenglow.ir.types import DTYPES, INTS, SIGNED, UNSIGNED, Array, width
 from alpenglow.ir.vocabulary import NUMPY
 
@@ -275,8 +275,6 @@ class OnnxMath:
         return self.w("Cast", x, makes=dtype, to=CODES[dtype], **whole)
 
     def bits(self, x: Term, dtype: str) -> Tensor:
-        if not self.w.has("BitCast"):
-            raise Refused("opsets below 26 do not read the bits of one type as another", True)
         return self.w("BitCast", x, makes=dtype, to=CODES[dtype])
 
 

@@ -112,6 +112,10 @@ def _hint(failures: Sequence[Failure], opset: int | None, newest: int) -> str:
     return ""
 
 
+MOST_NAMES = 8
+"""How many nodes of an operator are named."""
+
+
 def told(failures: Sequence[Failure]) -> str:
     """Return the message: operators, why they cannot be written, and their nodes."""
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -119,7 +123,9 @@ def told(failures: Sequence[Failure]) -> str:
         reasons.setdefault((f.operator, f.why), []).append(f.name)
     parts = []
     for (operator, why), names in reasons.items():
-        named = ", ".join(n for n in names if n)
+        quoted = [n for n in names if n]
+        more = f" and {len(quoted) - MOST_NAMES} more" if len(quoted) > MOST_NAMES else ""
+        named = ", ".join(quoted[:MOST_NAMES]) + more
         times = f", {len(names)} times" if len(names) > 1 else ""
         parts.append(f"{operator}{times}{f' ({named})' if named else ''}: {why}")
     return "cannot be written as ONNX: " + "; ".join(parts)
@@ -218,6 +224,7 @@ def _write(w: Writer, node: Node) -> None:
     for v, t in zip(node.results, results, strict=True):
         assert t.dtype == v.type.dtype, f"{node.op.name}: {t} for {v}"
         w.values[v] = w.renamed(t, v, start)
+        w.held.add(w.values[v].name)
 
 
 def why_not(node: Node) -> str:
@@ -232,10 +239,7 @@ def why_not(node: Node) -> str:
 def _model(w: Writer, g: Graph) -> tuple[onnx.ModelProto, Constants]:
     """Return the model of what was written, and the constants that it lacks."""
     lines = read_lines(w.lines, w.outputs.values())
-    opsets = {"": w.opset, **w.domains}
-    model = onnx.ModelProto(
-        opset_import=[helper.make_opsetid(domain, number) for domain, number in opsets.items()]
-    )
+    model = onnx.ModelProto(opset_import=[helper.make_opsetid("", w.opset)])
     model.ir_version = helper.find_min_ir_version_for(model.opset_import)
     model.graph.name = g.name
     model.graph.node.extend(node_of(w, x) for x in lines)

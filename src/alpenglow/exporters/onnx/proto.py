@@ -28,8 +28,8 @@ def read_lines(lines: Sequence[Line], outputs: Iterable[str]) -> list[Line]:
 
 def node_of(w: Writer, x: Line) -> onnx.NodeProto:
     """Return a line as a node, with attributes of the types that ONNX says they have."""
-    node = helper.make_node(x.op_type, x.inputs, x.outputs, domain=x.domain, name=x.outputs[0])
-    known = w.schema(x.op_type, x.domain).attributes
+    node = helper.make_node(x.op_type, x.inputs, x.outputs, name=x.outputs[0])
+    known = w.schema(x.op_type).attributes
     for name, value in x.attributes.items():
         kind = onnx.AttributeProto.AttributeType.Value(str(known[name].type).rpartition(".")[2])
         node.attribute.append(helper.make_attribute(name, value, attr_type=kind))
@@ -62,7 +62,7 @@ def scan(
         attributes["scan_input_axes"] = [axis] * len(inputs)
         attributes["scan_output_axes"] = [axis] * len(results)
     final = [w.fresh("scan", dtype) for dtype in (*(t.dtype for t in states), *results)]
-    w.line("Scan", [*states, *inputs], final, "", attributes, captured)
+    w.line("Scan", [*states, *inputs], final, attributes, captured)
     return final
 
 
@@ -80,7 +80,7 @@ def loop(w: Writer, turn: Turn, going: Tensor, states: Sequence[Tensor]) -> list
     for info in graph.input[:2]:
         info.type.tensor_type.shape.SetInParent()  # runtimes want to be told that these are scalars
     final = [w.fresh("loop", t.dtype) for t in states]
-    w.line("Loop", [None, going, *states], final, "", {"body": graph}, captured)
+    w.line("Loop", [None, going, *states], final, {"body": graph}, captured)
     return final
 
 

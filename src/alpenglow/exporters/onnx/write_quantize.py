@@ -129,7 +129,8 @@ def dequantize(w: Writer, op: Dequantize, x: Value, scale: Value, zero: Value) -
     assert pair is not None, "the writer serves what has places"
     steps = placed(w, pair[0], pair[0])
     wide = op.dtype if w.dtype(steps) == op.dtype else "f32"
-    zeros = None if x.type.dtype == "i32" else placed(w, pair[1], pair[0])
+    is_left_out = x.type.dtype == "i32" or (pair[0].axis is not None and is_zero(pair[1]))
+    zeros = None if is_left_out else placed(w, pair[1], pair[0])
     y = w("DequantizeLinear", x, w.cast(steps, wide), zeros, **places(pair[0]))
     return w.cast(y, op.dtype)
 
@@ -151,6 +152,8 @@ def placed(w: Writer, grid: Grid, like: Grid) -> Operand:
     """Return a scale or zero point in the shape that ONNX wants, with as many as `like`."""
     v = grid.value
     if grid.axis is None and like.axis is not None:
+        if v.array is not None and not any(map(is_open, like.shape)):
+            return np.full([int(d) for d in like.shape], v.array.reshape(()))
         return expanded(w, reshaped(w, v, (1,) * len(like.shape)), like.shape)
     if v.array is not None:
         return v.array.reshape([int(d) for d in grid.shape])

@@ -60,7 +60,6 @@ class Line:
     inputs: list[str]
     outputs: list[str]
     attributes: Mapping[str, Any]
-    domain: str
     captured: Sequence[str] = ()
 
 
@@ -82,9 +81,9 @@ class Writer:
 
     `origins` says which input tells each symbol, and `extents` holds what was written for open
     extents (`extents.py`).  `taken` has the names of all tensors, and `numbers` the last number
-    behind each name that several wanted; `outputs` is what those of the graph are called, and
-    `wanted` the name that a value is to have for it.  `late` writes what was put off until it is
-    read; `node` is that which is being written.
+    behind each name that several wanted; `outputs` is what those of the graph are called, `wanted`
+    the name that a value is to have for it, and `held` are the names of tensors of values.  `late`
+    writes what was put off until it is read; `node` is that which is being written.
     """
 
     opset: int
@@ -97,7 +96,7 @@ class Writer:
     numbers: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
     wanted: dict[Value, str] = field(default_factory=dict)
-    domains: dict[str, int] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
     late: Callable[[Value], Tensor] | None = None
     node: Node | None = None
 
@@ -107,14 +106,13 @@ class Writer:
         return self.several(1, op_type, *operands, makes=makes, **attributes)[0]
 
     def several(
-        self, results: int, op_type: str, *operands: Operand, makes: str = "", domain: str = "",
-        **attributes: Any,
-    ) -> list[Tensor]:  # fmt: skip
+        self, results: int, op_type: str, *operands: Operand, makes: str = "", **attributes: Any
+    ) -> list[Tensor]:
         """Add a node, and return its first results.
 
         `makes` is the element type of results that operands do not tell.
         """
-        schema = self.schema(op_type, domain)
+        schema = self.schema(op_type)
         for name in attributes:
             if name not in schema.attributes:
                 raise Refused(f"{op_type} has no attribute {name} in opset {self.opset}", True)
@@ -133,19 +131,19 @@ class Writer:
                 raise Refused(f"{op_type} makes no {stored} in opset {self.opset}", True)
             assert stored, f"{op_type} does not tell the type of its results"
             made.append((self.fresh(op_type.lower(), stored), bound.get(kind, stored)))
-        self.line(op_type, read, [t for t, _ in made], domain, attributes)
+        self.line(op_type, read, [t for t, _ in made], attributes)
         return [self.cast(t, wanted) for t, wanted in made]
 
     def line(
         self, op_type: str, operands: Sequence[Tensor | None], results: Sequence[Tensor],
-        domain: str, attributes: Mapping[str, Any], captured: Sequence[str] = (),
+        attributes: Mapping[str, Any], captured: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Add a node as it stands."""
         inputs = ["" if t is None else t.name for t in operands]
         while inputs and not inputs[-1]:
             inputs.pop()
         outputs = [t.name for t in results]
-        self.lines.append(Line(op_type, inputs, outputs, attributes, domain, captured))
+        self.lines.append(Line(op_type, inputs, outputs, attributes, captured))
 
     def cast(self, operand: Operand, dtype: str) -> Tensor:
         """Return an operand as elements of another type; an array is converted at once."""
@@ -162,7 +160,7 @@ class Writer:
         y = self.fresh("cast", dtype)
         # Infinities stay, and all else is told to be limited where it is to be.
         more = {"saturate": 0} if dtype in EIGHT_BITS else {}
-        self.line("Cast", [x], [y], "", {"to": CODES[dtype], **more})
+        self.line("Cast", [x], [y], {"to": CODES[dtype], **more})
         return y
 
     def inner(self) -> Writer:
@@ -170,23 +168,14 @@ class Writer:
 
         Constants are all the model's; what is computed inside is not known outside.
         """
-        return replace(
-            self, lines=[], values=dict(self.values), extents=dict(self.extents)
-        )  # fmt: skip
+        return replace(self, lines=[], values=dict(self.values), extents=dict(self.extents))
 
-    def schema(self, op_type: str, domain: str = "") -> Schema:
+    def schema(self, op_type: str) -> Schema:
         """Return what ONNX says of an operator; raise Refused if the opset does not have it."""
-        schema = schema_of(op_type, self.domains.get(domain, self.opset), domain)
+        schema = schema_of(op_type, self.opset)
         if schema is None:
             raise Refused(f"there is no {op_type} in opset {self.opset}", True)
         return schema
-
-    def has(self, op_type: str, dtype: str = "") -> bool:
-        """Return True if the opset has an operator, and that elements of this type."""
-        schema = schema_of(op_type, self.opset)
-        if schema is None or not dtype:
-            return schema is not None
-        return carrier(schema, schema.inputs[0].type_str, dtype) is not None
 
     def dtype(self, operand: Operand) -> str:
         """Return the element type of an operand that is there."""
@@ -225,10 +214,10 @@ class Writer:
         return Tensor(self.name(name), dtype)
 
     def renamed(self, t: Tensor, v: Value, start: int) -> Tensor:
-        """Give the name of a value to its tensor, if a line from `start` on makes it."""
+        """Give the name of a value to its tensor, if a line from `start` on makes it for that."""
         lines = self.lines[start:]
-        known = {e.name for e in self.extents.values()}
-        if t.name in known or not any(t.name in x.outputs for x in lines):
+        known = t.name in self.held or any(t.name == e.name for e in self.extents.values())
+        if known or not any(t.name in x.outputs for x in lines):
             return t
         name = self.wanted.get(v) or (v.name and self.name(v.name)) or t.name
         for x in lines:
@@ -239,7 +228,7 @@ class Writer:
     def alias(self, t: Tensor, name: str) -> None:
         """Let a tensor be known by another name, too, or by that alone if it has just been made."""
         fresh = bool(self.lines) and self.lines[-1].outputs == [t.name]
-        last = t if fresh and t not in self.values.values() else self("Identity", t)
+        last = t if fresh and t.name not in self.held else self("Identity", t)
         self.lines[-1].outputs = [name if n == last.name else n for n in self.lines[-1].outputs]
 
     def name(self, wanted: str) -> str:
