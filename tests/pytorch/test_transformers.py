@@ -18,7 +18,8 @@ import alpenglow as ag
 OPEN = ["llama", "mpt"]
 """Masks of any length, and lengths that are the larger of two."""
 
-WHOLE = ["bert", "gpt2", "t5", "whisper", "swin", "detr", "clip", "wav2vec2", "mamba"]
+WHOLE = ["bert", "gpt2", "t5", "whisper", "swin", "detr", "clip", "wav2vec2", "mamba",
+         "mixtral"]  # fmt: skip
 
 
 def exported(name: str, is_open: bool) -> tuple[Any, dict[str, Any], torch.export.ExportedProgram]:
