@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from alpenglow.frontends.torch.counterparts import of_parts
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX
 from alpenglow.ops.arithmetic import Mul
-from alpenglow.ops.complex import bare_parts, joined
+from alpenglow.ops.complex import Conjugate, bare_parts
 from alpenglow.ops.transcendental import Cos, Sin
 
 
@@ -31,7 +32,11 @@ def polar(s: Site, abs: Value, angle: Value) -> Made:
     return of_parts(s, *(s.g(Mul(), size, s.g(f, turn)) for f in (Cos(), Sin())))
 
 
-def of_parts(s: Site, real: Value, imaginary: Value) -> Value:
-    """Return the complex numbers of these parts."""
-    shape = (*real.type.shape, 1)
-    return joined(s.g, s.reshaped(real, shape), s.reshaped(imaginary, shape))
+@on("prims.conj_physical.default")
+def conjugate(s: Site, x: Value) -> Made:
+    return s.g(Conjugate(), x) if x.type.dtype in COMPLEX else x
+
+
+@on("prims.conj.default")
+def conjugate_view(s: Site, a: Value) -> Made:
+    return conjugate(s, a)

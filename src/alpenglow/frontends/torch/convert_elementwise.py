@@ -21,7 +21,7 @@ from alpenglow.ops import (
     select,
     transcendental,
 )
-from alpenglow.ops.complex import bare_parts
+from alpenglow.ops.complex import Angle, bare_parts
 from alpenglow.ops.reduction import filled
 
 
@@ -91,16 +91,20 @@ def polygamma(s: Site, n: int, x: Value) -> Made:
 
 @on("aten.reciprocal.default", "prims.reciprocal.default")
 def reciprocal(s: Site, x: Value) -> Made:
-    y = s.cast(x, s.result.dtype)
-    if y.type.dtype in COMPLEX:
-        return applied(s, arithmetic.Div(), s.filled(1, y.type), y)
-    return s.g(arithmetic.Reciprocal(), y)
+    return inverted(s, s.cast(x, s.result.dtype))
 
 
 @on("aten.rsqrt.default", "prims.rsqrt.default")
 def rsqrt(s: Site, x: Value) -> Made:
-    root = s.g(transcendental.Sqrt(), s.cast(x, wide(s.result.dtype)))
-    return s.cast(s.g(arithmetic.Reciprocal(), root), s.result.dtype)
+    root = applied(s, transcendental.Sqrt(), s.cast(x, wide(s.result.dtype)))
+    return s.cast(inverted(s, root), s.result.dtype)
+
+
+def inverted(s: Site, y: Value) -> Value:
+    """Return 1 / y."""
+    if y.type.dtype in COMPLEX:
+        return applied(s, arithmetic.Div(), s.filled(1, y.type), y)
+    return s.g(arithmetic.Reciprocal(), y)
 
 
 @on("aten.logit.default")
@@ -182,7 +186,9 @@ def frexp(s: Site, x: Value) -> Made:
 
 @on("aten.angle.default")
 def angle(s: Site, x: Value) -> Made:
-    """Return 0 of what is not negative, pi of what is, and NaN of NaN."""
+    """Return 0 of a real that is not negative, pi of one that is, and NaN of NaN."""
+    if x.type.dtype in COMPLEX:
+        return s.g(Angle(), x)
     y = s.cast(x, s.result.dtype)
     zero, pi = filled(s.g, 0, y), filled(s.g, math.pi, y)
     turned = s.g(select.Where(), s.g(comparison.Less(), y, zero), pi, zero)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.counterparts import wide
+from alpenglow.frontends.torch.counterparts import of_parts, wide
 from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, on
-from alpenglow.ir.dims import Dim, product
+from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX
 from alpenglow.ops import arithmetic, comparison, reduction, select, transcendental
-from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
+from alpenglow.ops.complex import ComplexMul, ViewAsComplex, ViewAsReal, bare_parts
+from alpenglow.ops.movement import Concat, Slice, Transpose
 from alpenglow.ops.softmax import LogSoftmax, Softmax
 
 Axes = int | Sequence[int] | None
@@ -67,7 +68,35 @@ def product_of(
     y = s.cast(x, s.result.dtype)
     if y.type.dtype == "bool":
         return all_(s, y, dim, keepdim)
+    if y.type.dtype in COMPLEX:
+        return _complex_product(s, y, axes_of(dim, x.type.rank), keepdim)
     return s.g(reduction.ReduceProd(axes_of(dim, x.type.rank), keepdim), y)
+
+
+def _complex_product(s: Site, x: Value, axes: tuple[int, ...], keepdim: bool) -> Value:
+    """Return the product along axes: of each half, and of what the halves make."""
+    rest = [i for i in range(x.type.rank) if i not in axes]
+    extent = product([x.type.shape[a] for a in axes])
+    shape = [x.type.shape[i] for i in rest]
+    if is_open(extent):
+        raise UnsupportedError(f"the product of complex numbers along an open axis of {x.type}")
+    y = s.reshaped(s.g(Transpose((*rest, *axes)), x), (*shape, extent))
+    if not extent:
+        return s.filled(1, s.result)
+    while extent > 1:
+        half, odd = divmod(extent, 2)
+        parts = [last_axis(s, y, i * half, half) for i in (0, 1)]
+        paired = s.g(ComplexMul(), *parts)
+        y = s.g(Concat(len(shape)), paired, last_axis(s, y, 2 * half, 1)) if odd else paired
+        extent = half + odd
+    kept = [1 if i in axes else d for i, d in enumerate(x.type.shape)]
+    return s.reshaped(y, kept if keepdim else shape)
+
+
+def last_axis(s: Site, x: Value, start: Dim, size: Dim) -> Value:
+    """Return `size` elements of the last axis."""
+    starts = (*(0,) * (x.type.rank - 1), start)
+    return s.g(Slice(starts, (*x.type.shape[:-1], size), (1,) * x.type.rank), x)
 
 
 @on("prims.prod.default")
@@ -79,6 +108,8 @@ def product_prim(s: Site, inp: Value, dims: Axes, output_dtype: str | None = Non
 @on("aten.logsumexp.default")
 def log_of_sum_of_exponentials(s: Site, x: Value, dim: Axes, keepdim: bool = False) -> Made:
     y = s.cast(x, s.result.dtype)
+    if y.type.dtype in COMPLEX:
+        raise UnsupportedError("the logarithm of a sum of exponentials of complex numbers")
     return s.g(reduction.ReduceLogSumExp(axes_of(dim, x.type.rank), keepdim), y)
 
 
@@ -159,8 +190,8 @@ def spread(name: str, root: bool, with_mean: bool) -> None:
     ) -> Made:  # fmt: skip
         y, centre = _variance(s, x, dim, correction, keepdim)
         y = s.g(transcendental.Sqrt(), y) if root else y
-        values = [s.cast(v, x.type.dtype) for v in (y, centre)]
-        return values if with_mean else values[0]
+        y = s.cast(y, s.stated(0).dtype)
+        return [y, s.cast(centre, x.type.dtype)] if with_mean else y
 
 
 spread("var", root=False, with_mean=False)
@@ -181,8 +212,10 @@ def _variance(
     s: Site, x: Value, dim: Axes, correction: Number | None, keepdim: bool
 ) -> tuple[Value, Value]:
     """Return the variance and the mean along axes, in two passes; of halves in f32."""
-    if x.type.dtype in COMPLEX:
-        raise UnsupportedError("the variance of complex numbers")
+    if x.type.dtype in COMPLEX:  # the variances of the parts together
+        halves = [_variance(s, part, dim, correction, keepdim) for part in bare_parts(s.g, x)]
+        (real, centre), (imaginary, other) = halves
+        return s.g(arithmetic.Add(), real, imaginary), of_parts(s, centre, other)
     axes = axes_of(dim, x.type.rank)
     y = s.cast(x, wide(x.type.dtype))
     centre = s.g(reduction.ReduceMean(axes, True), y)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.torch.convert_reduction import last_axis
 from alpenglow.frontends.torch.convert_running import accumulated
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, product
@@ -13,7 +14,7 @@ from alpenglow.ir.types import FLOATS
 from alpenglow.ops import arithmetic, comparison, logic, reduction, select
 from alpenglow.ops.gather import GatherElements
 from alpenglow.ops.generate import Range
-from alpenglow.ops.movement import Concat, Slice, Transpose
+from alpenglow.ops.movement import Concat, Transpose
 from alpenglow.ops.order import TopK
 
 Pick = tuple[Value, Value]
@@ -101,9 +102,9 @@ def most_frequent(s: Site, x: Value) -> Pick:
     values, places = g.add(TopK(last, extent, False), [x]).results
     ordinal = s.spread(g(Range(extent)), x.type.shape)
     zero = reduction.filled(g, 0, ordinal)
-    equal = g(comparison.Equal(), _part(s, values, 1, extent - 1),
-              _part(s, values, 0, extent - 1))  # fmt: skip
-    first = _part(s, reduction.filled(g, 0, s.cast(values, "bool")), 0, 1)
+    equal = g(comparison.Equal(), last_axis(s, values, 1, extent - 1),
+              last_axis(s, values, 0, extent - 1))  # fmt: skip
+    first = last_axis(s, reduction.filled(g, 0, s.cast(values, "bool")), 0, 1)
     begun = g(select.Where(), g(Concat(last), first, equal), zero, ordinal)
     (start,) = accumulated(s, (begun,), last,
                            lambda a, b: (g(arithmetic.Maximum(), a[0], b[0]),))  # fmt: skip
@@ -112,10 +113,4 @@ def most_frequent(s: Site, x: Value) -> Pick:
 
 
 def _at(s: Site, x: Value, i: Dim) -> Value:
-    return _part(s, x, i, 1)
-
-
-def _part(s: Site, x: Value, start: Dim, size: Dim) -> Value:
-    """Return `size` elements of the last axis."""
-    starts = (*(0,) * (x.type.rank - 1), start)
-    return s.g(Slice(starts, (*x.type.shape[:-1], size), (1,) * x.type.rank), x)
+    return last_axis(s, x, i, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.torch.complex_functions import FUNCTIONS
 from alpenglow.frontends.torch.table import Operand, Site
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
@@ -33,9 +34,22 @@ def applied(s: Site, op: Op, *xs: Value) -> Value:
         real, imaginary = (s.g(op, *parts) for parts in zip(
             *(complex.bare_parts(s.g, x) for x in xs), strict=True))  # fmt: skip
         return s.g(logic.BitAnd(), real, imaginary)
+    if type(op) in FUNCTIONS:
+        return of_parts(s, *FUNCTIONS[type(op)](s.g, _parts(s, xs[0])))
     if type(op) not in COUNTERPARTS:
         raise UnsupportedError(f"{op.name} of complex numbers")
     return s.g(COUNTERPARTS[type(op)], *xs)
+
+
+def _parts(s: Site, x: Value) -> tuple[Value, Value]:
+    real, imaginary = complex.bare_parts(s.g, x)
+    return real, imaginary
+
+
+def of_parts(s: Site, real: Value, imaginary: Value) -> Value:
+    """Return the complex numbers of these parts."""
+    shape = (*real.type.shape, 1)
+    return complex.joined(s.g, s.reshaped(real, shape), s.reshaped(imaginary, shape))
 
 
 def calculated(s: Site, op: Op, *xs: Operand, dtype: str = "") -> Value:
