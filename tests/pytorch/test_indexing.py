@@ -154,6 +154,17 @@ def test_more_elements_than_a_mask_has_end_the_call() -> None:
         exe(X[0, 0].numpy(), np.ones((4, 5), bool), np.ones(3, np.float32))
 
 
+def test_repetitions_are_as_many_as_data_say() -> None:
+    def f(x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        return x.repeat_interleave(counts, 0) * 2
+
+    exe = ag.compile(torch.export.export(Calls(f), (X[0], torch.tensor([1, 0, 2]))))
+
+    for counts in ([1, 0, 2], [0, 0, 0], [3, 1, 4]):
+        expected = f(X[0], torch.tensor(counts))
+        np.testing.assert_array_equal(exe(X[0].numpy(), np.array(counts)), expected)
+
+
 def test_a_view_of_memory_that_lies_otherwise_is_refused() -> None:
     program = torch.export.export(Calls(lambda x: x.as_strided((2,), (1,))), (X[0, 0].t(),))
 

@@ -151,16 +151,19 @@ def counted_before(s: Site, line: Value, x: Operand, right: bool) -> Value:
     past = s.g(Greater(), a, b) if right else s.g(GreaterOrEqual(), a, b)
     before = s.cast(s.g(BitNot(), past), "i64")
     counts = s.g(ReduceSum((len(shape) - 1,), False), before)
-    return s.reshaped(s.cast(counts, s.result.dtype), s.result.shape)
+    return s.reshaped(s.cast(counts, s.result.dtype), x.type.shape if isinstance(x, Value) else ())
 
 
 @on("aten.repeat_interleave.Tensor")
 def repeat_interleave(s: Site, repeats: Value, output_size: Dim | None = None) -> Made:
     (count,), (size,) = repeats.type.shape, s.result.shape
-    if output_size is None and repeats.array is None:
-        raise UnsupportedError("there are as many results as its data say: say output_size")
-    ends = s.g(CumSum(0), s.cast(repeats, "i64"))
-    if repeats.array is None:
+    counts = s.cast(repeats, "i64")
+    ends = s.g(CumSum(0), counts)
+    if repeats.array is not None:
+        size = int(repeats.array.sum())
+    elif output_size is None:
+        (size,) = s.measured(s.g(ReduceSum((0,), False), counts))
+    else:
         if not known(count) or count == 0:
             raise UnsupportedError(f"repetitions of {count} elements")
         ends = totalled(s, ends, count, size)
