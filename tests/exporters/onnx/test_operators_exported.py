@@ -43,7 +43,7 @@ from alpenglow.ops.mersenne import (
 )
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.select import BitCast, Cast
-from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular, Swaps
+from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular
 from alpenglow.ops.suppress import Suppress
 from alpenglow.ops.tree import TreeEnsemble
 from onnx_runs import Array, as_exported, imported, in_runtime
@@ -80,10 +80,6 @@ REFUSED = {
     Svd: FACTORS,
     Eigh: FACTORS,
     Eig: FACTORS,
-    Cholesky: FACTORS,
-    Lu: FACTORS,
-    Swaps: FACTORS,
-    SolveTriangular: FACTORS,
     MatrixExp: FACTORS,
     Ldl: FACTORS,
     SolveLdl: FACTORS,
@@ -104,6 +100,8 @@ def is_refused(a: Application, constant: bool) -> bool:
             (source,) = a.types
             assert source is not None, "the operand is there"
             return source.dtype != dtype and bool({source.dtype, dtype} & (COMPLEX | SIX_BITS))
+        case Lu() | SolveTriangular() | Cholesky():
+            return a.types[0] is not None and a.types[0].dtype in COMPLEX
     return type(a.op) in REFUSED
 
 

@@ -22,6 +22,7 @@ from alpenglow.exporters.onnx import (
     write_resample,
     write_sample,
     write_signal,
+    write_solving,
     write_window,
 )
 
@@ -47,5 +48,6 @@ __all__ = [
     "write_resample",
     "write_sample",
     "write_signal",
+    "write_solving",
     "write_window",
 ]

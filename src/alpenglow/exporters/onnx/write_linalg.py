@@ -18,6 +18,9 @@ from alpenglow.ir.graph import Value
 from alpenglow.ops.inverse import Inverse
 from alpenglow.ops.linalg import Det, Eliminate
 
+LAST = np.array([-2, -1], np.int64)
+"""The axes of a matrix."""
+
 MOST_COLUMNS = 64
 """Larger matrices would be more nodes than anybody wants to load."""
 
@@ -57,7 +60,7 @@ class Rows:
     def pivoted(self, j: int) -> tuple[Rows, Tensor]:
         """Exchange row j with that of the largest element below it in column j.
 
-        Return also where that is another row, bool[*outer, 1, 1].
+        Return also the number of that row, i64[*outer, 1, 1].
         """
         column = self.of(self.part(-1, j, j + 1)).part(-2, j, self.n)
         row = self.m.add(self.w("ArgMax", self.w("Abs", column), axis=-2), j)
@@ -66,29 +69,27 @@ class Rows:
         at = self.m.where(numbers == j, row, at)
         wide = expanded(self.w, at, (*self.outer, self.n, self.columns))
         moved = self.w("GatherElements", self.a, wide, axis=-2)
-        return self.of(moved), self.m.ne(row, j)
+        return self.of(moved), row
 
 
-def size_of(x: Value) -> int:
-    """Return the size of square matrices; raise Refused if that is open, or too large."""
-    n = x.type.shape[-1]
-    if is_open(n) or int(n) > MOST_COLUMNS:
-        raise Refused(f"its matrices have {n} rows: elimination is written out for {MOST_COLUMNS}")
-    return int(n)
+def number_of(d: Dim) -> int:
+    """Return the number of rows or columns; raise Refused if that is open, or too large."""
+    if is_open(d) or int(d) > MOST_COLUMNS:
+        raise Refused(f"a matrix of {d} rows or columns is not written out, but of {MOST_COLUMNS}")
+    return int(d)
 
 
 @on(Eliminate)
 def eliminate(w: Writer, op: Eliminate, x: Value) -> list[Tensor]:
     outer = x.type.shape[:-2]
     value = expanded(w, np.ones((1,) * len(outer), x.type.numpy), outer)
-    last = np.array([-2, -1], np.int64)
-    n = size_of(x)
+    n = number_of(x.type.shape[-1])
     rows = Rows(w, w.tensor(x), outer, n, n)
     for j in range(n):
-        rows, swapped = rows.pivoted(j)
+        rows, row = rows.pivoted(j)
         pivot, m = rows.cell(j, j), rows.m
-        turned = m.where(w("Squeeze", swapped, last), m.neg(value), value)
-        value = m.mul(turned, w("Squeeze", pivot, last))
+        turned = m.where(w("Squeeze", m.ne(row, j), LAST), m.neg(value), value)
+        value = m.mul(turned, w("Squeeze", pivot, LAST))
         if j + 1 < n:
             rows = _cleared(rows, j, pivot)
     return [rows.a, value]
@@ -108,7 +109,7 @@ def _cleared(rows: Rows, j: int, pivot: Tensor) -> Rows:
 
 @on(Inverse)
 def inverse(w: Writer, op: Inverse, x: Value) -> list[Tensor]:
-    n, outer = size_of(x), x.type.shape[:-2]
+    n, outer = number_of(x.type.shape[-1]), x.type.shape[:-2]
     unit: Operand = expanded(w, np.eye(n, dtype=x.type.numpy), (*outer, n, n))
     rows = Rows(w, w("Concat", x, unit, axis=-1), outer, n, 2 * n)
     for j in range(n):
