@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from alpenglow.debug import peer
 from alpenglow.ops.arithmetic import Add, Neg
 from alpenglow.ops.in_range import InRange
 from command import alpenglow
+from exported_files import edited
 from open_cases import helper, model, weights
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "troubleshooting.md"
@@ -103,9 +105,31 @@ def a_model_that_is_cut_off(folder: Path) -> None:
 
 
 @says("the model is of no known format; formats known: …")
-def a_model_of_pytorch(folder: Path) -> None:
-    Path("model.pt").write_bytes(b"PK\x03\x04")
+def a_model_of_another_format(folder: Path) -> None:
+    Path("model.tflite").write_bytes(b"\x1c\0\0\0TFL3")
+    ag.compile("model.tflite")
+
+
+@says("this is a pickle (TorchScript, or a dict of weights), which is never loaded")
+def weights_of_pytorch(folder: Path) -> None:
+    with zipfile.ZipFile("model.pt", "w") as archive:
+        archive.writestr("model/data.pkl", b"")
     ag.compile("model.pt")
+
+
+@says("… operators cannot be converted: …")
+def a_program_of_pytorch_that_changes_its_operands(folder: Path) -> None:
+    def edit(whole: Any) -> None:
+        for node, name in zip(whole["graph_module"]["graph"]["nodes"], ("a_", "b_"), strict=False):
+            node["target"] = f"torch.ops.aten.{name}.default"
+
+    ag.compile(edited("images", edit))
+
+
+@says("this is no .pt2 file: …")
+def a_file_that_is_called_like_a_program(folder: Path) -> None:
+    Path("model.pt2").write_bytes(b"PK\3\4")
+    ag.compile("model.pt2")
 
 
 @says("this is an archive of what has been compiled, no model")
