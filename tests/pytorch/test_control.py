@@ -83,6 +83,8 @@ CASES: dict[str, Case] = {
              [(rows(n),) for n in (2, 5)] + [(torch.zeros(3, 8),)]),
     "kinds": (lambda i: torch.unique(i, return_inverse=True, return_counts=True),
               (number([1, 2, 2, 3]),), OPEN, [(number(v),) for v in ([3, 1, 3, 3, 0], [7, 7])]),
+    "repetitions": (lambda x, n: torch.repeat_interleave(x, n, dim=0), (rows(3), number([1, 0, 2])),
+                    None, [(rows(3), number(n)) for n in ([1, 2, 3], [0, 0, 3], [0, 0, 0])]),
     "number given": (lambda x, n: x.view(n, -1) * n, (rows(12), 4), (OPEN[0], Dim.AUTO),
                      [(rows(12), 4), (rows(12), 3), (rows(20), 5)]),
     "branch of data": (chosen, (rows(3),), OPEN,
@@ -195,6 +197,12 @@ def test_a_buffer_in_a_program_that_depends_on_data_is_refused() -> None:
 
     program = torch.export.export(Counts(), (rows(3),))
     with pytest.raises(UnsupportedError, match=r"buffers are changed \(count\)"):
+        ag.load(program)
+
+
+def test_random_numbers_in_a_program_that_depends_on_data_are_refused() -> None:
+    program = torch.export.export(Applied(lambda x: torch.rand(3) + x[x > 0].sum()), (rows(3),))
+    with pytest.raises(UnsupportedError, match="no generator"):
         ag.load(program)
 
 

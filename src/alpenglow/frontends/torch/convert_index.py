@@ -157,7 +157,8 @@ def counted_before(s: Site, line: Value, x: Operand, right: bool) -> Value:
 @on("aten.repeat_interleave.Tensor")
 def repeat_interleave(s: Site, repeats: Value, output_size: Dim | None = None) -> Made:
     (count,), (size,) = repeats.type.shape, s.result.shape
-    counts = s.cast(repeats, "i64")
+    what = f"{s.call.target} '{s.call.name}': how often an element is repeated"
+    counts = s.g(InRange(0, (1 << 31) - 1, what), s.cast(repeats, "i64"))
     ends = s.g(CumSum(0), counts)
     if repeats.array is not None:
         size = int(repeats.array.sum())

@@ -164,6 +164,11 @@ class TorchModel(StagedModel):
         demands = self._demanded(importer, rest.demands)
         if importer.refusals:
             raise UnsupportedError(listed(importer.refusals), file=self.file)
+        if g.initial:
+            raise UnsupportedError(
+                f"{', '.join(g.initial)} changes in a program whose graph depends on its data",
+                file=self.file,
+            )
         actions, later = self._actions(importer)
         needs = tuple(importer.needs)
         if later or actions:
