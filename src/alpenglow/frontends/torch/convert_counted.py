@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
-from alpenglow.ir.dims import Dim, product
+from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Value
+from alpenglow.ops.arithmetic import Sub
+from alpenglow.ops.comparison import Equal
 from alpenglow.ops.counted import NonZero, Unique
 from alpenglow.ops.gather import Gather
-from alpenglow.ops.movement import Slice, Transpose, stretch
+from alpenglow.ops.logic import BitNot
+from alpenglow.ops.movement import Concat, Slice, Transpose, stretch
+from alpenglow.ops.reduction import ReduceMax, filled
+from alpenglow.ops.scan import CumSum
 
 
 @on("aten.nonzero.default")
@@ -68,3 +76,37 @@ def unique_dim(
     return_counts: bool = False,
 ) -> Made:  # fmt: skip
     return kinds(s, x, axis_of(dim, x.type.rank), True)
+
+
+@on("aten.unique_consecutive.default")
+def unique_consecutive(
+    s: Site, x: Value, return_inverse: bool = False, return_counts: bool = False,
+    dim: int | None = None,
+) -> Made:  # fmt: skip
+    """Return the first of each run of slices that are alike, of which run each is, and how long."""
+    y = s.reshaped(x, (product(x.type.shape),)) if dim is None else x
+    axis = 0 if dim is None else axis_of(dim, x.type.rank)
+    extent = y.type.shape[axis]
+    if is_open(extent) or not extent:
+        raise UnsupportedError(f"runs along an axis of {y.type}, which is open or has no elements")
+    begun = s.cast(_differs(s, y, axis, extent), "i64")
+    runs = s.g(Sub(), s.g(CumSum(0), begun), filled(s.g, 1, begun))
+    found = places(s, begun)
+    n = found.type.shape[1]
+    starts = s.reshaped(found, (n,))
+    behind = s.g(Slice((1,), (n - 1,), (1,)), starts)
+    ends = s.g(Concat(0), behind, s.g.constant(np.array([extent])))
+    inverse = s.reshaped(runs, x.type.shape) if dim is None else runs
+    return [s.g(Gather(axis), y, starts), inverse, s.g(Sub(), ends, starts)]
+
+
+def _differs(s: Site, x: Value, axis: int, extent: Dim) -> Value:
+    """Return, for each slice along an axis, if it is the first or differs from the one before."""
+    rest = [i for i in range(x.type.rank) if i != axis]
+    moved = s.g(Transpose((axis, *rest)), x)
+    flat = s.reshaped(moved, (extent, product(moved.type.shape[1:])))
+    width = flat.type.shape[1]
+    after, before = (s.g(Slice((i, 0), (extent - 1, width), (1, 1)), flat) for i in (1, 0))
+    other = s.g(BitNot(), s.g(Equal(), after, before))
+    any_ = s.cast(s.g(ReduceMax((1,), False), s.cast(other, "u8")), "bool")
+    return s.g(Concat(0), s.g.constant(np.array([True])), any_)
