@@ -4,6 +4,7 @@
     python tools/conformance_torch.py --ops '^nn.functional' --dtype float32 --first
     python tools/conformance_torch.py --ops '^softmax$' --verbose
     python tools/conformance_torch.py --dynamo --first         through torch.compile
+    python tools/conformance_torch.py --modules --ops LSTM     modules (module_db), exported
     python tools/conformance_torch.py --page --jobs 2          all; writes docs/conformance-torch.md
 
 Each sample is traced to ATen, decomposed as far as there are no converters, imported, run, and
@@ -39,6 +40,7 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch import fx
 from alpenglow.frontends.torch.importer import graph_of, listed
 from alpenglow.torch.backend import recording
+from modules_torch import check_module, module_entries
 
 SEED = 42
 """What OpInfo's samples of random numbers seed the generator with (wrapper_set_seed)."""
@@ -165,6 +167,7 @@ def main() -> int:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--first", action="store_true", help="only the first sample of each")
     parser.add_argument("--dynamo", action="store_true", help="through torch.compile")
+    parser.add_argument("--modules", action="store_true", help="modules instead of operators")
     parser.add_argument("--target", default="interpreter")
     parser.add_argument("--share", default="0/1", help="k/n: every n-th operator from k on")
     parser.add_argument("--verbose", action="store_true", help="each bad sample")
@@ -179,7 +182,7 @@ def main() -> int:
     DECOMPOSITIONS.update(fx.decompositions())
     k, n = map(int, options.share.split("/"))
     records: dict[str, Any] = {}
-    for op in chosen(options.ops, options.dtype)[k::n]:
+    for op in chosen(options.ops, options.dtype, options.modules)[k::n]:
         records[name(op)] = {"counts": {"failed": 1}, "why": "failed: the process died"}
         if options.json:  # before it runs: some operators end the process
             options.json.write_text(json.dumps(records, indent=1))
@@ -202,9 +205,12 @@ def entry(op: Any, options: argparse.Namespace) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     why = ""
     for i, sample in enumerate(op.sample_inputs("cpu", getattr(torch, options.dtype))):
-        outcome, message = (
-            check_compiled(op, sample) if options.dynamo else check(op, sample, options.target)
-        )
+        if options.modules:
+            outcome, message = check_module(sample, options.target, differs)
+        elif options.dynamo:
+            outcome, message = check_compiled(op, sample)
+        else:
+            outcome, message = check(op, sample, options.target)
         counts[outcome] += 1
         if outcome != "right":
             why = why or f"{outcome}: {message}"
@@ -219,9 +225,12 @@ def is_right(record: Mapping[str, Any]) -> bool:
     return set(record["counts"]) <= {"right"}
 
 
-def chosen(pattern: str, dtype: str) -> list[Any]:
-    """Return the operators that have an element type, and a name that fits."""
-    ops = [o for o in op_db if getattr(torch, dtype) in o.supported_dtypes("cpu")]
+def chosen(pattern: str, dtype: str, modules: bool = False) -> list[Any]:
+    """Return the operators or modules that have an element type, and a name that fits."""
+    kind = getattr(torch, dtype)
+    ops = [o for o in op_db if kind in o.supported_dtypes("cpu")]
+    if modules:
+        ops = module_entries(kind)
     return [o for o in ops if re.search(pattern, name(o))]
 
 

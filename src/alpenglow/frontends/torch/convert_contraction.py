@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, element, on
 from alpenglow.ir.dims import product
@@ -11,6 +13,7 @@ from alpenglow.ir.types import COMPLEX, HALVES
 from alpenglow.ops import arithmetic, contraction
 from alpenglow.ops.complex import ComplexAdd, ComplexMatMul, ComplexMul
 from alpenglow.ops.movement import Transpose
+from alpenglow.ops.reduction import ReduceSum
 
 
 def product_of(s: Site, x: Value, y: Value) -> Value:
@@ -127,3 +130,40 @@ def matmul(s: Site, x: Value, other: Value) -> Made:
     left = s.result.shape[: s.result.rank - (x.type.rank > 1) - (other.type.rank > 1)]
     y = product_of(s, s.spread(a, (*left, rows, inner)), s.spread(b, (*left, inner, columns)))
     return s.reshaped(y, s.result.shape)
+
+
+@on("aten.bilinear.default")
+def bilinear(
+    s: Site, input1: Value, input2: Value, weight: Value, bias: Value | None = None
+) -> Made:
+    """Products of all pairs of features are one row, which the weights multiply."""
+    outputs, first, second = weight.type.shape
+    rows, dtype = product(input1.type.shape[:-1]), weight.type.dtype
+    wide = "f32" if dtype in HALVES else dtype
+    pairs = (rows, first, second)
+    left = s.spread(s.reshaped(s.cast(input1, wide), (rows, first, 1)), pairs)
+    right = s.spread(s.reshaped(s.cast(input2, wide), (rows, 1, second)), pairs)
+    _, mul = sums(wide)
+    features = s.reshaped(s.g(mul, left, right), (rows, first * second))
+    columns = s.g(Transpose((1, 0)), s.reshaped(s.cast(weight, wide), (outputs, first * second)))
+    y = s.reshaped(product_of(s, features, columns), s.result.shape)
+    return s.cast(y if bias is None else plus(s, bias, y, 1, 1), dtype)
+
+
+@on("aten._trilinear.default")
+def trilinear(
+    s: Site, i1: Value, i2: Value, i3: Value, expand1: Sequence[int], expand2: Sequence[int],
+    expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,
+) -> Made:  # fmt: skip
+    """The sum over some axes of the product of three tensors, each with new axes of its own."""
+    rank = i1.type.rank + len(expand1)
+    wide = []
+    for x, axes in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        rest = iter(x.type.shape)
+        wide.append(s.reshaped(x, [1 if a in axes else next(rest) for a in range(rank)]))
+    shape = tuple(next((v.type.shape[a] for v in wide if v.type.shape[a] != 1), 1)
+                  for a in range(rank))  # fmt: skip
+    a, b, c = s.broadcast(*wide, shape=shape)
+    _, mul = sums(a.type.dtype)
+    y = s.g(mul, s.g(mul, a, b), c)
+    return s.reshaped(s.g(ReduceSum(tuple(sumdim), False), y), s.result.shape)

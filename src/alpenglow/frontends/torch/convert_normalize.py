@@ -85,7 +85,8 @@ def batch_norm_without(
         shift = filled(s, bias, 0.0, channels, dtype)
         return [s.g(InstanceNorm(float(eps)), input, scale, shift), None, None]
     y, mean, variance = trained(s, input, weight, bias, eps)
-    return [y, saved(s, 1, mean), saved(s, 2, inverse_root(s, variance, eps))]
+    over = inverse_root(s, variance, eps)
+    return [y, *(saved(s, i, v) if s.is_read(i) else None for i, v in ((1, mean), (2, over)))]
 
 
 @on("aten._native_batch_norm_legit_functional.default")
@@ -96,13 +97,16 @@ def batch_norm_functional(
     if not training:
         y = normalized(s, input, weight, bias, running_mean, running_var, eps)
         empty = (s.filled(0, s.stated(i)) if s.is_read(i) else None for i in (1, 2))
-        return [y, *empty, running_mean, running_var]
+        same = ((3, running_mean), (4, running_var))
+        return [y, *empty, *(saved(s, i, v) if s.is_read(i) else None for i, v in same)]
     y, mean, variance = trained(s, input, weight, bias, eps)
     over = saved(s, 2, inverse_root(s, variance, eps)) if s.is_read(2) else None
     moved = moved_towards(s, running_mean, mean, momentum)
     unbiased = s.g(Mul(), variance, bias_of(s, input, variance))
     spread = moved_towards(s, running_var, unbiased, momentum)
-    return [y, saved(s, 1, mean) if s.is_read(1) else None, over, moved, spread]
+    first = saved(s, 1, mean) if s.is_read(1) else None
+    return [y, first, over, *(saved(s, i, v) if s.is_read(i) else None
+                              for i, v in ((3, moved), (4, spread)))]  # fmt: skip
 
 
 def normalized(

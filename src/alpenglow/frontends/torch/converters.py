@@ -6,6 +6,7 @@ from alpenglow.frontends.torch import (
     convert_arithmetic,
     convert_arrange,
     convert_attention,
+    convert_bag,
     convert_complex,
     convert_contraction,
     convert_convolution,
@@ -14,6 +15,7 @@ from alpenglow.frontends.torch import (
     convert_experts,
     convert_factorization,
     convert_fourier,
+    convert_fractional,
     convert_generate,
     convert_histogram,
     convert_index,
@@ -33,6 +35,7 @@ from alpenglow.frontends.torch import (
     convert_statistics,
     convert_symbols,
     convert_torchao,
+    convert_vision,
     convert_window,
 )
 from alpenglow.frontends.torch.table import find, supported
@@ -41,6 +44,7 @@ FAMILIES = (
     convert_arithmetic,
     convert_arrange,
     convert_attention,
+    convert_bag,
     convert_complex,
     convert_contraction,
     convert_convolution,
@@ -49,6 +53,7 @@ FAMILIES = (
     convert_experts,
     convert_factorization,
     convert_fourier,
+    convert_fractional,
     convert_generate,
     convert_histogram,
     convert_index,
@@ -68,6 +73,7 @@ FAMILIES = (
     convert_statistics,
     convert_symbols,
     convert_torchao,
+    convert_vision,
     convert_window,
 )
 """The modules whose import is what fills the table."""

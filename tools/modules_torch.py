@@ -1,0 +1,79 @@
+"""PyTorch's own samples of its modules (module_db), exported and compared with eager."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.testing._internal.common_modules import module_db
+from torch.utils import _pytree as pytree
+
+import alpenglow as ag
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.torch import fx
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleEntry:
+    """A module of module_db, which is asked as an operator of op_db is."""
+
+    info: Any
+
+    @property
+    def name(self) -> str:
+        return str(self.info.name)
+
+    variant_test_name = ""
+
+    def sample_inputs(self, device: str, dtype: torch.dtype) -> Iterator[Any]:
+        """Yield a module and its arguments for each sample that has any, as in inference."""
+        make = self.info.module_inputs_func
+        for sample in make(self.info, device, dtype, requires_grad=False, training=False):
+            given = sample.constructor_input
+            if sample.forward_input is None:
+                continue
+            module = self.info.module_cls(*given.args, **given.kwargs).to(dtype).eval()
+            yield module, sample.forward_input.args, sample.forward_input.kwargs
+
+
+def module_entries(dtype: torch.dtype) -> list[ModuleEntry]:
+    """Return the modules that have an element type."""
+    return [ModuleEntry(info) for info in module_db if dtype in info.dtypes]
+
+
+def check_module(
+    sample: Any, target: str, differs: Callable[[Any, torch.Tensor], str]
+) -> tuple[str, str]:
+    """Return what became of a sample: right, wrong, refused, untraced or failed, and why."""
+    module, args, kwargs = sample
+    try:
+        with torch.no_grad():
+            expected = tensors_of(module(*args, **kwargs))
+            program = torch.export.export(module, args, kwargs)
+            traced = tensors_of(program.module()(*args, **kwargs))
+    except Exception as error:
+        return "untraced", f"{type(error).__name__}: {str(error).splitlines()[:1]}"
+    if any(y.shape != e.shape or not torch.allclose(y, e, 1e-3, 1e-3, equal_nan=True)
+           for y, e in zip(traced, expected, strict=True)):  # fmt: skip
+        return "untraced", "what PyTorch exports differs from eager"
+    try:
+        exe = ag.compile(program, target)
+        feeds = [fx.array_of(x) for x in tensors_of((args, kwargs))]
+        got = list(exe.run(dict(zip(exe.inputs, feeds, strict=True))).values())
+    except UnsupportedError as error:
+        return "refused", error.message
+    except Exception as error:
+        return "failed", "".join(traceback.format_exception_only(error)).strip()[:2000]
+    if len(got) != len(expected):
+        return "failed", f"{len(got)} results of {len(expected)}"
+    for y, e in zip(got, expected, strict=True):
+        if message := differs(y, e):
+            return "wrong", message
+    return "right", ""
+
+
+def tensors_of(tree: Any) -> list[torch.Tensor]:
+    return [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
