@@ -110,6 +110,8 @@ EDITS: list[tuple[str, str, Edit, type[AlpenglowError], str]] = [
      "loss_output"),
     ("count", MODEL, put(*GRAPH, "tensor_values", "x", "sizes", 0, "as_int", value=-3), ModelError,
      "sizes"),
+    ("choice", MODEL, put(*GRAPH, "tensor_values", "full", "sizes", 0, "as_int", value=2**61),
+     ModelError, "more than"),
     ("images", MODEL, put(*GRAPH, "tensor_values", "image", "sizes", 0,
                           value={"as_expr": {"expr_str": "Symbol('a b')"}}), ModelError, "'a b'"),
     ("images", MODEL, put(*GRAPH, "tensor_values", "relu", "sizes", 1, value={"as_int": 7}),

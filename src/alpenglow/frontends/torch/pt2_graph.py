@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.base.words import shown
 from alpenglow.frontends.torch.fx import DROPPED, PARAMETERS, READERS, source_of
 from alpenglow.frontends.torch.fx import STRIDED as STRIDED_READERS
@@ -85,7 +86,12 @@ def type_of(meta: Any, what: str) -> TensorType | None:
     if any(isinstance(d, int) and d < 0 for d in sizes):
         raise ModelError(f"{what} has the sizes {sizes}")
     dense = field(r, "layout", int, what) == STRIDED and device(r.get("device"), what) == CPU
-    return TensorType(dtype, sizes) if dense and dtype is not None else None
+    if not dense or dtype is None:
+        return None
+    t = TensorType(dtype, sizes)
+    if t.static and t.nbytes > MOST_NBYTES:
+        raise ModelError(f"{what} is {t}, which is more than {MOST_NBYTES} bytes")
+    return t
 
 
 def lies_in_order(meta: Record, t: TensorType, what: str) -> bool:
