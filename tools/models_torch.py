@@ -4,10 +4,10 @@
     python tools/models_torch.py --family timm --names 'vit|swin' --share 0/4
     python tools/models_torch.py --family timm --target interpreter --all
     python tools/models_torch.py --family transformers
+
 Weights are random.  Of timm it is one network of each of its modules, a small one by its name,
 unless `--all`; those of transformers are tiny (`tests/pytorch/families.py`).  Each network runs in
 a process of its own: one that needs too much takes nobody along.
-process of its own: one that needs too much takes nobody along.
 """
 
 from __future__ import annotations
