@@ -28,9 +28,12 @@ from alpenglow.ops.arithmetic import Add, Clip, Div, Floor, Maximum, Mul, Pow, S
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.factorization import Cholesky, Eigh, Qr, Reflect, Reflected, Svd
+from alpenglow.ops.floating import Fraction, NextAfter
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.gather import Gather, OneHot, ScatterElements, ScatterNd
+from alpenglow.ops.incomplete import IncompleteGamma, Zeta
 from alpenglow.ops.indefinite import Ldl, SolveLdl
+from alpenglow.ops.iterated import Orthogonal
 from alpenglow.ops.linalg import Det, Eliminate
 from alpenglow.ops.linear_attention import LinearAttention
 from alpenglow.ops.lookup import Lookup
@@ -64,7 +67,7 @@ WITHOUT = {
     Cholesky, Eigh, Ldl, Lu, MatrixExp, Qr, SolveLdl, Reflect, Reflected, SolveTriangular, Svd,
     Couple, CumProd, DeformConv, Det, Eliminate, Frames, GridSample, Gru, LinearAttention,
     Lookup, Lstm, LstmInteger, MaxRoiPool, OneHot, Resize, Rnn, RoiAlign, Sample, ScatterElements,
-    ScatterNd, Stft, TreeEnsemble,
+    ScatterNd, Stft, TreeEnsemble, Fraction, IncompleteGamma, NextAfter, Orthogonal, Zeta,
 }  # fmt: skip
 """Operators that have no gradient in all or some of their forms."""
 

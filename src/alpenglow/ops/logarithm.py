@@ -8,8 +8,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise, Examples
 from alpenglow.ir.types import FLOATS
+from alpenglow.ops.arithmetic import Div, Mul
+from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.sample import unary
 from alpenglow.ops.series import dtype_of
 
@@ -82,9 +87,15 @@ class Log2(Elementwise):
         n = m.minimum(m.maximum(m.round(y), 1 - most), most)
         return m.where(m.eq(power_of_two(m, n), x), n, y)
 
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Divide by x log(2): the formula is flat where x is a power of 2."""
+        slope = b(Mul(), x, b(Broadcast(x.type.shape), b.constant(x.type.numpy.type(math.log(2)))))
+        return b(Div(), dy, slope)
+
     @classmethod
     def examples(cls) -> Examples:
         yield from unary(cls(), FLOATS)
+        yield cls(), np.array([0.25, 1, 2, 3, 8, 100], np.float32)
 
 
 class Log10(Elementwise):
