@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import onnx
 import pytest
 
 import alpenglow as ag
@@ -48,6 +49,7 @@ from alpenglow.ops.suppress import Suppress
 from alpenglow.ops.tree import TreeEnsemble
 from onnx_runs import Array, as_exported, imported, in_runtime
 from operator_cases import (
+    OPERATORS,
     Application,
     applications,
     assert_agree,
@@ -151,6 +153,27 @@ def test_an_operator_says_the_same_of_strange_numbers(cls: type[Op]) -> None:
         expected = as_exported(evaluate(g, arrays))
         for name, v in g.outputs.items():
             assert_agree(f"{a.op}", expected[name], actual[name], pair(v.type))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opset", [18, 20, 23, onnx.defs.onnx_opset_version()])
+def test_operators_are_exported_in_every_opset_that_has_them(opset: int) -> None:
+    """What an opset lacks is refused; what is written is in it, and says the same."""
+    written, random = 0, np.random.default_rng(0)
+    for a in (a for cls in OPERATORS for a in applications(cls)):
+        g = one_node(a)
+        try:
+            model = ag.export_onnx(g, opset=opset)
+        except UnsupportedError:
+            continue
+        written += 1
+        onnx.checker.check_model(model, full_check=True)
+        arrays = feeds([a], [a.draw(random)])
+        actual, expected = imported(model, as_exported(arrays)), as_exported(evaluate(g, arrays))
+        for name, v in g.outputs.items():
+            assert_agree(f"{a.op}", expected[name], actual[name], pair(v.type))
+
+    assert written > 2500
 
 
 def check(cases: list[Application], constant: bool = False) -> None:
