@@ -47,6 +47,20 @@ def test_an_open_batch_equals_eager() -> None:
         np.testing.assert_allclose(got["shares"], expected["shares"], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64])
+def test_tensors_are_taken_as_they_are(dtype: torch.dtype) -> None:
+    class Sum(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x + y
+
+    x, y = torch.arange(6).reshape(2, 3).to(dtype), torch.ones(3, 2).to(dtype).t()
+    if dtype.is_floating_point:
+        x.requires_grad_()
+    exe = ag.compile(Sum(), args=(x.detach(), y))
+
+    np.testing.assert_array_equal(exe(x, y).astype(np.float32), (x + y).detach().float())
+
+
 for name in ("one", "two"):
     torch.library.define(f"exported::{name}", "(Tensor x) -> Tensor")
     torch.library.impl(f"exported::{name}", "CompositeExplicitAutograd", torch.clone)

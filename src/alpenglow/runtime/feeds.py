@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, islice
 from typing import Any
@@ -296,7 +297,12 @@ def as_array(name: str, value: Any, t: TensorType) -> Array:
             f"input '{name}' is {what}, expected an array of {t.numpy} ({t})",
             hint="" if value is None else "arrays by name go to run(…)",
         )
+    torch = sys.modules.get("torch")  # who has a tensor has imported it
     try:
+        if torch is not None and isinstance(value, torch.Tensor):
+            value = value.detach()
+            if value.dtype == torch.bfloat16:  # which NumPy does not know
+                return np.asarray(value.view(torch.int16).numpy().view(DTYPES["bf16"]))
         if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
             return np.asarray(value)
         if hasattr(value, "__dlpack__"):
