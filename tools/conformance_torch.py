@@ -38,7 +38,8 @@ from torch.utils import _pytree as pytree
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch import fx
-from alpenglow.frontends.torch.importer import graph_of, listed
+from alpenglow.frontends.torch.importer import listed
+from alpenglow.frontends.torch.model import model_of
 from alpenglow.torch.backend import recording
 from modules_torch import check_module, module_entries
 
@@ -75,10 +76,10 @@ def check(op: Any, sample: Any, target: str) -> tuple[str, str]:
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
-            graph = graph_of(fx.traced(module, draws=True))
-        exe = ag.compile(graph, target)
+            model = model_of(fx.traced(module, draws=True))
+        exe = ag.compile(model, target)
         arrays = [fx.array_of(x) for x in tensors]
-        given = (name for name in graph.inputs if name not in graph.variables)
+        given = model.callers_inputs() if isinstance(model, ag.Graph) else model.inputs
         feeds = dict(zip(given, arrays, strict=True))
         got = list(exe.run(feeds).values())
     except UnsupportedError as error:

@@ -8,6 +8,7 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Value
+from alpenglow.ir.types import TensorType
 from alpenglow.ops.arithmetic import Sub
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.counted import NonZero, Unique
@@ -22,7 +23,7 @@ from alpenglow.ops.scan import CumSum
 def nonzero(s: Site, x: Value) -> Made:
     if not x.type.rank:
         found = places(s, s.reshaped(x, (1,)))
-        return s.reshaped(found, (found.type.shape[1], 0))
+        return s.filled(0, TensorType("i64", (found.type.shape[1], 0)))
     return s.g(Transpose((1, 0)), places(s, x))
 
 
@@ -84,6 +85,9 @@ def unique_consecutive(
     dim: int | None = None,
 ) -> Made:  # fmt: skip
     """Return the first of each run of slices that are alike, of which run each is, and how long."""
+    if s.result.rank != (1 if dim is None else x.type.rank):
+        # PyTorch's inference of shapes differs from its kernel here: for dim=-1, or none at all.
+        raise UnsupportedError(f"runs of {x.type} along {dim}, which are stated as {s.result}")
     y = s.reshaped(x, (product(x.type.shape),)) if dim is None else x
     axis = 0 if dim is None else axis_of(dim, x.type.rank)
     extent = y.type.shape[axis]
