@@ -10,7 +10,7 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.convert_elementwise import sign_is_set
 from alpenglow.frontends.torch.counterparts import applied, calculated, wide
 from alpenglow.frontends.torch.promote import Number
-from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, on
+from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, element, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import FLOATS
@@ -261,6 +261,7 @@ def _added(s: Site, x: Value, a: Value, b: Value, value: Number, op: Op) -> Valu
 def addr(s: Site, x: Value, vec1: Value, vec2: Value, beta: Number = 1, alpha: Number = 1) -> Made:
     """Add an outer product; x counts for nothing where beta is 0, not even its NaN."""
     dtype = wide(s.result.dtype)
+    beta, alpha = element(beta, dtype), element(alpha, dtype)
     column = s.reshaped(vec1, (*vec1.type.shape, 1))
     times = logic.BitAnd() if dtype == "bool" else arithmetic.Mul()
     plus = logic.BitOr() if dtype == "bool" else arithmetic.Add()
