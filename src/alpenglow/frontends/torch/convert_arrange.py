@@ -122,6 +122,19 @@ def slice_scatter(
     return kept[0] if len(kept) == 1 else s.g(Concat(axis), *kept)
 
 
+@on("aten.select_scatter.default")
+def select_scatter(s: Site, x: Value, src: Value, dim: int, index: Dim) -> Made:
+    axis = axis_of(dim, x.type.rank)
+    extent = x.type.shape[axis]
+    first = extent + index if known(index) and index < 0 else index
+    shape = (*x.type.shape[:axis], 1, *x.type.shape[axis + 1 :])
+    after = extent - first - 1
+    parts = [sliced(s, x, axis, 0, first), s.reshaped(src, shape),
+             sliced(s, x, axis, first + 1, after)]  # fmt: skip
+    kept = [v for v in parts if v.type.shape[axis] != 0]
+    return kept[0] if len(kept) == 1 else s.g(Concat(axis), *kept)
+
+
 @on("aten.as_strided.default", "aten.as_strided_copy.default")
 def as_strided(
     s: Site, x: Value, size: Sequence[Dim], stride: Sequence[Dim],

@@ -48,6 +48,19 @@ activated("hardswish", activation.HardSwish())
 activated("hardsigmoid", activation.HardSigmoid(1 / 6, 0.5))
 
 
+@on("aten.elu.default")
+def elu(s: Site, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Made:
+    """x times a scale where x > 0, else alpha times that times exp(input_scale x) - 1."""
+    if scale == 1 and input_scale == 1:
+        return s.g(activation.Elu(float(alpha)), x)
+    y = s.cast(x, wide(x.type.dtype))
+    low = s.apply(logarithm.Expm1(), s.apply(arithmetic.Mul(), y, float(input_scale)))
+    low = s.apply(arithmetic.Mul(), low, float(alpha) * float(scale))
+    high = s.apply(arithmetic.Mul(), y, float(scale))
+    above = s.g(comparison.Greater(), y, filled(s.g, 0, y))
+    return s.cast(s.g(select.Where(), above, high, low), s.result.dtype)
+
+
 @on("aten.sigmoid.default")
 def sigmoid(s: Site, x: Value) -> Made:
     return applied(s, activation.Sigmoid(), s.cast(x, s.result.dtype))

@@ -51,6 +51,11 @@ def ones(s: Site, size: Sequence[Dim], dtype: str | None = None) -> Made:
     return s.filled(1, s.result)
 
 
+@on("aten.fill.Scalar")
+def fill(s: Site, x: Value, value: Number) -> Made:
+    return s.filled(value, s.result)
+
+
 @on("aten.full_like.default")
 def full_like(s: Site, x: Value, fill_value: Number, dtype: str | None = None) -> Made:
     return s.filled(element(fill_value, s.result.dtype), s.result)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.counterparts import of_parts, wide
 from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, on
-from alpenglow.ir.dims import Dim, is_open, product
+from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX
 from alpenglow.ops import arithmetic, comparison, reduction, select, transcendental
 from alpenglow.ops.complex import ComplexMul, ViewAsComplex, ViewAsReal, bare_parts
+from alpenglow.ops.gather import Gather
 from alpenglow.ops.movement import Concat, Slice, Transpose
 from alpenglow.ops.softmax import LogSoftmax, Softmax
 
@@ -200,6 +203,14 @@ spread("var_mean", root=False, with_mean=True)
 spread("std_mean", root=True, with_mean=True)
 
 
+@on("aten.var.dim")
+def variance(
+    s: Site, x: Value, dim: Axes, unbiased: bool = True, keepdim: bool = False
+) -> Made:  # fmt: skip
+    y, _ = _variance(s, x, dim, int(unbiased), keepdim)
+    return s.cast(y, s.result.dtype)
+
+
 @on("prims.var.default")
 def variance_prim(
     s: Site, inp: Value, dims: Axes, correction: Number | None = 1, output_dtype: str | None = None
@@ -276,6 +287,19 @@ def distances(s: Site, x1: Value, x2: Value, p: float, compute_mode: int | None)
     b = s.reshaped(x2, (*x2.type.shape[:-2], 1, columns, width))
     apart = s.g(arithmetic.Sub(), *s.broadcast(a, b, shape=shape))
     return norm(s, apart, float(p))
+
+
+@on("aten._pdist_forward.default")
+def distances_of_pairs(s: Site, x: Value, p: float = 2) -> Made:
+    """Return the p-norm of each row less each that comes after it."""
+    rows = x.type.shape[0]
+    if is_open(rows):
+        raise UnsupportedError(f"distances between the rows of {x.type}, whose number is open")
+    first, second = (s.g.constant(at.astype(np.int64)) for at in np.triu_indices(int(rows), 1))
+    if not first.type.size or not known(x.type.shape[1]) or x.type.shape[1] == 0:
+        return s.filled(0, s.result)
+    a, b = (s.g(Gather(0), x, at) for at in (first, second))
+    return norm(s, s.g(arithmetic.Sub(), a, b), float(p))
 
 
 def norm(s: Site, x: Value, p: float) -> Value:
