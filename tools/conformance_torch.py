@@ -38,8 +38,8 @@ from torch.utils import _pytree as pytree
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch import fx
-from alpenglow.frontends.torch.importer import listed
 from alpenglow.frontends.torch.model import model_of
+from alpenglow.frontends.torch.refusals import listed
 from alpenglow.torch.backend import recording
 from modules_torch import check_module, module_entries
 

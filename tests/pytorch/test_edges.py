@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import alpenglow as ag
 from alpenglow.frontends.torch import fx
-from alpenglow.frontends.torch.importer import graph_of
+from alpenglow.frontends.torch.whole import graph_of
 
 EDGES = torch.tensor(
     [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, -7.0, 1e-40, 3e38, float("inf"), -float("inf"),

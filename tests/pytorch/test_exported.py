@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import alpenglow as ag
-from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.errors import IncompatibleError, UnsupportedError
 
 
 class Small(nn.Module):
@@ -59,6 +62,21 @@ def test_tensors_are_taken_as_they_are(dtype: torch.dtype) -> None:
     exe = ag.compile(Sum(), args=(x.detach(), y))
 
     np.testing.assert_array_equal(exe(x, y).astype(np.float32), (x + y).detach().float())
+
+
+def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = torch.export.export(nn.ReLU(), (torch.ones(2),))
+    monkeypatch.setattr(torch, "__version__", "2.6.0+cpu")
+
+    with pytest.raises(IncompatibleError, match=r"torch 2\.6\.0\+cpu is too old: expected 2\.13"):
+        ag.load(program)
+
+
+def test_neither_torch_nor_its_front_end_comes_with_alpenglow() -> None:
+    code = "import sys, alpenglow; alpenglow.compile; assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, check=False)
+
+    assert done.returncode == 0, done.stderr
 
 
 for name in ("one", "two"):

@@ -15,8 +15,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch import fx
-from alpenglow.frontends.torch.importer import graph_of
 from alpenglow.frontends.torch.promote import shared
+from alpenglow.frontends.torch.whole import graph_of
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import TensorType
 

@@ -20,7 +20,7 @@ from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import counted
 from alpenglow.compiler.options import Options
 from alpenglow.frontends.torch import fx
-from alpenglow.frontends.torch.importer import listed
+from alpenglow.frontends.torch.refusals import listed
 from alpenglow.torch.plan import Plan, plan
 from alpenglow.torch.runner import Runner
 

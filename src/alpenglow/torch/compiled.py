@@ -19,8 +19,9 @@ import torch
 from alpenglow.compiler.options import Options
 from alpenglow.driver.compile import compile
 from alpenglow.frontends.torch import fx
-from alpenglow.frontends.torch.importer import Importer, listed
+from alpenglow.frontends.torch.importer import Importer
 from alpenglow.frontends.torch.program import Argument, Body, Ref
+from alpenglow.frontends.torch.refusals import listed
 from alpenglow.frontends.torch.symbols import Ranges, guards
 from alpenglow.ir.dims import Dim, Sym, bind, is_open, names, symbol
 from alpenglow.ir.graph import Graph, Value

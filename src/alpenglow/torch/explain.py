@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from alpenglow.base.words import counted
-from alpenglow.frontends.torch.importer import Refusal
+from alpenglow.frontends.torch.refusals import Refusal
 from alpenglow.torch.backend import backend, recording
 
 

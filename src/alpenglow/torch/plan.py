@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from alpenglow.frontends.torch import fx
-from alpenglow.frontends.torch.importer import Importer, Refusal
+from alpenglow.frontends.torch.importer import Importer
 from alpenglow.frontends.torch.program import Argument, Body, Call, Program, Ref
+from alpenglow.frontends.torch.refusals import Refusal
 from alpenglow.ir.graph import Graph, Value
 
 

@@ -9,39 +9,32 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from typing import Any
-
-import numpy as np
 
 from alpenglow.base.errors import (
     NONSENSE,
     AlpenglowError,
     FeedError,
-    GraphError,
     ModelError,
     TypeRuleError,
     UnsupportedError,
 )
-from alpenglow.base.words import counted
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.checks import checked, checked_by, without_places
 from alpenglow.frontends.torch.control import LOOPS, Splice, expanded
-from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.program import (
     Argument,
     Body,
     Call,
     Condition,
-    Program,
     Ref,
     Unknown,
     refs,
     symbols_in,
 )
-from alpenglow.frontends.torch.symbols import LEAST, Ranges, Tidy, bounds, guards, is_untold
+from alpenglow.frontends.torch.refusals import Refusal, label
+from alpenglow.frontends.torch.symbols import LEAST, Ranges, Tidy, bounds, is_untold
 from alpenglow.frontends.torch.table import NO_GENERATOR, Needed, Site, bound
 from alpenglow.ir.dims import (
     RELATIONS,
@@ -57,31 +50,14 @@ from alpenglow.ir.dims import (
     symbol,
 )
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.metadata import Metadata
 from alpenglow.ir.op import Op
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ir.verify import verify_graph
 from alpenglow.ops.generate import Range, Size
 from alpenglow.ops.movement import Reshape
 
 TRIALS = 8
 """With how many values of their symbols two extents are compared that are not the same text."""
-
-GENERATOR = "generator"
-"""What the variable is called that holds the state from which random numbers are drawn."""
-
-EXPLAIN = "alpenglow.torch.explain(module, *args) lists them with their places"
-DECOMPOSE = "save exported_program.run_decompositions(), whose operators are fewer"
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A call that could not be converted, and why; one that `waits` can be when data are there."""
-
-    call: Call
-    reason: str
-    waits: bool = False
 
 
 class Importer:
@@ -431,125 +407,3 @@ class Importer:
         """Take the symbols of a type for known that are data: whoever made the tensor knows."""
         for name in filter(is_untold, t.symbols()):
             self.symbols.setdefault(name, symbol(name))
-
-
-def label(call: Call) -> str:
-    """Return how messages name a call."""
-    where = f", {call.source}" if call.source else ""
-    return f"{call.target} '{call.name}'{where}"
-
-
-def graph_of(program: Program) -> Graph:
-    """Return the graph of a program.
-
-    Parameters, constants and buffers that nothing writes are constants; buffers that the program
-    writes are variables, and so is the state that random numbers are drawn from.  Raises
-    UnsupportedError, which names all operators that have no converter or are called in a way that
-    none takes, with the places in the user's code.
-    """
-    g, refusals = attempted(program)
-    if refusals:
-        raise unsupported(program, refusals)
-    return g
-
-
-def attempted(program: Program) -> tuple[Graph, list[Refusal]]:
-    """Return the graph of a program, and the calls that are not in it, for which it is no whole."""
-    g = Graph(program.name)
-    importer = Importer(g, program.ranges, program.trusted, demands=program.demands)
-    # A buffer may have the name of an argument or a result, which a variable of the graph may not.
-    taken = {i.name for i in program.inputs} | {o.name for o in program.outputs}
-    written = {o.target: unique(o.target, taken) for o in program.outputs if o.kind == "buffer"}
-    constants: dict[int, Value] = {}
-    operands: list[Value | None] = []
-    for i in program.inputs:
-        if i.kind in ("symbol", "fixed"):
-            operands.append(None)
-        elif i.kind == "user":
-            operands.append(g.input(i.name, _type(program, i.name)))
-        elif i.target in written:
-            operands.append(g.variable(written[i.target], program.state[i.target]))
-        else:
-            operands.append(_constant(g, constants, program.state, i.target))
-    kept = [o for o in program.outputs if o.kind != "fixed"]
-    body = replace(program.body, outputs=tuple(
-        a for a, o in zip(program.body.outputs, program.outputs, strict=True) if o.kind != "fixed"
-    ))  # fmt: skip
-    drawn = unique(GENERATOR, taken)
-    if program.generator is not None:
-        importer.generator = g.variable(drawn, program.generator)
-    results = importer.run(body, operands)
-    if importer.refusals:
-        return g, importer.refusals
-    for o, v in zip(kept, results, strict=True):
-        if o.kind == "buffer":
-            g.assign(written[o.target], v)
-        else:
-            g.output(o.name, v)
-    if importer.generator is not None:
-        g.assign(drawn, importer.generator)
-    symbols = {s for v in g.inputs.values() for s in v.type.symbols()}
-    taken_for_granted = dict.fromkeys([*program.demands, *importer.demands])
-    g.guards = (*guards(program.ranges, symbols), *taken_for_granted)
-    g.metadata = Metadata("torch", program.version, structure=program.structure)
-    g.prune()
-    if not program.trusted:
-        verify(g)
-    return g, []
-
-
-@contextmanager
-def blaming(trusted: bool) -> Iterator[None]:
-    """Let what a file breaks be the file's mistake."""
-    try:
-        yield
-    except (AssertionError, RecursionError, *NONSENSE) as error:
-        if trusted:
-            raise
-        what = f"{type(error).__name__}: {error}"
-        raise ModelError(f"the program breaks the rules of PyTorch: {what}") from error
-
-
-def verify(g: Graph) -> None:
-    """Raise ModelError if a graph breaks a rule: it is open in extents that no input brings."""
-    try:
-        verify_graph(g)
-    except GraphError as error:
-        raise ModelError(error.message, node=error.node) from error
-
-
-def _type(program: Program, name: str) -> TensorType:
-    t = program.body.types.get(name)
-    if t is None:
-        raise UnsupportedError(f"input '{name}' is no tensor", file=program.file)
-    return t
-
-
-def _constant(
-    g: Graph, constants: dict[int, Value], state: Mapping[str, Array], target: str
-) -> Value:  # fmt: skip
-    """Return a constant of the state; those that are tied are one."""
-    if target not in state:
-        raise ModelError(f"the state has no '{target}'")
-    array = state[target]
-    if id(array) not in constants:
-        constants[id(array)] = g.constant(np.asarray(array), target)
-    return constants[id(array)]
-
-
-def unsupported(program: Program, refusals: Sequence[Refusal]) -> UnsupportedError:
-    """Return the error that lists what could not be converted."""
-    hint = EXPLAIN if program.trusted else DECOMPOSE
-    return UnsupportedError(listed(refusals), file=program.file, hint=hint)
-
-
-def listed(refusals: Sequence[Refusal]) -> str:
-    """Return what could not be converted: each operator and reason, how often, and where first."""
-    groups: dict[tuple[str, str], list[Call]] = {}
-    for r in refusals:
-        groups.setdefault((r.call.target, r.reason), []).append(r.call)
-    lines = []
-    for (target, reason), calls in groups.items():
-        where = f" at {calls[0].source}" if calls[0].source else ""
-        lines.append(f"{target} ({counted(len(calls), 'call')}{where}): {reason}")
-    return f"{counted(len(groups), 'operator')} cannot be converted: " + "; ".join(lines)

@@ -1,0 +1,46 @@
+"""What could not be converted, and how it is told: all at once, with places in the user's code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.words import counted
+from alpenglow.frontends.torch.program import Call, Program
+
+EXPLAIN = "alpenglow.torch.explain(module, *args) lists them with their places"
+DECOMPOSE = "save exported_program.run_decompositions(), whose operators are fewer"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A call that could not be converted, and why; one that `waits` can be when data are there."""
+
+    call: Call
+    reason: str
+    waits: bool = False
+
+
+def label(call: Call) -> str:
+    """Return how messages name a call."""
+    where = f", {call.source}" if call.source else ""
+    return f"{call.target} '{call.name}'{where}"
+
+
+def unsupported(program: Program, refusals: Sequence[Refusal]) -> UnsupportedError:
+    """Return the error that lists what could not be converted."""
+    hint = EXPLAIN if program.trusted else DECOMPOSE
+    return UnsupportedError(listed(refusals), file=program.file, hint=hint)
+
+
+def listed(refusals: Sequence[Refusal]) -> str:
+    """Return what could not be converted: each operator and reason, how often, and where first."""
+    groups: dict[tuple[str, str], list[Call]] = {}
+    for r in refusals:
+        groups.setdefault((r.call.target, r.reason), []).append(r.call)
+    lines = []
+    for (target, reason), calls in groups.items():
+        where = f" at {calls[0].source}" if calls[0].source else ""
+        lines.append(f"{target} ({counted(len(calls), 'call')}{where}): {reason}")
+    return f"{counted(len(groups), 'operator')} cannot be converted: " + "; ".join(lines)
