@@ -54,8 +54,9 @@ def propagate(node: Node, known: list[Array | None]) -> Array | None:
 
     None if they are not known: the result is data.  Of no elements all are known.
     """
-    if may_be_shape(node) and node.output.type.size == 0:
-        return np.empty(node.output.type.extents, object)
+    shape = node.results[0].type.shape
+    if not any(map(is_open, shape)) and 0 in shape and may_be_shape(node):
+        return np.empty(shape, object)  # nothing was asked of symbols
     if any(k is None for k in known) or not may_be_shape(node):
         return None
     t = node.output.type
