@@ -5,7 +5,7 @@
 
 The ways, in turns in one process and pinned to as many CPUs as threads: `eager`; `inductor`
 (torch.compile with freezing, warm); `compile` (torch.compile with our backend); `export` (an
-ExportedProgram, compiled) and `onnx` (the same program as ONNX, where torch can export it).
+ExportedProgram, compiled) and `onnx` (the same program, written as ONNX and read again).
 Weights are random: speed does not ask.  Figures are medians of rounds in milliseconds, ratios are
 how many times as fast `compile` is as the better of the other two.
 """
@@ -13,7 +13,6 @@ how many times as fast `compile` is as the better of the other two.
 from __future__ import annotations
 
 import argparse
-import io
 import itertools
 import json
 import math
@@ -131,9 +130,8 @@ def _way(way: str, net: nn.Module, args: tuple[Any, ...], threads: int) -> Call:
             arrays = [x.numpy() for x in args]
             return lambda: exe(*arrays)
         case "onnx":
-            content = io.BytesIO()
-            torch.onnx.export(net, args, content, dynamo=True)
-            exe = ag.compile(content.getvalue(), threads=threads)
+            model = ag.export_onnx(ag.load(net, args=args))
+            exe = ag.compile(model, threads=threads)
             arrays = [x.numpy() for x in args]
             return lambda: exe(*arrays)
     raise SystemExit(f"no way is called {way}")
