@@ -13,20 +13,25 @@ from alpenglow.ops.movement import Pad
 from alpenglow.ops.unpooling import OverlapAdd
 
 
+def extended_by(s: Site, x: Value, padding: Sequence[Dim], mode: str) -> Value:
+    """Return x padded by a mode of ours; negative amounts cut off what is left then."""
+    before, after = amounts(padding, x.type.rank)
+    if any(map(is_open, (*before, *after))):
+        raise UnsupportedError(f"padding by {tuple(padding)}")
+    more = [[max(int(a), 0) for a in side] for side in (before, after)]
+    y = s.g(Pad(tuple(more[0]), tuple(more[1]), mode), x)
+    for axis, (low, extent) in enumerate(zip(before, s.result.shape, strict=True)):
+        if y.type.shape[axis] != extent:
+            y = sliced(s, y, axis, max(-int(low), 0), extent)
+    return y
+
+
 def padded(name: str, mode: str, n: int) -> None:
-    """Register padding of n axes by a mode of ours; negative amounts cut off what is left then."""
+    """Register padding of n axes by a mode of ours."""
 
     @on(f"aten.{name}{n}d.default")
     def convert(s: Site, x: Value, padding: Sequence[Dim]) -> Made:
-        before, after = amounts(padding, x.type.rank)
-        if any(map(is_open, (*before, *after))):
-            raise UnsupportedError(f"padding by {tuple(padding)}")
-        more = [[max(int(a), 0) for a in side] for side in (before, after)]
-        y = s.g(Pad(tuple(more[0]), tuple(more[1]), mode), x)
-        for axis, (low, extent) in enumerate(zip(before, s.result.shape, strict=True)):
-            if y.type.shape[axis] != extent:
-                y = sliced(s, y, axis, max(-int(low), 0), extent)
-        return y
+        return extended_by(s, x, padding, mode)
 
 
 for axes in (1, 2, 3):

@@ -303,11 +303,12 @@ def distances_of_pairs(s: Site, x: Value, p: float = 2) -> Made:
 
 
 def norm(s: Site, x: Value, p: float) -> Value:
-    """Return the p-norm along the last axis: 0 counts what is not 0, inf is the largest."""
+    """Return the p-norm along the last axis: 0 counts what is not 0, ±inf is the extreme."""
     axes = (x.type.rank - 1,)
     size = s.g(arithmetic.Abs(), x)
-    if p == float("inf"):
-        return s.g(reduction.ReduceMax(axes, False), size)
+    if abs(p) == float("inf"):
+        extreme = reduction.ReduceMax if p > 0 else reduction.ReduceMin
+        return s.g(extreme(axes, False), size)
     if p == 0:
         equal = s.g(comparison.Equal(), x, reduction.filled(s.g, 0, x))
         size = s.g(select.Where(), equal, *(reduction.filled(s.g, n, x) for n in (0, 1)))
