@@ -7,7 +7,7 @@ operators without a converter were decomposed before it was.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.frontends.torch.demands import demands
 from alpenglow.frontends.torch.fx import unique
-from alpenglow.frontends.torch.program import Body, Input, InputKind, Output, Program, Ref
+from alpenglow.frontends.torch.program import Argument, Body, Input, InputKind, Output, Program, Ref
 from alpenglow.frontends.torch.pt2_archive import Archive, Layout, check_format, opened, tensors
-from alpenglow.frontends.torch.pt2_graph import CPU, body_of, named
+from alpenglow.frontends.torch.pt2_graph import CPU, functional_of, named
 from alpenglow.frontends.torch.pt2_schema import (
     DTYPES,
     LAYOUTS,
@@ -96,15 +96,17 @@ def _program(archive: Archive, name: str, whole: Record, file: str) -> Program:
     record(whole, "the program", "program")
     check_versions(whole)
     module = record(whole.get("graph_module"), "the program's module", "module")
-    body = body_of(field(module, "graph", dict, "the program's module"))
+    made = functional_of(field(module, "graph", dict, "the program's module"))
+    body = made.body
     signature = record(module.get("signature"), "the signature", "signature")
     inputs, values = _inputs(field(signature, "input_specs", list, "the signature"), body)
     fixed = {n: v for n, v in values.items() if isinstance(v, bool | int | float)}
     body = replace(body, inputs=tuple(i.name for i in inputs), symbols={**body.symbols, **fixed})
     described = _described(module)
     specs = field(signature, "output_specs", list, "the signature")
-    outputs = _outputs(specs, body, described[1] if described else "")
+    outputs = _outputs(specs, made.returned, described[1] if described else "")
     structure = _structure(described, inputs, values, outputs, specs)
+    outputs += tuple(_written(i, outputs) for i in inputs if i.name in made.written)
     code = [
         of_kind(c, str, "a guard") for c in of_kind(whole.get("guards_code", []), list, "guards")
     ]
@@ -152,14 +154,16 @@ def _input(kind: str, spec: Record) -> Input:
     return Input(named(content, INPUT), "user")
 
 
-def _outputs(specs: list[Any], body: Body, described: str) -> tuple[Output, ...]:
+def _outputs(
+    specs: list[Any], returned: tuple[Argument, ...], described: str
+) -> tuple[Output, ...]:
     """Return what the outputs of a body are."""
-    if len(specs) != len(body.outputs):
-        raise ModelError(f"{len(body.outputs)} outputs, and the signature has {len(specs)}")
+    if len(specs) != len(returned):
+        raise ModelError(f"{len(returned)} outputs, and the signature has {len(specs)}")
     names: set[str] = set()
     user: Iterator[str] = iter(paths(described)) if described else itertools.repeat("output")
     outputs = []
-    for argument, spec in zip(body.outputs, specs, strict=True):
+    for argument, spec in zip(returned, specs, strict=True):
         kind, content = union(spec, OUTPUT)
         r = record(content, OUTPUT)
         match kind:
@@ -182,6 +186,14 @@ def _outputs(specs: list[Any], body: Body, described: str) -> tuple[Output, ...]
         ):
             raise ModelError(f"output '{shown(argument.name)}' is another one to the signature")
     return tuple(outputs)
+
+
+def _written(written: Input, outputs: Sequence[Output]) -> Output:
+    """Return the output that holds what a call of the program left in an input."""
+    if written.kind == "user":
+        taken = {o.name for o in outputs}
+        return Output("input", written.name, unique(f"{written.name}_after", taken))
+    return Output("buffer", written.target)
 
 
 def _value(value: Any) -> Any:

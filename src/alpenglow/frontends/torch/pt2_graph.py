@@ -9,6 +9,7 @@ from typing import Any
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.base.words import shown
+from alpenglow.frontends.torch.functional import Functional, functional
 from alpenglow.frontends.torch.fx import DROPPED, PARAMETERS, READERS, source_of
 from alpenglow.frontends.torch.fx import STRIDED as STRIDED_READERS
 from alpenglow.frontends.torch.program import (
@@ -55,9 +56,18 @@ HIGHER = "higher_order."
 
 def body_of(graph: Any, depth: int = 0) -> Body:
     """Return the calls of a graph, which stands in `depth` others."""
+    made = functional_of(graph, depth)
+    if made.written:
+        raise UnsupportedError("a graph in an argument writes into what it is given")
+    return made.body
+
+
+def functional_of(graph: Any, depth: int = 0) -> Functional:
+    """Return the calls of a graph, which stands in `depth` others, and the inputs it writes."""
     if depth > DEEPEST:
         raise UnsupportedError(f"graphs are nested deeper than {DEEPEST}")
-    return _Reader(record(graph, "a graph", "graph"), depth).body()
+    reader = _Reader(record(graph, "a graph", "graph"), depth)
+    return functional(reader.body(), reader.lies_in_order)
 
 
 def named(value: Any, what: str) -> str:
@@ -121,6 +131,7 @@ class _Reader:
     def __init__(self, graph: Record, depth: int) -> None:
         self.graph = graph
         self.depth = depth
+        self.tensors = dict(self._table("tensor_values"))
         self.types: dict[str, TensorType] = {}
         self.numbers: dict[str, Argument] = {}  # what is known of numbers by name
         self.symbols: dict[str, Argument] = {}
@@ -129,7 +140,7 @@ class _Reader:
         self.calls: list[tuple[Call, Sequence[_Result]]] = []
 
     def body(self) -> Body:
-        for name, meta in self._table("tensor_values"):
+        for name, meta in self.tensors.items():
             if (t := type_of(meta, f"tensor '{shown(name)}'")) is not None:
                 self.types[name] = t
         for name, value in self._table("sym_int_values"):
@@ -225,12 +236,15 @@ class _Reader:
                 arguments[name] = self._in_order(of)
         return arguments
 
+    def lies_in_order(self, name: str) -> bool:
+        """Whether the elements of a tensor lie in order from the start of its memory."""
+        t, what = self.types.get(name), f"tensor '{shown(name)}'"
+        meta = record(self.tensors.get(name), what, "tensor")
+        return t is not None and lies_in_order(meta, t, what)
+
     def _in_order(self, tensor: Ref) -> Argument:
         """Return a tensor whose memory is read, which is known if its elements lie in order."""
-        what = f"tensor '{shown(tensor.name)}'"
-        meta = record(dict(self._table("tensor_values")).get(tensor.name), what, "tensor")
-        t = self.types.get(tensor.name)
-        if t is not None and lies_in_order(meta, t, what):
+        if self.lies_in_order(tensor.name):
             return tensor
         return Unknown("a tensor whose elements do not lie in order")
 
