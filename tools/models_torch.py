@@ -1,9 +1,10 @@
-"""Run networks of PyTorch's libraries, exported, and compare them with eager.
+"""Run networks of PyTorch's libraries, exported or compiled, and compare them with eager.
 
     python tools/models_torch.py --family torchvision
     python tools/models_torch.py --family timm --names 'vit|swin' --share 0/4
     python tools/models_torch.py --family timm --target interpreter --all
     python tools/models_torch.py --family transformers
+    python tools/models_torch.py --family transformers --way compile     through torch.compile
 
 Weights are random.  Of timm it is one network of each of its modules, a small one by its name,
 unless `--all`; those of transformers are tiny (`tests/pytorch/families.py`).  Each network runs in
@@ -35,6 +36,7 @@ from torch_zoo import (  # noqa: E402
     import_timm,
     import_torchvision,
     judged,
+    judged_compiled,
     seeded,
     tensors_of,
 )
@@ -122,13 +124,14 @@ def fitting(
     return net, inputs[-1]
 
 
-def one(family: str, name: str, target: str) -> dict[str, Any]:
+def one(family: str, name: str, target: str, way: str) -> dict[str, Any]:
     """Return what became of a network, as a record."""
     began = time.perf_counter()
     try:
         net, args, inputs = built(family, name)
         shapes = [tuple(x.shape) for x in tensors_of((args, inputs))]
-        outcome = judged(net, args, inputs, target=target)
+        outcome = (judged_compiled(net, args, inputs) if way == "compile"
+                   else judged(net, args, inputs, target=target))  # fmt: skip
     except Exception as error:
         shapes, outcome = [], Outcome("failed", f"{type(error).__name__}: {str(error)[:1000]}")
     return {
@@ -137,9 +140,11 @@ def one(family: str, name: str, target: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def apart(family: str, name: str, target: str, limit: float) -> dict[str, Any]:
+def apart(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the record of a network that runs in a process of its own."""
-    words = [sys.executable, "-B", __file__, "--family", family, "--one", name, "--target", target]
+    words = [sys.executable, "-B", __file__, "--family", options.family, "--one", name,
+             "--target", options.target, "--way", options.way]  # fmt: skip
+    limit = options.limit
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
@@ -157,6 +162,7 @@ def main() -> int:
     parser.add_argument("--names", default="", help="regular expression of names")
     parser.add_argument("--share", default="0/1", help="k/n: every n-th network from k on")
     parser.add_argument("--target", default="cpu")
+    parser.add_argument("--way", choices=("export", "compile"), default="export")
     parser.add_argument("--all", action="store_true", help="all networks, not one a module")
     parser.add_argument("--limit", type=float, default=400, help="seconds for a network")
     parser.add_argument("--json", type=Path, help="records go there, a line each; those in it stay")
@@ -165,7 +171,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     if options.one:
-        print(json.dumps(one(options.family, options.one, options.target)))
+        print(json.dumps(one(options.family, options.one, options.target, options.way)))
         return 0
     k, n = map(int, options.share.split("/"))
     there = options.json.read_text().splitlines() if options.json and options.json.exists() else []
@@ -173,7 +179,7 @@ def main() -> int:
     chosen = [x for x in names(options.family, options.all) if re.search(options.names, x)]
     counts: Counter[str] = Counter()
     for name in [x for x in chosen[k::n] if x not in known]:
-        record = apart(options.family, name, options.target, options.limit)
+        record = apart(name, options)
         counts[record["state"]] += 1
         print(f"{record['state']:<12} {name:<40} {record.get('error', 0):8.1e} "
               f"{record.get('seconds', 0):6.1f} s  {record['why'][:1500]}", flush=True)  # fmt: skip

@@ -13,11 +13,13 @@ from torch import nn
 from torch._higher_order_ops import map as mapped
 from torch._higher_order_ops import scan, while_loop
 from torch.export import Dim
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 import alpenglow as ag
 from alpenglow.base.errors import FeedError, UnsupportedError
-from alpenglow.frontends.torch.model import TorchModel
+from alpenglow.frontends.torch import fx
+from alpenglow.frontends.torch.model import TorchModel, model_of
 
 OPEN = ({0: Dim.AUTO},)
 Case = tuple[Callable[..., Any], Sequence[Any], Any, Sequence[Sequence[Any]]]
@@ -212,3 +214,11 @@ def test_random_numbers_in_a_program_that_depends_on_data_are_refused() -> None:
 
 def test_a_staged_program_is_a_model_of_its_own() -> None:
     assert isinstance(ag.load(exported(CASES["mask"])), TorchModel)
+
+
+def test_a_mask_may_stretch_what_it_masks() -> None:
+    x, mask = rows(1)[0], rows(3) > -9
+    module = make_fx(torch.masked_select, tracing_mode="fake")(x, mask)
+    exe = ag.compile(model_of(fx.traced(module)), "interpreter")
+    (y,) = exe.run(dict(zip(exe.inputs, (x.numpy(), mask.numpy()), strict=True))).values()
+    np.testing.assert_array_equal(y, torch.masked_select(x, mask).numpy())

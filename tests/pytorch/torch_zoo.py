@@ -15,6 +15,7 @@ import torch
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, UnsupportedError
+from alpenglow.torch.backend import recording
 
 CLOSE = 1e-4
 """How far results may be from eager, as a share of the largest element."""
@@ -100,6 +101,37 @@ def judged(
         return Outcome("wrong", f"{len(results)} results of {len(expected)}")
     most = max(distance(y, e) for y, e in zip(results, expected, strict=True))
     return Outcome("right" if most <= CLOSE else "wrong", error=most)
+
+
+def judged_compiled(
+    net: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+) -> Outcome:
+    """Compile a network by torch.compile, nothing left to eager, and compare it with eager.
+
+    `why` says in how many graphs, if it is not one.
+    """
+    kwargs = kwargs or {}
+    torch._dynamo.reset()
+    with torch.no_grad():
+        expected = tensors_of(net(*args, **kwargs))
+        if not any(proves(y) for y in expected):
+            return Outcome("no proof", "eager's results are constant or not finite")
+        try:
+            with recording() as record:
+                compiled = torch.compile(net, backend="alpenglow", options={"strict": True})
+                results = tensors_of(compiled(*args, **kwargs))
+        except UnsupportedError as error:
+            return Outcome("refused", error.message)
+        except Exception as error:  # Dynamo wraps whatever its backend raises
+            return Outcome("failed", f"{type(error).__name__}: {str(error)[:2000]}")
+    graphs = len(record.plans)
+    if len(results) != len(expected) or not graphs:
+        return Outcome("wrong", f"{len(results)} results of {len(expected)}, {graphs} graphs")
+    if any(y.stride() != e.stride() for y, e in zip(results, expected, strict=True)):
+        return Outcome("wrong", "strides differ")
+    most = max(distance(y.numpy(), e) for y, e in zip(results, expected, strict=True))
+    return Outcome("right" if most <= CLOSE else "wrong", "" if graphs == 1 else
+                   f"{graphs} graphs", most)  # fmt: skip
 
 
 def tensors_of(tree: Any) -> list[torch.Tensor]:

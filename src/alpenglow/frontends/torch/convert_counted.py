@@ -35,6 +35,7 @@ def masked_select(s: Site, x: Value, mask: Value) -> Made:
         (1,) * (len(shape) - mask.type.rank) + mask.type.shape, strict=True,
     ))  # fmt: skip
     count = product(shape)
+    s.at_most(s.result.shape[0], count)  # PyTorch counts x alone, also where the mask stretches it
     flat = s.reshaped(stretch(s.g, x, shape), (count,))
     chosen = places(s, s.reshaped(stretch(s.g, mask, shape), (count,)))
     return s.g(Gather(0), flat, s.reshaped(chosen, (chosen.type.shape[1],)))

@@ -72,7 +72,7 @@ class Importer:
         demands: Guards = (),
     ) -> None:  # fmt: skip
         self.g = g
-        self.ranges = ranges
+        self.ranges = dict(ranges)
         self.trusted = trusted
         self.known = known
         self.values: dict[str, Value] = {}
@@ -196,6 +196,13 @@ class Importer:
             else:
                 assert isinstance(x, Sym), f"{x} is neither known nor open"
                 self.demands[x, relation] = None
+
+    def widen(self, extent: Dim, most: Dim) -> None:
+        """Let an extent of data be as much as `most`, whatever PyTorch states."""
+        name = str(extent)
+        low, high = self.ranges.get(name, (LEAST, None))
+        if high is not None:
+            self.ranges[name] = low, max(high, most) if isinstance(most, int) else None
 
     def draw(self, op: Op) -> Value:
         """Return what an operator draws from the generator, which goes on from there."""

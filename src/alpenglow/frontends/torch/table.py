@@ -150,6 +150,10 @@ class Context(Protocol):
         """Take for granted what must hold of extents, and write it down."""
         ...
 
+    def widen(self, extent: Dim, most: Dim) -> None:
+        """Let an extent of data be as much as `most`, whatever PyTorch states."""
+        ...
+
     def draw(self, op: Op) -> Value:
         """Return what an operator draws from the generator, which goes on from there."""
         ...
@@ -326,6 +330,11 @@ class Site:
         """Take for granted what a condition says; a call of which it is not true ends."""
         assert self._context is not None, "demands are kept by an importer"
         self._context.demand(condition.guards, message)
+
+    def at_most(self, extent: Dim, most: Dim) -> None:
+        """Let an extent of data be as much as `most`, where PyTorch states a bound that is less."""
+        if self._context is not None:
+            self._context.widen(extent, most)
 
     def tensor(self, x: Operand, dtype: str) -> Value:
         """Return an operand in an element type, a number as a tensor without axes."""
