@@ -181,6 +181,7 @@ CASES: dict[str, Case] = {
     "places": (lambda: Of(lambda x: torch.nonzero(x)), (seeded(2, 4),), False),
     "item": (Item, (seeded(3, 4),), False),
     "item_of_floats": (lambda: Of(lambda x: x * x.sum().item()), (seeded(3, 4),), False),
+    "number": (lambda: Of(lambda x: x.sum().item()), (seeded(3, 4),), False),
     "view": (lambda: Of(lambda x: x.permute(1, 0).contiguous().view(-1)), (seeded(2, 4),), False),
 }  # fmt: skip
 

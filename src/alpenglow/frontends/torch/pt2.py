@@ -170,6 +170,8 @@ def _outputs(
             case "user_output":
                 of, value = union(r.get("arg"), OUTPUT)
                 r = {"arg": value} if of == "as_tensor" else {}
+                if of == "as_sym_float" and isinstance(argument, Ref):  # calls compute it
+                    r = {"arg": {"name": record(value, OUTPUT).get("as_name")}}
                 name = next(user, "output")
                 tensor = of == "as_tensor" or of.startswith("as_sym")
                 outputs.append(Output("user", name=unique(name, names)) if tensor
