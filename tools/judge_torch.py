@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.testing._comparison import default_tolerances
 from torch.testing._internal.common_device_type import precisionOverride, toleranceOverride
 from torch.utils import _pytree as pytree
 
