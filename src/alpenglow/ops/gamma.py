@@ -152,13 +152,20 @@ class Polygamma(Elementwise):
         positive = self._positive(m, m.where(negative, m.sub(1.0, x), x))
         part = m.sub(x, m.round(x))
         whole = m.eq(part, 0.0)
-        angle = m.mul(m.where(whole, 0.5, x if self.n == 1 else part), math.pi)
-        cotangent = m.div(m.cos(angle), m.sin(angle))
+        cotangent = self._cotangent(m, x, m.where(whole, 0.5, part))
         slope = polynomial(m, cotangent, cotangent_slope(self.n))
         mirrored = positive if self.n % 2 == 0 else m.neg(positive)
         value = m.where(negative, m.sub(mirrored, slope), positive)
         pole = math.inf if self.n % 2 else -math.inf
         return m.where(m.bit_and(m.le(x, 0.0), whole), pole, value)
+
+    def _cotangent(self, m: Any, x: Any, part: Any) -> Any:
+        """Return cot(pi x), by the part of x beyond a whole number; of 1/2 it is 0 itself."""
+        if self.n == 1:
+            angle = m.mul(x, math.pi)
+            return m.div(m.cos(angle), m.sin(angle))
+        beyond = m.sub(0.5, m.abs(part))  # the sine of what is left to 1/2 is the cosine
+        return m.div(m.sin(m.mul(beyond, math.pi)), m.sin(m.mul(part, math.pi)))
 
     def _positive(self, m: Any, x: Any) -> Any:
         """Return the derivative at x from 0 on."""
