@@ -205,7 +205,8 @@ def clamp_max(s: Site, x: Value, max: Operand) -> Made:
 
 @on("aten.hardtanh.default")
 def hardtanh(s: Site, x: Value, min_val: Number = -1, max_val: Number = 1) -> Made:
-    return clamp(s, x, min_val, max_val)
+    """Of integers the limits lose their fractions."""
+    return clamp(s, x, element(min_val, x.type.dtype), element(max_val, x.type.dtype))
 
 
 # ── lengths, angles, signs and neighbours ──

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.torch.convert_contraction import product_of
 from alpenglow.frontends.torch.table import Made, Site, each, on
-from alpenglow.ir.dims import Dim, is_open
+from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Value
-from alpenglow.ir.op import Op
-from alpenglow.ir.types import COMPLEX
+from alpenglow.ir.types import COMPLEX, INTS
 from alpenglow.ops.arithmetic import Add, Sub
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
-from alpenglow.ops.contraction import Conv, ConvTranspose
-from alpenglow.ops.movement import Concat, Slice, stretch
+from alpenglow.ops.contraction import Conv, ConvTranspose, Dilate
+from alpenglow.ops.movement import Concat, Pad, Slice, Transpose, stretch
+
+Convolution = Conv | ConvTranspose
 
 
 @on("aten.convolution.default")
@@ -25,7 +29,7 @@ def convolution(
     n = weight.type.rank - 2
     pads, steps, spread = each(padding, n) * 2, each(stride, n), each(dilation, n)
     if transposed:
-        op: Op = ConvTranspose(steps, pads, spread, each(output_padding, n), groups)
+        op = ConvTranspose(steps, pads, spread, each(output_padding, n), groups)
         return convolved(s, op, input, weight, bias)
     return convolved(s, Conv(steps, pads, spread, groups), input, weight, bias)
 
@@ -89,18 +93,20 @@ def kernel_of(weight: Value) -> tuple[int, ...]:
     return tuple(map(int, kernel))
 
 
-def convolved(s: Site, op: Op, x: Value, w: Value, bias: Value | None) -> Value:
+def convolved(s: Site, op: Convolution, x: Value, w: Value, bias: Value | None) -> Value:
     """Return a convolution; an input without a batch is one sample."""
     single = x.type.rank == w.type.rank - 1
     batch = s.reshaped(x, (1, *x.type.shape)) if single else x
     if x.type.dtype in COMPLEX:
         y = convolved_complex(s, op, batch, w, bias)
+    elif x.type.dtype in INTS:
+        y = convolved_integers(s, op, batch, w, bias)
     else:
         y = s.g(op, batch, w, bias)
     return s.reshaped(y, s.result.shape) if single else y
 
 
-def convolved_complex(s: Site, op: Op, x: Value, w: Value, bias: Value | None) -> Value:
+def convolved_complex(s: Site, op: Convolution, x: Value, w: Value, bias: Value | None) -> Value:
     """Return a convolution of complex numbers, by four of their parts."""
     (a, b), (c, d) = parts(s, x), parts(s, w)
     real = s.g(Sub(), s.g(op, a, c, None), s.g(op, b, d, None))
@@ -115,6 +121,54 @@ def convolved_complex(s: Site, op: Op, x: Value, w: Value, bias: Value | None) -
     pair = (*real.type.shape, 1)
     halves = [s.reshaped(v, pair) for v in (real, imaginary)]
     return s.g(ViewAsComplex(), s.g(Concat(len(pair) - 1), *halves))
+
+
+def convolved_integers(
+    s: Site, op: Convolution, x: Value, w: Value, bias: Value | None
+) -> Value:  # fmt: skip
+    """Return a convolution of integers: one product of matrices, which wraps as theirs do."""
+    if isinstance(op, ConvTranspose):
+        op, x, w = straightened(s, op, x, w)
+    kernel = kernel_of(w)
+    spatial, outputs, channels = len(kernel), w.type.shape[0], w.type.shape[1]
+    pads, steps, apart = op.window(spatial)
+    padded = s.g(Pad((0, 0, *pads[:spatial]), (0, 0, *pads[spatial:])), x)
+    batch, image = x.type.shape[0], s.result.shape[-spatial:]
+    rows = (batch, op.group, channels, product(image))
+    taps = [
+        s.reshaped(
+            s.g(Slice((0, 0, *[i * d for i, d in zip(tap, apart, strict=True)]),
+                      (batch, x.type.shape[1], *image), (1, 1, *steps)), padded), rows)
+        for tap in np.ndindex(*kernel)
+    ]  # fmt: skip
+    per_group = s.reshaped(w, (op.group, outputs // op.group, channels, len(taps)))
+    matrix = s.g(Transpose((0, 1, 3, 2)), per_group)
+    left = s.reshaped(matrix, (op.group, outputs // op.group, len(taps) * channels))
+    left = s.spread(left, (batch, *left.type.shape))
+    y = s.reshaped(product_of(s, left, s.g(Concat(2), *taps)), (batch, outputs, *image))
+    if bias is None:
+        return y
+    ones = (1,) * spatial
+    return s.g(Add(), y, stretch(s.g, s.reshaped(bias, (outputs, *ones)), y.type.shape))
+
+
+def straightened(
+    s: Site, op: ConvTranspose, x: Value, w: Value
+) -> tuple[Conv, Value, Value]:  # fmt: skip
+    """Return what a transposed convolution is: one of x with zeros, by weights read backwards."""
+    kernel, group = kernel_of(w), op.group
+    n, (inputs, outputs) = len(kernel), w.type.shape[:2]
+    reach = [(k - 1) * d for k, d in zip(kernel, op.dilations, strict=True)]
+    before = [r - p for r, p in zip(reach, op.pads[:n], strict=True)]
+    after = [r - p + q for r, p, q in
+             zip(reach, op.pads[n:], op.output_padding, strict=True)]  # fmt: skip
+    ends = (0, 0, *[k - 1 for k in kernel])
+    backwards = s.g(Slice(ends, w.type.shape, (1, 1, *[-1] * n)), w)
+    split = s.reshaped(backwards, (group, inputs // group, outputs, *kernel))
+    turned = s.g(Transpose((0, 2, 1, *range(3, 3 + n))), split)
+    weights = s.reshaped(turned, (group * outputs, inputs // group, *kernel))
+    return (Conv((1,) * n, (*before, *after), op.dilations, group),
+            s.g(Dilate((1, 1, *op.strides)), x), weights)  # fmt: skip
 
 
 def parts(s: Site, x: Value) -> tuple[Value, Value]:

@@ -177,6 +177,7 @@ def flip(s: Site, x: Value, dims: Sequence[int]) -> Made:
 
 @on("aten.constant_pad_nd.default")
 def constant_pad(s: Site, x: Value, pad: Sequence[Dim], value: float = 0) -> Made:
+    value = float(bool(value)) if x.type.dtype == "bool" else value
     before, after = amounts(pad, x.type.rank)
     if any(map(is_open, (*before, *after))):
         return extended(s, x, before, after, value)
