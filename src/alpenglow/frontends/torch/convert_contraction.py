@@ -13,7 +13,7 @@ from alpenglow.ir.types import COMPLEX, HALVES
 from alpenglow.ops import arithmetic, contraction
 from alpenglow.ops.complex import ComplexAdd, ComplexMatMul, ComplexMul
 from alpenglow.ops.movement import Transpose
-from alpenglow.ops.reduction import ReduceSum
+from alpenglow.ops.reduction import ReduceSum, as_type
 
 
 def product_of(s: Site, x: Value, y: Value) -> Value:
@@ -21,6 +21,13 @@ def product_of(s: Site, x: Value, y: Value) -> Value:
     if x.type.dtype in COMPLEX:
         return s.g(ComplexMatMul(), x, y)
     return s.cast(s.g(contraction.MatMul(), x, y), x.type.dtype)  # bytes are summed in i32
+
+
+def sums_of_product(s: Site, x: Value, y: Value) -> Value:
+    """Return the product of matrices as it is summed: of halves in f32, not rounded yet."""
+    if x.type.dtype in HALVES:
+        return s.g(contraction.MatMul(wide=True), x, y)
+    return product_of(s, x, y)
 
 
 @on("aten.mm.default", "aten.bmm.default")
@@ -49,39 +56,34 @@ def addbmm(
     flat = (count * inner,)
     left = s.reshaped(s.g(Transpose((1, 0, 2)), batch1), (rows, *flat))
     right = s.reshaped(batch2, (*flat, batch2.type.shape[2]))
-    return plus(s, x, product_of(s, left, right), beta, alpha)
+    return plus_product(s, x, left, right, beta, alpha)
 
 
 @on("aten.mv.default")
 def mv(s: Site, x: Value, vec: Value) -> Made:
-    return product_with_vector(s, x, vec)
+    return s.reshaped(product_of(s, x, column(s, vec)), s.result.shape)
 
 
 @on("aten.addmv.default")
 def addmv(s: Site, x: Value, mat: Value, vec: Value, beta: Number = 1, alpha: Number = 1) -> Made:
-    return plus(s, x, product_with_vector(s, mat, vec), beta, alpha)
+    y = s.reshaped(sums_of_product(s, mat, column(s, vec)), s.result.shape)
+    return as_type(s.g, plus(s, x, y, beta, alpha), mat.type.dtype)
 
 
-def product_with_vector(s: Site, x: Value, vec: Value) -> Value:
-    """Return the product of a matrix and a vector."""
-    y = product_of(s, x, s.reshaped(vec, (*vec.type.shape, 1)))
-    return s.reshaped(y, x.type.shape[:1])
+def column(s: Site, vec: Value) -> Value:
+    """Return a vector as a matrix of one column."""
+    return s.reshaped(vec, (*vec.type.shape, 1))
 
 
 @on("aten.dot.default")
 def dot(s: Site, x: Value, tensor: Value) -> Made:
-    row, column = s.reshaped(x, (1, *x.type.shape)), s.reshaped(tensor, (*tensor.type.shape, 1))
-    return s.reshaped(product_of(s, row, column), ())
+    row = s.reshaped(x, (1, *x.type.shape))
+    return s.reshaped(product_of(s, row, column(s, tensor)), ())
 
 
-def plus_product(
-    s: Site, x: Value, a: Value, b: Value, beta: Number, alpha: Number
-) -> Value:  # fmt: skip
-    """Return beta x + alpha a b; of halves that are scaled it is rounded once, at the end."""
-    dtype = a.type.dtype
-    if dtype in HALVES and (alpha != 1 or beta not in (0, 1)):
-        a, b, x = (s.cast(v, "f32") for v in (a, b, x))
-    return s.cast(plus(s, x, product_of(s, a, b), beta, alpha), dtype)
+def plus_product(s: Site, x: Value, a: Value, b: Value, beta: Number, alpha: Number) -> Value:
+    """Return beta x + alpha a b; of halves it is rounded once, at the end."""
+    return as_type(s.g, plus(s, x, sums_of_product(s, a, b), beta, alpha), a.type.dtype)
 
 
 def plus(s: Site, x: Value, y: Value, beta: Number, alpha: Number) -> Value:
@@ -114,8 +116,8 @@ def linear(s: Site, input: Value, weight: Value, bias: Value | None = None) -> M
     single = weight.type.rank == 1
     w = s.reshaped(weight, (1, *weight.type.shape)) if single else weight
     rows = s.reshaped(input, (product(input.type.shape[:-1]), input.type.shape[-1]))
-    y = s.reshaped(product_of(s, rows, s.g(Transpose((1, 0)), w)), s.result.shape)
-    return y if bias is None else plus(s, bias, y, 1, 1)
+    y = s.reshaped(sums_of_product(s, rows, s.g(Transpose((1, 0)), w)), s.result.shape)
+    return as_type(s.g, y if bias is None else plus(s, bias, y, 1, 1), s.result.dtype)
 
 
 @on("aten.matmul.default")
@@ -157,13 +159,15 @@ def trilinear(
 ) -> Made:  # fmt: skip
     """The sum over some axes of the product of three tensors, each with new axes of its own."""
     rank = i1.type.rank + len(expand1)
+    dtype = s.result.dtype
     wide = []
     for x, axes in ((i1, expand1), (i2, expand2), (i3, expand3)):
         rest = iter(x.type.shape)
-        wide.append(s.reshaped(x, [1 if a in axes else next(rest) for a in range(rank)]))
+        y = s.reshaped(x, [1 if a in axes else next(rest) for a in range(rank)])
+        wide.append(s.cast(y, "f32" if dtype in HALVES else dtype))
     shape = tuple(next((v.type.shape[a] for v in wide if v.type.shape[a] != 1), 1)
                   for a in range(rank))  # fmt: skip
     a, b, c = s.broadcast(*wide, shape=shape)
     _, mul = sums(a.type.dtype)
-    y = s.g(mul, s.g(mul, a, b), c)
-    return s.reshaped(s.g(ReduceSum(tuple(sumdim), False), y), s.result.shape)
+    y = s.g(ReduceSum(tuple(sumdim), False), s.g(mul, s.g(mul, a, b), c))
+    return s.cast(s.reshaped(y, s.result.shape), dtype)

@@ -116,7 +116,8 @@ def linspace(s: Site, start: Operand, end: Operand, steps: int, dtype: str | Non
     if steps == 0:
         return s.filled(0, s.result)
     wide = "f32" if kind in HALVES | {"f32"} else "f64"
-    ends = [s.cast(element_of(s, x, kind), wide) for x in (start, end)]
+    held = wide if kind in HALVES else kind  # halves are rounded once, at the end
+    ends = [s.cast(element_of(s, x, held), wide) for x in (start, end)]
     first, last = s.broadcast(*ends)
     places = s.g(Range(steps, 0, 1, wide))
     step = s.g(Div(), s.g(Sub(), last, first), s.filled(max(steps - 1, 1), places.type))

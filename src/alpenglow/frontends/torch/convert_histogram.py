@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.frontends.torch.counterparts import wide
 from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import is_open, product
@@ -23,10 +24,10 @@ Ends = tuple[Value, Value]
 @on("aten.histc.default")
 def histc(s: Site, x: Value, bins: int = 100, min: Number = 0, max: Number = 0) -> Made:
     """Count elements in bins from min to max, or from the least to the largest if these are one."""
-    flat = _flat(s, x)
+    flat = _flat(s, s.cast(x, wide(x.type.dtype)))
     if min == max and flat.type.shape != (0,):
         return _counted(s, flat, _ends(s, flat, 1.0), bins)
-    low, high = (s.constant(n, x.type.dtype) for n in (min, max))
+    low, high = (s.constant(n, flat.type.dtype) for n in (min, max))
     return _counted(s, flat, (low, high), bins)
 
 
@@ -65,10 +66,11 @@ def _inside(s: Site, x: Value, ends: Ends) -> Value:
 
 def _totals(s: Site, places: Value, weight: Value | None, bins: int) -> Value:
     """Return the sums of weights, 1 without any, by places; those at `bins` count nowhere."""
-    none = s.filled(0, s.result.with_shape((bins + 1,)))
-    shares = s.filled(1, s.result.with_shape(places.type.shape)) if weight is None else weight
-    totals = s.g(ScatterElements(0, "add"), none, places, shares)
-    return s.g(Slice((0,), (bins,), (1,)), totals)
+    counts = s.result.with_dtype(wide(s.result.dtype))
+    none = s.filled(0, counts.with_shape((bins + 1,)))
+    shares = s.filled(1, counts.with_shape(places.type.shape)) if weight is None else weight
+    totals = s.g(ScatterElements(0, "add"), none, places, s.cast(shares, counts.dtype))
+    return s.cast(s.g(Slice((0,), (bins,), (1,)), totals), s.result.dtype)
 
 
 # ── bins between edges ──

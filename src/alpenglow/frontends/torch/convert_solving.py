@@ -7,6 +7,7 @@ import numpy as np
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.convert_index import common_shape, permuted
 from alpenglow.frontends.torch.convert_movement import sliced
+from alpenglow.frontends.torch.counterparts import wide
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import Dim, smaller
 from alpenglow.ir.graph import Value
@@ -324,7 +325,7 @@ def needs_symmetry(x: Value, hermitian: bool) -> None:
 
 @on("aten.linalg_matrix_exp.default")
 def matrix_exp(s: Site, x: Value) -> Made:
-    return s.g(MatrixExp(), x)
+    return s.cast(s.g(MatrixExp(), s.cast(x, wide(x.type.dtype))), x.type.dtype)
 
 
 def transposed(s: Site, x: Value) -> Value:
