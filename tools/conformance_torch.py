@@ -41,7 +41,7 @@ from alpenglow.frontends.torch import fx
 from alpenglow.frontends.torch.model import model_of
 from alpenglow.frontends.torch.refusals import listed
 from alpenglow.torch.backend import recording
-from judge_torch import alike, differs, mistyped, nearer, tensors_of, tolerance
+from judge_torch import WIDER, alike, differs, mistyped, nearer, tensors_of, tolerance
 from modules_torch import check_module, module_entries
 
 SEED = 42
@@ -62,8 +62,8 @@ def check(op: Any, sample: Any, determined: Sequence[Any], target: str) -> tuple
     at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     tensors = [leaves[i].detach() for i in at]
 
-    def whole(*xs: Any) -> Any:
-        filled = list(leaves)
+    def whole(*xs: Any, wider: bool = False) -> Any:
+        filled = [WIDER.get(x, x) if isinstance(x, torch.dtype) and wider else x for x in leaves]
         for i, x in zip(at, xs, strict=True):
             filled[i] = x.clone()  # operators may write into it
         x, args, kwargs = pytree.tree_unflatten(filled, spec)
@@ -294,8 +294,8 @@ def page(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield "under its own tolerances; `make conformance-torch` writes this page.  An entry counts"
     yield "where all of its samples are right, through torch.compile only where nothing was left to"
     yield "eager, too.  Of decompositions what their samples say is determined counts: the signs of"
-    yield 'vectors are not.  A sample is "nearer" if some elements are out of tolerance, and each of'
-    yield "these is at least as near as eager's to what eager makes in f64."
+    yield 'vectors are not.  A sample is "nearer" if some elements are out of tolerance, and each'
+    yield "of these is at least as near as eager's to what eager makes in f64."
     yield ""
     yield f"PyTorch {torch.__version__.split('+')[0]}."
     yield ""
