@@ -37,6 +37,7 @@ from alpenglow.ops.mersenne import (
     MersenneNormal,
     MersennePermutation,
     MersenneUniform,
+    MersenneUniformWhere,
 )
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.packing import PackConv, PackMatrix
@@ -64,7 +65,10 @@ UNCOMPILED: dict[type[Op], str] = {
     **dict.fromkeys((Lu, Swaps, SolveTriangular, MatrixExp), "is interpreted, in NumPy"),
     **dict.fromkeys((Ldl, SolveLdl), "is interpreted, in NumPy"),
     **dict.fromkeys((MersenneUniform, MersenneNormal), "is drawn by NumPy's generator"),
-    **dict.fromkeys((MersenneInteger, MersennePermutation), "is drawn by NumPy's generator"),
+    **dict.fromkeys(
+        (MersenneInteger, MersennePermutation, MersenneUniformWhere),
+        "is drawn by NumPy's generator",
+    ),
 }
 """Primitives without a kernel, and why they need none."""
 

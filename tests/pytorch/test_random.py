@@ -44,6 +44,8 @@ KINDS: dict[str, Callable[[torch.Tensor], Any]] = {
     "choice": lambda x: torch.multinomial(torch.rand(10), 4),
     "choice again": lambda x: torch.multinomial(torch.rand(3, 10), 7, replacement=True),
     "exponential": lambda x: torch.empty(9).exponential_(2.0),
+    "slopes": lambda x: nn.functional.rrelu(x, 0.1, 0.9, training=True) + torch.rand(5),
+    "slope": lambda x: nn.functional.rrelu(x, 0.1, 0.9),
     "shares": lambda x: torch.bernoulli(torch.rand(50, dtype=torch.float64)),
 }
 

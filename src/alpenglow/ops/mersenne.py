@@ -122,6 +122,29 @@ class MersenneUniform(Primitive):
         yield cls((2, 0)), seeded(3)
 
 
+class MersenneUniformWhere(Primitive):
+    """A number from 0 up to 1 for each element of `mask` that is true, in order, 0 for the others.
+
+    f64, and the next state: as many words are drawn as there are numbers.
+    """
+
+    def infer(self, state: TensorType, mask: TensorType) -> tuple[TensorType, TensorType]:
+        if mask.dtype != "bool":
+            raise TypeRuleError(f"mersenne_uniform_where: mask is {mask}, expected bool")
+        return drawn(self, state, mask.shape, "f64")
+
+    def reference(self, state: Array, mask: Array) -> tuple[Array, Array]:
+        twister, values = Twister.of(state), np.zeros(mask.shape)
+        values[mask] = twister.uniform(int(mask.sum()), np.dtype(np.float64))
+        return values, twister.state()
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(), seeded(0), np.array([[True, False, True], [False, False, True]])
+        yield cls(), seeded(1), np.zeros((2, 2), bool)
+        yield cls(), seeded(2), np.array(True)
+
+
 class MersenneNormal(Primitive):
     """Normal numbers of mean 0 and deviation 1, f32 or f64, and the next state.
 

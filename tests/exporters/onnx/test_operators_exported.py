@@ -41,6 +41,7 @@ from alpenglow.ops.mersenne import (
     MersenneNormal,
     MersennePermutation,
     MersenneUniform,
+    MersenneUniformWhere,
 )
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.select import BitCast, Cast
@@ -89,6 +90,7 @@ REFUSED = {
     MersenneNormal: MERSENNE,
     MersenneInteger: MERSENNE,
     MersennePermutation: MERSENNE,
+    MersenneUniformWhere: MERSENNE,
 }
 """Operators that no model of ONNX says, and why."""
 

@@ -16,8 +16,9 @@ from alpenglow.frontends.torch.table import Converter, Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, FLOATS, HALVES
+from alpenglow.ops.activation import LeakyRelu
 from alpenglow.ops.arithmetic import Add, Ceil, Div, Mul, Sub
-from alpenglow.ops.comparison import Less
+from alpenglow.ops.comparison import Less, LessOrEqual
 from alpenglow.ops.logarithm import Log1p
 from alpenglow.ops.mersenne import (
     BLOCK,
@@ -25,6 +26,7 @@ from alpenglow.ops.mersenne import (
     MersenneNormal,
     MersennePermutation,
     MersenneUniform,
+    MersenneUniformWhere,
 )
 from alpenglow.ops.movement import stretch
 from alpenglow.ops.order import TopK
@@ -206,6 +208,24 @@ def dropout(s: Site, input: Value, p: float, train: bool | None) -> Made:
     scale = s.filled(0.0 if p == 1 else 1.0 / (1.0 - p), input.type)
     y = s.g(Mul(), input, s.cast(kept, input.type.dtype))
     return [s.g(Mul(), y, scale), kept]
+
+
+@draws("aten.rrelu_with_noise_functional.default")
+def rrelu(
+    s: Site, x: Value, noise: Value, lower: float = 0.125, upper: float = 0.3333333333333333,
+    training: bool = False,
+) -> Made:  # fmt: skip
+    """Elements that are not above 0 are multiplied by random slopes, or by the mean of all.
+
+    A number is drawn for each of these alone, and kept as noise, which is 1 for the others.
+    """
+    if not training:
+        return [s.g(LeakyRelu((float(lower) + float(upper)) / 2), x), noise]
+    is_changed = s.g(LessOrEqual(), x, s.filled(0, x.type))
+    numbers = s.draw(MersenneUniformWhere(), is_changed)
+    slopes = s.cast(moved(s, numbers, lower, float(upper) - float(lower)), x.type.dtype)
+    slopes = s.g(Where(), is_changed, slopes, s.filled(1, slopes.type))
+    return [s.g(Mul(), x, slopes), s.cast(slopes, noise.type.dtype)]
 
 
 # ── other distributions ──

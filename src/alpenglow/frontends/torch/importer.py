@@ -204,11 +204,11 @@ class Importer:
         if high is not None:
             self.ranges[name] = low, max(high, most) if isinstance(most, int) else None
 
-    def draw(self, op: Op) -> Value:
+    def draw(self, op: Op, *xs: Value) -> Value:
         """Return what an operator draws from the generator, which goes on from there."""
         if self.generator is None:
             raise UnsupportedError(NO_GENERATOR)
-        numbers, self.generator = self.g.add(op, [self.generator]).results
+        numbers, self.generator = self.g.add(op, [self.generator, *xs]).results
         return numbers
 
     def learn(self, name: str, extent: Dim) -> None:

@@ -154,7 +154,7 @@ class Context(Protocol):
         """Let an extent of data be as much as `most`, whatever PyTorch states."""
         ...
 
-    def draw(self, op: Op) -> Value:
+    def draw(self, op: Op, *xs: Value) -> Value:
         """Return what an operator draws from the generator, which goes on from there."""
         ...
 
@@ -200,11 +200,11 @@ class Site:
         """How many results there are."""
         return len(self._stated)
 
-    def draw(self, op: Op) -> Value:
+    def draw(self, op: Op, *xs: Value) -> Value:
         """Return what an operator draws from the generator, which goes on from there."""
         if self._context is None:
             raise UnsupportedError(NO_GENERATOR)
-        return self._context.draw(op)
+        return self._context.draw(op, *xs)
 
     def cast(self, x: Value, dtype: str) -> Value:
         """Return x in another element type; x itself if it has that.
