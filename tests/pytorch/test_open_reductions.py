@@ -63,6 +63,17 @@ def test_open_extents_equal_eager(name: str) -> None:
         np.testing.assert_allclose(exe(x.numpy()), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("p", [0, 1.0, 2.0, 3.0, float("inf")])
+def test_distances_of_pairs_of_open_width_equal_eager(p: float) -> None:
+    widths = {1: torch.export.Dim("columns", min=0)}
+    function = Applied(lambda x: nn.functional.pdist(x, p))
+    exe = ag.compile(torch.export.export(function, (torch.randn(4, 5),), dynamic_shapes=(widths,)))
+    for width in (5, 3, 0):
+        x = torch.randn(4, width, generator=torch.Generator().manual_seed(width))
+
+        np.testing.assert_allclose(exe(x.numpy()), function(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("function", [torch.median, lambda x: x.cummax(1).values])
 def test_what_needs_a_number_is_refused(function: Function) -> None:
     with pytest.raises(UnsupportedError, match="open"):

@@ -10,7 +10,7 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.counterparts import of_parts, wide
 from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, on
-from alpenglow.ir.dims import Dim, is_open, known, product
+from alpenglow.ir.dims import Dim, is_open, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX
@@ -296,19 +296,23 @@ def distances_of_pairs(s: Site, x: Value, p: float = 2) -> Made:
     if is_open(rows):
         raise UnsupportedError(f"distances between the rows of {x.type}, whose number is open")
     first, second = (s.g.constant(at.astype(np.int64)) for at in np.triu_indices(int(rows), 1))
-    if not first.type.size or not known(x.type.shape[1]) or x.type.shape[1] == 0:
-        return s.filled(0, s.result)
     a, b = (s.g(Gather(0), x, at) for at in (first, second))
     return norm(s, s.g(arithmetic.Sub(), a, b), float(p))
 
 
 def norm(s: Site, x: Value, p: float) -> Value:
-    """Return the p-norm along the last axis: 0 counts what is not 0, ±inf is the extreme."""
+    """Return the p-norm along the last axis: 0 counts what is not 0, ±inf is the extreme.
+
+    Of no elements it is 0.
+    """
     axes = (x.type.rank - 1,)
     size = s.g(arithmetic.Abs(), x)
     if abs(p) == float("inf"):
         extreme = reduction.ReduceMax if p > 0 else reduction.ReduceMin
-        return s.g(extreme(axes, False), size)
+        y = s.g(extreme(axes, False), size)
+        if p > 0:  # of none it is the lowest number
+            y = s.g(arithmetic.Maximum(), y, reduction.filled(s.g, 0, y))
+        return y
     if p == 0:
         equal = s.g(comparison.Equal(), x, reduction.filled(s.g, 0, x))
         size = s.g(select.Where(), equal, *(reduction.filled(s.g, n, x) for n in (0, 1)))
