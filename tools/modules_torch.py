@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch import fx
+from alpenglow.torch.backend import recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +48,25 @@ def module_entries(dtype: torch.dtype) -> list[ModuleEntry]:
 def check_module(
     sample: Any, target: str, differs: Callable[[Any, torch.Tensor], str]
 ) -> tuple[str, str]:
-    """Return what became of a sample: right, wrong, refused, untraced or failed, and why."""
+    """Return what became of a sample: right, compiled, wrong, refused, untraced, failed, and why.
+
+    One that PyTorch cannot export, or exports as something else, goes through torch.compile:
+    compiled if that is right, and eager has no call that a graph of Dynamo's has.
+    """
     module, args, kwargs = sample
+    with torch.no_grad():
+        expected = tensors_of(module(*args, **kwargs))
     try:
         with torch.no_grad():
-            expected = tensors_of(module(*args, **kwargs))
             program = torch.export.export(module, args, kwargs)
             traced = tensors_of(program.module()(*args, **kwargs))
     except Exception as error:
-        return "untraced", f"{type(error).__name__}: {str(error).splitlines()[:1]}"
+        reason = f"{type(error).__name__}: {str(error).splitlines()[:1]}"
+        return through_dynamo(sample, expected, differs, reason)
     if any(y.shape != e.shape or not torch.allclose(y, e, 1e-3, 1e-3, equal_nan=True)
            for y, e in zip(traced, expected, strict=True)):  # fmt: skip
-        return "untraced", "what PyTorch exports differs from eager"
+        reason = "what PyTorch exports differs from eager"
+        return through_dynamo(sample, expected, differs, reason)
     try:
         exe = ag.compile(program, target)
         feeds = [fx.array_of(x) for x in tensors_of((args, kwargs))]
@@ -73,6 +81,26 @@ def check_module(
         if message := differs(y, e):
             return "wrong", message
     return "right", ""
+
+
+def through_dynamo(
+    sample: Any, expected: list[Any], differs: Callable[[Any, torch.Tensor], str], reason: str
+) -> tuple[str, str]:
+    """Return what torch.compile makes of a sample that cannot be exported for a reason."""
+    module, args, kwargs = sample
+    torch._dynamo.reset()
+    try:
+        with torch.no_grad(), recording() as record:
+            compiled = torch.compile(module, backend="alpenglow", options={"strict": True})
+            got = tensors_of(compiled(*args, **kwargs))
+    except Exception as error:
+        return "failed", f"{reason}; {traceback.format_exception_only(error)[-1].strip()[:500]}"
+    for y, e in zip(got, expected, strict=True):
+        if message := differs(fx.array_of(y), e):
+            return "wrong", message
+    if not record.plans:
+        return "untraced", f"{reason}; Dynamo traces no graph either"
+    return "compiled", f"not exported: {reason}"
 
 
 def tensors_of(tree: Any) -> list[torch.Tensor]:
