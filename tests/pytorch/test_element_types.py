@@ -115,6 +115,13 @@ def test_limits_of_integers_lose_their_fractions() -> None:
         np.testing.assert_array_equal(y, F.hardtanh(x, -0.5, 1.5))
 
 
+def test_greatest_common_divisors() -> None:
+    x, y = torch.cartesian_prod(torch.arange(-9, 10), torch.arange(-30, 31, 6)).unbind(1)
+    for f in (torch.gcd, torch.lcm):
+        for z in results(f, x.contiguous(), y.contiguous()):
+            np.testing.assert_array_equal(z, f(x, y))
+
+
 def test_a_histogram_of_bf16_counts_beyond_what_bf16_adds_up() -> None:
     x = torch.ones(1000, dtype=torch.bfloat16)
     for y in results(lambda x: torch.histc(x, 2, 0, 2), x):

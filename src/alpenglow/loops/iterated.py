@@ -7,10 +7,10 @@ from typing import Any
 from alpenglow.kernel.expr import Const, Expr
 from alpenglow.loops.form import Loops, Sink, Source, push
 from alpenglow.ops.incomplete import IncompleteGamma, Zeta
-from alpenglow.ops.iterated import Iterated, Orthogonal
+from alpenglow.ops.iterated import Gcd, Iterated, Orthogonal, narrowed
 
 
-@push(IncompleteGamma, Orthogonal, Zeta)
+@push(Gcd, IncompleteGamma, Orthogonal, Zeta)
 def iterated(k: Loops, op: Iterated, ins: list[Source | None], outs: list[Sink]) -> None:
     with k.parallel(outs[0].shape) as at:
         operands = [x(at) for x in ins if x is not None]
@@ -21,7 +21,7 @@ def iterated(k: Loops, op: Iterated, ins: list[Source | None], outs: list[Sink])
             for register, v in zip(state, after, strict=True):
                 k.b.set(register, v)
             k.b.set(going, op.goes_on(k.m, tuple(state)))
-        narrow = "f64" if operands[0].dtype == "f64" else "f32"
+        narrow = narrowed(operands[0].dtype)
         outs[0].store(at, k.m.cast(op.last(k.m, tuple(state)), narrow))
 
 

@@ -1,7 +1,8 @@
-"""Functions that are computed in turns, as many as each element takes: orthogonal polynomials.
+"""Functions that are computed in turns, as many as each element takes: polynomials, divisors.
 
 Such an operator gives scalar formulas in the vocabulary: what the state is at first, whether a
-turn is taken, what a turn makes of the state, and the result.  All is computed in f64.
+turn is taken, what a turn makes of the state, and the result.  Floats are computed in f64, integers
+in their own type.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.op import Examples, Primitive, check_dtype
-from alpenglow.ir.types import FLOATS, Array, TensorType
+from alpenglow.ir.types import DTYPES, FLOATS, INTS, NAMES, Array, TensorType
 from alpenglow.ir.vocabulary import NUMPY
 from alpenglow.ops.series import dtype_of
 
@@ -39,7 +40,7 @@ class Iterated(Primitive, kind=True):
         raise NotImplementedError
 
     def last(self, m: Any, state: State) -> Any:
-        """Return the result, as f64."""
+        """Return the result, of floats as f64."""
         raise NotImplementedError
 
     def reference(self, *xs: Array) -> Array:
@@ -49,8 +50,50 @@ class Iterated(Primitive, kind=True):
             while np.any(going := self.goes_on(NUMPY, state)):
                 after = self.turn(NUMPY, state)
                 state = tuple(np.where(going, b, a) for a, b in zip(state, after, strict=True))
-            narrow = np.dtype(np.float64 if xs[0].dtype == np.float64 else np.float32)
+            narrow = DTYPES[narrowed(NAMES[xs[0].dtype])]
             return np.asarray(self.last(NUMPY, state)).astype(narrow).astype(xs[0].dtype)
+
+
+def narrowed(dtype: str) -> str:
+    """Return the type that a result is rounded to before it is that of the operands."""
+    return dtype if dtype in INTS or dtype == "f64" else "f32"
+
+
+class Gcd(Iterated):
+    """The greatest common divisor of the sizes of integers, by Euclid's remainders; 0 of 0 and 0.
+
+    The least integer has no size, and is taken for it.
+    """
+
+    def infer(self, x: TensorType, y: TensorType) -> TensorType:
+        check_dtype(self, "x", x, INTS)
+        if x != y:
+            raise TypeRuleError(f"gcd: operands differ: {x} and {y}")
+        return x
+
+    def first(self, m: Any, *xs: Any) -> State:
+        return tuple(m.abs(x) for x in xs)
+
+    def goes_on(self, m: Any, state: State) -> Any:
+        return m.ne(state[0], 0)
+
+    def turn(self, m: Any, state: State) -> State:
+        x, y = state
+        return m.fmod(y, x), x
+
+    def last(self, m: Any, state: State) -> Any:
+        return state[1]
+
+    @classmethod
+    def examples(cls) -> Examples:
+        x = np.array([0, 0, 12, -12, 7, 89, 100, 1], np.int8)
+        for dtype in sorted(INTS):
+            yield cls(), x.astype(DTYPES[dtype]), np.array([0, 5, 18, 8, 0, 55, 75, 3]).astype(
+                DTYPES[dtype])  # fmt: skip
+        far = np.array([-(2**63), 2**62, 7540113804746346429])
+        yield cls(), far, np.array([6, -6, 4660046610375530309])
+        yield cls(), "i64[0]", "i64[0]"
+        yield cls(), np.array(4), np.array(6)
 
 
 class Orthogonal(Iterated):

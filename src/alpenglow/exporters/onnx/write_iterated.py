@@ -10,7 +10,7 @@ from alpenglow.exporters.onnx.table import on
 from alpenglow.exporters.onnx.write_movement import expanded
 from alpenglow.exporters.onnx.writer import Tensor, Writer
 from alpenglow.ir.graph import Value
-from alpenglow.ops.iterated import Iterated
+from alpenglow.ops.iterated import Iterated, narrowed
 
 
 @on(Iterated)
@@ -31,7 +31,7 @@ def iterated(w: Writer, op: Iterated, *xs: Value) -> Tensor:
 
     going = any_of(w, op.goes_on(m, tuple(states)), t.rank)
     y = op.last(m, tuple(loop(w, turn, going, states)))
-    return w.cast(y if t.dtype == "f64" else w.cast(y, "f32"), t.dtype)
+    return w.cast(w.cast(y, narrowed(t.dtype)), t.dtype)
 
 
 def any_of(w: Writer, going: Tensor, rank: int) -> Tensor:

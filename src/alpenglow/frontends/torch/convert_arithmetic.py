@@ -16,6 +16,7 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops import arithmetic, comparison, floating, logic, select, transcendental
 from alpenglow.ops.gather import Gather
+from alpenglow.ops.iterated import Gcd
 from alpenglow.ops.reduction import filled
 
 
@@ -207,6 +208,11 @@ def clamp_max(s: Site, x: Value, max: Operand) -> Made:
 def hardtanh(s: Site, x: Value, min_val: Number = -1, max_val: Number = 1) -> Made:
     """Of integers the limits lose their fractions."""
     return clamp(s, x, element(min_val, x.type.dtype), element(max_val, x.type.dtype))
+
+
+@on("aten.gcd.default", "prims.gcd.default")
+def gcd(s: Site, x: Value, other: Value) -> Made:
+    return s.apply(Gcd(), x, other, dtype=s.result.dtype)
 
 
 # ── lengths, angles, signs and neighbours ──
