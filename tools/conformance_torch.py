@@ -25,7 +25,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from alpenglow.frontends.torch import fx
 from alpenglow.frontends.torch.model import model_of
 from alpenglow.frontends.torch.refusals import listed
 from alpenglow.torch.backend import recording
+from conformance_torch_page import is_right, page
 from judge_torch import WIDER, alike, differs, mistyped, nearer, tensors_of, tolerance
 from modules_torch import check_module, module_entries
 
@@ -48,7 +49,6 @@ SEED = 42
 """What OpInfo's samples of random numbers seed the generator with (wrapper_set_seed)."""
 
 DECOMPOSITIONS: dict[Any, Any] = {}
-LONGEST_REASON = 160
 UNSET = re.compile(r"(new_)?empty(_.*)?")
 """Operators whose results hold whatever lay there: of these, types and shapes are compared."""
 
@@ -163,9 +163,10 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write results there")
     parser.add_argument("--page", action="store_true", help="run all, and write the page")
     parser.add_argument("--jobs", type=int, default=2, help="processes, with --page")
+    parser.add_argument("--keep", type=Path, help="where results lie and stay, with --page")
     options = parser.parse_args()
     if options.page:
-        return write_page(options.jobs)
+        return write_page(options.jobs, options.keep)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     DECOMPOSITIONS.update(fx.decompositions())
@@ -214,14 +215,6 @@ def entry(op: Any, options: argparse.Namespace) -> dict[str, Any]:
     return {"counts": dict(counts), "why": why, "seconds": time.perf_counter() - began}
 
 
-def is_near(record: Mapping[str, Any]) -> bool:
-    return set(record["counts"]) <= {"right", "nearer", "compiled"}
-
-
-def is_right(record: Mapping[str, Any]) -> bool:
-    return set(record["counts"]) <= {"right"}
-
-
 def chosen(pattern: str, dtype: str, modules: bool = False) -> list[Any]:
     """Return the operators or modules that have an element type, and a name that fits."""
     kind = getattr(torch, dtype)
@@ -250,21 +243,28 @@ SUITES = {
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "conformance-torch.md"
 
 
-def write_page(jobs: int) -> int:
-    """Run all suites and write the page."""
-    found = {}
+def write_page(jobs: int, keep: Path | None) -> int:
+    """Run all suites and write the page of those that ended.
+
+    Results are written to `keep`; of what has one there, by an earlier run of the same code,
+    nothing is run again.
+    """
+    suites = {}
     for suite, (dtype, *words) in SUITES.items():
-        found[suite] = together(dtype, words, jobs)
-        good = sum(map(is_right, found[suite].values()))
-        print(f"{suite}: {good} of {len(found[suite])} all right", flush=True)
-        PAGE.write_text("\n".join(page(found)) + "\n")  # of what there is, as each takes minutes
+        place = keep and keep / f"{'-'.join([dtype, *(w.strip('-') for w in words)])}.json"
+        records = json.loads(place.read_text()) if place and place.exists() else {}
+        suites[suite] = together(dtype, words, jobs, records)
+        if place:
+            place.write_text(json.dumps(suites[suite], indent=1))
+        good = sum(map(is_right, suites[suite].values()))
+        print(f"{suite}: {good} of {len(suites[suite])} all right", flush=True)
+        PAGE.write_text("\n".join(page(suites, torch.__version__.split("+")[0])) + "\n")
     return 0
 
 
-def together(dtype: str, words: list[str], jobs: int) -> dict[str, Any]:
-    """Run a suite in processes; one that dies is begun again behind what ended it."""
+def together(dtype: str, words: list[str], jobs: int, records: dict[str, Any]) -> dict[str, Any]:
+    """Run what has no record yet in processes; one that dies is begun again behind its end."""
     names = [name(o) for o in chosen("", dtype, "--modules" in words)]
-    records: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         while missing := [n for n in names if n not in records]:
             running = []
@@ -285,46 +285,6 @@ def together(dtype: str, words: list[str], jobs: int) -> dict[str, Any]:
                     records |= json.loads(place.read_text())
             assert len(records) > before, "no process came as far as an operator"
     return {n: records[n] for n in names}
-
-
-def page(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of the page."""
-    yield "# PyTorch: operators"
-    yield ""
-    yield "What PyTorch's own samples of its operators (OpInfo, `op_db`) say of the converters,"
-    yield "under its own tolerances; `make conformance-torch` writes this page.  An entry counts"
-    yield "where all of its samples are right, through torch.compile only where nothing was left to"
-    yield "eager, too.  Of decompositions what their samples say is determined counts: the signs of"
-    yield 'vectors are not.  A sample is "nearer" if some elements are out of tolerance, and each'
-    yield "of these is at least as near as eager's to what eager makes in f64."
-    yield ""
-    yield f"PyTorch {torch.__version__.split('+')[0]}."
-    yield ""
-    yield "| samples | entries | all right | right or nearer |"
-    yield "|---|---|---|---|"
-    for suite, records in found.items():
-        good, near = (sum(map(f, records.values())) for f in (is_right, is_near))
-        yield f"| {suite} | {len(records)} | {good} | {near} |"
-    for suite, records in found.items():
-        yield ""
-        yield f"## {suite[0].upper()}{suite[1:]}: the others"
-        yield ""
-        others = [n for n, r in records.items() if is_near(r) and not is_right(r)]
-        if others:
-            yield f"Nearer: {', '.join(others)}."
-            yield ""
-        yield "| entry | samples | why, the first of them |"
-        yield "|---|---|---|"
-        for entry_name, record in records.items():
-            if not is_near(record):
-                counts = ", ".join(f"{n} {what}" for what, n in record["counts"].items())
-                yield f"| {entry_name} | {counts} | {reason(record['why'])} |"
-
-
-def reason(why: str) -> str:
-    """Return a reason as it fits in a table, without places of this machine."""
-    flat = re.sub(r" at [^;:]*:\d+", "", " ".join(why.split())).replace("|", "\\|")
-    return flat if len(flat) <= LONGEST_REASON else flat[:LONGEST_REASON] + "…"
 
 
 if __name__ == "__main__":
