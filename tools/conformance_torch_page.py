@@ -26,7 +26,7 @@ def page(suites: Mapping[str, Records], version: str) -> Iterator[str]:
     yield ""
     yield "What PyTorch's own samples of its operators (OpInfo, `op_db`) and modules"
     yield "(`module_db`) say of the converters, under its own tolerances;"
-    yield "`make conformance-torch` writes this page, which takes an hour on one core.  Samples"
+    yield "`make conformance-torch` writes this page in half an hour on one core.  Samples"
     yield "run on the interpreter, which has no kernels, but for those through torch.compile,"
     yield "which are compiled for the CPU.  An entry counts where all of its samples are right,"
     yield "through torch.compile only where nothing was left to eager, too.  Of decompositions"
