@@ -64,3 +64,25 @@ def test_open_extents_equal_eager(mode: str) -> None:
     for n in (2, 7, 33):
         x = torch.randn(1, 2, n, 5)
         np.testing.assert_allclose(exe(x.numpy()), Doubled()(x), rtol=1.3e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_places_halfway_between_elements_equal_eager(
+    mode: str, padding: str, aligned: bool
+) -> None:  # fmt: skip
+    x = torch.randn(1, 2, 4, 8, generator=torch.Generator().manual_seed(0))
+    halves = torch.arange(-40, 41) / 2
+    shift = 0 if aligned else 1
+    rows, columns = ((halves * 2 + shift) / (d - 1 + shift) - 1 for d in (4, 8))
+    grid = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)[None]
+
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+            return functional.grid_sample(x, grid, mode, padding, aligned)
+
+    for target in ("interpreter", "cpu"):
+        exe = ag.compile(torch.export.export(Net(), (x, grid)), target)
+        y = exe(x.numpy(), grid.numpy())
+        np.testing.assert_allclose(y, Net()(x, grid).numpy(), rtol=1e-5, atol=1e-5)

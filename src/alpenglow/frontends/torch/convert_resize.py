@@ -14,12 +14,14 @@ import numpy as np
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.convert_window import numbers, weighted, wide
 from alpenglow.frontends.torch.table import Made, Site, on
-from alpenglow.ir.dims import is_open
+from alpenglow.ir.dims import is_open, product
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import FLOATS, Array
+from alpenglow.ir.types import DTYPES, FLOATS, Array
+from alpenglow.ops.arithmetic import Abs, Add, Fmod, Minimum, Mul, Sub
 from alpenglow.ops.gather import Gather
+from alpenglow.ops.movement import Slice
 from alpenglow.ops.resize import Resize
-from alpenglow.ops.sampling import AffineGrid, GridSample
+from alpenglow.ops.sampling import AffineGrid, GridSample, Sample
 
 Scales = Sequence[float | None]
 Table = tuple[Array, Array]
@@ -307,8 +309,39 @@ def grid_sampler(
     s: Site, input: Value, grid: Value, interpolation_mode: int, padding_mode: int,
     align_corners: bool,
 ) -> Made:  # fmt: skip
-    op = GridSample(MODES[interpolation_mode], PADDINGS[padding_mode], align_corners)
-    return s.g(op, input, grid)
+    mode, padding = MODES[interpolation_mode], PADDINGS[padding_mode]
+    if (mode, padding) == ("nearest", "reflection"):
+        return nearest_reflected(s, input, grid, align_corners)
+    return s.g(GridSample(mode, padding, align_corners), input, grid)
+
+
+def nearest_reflected(s: Site, x: Value, grid: Value, aligned: bool) -> Value:
+    """Return the elements nearest to places of a grid, which are reflected before they are rounded.
+
+    ONNX rounds first, which halfway between two elements may come to the other one.
+    """
+    extents = numbers("a grid", x.type.shape[2:])
+    (n, *out, rank), count = grid.type.shape, product(grid.type.shape[1:-1])
+    dtype = "f64" if "f64" in (x.type.dtype, grid.type.dtype) else "f32"
+    last = tuple(0 if i < 2 else rank - 1 for i in range(3))
+    places = s.reshaped(s.cast(grid, dtype), (n, count, rank))
+    at = s.g(Slice(last, (n, count, rank), (1, 1, -1)), places)  # the outermost axis first
+
+    def by_axis(numbers: Sequence[float]) -> Value:
+        row = s.g.constant(np.asarray(numbers, DTYPES[dtype]))
+        return s.broadcast(row, shape=at.type.shape)[0]
+
+    shift = 0 if aligned else 1
+    reach = by_axis([d - 1 + shift for d in extents])
+    at = s.g(Mul(), s.g(Add(), at, by_axis([1.0] * rank)), reach)
+    at = s.g(Mul(), s.g(Sub(), at, by_axis([float(shift)] * rank)), by_axis([0.5] * rank))
+    low = by_axis([-shift / 2] * rank)
+    # An axis of one element has no length, if its ends are its centres: there all is at 0.
+    turn = by_axis([2.0 * (d - 1 + shift) or 2.0 for d in extents])
+    beyond = s.g(Fmod(), s.g(Abs(), s.g(Sub(), at, low)), turn)
+    at = s.g(Add(), s.g(Minimum(), beyond, s.g(Sub(), turn, beyond)), low)
+    y = s.g(Sample("nearest", "border", aligned), x, at)
+    return s.reshaped(y, (*x.type.shape[:2], *out))
 
 
 @on("aten.affine_grid_generator.default")
