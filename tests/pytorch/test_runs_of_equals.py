@@ -8,12 +8,15 @@ import torch
 from torch import nn
 
 import alpenglow as ag
+from alpenglow.base.errors import UnsupportedError
 
 CASES = [
     (None, torch.tensor([1, 1, 2, 2, 3, 1, 1, 2])),
     (None, torch.tensor([[1.0, 1.0], [1.0, 2.0], [2.0, 2.0]])),
     (0, torch.tensor([[1, 2], [1, 2], [3, 4]])),
     (1, torch.tensor([[1.0, 1.0, 2.0], [1.0, 1.0, 5.0]])),
+    (1, torch.zeros(2, 0, 3)),
+    (None, torch.zeros(2, 0, 3)),
 ]
 
 
@@ -33,4 +36,11 @@ def test_runs_equal_eager(dim: int | None, x: torch.Tensor) -> None:
     results = ag.compile(torch.export.export(Runs(dim), (x,)))(x.numpy())
 
     for expected, actual in zip(Runs(dim)(x), results, strict=True):
-        np.testing.assert_array_equal(expected.numpy(), actual)
+        np.testing.assert_array_equal(expected.numpy(), actual, strict=True)
+
+
+def test_shapes_that_pytorch_infers_wrongly_are_refused() -> None:
+    program = torch.export.export(Runs(-1), (torch.ones(2, 3),))
+
+    with pytest.raises(UnsupportedError, match="which are stated as"):
+        ag.compile(program)

@@ -87,13 +87,17 @@ def unique_consecutive(
 ) -> Made:  # fmt: skip
     """Return the first of each run of slices that are alike, of which run each is, and how long."""
     if s.result.rank != (1 if dim is None else x.type.rank):
-        # PyTorch's inference of shapes differs from its kernel here: for dim=-1, or none at all.
+        # PyTorch's inference of shapes differs from its kernel here, for dim < 0.  No program is
+        # converted that was traced with it, for whatever read those shapes has numbers of them.
         raise UnsupportedError(f"runs of {x.type} along {dim}, which are stated as {s.result}")
     y = s.reshaped(x, (product(x.type.shape),)) if dim is None else x
     axis = 0 if dim is None else axis_of(dim, x.type.rank)
     extent = y.type.shape[axis]
-    if is_open(extent) or not extent:
-        raise UnsupportedError(f"runs along an axis of {y.type}, which is open or has no elements")
+    if is_open(extent):
+        raise UnsupportedError(f"runs along an axis of {y.type}, which is open")
+    if not extent:
+        none = s.filled(0, TensorType("i64", (0,)))
+        return [y, s.reshaped(none, x.type.shape) if dim is None else none, none]
     begun = s.cast(_differs(s, y, axis, extent), "i64")
     runs = s.g(Sub(), s.g(CumSum(0), begun), filled(s.g, 1, begun))
     found = places(s, begun)
