@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import torch.nn.modules.linear_cross_entropy  # registers the operators
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.modules import linear_cross_entropy  # noqa: F401  # registers the operators
 
 import alpenglow as ag
 from alpenglow.frontends.torch import fx

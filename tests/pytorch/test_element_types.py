@@ -9,24 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from modules import Of
 from torch.nn import functional as F
 
 import alpenglow as ag
 from alpenglow.frontends.torch import fx
 
 TARGETS = ("interpreter", "cpu")
-
-
-class Of(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *xs: torch.Tensor) -> Any:
-        return self.function(*xs)
 
 
 def results(f: Callable[..., Any], *xs: torch.Tensor) -> list[np.ndarray[Any, Any]]:

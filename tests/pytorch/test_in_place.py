@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from modules import Of
 from torch import nn
 from torch.nn import functional as F
 
@@ -17,17 +18,6 @@ import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch import converters, views
 from alpenglow.frontends.torch.functional import TOLD_ELSEWHERE
-
-
-class Of(nn.Module):
-    """A module that is a function of tensors."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.function(x)
 
 
 def reals(*shape: int) -> torch.Tensor:
@@ -140,8 +130,8 @@ def test_an_input_that_is_written_is_an_output_too() -> None:
     x = reals(4, 6)
     exe = ag.compile(loaded(Of(lambda x: x.add_(1) * 2), x), "interpreter")
     results = exe.run({next(iter(exe.inputs)): x.numpy()})
-    assert list(results) == ["output", "x_after"]
-    np.testing.assert_array_equal(results["x_after"], x.numpy() + 1)
+    assert list(results) == ["output", "xs_0_after"]
+    np.testing.assert_array_equal(results["xs_0_after"], x.numpy() + 1)
 
 
 def test_who_reads_what_may_be_a_copy_is_refused() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from modules import Of
 from torch import nn
 from torch.nn import functional as F
 
@@ -26,17 +27,6 @@ from alpenglow.ir.text import print_graph
 from alpenglow.ir.types import TensorType
 
 BATCH = torch.export.Dim("batch", min=1, max=64)
-
-
-class Of(nn.Module):
-    """A module that is a function of tensors."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *xs: torch.Tensor) -> Any:
-        return self.function(*xs)
 
 
 class Tied(nn.Module):
