@@ -323,13 +323,17 @@ def vector_norm(
     keepdim: bool = False, dtype: str | None = None,
 ) -> Made:  # fmt: skip
     axes = axes_of(dim, x.type.rank)
-    y = s.cast(x, wide(s.result.dtype))
-    kept = [i for i in range(y.type.rank) if i not in axes]
-    if axes:
-        y = s.g(Transpose((*kept, *axes)), y)
-    rest = [x.type.shape[i] for i in kept]
-    y = s.reshaped(y, (*rest, product([x.type.shape[i] for i in axes])))
-    return s.reshaped(s.cast(norm(s, y, float(ord)), s.result.dtype), s.result.shape)
+    y = norm(s, last(s, s.cast(x, wide(s.result.dtype)), axes), float(ord))
+    return s.reshaped(s.cast(y, s.result.dtype), s.result.shape)
+
+
+def last(s: Site, x: Value, axes: Sequence[int]) -> Value:
+    """Return x with some axes together as the last one."""
+    kept = [i for i in range(x.type.rank) if i not in axes]
+    perm = (*kept, *axes)
+    y = x if perm == tuple(range(x.type.rank)) else s.g(Transpose(perm), x)
+    shape = x.type.shape
+    return s.reshaped(y, (*(shape[i] for i in kept), product([shape[i] for i in axes])))
 
 
 @on("aten._weight_norm.default")
@@ -338,9 +342,6 @@ def weight_norm(s: Site, v: Value, g: Value, dim: int = 0) -> Made:
     kept = () if dim == -1 else (axis_of(dim, v.type.rank),)
     axes = tuple(i for i in range(v.type.rank) if i not in kept)
     y = s.cast(v, wide(v.type.dtype))
-    rows = s.g(Transpose((*kept, *axes)), y)
-    rows = s.reshaped(rows, (*(v.type.shape[i] for i in kept),
-                             product([v.type.shape[i] for i in axes])))  # fmt: skip
-    lengths = s.reshaped(norm(s, rows, 2.0), g.type.shape)
+    lengths = s.reshaped(norm(s, last(s, y, axes), 2.0), g.type.shape)
     factor = s.g(Div(), s.cast(g, y.type.dtype), lengths)
     return s.cast(s.apply(Mul(), y, factor), v.type.dtype)

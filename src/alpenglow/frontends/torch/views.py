@@ -40,9 +40,9 @@ def _again(call: Call, t: TensorType, source: Argument, view: Ref) -> Call:
 
 def _permuted(call: Call, t: TensorType, source: Argument, view: Ref) -> Call | None:
     dims = call.arguments["dims"]
-    if not isinstance(dims, tuple) or not all(isinstance(d, int) for d in dims):
+    places = [d % t.rank for d in dims if isinstance(d, int)] if isinstance(dims, tuple) else []
+    if sorted(places) != list(range(t.rank)):
         return None
-    places = [int(d) % t.rank for d in dims]  # type: ignore[arg-type]  # they are whole numbers
     back = tuple(places.index(i) for i in range(t.rank))
     return replace(call, arguments={"self": view, "dims": back})
 
