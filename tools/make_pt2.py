@@ -107,6 +107,21 @@ class Choice(nn.Module):  # type: ignore[misc]  # mypy sees no torch
         return torch.cat([y, x.new_full((x.shape[0], 1), float("-inf"))], 1)
 
 
+class Writes(nn.Module):  # type: ignore[misc]  # mypy sees no torch
+    """Activations in place, and writes through views, into what was read before and is after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Sequential(nn.Linear(6, 6), nn.ReLU(inplace=True), nn.Dropout(inplace=True))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.layer(x)
+        turned, flat = y.permute(1, 0), y.view(-1)
+        turned[1:3].mul_(2)
+        y[:, 0] = x.narrow(1, 2, 1).squeeze(1)
+        return y + flat.unflatten(0, (-1, 6)), turned
+
+
 def seeded(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
 
@@ -121,13 +136,20 @@ def cases() -> dict[str, tuple[nn.Module, tuple[Any, ...], Any]]:
         "count": (Count().eval(), (seeded(3, 4),), None),
         "bytes": (Bytes().eval(), (seeded(2, 4, 4, 4),), ({0: BATCH},)),
         "choice": (Choice().eval(), (seeded(3, 4), 3), None),
+        "writes": (Writes().eval(), (seeded(4, 6),), None),
     }
+
+
+AS_EXPORTED = ("writes",)
+"""Those that are saved without being decomposed."""
 
 
 def write(folder: Path, name: str, module: nn.Module, args: tuple[Any, ...], shapes: Any) -> None:
     """Write a module's file, and what it makes of its arguments when it is first called."""
     program = torch.export.export(module, args, dynamic_shapes=shapes)
-    lowered = program.run_decompositions(fx.decompositions())
+    lowered = program
+    if name not in AS_EXPORTED:
+        lowered = program.run_decompositions(fx.decompositions())
     without_folders(lowered.graph_module)
     torch.export.save(lowered, folder / f"{name}.pt2")
     with torch.no_grad():

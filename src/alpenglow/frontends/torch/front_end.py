@@ -67,7 +67,7 @@ class TorchFrontEnd:
         else:
             program = import_module("alpenglow.frontends.torch.fx").exported(model)
         model_of = import_module("alpenglow.frontends.torch.model").model_of
-        blaming = import_module("alpenglow.frontends.torch.whole").blaming
+        blaming = import_module("alpenglow.frontends.torch.refusals").blaming
         try:
             with blaming(program.trusted):
                 loaded: Graph | StagedModel = model_of(program)

@@ -16,9 +16,9 @@ from alpenglow.frontends.torch.checks import checked_by
 from alpenglow.frontends.torch.control import ITEM, LOOP, LOOPS, Splice, inlined, is_expanded
 from alpenglow.frontends.torch.importer import Importer
 from alpenglow.frontends.torch.program import Argument, Body, Call, Program, Ref, refs
-from alpenglow.frontends.torch.refusals import Refusal, label, listed, unsupported
+from alpenglow.frontends.torch.refusals import Refusal, blaming, label, listed, unsupported
 from alpenglow.frontends.torch.symbols import Ranges, guards, is_untold
-from alpenglow.frontends.torch.whole import attempted, blaming, verify
+from alpenglow.frontends.torch.whole import attempted, verify
 from alpenglow.ir.dims import Dim, Guards, assumed, names
 from alpenglow.ir.graph import Graph, open_in
 from alpenglow.ir.metadata import NONE, Metadata

@@ -36,6 +36,7 @@ from alpenglow.frontends.torch.pt2_schema import (
     union,
     word,
 )
+from alpenglow.frontends.torch.refusals import blaming
 from alpenglow.frontends.torch.symbols import conditions, extent
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.types import TensorType
@@ -67,7 +68,9 @@ def functional_of(graph: Any, depth: int = 0) -> Functional:
     if depth > DEEPEST:
         raise UnsupportedError(f"graphs are nested deeper than {DEEPEST}")
     reader = _Reader(record(graph, "a graph", "graph"), depth)
-    return functional(reader.body(), reader.lies_in_order)
+    body = reader.body()
+    with blaming(trusted=False):
+        return functional(body, reader.lies_in_order)
 
 
 def named(value: Any, what: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.errors import NONSENSE, ModelError, UnsupportedError
 from alpenglow.base.words import counted
 from alpenglow.frontends.torch.program import Call, Program
 
@@ -44,3 +45,15 @@ def listed(refusals: Sequence[Refusal]) -> str:
         where = f" at {calls[0].source}" if calls[0].source else ""
         lines.append(f"{target} ({counted(len(calls), 'call')}{where}): {reason}")
     return f"{counted(len(groups), 'operator')} cannot be converted: " + "; ".join(lines)
+
+
+@contextmanager
+def blaming(trusted: bool) -> Iterator[None]:
+    """Let what a file breaks be the file's mistake."""
+    try:
+        yield
+    except (AssertionError, RecursionError, *NONSENSE) as error:
+        if trusted:
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise ModelError(f"the program breaks the rules of PyTorch: {what}") from error

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from alpenglow.base.errors import NONSENSE, GraphError, ModelError, UnsupportedError
+from alpenglow.base.errors import GraphError, ModelError, UnsupportedError
 from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.importer import Importer
 from alpenglow.frontends.torch.program import Program
@@ -80,18 +79,6 @@ def attempted(program: Program) -> tuple[Graph, list[Refusal]]:
     if not program.trusted:
         verify(g)
     return g, []
-
-
-@contextmanager
-def blaming(trusted: bool) -> Iterator[None]:
-    """Let what a file breaks be the file's mistake."""
-    try:
-        yield
-    except (AssertionError, RecursionError, *NONSENSE) as error:
-        if trusted:
-            raise
-        what = f"{type(error).__name__}: {error}"
-        raise ModelError(f"the program breaks the rules of PyTorch: {what}") from error
 
 
 def verify(g: Graph) -> None:
