@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from torch.testing._internal.common_modules import module_db
-from torch.utils import _pytree as pytree
 
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch import fx
 from alpenglow.torch.backend import recording
+from judge_torch import tensors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,3 @@ def through_dynamo(
     if not record.plans:
         return "untraced", f"{reason}; Dynamo traces no graph either"
     return "compiled", f"not exported: {reason}"
-
-
-def tensors_of(tree: Any) -> list[torch.Tensor]:
-    return [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
