@@ -108,6 +108,8 @@ EDITS: list[tuple[str, str, Edit, type[AlpenglowError], str]] = [
     ("count", MODEL, put("graph_module", "signature", "output_specs", 0,
                          value={"loss_output": {"arg": {"name": "x"}}}), UnsupportedError,
      "loss_output"),
+    ("count", MODEL, put("graph_module", "module_call_graph", 0, "signature", "out_spec",
+                         value="4.5"), ModelError, "no pair"),
     ("count", MODEL, put(*GRAPH, "tensor_values", "x", "sizes", 0, "as_int", value=-3), ModelError,
      "sizes"),
     ("choice", MODEL, put(*GRAPH, "tensor_values", "full", "sizes", 0, "as_int", value=2**61),

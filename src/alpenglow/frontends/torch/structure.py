@@ -71,9 +71,12 @@ def _identifier(path: tuple[str, ...]) -> str:
 
 def _spec(text: str) -> Any:
     try:
-        version, spec = json.loads(text)
+        described = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"the description of arguments is damaged: {error}") from None
+    if not isinstance(described, list) or len(described) != 2:
+        raise ModelError("the description of arguments is no pair of a version and a tree")
+    version, spec = described
     if version != PROTOCOL:
         raise ModelError(f"arguments are described in version {version}, expected {PROTOCOL}")
     return spec
