@@ -12,10 +12,11 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.convert_attention import joined_heads, scale_or_usual
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_window import product
+from alpenglow.frontends.onnx.presume import presume, presumed
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
-from alpenglow.ir.dims import Dim, is_open, known
+from alpenglow.ir.dims import Dim, assumed, is_open, known
 from alpenglow.ir.graph import Value
-from alpenglow.ops.arithmetic import Add, Sub
+from alpenglow.ops.arithmetic import Add, Sign, Sub
 from alpenglow.ops.attention import Attention, capped, mixed, scores
 from alpenglow.ops.cache import UpdateCache
 from alpenglow.ops.comparison import GreaterOrEqual, Less, LessOrEqual
@@ -290,15 +291,40 @@ def current(s: Site) -> Cached:
 def ends(s: Site, q: Value) -> Value:
     """Return how many keys each sample has after this step."""
     batch, _, rows, _ = q.type.shape
-    total, extent = compared(s, rows)
-    if total == extent:
-        # The first step: shorter samples are padded behind, where nobody looks.
-        return stretch(s.g, length(s, rows), (batch,))
     past = s.optional(3)
-    most = total if past is None else max(compared(s, past.type.shape[2]))
+    kept = 0 if past is None else past.type.shape[2]
+    every = stretch(s.g, length(s, rows), (batch,))
+    if appends(s, kept, rows):
+        total, most = kept + rows, kept + rows
+    else:
+        total, extent = compared(s, rows)
+        if total == extent:
+            # The first step: shorter samples are padded behind, where nobody looks.
+            return every
+        most = total if past is None else max(compared(s, kept))
     before = cast(s, s.g(Reshape((batch,)), s.input(5)), "i64")
+    if is_open(total):
+        # It may be the first step, too.  Which it is must not be presumed, as that of an Equal of
+        # extents would be: nothing is taken for granted of a sign.
+        some = cast(s, s.g(Sign(), length(s, kept)), "bool")
+        last = s.g(Sub(), every, scalar(s.g, 1, every))
+        before = s.g(Where(), stretch(s.g, some, (batch,)), before, last)
     before = s.within(before, 0, most - 1, "a last position")
     return s.g(Add(), before, scalar(s.g, 1, before))
+
+
+def appends(s: Site, kept: Dim, rows: Dim) -> bool:
+    """Return whether the keys of this step stand behind the `kept` ones, of which an open number
+    is full.
+
+    Then that is presumed: the total length has a symbol of its own.
+    """
+    if assumed() is not None or presumed() is None or known(kept):
+        return False
+    (total,) = s.dims(6)
+    if total == kept + rows:
+        return True
+    return is_open(total) and presume(total - kept - rows, "==")
 
 
 def length(s: Site, d: Dim) -> Value:
@@ -332,13 +358,18 @@ def cached(s: Site, step: Cached) -> Cached:
     past = (s.optional(3), s.optional(4))
     if past[0] is None or past[1] is None or past[0].type.shape[2] == 0:
         return step
-    total, kept = compared(s, past[0].type.shape[2])
-    first, rows = starts(s, step), step.q.type.shape[2]
+    rows, kept = step.q.type.shape[2], past[0].type.shape[2]
+    total: Dim
+    if appends(s, kept, rows):
+        total = kept + rows
+    else:
+        total, kept = compared(s, kept)
+    first = starts(s, step)
     both = []
     for cache, new in zip(past, (step.k, step.v), strict=True):
         assert cache is not None, "both are given"
         batch, groups, _, size = cache.type.shape
-        if total > kept:
+        if total == kept + rows or total > kept:
             zero = s.g.constant(np.zeros((), cache.type.numpy))
             room = stretch(s.g, zero, (batch, groups, rows, size))
             cache = s.g(Concat(2), cache, room)
