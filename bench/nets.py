@@ -1,9 +1,10 @@
 """The nets of the benchmark: seeded ones built here, and those that the tests fetch.
 
-Any folder of fetched models is a net, too.  A name of one on pictures may end in what it is run on:
-`resnet50@160` (a side of the picture), `resnet50@333x250`, `resnet50*8` (pictures a batch),
-`bert_base@64` (tokens).  Behind it may stand how numbers are stored: `resnet50~int8` (QDQ,
-calibrated on noise), `bert_base~dynamic` (weights in int8, activations quantised in each run),
+Any folder of fetched models is a net, too, and so is what tools/export_transformers.py exports of
+PyTorch's libraries: `vit_s`, `whisper_tiny_encoder`, `unet`.  A name of one on pictures may end in
+what it is run on: `resnet50@160` (a side of the picture), `resnet50@333x250`, `resnet50*8` (a batch
+of pictures), `bert_base@64` (tokens).  Behind it may stand how numbers are stored: `resnet50~int8`
+(QDQ, calibrated on noise), `bert_base~dynamic` (weights in int8, activations quantised as it runs),
 `resnet50~bf16` (the same net, of which runtimes are asked that).  All shapes in a net that is
 written are fixed, so that every runtime knows them.
 """
@@ -367,10 +368,11 @@ def _made(name: str, models: Path) -> tuple[onnx.ModelProto, dict[str, Array]]:
         if first is not None:
             extent = (int(first), int(second or first))[: len(extent)]
         return net.make(Size(int(batch or 1), extent))
-    fetched = FETCHED.get(base, Fetched(base))
+    fetched = FETCHED.get(base) or Fetched(_folder(base, models))
     if not (models / fetched.folder / "model.onnx").exists():
         raise NetError(
-            f"'{name}' is none of {', '.join(BUILT)}, and not in {models}: run `make models`"
+            f"'{name}' is none of {', '.join(BUILT)}, and not in {models}: run `make models`, or "
+            f"`python tools/export_transformers.py {base}` where PyTorch is"
         )
     model, feeds = fetched.load(models)
     if first or batch:
@@ -383,6 +385,11 @@ def _made(name: str, models: Path) -> tuple[onnx.ModelProto, dict[str, Array]]:
             raise NetError(f"'{name}': {error}") from error
         feeds = {key: np.random.default_rng(1).standard_normal(shape, np.float32)}
     return model, feeds
+
+
+def _folder(base: str, models: Path) -> str:
+    """Return where a net is that has no other name: among what was exported if it is there."""
+    return f"exported/{base}" if (models / "exported" / base).exists() else base
 
 
 def fixed(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> onnx.ModelProto:

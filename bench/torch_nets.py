@@ -13,7 +13,6 @@ how many times as fast `compile` is as the better of the other two.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import os
@@ -28,51 +27,13 @@ from typing import Any
 
 import torch
 from tests.pytorch.torch_zoo import import_torchvision
+from tools.image_decoders import UNet
 from torch import nn
 
 import alpenglow as ag
 
 Call = Callable[[], Any]
 WAYS = ("eager", "inductor", "compile", "export")
-
-
-class Step(nn.Module):
-    """Two convolutions, as in every step of a UNet."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        layers = []
-        for n in (inputs, outputs):
-            layers += [nn.Conv2d(n, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
-        self.layers = nn.Sequential(*layers)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x)
-
-
-class UNet(nn.Module):
-    """Four steps down and up again, 32 to 512 channels (Ronneberger et al. 2015)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        widths = [32, 64, 128, 256, 512]
-        self.down = nn.ModuleList(Step(a, b) for a, b in zip([3, *widths], widths, strict=False))
-        self.wider = nn.ModuleList(
-            nn.ConvTranspose2d(b, a, 2, 2) for a, b in itertools.pairwise(widths)
-        )
-        self.up = nn.ModuleList(Step(2 * w, w) for w in widths[:-1])
-        self.head = nn.Conv2d(32, 2, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        kept = []
-        for i, step in enumerate(self.down):
-            x = step(x if i == 0 else nn.functional.max_pool2d(x, 2))
-            kept.append(x)
-        for wider, step, beside in reversed(
-            list(zip(self.wider, self.up, kept[:-1], strict=True))
-        ):  # fmt: skip
-            x = step(torch.cat([beside, wider(x)], 1))
-        return self.head(x)
 
 
 def network(name: str) -> tuple[nn.Module, tuple[Any, ...]]:
