@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpenglow.kernel.expr import Const, Expr, lift
 from alpenglow.loops.coord import Coord
 from alpenglow.loops.form import Loops, Source, pull
-from alpenglow.ops.generate import Range, Shape, Size
+from alpenglow.ops.generate import Iota, Range, Shape, Size
 
 
 @pull(Range)
@@ -14,6 +14,11 @@ def numbers(k: Loops, op: Range, ins: list[Source | None], at: list[Coord]) -> E
     kind = op.dtype if op.dtype in ("f32", "f64") else "f32" if "f" in op.dtype else "i64"
     steps = k.m.mul(k.m.cast(at[0].expr(), kind), op.step)
     return k.m.cast(k.m.add(steps, op.start), op.dtype if kind == "i64" else kind)
+
+
+@pull(Iota)
+def iota(k: Loops, op: Iota, ins: list[Source | None], at: list[Coord]) -> Expr:
+    return at[op.axis].expr()
 
 
 @pull(Shape)

@@ -46,14 +46,14 @@ def softmax(k: Loops, op: Softmax, ins: list[Source | None], outs: list[Sink]) -
         step = 1 if is_open(rows) or rows % TOGETHER else TOGETHER
         with k.parallel([*outer, rows // step]) as at:
             pair = [[*at[1:-1], at[-1] * step + i] for i in range(step)]
-            _softmax_rows(k, x, outs[0], pair if rank > 1 else [[]])
+            _softmax_rows(k, op, x, outs[0], pair if rank > 1 else [[]])
         return
     kept = [d for a, d in enumerate(x.shape[:-1]) if a != axis]
     columns(k, kept, x.shape[-1],
-            lambda outer, last: _softmax_columns(k, x, outs[0], axis, [*outer, last]))  # fmt: skip
+            lambda outer, last: _softmax_columns(k, op, x, outs[0], [*outer, last]))  # fmt: skip
 
 
-def _softmax_rows(k: Loops, x: Source, out: Sink, rows: list[list[Coord]]) -> None:
+def _softmax_rows(k: Loops, op: Softmax, x: Source, out: Sink, rows: list[list[Coord]]) -> None:
     """Compute rows along the last axis, step by step together, for each step waits for the last."""
     extent = x.shape[-1]
     dtype = _wide(x)
@@ -69,7 +69,7 @@ def _softmax_rows(k: Loops, x: Source, out: Sink, rows: list[list[Coord]]) -> No
             k.set(top[slot], k.m.maximum(top[slot], value))
 
     along(k, [extent], lanes, find_top, slots)
-    top = [combined(k, "max", t) for t in tops]
+    top = [_subtracted(k, op, combined(k, "max", t)) for t in tops]
     totals = [Totals(k, "add", 0, dtype, lanes, slots) for _ in rows]
 
     def exponential(row: int, inner: list[Coord]) -> Expr:
@@ -85,7 +85,7 @@ def _softmax_rows(k: Loops, x: Source, out: Sink, rows: list[list[Coord]]) -> No
             total.add(slot, unless_masked(k, share, 0))
 
     along(k, [extent], lanes, add_up, slots, totals)
-    factors = [k.b.let(k.m.div(1.0, t.whole())) for t in totals]
+    factors = [_factor(k, op, t.whole()) for t in totals]
 
     def scale(inner: list[Coord], slot: int) -> None:
         for row, at in enumerate(rows):
@@ -99,21 +99,37 @@ def _kept(k: Loops, row: Buffer, c: Coord) -> Expr:
     return k.b.let(Load(row, c.base, c.lanes, k.mask_for(c.lanes)))
 
 
-def _softmax_columns(k: Loops, x: Source, out: Sink, axis: int, outer: list[Coord]) -> None:
+def _subtracted(k: Loops, op: Softmax, top: Expr) -> Expr:
+    """Return what is subtracted in a row whose largest element is `top`."""
+    if not op.masked:
+        return top
+    return k.b.let(k.m.where(k.m.eq(top, -math.inf), 0.0, top))
+
+
+def _factor(k: Loops, op: Softmax, total: Expr) -> Expr:
+    """Return what the exponentials of a row are multiplied by, which add up to `total`."""
+    if op.masked:
+        total = k.b.let(k.m.where(k.m.eq(total, 0.0), 1.0, total))
+    return k.b.let(k.m.div(1.0, total))
+
+
+def _softmax_columns(k: Loops, op: Softmax, x: Source, out: Sink, outer: list[Coord]) -> None:
     """Compute a vector of neighbouring columns along an axis before the last."""
-    dtype = _wide(x)
-    extent, rank = x.shape[axis], x.type.rank
-    top = k.accumulator(-math.inf, dtype)
+    dtype, rank = _wide(x), x.type.rank
+    axis = op.axis % rank
+    extent = x.shape[axis]
+    highest = k.accumulator(-math.inf, dtype)
     total = Totals(k, "add", 0, dtype, k.current, apart=True)
     with k.loop(extent) as i:
-        k.set(top, k.m.maximum(top, x(placed(rank, [axis], [i], outer))))
+        k.set(highest, k.m.maximum(highest, x(placed(rank, [axis], [i], outer))))
+    top = _subtracted(k, op, highest)
 
     def add_up(inner: list[Coord], slot: int) -> None:
         share = k.m.exp_below(k.m.sub(x(placed(rank, [axis], inner, outer)), top))
         total.add(slot, share)
 
     in_turn(k, [extent], add_up, 1, [total])
-    factor = k.b.let(k.m.div(1.0, total.whole()))
+    factor = _factor(k, op, total.whole())
     with k.loop(extent) as i:
         at = placed(rank, [axis], [i], outer)
         out.store(at, k.m.mul(k.m.exp_below(k.m.sub(x(at), top)), factor))

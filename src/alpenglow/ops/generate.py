@@ -9,7 +9,7 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, Primitive
+from alpenglow.ir.op import Composite, Examples, Primitive, normal_axis
 from alpenglow.ir.types import ALL, DTYPES, NUMBERS, Array, TensorType
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.movement import Broadcast, Reshape
@@ -52,6 +52,34 @@ class Range(Primitive):
             yield (cls(7, 10, -4, dtype),)
         for dtype in ("f16", "bf16", "f32", "f64"):
             yield (cls(9, -0.5, 0.25, dtype),)
+
+
+class Iota(Primitive):
+    """The index along `axis` of each element of a tensor of a given shape, as i64.
+
+    A kernel knows where it stands: nothing is stored for this.  StableHLO iota.
+    """
+
+    shape: tuple[Dim, ...]
+    axis: int
+
+    def infer(self) -> TensorType:
+        normal_axis(self, self.axis, len(self.shape))
+        return TensorType("i64", self.shape)
+
+    def reference(self) -> Array:
+        assert all(map(known, self.shape)), f"{self} is open"
+        shape = tuple(map(int, self.shape))
+        axis = self.axis % len(shape)
+        column = [-1 if i == axis else 1 for i in range(len(shape))]
+        return np.broadcast_to(np.arange(shape[axis], dtype=np.int64).reshape(column), shape)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield (cls((17,), 0),)
+        yield (cls((3, 5), 0),)
+        yield (cls((2, 3, 20), -1),)
+        yield (cls((2, 0), 1),)
 
 
 class Eye(Composite):

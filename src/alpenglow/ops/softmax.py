@@ -22,9 +22,14 @@ from alpenglow.ops.transcendental import Exp, Log
 
 
 class Softmax(Primitive):
-    """exp(x) divided by its sum along `axis`; the largest x is subtracted first.  ONNX Softmax."""
+    """exp(x) divided by its sum along `axis`; the largest x is subtracted first.  ONNX Softmax.
+
+    A row of nothing but -inf gives NaN, or zeros where it is `masked`: then there is nothing to
+    share (PyTorch _safe_softmax).
+    """
 
     axis: int
+    masked: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
         return along(self, x, self.axis)
@@ -32,8 +37,11 @@ class Softmax(Primitive):
     def reference(self, x: Array) -> Array:
         wide = widened(x)
         with np.errstate(all="ignore"):
-            y = np.exp(wide - wide.max(axis=self.axis, keepdims=True, initial=-np.inf))
-            return np.asarray(y / y.sum(axis=self.axis, keepdims=True)).astype(x.dtype)
+            top = wide.max(axis=self.axis, keepdims=True, initial=-np.inf)
+            y = np.exp(wide - (np.where(top == -np.inf, 0, top) if self.masked else top))
+            total = y.sum(axis=self.axis, keepdims=True)
+            share = y / (np.where(total == 0, 1, total) if self.masked else total)
+            return np.asarray(share).astype(x.dtype)
 
     def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
         """Return y (dy - the sum of y dy)."""
@@ -45,6 +53,11 @@ class Softmax(Primitive):
     @classmethod
     def examples(cls) -> Examples:
         yield from rows(cls)
+        nothing = np.array([[-np.inf] * 5, [0, -np.inf, 1, 2, -np.inf]], np.float32)
+        yield cls(1), nothing
+        yield cls(1, True), nothing
+        yield cls(0, True), np.ascontiguousarray(nothing.T)
+        yield cls(-1, True), "f16[3,8]"
 
 
 class LogSoftmax(Composite):

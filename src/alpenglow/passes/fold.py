@@ -12,6 +12,7 @@ from alpenglow.evaluate import apply
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
+from alpenglow.ops.generate import Iota
 from alpenglow.ops.movement import Broadcast
 
 GROWTH = 1 << 20
@@ -77,8 +78,8 @@ def _foldable(node: Node) -> bool:
         return False
     if not is_closed(node):
         return False
-    # A broadcast is free where it is read and would only waste memory when written out.
-    if isinstance(node.op, Broadcast):
+    # These are free where they are read and would only waste memory when written out.
+    if isinstance(node.op, Broadcast | Iota):
         return node.output.type.size == 1
     nbytes = sum(v.type.nbytes for v in node.results)
     largest = max((v.type.nbytes for v in node.inputs if v is not None), default=0)

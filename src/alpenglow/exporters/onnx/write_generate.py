@@ -7,17 +7,21 @@ import numpy as np
 from alpenglow.exporters.onnx.extents import extents, scalar_extent
 from alpenglow.exporters.onnx.formula import number
 from alpenglow.exporters.onnx.table import on
-from alpenglow.exporters.onnx.write_movement import expanded
+from alpenglow.exporters.onnx.write_movement import expanded, reshaped
 from alpenglow.exporters.onnx.writer import Tensor, Writer
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import INTS
 from alpenglow.ops.copy import Fill
-from alpenglow.ops.generate import Range, Shape, Size
+from alpenglow.ops.generate import Iota, Range, Shape, Size
 
 
 @on(Range)
 def range_(w: Writer, op: Range) -> Tensor:
+    return _numbers(w, op)
+
+
+def _numbers(w: Writer, op: Range) -> Tensor:
     """Write the numbers, or where their count is open 0, 1, … scaled and moved."""
     if not is_open(op.count):
         return w.tensor(op.reference())
@@ -28,6 +32,13 @@ def range_(w: Writer, op: Range) -> Tensor:
     y = y if op.step == 1 else w("Mul", y, number(op.step, wide))
     y = y if op.start == 0 else w("Add", y, number(op.start, wide))
     return w.cast(y, op.dtype)
+
+
+@on(Iota)
+def iota(w: Writer, op: Iota) -> Tensor:
+    axis = op.axis % len(op.shape)
+    column = tuple(d if i == axis else 1 for i, d in enumerate(op.shape))
+    return expanded(w, reshaped(w, _numbers(w, Range(op.shape[axis])), column), op.shape)
 
 
 @on(Shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from alpenglow.exporters.onnx.formula import OnnxMath
 from alpenglow.exporters.onnx.table import on
 from alpenglow.exporters.onnx.write_movement import expanded
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
@@ -25,7 +26,13 @@ SOFTMAX = {Softmax: "Softmax", LogSoftmax: "LogSoftmax", Hardmax: "Hardmax"}
 
 @on(*SOFTMAX)
 def softmax(w: Writer, op: Softmax | LogSoftmax | Hardmax, x: Value) -> Tensor:
-    return w(SOFTMAX[type(op)], x, axis=op.axis)
+    y = w(SOFTMAX[type(op)], x, axis=op.axis)
+    if not (isinstance(op, Softmax) and op.masked):
+        return y
+    m = OnnxMath(w)
+    axes = np.array([op.axis], np.int64)
+    top = w("ReduceMax", x, axes, keepdims=1)
+    return m.where(m.eq(top, -np.inf), 0.0, y)
 
 
 def _is_single(opset: int, node: Node) -> bool:
