@@ -114,6 +114,14 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
 
         return reduce_precision(g, choices.precision, choices.keep, stays)
 
+    def fused(g: Graph, target: Target) -> Graph:
+        machine = machine_for(target)
+
+        def takes_attention(scores: Node, product: Node) -> bool:
+            return machine.takes_attention(scores, product, target)
+
+        return fuse(g, machine.takes_epilogue, takes_attention)
+
     return (
         Pass("clamp", ignoring_target(clamp_indices), "indices out of range are no errors",
              when=lambda choices: choices.indices == "clamp", only='indices="clamp"',
@@ -145,7 +153,7 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
              needs=primitive, steps=True,
              when=lambda choices: choices.precision != "f32", only='precision="bf16" or "f16"'),
         Pass("prepare", ignoring_target(fold), "weights are packed: folding again"),
-        Pass("fuse", lambda g, t: fuse(g, machine_for(t).takes_epilogue),
+        Pass("fuse", fused,
              "elementwise operators join what makes their operands",
              needs=primitive, makes=properties("fused")),
         Pass("schedule", ignoring_target(schedule), "Graph becomes Program",

@@ -37,14 +37,15 @@ class Frame:
         ]
         self.inputs = [w for w in windows if w is not None]
         self.op = anchor.op
-        self._body = instr.body
+        self.body = instr.body
         self._leaves: dict[Value, Window] = {}
+        self._own: dict[Value, Window | None] = {}
         if instr.body is not None:
             node = anchor.node
             assert node is not None, "the anchor of a fused instruction is a node of its body"
             self._anchor = node.output
-            own = dict(zip(instr.body.inputs.values(), windows, strict=True))
-            self.inputs = [w for v in node.inputs if v is not None and (w := own[v]) is not None]
+            self._own = own = dict(zip(instr.body.inputs.values(), windows, strict=True))
+            self.inputs = [w for v in node.inputs if v is not None and (w := own.get(v))]
             # What follows the anchor sees its operands through windows of their own.
             self._leaves = {
                 v: Window(w.buffer, w.region)
@@ -54,15 +55,21 @@ class Frame:
             self.inputs += self._leaves.values()
         self.sink = Sink(self.loops, self.out, self._finish)
 
+    def window(self, v: Value) -> Window:
+        """Return the operand that an input of the body stands for."""
+        window = self._own[v]
+        assert window is not None, f"{v} is an operand that is there"
+        return window
+
     def first_addend(self, suits: Callable[[Window], bool]) -> Window | None:
         """Return what is added to sums of i32 first, if it `suits`: the sums may begin with it.
 
         What follows the sums is then only what follows that addition.
         """
-        if self._body is None or self._anchor.type.dtype != "i32":
+        if self.body is None or self._anchor.type.dtype != "i32":
             return None
         match list(self._anchor.users):
-            case [Node(Add(), [x, y]) as add] if self._body.users(self._anchor) == 1:
+            case [Node(Add(), [x, y]) as add] if self.body.users(self._anchor) == 1:
                 other = y if x is self._anchor else x
                 addend = self._leaves.get(other) if other is not None else None
                 if addend is not None and suits(addend):
@@ -72,34 +79,42 @@ class Frame:
 
     def requantized(self) -> Requantize | None:
         """Return the requantisation that the instruction ends with, if it does."""
-        if self._body is None:
+        if self.body is None:
             return None
-        (result,) = self._body.outputs.values()
+        (result,) = self.body.outputs.values()
         assert result.producer is not None, "a part computes the result"
         op = result.producer.op
         return op if isinstance(op, Requantize) else None
 
     def before_rounding(self, value: Expr, at: list[Coord]) -> tuple[Expr, Expr]:
         """Return what the requantisation at the end rounds, and its zero point, given a sum."""
-        assert self._body is not None, "a requantisation follows the anchor"
-        (result,) = self._body.outputs.values()
+        assert self.body is not None, "a requantisation follows the anchor"
+        (result,) = self.body.outputs.values()
         assert result.producer is not None, "a part computes the result"
         x, multiplier, zero = (self._follow(v, value, at) for v in result.producer.inputs if v)
         m = self.loops.m
         return m.mul(m.cast(x, "f32"), multiplier), m.cast(zero, "i32")
 
     def _finish(self, value: Expr, at: list[Coord]) -> Expr:
-        if self._body is None:
+        if self.body is None:
             return value
-        (result,) = self._body.outputs.values()
+        (result,) = self.body.outputs.values()
         return self._follow(result, value, at)
 
     def _follow(self, result: Value, value: Expr, at: list[Coord]) -> Expr:
         """Return a value of the body at `at`, where the anchor is `value`."""
-        assert self._body is not None, "nothing follows the anchor"
+        return self.elsewhere(result, at, self._anchor, value)
+
+    def elsewhere(
+        self, result: Value, at: list[Coord], start: Value | None = None, value: Expr | None = None
+    ) -> Expr:
+        """Return a value of the body at `at`, where `start`, if it is needed, is `value`."""
         leaves = {v: Source(w.region.type, _loader(self.loops, w)) for v, w in self._leaves.items()}
-        rounded = self.loops.rounded(value, self._anchor.type.dtype)
-        leaves[self._anchor] = Source(self.out.region.type, lambda _: rounded)
+        if start is not None and value is not None:
+            rounded = self.loops.rounded(value, start.type.dtype)
+            # Templates may see the result, and what is at its place, in another shape.
+            seen = self.out.region.type if start is self._anchor else start.type
+            leaves[start] = Source(seen, lambda _: rounded)
         return self.loops.pulled(result, at, leaves)
 
 

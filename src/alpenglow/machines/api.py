@@ -189,6 +189,11 @@ class Machine(Protocol):
         """Return whether elementwise operators that follow `op` can be computed with it."""
         ...
 
+    def takes_attention(self, scores: Node, product: Node, target: Target) -> bool:
+        """Return whether one kernel computes a product of scores, its softmax, and the `product`
+        of that by values, with what is elementwise in between."""
+        ...
+
     def lacks(self, op: Op) -> str:
         """Return why there is no code for `op`, which is then interpreted; "" if there is."""
         ...

@@ -45,6 +45,9 @@ class Interpreter:
     def takes_epilogue(self, op: Op) -> bool:
         return False
 
+    def takes_attention(self, scores: Node, product: Node, target: Target) -> bool:
+        return False
+
     def lacks(self, op: Op) -> str:
         return "the interpreter compiles nothing"
 

@@ -7,6 +7,8 @@ serve front ends whose models compute something of their own in between.
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
@@ -16,12 +18,12 @@ from alpenglow.ir.op import Composite, Examples, Op, check_dtype, check_rank
 from alpenglow.ir.types import ALL, FLOATS, TensorType
 from alpenglow.ops.activation import Tanh
 from alpenglow.ops.arithmetic import Add, Div, Mul, Sub
-from alpenglow.ops.comparison import Equal, GreaterOrEqual, Less, LessOrEqual
+from alpenglow.ops.comparison import GreaterOrEqual, Less, LessOrEqual
 from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.generate import Range, Size
-from alpenglow.ops.logic import BitAnd, BitNot
+from alpenglow.ops.generate import Iota, Range, Size
+from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.movement import Broadcast, Reshape, Transpose
-from alpenglow.ops.reduction import ReduceMax, as_type, filled, in_floats
+from alpenglow.ops.reduction import as_type, filled, in_floats
 from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import Softmax
 
@@ -74,63 +76,59 @@ class Attention(Composite):
         self, b: Graph, q: Value, k: Value, v: Value,
         mask: Value | None = None, lengths: Value | None = None,
     ) -> tuple[Value, Value]:  # fmt: skip
+        shape = score_shape(self, q.type, k.type, v.type)
+        full = b(Broadcast(shape), mask) if mask is not None else None
+        q, k, v, full = by_group(b, q, k, v, full)
         x = scores(b, q, k, self.scale)
         shown = {"scores": x}
         if self.softcap:
             x = capped(b, x, self.softcap)
         shown["capped"] = x
-        hide = keep = self._seen(b, q.type.shape[2], k.type.shape[2], lengths)
-        if mask is not None and mask.type.dtype == "bool":
-            hide = keep = mask if hide is None else both(b, hide, mask)
-        elif mask is not None:
-            mask = as_type(b, mask, x.type.dtype)
-            x = b(Add(), x, b(Broadcast(x.type.shape), mask))
-            some = b(BitNot(), b(Equal(), mask, filled(b, -np.inf, mask)))
-            keep = some if hide is None else both(b, hide, some)
-        if hide is not None:
-            x = b(Where(), b(Broadcast(x.type.shape), hide), x, filled(b, -np.inf, x))
+        seen = self._seen(b, shape, x.type.shape, lengths)
+        if full is not None and full.type.dtype == "bool":
+            seen.append(full)
+        elif full is not None:
+            x = b(Add(), x, as_type(b, full, x.type.dtype))
+        if seen:
+            together = reduce(lambda y, z: b(BitAnd(), y, z), seen)
+            x = b(Where(), together, x, filled(b, -np.inf, x))
         shown["masked"] = x
-        shares = self._shares(b, x, keep, mask is not None or lengths is not None)
+        wide = as_type(b, x, self.precision or x.type.dtype)
+        shares = as_type(
+            b, b(Softmax(-1, self._may_see_nothing(mask, lengths)), wide), x.type.dtype
+        )
         shown["shares"] = shares
-        return mixed(b, shares, v, q.type.dtype), as_type(b, shown[self.stage], q.type.dtype)
+        y = b(Reshape((*shape[:3], v.type.shape[-1])), mixed(b, shares, v, q.type.dtype))
+        return y, b(Reshape(shape), as_type(b, shown[self.stage], q.type.dtype))
 
-    def _shares(self, b: Graph, x: Value, keep: Value | None, masked: bool) -> Value:
-        """Return the softmax of the scores, 0 for a query that sees nothing."""
-        shares = b(Softmax(-1), as_type(b, x, self.precision or x.type.dtype))
-        shares = as_type(b, shares, x.type.dtype)
+    def _may_see_nothing(self, mask: Value | None, lengths: Value | None) -> bool:
+        """Whether a query may see no key: with nothing cut off on the left, it sees the first."""
         behind = known(self.offset) and self.offset < 0
-        if keep is None or not (masked or behind or self.left >= 0):
-            return shares  # with nothing cut off on the left, every query sees the first key
-        alive = b(ReduceMax((keep.type.rank - 1,)), keep)
-        return b(Where(), b(Broadcast(x.type.shape), alive), shares, filled(b, 0, shares))
+        return mask is not None or lengths is not None or behind or self.left >= 0
 
-    def _seen(self, b: Graph, rows: Dim, keys: Dim, lengths: Value | None) -> Value | None:
-        """Return which keys a query sees by its position, [S, T] or [B, 1, S, T]; None if all."""
-        box: tuple[Dim, ...] = (rows, keys)
-        start: Value | None = None
+    def _seen(
+        self, b: Graph, heads: tuple[Dim, ...], shape: tuple[Dim, ...], lengths: Value | None
+    ) -> list[Value]:
+        """Return conditions on which keys a query sees by its position, each of a `shape`."""
+        key = b(Iota(shape, len(shape) - 1))
+        at = b(Iota(shape, len(shape) - 2))
+        conditions: list[Value] = []
         if lengths is not None:
-            batch = lengths.type.shape[0]
-            box = (batch, 1, rows, keys)
-            start = b(Broadcast(box), b(Reshape((batch, 1, 1, 1)), lengths))
-        key = b(Broadcast(box), b(Range(keys)))
-        parts = [] if start is None else [b(Less(), key, start)]
-        at = b(Broadcast(box), b(Reshape((rows, 1)), b(Range(rows))))
-        if start is not None:
-            at = b(Sub(), b(Add(), at, start), number(b, rows, at))
+            column = (heads[0], *[1] * (len(shape) - 1))
+            length = b(Broadcast(shape), b(Reshape(column), lengths))
+            conditions.append(b(Less(), key, length))
+            at = b(Sub(), b(Add(), at, length), number(b, heads[2], at))
         elif self.offset != 0:
             at = b(Add(), at, number(b, self.offset, at))
         if self.causal:
-            parts.append(b(GreaterOrEqual(), at, key))
+            conditions.append(b(GreaterOrEqual(), at, key))
         if self.left >= 0:
-            parts.append(b(LessOrEqual(), b(Sub(), at, filled(b, self.left, at)), key))
+            first = b(Sub(), at, filled(b, self.left, at))
+            conditions.append(b(LessOrEqual(), first, key))
         if self.right >= 0:
-            parts.append(b(GreaterOrEqual(), b(Add(), at, filled(b, self.right, at)), key))
-        if not parts:
-            return None
-        total = parts[0]
-        for part in parts[1:]:
-            total = b(BitAnd(), total, part)
-        return total
+            last = b(Add(), at, filled(b, self.right, at))
+            conditions.append(b(GreaterOrEqual(), last, key))
+        return conditions
 
     @classmethod
     def examples(cls) -> Examples:
@@ -154,43 +152,46 @@ class Attention(Composite):
             yield cls(0.5, causal=True), *[f"{dtype}[1,2,3,4]"] * 3, f"{dtype}[3]"
 
 
+def by_group(
+    b: Graph, q: Value, k: Value, v: Value, mask: Value | None
+) -> tuple[Value, Value, Value, Value | None]:
+    """Return operands of attention with as many heads of keys as of queries.
+
+    Where groups of heads share keys, q[B, H, S, E] becomes [B, G, H/G, S, E] and so on.
+    """
+    (batch, heads), groups = q.type.shape[:2], k.type.shape[1]
+    if heads == groups:
+        return q, k, v, mask
+    split = (batch, groups, heads // groups)
+
+    def grouped(x: Value) -> Value:
+        return b(Reshape((*split, *x.type.shape[2:])), x)
+
+    def repeated(x: Value) -> Value:
+        rest = x.type.shape[2:]
+        return b(Broadcast((*split, *rest)), b(Reshape((batch, groups, 1, *rest)), x))
+
+    return grouped(q), repeated(k), repeated(v), None if mask is None else grouped(mask)
+
+
 def scores(b: Graph, q: Value, k: Value, scale: float) -> Value:
-    """Return scale · q kᵀ as [B, H, S, T], in f32 at least."""
-    batch, heads, rows, size = q.type.shape
+    """Return scale · q kᵀ of q[…, S, E] and k[…, T, E], in f32 at least."""
     wide = in_floats(b, q)
     scaled = b(Mul(), wide, filled(b, scale, wide))
-    groups, keys = k.type.shape[1:3]
-    columns = b(Transpose((0, 1, 3, 2)), as_type(b, k, wide.type.dtype))
-    if heads == groups:
-        return b(MatMul(), scaled, columns)
-    together = b(Reshape((batch, groups, heads // groups * rows, size)), scaled)
-    return b(Reshape((batch, heads, rows, keys)), b(MatMul(), together, columns))
+    rank = k.type.rank
+    columns = b(Transpose((*range(rank - 2), rank - 1, rank - 2)), as_type(b, k, wide.type.dtype))
+    return b(MatMul(), scaled, columns)
 
 
 def mixed(b: Graph, shares: Value, v: Value, dtype: str) -> Value:
-    """Return the rows of v, added up by shares[B, H, S, T], in element type `dtype`."""
-    batch, heads, rows, keys = shares.type.shape
-    groups, size = v.type.shape[1], v.type.shape[3]
-    values = as_type(b, v, shares.type.dtype)
-    if heads == groups:
-        return as_type(b, b(MatMul(), shares, values), dtype)
-    together = b(Reshape((batch, groups, heads // groups * rows, keys)), shares)
-    y = b(Reshape((batch, heads, rows, size)), b(MatMul(), together, values))
-    return as_type(b, y, dtype)
+    """Return the rows of v[…, T, F], added up by shares[…, S, T], in element type `dtype`."""
+    return as_type(b, b(MatMul(), shares, as_type(b, v, shares.type.dtype)), dtype)
 
 
 def capped(b: Graph, x: Value, limit: float) -> Value:
     """Return limit · tanh(x / limit)."""
     wide = filled(b, limit, x)
     return b(Mul(), b(Tanh(), b(Div(), x, wide)), wide)
-
-
-def both(b: Graph, x: Value, y: Value) -> Value:
-    """Return where both x and y hold, stretched to each other."""
-    rank = max(x.type.rank, y.type.rank)
-    xs, ys = ((1,) * (rank - v.type.rank) + v.type.shape for v in (x, y))
-    shape = tuple(n if m == 1 else m for m, n in zip(xs, ys, strict=True))
-    return b(BitAnd(), b(Broadcast(shape), x), b(Broadcast(shape), y))
 
 
 def score_shape(op: Op, q: TensorType, k: TensorType, v: TensorType) -> tuple[Dim, ...]:

@@ -2,7 +2,8 @@
 
 An operator with a compiled form takes along the elementwise operators that follow it and are the
 only ones to read it; what else these read becomes an operand.  Elementwise operators without such
-a producer join each other.  A check of indices joins what reads each of them once.  A fused node
+a producer join each other.  A check of indices joins what reads each of them once.  Attention,
+two products with a softmax between, is one node where a machine has a kernel for it.  A fused node
 holds its parts in order, and means just that.
 """
 
@@ -16,24 +17,28 @@ from alpenglow.ops.fused import Fused
 from alpenglow.ops.gather import Gather, GatherElements, GatherNd, ScatterElements, ScatterNd
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Broadcast
+from alpenglow.passes.attention import Takes, attentions, positions
 
 MOST = 64
 """Operators in a fused node, at most: registers run out long before, and every part of a node is
 looked at for each that joins it."""
 
 
-def fuse(g: Graph, takes_epilogue: Callable[[Op], bool]) -> Graph:
+def fuse(g: Graph, takes_epilogue: Callable[[Op], bool], takes_attention: Takes) -> Graph:
     """Gather operators into fused nodes.
 
     `takes_epilogue` is the machine's word on which operators, other than elementwise ones, can
-    compute what follows them on the way out.
+    compute what follows them on the way out, `takes_attention` on which chains it computes at once.
     """
     _read_bytes(g)
     group: dict[Node, list[Node]] = {}
+    chains = [c for c in attentions(g, takes_attention) if len(c) <= MOST]
+    shared = {node for chain in chains for node in positions(chain[:-2])}
     for node in g.nodes:
-        if not _fusible(node, takes_epilogue):
-            continue
-        group[node] = [node]
+        if node not in shared and _fusible(node, takes_epilogue):
+            group[node] = [node]
+    for chain in chains:
+        group.update((node, chain) for node in chain if node in group)
     checks = _checks(g, takes_epilogue)
     for check, reader in checks.items():
         if reader in group:
@@ -130,8 +135,7 @@ def _grow(g: Graph, node: Node, group: dict[Node, list[Node]], narrow: bool) -> 
                 continue
             if _may_join(g, group[maker], consumers, maker):
                 merged = group[maker] + consumers
-                for each in merged:
-                    group[each] = merged
+                group.update((each, merged) for each in merged if each in group)
                 return True
     return False
 
@@ -145,11 +149,11 @@ def _may_join(g: Graph, producers: list[Node], consumers: list[Node], maker: Nod
         return False
     if any(user not in consumers for user in result.users):
         return False
-    heavy = [*_heavy(producers), *_heavy(consumers)]
-    if len(heavy) > 1:
+    heavy = _heavy(consumers)
+    if heavy and _heavy(producers):
         return False
     # What a heavy part reads is not computed on the way; what only those after it read may be.
-    return not (heavy and heavy[0] in consumers and result in heavy[0].inputs)
+    return not any(result in n.inputs for n in heavy)
 
 
 def _heavy(members: Sequence[Node]) -> list[Node]:

@@ -114,7 +114,7 @@ class Instr:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Anchor:
-    """The one operator of an instruction that is not elementwise, and what it reads.
+    """The operator of an instruction that is not elementwise, the last if there are several.
 
     `node` is the one of a fused instruction's body.  An operand is a region, or a value of the body
     that is computed there, as a constant that is stretched.
@@ -138,12 +138,12 @@ class Anchor:
 def anchor_node(body: Graph) -> Node | None:
     """Return the node of a fused instruction's body that is not elementwise; None if all are.
 
-    A check of indices beside another such node is no anchor.
+    A check of indices beside another such node is no anchor.  Of attention it is the last node of
+    its kind, the product by the values.
     """
     nodes = [n for n in body.nodes if not isinstance(n.op, Elementwise | Broadcast)]
     anchors = [n for n in nodes if not isinstance(n.op, InRange)] or nodes
-    assert len(anchors) < 2, f"two anchors: {anchors}"
-    return anchors[0] if anchors else None
+    return anchors[-1] if anchors else None
 
 
 @dataclass(frozen=True, slots=True)

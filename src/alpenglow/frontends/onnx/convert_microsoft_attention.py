@@ -17,7 +17,7 @@ from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.dims import Dim, assumed, is_open, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add, Sign, Sub
-from alpenglow.ops.attention import Attention, capped, mixed, scores
+from alpenglow.ops.attention import Attention, by_group, capped, mixed, scores
 from alpenglow.ops.cache import UpdateCache
 from alpenglow.ops.comparison import GreaterOrEqual, Less, LessOrEqual
 from alpenglow.ops.gather import Gather
@@ -393,12 +393,13 @@ def compared(s: Site, d: Dim) -> tuple[int, int]:
 
 def drained(s: Site, op: Attention, full: Cached, sink: Value) -> Value:
     """Return attention in whose softmax each head has a score more, which goes nowhere."""
-    x = scores(s.g, full.q, full.k, op.scale)
+    (batch, heads, rows, _), keys = full.q.type.shape, full.k.type.shape[2]
+    q, k, v, _ = by_group(s.g, full.q, full.k, full.v, None)
+    x = s.g(Reshape((batch, heads, rows, keys)), scores(s.g, q, k, op.scale))
     x = capped(s.g, x, op.softcap) if op.softcap else x
     bias = s.optional(10)
     if bias is not None:
         x = s.g(Add(), x, stretch(s.g, cast(s, bias, x.type.dtype), x.type.shape))
-    batch, heads, rows, keys = x.type.shape
     box = (batch, 1, rows, keys)
     place = stretch(s.g, s.g(Range(keys)), box)
     first = s.g(Reshape((batch, 1, 1, 1)), starts(s, full))
@@ -411,7 +412,9 @@ def drained(s: Site, op: Attention, full: Cached, sink: Value) -> Value:
     x = s.g(Where(), stretch(s.g, seen, x.type.shape), x, scalar(s.g, -np.inf, x))
     drain = s.g(Reshape((heads, 1, 1)), cast(s, sink, x.type.dtype))
     every = s.g(Concat(3), x, stretch(s.g, drain, (batch, heads, rows, 1)))
-    return mixed(s.g, part(s, s.g(Softmax(3), every), 3, 0, keys), full.v, full.q.type.dtype)
+    shares = part(s, s.g(Softmax(3), every), 3, 0, keys)
+    y = mixed(s.g, s.g(Reshape((*q.type.shape[:-1], keys)), shares), v, full.q.type.dtype)
+    return s.g(Reshape((batch, heads, rows, v.type.shape[-1])), y)
 
 
 # ── rotary positions ──

@@ -69,6 +69,9 @@ class Cpu:
     def takes_epilogue(self, op: Op) -> bool:
         return bool(self._making.takes_epilogue(op))
 
+    def takes_attention(self, scores: Node, product: Node, target: Target) -> bool:
+        return bool(self._making.takes_attention(scores, product, target))
+
     def lacks(self, op: Op) -> str:
         why: str = self._making.lacks(op)
         return why

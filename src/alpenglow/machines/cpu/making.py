@@ -26,10 +26,20 @@ from alpenglow.machines.cpu.passes.unpacks import sink_unpacks
 from alpenglow.machines.cpu.passes.winograd import faster_in_f32, winograd
 from alpenglow.machines.cpu.select import compiles, kernel_for
 from alpenglow.machines.cpu.templates import templates
+from alpenglow.machines.cpu.templates.attention import takes_attention
 from alpenglow.passes.table import Pass, ignoring_target, properties
 from alpenglow.program import Instr
 
-__all__ = ["emit", "faster_in_f32", "kernel", "lacks", "loop_forms", "passes", "takes_epilogue"]
+__all__ = [
+    "emit",
+    "faster_in_f32",
+    "kernel",
+    "lacks",
+    "loop_forms",
+    "passes",
+    "takes_attention",
+    "takes_epilogue",
+]
 
 
 def passes() -> Sequence[Pass]:

@@ -11,6 +11,7 @@ from alpenglow.kernel.expr import open_extents
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.cpu.templates import (
+    attention,
     conv,
     depthwise,
     depthwise_planar,
@@ -26,7 +27,8 @@ from alpenglow.machines.cpu.templates.products import dot
 from alpenglow.program import Instr
 
 FAMILIES = (
-    conv, depthwise, depthwise_planar, few_bits, matmul, planar, transpose, winograd, words,
+    attention, conv, depthwise, depthwise_planar, few_bits, matmul, planar, transpose, winograd,
+    words,
 )  # fmt: skip
 """The modules that register templates."""
 

@@ -1,0 +1,217 @@
+"""What all kernels of attention share: their operands, and which keys queries see."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from alpenglow.ir.dims import Dim, estimate
+from alpenglow.ir.graph import Node, Value
+from alpenglow.ir.op import Elementwise
+from alpenglow.ir.target import Target
+from alpenglow.kernel.expr import Binary, Compare, Expr, Reduce, Splat, lift
+from alpenglow.loops.coord import Coord, coord, is_number
+from alpenglow.loops.instruction import Frame
+from alpenglow.ops.comparison import Greater, GreaterOrEqual, Less, LessOrEqual
+from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.generate import Iota
+from alpenglow.ops.logic import BitAnd
+from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.select import Where
+from alpenglow.ops.softmax import Softmax
+
+
+class AttentionParts:
+    """The operands of attention, softmax(f(q k)) v, in a kernel that is being built.
+
+    q is [*batch, rows, inner], k [*batch, inner, count] and v [*batch, count, features].  Where
+    queries of the last axis of the batch see the same keys, as those of a group of heads do, and
+    rows are few, all of them together are the `queries` of what is left of the batch.
+    """
+
+    def __init__(self, k: Frame, target: Target) -> None:
+        assert k.body is not None, "attention is fused"
+        self.k, self.b, self.m, self.target = k, k.b, k.loops.m, target
+        self.lanes = target.facts.lanes
+        self.scores, self.product = (n for n in k.body.nodes if isinstance(n.op, MatMul))
+        (self.softmax,) = (n for n in k.body.nodes if isinstance(n.op, Softmax))
+        q, keys = self.scores.inputs
+        v = self.product.inputs[1]
+        assert q is not None and keys is not None and v is not None, "products have two operands"
+        self.q, self.keys, self.v = k.window(q), k.window(keys), k.window(v)
+        *self.batch, self.rows, self.inner = self.q.region.shape
+        self.count, self.features = self.v.region.shape[-2:]
+        self.queries = self.rows
+        self.grouped = self._shares_keys() and estimate(self.rows) < 2 * self.lanes
+        if self.grouped:
+            self.queries = self.rows * self.batch.pop()
+
+    def _shares_keys(self) -> bool:
+        """Whether queries along the last axis of the batch see the same keys and values."""
+        if not self.batch or is_number(self.batch[-1], 1):
+            return False
+        return all(is_number(w.region.strides[-3], 0) for w in (self.keys, self.v))
+
+    @property
+    def logits(self) -> Value:
+        """What the softmax is of."""
+        (x,) = self.softmax.inputs
+        assert x is not None, "a softmax has an operand"
+        return x
+
+    def place(self, lead: list[Coord], query: Coord) -> list[Coord]:
+        """Return the coordinates of a query in the whole batch."""
+        if not self.grouped:
+            return [*lead, query]
+        if is_number(self.rows, 1):
+            return [*lead, query, coord(0)]
+        return [*lead, query // self.rows, query % self.rows]
+
+    def batch_of(self, lead: list[Coord]) -> list[Coord]:
+        """Return the coordinates of keys and values in the whole batch."""
+        return [*lead, coord(0)] if self.grouped else lead
+
+    def key(self, lead: list[Coord], key: Expr) -> Expr:
+        """Return where a key begins."""
+        return self.b.let(self.keys.address([*self.batch_of(lead), coord(0), coord(key)]).base)
+
+    def value(self, lead: list[Coord], key: Expr, feature: Expr) -> Expr:
+        """Return where an element of a value stands."""
+        at = [*self.batch_of(lead), coord(key), coord(feature)]
+        return self.b.let(self.v.address(at).base)
+
+    def query(self, lead: list[Coord], number: Expr) -> Expr:
+        """Return where a query begins."""
+        at = [*self.place(lead, coord(number)), coord(0)]
+        return self.b.let(self.q.address(at).expr())
+
+    def logit(self, at: list[Coord], score: Expr, lanes: int) -> Expr:
+        """Return what the softmax is of, in lanes, for a score at a place."""
+        loops = self.k.loops
+        loops.current = lanes
+        value = self.k.elsewhere(self.logits, at, self.scores.output, score)
+        loops.current = 1
+        return self.wide(value)
+
+    def wide(self, x: Expr) -> Expr:
+        return x if x.lanes == self.lanes else Splat(x, self.lanes)
+
+    def shift(self, highest: Expr) -> Expr:
+        """Return what is subtracted: of nothing but -inf so far, no number but 0."""
+        return self.b.let(self.m.where(self.m.eq(highest, -math.inf), 0.0, highest))
+
+    def factor(self, total: Expr) -> Expr:
+        """Return what sums are multiplied by; where there is nothing to share, 1 or infinity."""
+        op = self.softmax.op
+        assert isinstance(op, Softmax), "the softmax of attention"
+        if op.masked:
+            total = self.b.let(self.m.where(self.m.eq(total, 0.0), 1.0, total))
+        return self.b.let(self.m.div(1.0, total))
+
+
+class SeenKeys:
+    """Before which key and from which on some queries see none, as far as that is told.
+
+    A condition at the end of what follows the scores may compare the position of a key with what is
+    the same for all keys.
+    """
+
+    def __init__(self, parts: AttentionParts, places: list[list[Coord]]) -> None:
+        """`places` are those of the queries, without the key."""
+        self._parts, self._places, self._b = parts, places, parts.b
+        self._begins: list[Expr] = []
+        self._ends: list[Expr] = []
+        for condition in _conditions(parts.logits):
+            self._note(condition)
+        self.begin = self._combined(self._begins, "max")
+        self.end = self._combined(self._ends, "min")
+
+    @property
+    def all(self) -> bool:
+        """Whether all keys have to be looked at."""
+        return self.begin is None and self.end is None
+
+    def within(self, start: Expr, count: Dim) -> Expr | None:
+        """Return whether any of `count` keys may be seen; None if all are."""
+        seen: list[Expr] = []
+        if self.end is not None:
+            seen.append(Compare("lt", start, self.end))
+        if self.begin is not None:
+            seen.append(Compare("gt", start + lift(count), self.begin))
+        if not seen:
+            return None
+        return seen[0] if len(seen) == 1 else Binary("and", *seen)
+
+    def _note(self, condition: Node) -> None:
+        match condition:
+            case Node(Less() | LessOrEqual() as op, [Value() as x, Value() as y]):
+                low, high = x, y
+            case Node(Greater() | GreaterOrEqual() as op, [Value() as x, Value() as y]):
+                low, high = y, x
+            case _:
+                return
+        strict = isinstance(op, Less | Greater)
+        if _is_key(low):
+            self._bound(self._ends, high, 0 if strict else 1, "max")
+        elif _is_key(high):
+            self._bound(self._begins, low, 1 if strict else 0, "min")
+
+    def _bound(self, bounds: list[Expr], v: Value, more: int, op: str) -> None:
+        """Add the largest or least `v` of the queries, if all keys have the same."""
+        if v.type.dtype != "i64" or not self._for_all_keys(v):
+            return
+        k = self._parts.k
+        numbers = []
+        for at in self._places:
+            k.loops.current = max(c.lanes for c in at)
+            number = k.elsewhere(v, [*at, coord(0)])
+            numbers.append(number if number.lanes == 1 else self._b.let(Reduce(op, number)))
+        k.loops.current = 1
+        total = self._combined(numbers, op)
+        assert total is not None, "there are queries"
+        bounds.append(total + more)
+
+    def _for_all_keys(self, v: Value) -> bool:
+        """Whether an element of the body is the same for all keys."""
+        node = v.producer
+        if node is None:
+            strides = None if v.array is not None else self._parts.k.window(v).region.strides
+            return strides is None or is_number(strides[-1], 0)
+        if isinstance(node.op, Iota):
+            return not _is_key(v)
+        if not isinstance(node.op, Elementwise | Broadcast):
+            return False
+        return all(self._for_all_keys(x) for x in node.inputs if x is not None)
+
+    def _combined(self, numbers: list[Expr], op: str) -> Expr | None:
+        if not numbers:
+            return None
+        total = numbers[0]
+        for other in numbers[1:]:
+            total = Binary(op, total, other)
+        return self._b.let(total)
+
+
+def _is_key(v: Value) -> bool:
+    """Whether an element is the position of its key."""
+    node = v.producer
+    return node is not None and isinstance(node.op, Iota) and node.op.axis in (-1, v.type.rank - 1)
+
+
+def _conditions(logits: Value) -> Iterator[Node]:
+    """Yield the conditions without which a logit is -inf."""
+    match logits:
+        case Value(
+            Node(Where(), [Value() as condition, _, Value(Node(Broadcast(), [Value() as hidden]))])
+        ) if hidden.array is not None and (hidden.array == -math.inf).all():
+            waiting = [condition]
+        case _:
+            return
+    while waiting:
+        node = waiting.pop().producer
+        if node is None:
+            continue
+        if isinstance(node.op, BitAnd):
+            waiting += [v for v in node.inputs if v is not None]
+        else:
+            yield node
