@@ -90,7 +90,7 @@ def _softmax_rows(k: Loops, op: Softmax, x: Source, out: Sink, rows: list[list[C
     def scale(inner: list[Coord], slot: int) -> None:
         for row, at in enumerate(rows):
             share = exponential(row, inner) if kept is None else _kept(k, kept[row], inner[0])
-            out.store([*at, *inner], k.m.mul(share, factors[row]))
+            out.store([*at, *inner], _share(k, op, share, factors[row]))
 
     along(k, [extent], lanes, scale, slots)
 
@@ -101,16 +101,22 @@ def _kept(k: Loops, row: Buffer, c: Coord) -> Expr:
 
 def _subtracted(k: Loops, op: Softmax, top: Expr) -> Expr:
     """Return what is subtracted in a row whose largest element is `top`."""
-    if not op.masked:
+    if not op.zeros:
         return top
     return k.b.let(k.m.where(k.m.eq(top, -math.inf), 0.0, top))
 
 
 def _factor(k: Loops, op: Softmax, total: Expr) -> Expr:
     """Return what the exponentials of a row are multiplied by, which add up to `total`."""
-    if op.masked:
+    if op.zeros:
         total = k.b.let(k.m.where(k.m.eq(total, 0.0), 1.0, total))
     return k.b.let(k.m.div(1.0, total))
+
+
+def _share(k: Loops, op: Softmax, share: Expr, factor: Expr) -> Expr:
+    """Return an element of the result from its exponential."""
+    y = k.m.mul(share, factor)
+    return y if op.zeros != "undefined" else k.m.where(k.m.eq(factor, factor), y, 0.0)
 
 
 def _softmax_columns(k: Loops, op: Softmax, x: Source, out: Sink, outer: list[Coord]) -> None:
@@ -132,7 +138,7 @@ def _softmax_columns(k: Loops, op: Softmax, x: Source, out: Sink, outer: list[Co
     factor = _factor(k, op, total.whole())
     with k.loop(extent) as i:
         at = placed(rank, [axis], [i], outer)
-        out.store(at, k.m.mul(k.m.exp_below(k.m.sub(x(at), top)), factor))
+        out.store(at, _share(k, op, k.m.exp_below(k.m.sub(x(at), top)), factor))
 
 
 @push(LayerNorm)

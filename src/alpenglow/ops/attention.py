@@ -95,7 +95,9 @@ class Attention(Composite):
         shown["masked"] = x
         wide = as_type(b, x, self.precision or x.type.dtype)
         shares = as_type(
-            b, b(Softmax(-1, self._may_see_nothing(mask, lengths)), wide), x.type.dtype
+            b,
+            b(Softmax(-1, "masked" if self._may_see_nothing(mask, lengths) else ""), wide),
+            x.type.dtype,
         )
         shown["shares"] = shares
         y = b(Reshape((*shape[:3], v.type.shape[-1])), mixed(b, shares, v, q.type.dtype))

@@ -20,27 +20,37 @@ from alpenglow.ops.reduction import ReduceMax, ReduceSum, as_type, filled, in_fl
 from alpenglow.ops.scan import CumSum
 from alpenglow.ops.transcendental import Exp, Log
 
+ZEROS = ("masked", "undefined")
+"""Rows that give zeros where a softmax has no shares."""
+
 
 class Softmax(Primitive):
     """exp(x) divided by its sum along `axis`; the largest x is subtracted first.  ONNX Softmax.
 
-    A row of nothing but -inf gives NaN, or zeros where it is `masked`: then there is nothing to
-    share (PyTorch _safe_softmax).
+    A row without shares gives NaN.  Zeros instead are for a row that is `masked`, nothing but -inf,
+    or for any that is `undefined`, because of NaN or infinity in it, too (PyTorch _safe_softmax).
     """
 
     axis: int
-    masked: bool = False
+    zeros: str = ""
 
     def infer(self, x: TensorType) -> TensorType:
+        if self.zeros not in ("", *ZEROS):
+            raise TypeRuleError(
+                f"softmax: zeros is '{self.zeros}', expected '', {', '.join(ZEROS)}"
+            )
         return along(self, x, self.axis)
 
     def reference(self, x: Array) -> Array:
         wide = widened(x)
         with np.errstate(all="ignore"):
             top = wide.max(axis=self.axis, keepdims=True, initial=-np.inf)
-            y = np.exp(wide - (np.where(top == -np.inf, 0, top) if self.masked else top))
-            total = y.sum(axis=self.axis, keepdims=True)
-            share = y / (np.where(total == 0, 1, total) if self.masked else total)
+            y = np.exp(wide - top)
+            share = y / y.sum(axis=self.axis, keepdims=True)
+            if self.zeros == "masked":
+                share = np.where(top == -np.inf, 0, share)
+            elif self.zeros == "undefined":
+                share = np.where(np.isnan(share), 0, share)
             return np.asarray(share).astype(x.dtype)
 
     def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
@@ -53,11 +63,12 @@ class Softmax(Primitive):
     @classmethod
     def examples(cls) -> Examples:
         yield from rows(cls)
-        nothing = np.array([[-np.inf] * 5, [0, -np.inf, 1, 2, -np.inf]], np.float32)
-        yield cls(1), nothing
-        yield cls(1, True), nothing
-        yield cls(0, True), np.ascontiguousarray(nothing.T)
-        yield cls(-1, True), "f16[3,8]"
+        low, high = -np.inf, np.inf
+        strange = [[low] * 5, [0, low, 1, 2, low], [0, np.nan, 1, 2, low], [low, 0, high, 1, 2]]
+        for zeros in ("", *ZEROS):
+            yield cls(1, zeros), np.array(strange, np.float32)
+            yield cls(0, zeros), np.array(strange, np.float32).T.copy()
+            yield cls(-1, zeros), "f16[3,8]"
 
 
 class LogSoftmax(Composite):

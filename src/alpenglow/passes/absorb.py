@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from alpenglow.ir.dims import Dim
+from alpenglow.ir.dims import Dim, estimate, product
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.rewrite import Rewritten, Rules
@@ -33,6 +33,7 @@ from alpenglow.passes.constants import (
     along,
     is_constant,
     read_once,
+    uniform,
     unstretched,
     with_constant,
 )
@@ -148,6 +149,45 @@ def scale_of_matmul_operand(g: Graph, node: Node) -> Rewritten:
                 if scale.axis in (None, x.type.rank - 1) and scalable(w, by_row):
                     return g(op, x, _times(g, w, by_row))
     return None
+
+
+@rules.on(MatMul)
+def number_of_computed_operand(g: Graph, node: Node) -> Rewritten:
+    """mat_mul(x, mul(y, s)) => mat_mul(mul(x, s), y)   with s one number and x smaller than y,
+    through transpose and reshape; y as keys that were computed before, of many more rows than x"""
+    match node.inputs:
+        case (Value() as x, Value() as y) if not (is_constant(x) or is_constant(y)):
+            pass
+        case _:
+            return None
+    path: list[Op] = []
+    v = y
+    while read_once(g, v) and v.producer is not None and v.type.dtype in ("f32", "f64"):
+        match v.producer:
+            case Node(Transpose() | Reshape() as op, [Value() as inner]):
+                path.append(op)
+                v = inner
+            case Node(Mul(), [Value() as a, Value() as b]):
+                for inner, factor in ((a, b), (b, a)):
+                    number = uniform(factor)
+                    if number is None or uniform(inner) is not None:
+                        continue
+                    if not 1 / EXTREME < abs(number) < EXTREME or not _smaller(x, y):
+                        return None
+                    for move in reversed(path):
+                        inner = g(move, inner)
+                    scale = g.constant(np.asarray(number, x.type.numpy))
+                    scaled_x = g(Mul(), x, stretch(g, scale, x.type.shape))
+                    return g(node.op, scaled_x, inner)
+                return None
+            case _:
+                return None
+    return None
+
+
+def _smaller(x: Value, y: Value) -> bool:
+    """Whether x has fewer elements than y, by what is known of their extents."""
+    return estimate(product(x.type.shape)) < estimate(product(y.type.shape))
 
 
 @rules.on(Add, Sub)

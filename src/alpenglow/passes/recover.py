@@ -18,9 +18,11 @@ from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import FLOATS, HALVES
 from alpenglow.ops.activation import Gelu, HardSigmoid, HardSwish, Tanh
 from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Pow, Reciprocal, Sub
+from alpenglow.ops.comparison import IsNaN
 from alpenglow.ops.movement import Reshape
 from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.reduction import ReduceMax, ReduceMean, ReduceSum
+from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import Softmax
 from alpenglow.ops.transcendental import Erf, Exp, Sqrt
 from alpenglow.passes.constants import read_once, uniform, unstretched
@@ -50,6 +52,19 @@ def softmax(g: Graph, node: Node) -> Rewritten:
                 match unstretched(top):
                     case Value(Node(ReduceMax(axes=(a,), keepdims=True), [y])):
                         return g(Softmax(axis), x) if y is x and a == axis else None
+    return None
+
+
+@rules.on(Where)
+def softmax_without_nan(g: Graph, node: Node) -> Rewritten:
+    """where(is_na_n(s), 0, s), s = softmax(x) => softmax(x, zeros="undefined")"""
+    match node.inputs:
+        case (
+            Value(Node(IsNaN(), [tested])),
+            Value() as zero,
+            Value(Node(Softmax(axis=axis), [Value() as x])) as s,
+        ) if tested is s and uniform(zero) == 0:
+            return g(Softmax(axis, "undefined"), x)
     return None
 
 

@@ -152,6 +152,25 @@ def test_nan_infinity_and_what_sees_nothing_are_as_written() -> None:
     np.testing.assert_allclose(exe.run(feeds)["y"], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("zeros", ["masked", "undefined"])
+def test_rows_without_shares_are_zeros_where_the_softmax_says_so(rows: int, zeros: str) -> None:
+    g = ag.Graph("zeros")
+    q, k, v = (g.input(n, f"f32[2,{d},8]") for n, d in (("q", rows), ("k", 150), ("v", 150)))
+    x = g(MatMul(), q, g(Transpose((0, 2, 1)), k))
+    x = g(Add(), x, g.input("mask", x.type))
+    g.output("y", g(MatMul(), g(Softmax(-1, zeros), x), v))
+    exe = ag.compile(g)
+    rng = np.random.default_rng(3)
+    feeds = {n: rng.standard_normal(v.type.extents).astype(np.float32) for n, v in g.inputs.items()}
+    feeds["mask"][0] = -np.inf
+    feeds["mask"][1, :, 140] = np.nan
+
+    expected = evaluate(g, feeds)["y"]
+    assert fused(exe)
+    np.testing.assert_allclose(exe.run(feeds)["y"], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_it_is_at_most_twice_as_far_from_the_truth_as_scores_in_memory() -> None:
     g = written_out("64", "3000")
     rng = np.random.default_rng(2)

@@ -27,11 +27,12 @@ SOFTMAX = {Softmax: "Softmax", LogSoftmax: "LogSoftmax", Hardmax: "Hardmax"}
 @on(*SOFTMAX)
 def softmax(w: Writer, op: Softmax | LogSoftmax | Hardmax, x: Value) -> Tensor:
     y = w(SOFTMAX[type(op)], x, axis=op.axis)
-    if not (isinstance(op, Softmax) and op.masked):
+    if not isinstance(op, Softmax) or not op.zeros:
         return y
     m = OnnxMath(w)
-    axes = np.array([op.axis], np.int64)
-    top = w("ReduceMax", x, axes, keepdims=1)
+    if op.zeros == "undefined":
+        return m.where(w("IsNaN", y), 0.0, y)
+    top = w("ReduceMax", x, np.array([op.axis], np.int64), keepdims=1)
     return m.where(m.eq(top, -np.inf), 0.0, y)
 
 

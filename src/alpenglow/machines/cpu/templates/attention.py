@@ -282,7 +282,7 @@ class _Panels:
 
             def scaled(row: Expr, j: int = j, factor: Expr = factor) -> Expr:
                 value = Load(self.sums, self._at(row, j), lanes)
-                return b.let(self.m.mul(value, factor))
+                return self.parts.answer(value, factor)
 
             with b.loop(full) as block:
                 lines = transposed(b, [scaled(block * lanes + r) for r in range(lanes)])

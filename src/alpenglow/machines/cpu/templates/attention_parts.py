@@ -102,11 +102,22 @@ class AttentionParts:
 
     def factor(self, total: Expr) -> Expr:
         """Return what sums are multiplied by; where there is nothing to share, 1 or infinity."""
-        op = self.softmax.op
-        assert isinstance(op, Softmax), "the softmax of attention"
-        if op.masked:
+        if self._zeros:
             total = self.b.let(self.m.where(self.m.eq(total, 0.0), 1.0, total))
         return self.b.let(self.m.div(1.0, total))
+
+    def answer(self, total: Expr, factor: Expr) -> Expr:
+        """Return an element of the result from its sum."""
+        y = self.b.let(self.m.mul(total, factor))
+        if self._zeros != "undefined":
+            return y
+        return self.b.let(self.m.where(self.m.eq(factor, factor), y, 0.0))
+
+    @property
+    def _zeros(self) -> str:
+        op = self.softmax.op
+        assert isinstance(op, Softmax), "the softmax of attention"
+        return op.zeros
 
 
 class SeenKeys:

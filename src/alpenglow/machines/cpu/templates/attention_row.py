@@ -44,7 +44,7 @@ class _Row:
         self.shares = self.b.array("f32", self.block)
 
     def run(self) -> None:
-        b, m, parts = self.b, self.m, self.parts
+        b, parts = self.b, self.parts
         self.query = [
             b.let(self._chunk(parts.q, [*self.at, c], c)) for c in self._chunks(parts.inner)
         ]
@@ -66,7 +66,7 @@ class _Row:
         loops = parts.k.loops
         for c, total in zip(self._chunks(parts.features), self.sums, strict=True):
             loops.current, loops.mask = self.lanes, self._mask(c, parts.features)
-            parts.k.sink.store([*self.at, c], m.mul(total, factor))
+            parts.k.sink.store([*self.at, c], parts.answer(total, factor))
             loops.current, loops.mask = 1, None
 
     def _chunks(self, extent: int) -> list[Coord]:
