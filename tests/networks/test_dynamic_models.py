@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 import models
+from command import alpenglow
 
 sys.path.insert(0, str(models.ROOT / "tools"))
 
@@ -137,3 +138,15 @@ def test_a_decoder_is_not_compiled_for_each_token() -> None:
         past = {name: made[name.replace("past", "present")] for name in past}
 
     assert len(exe.artifacts) == 2  # for no past, and for any
+
+
+def test_a_decoder_is_compiled_with_its_caches_as_state(tmp_path: Path) -> None:
+    model, archive = tmp_path / "decoder.onnx", tmp_path / "decoder.ago"
+    size = seeded_decoder.Size(layers=1, heads=2, head=4, vocabulary=11, positions=16)
+    onnx.save(seeded_decoder.decoder(size), model)
+    alpenglow(f"compile {model} -o {archive} --state")
+    session = ag.open(archive).session(length=4)
+
+    assert session.run({"token": [[3]]})["logits"].shape == (1, 1, 11)
+    assert session.rows == 1
+    alpenglow(f"compile {model} -o {archive} --state --input token=random", 2)

@@ -117,7 +117,7 @@ def test_cancel_ends_what_is_awaited() -> None:
 def test_a_call_that_waits_for_a_thread_is_cancelled_before_it_runs() -> None:
     exe = negated()
     entered: list[int] = []
-    exe._run_some = lambda *given: entered.append(1)  # type: ignore[method-assign, assignment]
+    exe.run_some = lambda *given: entered.append(1)  # type: ignore[method-assign, assignment]
 
     async def main() -> None:
         from_pool = [asyncio.to_thread(time.sleep, 0.3) for _ in range(64)]

@@ -34,6 +34,7 @@ from alpenglow.runtime import archive
 alpenglow compile model.onnx -o model.ago
 alpenglow compile model.onnx -o model.ago --dim batch=1 --target x86-64-v3
 alpenglow compile model.onnx -o model.ago --input image=photo.npy
+alpenglow compile decoder.onnx -o decoder.ago --state
 alpenglow run model.ago
 """),
 )
@@ -41,7 +42,13 @@ alpenglow run model.ago
 @input_option
 @click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), required=True,
               metavar="FILE", help="The archive to write, by custom FILE.ago.")  # fmt: skip
-def command(request: Request, output: Path) -> None:
+@click.option(
+    "--state",
+    is_flag=True,
+    help="Inputs that hold what an earlier call put out, as past_key_values.0.key, become "
+    "state of sessions.",
+)
+def command(request: Request, output: Path, state: bool) -> None:
     """Compile MODEL for a target and write an archive.
 
     Extents that are left open stay so: code is made for the shapes of the arrays that --input
@@ -52,7 +59,7 @@ def command(request: Request, output: Path) -> None:
     that you trust.
     """
     begin = time.perf_counter()
-    archived = archived_model(request)
+    archived = remembering_model(request) if state else archived_model(request)
     archive.write(archived, output)
     artifacts = archive.artifacts_of(archived)
     instructions = sum(len(a.table) for a in artifacts)
@@ -74,6 +81,21 @@ def command(request: Request, output: Path) -> None:
     )
     lines = [text] if artifacts else [text, "code is made where it is run, for the shapes of calls"]
     show(result, lines, request.json)
+
+
+def remembering_model(request: Request) -> archive.Archived:
+    """Return what the archive of a model holds whose caches are state; nothing is compiled yet."""
+    if request.inputs or kind_of(request) == "archive":
+        raise UnsupportedError(
+            "--state is for a model of which no array is given", hint="leave --input out"
+        )
+    source = read(request)
+    if not isinstance(source.ir, Graph) or source.after != IMPORT:
+        raise UnsupportedError("--state is for a model that is one graph", hint="leave it out")
+    exe = ag.compile(
+        source.ir, request.target, request.threads, options=request.options(), state=True
+    )
+    return exe.archived()
 
 
 def archived_model(request: Request) -> archive.Archived:

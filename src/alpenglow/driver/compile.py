@@ -20,8 +20,9 @@ from alpenglow.compiler.options import Progress
 from alpenglow.driver import journal
 from alpenglow.driver.artifact_cache import ArtifactCache
 from alpenglow.driver.progress import reporter
+from alpenglow.driver.state import remembering
 from alpenglow.frontends import load
-from alpenglow.ir.dims import Guards, holds
+from alpenglow.ir.dims import Guards, bind, holds
 from alpenglow.ir.graph import Graph, is_closed
 from alpenglow.ir.solve import bind_shapes
 from alpenglow.ir.staged import StagedModel
@@ -30,6 +31,7 @@ from alpenglow.machines.api import Artifact
 from alpenglow.machines.registry import device_for
 from alpenglow.passes.choices import Record
 from alpenglow.passes.keep import check_kept
+from alpenglow.program.instr import CAPACITY
 from alpenglow.runtime import archive
 from alpenglow.runtime.archive import OpenGraph
 from alpenglow.runtime.executor import Executable
@@ -59,6 +61,7 @@ def compile(
     keep: Sequence[str] = (),
     progress: bool | Progress = False,
     *,
+    state: bool | Mapping[str, str] = False,
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
@@ -72,6 +75,10 @@ def compile(
     for short.  `progress` shows on stderr how far it is, or is called with what is being done, how
     many parts of it are done, and how many there are.  The logger `alpenglow` tells what is
     compiled when, and why.
+
+    With `state`, inputs that hold what an earlier call put out, as caches of keys and values,
+    become variables, which a `session(length=…)` keeps in place: those whose names say so by the
+    usual conventions, or inputs by the outputs that they were, ``{"past.0.key": "present.0.key"}``.
 
     A module of PyTorch is traced as it is called with `args` and `kwargs`: see `load`.
     """
@@ -92,7 +99,7 @@ def compile(
         chosen_options = replace(chosen_options, progress=reporter(progress))
     store = Store(knobs.cache_folder())
     _refuse_archive(model)
-    cache = ArtifactCache.of(model, shapes or {}, chosen, chosen_options, store)
+    cache = None if state else ArtifactCache.of(model, shapes or {}, chosen, chosen_options, store)
     if cache is not None and (artifact := cache.artifact()) is not None:
         return install(artifact, threads)
     traced = args is not None or kwargs is not None or dynamic_shapes is not None
@@ -100,6 +107,8 @@ def compile(
         load(model, shapes, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
         if traced else _loaded(model, shapes)
     )  # fmt: skip
+    if state is not False:
+        graph = remembering(graph, state)
     if isinstance(graph, Graph):
         check_kept(graph, chosen_options.keep)
     if device_for(chosen) is not None:
@@ -165,9 +174,10 @@ def _opened(
 ) -> OpenExecutable:  # fmt: skip
     """Return the Executable of a graph with open extents."""
     types = {n: v.type for n, v in graph.callers_inputs().items()}
+    rows = {n: graph.inputs[n].type.shape[axis] for n, axis in graph.growing.items()}
     executable = OpenExecutable(
         graph, target, _maker(graph, target, options, store, graph.guards), threads,
-        reader=Reader(types), otherwise=otherwise, artifacts=artifacts,
+        reader=Reader(types, rows), otherwise=otherwise, artifacts=artifacts,
         settings=_settings(options),
     )  # fmt: skip
     executable.restore = reopened
@@ -239,7 +249,7 @@ def _maker(g: Graph, target: Target, options: Options, store: Store, guards: Gua
     @uncollected()
     def compile_for(values: Mapping[str, int]) -> Artifact:
         for like in _likes(values, guards):
-            artifact = compile_open(g, target, options, store, values, like)
+            artifact = compile_open(g, target, options, store, values, _with_room(g, like))
             if artifact is not None:
                 return artifact
         artifact = compile_open(g, target, options, store, values)
@@ -262,6 +272,16 @@ def _likes(values: Mapping[str, int], guards: Guards) -> list[dict[str, int]]:
             partly[name] = value
     likes = [x for x in (*wholly, partly) if x != values and holds(guards, x)]
     return [x for i, x in enumerate(likes) if x not in likes[:i]]
+
+
+def _with_room(g: Graph, values: dict[str, int]) -> dict[str, int]:
+    """Return extents with room for what variables that grow hold at exit."""
+    if not g.growing:
+        return values
+    after = [bind(g.outputs.get(n, v).type.shape[g.growing[n]], values)
+             for n, v in g.initial.items() if n in g.growing]  # fmt: skip
+    most = max(d for d in after if isinstance(d, int))
+    return {**values, CAPACITY: max(values[CAPACITY], most + 1)}
 
 
 def _unlike(values: Mapping[str, int], alike: bool = False, last: int = 16) -> dict[str, int]:

@@ -35,11 +35,11 @@ def evaluate(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 def _default(g: Graph, name: str) -> Array:
     """Return what an input holds that a caller need not give."""
-    if name in g.initial:
+    if name in g.initial and name not in g.growing:
         initial = g.initial[name].array
         assert initial is not None, "a variable begins with a constant"
         return initial
-    if not name.startswith(HIDDEN):
+    if not name.startswith(HIDDEN) and name not in g.growing:
         raise KeyError(name)
     t = g.inputs[name].type
     return np.zeros(t.extents, t.numpy)

@@ -139,7 +139,8 @@ class Variable:
     """What a graph remembers from one call of a session to the next.
 
     `value` is what it holds at entry, `assigned` what it holds at exit, None where nothing assigns
-    it; `initial` is a constant, what it holds before the first call.
+    it; `initial` is a constant, what it holds before the first call.  One that grows holds nothing
+    then: `initial` is no constant, but tells the type.
     """
 
     value: Value
@@ -167,6 +168,7 @@ class Graph:
         self.outputs: dict[str, Value] = {}
         self.nodes: dict[Node, None] = {}
         self.initial: dict[str, Value] = {}
+        self.growing: dict[str, int] = {}  # the axes along which variables grow
         # What the graph takes for granted of its open extents, and the model, to be imported anew
         # for extents of which that is not true.
         self.guards: Guards = ()
@@ -234,18 +236,46 @@ class Graph:
         self.initial[name] = constant
         return value
 
+    def growing_variable(self, name: str, type_: TensorType | str, axis: int) -> Value:
+        """Add a variable that grows along an axis, and return the value it holds at entry.
+
+        It is empty before the first call of a session, and longer after each, as a cache of keys.
+        Its extent along the axis is a name, which no input needs to tell.
+        """
+        t = TensorType.parse(type_) if isinstance(type_, str) else type_
+        if not 0 <= axis < t.rank or not isinstance(t.shape[axis], Sym):
+            raise TypeRuleError(
+                f"variable '{name}' {t} cannot grow along axis {axis}, whose extent has no name"
+            )
+        if name in self.outputs:
+            raise TypeRuleError(f"graph {self.name} has an output called '{name}'")
+        value = self.input(name, t)
+        self.initial[name] = Value(t, name)
+        self.growing[name] = axis
+        return value
+
     def assign(self, name: str, value: Value) -> None:
-        """Say what a variable has at exit: once, a value of its type."""
+        """Say what a variable has at exit: once, a value of its type; longer where it grows."""
         if name not in self.initial:
             known = ", ".join(self.initial) or "none"
             raise TypeRuleError(f"graph {self.name} has no variable '{name}'; there are {known}")
         if name in self.outputs:
             raise TypeRuleError(f"variable '{name}' of graph {self.name} is assigned twice")
-        if value.type != self.initial[name].type:
+        if not self.may_hold(name, value.type):
             raise TypeRuleError(
                 f"variable '{name}' is {self.initial[name].type}, but {value.type} is assigned"
             )
         self.outputs[name] = value
+
+    def may_hold(self, name: str, t: TensorType) -> bool:
+        """Whether a variable may have a value of this type at exit."""
+        before = self.initial[name].type
+        if name not in self.growing:
+            return t == before
+        axis = self.growing[name]
+        return t.rank == before.rank and t == before.with_shape(
+            t.shape[i] if i == axis else d for i, d in enumerate(before.shape)
+        )
 
     @property
     def variables(self) -> dict[str, Variable]:
@@ -374,7 +404,11 @@ class Graph:
             for a, b in zip(node.results, copy.results, strict=True):
                 b.name = a.name
                 env[a] = b
-        new.initial = dict(self.initial)
+        new.initial = {
+            name: Value(v.type.bind(extents), v.name) if name in self.growing else v
+            for name, v in self.initial.items()
+        }
+        new.growing = dict(self.growing)
         new.outputs = {name: env[v] for name, v in self.outputs.items()}
         return new
 

@@ -6,6 +6,7 @@
       const @w : f32[8,1,5,5] sha256:3f…            contents in a side file, found by hash
       const @k : i64[2] = [1, -1]                    up to 16 elements stand inline
       variable %n : i64[1] = [0]                     at entry; before the first call as said here
+      variable %k : f32[P,8] grows along 0           at entry; before the first call empty
       %y : f32[1,8,28,28] = conv(%x, @w, pads=(2, 2, 2, 2))
       %a : f32[4], %b : i64[4] = top_k(%z, axis=0)
       %f : f32[4] = fused(%a, %b) {
@@ -146,7 +147,7 @@ def _lines(g: Graph, name: Namer) -> Iterator[str]:
     for key, v in g.inputs.items():
         name.call(v, key)
         if key in g.initial:
-            yield f"  variable {name(v)} : {constant_text(g.initial[key])}"
+            yield f"  variable {name(v)} : {variable_text(g.initial[key], g.growing.get(key))}"
         else:
             yield f"  input {name(v)} : {v.type}"
     for x, relation in g.guards:
@@ -167,6 +168,11 @@ def _lines(g: Graph, name: Namer) -> Iterator[str]:
     for key, v in g.outputs.items():
         yield f"  {'assign' if key in g.initial else 'output'} {quote(key)} = {name(v)}"
     yield "}"
+
+
+def variable_text(initial: Value, axis: int | None) -> str:
+    """Return what a variable is: its type and first contents, or along which axis it grows."""
+    return constant_text(initial) if axis is None else f"{initial.type} grows along {axis}"
 
 
 def constant_text(v: Value) -> str:
@@ -306,7 +312,14 @@ def _input(g: Graph, name: str, text: str, source: Lines) -> Value:
         return g.input(name, source.type(text))
 
 
+GROWS = re.compile(r"(.*) grows along (\d+)")
+"""A variable that is empty at first."""
+
+
 def _variable(g: Graph, name: str, text: str, weights: Mapping[str, Array], source: Lines) -> Value:
+    if m := GROWS.fullmatch(text):
+        with source.explained(f"variable %{quote(name)}"):
+            return g.growing_variable(name, source.type(m[1]), int(m[2]))
     initial = parse_constant(g, name, text, weights, source)
     with source.explained(f"variable %{quote(name)}"):
         value = g.variable(name, initial.array, initial.type)

@@ -113,12 +113,17 @@ class _Verifier:
         what = f"variable {_name(name)}"
         if name not in self.g.inputs:
             raise GraphError(f"{what} is no input: nothing has what it holds at entry")
-        if initial.array is None:
+        if name in self.g.growing:
+            if initial.array is not None or not 0 <= self.g.growing[name] < initial.type.rank:
+                raise GraphError(f"{what} grows along axis {self.g.growing[name]} of a constant")
+        elif initial.array is None:
             raise GraphError(f"{what} begins with what is no constant")
-        if initial not in self.readers:
+        elif initial not in self.readers:
             self._constant(initial, f"what {what} begins with")
-        for v in (self.g.inputs[name], self.g.outputs.get(name, initial)):
-            if v.type != initial.type:
+        if self.g.inputs[name].type != initial.type:
+            raise GraphError(f"{what} is {initial.type} at first, but {self.g.inputs[name].type}")
+        for v in (self.g.outputs.get(name, initial),):
+            if not self.g.may_hold(name, v.type):
                 raise GraphError(f"{what} is {initial.type} at first, but {v.type} {_name(v.name)}")
 
     # ── nodes ──

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Dim
-from alpenglow.ir.graph import bind_op
-from alpenglow.program.instr import Buffer, Instr, Program, Region
+from alpenglow.ir.graph import Value, bind_op
+from alpenglow.program.instr import Buffer, Cell, Instr, Program, Region
 
 
 def bind(program: Program, values: Mapping[str, int]) -> Program:
@@ -36,8 +36,16 @@ def bind(program: Program, values: Mapping[str, int]) -> Program:
             i.names,
         )
 
+    def cell(c: Cell) -> Cell:
+        if c.axis is None:
+            return c
+        initial = Value(c.initial.type.bind(values), c.initial.name)
+        grown = None if c.grown is None else c.grown.bind(values)
+        return replace(c, initial=initial, grown=grown)
+
     return replace(
         program,
+        variables={name: cell(c) for name, c in program.variables.items()},
         buffers={name: buffer(b) for name, b in program.buffers.items()},
         body=tuple(instr(s) if isinstance(s, Instr) else s for s in program.body),
     )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from alpenglow.ir.dims import symbol
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
 from alpenglow.ir.types import Array, TensorType
@@ -163,16 +164,37 @@ class Free:
 Step = Instr | Alloc | Free
 
 
+CAPACITY = "state__capacity"
+"""The name of the extent that variables which grow have room for."""
+
+
+def roomy(t: TensorType, axis: int) -> TensorType:
+    """Return the type of the memory of what grows along an axis."""
+    room = symbol(CAPACITY)
+    return t.with_shape(room if i == axis else d for i, d in enumerate(t.shape))
+
+
+def first_part(room: Buffer, t: TensorType) -> Region:
+    """Return the region where what grows lies: the first part of a buffer with room for more."""
+    assert room.type is not None, "variables have types"
+    return replace(whole(room.name, t), strides=row_major(room.type.shape))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
     """Where a variable is: what it has at entry is in the buffer of its name, of space "variable".
 
     What it has at exit is in buffer `exit`: the same one if it is computed in place, none ("") if
     nothing is assigned.  `initial` is a constant, what it holds before the first call.
+
+    One that grows along `axis` has a buffer with room for more (`roomy`): what it has at entry, of
+    the type of `initial`, and what it has at exit, `grown`, are the first part of that.
     """
 
     initial: Value
     exit: str = ""
+    axis: int | None = None
+    grown: TensorType | None = None
 
     @property
     def type(self) -> TensorType:

@@ -13,7 +13,7 @@ import numpy as np
 from alpenglow.base.memory import bytes_of
 from alpenglow.evaluate import apply
 from alpenglow.ir.types import Array
-from alpenglow.program.instr import Instr, Program, Region
+from alpenglow.program.instr import Cell, Instr, Program, Region, first_part
 
 UNWRITTEN = 0xA5
 """Every byte of what nobody wrote: it is not zero, so that reading it shows."""
@@ -56,6 +56,9 @@ def interpret(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
     memory = Memory(program)
     outputs: dict[str, Array] = {}
     for name, cell in program.variables.items():
+        if cell.axis is not None:
+            outputs |= _grown(memory, name, cell, feeds)
+            continue
         entry = np.array(feeds.get(name, cell.initial.array), order="C")
         memory.bytes[name] = bytes_of(entry)
         if cell.exit == name:
@@ -75,6 +78,15 @@ def interpret(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
     for instr in program.instrs():
         step(memory, instr)
     return outputs
+
+
+def _grown(memory: Memory, name: str, cell: Cell, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Give a variable that grows its memory, and return where it is at exit."""
+    room = memory.program.buffers[name]
+    memory.bytes[name] = np.full(room.nbytes, UNWRITTEN, np.uint8)
+    if name in feeds:
+        memory.view(first_part(room, cell.initial.type))[...] = feeds[name]
+    return {} if cell.grown is None else {name: memory.view(first_part(room, cell.grown))}
 
 
 def step(memory: Memory, instr: Instr) -> None:

@@ -8,7 +8,18 @@ from alpenglow.ir.dims import estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.text import unique
 from alpenglow.ops.copy import Copy
-from alpenglow.program.instr import Buffer, Cell, Instr, Program, Region, Space, whole
+from alpenglow.ops.movement import Concat
+from alpenglow.program.instr import (
+    Buffer,
+    Cell,
+    Instr,
+    Program,
+    Region,
+    Space,
+    first_part,
+    roomy,
+    whole,
+)
 from alpenglow.program.order import MemoryGraph, best_order
 
 
@@ -17,6 +28,7 @@ class _Buffers:
 
     def __init__(self, g: Graph) -> None:
         self.variables = g.initial
+        self.growing = g.growing
         # The caller's names come first: what is inside makes way for them.
         self.free = set(g.outputs) - set(g.inputs)
         self.taken = dict.fromkeys(self.free, 2)
@@ -26,6 +38,10 @@ class _Buffers:
             self.home[v] = self.add(v, "variable" if name in g.initial else "input", name)
             same = self.home[v].buffer == name
             assert name not in g.initial or same, f"{name} is the name of a variable"
+            if name in g.growing:
+                room = roomy(v.type, g.growing[name])
+                self.by_name[name] = Buffer(name, room.nbytes, "variable", room)
+                self.home[v] = first_part(self.by_name[name], v.type)
         for v in g.constants():
             self.home[v] = self.add(v, "const", v.name)
 
@@ -39,6 +55,8 @@ class _Buffers:
         return whole(label, v.type)
 
     def add_output(self, v: Value, name: str) -> Region:
+        if name in self.growing:
+            return first_part(self.by_name[name], v.type)
         return self.add(v, "variable" if name in self.variables else "output", name)
 
 
@@ -96,17 +114,36 @@ def _outputs(
     for name, v in sorted(g.outputs.items(), key=lambda item: item[0] not in g.initial):
         if name in g.initial and v is g.inputs[name]:
             continue  # it is there
-        if v in home or v in outputs:
+        if v in home or v in outputs or (name in g.growing and not _appends(g, name, v)):
             late.append((name, v))
         else:
             outputs[v] = name
     return outputs, late
 
 
+def _appends(g: Graph, name: str, v: Value) -> bool:
+    """Whether what a variable has at exit is what it has at entry with something behind it.
+
+    Then all but what is new is there already.  Anything else may not be computed where others still
+    read what was there.
+    """
+    match v.producer:
+        case Node(Concat(axis), [first, *rest]):
+            before = g.inputs[name]
+            along = axis % v.type.rank == g.growing[name]
+            return along and first is before and before not in rest
+    return False
+
+
 def _cells(g: Graph, labels: Mapping[str, str]) -> dict[str, Cell]:
     """Return the cells of variables; what is assigned its own value has no buffer for another."""
     return {
-        name: Cell(v.initial.detached(), labels.get(name, name) if v.assigned is not None else "")
+        name: Cell(
+            v.initial.detached(),
+            labels.get(name, name) if v.assigned is not None else "",
+            g.growing.get(name),
+            v.assigned.type if name in g.growing and v.assigned is not None else None,
+        )
         for name, v in g.variables.items()
     }
 

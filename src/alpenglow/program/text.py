@@ -29,10 +29,21 @@ from typing import Any
 
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.dims import Sym
-from alpenglow.ir.graph import Graph
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.text import WORD, Lines, parse_application, quote, unquote
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.program.instr import Alloc, Buffer, Cell, Free, Instr, Program, Region, Step, whole
+from alpenglow.program.instr import (
+    Alloc,
+    Buffer,
+    Cell,
+    Free,
+    Instr,
+    Program,
+    Region,
+    Step,
+    roomy,
+    whole,
+)
 from alpenglow.program.verify import shown_properties, verify
 
 
@@ -128,7 +139,7 @@ def side_weights(program: Program) -> dict[str, Array]:
             assert b.array is not None
             weights[b.constant.digest] = b.array
     for cell in program.variables.values():
-        if not graph_text.inline(cell.type):
+        if cell.axis is None and not graph_text.inline(cell.type):
             assert cell.initial.array is not None
             weights[cell.initial.digest] = cell.initial.array
     for instr in program.instrs():
@@ -146,9 +157,10 @@ def _lines(program: Program) -> Iterator[str]:
         called = f" called {quote(program.names[label])}" if label in program.names else ""
         yield f"  output %{quote(label)} : {program.buffers[label].type}{called}"
     for label, cell in program.variables.items():
-        yield f"  variable %{quote(label)} : {graph_text.constant_text(cell.initial)}"
+        yield f"  variable %{quote(label)} : {graph_text.variable_text(cell.initial, cell.axis)}"
         if cell.exit:
-            yield f"  assign {quote(label)} = %{quote(cell.exit)}"
+            grown = "" if cell.grown is None else f" {cell.grown}"
+            yield f"  assign {quote(label)} = %{quote(cell.exit)}{grown}"
     for label, b in program.buffers.items():
         if b.space == "const":
             assert b.constant is not None
@@ -228,25 +240,37 @@ def _parse_buffer(source: _Source, weights: Mapping[str, Array]) -> Buffer:
 
 
 def _parse_variable(
-    source: Lines, buffers: dict[str, Buffer], weights: Mapping[str, Array]
+    source: _Source, buffers: dict[str, Buffer], weights: Mapping[str, Array]
 ) -> Cell:
     """Read a variable that nothing is assigned to so far; add its buffer."""
     m = source.match(rf"variable %({WORD}) : (.*)", "variable %NAME : TYPE = … or sha256:…")
+    if grows := graph_text.GROWS.fullmatch(m[2]):
+        t, axis = source.memory_type(grows[1]), int(grows[2])
+        if axis >= t.rank:
+            raise source.error(f"{t} has no axis {axis}", m[0])
+        cell = Cell(Value(t, unquote(m[1])), axis=axis)
+        _add_variable(source, buffers, cell.initial.name, roomy(t, axis))
+        return cell
     initial = graph_text.parse_constant(Graph(), unquote(m[1]), m[2], weights, source)
     _add_variable(source, buffers, initial.name, initial.type)
     return Cell(initial)
 
 
-def _parse_assigned(source: Lines, buffers: dict[str, Buffer], variables: dict[str, Cell]) -> None:
+def _parse_assigned(
+    source: _Source, buffers: dict[str, Buffer], variables: dict[str, Cell]
+) -> None:
     """Read what buffer a variable has at exit, and add the buffer if it is another."""
-    m = source.match(rf"assign ({WORD}) = %({WORD})", "assign NAME = %BUFFER")
+    m = source.match(rf"assign ({WORD}) = %({WORD})(?: ({TYPE}))?", "assign NAME = %BUFFER")
     name, label = unquote(m[1]), unquote(m[2])
     if name not in variables or variables[name].exit:
         why = "assigned twice" if name in variables else "none"
         raise source.error(f"variable '{name}' is {why}", m[0])
     if label != name:
         _add_variable(source, buffers, label, variables[name].type)
-    variables[name] = replace(variables[name], exit=label)
+    grown = source.memory_type(m[3]) if m[3] else None
+    if (grown is None) != (variables[name].axis is None) or (grown is not None and label != name):
+        raise source.error(f"variable '{name}' is assigned what it cannot hold", m[0])
+    variables[name] = replace(variables[name], exit=label, grown=grown)
 
 
 def _add_variable(source: Lines, buffers: dict[str, Buffer], label: str, t: TensorType) -> None:

@@ -8,7 +8,8 @@ Texts of programs and passes of users are not believed.  After `verify`
   that type, or as the parts of complex numbers and those numbers as their parts;
 - a result lies on an operand only where its operator allows that;
 - buffers are used while they are alive, and those alive together have places of their own;
-- every output is written, all of it, and so is every variable that is assigned.
+- every output is written, all of it, and so is every variable that is assigned, but for the room
+  of one that grows.
 
 So instructions mean the same to whatever runs them: NumPy, or compiled code.  All of this stands in
 the text; how long it takes grows as the text does, and with what is written piece by piece.
@@ -26,8 +27,18 @@ from alpenglow.ir.graph import infer
 from alpenglow.ir.op import Primitive
 from alpenglow.ir.types import PARTS
 from alpenglow.ops.fused import Fused
+from alpenglow.ops.movement import Concat
 from alpenglow.program.footprint import EMPTY, Footprint, Map, footprint, overlap
-from alpenglow.program.instr import Alloc, Buffer, Free, Instr, Program, Region, whole
+from alpenglow.program.instr import (
+    Alloc,
+    Buffer,
+    Free,
+    Instr,
+    Program,
+    Region,
+    first_part,
+    whole,
+)
 from alpenglow.program.share import in_place_operands
 
 MOST_AXES = 64
@@ -104,6 +115,7 @@ class _Verifier:
         self.values = "values" in properties
         self.exits = {name: cell.exit for name, cell in program.variables.items() if cell.exit}
         """What buffers hold what variables have at exit."""
+        self.growing = {name for name, cell in program.variables.items() if cell.axis is not None}
         self.contents: dict[str, _Contents] = {}
         self.alive: set[str] = set()
         self.dead: set[str] = set()
@@ -125,8 +137,11 @@ class _Verifier:
                     self._at(number, step)
         if self.alive:
             raise ProgramError(f"buffer {_name(min(self.alive))} is never freed")
-        for name in (*self.program.outputs, *self.exits.values()):
+        for name in self.program.outputs:
             self._output(self.program.buffers[name])
+        for name, label in self.exits.items():
+            if self.program.variables[name].axis is None:
+                self._output(self.program.buffers[label])
 
     # ── memory ──
 
@@ -154,6 +169,8 @@ class _Verifier:
                 f"of {', '.join(map(_name, sorted(buffers))) or 'none'} once"
             )
         for name, cell in self.program.variables.items():
+            if cell.axis is not None:
+                continue  # its memory has room for more
             for label in (name, self.exits.get(name, name)):
                 if self.program.buffers[label].type != cell.type:
                     raise ProgramError(
@@ -268,7 +285,8 @@ class _Verifier:
         begin, end = r.span()
         if begin < 0 or end > b.nbytes:
             raise ProgramError(f"{what} reaches bytes {begin} to {end} of a buffer of {b.nbytes}")
-        if self.values and (r != whole(b.name, r.type) or r.type.nbytes != b.nbytes):
+        roomy = r.buffer in self.growing and r == first_part(b, r.type)
+        if self.values and not roomy and (r != whole(b.name, r.type) or r.type.nbytes != b.nbytes):
             raise ProgramError(f"{what} is a part of its buffer, expected the value that fills it")
         if self.lifetimes and b.space == "arena" and b.name not in self.alive:
             raise ProgramError(f"{what} is used, but not alive")
@@ -318,6 +336,8 @@ class _Verifier:
         for i, (r, read) in enumerate(zip(instr.ins, reads, strict=True)):
             if r is None or r.buffer != out.buffer or not overlap(place, read):
                 continue
+            if isinstance(instr.op, Concat) and out.buffer in self.growing and i == 0 == r.offset:
+                continue  # what has grown begins with what was there
             if allowed is None:
                 allowed = in_place_operands(instr, instr.outs.index(out))
             if i not in allowed or not _same_place(r, out):

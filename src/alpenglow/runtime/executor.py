@@ -8,6 +8,7 @@ with memory of its own (`runtime.on_device`).
 
 from __future__ import annotations
 
+import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from alpenglow.base.cpus import default_threads
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import ModelError, OptionError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.ir.graph import Value
 from alpenglow.ir.metadata import Metadata
@@ -25,12 +26,14 @@ from alpenglow.ir.structure import Leaf, Structure, leaves
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.api import Artifact
+from alpenglow.program import print_program
 from alpenglow.runtime import ahead, archive, calls, describe, feeds, short
 from alpenglow.runtime.calls import Call, StopWord
 from alpenglow.runtime.describe import Description
 from alpenglow.runtime.feeds import Places
+from alpenglow.runtime.held import Held
 from alpenglow.runtime.layout import Place
-from alpenglow.runtime.session import Held, Session
+from alpenglow.runtime.session import Session
 from alpenglow.runtime.timing import Timings
 
 Restore = Callable[[Any, int | None], "Executable"]
@@ -58,7 +61,8 @@ class Executable(ABC):
     remembered."""
 
     _initial: Mapping[str, Value] = MappingProxyType({})
-    """What variables hold before the first call, by name."""
+
+    _growing: Mapping[str, int] = MappingProxyType({})
 
     def __init__(
         self,
@@ -134,9 +138,39 @@ class Executable(ABC):
         """The calls whose code runs now."""
         return self._running
 
-    def session(self) -> Session:
-        """Return a new session, whose variables have their initial values."""
-        return Session(self.name, self.inputs, self._initial, self._run_some)
+    def session(self, length: int | None = None) -> Session:
+        """Return a new session, whose variables have their initial values.
+
+        Where some grow, as a cache of keys and values, there is room for `length` rows.  Raises
+        OptionError where it is missing, or nothing grows.
+        """
+        if not self._growing and length is not None:
+            raise OptionError(
+                f"length is {length!r}, but no variable of {shown(self.name)} grows",
+                hint="compile(…, state=True) makes caches of keys and values variables that do",
+            )
+        whole = isinstance(length, int) and not isinstance(length, bool)
+        if self._growing and (not whole or length is None or length < 1):
+            raise OptionError(
+                f"length is {length!r}, expected how many rows of state there is room for",
+                hint="session(length=2048): one a token of a decoder",
+            )
+        return Session(self, length)
+
+    @property
+    def initial(self) -> Mapping[str, Value]:
+        """What variables hold before the first call, by name."""
+        return self._initial
+
+    @property
+    def growing(self) -> Mapping[str, int]:
+        """The axes along which variables grow, by name."""
+        return self._growing
+
+    def fingerprint(self) -> str:
+        """Return a hash of what the model computes, weights included."""
+        texts = [print_program(a.program) for a in self.artifacts]
+        return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this Executable to `path` (by custom, `.ago`) for `open` to read.
@@ -209,7 +243,7 @@ class Executable(ABC):
             plain = None if place is None else short.run(place, arrays, self.threads, self._running)
             if place is not None and plain is not None:
                 return dict(zip(place[0].results, plain, strict=True))
-        return self._run_some(feeds, out, outputs, call)
+        return self.run_some(feeds, out, outputs, call)
 
     async def arun(
         self,
@@ -225,7 +259,7 @@ class Executable(ABC):
         """
         self._check_host()
         call = Call(calls.deadline_of(timeout))
-        run = partial(self._run_some, feeds, out, outputs, call)
+        run = partial(self.run_some, feeds, out, outputs, call)
         awaited = import_module("alpenglow.runtime.awaited")
         results: dict[str, Array] = await awaited.run(call, run)
         return results
@@ -238,7 +272,7 @@ class Executable(ABC):
                 hint="compile with target='cpu' to run here, or save it and open it there",
             )
 
-    def _run_some(
+    def run_some(
         self,
         arrays: Mapping[str, Any],
         out: Places | None,

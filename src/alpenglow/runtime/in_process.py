@@ -17,8 +17,8 @@ from alpenglow.runtime import calls, feeds, short, timing
 from alpenglow.runtime.calls import Call
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.feeds import Inputs
+from alpenglow.runtime.held import Held, lent
 from alpenglow.runtime.layout import Layout, Place, dense
-from alpenglow.runtime.session import Held, lent
 from alpenglow.runtime.walk import run_code
 
 

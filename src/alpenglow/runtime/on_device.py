@@ -12,9 +12,9 @@ from alpenglow.runtime import calls, feeds
 from alpenglow.runtime.calls import Call, StopWord
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.feeds import Inputs
+from alpenglow.runtime.held import Held, lent
 from alpenglow.runtime.layout import dense
 from alpenglow.runtime.remote import Remote
-from alpenglow.runtime.session import Held, lent
 
 Types = dict[str, TensorType]
 

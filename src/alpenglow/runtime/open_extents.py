@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from alpenglow.base.errors import FeedError, ModelError, TypeRuleError, UnsupportedError
-from alpenglow.ir.dims import holds
+from alpenglow.ir.dims import bind, holds
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
+from alpenglow.ir.text import print_graph
 from alpenglow.ir.types import Array
 from alpenglow.machines.api import Artifact
+from alpenglow.program.instr import CAPACITY
 from alpenglow.runtime import archive, feeds
 from alpenglow.runtime.calls import Call
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.extents import Reader
+from alpenglow.runtime.held import Held
 from alpenglow.runtime.in_process import InProcess
 from alpenglow.runtime.layout import Layout, Place
 
@@ -64,7 +68,9 @@ class OpenExecutable(InProcess):
         super().__init__(graph.name, graph.metadata, target, threads, inputs, outputs)
         self.otherwise = otherwise
         self.graph = graph
-        self._initial = graph.initial
+        self._initial, self._growing = graph.initial, graph.growing
+        after = {name: graph.outputs.get(name, v) for name, v in graph.initial.items()}
+        self._rows_after = {n: after[n].type.shape[axis] for n, axis in graph.growing.items()}
         self._make = make
         self._reader = reader
         self._settings = settings
@@ -99,12 +105,60 @@ class OpenExecutable(InProcess):
     def layout(self, values: Mapping[str, int]) -> Layout | None:
         return next((x for x in self._layouts if x.serves(values)), None)
 
-    def serving(self, arrays: Mapping[str, Array]) -> Place | None:
+    def serving(self, arrays: Mapping[str, Array], held: Held | None = None) -> Place | None:
         assert self._reader is not None, "a part is run by what knows its extents"
-        values, unfit = self._reader.values(arrays)
-        if unfit or self._is_other(values):
+        rows = dict.fromkeys(self._growing, 0) if held is None else held.rows
+        values, unfit = self._reader.values(arrays, rows)
+        if unfit:
             return None
-        return self._place_for(arrays, values)
+        if self._growing:
+            values[CAPACITY] = self._room(values, None if held is None else held.length)
+        return None if self._is_other(values) else self._place_for(arrays, values)
+
+    def _room(self, values: Mapping[str, int], length: int | None) -> int:
+        """Return how many rows variables that grow have room for; by themselves, for this call.
+
+        Raises FeedError where that is too few.
+        """
+        needed = max(self._grown(values).values())
+        if length is not None and needed > length:
+            raise FeedError(
+                f"this call needs {needed} rows of state, but the session has room for {length}",
+                hint="session(length=…) with more, or session.trim(rows) or reset() before",
+            )
+        return max(needed, 1) if length is None else length
+
+    def _grown(self, values: Mapping[str, int]) -> dict[str, int]:
+        """Return how many rows variables that grow have after a call."""
+        # Caches of all layers grow alike: an extent is computed once.
+        extents = dict.fromkeys(self._rows_after.values())
+        rows = {d: bind(d, values) for d in extents}
+        return {name: int(rows[d]) for name, d in self._rows_after.items()}
+
+    def _run(
+        self,
+        arrays: Mapping[str, Any],
+        out: Mapping[str, Any],
+        call: Call | None,
+        held: Held | None = None,
+    ) -> dict[str, Any]:
+        if not self._growing:
+            return super()._run(arrays, out, call, held)
+        inputs = self._arrays.fit(arrays)
+        state = held or Held(self._initial, self._growing)
+        place = self.serving(inputs, state)
+        if place is None:
+            raise self._unserved(inputs, rows=state.rows)
+        for name in self._growing:
+            state.make_room(name, *place[1].forms[name])
+        results = self._run_place(place, inputs | self._arrays.drawn(), out, call, state)
+        # Only now do rows that were written count as there.
+        values = place[1].values
+        state.rows = self._grown(values)
+        return results
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(print_graph(self.graph).encode()).hexdigest()
 
     def _ran(self, arrays: Sequence[Array], place: Place) -> None:
         self._known.keep(arrays, place)
@@ -130,9 +184,12 @@ class OpenExecutable(InProcess):
             refusal = self._unserved(arrays, error.message)
             raise refusal.located(file=error.file, node=error.node) from error
 
-    def _unserved(self, arrays: Mapping[str, Array], why: str = "") -> FeedError:
+    def _unserved(
+        self, arrays: Mapping[str, Array], why: str = "", rows: Mapping[str, int] | None = None
+    ) -> FeedError:
         assert self._reader is not None, "a part is run by what knows its extents"
-        values, unfit = self._reader.values(arrays)
+        none = dict.fromkeys(self._growing, 0)
+        values, unfit = self._reader.values(arrays, none if rows is None else rows)
         return feeds.unserved(self.inputs, arrays, values, unfit, self.graph.guards, why)
 
     def _place_for(self, arrays: Mapping[str, Array], values: Mapping[str, int]) -> Place:

@@ -1,88 +1,62 @@
 """Sessions: calls of an Executable that remember what its variables hold.
 
-A session owns an array for each variable.  A call reads it at entry; what is assigned is written
-into another array, which takes its place when the call has succeeded.  Where the plan of memory has
-both in one buffer (`program.share`) the one array is changed in place, and a call that is ended
-before its time leaves neither the old value nor the new one there.  The session then says so until
-it is reset: nobody computes with half a held.
+A session owns the memory of variables (`runtime.held`).  Where a call that failed may have left
+neither an old value nor a new one there, it says so until it is reset: nobody computes with half a
+value.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
 
 from alpenglow.base.errors import FeedError, SessionError
-from alpenglow.base.memory import aligned_bytes
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import Array, TensorType
-from alpenglow.program import Program
-from alpenglow.runtime import calls, feeds
+from alpenglow.ir.types import FLOATS, Array, TensorType
+from alpenglow.runtime import calls, feeds, kept_state
 from alpenglow.runtime.calls import Call
 from alpenglow.runtime.feeds import Places
-
-Memory = tuple[dict[str, Array], dict[str, Array]]
-"""The arrays that variables have at entry and those that they have at exit, by buffers."""
+from alpenglow.runtime.held import Held, owned
 
 
-class Held:
-    """What the variables of a session hold: for each an array, and one to write another into.
+class Remembers(Protocol):
+    """What a session asks of an Executable."""
 
-    `lost` tells what became of them, if they hold nothing that means anything.
-    """
+    name: str
+    inputs: dict[str, TensorType]
+    outputs: dict[str, TensorType]
 
-    def __init__(self, initial: Mapping[str, Value]) -> None:
-        self.arrays = {name: _owned(_contents(v)) for name, v in initial.items()}
-        self.spare: dict[str, Array] = {}
-        self.lost = ""
+    @property
+    def initial(self) -> Mapping[str, Value]:
+        """What variables hold before the first call, by name."""
+        ...
 
-    def memory(self, program: Program) -> Memory:
-        """Return what a run of a program reads at entry and writes at exit.
+    @property
+    def growing(self) -> Mapping[str, int]:
+        """The axes along which variables grow."""
+        ...
 
-        These are the same arrays where it works in place.
-        """
-        entries, exits = {}, {}
-        for name, cell in program.variables.items():
-            entries[name] = self.arrays[name]
-            if cell.exit == name:
-                exits[name] = self.arrays[name]
-            elif cell.exit:
-                if name not in self.spare:
-                    self.spare[name] = _owned(self.arrays[name])
-                exits[cell.exit] = self.spare[name]
-        return entries, exits
+    def run_some(
+        self,
+        arrays: Mapping[str, Any],
+        out: Places | None,
+        outputs: Sequence[str] | None,
+        call: Call | None,
+        held: Held | None = None,
+    ) -> dict[str, Array]:
+        """Return the outputs that are wanted; `held` is what variables hold."""
+        ...
 
-    def advance(self, program: Program) -> None:
-        """Let what a run has written be what the next one reads."""
-        for name, cell in program.variables.items():
-            if cell.exit not in ("", name):
-                self.arrays[name], self.spare[name] = self.spare[name], self.arrays[name]
-
-
-@contextmanager
-def lent(program: Program, held: Held | None) -> Iterator[Memory]:
-    """Lend the memory of variables to a run in a block, and keep what it assigned if that succeeds.
-
-    Without any they have their initial values, and nothing is kept.
-    """
-    if not program.variables:
-        yield {}, {}
-        return
-    if held is None:
-        initial = {name: cell.initial for name, cell in program.variables.items()}
-        yield Held(initial).memory(program)
-        return
-    try:
-        yield held.memory(program)
-    except BaseException as error:
-        changed = [name for name, cell in program.variables.items() if cell.exit == name]
-        if changed:
-            why = f"{type(error).__name__}: {error}".removesuffix(": ")
-            held.lost = f"{', '.join(changed)} may have changed in place, then came {why}"
-        raise
-    held.advance(program)
+    def fingerprint(self) -> str:
+        """Return what tells this model from others."""
+        ...
 
 
 class Session:
@@ -93,32 +67,34 @@ class Session:
     by one thread at a time: while a call runs, another, or one to `reset`, raises SessionError,
     for nobody could tell which comes first.
 
+    Variables that grow, as a cache of keys and values, have room for `length` rows, of which those
+    of earlier calls are `rows`; a call that needs more raises FeedError and changes nothing.
+
     A call that fails leaves all variables as they were.  Not so if one was being computed in place
     as the code was ended: by a timeout, `cancel`, an interrupt, or an index out of range.  Then all
     further calls raise SessionError until `reset`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        inputs: Mapping[str, TensorType],
-        initial: Mapping[str, Value],
-        run: Callable[..., dict[str, Array]],
-    ) -> None:
-        """Take what an Executable is called, its inputs, its variables, and how it runs.
-
-        `run` takes feeds, places, the outputs wanted, the call, and what variables hold.
-        """
-        self.name, self.inputs = name, inputs
-        self._initial = initial
-        self._run = run
-        self._held = Held(initial)
+    def __init__(self, source: Remembers, length: int | None, held: Held | None = None) -> None:
+        """Remember what calls of `source` assign."""
+        self.name, self.inputs, self.length = source.name, source.inputs, length
+        self._source = source
+        self._initial, self._growing = source.initial, source.growing
+        self._held = held or Held(self._initial, self._growing, length)
         self._turn = threading.Lock()
+        self._calls = 0
+        self._warned = False
         self.variables: MutableMapping[str, Any] = Variables(self)
 
     def __repr__(self) -> str:
         types = ", ".join(f"{name}: {v.type}" for name, v in self._initial.items())
-        return f"Session({self.name}; {types or 'no variables'})"
+        rows = f"{self.rows} of {self.length} rows; " if self._growing else ""
+        return f"Session({self.name}; {rows}{types or 'no variables'})"
+
+    @property
+    def rows(self) -> int:
+        """How many rows of the variables that grow are there: the most of any."""
+        return max(self._held.rows.values(), default=0)
 
     def __call__(
         self,
@@ -146,12 +122,68 @@ class Session:
         """
         call = None if timeout is None else Call(calls.deadline_of(timeout))
         with self.owned() as held:
-            return self._run(feeds, out, outputs, call, held)
+            results = self._source.run_some(feeds, out, outputs, call, held)
+            self._calls += 1
+            if self._growing and not self._warned:
+                self._warn_of_nan(results)
+            return results
+
+    def _warn_of_nan(self, results: Mapping[str, Array]) -> None:
+        """Warn, once, of the first NaN: a row that is computed from it is there from now on."""
+        for name, array in results.items():
+            if self._source.outputs[name].dtype not in FLOATS or not np.isnan(array).any():
+                continue
+            self._warned = True
+            at = [int(i) for i in np.argwhere(np.isnan(array))[0]]
+            warnings.warn(
+                f"output '{name}' of {self.name} is NaN at {at} in call {self._calls} of this "
+                "session, for the first time; what later calls compute from it is NaN, too",
+                RuntimeWarning, stacklevel=3,
+            )  # fmt: skip
+            return
 
     def reset(self) -> None:
-        """Give all variables their initial values."""
+        """Give all variables their initial values; those that grow have no rows then."""
         with self._alone():
-            self._held = Held(self._initial)
+            self._held = Held(self._initial, self._growing, self.length)
+
+    def trim(self, rows: int) -> None:
+        """Keep the first `rows` rows of the variables that grow, as if no more had been computed.
+
+        Other variables stay as they are.  Raises SessionError where there are not as many rows, or
+        nothing grows.
+        """
+        if not self._growing:
+            raise SessionError(f"no variable of {self.name} grows, so there is nothing to trim")
+        with self.owned() as held:
+            least = min(held.rows.values())
+            if isinstance(rows, bool) or not isinstance(rows, int) or not 0 <= rows <= least:
+                raise SessionError(f"trim to {rows!r} rows, expected 0 to {least}, which there are")
+            held.rows = dict.fromkeys(held.rows, rows)
+
+    def fork(self) -> Session:
+        """Return a new session whose variables have what those of this one have now."""
+        with self.owned() as held:
+            return Session(self._source, self.length, held.copy())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what all variables have to a file (by custom, `.npz`), for `load` to read.
+
+        The file is complete or not there at all.  Raises OSError where it cannot be written.
+        """
+        with self.owned() as held:
+            kept_state.write(Path(path), held, self._source.fingerprint())
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Give all variables what `save` wrote, maybe in a session of other length.
+
+        Raises ModelError where the file is none of `save`'s, SessionError where it is another
+        model's or holds more rows than this session has room for; then nothing changes.
+        """
+        with self._alone():
+            held = Held(self._initial, self._growing, self.length)
+            kept_state.read(Path(path), held, self._source.fingerprint())
+            self._held = held
 
     @contextmanager
     def owned(self) -> Iterator[Held]:
@@ -187,17 +219,22 @@ class Variables(MutableMapping[str, Any]):
     def __getitem__(self, name: str) -> Array:
         self._check(name)
         with self._session.owned() as held:
-            return held.arrays[name].copy()
+            return held.kept(name).copy()
 
     def __setitem__(self, name: str, value: Any) -> None:
         self._check(name)
+        if name in self._session._growing:
+            raise SessionError(
+                f"variable '{name}' grows by calls alone",
+                hint="trim, fork, save and load change it",
+            )
         t = self._types[name]
         try:
             array = feeds.fitting(name, value, t, t.numpy, t.extents)
         except FeedError as error:
             raise FeedError(f"variable '{name}' cannot be set: {error.message}") from None
         with self._session.owned() as held:
-            held.arrays[name] = _owned(array)
+            held.arrays[name] = owned(array)
 
     def __delitem__(self, name: str) -> None:
         raise SessionError(f"variable '{name}' cannot be deleted, only reset")
@@ -212,15 +249,3 @@ class Variables(MutableMapping[str, Any]):
         if name not in self._types:
             known = ", ".join(self._types) or "none"
             raise FeedError(f"there is no variable '{name}'; the variables are {known}")
-
-
-def _contents(v: Value) -> Array:
-    assert v.array is not None, "a variable begins with a constant"
-    return v.array
-
-
-def _owned(array: Array) -> Array:
-    """Return a copy where vectors like it."""
-    place = aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
-    place[...] = array
-    return place

@@ -20,11 +20,11 @@ from alpenglow.runtime.calls import Call
 from alpenglow.runtime.describe import Description
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.feeds import Places
+from alpenglow.runtime.held import Held
 from alpenglow.runtime.kept import StagedArchive
 from alpenglow.runtime.layout import Layout
 from alpenglow.runtime.open_extents import own_passes
 from alpenglow.runtime.runner import Compile, Runner, recorded
-from alpenglow.runtime.session import Held
 from alpenglow.runtime.stages import Record
 from alpenglow.runtime.timing import Timings
 from alpenglow.runtime.values import value_of
@@ -72,7 +72,7 @@ class StagedExecutable(Executable):
         call = Call(calls.deadline_of(timeout))
         if out is None and outputs is None:
             return self._run(feeds, {}, call)
-        return self._run_some(feeds, out, outputs, call)
+        return self.run_some(feeds, out, outputs, call)
 
     def _run(
         self,

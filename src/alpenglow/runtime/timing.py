@@ -22,8 +22,8 @@ from alpenglow.program import Instr, Program
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import step
 from alpenglow.runtime.feeds import results as fresh_results
+from alpenglow.runtime.held import Held
 from alpenglow.runtime.layout import Bound, Context, Layout, Place
-from alpenglow.runtime.session import Held
 from alpenglow.runtime.walk import walk
 
 MOST_SHOWN = 20

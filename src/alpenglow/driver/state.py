@@ -1,0 +1,95 @@
+"""Caches as state: inputs that hold what an earlier call put out become variables.
+
+A decoder that was exported to go token by token takes keys and values of all tokens before and
+returns them with its own behind.  Their names pair them by convention:
+
+    past_key_values.3.key  present.3.key              Hugging Face's optimum, ONNX Runtime GenAI
+    past.3.value           present.3.value            earlier exporters
+    past_key_values.3.decoder.key  present.3.decoder.key
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.words import shown
+from alpenglow.ir.dims import Sym, names
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.staged import StagedModel
+from alpenglow.ir.types import TensorType
+
+BEFORE = re.compile(r"past(?:_key_values|_key|_value)?(.*)")
+AFTER = re.compile(r"present(?:_key_values|_key|_value)?(.*)")
+
+
+def remembering(graph: Graph | StagedModel, state: bool | Mapping[str, str]) -> Graph:
+    """Return a copy of a graph in which caches are variables that grow.
+
+    `state` pairs inputs with the outputs that they were, or is True for what names say.  Raises
+    OptionError where there is no such pair, UnsupportedError for what cannot be a variable.
+    """
+    if isinstance(graph, StagedModel):
+        raise UnsupportedError(
+            "this model is run in parts that depend on its data, and no session owns state of those"
+        )
+    pairs = paired(graph) if state is True else dict(state if isinstance(state, Mapping) else {})
+    if not pairs:
+        raise OptionError(
+            f"state: no input of {shown(graph.name)} is called as if it held what an output was; "
+            f"the inputs are {', '.join(graph.inputs)}, the outputs {', '.join(graph.outputs)}",
+            hint="state={'INPUT': 'OUTPUT'}",
+        )
+    axes = {name: _axis(graph, name, output) for name, output in pairs.items()}
+    new = graph.copy()
+    for name, output in pairs.items():
+        before, after = new.inputs[name], new.outputs.pop(output)
+        new.initial[name] = type(before)(before.type, name)
+        new.growing[name] = axes[name]
+        new.assign(name, after)
+    return new
+
+
+def paired(graph: Graph) -> dict[str, str]:
+    """Return the inputs whose names say that they hold what an output was, each with that."""
+    outputs = {m[1]: name for name in graph.outputs if (m := AFTER.fullmatch(name))}
+    pairs = {}
+    for name in graph.inputs:
+        m = BEFORE.fullmatch(name)
+        if m and m[1] in outputs and _grows(graph, name, outputs[m[1]]) is not None:
+            pairs[name] = outputs[m[1]]
+    return pairs
+
+
+def _axis(graph: Graph, name: str, output: str) -> int:
+    """Return the axis along which an output is longer than the input that will hold it."""
+    for kind, wanted, known in (("input", name, graph.inputs), ("output", output, graph.outputs)):
+        if wanted not in known:
+            raise OptionError(f"state: there is no {kind} '{wanted}'; there are {', '.join(known)}")
+    axis = _grows(graph, name, output)
+    if axis is None:
+        raise OptionError(
+            f"state: output '{output}' {graph.outputs[output].type} is not input '{name}' "
+            f"{graph.inputs[name].type} grown along one axis that has a name"
+        )
+    return axis
+
+
+def _grows(graph: Graph, name: str, output: str) -> int | None:
+    """Return the only axis in which an input and an output differ, if its extent has a name."""
+    before, after = graph.inputs[name].type, graph.outputs[output].type
+    if before.rank != after.rank:
+        return None
+    differ = [i for i, (a, b) in enumerate(zip(before.shape, after.shape, strict=True)) if a != b]
+    if len(differ) != 1 or before != _with(after, differ[0], before):
+        return None
+    axis = differ[0]
+    extent = before.shape[axis]
+    # What it was is a part of what it is.
+    return axis if isinstance(extent, Sym) and names(extent) <= names(after.shape[axis]) else None
+
+
+def _with(t: TensorType, axis: int, other: TensorType) -> TensorType:
+    """Return a type with the extent of another along one axis."""
+    return t.with_shape(other.shape[i] if i == axis else d for i, d in enumerate(t.shape))

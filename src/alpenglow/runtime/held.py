@@ -1,0 +1,150 @@
+"""What variables hold between the calls of a session, and how a call borrows it.
+
+A call reads it at entry; what is assigned is written into another array, which takes its place when
+the call has succeeded.  Where the plan of memory has both in one buffer (`program.share`) the one
+array is changed in place, and a call that is ended before its time leaves neither the old value nor
+the new one there.  What grows is written behind what was there: until it counts as there, nothing
+has happened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.errors import FeedError, SessionError
+from alpenglow.base.memory import aligned_bytes
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import Array
+from alpenglow.program import Program
+
+NONE: Mapping[str, int] = MappingProxyType({})
+
+Memory = tuple[dict[str, Array], dict[str, Array]]
+"""The arrays that variables have at entry and those that they have at exit, by buffers."""
+
+
+class Held:
+    """What the variables of a session hold: for each an array, and one to write another into.
+
+    Those that grow have an array with room for `length` rows, as soon as a call tells the extents
+    of rows; `rows` counts those that are there.  `lost` tells what became of variables, if they
+    hold nothing that means anything.
+    """
+
+    def __init__(
+        self,
+        initial: Mapping[str, Value],
+        growing: Mapping[str, int] = NONE,
+        length: int | None = None,
+    ) -> None:
+        """Without a `length` there is as much room as the first call needs."""
+        self.arrays = {
+            name: owned(_contents(v)) for name, v in initial.items() if name not in growing
+        }
+        self.growing, self.length = growing, length
+        self.rows = dict.fromkeys(growing, 0)
+        self.spare: dict[str, Array] = {}
+        self.lost = ""
+
+    def make_room(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        """Have an array of this shape for a variable that grows.
+
+        Raises FeedError where it has another, with rows in it.
+        """
+        array = self.arrays.get(name)
+        if array is not None and array.shape == shape:
+            return
+        if array is not None and self.rows[name]:
+            raise FeedError(
+                f"variable '{name}' has room for {array.shape}, this call needs {shape}",
+                hint="session.reset() lets a session begin with other extents",
+            )
+        self.arrays[name] = (
+            aligned_bytes(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+        )
+
+    def kept(self, name: str) -> Array:
+        """Return what a variable holds, as a view."""
+        if name not in self.growing:
+            return self.arrays[name]
+        if name not in self.arrays:
+            raise SessionError(f"variable '{name}' holds nothing before the first call")
+        axis = self.growing[name]
+        return self.arrays[name][(slice(None),) * axis + (slice(self.rows[name]),)]
+
+    def copy(self) -> Held:
+        """Return the same in memory of its own."""
+        new = Held({}, self.growing, self.length)
+        for name, array in self.arrays.items():
+            if name in self.growing:
+                new.make_room(name, array.dtype, array.shape)
+                new.rows[name] = self.rows[name]
+                new.kept(name)[...] = self.kept(name)
+            else:
+                new.arrays[name] = owned(array)
+        return new
+
+    def memory(self, program: Program) -> Memory:
+        """Return what a run of a program reads at entry and writes at exit.
+
+        These are the same arrays where it works in place.
+        """
+        entries, exits = {}, {}
+        for name, cell in program.variables.items():
+            entries[name] = self.arrays[name]
+            if cell.exit == name:
+                exits[name] = self.arrays[name]
+            elif cell.exit:
+                if name not in self.spare:
+                    self.spare[name] = owned(self.arrays[name])
+                exits[cell.exit] = self.spare[name]
+        return entries, exits
+
+    def advance(self, program: Program) -> None:
+        """Let what a run has written be what the next one reads."""
+        for name, cell in program.variables.items():
+            if cell.exit not in ("", name):
+                self.arrays[name], self.spare[name] = self.spare[name], self.arrays[name]
+
+
+@contextmanager
+def lent(program: Program, held: Held | None) -> Iterator[Memory]:
+    """Lend the memory of variables to a run in a block, and keep what it assigned if that succeeds.
+
+    Without any they have their initial values, and nothing is kept.
+    """
+    if not program.variables:
+        yield {}, {}
+        return
+    if held is None:
+        initial = {name: cell.initial for name, cell in program.variables.items()}
+        yield Held(initial).memory(program)
+        return
+    try:
+        yield held.memory(program)
+    except BaseException as error:
+        changed = [name for name, cell in program.variables.items()
+                   if cell.exit == name and cell.axis is None]  # fmt: skip
+        if changed:
+            why = f"{type(error).__name__}: {error}".removesuffix(": ")
+            held.lost = f"{', '.join(changed)} may have changed in place, then came {why}"
+        raise
+    held.advance(program)
+
+
+def _contents(v: Value) -> Array:
+    assert v.array is not None, "a variable begins with a constant"
+    return v.array
+
+
+def owned(array: Array) -> Array:
+    """Return a copy where vectors like it."""
+    place = aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
+    place[...] = array
+    return place

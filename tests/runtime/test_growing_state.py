@@ -1,0 +1,211 @@
+"""Variables that grow: caches of keys and values that a session keeps in place."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import alpenglow as ag
+from alpenglow.base.errors import (
+    FeedError,
+    ModelError,
+    OptionError,
+    SessionError,
+    TypeRuleError,
+)
+from alpenglow.ir.text import parse_graph, print_graph
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.copy import Copy
+from alpenglow.ops.generate import Shape
+from alpenglow.ops.movement import Broadcast, Concat, Slice, Transpose
+from alpenglow.ops.select import Cast
+from alpenglow.ops.softmax import Softmax
+from alpenglow.program import print_program
+
+Array = NDArray[Any]
+
+
+def decoder(last: bool = False) -> ag.Graph:
+    """Attention of new rows over all rows so far, as exporters write it, with two caches.
+
+    If `last`, what is kept of the keys is other than what was kept and what is new behind it.
+    """
+    g = ag.Graph("decoder")
+    x = g.input("x", "f32[B,S,8]")
+    before = {n: g.input(n, "f32[B,P,8]") for n in ("past.0.key", "past.0.value")}
+    keys, values = (g(Concat(1), cache, x) for cache in before.values())
+    scores = g(MatMul(), x, g(Transpose((0, 2, 1)), keys))
+    length = g(Cast("f32"), g(Shape(1, 2), keys))
+    y = g(MatMul(), g(Softmax(2), scores), values)
+    g.output("y", g(Add(), y, g(Broadcast(y.type.shape), length)))
+    if last:
+        size = keys.type.shape
+        keys = g(Concat(1), g(Slice((0, size[1] - 1, 0), (size[0], 1, 8), (1, 1, 1)), keys),
+                 g(Slice((0, 0, 0), (size[0], size[1] - 1, 8), (1, 1, 1)), keys))  # fmt: skip
+    g.output("present.0.key", keys)
+    g.output("present.0.value", values)
+    return g
+
+
+def rows(count: int, batch: int = 1, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal((batch, count, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("target", ["cpu", "interpreter"])
+def test_a_session_answers_as_with_caches_that_are_handed_on(target: str, last: bool) -> None:
+    plain = ag.compile(decoder(last), target=target)
+    session = ag.compile(decoder(last), target=target, state=True).session(length=40)
+    past = {n: np.zeros((2, 0, 8), np.float32) for n in ("past.0.key", "past.0.value")}
+    for step, count in enumerate((7, 1, 1, 4, 1, 17, 1)):
+        x = rows(count, 2, step)
+        expected = plain.run({"x": x, **past})
+        past = {n: expected[n.replace("past", "present")] for n in past}
+
+        np.testing.assert_array_equal(session.run({"x": x})["y"], expected["y"])
+    assert session.rows == 32
+    np.testing.assert_array_equal(session.variables["past.0.key"], past["past.0.key"])
+
+
+def test_only_new_rows_are_written() -> None:
+    exe = ag.compile(decoder(), state=True)
+    exe.session(length=9)(rows(2))
+    program = exe.artifacts[0].program
+    copies = [i for i in program.instrs() if isinstance(i.op, Copy)]
+
+    assert len(copies) == 2
+    assert all(str(i.outs[0].type.shape[1]) == "S" for i in copies), print_program(program)
+
+
+def test_another_length_plans_and_compiles_nothing() -> None:
+    exe = ag.compile(decoder(), state=True)
+    first, second = exe.session(length=20), exe.session(length=33)
+    for session in (first, second):
+        for count in (3, 1, 1):
+            y = session(rows(count))
+
+    assert len(exe.artifacts) <= 3
+    np.testing.assert_array_equal(first(rows(1)), second(rows(1)))
+    assert y.shape == (1, 1, 8)
+
+
+def test_trim_and_fork_go_back_and_part() -> None:
+    session = ag.compile(decoder(), state=True).session(length=10)
+    session(rows(4))
+    other = session.fork()
+    expected = session(rows(1, seed=1))
+    session(rows(3, seed=2))
+    session.trim(4)
+
+    assert (session.rows, other.rows) == (4, 4)
+    np.testing.assert_array_equal(session(rows(1, seed=1)), expected)
+    np.testing.assert_array_equal(other(rows(1, seed=1)), expected)
+
+
+def test_state_is_saved_and_loaded_with_other_lengths_and_from_an_archive(tmp_path: Path) -> None:
+    exe = ag.compile(decoder(), state=True)
+    session = exe.session(length=10)
+    session(rows(4))
+    session.save(tmp_path / "state.npz")
+    expected = session(rows(1, seed=1))
+    exe.save(tmp_path / "decoder.ago")
+    other = ag.open(tmp_path / "decoder.ago").session(length=64)
+    other.load(tmp_path / "state.npz")
+
+    assert other.rows == 4
+    np.testing.assert_array_equal(other(rows(1, seed=1)), expected)
+
+
+def test_more_rows_than_there_is_room_for_are_refused_and_change_nothing() -> None:
+    session = ag.compile(decoder(), state=True).session(length=5)
+    session(rows(4))
+    twin = session.fork()
+
+    with pytest.raises(FeedError, match="needs 6 rows of state, but the session has room for 5"):
+        session(rows(2))
+    np.testing.assert_array_equal(session(rows(1)), twin(rows(1)))
+
+
+def test_what_is_no_number_of_rows_is_refused(tmp_path: Path) -> None:
+    exe = ag.compile(decoder(), state=True)
+    session = exe.session(length=5)
+    session(rows(3))
+    session.save(tmp_path / "state.npz")
+    (tmp_path / "other.npz").write_bytes(b"PK\x03\x04 nothing")
+    another = decoder()
+    another.name = "another"
+
+    for wrong in (-1, 4, True, 1.0):
+        with pytest.raises(SessionError, match="expected 0 to 3"):
+            session.trim(wrong)  # type: ignore[arg-type]
+    for length in (None, 0, -3, True):
+        with pytest.raises(OptionError, match="how many rows"):
+            exe.session(length)
+    with pytest.raises(OptionError, match="no variable of decoder grows"):
+        ag.compile(decoder()).session(length=3)
+    with pytest.raises(SessionError, match="holds 3 rows, but there is room for 2"):
+        exe.session(length=2).load(tmp_path / "state.npz")
+    with pytest.raises(ModelError, match="no state"):
+        session.load(tmp_path / "other.npz")
+    with pytest.raises(SessionError, match="another model"):
+        ag.compile(another, state=True).session(length=5).load(tmp_path / "state.npz")
+    with pytest.raises(SessionError, match="grows by calls alone"):
+        session.variables["past.0.key"] = rows(1)
+    with pytest.raises(FeedError, match="room for"):
+        session(rows(1, batch=2))
+    assert session.rows == 3
+
+
+def test_inputs_and_outputs_are_paired_by_name_or_as_said() -> None:
+    g = decoder()
+    named = {"past.0.value": "present.0.value"}
+    exe = ag.compile(g, state=named)
+
+    assert list(exe.inputs) == ["x", "past.0.key"]
+    assert list(exe.outputs) == ["y", "present.0.key"]
+    for wrong, why in (
+        ({"past.0.key": "y"}, "grown along one axis"),
+        ({"nothing": "y"}, "no input 'nothing'"),
+        ({"past.0.key": "nothing"}, "no output 'nothing'"),
+    ):
+        with pytest.raises(OptionError, match=why):
+            ag.compile(g, state=wrong)
+    plain = ag.Graph("plain")
+    plain.output("y", plain.input("x", "f32[N]"))
+    with pytest.raises(OptionError, match="no input of plain is called"):
+        ag.compile(plain, state=True)
+
+
+def test_the_first_nan_is_told_once() -> None:
+    session = ag.compile(decoder(), state=True).session(length=10)
+    session(rows(1))
+    x = rows(1)
+    x[0, 0, 3] = np.nan
+
+    with pytest.warns(RuntimeWarning, match=r"output 'y' of decoder is NaN at .* in call 2"):
+        session(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session(rows(1))
+
+
+def test_a_graph_with_a_variable_that_grows_is_text() -> None:
+    g = ag.Graph("cache")
+    x = g.input("x", "f32[S,4]")
+    g.assign("kept", g(Concat(0), g.growing_variable("kept", "f32[P,4]", 0), x))
+
+    text = print_graph(g)
+    assert "variable %kept : f32[P,4] grows along 0" in text
+    assert print_graph(parse_graph(text)) == text
+    with pytest.raises(TypeRuleError, match="cannot grow"):
+        g.growing_variable("other", "f32[3,4]", 0)
+    with pytest.raises(TypeRuleError, match="is assigned"):
+        other = ag.Graph("other")
+        other.growing_variable("kept", "f32[P,4]", 0)
+        other.assign("kept", other.input("x", "f32[S,5]"))
