@@ -92,6 +92,12 @@ def llama_with_past(small: bool) -> Network:
 
 # ── decoders behind an encoder ──
 
+MERGED = {
+    f"{name}_merged": (name, f"{name}_with_past")
+    for name in ("whisper_tiny_decoder", "t5_small_decoder")
+}
+"""Two networks each, which are exported as one."""
+
 Decode = Callable[[nn.Module, torch.Tensor, Any, dict[str, torch.Tensor]], torch.Tensor]
 
 

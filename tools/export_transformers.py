@@ -21,20 +21,52 @@ import argparse
 import contextlib
 import io
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 
-import decoders_torch
+from decoders_torch import MERGED, PAST
+from merge_decoders import BRANCH, merge
 from networks_torch import NETWORKS, Input, Network
 
-assert decoders_torch, "imported for what it adds to the table"
-
 HOME = Path(__file__).resolve().parent.parent / ".models" / "exported"
+
+
+def export_named(name: str, small: bool, to: Path, exporter: str, opset: int | None,
+                 fixed: bool) -> None:  # fmt: skip
+    """Write what a name stands for: a network, or two decoders as one."""
+    if name not in MERGED:
+        export(NETWORKS[name](small), to, exporter, opset, fixed)
+        return
+    begins, goes_on = (NETWORKS[part](small) for part in MERGED[name])
+    with tempfile.TemporaryDirectory() as folder:
+        parts = [Path(folder) / "begins", Path(folder) / "goes_on"]
+        for network, part in zip((begins, goes_on), parts, strict=True):
+            export(network, part, exporter, opset, fixed)
+        to.mkdir(parents=True, exist_ok=True)
+        onnx.save(merge(*(onnx.load(part / "model.onnx") for part in parts)), to / "model.onnx")
+    without = {**begins.sizes, PAST: 0}
+    for i, (one, other, sizes) in enumerate(
+        [(goes_on, begins, goes_on.sizes), (begins, goes_on, without)]
+    ):
+        used = one.draw(sizes, seed=2 + i)
+        flag = {BRANCH: torch.tensor([one is goes_on])}
+        inputs = {**other.draw({**other.sizes, **sizes}, seed=4), **used, **flag}
+        np.savez(to / f"inputs_{i}.npz", **arrays(inputs))
+        np.savez(to / f"outputs_{i}.npz", **results_of(one, used))
+
+
+def results_of(network: Network, inputs: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Return what torch makes of inputs."""
+    with torch.no_grad():
+        results = torch.utils._pytree.tree_leaves(network.module(*inputs.values()))
+    return arrays(dict(zip(network.outputs, results, strict=True)))
 
 
 def export(network: Network, to: Path, exporter: str, opset: int | None, fixed: bool) -> None:
@@ -55,12 +87,10 @@ def export(network: Network, to: Path, exporter: str, opset: int | None, fixed: 
     with torch.no_grad():
         torch.onnx.export(network.module, tuple(example.values()), str(to / "model.onnx"),
                           **settings)  # fmt: skip
-        for i, sizes in enumerate([usual] if fixed else [usual, others]):
-            inputs = network.draw(sizes, seed=2 + i)
-            results = torch.utils._pytree.tree_leaves(network.module(*inputs.values()))
-            outputs = dict(zip(network.outputs, results, strict=True))
-            np.savez(to / f"inputs_{i}.npz", **arrays(inputs))
-            np.savez(to / f"outputs_{i}.npz", **arrays(outputs))
+    for i, sizes in enumerate([usual] if fixed else [usual, others]):
+        inputs = network.draw(sizes, seed=2 + i)
+        np.savez(to / f"inputs_{i}.npz", **arrays(inputs))
+        np.savez(to / f"outputs_{i}.npz", **results_of(network, inputs))
 
 
 def arrays(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
@@ -108,14 +138,17 @@ def main() -> int:
     if options.list:
         for name, make in NETWORKS.items():
             print(f"{name:32} {(make.__doc__ or '').splitlines()[0]}")
+        for name, parts in MERGED.items():
+            print(f"{name:32} {' and '.join(parts)} in one file, between which an If chooses.")
         return 0
-    unknown = [name for name in options.names if name not in NETWORKS]
+    known = [*NETWORKS, *MERGED]
+    unknown = [name for name in options.names if name not in known]
     if unknown:
         parser.error(f"no network is called {', '.join(unknown)}; --list says what there is")
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     home = options.to or (HOME / "small" if options.small else HOME)
-    names = options.names or list(NETWORKS)
+    names = options.names or known
     failed = 0
     for i, name in enumerate(names, 1):
         say(f"{i}/{len(names)} {name} …")
@@ -123,8 +156,8 @@ def main() -> int:
         told = io.StringIO()
         try:
             with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-                export(NETWORKS[name](options.small), home / name, options.exporter,
-                       options.opset, options.fixed)  # fmt: skip
+                export_named(name, options.small, home / name, options.exporter, options.opset,
+                             options.fixed)  # fmt: skip
         except Exception as error:  # whatever torch's exporters raise is of this network alone
             failed += 1
             print(f"{name:32} failed: {type(error).__name__}: {reason(error)}", flush=True)
