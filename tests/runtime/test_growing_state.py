@@ -20,6 +20,7 @@ from alpenglow.base.errors import (
 )
 from alpenglow.ir.text import parse_graph, print_graph
 from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.cache import UpdateCache
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.copy import Copy
 from alpenglow.ops.generate import Shape
@@ -209,3 +210,31 @@ def test_a_graph_with_a_variable_that_grows_is_text() -> None:
         other = ag.Graph("other")
         other.growing_variable("kept", "f32[P,4]", 0)
         other.assign("kept", other.input("x", "f32[S,5]"))
+
+
+def ragged() -> ag.Graph:
+    """A cache whose samples have lengths of their own, as GroupQueryAttention writes it."""
+    g = ag.Graph("ragged")
+    x, start = g.input("x", "f32[2,S,8]"), g.input("start", "i64[2]")
+    cache = g.input("past.0.key", "f32[2,P,8]")
+    room = g(Broadcast(x.type.shape), g.constant(np.float32(0)))
+    keys = g(UpdateCache(1), g(Concat(1), cache, room), x, start)
+    g.output("y", g(MatMul(), x, g(Transpose((0, 2, 1)), keys)))
+    g.output("present.0.key", keys)
+    return g
+
+
+def test_rows_at_positions_that_are_data_are_written_in_place() -> None:
+    plain = ag.compile(ragged())
+    exe = ag.compile(ragged(), state=True)
+    session = exe.session(length=16)
+    past = np.zeros((2, 0, 8), np.float32)
+    for step, (count, starts) in enumerate([(5, [0, 0]), (1, [5, 3]), (1, [6, 4]), (2, [7, 5])]):
+        feeds = {"x": rows(count, 2, step), "start": np.array(starts)}
+        expected = plain.run({**feeds, "past.0.key": past})
+        past = expected["present.0.key"]
+
+        np.testing.assert_array_equal(session.run(feeds)["y"], expected["y"])
+    np.testing.assert_array_equal(session.variables["past.0.key"], past)
+    arena = [b.type for b in exe.artifacts[0].program.buffers.values() if b.space == "arena"]
+    assert not any(t is not None and t.rank == 3 and "P" in str(t.shape[1]) for t in arena)

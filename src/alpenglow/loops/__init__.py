@@ -2,6 +2,7 @@
 
 from alpenglow.loops import (
     bits,
+    cache,
     contraction,
     counted,
     gather,
@@ -36,6 +37,7 @@ from alpenglow.loops.instruction import build
 __all__ = [
     "bits",
     "build",
+    "cache",
     "contraction",
     "counted",
     "gather",

@@ -132,6 +132,7 @@ def build(
     ins = [None if r is None else Window(b.buffer(f"x{i}", r.type.dtype), r)
            for i, r in enumerate(instr.ins)]  # fmt: skip
     k = Loops(b, facts, _small(instr, facts), strict, dot)
+    k.in_place = bool(instr.outs) and instr.outs[0] in instr.ins
     if _elementwise(instr):
         merge_axes([*outs, *(w for w in ins if w is not None)])
     sources = [None if w is None else Source(w.region.type, _loader(k, w)) for w in ins]

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import known
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, check_rank, normal_axis
-from alpenglow.ir.types import ALL, TensorType
-from alpenglow.ops.arithmetic import Mod, Sub
+from alpenglow.ir.op import Examples, Primitive, check_rank, normal_axis
+from alpenglow.ir.types import ALL, Array, TensorType
+from alpenglow.ops.arithmetic import Add, Mod, Sub
 from alpenglow.ops.attention import number
 from alpenglow.ops.comparison import GreaterOrEqual, Less
 from alpenglow.ops.gather import GatherElements
-from alpenglow.ops.generate import Range
+from alpenglow.ops.generate import Iota
 from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.movement import Broadcast, Reshape
 from alpenglow.ops.reduction import filled
 from alpenglow.ops.select import Where
 
 
-class UpdateCache(Composite):
+class UpdateCache(Primitive):
     """cache with the elements from start[n] on, along `axis`, replaced by those of update.
 
     Sample n is the first axis, and start holds one position a sample.  Positions past the end go
@@ -48,24 +50,57 @@ class UpdateCache(Composite):
             raise TypeRuleError(f"update_cache: {update} is longer than {cache}")
         return cache.with_shape(cache.shape)
 
-    def lower(self, b: Graph, cache: Value, update: Value, start: Value) -> Value:
-        shape, rank = cache.type.shape, cache.type.rank
-        axis = self.axis % rank
+    carried = MappingProxyType({0: 0})
+
+    def reference(self, cache: Array, update: Array, start: Array) -> Array:
+        y = cache.copy()
+        extent = y.shape[self.axis]
+        rows = np.moveaxis(y, self.axis, 1)
+        for sample, first in enumerate(start.tolist()):
+            for j, row in enumerate(np.moveaxis(update, self.axis, 1)[sample]):
+                at = (first + j) % extent if self.circular else first + j
+                if 0 <= at < extent:
+                    rows[sample, at] = row
+        return y
+
+    def gradient(
+        self, b: Graph, dy: Value, cache: Value, update: Value, start: Value
+    ) -> tuple[Value, Value, None]:
+        """Return dy where nothing was written, and from where the update went."""
+        zero = b(Broadcast(update.type.shape), b.constant(np.zeros((), dy.type.numpy)))
+        kept = b(UpdateCache(self.axis, self.circular), dy, zero, start)
+        shape, axis = update.type.shape, self.axis % update.type.rank
+        extent, count = cache.type.shape[axis], shape[axis]
+        if count == 0 or extent == 0:
+            return kept, zero, None
+        at = b(Add(), b(Iota(shape, axis)), self._stretched(b, start, shape))
+        if self.circular:
+            at = b(Mod(), at, number(b, extent, at))
+        limit = number(b, extent, at)
+        there = b(BitAnd(), b(GreaterOrEqual(), at, filled(b, 0, at)), b(Less(), at, limit))
+        inside = b(Where(), there, at, filled(b, 0, at))
+        return kept, b(Where(), there, b(GatherElements(axis), dy, inside), zero), None
+
+    def spelled_out(self, b: Graph, cache: Value, update: Value, start: Value) -> Value:
+        """Return the same by other operators: each element of the result chooses where it is."""
+        shape = cache.type.shape
+        axis = self.axis % cache.type.rank
         extent, count = shape[axis], update.type.shape[axis]
         if count == 0 or extent == 0:
             return cache
         # On all other axes, the place in the update is that in the cache.
-        box = (shape[0], *[1] * (axis - 1), extent, *[1] * (rank - axis - 1))
-        place = b(Broadcast(box), b(Reshape((extent, *[1] * (rank - axis - 1))), b(Range(extent))))
-        first = b(Broadcast(box), b(Reshape((shape[0], *[1] * (rank - 1))), start))
-        source = b(Sub(), place, first)
+        source = b(Sub(), b(Iota(shape, axis)), self._stretched(b, start, shape))
         if self.circular:
             source = b(Mod(), source, number(b, extent, source))
         limit = number(b, count, source)
         inside = b(BitAnd(), b(GreaterOrEqual(), source, filled(b, 0, source)),
                    b(Less(), source, limit))  # fmt: skip
-        entries = b(GatherElements(axis), update, b(Broadcast(shape), source))
-        return b(Where(), b(Broadcast(shape), inside), entries, cache)
+        clamped = b(Where(), inside, source, filled(b, 0, source))
+        return b(Where(), inside, b(GatherElements(axis), update, clamped), cache)
+
+    @staticmethod
+    def _stretched(b: Graph, start: Value, shape: tuple[Dim, ...]) -> Value:
+        return b(Broadcast(shape), b(Reshape((shape[0], *[1] * (len(shape) - 1))), start))
 
     @classmethod
     def examples(cls) -> Examples:

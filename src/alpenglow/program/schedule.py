@@ -124,12 +124,18 @@ def _outputs(
 def _appends(g: Graph, name: str, v: Value) -> bool:
     """Whether what a variable has at exit is what it has at entry with something behind it.
 
-    Then all but what is new is there already.  Anything else may not be computed where others still
-    read what was there.
+    Then all but what is new is there already.  What is changed in place after that may be, where
+    nobody else reads what was there; anything else may not be computed there.
     """
-    match v.producer:
+    before = g.inputs[name]
+    node = v.producer
+    while node is not None and 0 in node.op.carried and v is node.results[0]:
+        inner = node.inputs[node.op.carried[0]]
+        if inner is None or g.users(inner) != 1 or g.users(before) != 1:
+            return False
+        v, node = inner, inner.producer
+    match node:
         case Node(Concat(axis), [first, *rest]):
-            before = g.inputs[name]
             along = axis % v.type.rank == g.growing[name]
             return along and first is before and before not in rest
     return False

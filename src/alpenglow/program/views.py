@@ -32,6 +32,8 @@ def eliminate_copies(program: Program) -> Program:
     for instr in reversed(list(program.instrs())):
         if isinstance(instr.op, Concat | Pad):
             _inside_out(program, instr, makers, homes)
+        if instr.op.carried and program.variables:
+            _into_variable(program, instr, makers, homes)
         if isinstance(instr.op, ViewAsComplex):
             _into_output(program, instr, makers, homes)
     body: list[Instr] = []
@@ -193,6 +195,25 @@ def _into_output(program: Program, instr: Instr, makers: Mapping[str, Instr], ho
     written = program.buffers[out.buffer].space == "output"
     if written and _movable(program, pairs, makers, homes):
         homes[pairs.buffer] = as_real(out)
+
+
+def _into_variable(
+    program: Program, instr: Instr, makers: Mapping[str, Instr], homes: Homes
+) -> None:
+    """Let what a variable that grows is made of in place be computed where that variable is."""
+    for result, operand in instr.op.carried.items():
+        out, r = instr.outs[result], instr.ins[operand]
+        cell = program.variables.get(out.buffer)
+        if (
+            r is None
+            or cell is None
+            or cell.axis is None
+            or not _movable(program, r, makers, homes)
+        ):
+            continue
+        readers = sum(x.buffer == r.buffer for i in program.instrs() for x in i.reads())
+        if readers == 1 and r.type == out.type:
+            homes[r.buffer] = out
 
 
 def _movable(program: Program, r: Region, makers: Mapping[str, Instr], homes: Homes) -> bool:

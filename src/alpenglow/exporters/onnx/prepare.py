@@ -11,6 +11,7 @@ from alpenglow.exporters.onnx.pairs import has_complex, in_pairs
 from alpenglow.exporters.onnx.table import find
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.op import Composite, Elementwise, Primitive
+from alpenglow.ops.cache import UpdateCache
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.resize import Resize
 from alpenglow.ops.sampling import AffineGrid, DeformConv
@@ -34,6 +35,11 @@ def prepared(graph: Graph, opset: int) -> tuple[Graph, list[Node]]:
             else:
                 lower_node(g, node)
         g.prune()
+    for node in list(g.nodes):
+        if isinstance(node.op, UpdateCache):
+            operands = [v for v in node.inputs if v is not None]
+            g.replace(node.output, node.op.spelled_out(g, *operands))
+    g.prune()
     for node in list(g.nodes):
         if find(node, opset) is None and not isinstance(node.op, Elementwise):
             _computed(g, node)
