@@ -92,7 +92,7 @@ def few_bits(d: Draft, op: str) -> None:
         group = d.given(d.rng.integers(0, count, k).astype(np.int32), True)
     if d.chance(0.4):
         bias = d.fresh("float", (n,), True)
-    more = options(d, accuracy_level=(0, 1)) if d.chance(0.5) else {}
+    more = options(d, accuracy_level=(0, 1, 4, 4)) if d.chance(0.5) else {}
     more |= {} if bits == 4 and d.chance(0.4) else {"bits": bits}
     given = [x, d.given(packed, True), step, zero, group, bias]
     add(d, op, given, ("float", (*x.shape[:-1], n)), N=n, K=k, block_size=block, **more)

@@ -55,6 +55,7 @@ TOLERANCE = {
     "absorb": 1e-4,
     "batch": 1e-3,
     "few_bits": 1e-5,
+    "groups": 1e-5,
     "halves": 1e-2,
     "layout": 1e-5,
     "precision": 0.1,

@@ -27,6 +27,7 @@ from alpenglow.machines.cpu.operators.blocked import (
     Ungroup,
 )
 from alpenglow.machines.cpu.operators.few_bits import MatMulFewBits, PackNibbles
+from alpenglow.machines.cpu.operators.quantized import MatMulGroups, QuantizeGroups
 from alpenglow.machines.cpu.operators.winograd import (
     WinogradFilter,
     WinogradInput,
@@ -73,6 +74,8 @@ REFUSED = {
     DepthwisePlanar: MACHINE,
     MatMulPacked: MACHINE,
     MatMulFewBits: MACHINE,
+    QuantizeGroups: MACHINE,
+    MatMulGroups: MACHINE,
     WinogradFilter: MACHINE,
     WinogradInput: MACHINE,
     WinogradProduct: MACHINE,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onnx_domains import assert_close, both, check_open, one_node
+from onnx_domains import assert_close, both, check_open, one_node, runtime
 from onnx_domains import check as check_domain
 from peer_bytes import spared
 
@@ -405,10 +405,11 @@ def test_q_gemm() -> None:
     check("QGemm", *given, scale(0.2), zero(128), transB=1, steps=1)
 
 
+@pytest.mark.parametrize("level", [0, 4])
 @pytest.mark.parametrize("columns", [32, 40])
 @pytest.mark.parametrize("zeros", ["none", "packed", "floats"])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_mat_mul_n_bits(bits: int, zeros: str, columns: int) -> None:
+def test_mat_mul_n_bits(bits: int, zeros: str, columns: int, level: int) -> None:
     rows, block = 6, 16
     count = -(-columns // block)
     packed = whole(rows, count, block * bits // 8)
@@ -422,7 +423,33 @@ def test_mat_mul_n_bits(bits: int, zeros: str, columns: int) -> None:
         return
     for constants in ([], [1, 2, 3]):
         check("MatMulNBits", rand(2, 3, columns), packed, scales, shift, constants=constants,
-              K=columns, N=rows, bits=bits, block_size=block, rtol=1e-4, atol=1e-3)  # fmt: skip
+              K=columns, N=rows, bits=bits, block_size=block, accuracy_level=level, rtol=1e-4,
+              atol=1e-3)  # fmt: skip
+
+
+@pytest.mark.parametrize(("level", "rounds"), [(0, False), (3, False), (4, True)])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_product_is_no_less_exact_than_its_accuracy_level_allows(
+    bits: int, level: int, rounds: bool
+) -> None:
+    inner, columns, block = 300, 40, 32
+    rng, count = np.random.default_rng(0), -(-inner // block)
+    packed = rng.integers(0, 256, (columns, count, block * bits // 8)).astype(np.uint8)
+    scales = rng.uniform(0.01, 0.02, (columns, count)).astype(np.float32)
+    x = rng.standard_normal((20, inner)).astype(np.float32)
+    model = one_node(MS, "MatMulNBits", [x, packed, scales], 1, constants=[1, 2], K=inner,
+                     N=columns, bits=bits, block_size=block, accuracy_level=level)  # fmt: skip
+    steps = np.stack([packed & 15, packed >> 4], -1) if bits == 4 else packed
+    centred = steps.reshape(columns, count, block).astype(np.float64) - (1 << (bits - 1))
+    w = (centred * scales[..., None]).reshape(columns, -1)[:, :inner]
+    exact = x.astype(np.float64) @ w.T
+    (wanted,) = runtime(model, {"x0": x})
+    _, (actual,) = both(model, {"x0": x})
+    errors = [float(np.sqrt(((y - exact) ** 2).mean())) for y in (wanted, actual)]
+
+    # In floats sums are taken in another order, which is a few of their last bits.
+    assert errors[1] <= (1.01 if rounds else 1.5) * errors[0]
+    assert (errors[1] > 1e-4 * np.abs(exact).max()) == rounds
 
 
 @pytest.mark.parametrize("zeros", [False, True])

@@ -13,9 +13,11 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, Array
 from alpenglow.machines.cpu.operators.few_bits import MatMulFewBits
+from alpenglow.machines.cpu.operators.quantized import MatMulGroups, QuantizeGroups
 from alpenglow.ops.arithmetic import Mul, Sub
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.gather import Gather
+from alpenglow.ops.groups import RoundGroups
 from alpenglow.ops.movement import Broadcast, Reshape, Transpose
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.ops.select import Cast
@@ -54,12 +56,29 @@ def product(rows: int, dtype: str, group: int = 0, zeros: bool = False, inner: i
     return g
 
 
+def rounded(
+    rows: int | str, dtype: str, group: int, zeros: bool = False, inner: int = 100, size: int = 0
+) -> Graph:
+    """Return a product of what is rounded by groups of `size`, of as many as weights if 0."""
+    g = Graph("rounded")
+    x = g(RoundGroups(size or group), g.input("x", f"f32[{rows},{inner}]"))
+    g.output("y", g(MatMul(), x, stored(g, dtype, (inner, 37), group, zeros)))
+    return g
+
+
+def stage(g: Graph, target: str, name: str) -> Graph:
+    """Return a graph after the pass of this name."""
+    for p, made in run_stages(g.copy(), ag.Target.parse(target), ag.Options()):
+        if p.name == name:
+            assert isinstance(made, Graph)
+            return made
+    raise AssertionError(f"there is no stage called {name}")
+
+
 def kept(g: Graph, target: str = "x86-64-v4") -> list[MatMulFewBits]:
     """Return the products of weights that stay in few bits."""
-    for p, made in run_stages(g.copy(), ag.Target.parse(target), ag.Options()):
-        if p.name == "widen":
-            return [n.op for n in made.nodes if isinstance(n.op, MatMulFewBits)]
-    raise AssertionError("there is no stage called widen")
+    made = stage(g, target, "widen")
+    return [n.op for n in made.nodes if isinstance(n.op, MatMulFewBits)]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 60])
@@ -76,6 +95,63 @@ def test_a_product_of_few_bits_is_that_of_the_floats_they_stand_for(
     actual = ag.compile(g)(x)
 
     assert np.abs(actual - expected).max() <= TOLERANCE * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("group", [16, 32, 256])
+@pytest.mark.parametrize("dtype", ["u4", "i8", "u8"])
+def test_a_product_of_rounded_rows_is_that_of_the_reals(
+    dtype: str, group: int, zeros: bool
+) -> None:
+    exe = ag.compile(rounded("N", dtype, group, zeros))
+    for rows in (1, 2, 3, 7, 8, 13, 40):
+        x = np.random.default_rng(rows).standard_normal((rows, 100)).astype(F32)
+        expected = evaluate(rounded(rows, dtype, group, zeros), {"x": x})["y"]
+
+        assert np.abs(exe(x) - expected).max() <= TOLERANCE * np.abs(expected).max()
+
+
+def test_products_of_the_same_rounded_rows_quantise_them_once() -> None:
+    g = rounded(3, "u4", 32)
+    (x,) = (n.output for n in g.nodes if isinstance(n.op, RoundGroups))
+    g.output("z", g(MatMul(), x, stored(g, "i4", (100, 20), 32, True)))
+    g.output("k", g(MatMul(), x, stored(g, "u4", (100, 20), 32)))
+    ops = [type(n.op) for n in stage(g, "x86-64-v4", "merge").nodes]
+
+    assert ops.count(MatMulGroups) == 3
+    assert ops.count(QuantizeGroups) == 2, "zero points want sums, a middle wants them times it"
+
+
+@pytest.mark.parametrize(
+    ("target", "group", "size"),
+    [("x86-64-v4", 32, 24), ("x86-64-v4", 32, 64), ("armv7-a", 32, 32)],
+)
+def test_groups_that_do_not_fit_are_rounded_and_multiplied_in_floats(
+    target: str, group: int, size: int
+) -> None:
+    g = rounded(2, "u4", group, size=size)
+    ops = {type(n.op) for n in stage(g, target, "widen").nodes}
+
+    assert RoundGroups in ops and MatMulGroups not in ops
+
+
+def test_a_scale_for_all_of_an_output_meets_any_groups() -> None:
+    g = rounded(5, "i8", 0, size=24)
+    x = np.random.default_rng(1).standard_normal((5, 100)).astype(F32)
+    expected = evaluate(g, {"x": x})["y"]
+    exe = ag.compile(g)
+
+    assert any("mat_mul_groups" in e.kernel for e in exe.artifact.table)
+    assert np.abs(exe(x) - expected).max() <= TOLERANCE * np.abs(expected).max()
+
+
+def test_what_is_no_number_makes_its_own_row_none() -> None:
+    x = np.ones((4, 100), F32)
+    x[1, 50], x[2, 99] = np.nan, -np.inf
+    y = ag.compile(rounded(4, "u4", 32, True))(x)
+
+    assert np.isnan(y).all(1).tolist() == [False, True, True, False]
+    assert np.isfinite(y[[0, 3]]).all()
 
 
 @pytest.mark.parametrize(("dtype", "share"), [("i8", 4), ("i4", 8)])

@@ -27,12 +27,16 @@ from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.arithmetic import Add, Mul, Sub
 from alpenglow.ops.gather import Gather
+from alpenglow.ops.groups import RoundGroups
 from alpenglow.ops.logic import BitAnd, ShiftRight
 from alpenglow.ops.movement import Broadcast, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.quantize import Dequantize, DynamicQuantize
 from alpenglow.ops.reduction import ReduceMean, ReduceSum
 from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import Softmax
+
+BYTES = 4
+"""The `accuracy_level` that lets a product quantise activations, by groups as weights have them."""
 
 # ── products ──
 
@@ -105,6 +109,7 @@ def mat_mul_n_bits(s: Site) -> Made:
     steps = part_of(s, steps, (rows, columns))
     zero, group = s.optional(3), s.optional(4)
     scale = s.g(Reshape((rows, count)), scales)
+    in_bytes = s.attribute("accuracy_level", 0) == BYTES and _takes_bytes(x, packed, zero, group)
     if zero is None:
         zero = stretch(s.g, s.g.constant(np.uint8(1 << (bits - 1))), (rows, count))
     elif zero.type.dtype not in FLOATS:
@@ -114,8 +119,16 @@ def mat_mul_n_bits(s: Site) -> Made:
         zero = s.g(Reshape((rows, count)), zero)
     scale, zero = (by_group(s, v, group, block, columns) for v in (scale, zero))
     weights = s.g(Transpose((1, 0)), dequantized(s, steps, scale, zero, x.type.dtype))
+    if in_bytes:
+        x = s.g(RoundGroups(block), x)
     y, bias = multiplied(s, x, weights), s.optional(5)
     return y if bias is None else s.g(Add(), y, stretch(s.g, bias, y.type.shape))
+
+
+def _takes_bytes(x: Value, packed: Value, zero: Value | None, group: Value | None) -> bool:
+    """Whether a product by weights of few bits may quantise x: ONNX Runtime does for these."""
+    whole = zero is None or zero.type.dtype not in FLOATS
+    return x.type.dtype == "f32" and packed.array is not None and whole and group is None
 
 
 def dequantized(s: Site, steps: Value, scale: Value, zero: Value, dtype: str) -> Value:

@@ -20,6 +20,7 @@ from alpenglow.passes.table import Choices, Pass, Reason
 from alpenglow.program import Instr, Program
 
 REASONS: tuple[Reason, ...] = (
+    ("groups", "few_bits", "what is not multiplied in integers is in floats"),
     ("quantized", "few_bits", "integers are multiplied as such where both operands are"),
     ("few_bits", "widen", "what stays in few bits does not become floats"),
     ("widen_few_bits", "precision", "weights that are floats are rounded"),

@@ -17,6 +17,7 @@ from alpenglow.machines.cpu.passes.bands import split_bands
 from alpenglow.machines.cpu.passes.batch import split_batches
 from alpenglow.machines.cpu.passes.borders import borders
 from alpenglow.machines.cpu.passes.few_bits import keep_few_bits, widen_few_bits
+from alpenglow.machines.cpu.passes.groups import multiply_groups
 from alpenglow.machines.cpu.passes.layout import layout
 from alpenglow.machines.cpu.passes.pitch import spread_rows
 from alpenglow.machines.cpu.passes.promote import promote
@@ -46,8 +47,11 @@ def passes() -> Sequence[Pass]:
     """Return the rows of the CPU in the pass table."""
     primitive, program = properties("primitive"), properties("program")
     return (
-        Pass("few_bits", keep_few_bits, "products by quantised weights keep these in few bits",
+        Pass("groups", multiply_groups,
+             "products of what is rounded by groups are of integers where weights are",
              after="quantized", fast=True),
+        Pass("few_bits", keep_few_bits, "products by quantised weights keep these in few bits",
+             after="groups", fast=True),
         Pass("widen_few_bits", widen_few_bits,
              "products of many rows by weights of few bits are of bf16",
              needs=primitive, after="merge", fast=True,

@@ -18,6 +18,7 @@ from alpenglow.machines.cpu.templates import (
     few_bits,
     matmul,
     planar,
+    quantized,
     templates,
     transpose,
     winograd,
@@ -27,8 +28,8 @@ from alpenglow.machines.cpu.templates.products import dot
 from alpenglow.program import Instr
 
 FAMILIES = (
-    attention, conv, depthwise, depthwise_planar, few_bits, matmul, planar, transpose, winograd,
-    words,
+    attention, conv, depthwise, depthwise_planar, few_bits, matmul, planar, quantized, transpose,
+    winograd, words,
 )  # fmt: skip
 """The modules that register templates."""
 

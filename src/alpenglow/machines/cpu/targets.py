@@ -128,7 +128,9 @@ def facts_of(triple: str, features: tuple[str, ...]) -> Facts:
     family = architecture(triple)
     small = triple.startswith("thumb")
     wide = has("avx512f")
-    multiplies = ["f32", *(["bf16"] if has("avx512bf16") else [])]
+    # Bytes go through vpmaddwd where there is nothing better.
+    bytes_ = family == "x86-64" or has("i8mm") or has("dotprod")
+    multiplies = ["f32", *(["bf16"] if has("avx512bf16") else []), *(["u8"] if bytes_ else [])]
     return Facts(
         lanes=16 if wide else 8 if has("avx") or has("avx2") else 4,
         # A microcontroller has 32 of one f32 each.

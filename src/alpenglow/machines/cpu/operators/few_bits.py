@@ -22,10 +22,26 @@ NIBBLES = 8
 """How many weights of four bits a word holds."""
 
 
-class PackNibbles(Primitive):
-    """w[K, N], numbers below 16, as words [N/width, K/8, width] of 8 neighbours of K, lowest first.
+def shift_of(n: int) -> int:
+    """Return where in a word number `n` of its eight lies."""
+    return n % 4 * 8 + n // 4 * 4
 
-    What is past the end is zero.
+
+def unpacked(q: Array) -> Array:
+    """Return the whole numbers [N/width, K, width] of panels of bytes or of words of four bits."""
+    if q.ndim == 4:
+        return q.swapaxes(2, 3).reshape(len(q), -1, q.shape[2])
+    if q.dtype != np.uint32:
+        return q
+    shifts = np.array([shift_of(n) for n in range(NIBBLES)], np.uint32)[:, None]
+    return (q[:, :, None] >> shifts & 15).reshape(len(q), -1, q.shape[-1])
+
+
+class PackNibbles(Primitive):
+    """w[K, N], numbers below 16, as words [N/width, K/8, width] of 8 neighbours of K.
+
+    The lower half of each byte holds one of the first four, the upper half one of the others: both
+    halves of a vector are bytes in order, lowest first.  What is past the end is zero.
     """
 
     width: int
@@ -38,9 +54,9 @@ class PackNibbles(Primitive):
         return TensorType("u32", (panels, words, self.width))
 
     def reference(self, w: Array) -> Array:
-        parts = PackMatrix(self.width, NIBBLES).reference(w & 15).astype(np.uint32)
-        shifts = np.arange(0, 4 * NIBBLES, 4, dtype=np.uint32)
-        return np.ascontiguousarray(np.bitwise_or.reduce(parts << shifts, axis=-1))
+        parts = PackMatrix(self.width, NIBBLES).reference(w & 15)
+        halves = parts[..., : NIBBLES // 2] | parts[..., NIBBLES // 2 :] << np.uint8(4)
+        return np.ascontiguousarray(halves).view("<u4")[..., 0].astype(np.uint32, copy=False)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -89,10 +105,7 @@ class MatMulFewBits(Primitive):
 
     def matrix(self, q: Array, grid: Array, inner: int) -> Array:
         """Return the matrix w[K, N] that numbers and their grid stand for, with `inner` rows."""
-        if q.dtype == np.uint32:
-            shifts = np.arange(0, 4 * NIBBLES, 4, dtype=np.uint32)[:, None]
-            q = (q[:, :, None] >> shifts & 15).reshape(len(q), -1, q.shape[-1])
-        steps = q[:, :inner].astype(np.float32) - np.float32(self.middle)
+        steps = unpacked(q)[:, :inner].astype(np.float32) - np.float32(self.middle)
         spread = np.repeat(grid, self.size, axis=1)[:, :inner]
         if grid.shape[2] == 2:
             steps -= spread[:, :, 1]

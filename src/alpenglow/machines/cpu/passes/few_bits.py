@@ -183,12 +183,17 @@ def _product(g: Graph, x: Value, w: Weights, target: Target) -> Value:
         * target.facts.lanes
     )
     pack = PackNibbles(width) if w.bits == 4 else PackMatrix(width)
-    panels = ceil_div(columns, width)
-    full = np.zeros((len(w.scales), len(grid), panels * width), np.float32)
-    full[:, :, :columns] = np.stack(grid, axis=1)
-    split = full.reshape(len(w.scales), len(grid), panels, width).transpose(2, 0, 1, 3)
-    q, numbers = (g.constant(aligned(v)) for v in (pack.reference(w.q), split))
+    q, numbers = (g.constant(aligned(v)) for v in (pack.reference(w.q), panels_of(grid, width)))
     return g(MatMulFewBits(columns, w.size, w.middle), x, q, numbers)
+
+
+def panels_of(grid: list[Array], width: int) -> Array:
+    """Return what belongs to groups and columns as [N/width, groups, parts, width]."""
+    groups, columns = grid[0].shape
+    panels = ceil_div(columns, width)
+    full = np.zeros((groups, len(grid), panels * width), np.float32)
+    full[:, :, :columns] = np.stack(grid, axis=1)
+    return full.reshape(groups, len(grid), panels, width).transpose(2, 0, 1, 3)
 
 
 def _width(rows: int, columns: int, parts: int, target: Target) -> int:

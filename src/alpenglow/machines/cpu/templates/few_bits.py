@@ -33,7 +33,7 @@ from alpenglow.kernel.expr import (
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Window
 from alpenglow.loops.instruction import Frame
-from alpenglow.machines.cpu.operators.few_bits import NIBBLES, MatMulFewBits
+from alpenglow.machines.cpu.operators.few_bits import NIBBLES, MatMulFewBits, shift_of
 from alpenglow.machines.cpu.templates import templates
 from alpenglow.machines.cpu.templates.matmul import (
     Product,
@@ -304,7 +304,7 @@ class _Nibbles:
 
     def number(self, v: Expr, n: int) -> Expr:
         """Return number `n` of each word as f32."""
-        moved = Binary("shr", v, Const(4 * n, "u32", self.lanes)) if n else v
+        moved = Binary("shr", v, Const(shift_of(n), "u32", self.lanes)) if n else v
         if self.table is not None:
             return Intrinsic("vpermps", (self.table, Bitcast(moved, "i32")))
         low = Bitcast(Binary("and", moved, Const(15, "u32", self.lanes)), "i32")
