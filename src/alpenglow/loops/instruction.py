@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import ceil_div, estimate, is_open
@@ -106,15 +107,21 @@ class Frame:
         return self.elsewhere(result, at, self._anchor, value)
 
     def elsewhere(
-        self, result: Value, at: list[Coord], start: Value | None = None, value: Expr | None = None
-    ) -> Expr:
-        """Return a value of the body at `at`, where `start`, if it is needed, is `value`."""
+        self, result: Value, at: list[Coord], start: Value | None = None,
+        value: Expr | None = None, known: Mapping[Value, Expr] = MappingProxyType({}),
+    ) -> Expr:  # fmt: skip
+        """Return a value of the body at `at`, where `start`, if it is needed, is `value`.
+
+        What is `known` of operands there is not read.
+        """
         leaves = {v: Source(w.region.type, _loader(self.loops, w)) for v, w in self._leaves.items()}
         if start is not None and value is not None:
             rounded = self.loops.rounded(value, start.type.dtype)
             # Templates may see the result, and what is at its place, in another shape.
             seen = self.out.region.type if start is self._anchor else start.type
             leaves[start] = Source(seen, lambda _: rounded)
+        for v, element in known.items():
+            leaves[v] = Source(v.type, _always(element))
         return self.loops.pulled(result, at, leaves)
 
 
@@ -174,6 +181,10 @@ def _small(instr: Instr, facts: Facts) -> bool:
     """Whether an instruction is not worth waking other threads for."""
     sizes = [estimate(r.type.size) for r in (*instr.outs, *instr.reads())]
     return max(sizes, default=0) < facts.serial
+
+
+def _always(element: Expr) -> Callable[[list[Coord]], Expr]:
+    return lambda at: element
 
 
 def _loader(k: Loops, w: Window) -> Callable[[list[Coord]], Expr]:

@@ -39,6 +39,7 @@ from alpenglow.kernel.expr import (
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.cpu.templates import templates
+from alpenglow.machines.cpu.templates.attention_mask import TurnedMask
 from alpenglow.machines.cpu.templates.attention_parts import AttentionParts, SeenKeys
 from alpenglow.machines.cpu.templates.attention_row import attention_row
 from alpenglow.machines.cpu.templates.tile import Tile, Tiles, ladder, split_rows
@@ -51,6 +52,9 @@ BLOCK = 128
 
 OPEN_BLOCK = 112
 """The same where their number is open: tiles of as many rows as there are registers for fit in."""
+
+MASKS = 2
+"""Masks that are turned at most; of others, elements are gathered."""
 
 LONGEST = 512
 """Elements of a query and of a value together, at most: both lie on the stack."""
@@ -104,6 +108,11 @@ class _Panels:
         self.packed = self.b.array("f32", parts.inner * self.width)
         self.shares = self.b.array("f32", self.block * self.width)
         self.sums = self.b.array("f32", parts.features * self.width)
+        self.turned = [
+            TurnedMask(parts, v, self.block, self.width)
+            for v in parts.masks()[:MASKS]
+            if v.type.dtype in ("f32", "bool")
+        ]
 
     def run(self, lead: list[Coord], panel: Coord) -> None:
         """Compute a panel of queries."""
@@ -114,6 +123,8 @@ class _Panels:
         self.seen = SeenKeys(self.parts, self.places)
         self.one_block = self.seen.all and is_number(self.parts.count, self.block)
         self._pack()
+        for mask in self.turned:
+            mask.begin(lead, self.first)
         zero = Const(0.0, "f32", self.lanes)
         self.tops = [b.var(Const(-math.inf, "f32", self.lanes)) for _ in range(self.cols)]
         self.totals = [b.var(zero) for _ in range(self.cols)]
@@ -184,6 +195,8 @@ class _Panels:
     def _block(self, start: Expr, count: int) -> None:
         """Take in `count` keys from `start` on."""
         b, m = self.b, self.m
+        for mask in self.turned:
+            mask.turn(start, count)
         highest = [b.var(top) for top in self.tops]
         keys = split_rows(count, self.cols, self.parts.target)
         self._tiles(keys, lambda height, row: self._score(height, start, row, highest))
@@ -224,8 +237,10 @@ class _Panels:
         for r in range(height):
             key = coord(b.let(first + r))
             for j, at in enumerate(self.places):
-                logit = parts.logit([*at, key], tile.acc[r][j], self.lanes)
-                b.store(self.shares, self._at(row + r, j), logit)
+                place = b.let(self._at(row + r, j))
+                known = {mask.value: mask.element(place) for mask in self.turned}
+                logit = parts.logit([*at, key], tile.acc[r][j], known)
+                b.store(self.shares, place, logit)
                 # NaN, which this does not see, is in the shares all the same.
                 above = Compare("gt", logit, highest[j])
                 b.set(highest[j], Select(above, logit, highest[j]))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from alpenglow.ir.dims import Dim, estimate
 from alpenglow.ir.graph import Node, Value
@@ -59,6 +60,23 @@ class AttentionParts:
         assert x is not None, "a softmax has an operand"
         return x
 
+    def masks(self) -> list[Value]:
+        """Return operands of what follows the scores that differ by query and by key."""
+        found: dict[Value, None] = {}
+        waiting = [self.logits]
+        while waiting:
+            v = waiting.pop()
+            if v.producer is not None and v.producer is not self.scores:
+                waiting += [x for x in v.producer.inputs if x is not None]
+            elif v.producer is None and v.array is None:
+                found[v] = None
+        dense = []
+        for v in found:
+            *_, down, across = self.k.window(v).region.strides
+            if not is_number(down, 0) and is_number(across, 1):
+                dense.append(v)
+        return dense
+
     def place(self, lead: list[Coord], query: Coord) -> list[Coord]:
         """Return the coordinates of a query in the whole batch."""
         if not self.grouped:
@@ -85,11 +103,16 @@ class AttentionParts:
         at = [*self.place(lead, coord(number)), coord(0)]
         return self.b.let(self.q.address(at).expr())
 
-    def logit(self, at: list[Coord], score: Expr, lanes: int) -> Expr:
-        """Return what the softmax is of, in lanes, for a score at a place."""
+    def logit(
+        self, at: list[Coord], score: Expr, known: Mapping[Value, Expr] = MappingProxyType({})
+    ) -> Expr:
+        """Return what the softmax is of, in lanes, for a score at a place.
+
+        What is `known` of masks there is not read.
+        """
         loops = self.k.loops
-        loops.current = lanes
-        value = self.k.elsewhere(self.logits, at, self.scores.output, score)
+        loops.current = self.lanes
+        value = self.k.elsewhere(self.logits, at, self.scores.output, score, known)
         loops.current = 1
         return self.wide(value)
 

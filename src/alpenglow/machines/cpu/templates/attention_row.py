@@ -140,7 +140,7 @@ class _Row:
         there = b.let(ramp.compare("lt", parts.count))
         clamped = b.let(Binary("min", ramp.expr(), Splat(last, lanes)))
         where = [*self.at, Coord(Const(0), 0, lanes, clamped)]
-        logit = parts.logit(where, score, lanes)
+        logit = parts.logit(where, score)
         return b.let(Select(there, logit, Const(-math.inf, "f32", lanes)))
 
 
