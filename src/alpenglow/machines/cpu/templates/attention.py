@@ -42,7 +42,7 @@ from alpenglow.machines.cpu.templates import templates
 from alpenglow.machines.cpu.templates.attention_mask import TurnedMask
 from alpenglow.machines.cpu.templates.attention_parts import AttentionParts, SeenKeys
 from alpenglow.machines.cpu.templates.attention_row import attention_row
-from alpenglow.machines.cpu.templates.tile import Tile, Tiles, ladder, split_rows
+from alpenglow.machines.cpu.templates.tile import LINE, Tile, Tiles, ladder, split_rows
 from alpenglow.machines.cpu.templates.transpose import transposed
 from alpenglow.ops.contraction import MatMul
 from alpenglow.program.instr import Anchor, Instr
@@ -52,6 +52,9 @@ BLOCK = 128
 
 OPEN_BLOCK = 112
 """The same where their number is open: tiles of as many rows as there are registers for fit in."""
+
+Fetch = Callable[[Expr], None]
+"""Asks for memory that is needed soon, in a step of a product."""
 
 MASKS = 2
 """Masks that are turned at most; of others, elements are gathered."""
@@ -116,10 +119,11 @@ class _Panels:
 
     def run(self, lead: list[Coord], panel: Coord) -> None:
         """Compute a panel of queries."""
-        b = self.b
+        b, parts = self.b, self.parts
         self.lead = lead
         self.first = b.let(panel.base * self.width)
-        self.places = [self.parts.place(lead, self._clamped(j)) for j in range(self.cols)]
+        self.places = [parts.place(lead, self._clamped(j)) for j in range(self.cols)]
+        self.known = [parts.by_query(at, self.lanes) for at in self.places]
         self.seen = SeenKeys(self.parts, self.places)
         self.one_block = self.seen.all and is_number(self.parts.count, self.block)
         self._pack()
@@ -233,17 +237,45 @@ class _Panels:
         first = b.let(start + row)
         tile = self._tile(height)
         origin = parts.key(self.lead, first)
-        self._multiply(tile, parts.keys.buffer, origin, down, across, parts.inner, self.packed)
+        fetch = self._fetch(height, origin, first)
+        self._multiply(
+            tile, parts.keys.buffer, origin, down, across, parts.inner, self.packed, fetch
+        )
         for r in range(height):
             key = coord(b.let(first + r))
             for j, at in enumerate(self.places):
                 place = b.let(self._at(row + r, j))
-                known = {mask.value: mask.element(place) for mask in self.turned}
+                masks = {mask.value: mask.element(place) for mask in self.turned}
+                known = {**self.known[j], **masks}
                 logit = parts.logit([*at, key], tile.acc[r][j], known)
                 b.store(self.shares, place, logit)
                 # NaN, which this does not see, is in the shares all the same.
                 above = Compare("gt", logit, highest[j])
                 b.set(highest[j], Select(above, logit, highest[j]))
+
+    def _fetch(self, height: int, origin: Expr, first: Expr) -> Fetch | None:
+        """Return what asks, step by step, for the keys of the next tile and the values of this one.
+
+        Where few queries share keys, these come from memory, which would have to be waited for: a
+        tile reads a line of each of its rows before any of them again.
+        """
+        parts, b = self.parts, self.b
+        dense = parts.v.region.strides[-2:] == (parts.features, 1) and (
+            parts.keys.region.strides[-2:] == (1, parts.inner))  # fmt: skip
+        if self.cols > 1 or not dense:
+            return None
+        line = LINE // 4
+        ahead = b.let(origin + height * parts.inner)
+        value = parts.value(self.lead, first, Const(0))
+        each = ceil_div(height * parts.features, parts.inner)
+
+        def fetch(i: Expr) -> None:
+            for n in range(0, height, line):
+                b.prefetch(parts.keys.buffer, ahead + i * height + n)
+            for n in range(0, each, line):
+                b.prefetch(parts.v.buffer, value + i * each + n)
+
+        return fetch
 
     def _mix(self, height: int, row: Expr, start: Expr, count: int, scales: list[Expr]) -> None:
         """Add the values of a block, by their shares, to the sums of some features."""
@@ -265,12 +297,15 @@ class _Panels:
         return Tile(self.b, height, self.cols, self.lanes, self.parts.target)
 
     def _multiply(
-        self, tile: Tile, x: Buffer, origin: Expr, down: int, across: int, steps: int, w: Buffer
-    ) -> None:
+        self, tile: Tile, x: Buffer, origin: Expr, down: int, across: int, steps: int, w: Buffer,
+        fetch: Fetch | None = None,
+    ) -> None:  # fmt: skip
         """Add to a tile the product of rows of x, `down` apart, and the rows of an array."""
         b = self.b
 
         def step(i: Expr) -> None:
+            if fetch is not None:
+                fetch(i)
             tile.step(
                 w, i * self.width, lambda r: Load(x, origin + i * across + r * down), ahead=False
             )

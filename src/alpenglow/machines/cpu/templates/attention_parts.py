@@ -60,6 +60,39 @@ class AttentionParts:
         assert x is not None, "a softmax has an operand"
         return x
 
+    def same_for_all_keys(self, v: Value) -> bool:
+        """Whether an element of the body is the same for all keys."""
+        node = v.producer
+        if node is None:
+            strides = None if v.array is not None else self.k.window(v).region.strides
+            return strides is None or is_number(strides[-1], 0)
+        if isinstance(node.op, Iota):
+            return not is_key(v)
+        if not isinstance(node.op, Elementwise | Broadcast):
+            return False
+        return all(self.same_for_all_keys(x) for x in node.inputs if x is not None)
+
+    def by_query(self, at: list[Coord], lanes: int) -> dict[Value, Expr]:
+        """Return what does not depend on the key, in lanes, for queries at a place."""
+        fixed: dict[Value, None] = {}
+        waiting = [self.logits]
+        while waiting:
+            node = waiting.pop().producer
+            if node is None or node is self.scores:
+                continue
+            for x in node.inputs:
+                if x is None or x.array is not None or x is self.scores.output:
+                    continue
+                if not self.same_for_all_keys(x):
+                    waiting.append(x)
+                elif not _is_number(x):
+                    fixed[x] = None
+        loops = self.k.loops
+        loops.current = lanes
+        known = {v: self.b.let(self.k.elsewhere(v, [*at, coord(0)])) for v in fixed}
+        loops.current = 1
+        return known
+
     def masks(self) -> list[Value]:
         """Return operands of what follows the scores that differ by query and by key."""
         found: dict[Value, None] = {}
@@ -83,7 +116,13 @@ class AttentionParts:
             return [*lead, query]
         if is_number(self.rows, 1):
             return [*lead, query, coord(0)]
-        return [*lead, query // self.rows, query % self.rows]
+        return [*lead, self._let(query // self.rows), self._let(query % self.rows)]
+
+    def _let(self, c: Coord) -> Coord:
+        """Return a coordinate that is computed once."""
+        if c.vector is None:
+            return Coord(self.b.let(c.base), c.step, c.lanes)
+        return Coord(c.base, 0, c.lanes, self.b.let(c.vector))
 
     def batch_of(self, lead: list[Coord]) -> list[Coord]:
         """Return the coordinates of keys and values in the whole batch."""
@@ -185,14 +224,14 @@ class SeenKeys:
             case _:
                 return
         strict = isinstance(op, Less | Greater)
-        if _is_key(low):
+        if is_key(low):
             self._bound(self._ends, high, 0 if strict else 1, "max")
-        elif _is_key(high):
+        elif is_key(high):
             self._bound(self._begins, low, 1 if strict else 0, "min")
 
     def _bound(self, bounds: list[Expr], v: Value, more: int, op: str) -> None:
         """Add the largest or least `v` of the queries, if all keys have the same."""
-        if v.type.dtype != "i64" or not self._for_all_keys(v):
+        if v.type.dtype != "i64" or not self._parts.same_for_all_keys(v):
             return
         k = self._parts.k
         numbers = []
@@ -205,18 +244,6 @@ class SeenKeys:
         assert total is not None, "there are queries"
         bounds.append(total + more)
 
-    def _for_all_keys(self, v: Value) -> bool:
-        """Whether an element of the body is the same for all keys."""
-        node = v.producer
-        if node is None:
-            strides = None if v.array is not None else self._parts.k.window(v).region.strides
-            return strides is None or is_number(strides[-1], 0)
-        if isinstance(node.op, Iota):
-            return not _is_key(v)
-        if not isinstance(node.op, Elementwise | Broadcast):
-            return False
-        return all(self._for_all_keys(x) for x in node.inputs if x is not None)
-
     def _combined(self, numbers: list[Expr], op: str) -> Expr | None:
         if not numbers:
             return None
@@ -226,7 +253,15 @@ class SeenKeys:
         return self._b.let(total)
 
 
-def _is_key(v: Value) -> bool:
+def _is_number(v: Value) -> bool:
+    """Whether a value is one constant, stretched."""
+    match v.producer:
+        case Node(Broadcast(), [Value() as only]):
+            return only.array is not None
+    return False
+
+
+def is_key(v: Value) -> bool:
     """Whether an element is the position of its key."""
     node = v.producer
     return node is not None and isinstance(node.op, Iota) and node.op.axis in (-1, v.type.rank - 1)

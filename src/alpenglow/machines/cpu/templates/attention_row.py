@@ -48,6 +48,7 @@ class _Row:
         self.query = [
             b.let(self._chunk(parts.q, [*self.at, c], c)) for c in self._chunks(parts.inner)
         ]
+        self.known = parts.by_query(self.at, 1)
         self.top = b.var(Const(-math.inf, "f32"))
         self.total = b.var(Const(0.0, "f32"))
         zero = Const(0.0, "f32", self.lanes)
@@ -140,7 +141,7 @@ class _Row:
         there = b.let(ramp.compare("lt", parts.count))
         clamped = b.let(Binary("min", ramp.expr(), Splat(last, lanes)))
         where = [*self.at, Coord(Const(0), 0, lanes, clamped)]
-        logit = parts.logit(where, score)
+        logit = parts.logit(where, score, self.known)
         return b.let(Select(there, logit, Const(-math.inf, "f32", lanes)))
 
 
