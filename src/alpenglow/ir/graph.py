@@ -92,6 +92,16 @@ class Node:
             if v is not None:
                 v.users[self] = None
 
+    def over(self, inputs: Sequence[Value | None], regions: Sequence[Graph]) -> Node:
+        """Return a node that does the same to operands of the same types; nothing is inferred."""
+        node = Node.__new__(Node)
+        node.op, node.inputs, node.regions = self.op, tuple(inputs), tuple(regions)
+        node.results = tuple(Value(v.type, v.name, node, v.index) for v in self.results)
+        for v in inputs:
+            if v is not None:
+                v.users[node] = None
+        return node
+
     @property
     def output(self) -> Value:
         """The result of a node that has one."""
@@ -376,14 +386,22 @@ class Graph:
                 yield v
 
     def copy(self) -> Graph:
-        """Return a graph with nodes of its own; constants' arrays are shared."""
-        return self.bind({})
+        """Return a graph with nodes of its own; constants' arrays are shared.
+
+        Types stay what they are: those that were inferred under an assumption may not be found
+        without it.
+        """
+        return self._copied({})
 
     def bind(self, extents: Mapping[str, int]) -> Graph:
         """Return a copy in which named extents are numbers, with every type inferred anew.
 
         Raises TypeRuleError where the graph takes something else for granted.
         """
+        return self._copied(extents, anew=True)
+
+    def _copied(self, extents: Mapping[str, int], anew: bool = False) -> Graph:
+        """Return a copy with some extents bound, and types inferred `anew`, or as they are."""
         new = Graph(self.name)
         new.otherwise = self.otherwise
         new.metadata = self.metadata
@@ -395,12 +413,14 @@ class Graph:
             env[v] = Value(v.type, v.name, array=v.array)
             env[v]._digest = v._digest
         for node in self.nodes:
-            copy = new.add(
-                bind_op(node.op, extents),
-                [None if v is None else env[v] for v in node.inputs],
-                [r.bind(extents) for r in node.regions],
-                node.results[0].name,
-            )
+            inputs = [None if v is None else env[v] for v in node.inputs]
+            regions = [r._copied(extents, anew) for r in node.regions]
+            if anew:
+                op, name = bind_op(node.op, extents), node.results[0].name
+                copy = new.add(op, inputs, regions, name)
+            else:
+                copy = node.over(inputs, regions)
+                new.nodes[copy] = None
             for a, b in zip(node.results, copy.results, strict=True):
                 b.name = a.name
                 env[a] = b
