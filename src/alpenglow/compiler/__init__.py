@@ -1,5 +1,6 @@
 """The pipeline from Graph to Artifact."""
 
+from alpenglow.compiler.ahead import run_ahead
 from alpenglow.compiler.options import Options
 from alpenglow.compiler.pipeline import (
     compile_graph,
@@ -18,4 +19,5 @@ __all__ = [
     "every_pass",
     "properties_after",
     "require_closed",
+    "run_ahead",
 ]

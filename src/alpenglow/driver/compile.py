@@ -15,7 +15,7 @@ from alpenglow.base.cpus import check_threads
 from alpenglow.base.errors import ModelError, OptionError, ParseError, UnsupportedError
 from alpenglow.base.memory import uncollected
 from alpenglow.base.store import Store
-from alpenglow.compiler import Options, compile_graph, compile_open
+from alpenglow.compiler import Options, compile_graph, compile_open, run_ahead
 from alpenglow.compiler.options import Progress
 from alpenglow.driver import journal
 from alpenglow.driver.artifact_cache import ArtifactCache
@@ -121,6 +121,7 @@ def compile(
         # What imports the model anew knows nothing of variables that were added since.
         if isinstance(graph.otherwise, StagedModel) and not graph.initial:
             otherwise = _staged(graph.otherwise, chosen, chosen_options, store, threads)
+        graph = _ahead(graph, chosen, chosen_options)
         return _opened(graph, chosen, chosen_options, store, threads, (), otherwise)
     if cache is not None:
         return install(cache.make(graph), threads)
@@ -182,6 +183,11 @@ def _opened(
     )  # fmt: skip
     executable.restore = reopened
     return executable
+
+
+def _ahead(g: Graph, target: Target, options: Options) -> Graph:
+    """Return a graph after what all kinds of its extents share; a caller's passes come first."""
+    return g if options.passes or options.after else run_ahead(g, target, options)
 
 
 def _settings(options: Options) -> dict[str, Any] | None:

@@ -11,8 +11,11 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.base.memory import aligned_bytes, forget
 from alpenglow.ir.dims import ceil_div
-from alpenglow.ir.op import Examples, Primitive, check_positive, check_rank
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_positive, check_rank
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.ops.logic import BitAnd, ShiftRight
+from alpenglow.ops.movement import Broadcast, Reshape, stretch
 
 DOTS = {"u8": 4, "bf16": 2}
 """How many neighbours of x a multiply-add takes in, where it is not one."""
@@ -104,3 +107,33 @@ class PackMatrix(Primitive):
         yield cls(32, 4), "i8[7,40]"
         yield cls(16, 2), "bf16[8,16]"
         yield cls(32), "f32[7,40]"
+
+
+class UnpackBits(Composite):
+    """The numbers of `bits` bits in bytes[…, n], low bits first, as u8[…, n · 8/bits]."""
+
+    bits: int
+
+    def infer(self, packed: TensorType) -> TensorType:
+        check_dtype(self, "packed", packed, {"u8"})
+        check_rank(self, "packed", packed, 1)
+        if self.bits not in (1, 2, 4):
+            raise TypeRuleError(f"unpack_bits: bits is {self.bits}, expected 1, 2 or 4")
+        *outer, size = packed.shape
+        return packed.with_shape((*outer, size * (8 // self.bits)))
+
+    def lower(self, b: Graph, packed: Value) -> Value:
+        *outer, size = packed.type.shape
+        each = 8 // self.bits
+        shape = (*outer, size, each)
+        wide = b(Broadcast(shape), b(Reshape((*outer, size, 1)), packed))
+        shifts = stretch(b, b.constant(np.arange(0, 8, self.bits, dtype=np.uint8)), shape)
+        low = stretch(b, b.constant(np.uint8((1 << self.bits) - 1)), shape)
+        numbers = b(BitAnd(), b(ShiftRight(), wide, shifts), low)
+        return b(Reshape((*outer, size * each)), numbers)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(4), "u8[3,2,8]"
+        yield cls(2), "u8[5,3]"
+        yield cls(1), "u8[7]"

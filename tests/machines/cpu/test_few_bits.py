@@ -12,13 +12,20 @@ from alpenglow.compiler.pipeline import run_stages
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, Array
-from alpenglow.machines.cpu.operators.few_bits import MatMulFewBits
+from alpenglow.machines.cpu.operators.few_bits import (
+    MatMulFewBits,
+    PackNibbles,
+    bytes_of_columns,
+    nibbles_of_columns,
+    words_of_columns,
+)
 from alpenglow.machines.cpu.operators.quantized import MatMulGroups, QuantizeGroups
 from alpenglow.ops.arithmetic import Mul, Sub
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.groups import RoundGroups
 from alpenglow.ops.movement import Broadcast, Reshape, Transpose
+from alpenglow.ops.packing import PackMatrix
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.ops.select import Cast
 
@@ -249,3 +256,22 @@ def test_in_bf16_a_product_of_many_rows_reads_bf16(rows: int, few: bool) -> None
 
     assert any(isinstance(n.op, MatMulFewBits) for n in g.nodes) == few
     assert any(isinstance(n.op, MatMul) for n in g.nodes) != few
+
+
+@pytest.mark.parametrize("columns", [64, 70, 5])
+def test_what_a_file_stores_by_column_is_packed_as_if_it_were_spelled_out(columns: int) -> None:
+    rng, inner, width = np.random.default_rng(0), 44, 32
+    halves = rng.integers(0, 256, (columns, 24), np.uint8)
+    numbers = np.stack([halves & 15, halves >> 4], -1).reshape(columns, 48)[:, :inner].T
+    whole = rng.integers(0, 256, (columns, 48), np.uint8)
+    signed = (whole - np.uint8(128)).view(np.int8)[:, :inner].T
+
+    np.testing.assert_array_equal(
+        nibbles_of_columns(halves, inner, width), PackNibbles(width).reference(numbers)
+    )
+    np.testing.assert_array_equal(
+        bytes_of_columns(whole, inner, width), PackMatrix(width).reference(signed)
+    )
+    np.testing.assert_array_equal(
+        words_of_columns(whole, inner, width), PackMatrix(width, 4).reference(whole[:, :inner].T)
+    )

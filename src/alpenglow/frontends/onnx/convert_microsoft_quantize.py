@@ -28,8 +28,8 @@ from alpenglow.ir.types import FLOATS
 from alpenglow.ops.arithmetic import Add, Mul, Sub
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.groups import RoundGroups
-from alpenglow.ops.logic import BitAnd, ShiftRight
 from alpenglow.ops.movement import Broadcast, Reshape, Slice, Transpose, stretch
+from alpenglow.ops.packing import UnpackBits
 from alpenglow.ops.quantize import Dequantize, DynamicQuantize
 from alpenglow.ops.reduction import ReduceMean, ReduceSum
 from alpenglow.ops.select import Where
@@ -104,9 +104,12 @@ def mat_mul_n_bits(s: Site) -> Made:
     rows, columns = s.needed("N"), s.needed("K")
     if bits not in (2, 4, 8) or packed.type.dtype != "u8" or s.attribute("weight_prepacked", 0):
         raise UnsupportedError(f"MatMulNBits: {bits} bits in {packed.type} are not supported")
-    count = -(-columns // block)
-    steps = spread(s, s.g(Reshape((rows, count_of(packed.type.shape) // rows)), packed), bits)
-    steps = part_of(s, steps, (rows, columns))
+    count, each = -(-columns // block), block * bits // 8
+    if count_of(packed.type.shape) != rows * count * each:
+        raise ModelError(
+            f"MatMulNBits: weights are {packed.type}, expected u8[{rows},{count},{each}]"
+        )
+    steps = spread(s, s.g(Reshape((rows, count, each)), packed), bits)
     zero, group = s.optional(3), s.optional(4)
     scale = s.g(Reshape((rows, count)), scales)
     in_bytes = s.attribute("accuracy_level", 0) == BYTES and _takes_bytes(x, packed, zero, group)
@@ -117,11 +120,22 @@ def mat_mul_n_bits(s: Site) -> Made:
         zero = part_of(s, spread(s, flat, bits), (rows, count))
     else:
         zero = s.g(Reshape((rows, count)), zero)
-    scale, zero = (by_group(s, v, group, block, columns) for v in (scale, zero))
-    weights = s.g(Transpose((1, 0)), dequantized(s, steps, scale, zero, x.type.dtype))
+    if group is None:
+        # One of each block stays one number: spelled out, they would outweigh the weights.
+        scale, zero = (stretch(s.g, s.g(Reshape((rows, count, 1)), v), steps.type.shape)
+                       for v in (scale, zero))  # fmt: skip
+        weights = s.g(
+            Reshape((rows, count * block)), dequantized(s, steps, scale, zero, x.type.dtype)
+        )
+        weights = part_of(s, weights, (rows, columns))
+    else:
+        group = s.within(group, 0, count - 1, "a group")
+        scale, zero = (s.g(Gather(1), v, group) for v in (scale, zero))
+        steps = part_of(s, s.g(Reshape((rows, count * block)), steps), (rows, columns))
+        weights = dequantized(s, steps, scale, zero, x.type.dtype)
     if in_bytes:
         x = s.g(RoundGroups(block), x)
-    y, bias = multiplied(s, x, weights), s.optional(5)
+    y, bias = multiplied(s, x, s.g(Transpose((1, 0)), weights)), s.optional(5)
     return y if bias is None else s.g(Add(), y, stretch(s.g, bias, y.type.shape))
 
 
@@ -141,16 +155,7 @@ def dequantized(s: Site, steps: Value, scale: Value, zero: Value, dtype: str) ->
 
 def spread(s: Site, packed: Value, bits: int) -> Value:
     """Return the numbers of `bits` bits in bytes[…, n], low bits first, as u8[…, n · 8/bits]."""
-    each = 8 // bits
-    if each == 1:
-        return packed
-    *outer, size = packed.type.shape
-    shape = (*outer, size, each)
-    wide = s.g(Broadcast(shape), s.g(Reshape((*outer, size, 1)), packed))
-    shifts = stretch(s.g, s.g.constant(np.arange(0, 8, bits, dtype=np.uint8)), shape)
-    low = stretch(s.g, s.g.constant(np.uint8((1 << bits) - 1)), shape)
-    numbers = s.g(BitAnd(), s.g(ShiftRight(), wide, shifts), low)
-    return s.g(Reshape((*outer, size * each)), numbers)
+    return packed if bits == 8 else s.g(UnpackBits(bits), packed)
 
 
 def part_of(s: Site, x: Value, sizes: tuple[Dim, ...]) -> Value:
@@ -158,14 +163,6 @@ def part_of(s: Site, x: Value, sizes: tuple[Dim, ...]) -> Value:
     if x.type.shape == sizes:
         return x
     return s.g(Slice((0,) * len(sizes), sizes, (1,) * len(sizes)), x)
-
-
-def by_group(s: Site, v: Value, group: Value | None, block: int, columns: int) -> Value:
-    """Return v[N, groups] by column [N, K]: blocks of neighbours, or as `group`[K] says."""
-    if group is not None:
-        group = s.within(group, 0, v.type.shape[1] - 1, "a group")
-        return s.g(Gather(1), v, group)
-    return repeated(s, v, 1, block, columns)
 
 
 def repeated(s: Site, v: Value, axis: int, times_: int, extent: Dim) -> Value:

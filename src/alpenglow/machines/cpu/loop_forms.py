@@ -12,10 +12,9 @@ from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Loops, Sink, Source, pull, push
 from alpenglow.loops.rows import unless_masked
 from alpenglow.machines.cpu.operators.blocked import ConvPlanar, DepthwisePlanar
-from alpenglow.machines.cpu.operators.few_bits import NIBBLES, MatMulFewBits
+from alpenglow.machines.cpu.operators.few_bits import NIBBLES, WORD, MatMulFewBits
 from alpenglow.machines.cpu.operators.quantized import (
     BESIDE,
-    WORD,
     MatMulGroups,
     QuantizeGroups,
     words_of,

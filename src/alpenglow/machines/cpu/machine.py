@@ -28,6 +28,7 @@ REASONS: tuple[Reason, ...] = (
     ("merge", "signs", "algorithms and layouts are chosen once for each value"),
     ("settle", "winograd", "only constant weights are transformed"),
     ("promote", "winograd", "contractions of f16 are of f32 then, and may go that way"),
+    ("blocks", "fold", "what is stored in few bits would be spelled out"),
     ("ungroup", "layout", "what stays a plain convolution is computed directly"),
     ("settle", "layout", "only constant weights are packed"),
     ("layout", "unpacks", "a layout begins with packing and ends with unpacking"),

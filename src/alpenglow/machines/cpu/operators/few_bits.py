@@ -7,11 +7,12 @@ weights, so fewer bits are less time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.memory import aligned_bytes, forget
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.op import Examples, Primitive, check_dtype, check_positive, check_rank
 from alpenglow.ir.types import Array, TensorType
@@ -20,6 +21,12 @@ from alpenglow.ops.packing import PackMatrix
 
 NIBBLES = 8
 """How many weights of four bits a word holds."""
+
+WORD = 4
+"""How many numbers of 8 bits a word holds."""
+
+CHUNK = 1 << 20
+"""Bytes of stored weights that are packed at a time: they stay in the cache of a core."""
 
 
 def shift_of(n: int) -> int:
@@ -62,6 +69,68 @@ class PackNibbles(Primitive):
     def examples(cls) -> Examples:
         yield cls(16), "u8[9,20]"
         yield cls(4), "u8[8,4]"
+
+
+def nibbles_of_columns(stored: Array, inner: int, width: int) -> Array:
+    """Return what PackNibbles makes of stored[N, bytes]: `inner` numbers each, low half first."""
+    words = _panels(stored.view("<u4")[:, : ceil_div(inner, NIBBLES)], width, _halved)
+    if inner % NIBBLES:
+        words[:, -1] &= sum(15 << shift_of(n) for n in range(inner % NIBBLES))
+    return words
+
+
+def bytes_of_columns(stored: Array, inner: int, width: int) -> Array:
+    """Return what PackMatrix makes of numbers stored[N, bytes] less 128, `inner` a column."""
+    return _panels(stored[:, :inner], width, _signed).view(np.int8)
+
+
+def words_of_columns(stored: Array, inner: int, width: int) -> Array:
+    """Return what PackMatrix makes, by words, of numbers stored[N, bytes], `inner` a column."""
+    words = _panels(stored.view("<u4")[:, : inner // WORD], width)
+    return words.view(np.uint8).reshape(*words.shape, WORD)
+
+
+def _signed(numbers: Array) -> None:
+    """Make u8 the i8 that are less by 128, in place."""
+    numbers ^= 128
+
+
+def _halved(words: Array) -> None:
+    """Move numbers that follow each other to where PackNibbles has them, in place."""
+    high = words >> 16
+    words &= 0xFFFF
+    for part in (words, high):  # each fourth of a half becomes the lower half of a byte
+        for shift, mask in ((8, 0x00FF00FF), (4, 0x0F0F0F0F)):
+            part |= part << shift
+            part &= mask
+    high <<= 4
+    words |= high
+
+
+def _panels(columns: Array, width: int, change: Callable[[Array], None] | None = None) -> Array:
+    """Return columns[N, K], each a row, as panels [N/width, K, width], zeros past the end.
+
+    What is packed goes through `change`, in place, a few panels at a time.
+    """
+    n, k = columns.shape
+    dtype, count = columns.dtype.newbyteorder("="), ceil_div(n, width)
+    packed = aligned_bytes(count * k * width * dtype.itemsize).view(dtype).reshape(count, k, width)
+    step = max(1, CHUNK // max(1, width * k * dtype.itemsize))
+    for first in range(0, count, step):
+        part = columns[first * width : (first + step) * width]
+        panels = packed[first : first + step]
+        full = len(part) // width
+        panels[:full] = part[: full * width].reshape(full, width, k).transpose(0, 2, 1)
+        if full < len(panels):
+            rest = part[full * width :]
+            panels[full, :, : len(rest)] = rest.T
+            panels[full, :, len(rest) :] = 0
+        if change is not None:
+            change(panels)
+        forget(part)  # all of it may be as large as memory, and lie in a file
+    if change is not None and n % width:
+        packed[-1, :, n % width :] = 0
+    return packed
 
 
 class MatMulFewBits(Primitive):

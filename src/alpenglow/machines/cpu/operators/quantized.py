@@ -14,11 +14,8 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.op import Examples, Primitive, check_dtype, check_positive, check_rank
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.machines.cpu.operators.few_bits import NIBBLES, unpacked
+from alpenglow.machines.cpu.operators.few_bits import NIBBLES, WORD, unpacked
 from alpenglow.ops.groups import LEAST, STEPS
-
-WORD = 4
-"""How many numbers of 8 bits a word holds."""
 
 BESIDE = 2
 """Words of a group behind its numbers: the scale and the sum."""

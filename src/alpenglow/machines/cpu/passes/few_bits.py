@@ -14,11 +14,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from alpenglow.base.memory import aligned
-from alpenglow.ir.dims import ceil_div, estimate, known, product
+from alpenglow.ir.dims import Dim, ceil_div, estimate, known, product
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import NARROW_INTS, Array, TensorType
-from alpenglow.machines.cpu.operators.few_bits import NIBBLES, MatMulFewBits, PackNibbles
+from alpenglow.machines.cpu.operators.few_bits import (
+    NIBBLES,
+    WORD,
+    MatMulFewBits,
+    PackNibbles,
+    bytes_of_columns,
+    nibbles_of_columns,
+    words_of_columns,
+)
 from alpenglow.ops.contraction import BYTES, MatMul
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.movement import Broadcast, Reshape, Transpose, stretch
@@ -32,8 +40,14 @@ from alpenglow.passes.grid import MOST
 FEW = 8
 """Rows of a product that takes as long as reading its weights: those of few bits stay."""
 
+OPEN = 4
+"""As for so many rows panels are, where rows are open."""
+
 SMALLEST = 16
 """So many neighbours share a scale, at least, in weights that stay in few bits."""
+
+HALF = 128
+"""How far apart the same bits are as u8 and as i8."""
 
 SLOWER = 1.15
 """How many times as long a product may take, by estimate, for weights of a quarter of the size."""
@@ -44,7 +58,11 @@ STREAM = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """The matrix (q - middle - zeros) * scales; these have a row for each group of `size`."""
+    """The matrix (q - middle - zeros) * scales; these have a row for each group of `size`.
+
+    q is the whole numbers [K, N], or what a model stores of each column, u8[N, bytes], where
+    `by_column` says how many are used of these: neighbours of K, low bits first.
+    """
 
     q: Array
     bits: int
@@ -52,6 +70,39 @@ class Weights:
     size: int
     scales: Array
     zeros: Array | None
+    by_column: int = 0
+
+    @property
+    def inner(self) -> int:
+        """The extent of K."""
+        return self.by_column or len(self.q)
+
+    @property
+    def columns(self) -> int:
+        """The extent of N."""
+        return len(self.q) if self.by_column else self.q.shape[1]
+
+    def panels(self, width: int) -> Array:
+        """Return the whole numbers as PackNibbles or PackMatrix has them."""
+        if self.by_column:
+            pack = nibbles_of_columns if self.bits == 4 else bytes_of_columns
+            return pack(self.q, self.by_column, width)
+        op = PackNibbles(width) if self.bits == 4 else PackMatrix(width)
+        return op.reference(self.q)
+
+    def panels_of_words(self, width: int, inner: int) -> Array:
+        """Return the whole numbers, bytes as u8, in words, with `inner` numbers a column.
+
+        What is past the end of K may be anything.
+        """
+        if self.by_column:
+            pack = nibbles_of_columns if self.bits == 4 else words_of_columns
+            return pack(self.q, inner, width)
+        stored = self.q if self.bits == 4 else self.q.view(np.uint8) ^ np.uint8(HALF)
+        if inner > len(stored):
+            stored = np.pad(stored, ((0, inner - len(stored)), (0, 0)))
+        op = PackNibbles(width) if self.bits == 4 else PackMatrix(width, WORD)
+        return op.reference(stored)
 
 
 def keep_few_bits(g: Graph, target: Target) -> Graph:
@@ -61,7 +112,7 @@ def keep_few_bits(g: Graph, target: Target) -> Graph:
             case Node(MatMul(), [Value() as x, Value() as w]) if x.type.dtype == "f32":
                 matrix = weights(w)
                 if matrix is not None and pays(x, matrix, target):
-                    g.replace(node.output, _product(g, x, matrix, target))
+                    g.replace(node.output, multiplied(g, x, matrix, target))
             case Node(
                 Gather(axis=0) as op, [Value(Node(Dequantize() as back) as table), Value() as i]
             ):
@@ -96,7 +147,7 @@ def pays(x: Value, w: Weights, target: Target) -> bool:
     chosen = w.bits == 4 and target.has("avx512f")
     steps = (2 if w.bits == 8 or chosen else 4) + (w.zeros is not None)
     height = max(1, target.facts.registers // 2 - 4)
-    if w.size < len(w.q) and rows > 2:
+    if w.size < w.inner and rows > 2:
         steps += 1
     widening = ceil_div(rows, height) * steps / 2
     wide, narrow = (target.facts.lanes * bits / 8 / STREAM for bits in (32, w.bits))
@@ -109,7 +160,7 @@ def weights(w: Value) -> Weights | None:
     if parts is None:
         return None
     q, scales, zeros = parts
-    if not np.isfinite(scales).all() or np.abs(scales).max() > MOST:
+    if not are_usable(scales):
         return None
     size = math.gcd(_period(scales), _period(zeros)) or len(q)
     if size < min(SMALLEST, len(q)):
@@ -130,6 +181,11 @@ def weights(w: Value) -> Weights | None:
         scales,
         None if uniform else zeros,
     )
+
+
+def are_usable(scales: Array) -> bool:
+    """Return whether the scales of weights are numbers of which products are finite."""
+    return bool(np.isfinite(scales).all() and np.abs(scales).max() <= MOST)
 
 
 def _parts(w: Value) -> tuple[Array, Array, Array] | None:
@@ -174,16 +230,12 @@ def _period(v: Array) -> int:
     return math.gcd(*changes.tolist())
 
 
-def _product(g: Graph, x: Value, w: Weights, target: Target) -> Value:
+def multiplied(g: Graph, x: Value, w: Weights, target: Target) -> Value:
     """Return x times the matrix, its columns packed in panels."""
-    columns = w.q.shape[1]
+    columns = w.columns
     grid = [w.scales] if w.zeros is None else [w.scales, w.zeros]
-    width = (
-        _width(estimate(product(x.type.shape[:-1])), columns, len(grid), target)
-        * target.facts.lanes
-    )
-    pack = PackNibbles(width) if w.bits == 4 else PackMatrix(width)
-    q, numbers = (g.constant(aligned(v)) for v in (pack.reference(w.q), panels_of(grid, width)))
+    width = _width(product(x.type.shape[:-1]), columns, len(grid), target) * target.facts.lanes
+    q, numbers = (g.constant(aligned(v)) for v in (w.panels(width), panels_of(grid, width)))
     return g(MatMulFewBits(columns, w.size, w.middle), x, q, numbers)
 
 
@@ -196,12 +248,14 @@ def panels_of(grid: list[Array], width: int) -> Array:
     return full.reshape(groups, len(grid), panels, width).transpose(2, 0, 1, 3)
 
 
-def _width(rows: int, columns: int, parts: int, target: Target) -> int:
+def _width(extent: Dim, columns: int, parts: int, target: Target) -> int:
     """Return how many vectors a panel is wide: the fewer rows, the more keep the units busy.
 
-    More than half of that, it is what pads fewest columns.
+    More than half of that, it is what pads fewest columns.  Rows that are yet open may be few or
+    many, and all numbers of them share the panels.
     """
     vectors = ceil_div(columns, target.facts.lanes)
+    rows = estimate(extent) if known(extent) else OPEN
     best = min(vectors, 8 if rows * parts == 1 else 4 if rows <= 6 else 2)
     return min(range(best, best // 2, -1), key=lambda c: -vectors % c)
 

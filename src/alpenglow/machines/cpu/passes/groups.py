@@ -13,18 +13,14 @@ from alpenglow.base.memory import aligned
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.target import Target
-from alpenglow.machines.cpu.operators.few_bits import NIBBLES, PackNibbles
-from alpenglow.machines.cpu.operators.quantized import WORD, MatMulGroups, QuantizeGroups
-from alpenglow.machines.cpu.passes.few_bits import Weights, panels_of, weights
+from alpenglow.machines.cpu.operators.few_bits import NIBBLES
+from alpenglow.machines.cpu.operators.quantized import MatMulGroups, QuantizeGroups
+from alpenglow.machines.cpu.passes.few_bits import HALF, Weights, panels_of, weights
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.groups import STEPS, RoundGroups
-from alpenglow.ops.packing import PackMatrix
 
 COLUMNS = 2
 """Vectors that a panel is wide: prompts and single rows are as fast with it as with others."""
-
-HALF = 128
-"""How far apart the same bits are as u8 and as i8."""
 
 
 def multiply_groups(g: Graph, target: Target) -> Graph:
@@ -34,7 +30,7 @@ def multiply_groups(g: Graph, target: Target) -> Graph:
             case Node(MatMul(), [Value(Node(RoundGroups(size), [Value() as x])), Value() as w]):
                 matrix = weights(w)
                 if matrix is not None and fits(matrix, size, target):
-                    g.replace(node.output, _product(g, x, matrix, size, target))
+                    g.replace(node.output, multiplied_in_bytes(g, x, matrix, size, target))
     g.prune()
     return g
 
@@ -44,29 +40,25 @@ def fits(w: Weights, size: int, target: Target) -> bool:
 
     All of a group then meets weights of one scale, and the sums of a group fit into i32.
     """
-    inner = len(w.q)
+    inner = w.inner
     alike = w.size == inner or (size < inner and w.size % size == 0)
     whole = size % NIBBLES == 0 or size >= inner
     small = min(size, inner) * STEPS * 255 < 2**31
     return "u8" in target.facts.multiplies and alike and whole and small
 
 
-def _product(g: Graph, x: Value, w: Weights, size: int, target: Target) -> Value:
+def multiplied_in_bytes(g: Graph, x: Value, w: Weights, size: int, target: Target) -> Value:
     """Return x, quantised by groups, times the matrix, its columns packed in panels."""
-    inner, columns = w.q.shape
+    inner = w.inner
     if size >= inner:
         size = ceil_div(inner, NIBBLES) * NIBBLES
     groups, width = ceil_div(inner, size), COLUMNS * target.facts.lanes
-    stored, middle = w.q, w.middle
-    if w.bits == 8:
-        stored, middle = w.q.view(np.uint8) ^ np.uint8(HALF), middle + HALF
-    if groups * size > inner:
-        stored = np.pad(stored, ((0, groups * size - inner), (0, 0)))
+    middle = w.middle + (HALF if w.bits == 8 else 0)
     of_group = np.arange(groups) * size // w.size
     grid = [w.scales[of_group]]
     if w.zeros is not None:
         grid.append(w.zeros[of_group] + np.float32(middle))
         middle = 1
-    pack = PackNibbles(width) if w.bits == 4 else PackMatrix(width, WORD)
-    q, numbers = (g.constant(aligned(v)) for v in (pack.reference(stored), panels_of(grid, width)))
-    return g(MatMulGroups(columns, size), g(QuantizeGroups(size, middle), x), q, numbers)
+    packed = w.panels_of_words(width, groups * size), panels_of(grid, width)
+    q, numbers = (g.constant(aligned(v)) for v in packed)
+    return g(MatMulGroups(w.columns, size), g(QuantizeGroups(size, middle), x), q, numbers)

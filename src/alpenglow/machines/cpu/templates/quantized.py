@@ -16,8 +16,8 @@ from alpenglow.kernel.expr import Binary, Bitcast, Const, Convert, Expr, Load, R
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.form import Window
 from alpenglow.loops.instruction import Frame
-from alpenglow.machines.cpu.operators.few_bits import NIBBLES
-from alpenglow.machines.cpu.operators.quantized import BESIDE, WORD, MatMulGroups, words_of
+from alpenglow.machines.cpu.operators.few_bits import NIBBLES, WORD
+from alpenglow.machines.cpu.operators.quantized import BESIDE, MatMulGroups, words_of
 from alpenglow.machines.cpu.templates import templates
 from alpenglow.machines.cpu.templates.matmul import merge_batch, store_tile
 from alpenglow.machines.cpu.templates.products import dot, multiply_add
