@@ -66,6 +66,10 @@ class Value:
         v._digest = self._digest
         return v
 
+    def take_digest(self, digest: str) -> None:
+        """Take over what was found of the same type and bytes elsewhere."""
+        self._digest = digest
+
     def __repr__(self) -> str:
         return f"%{self.name or '?'} : {self.type}"
 

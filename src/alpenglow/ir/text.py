@@ -41,6 +41,7 @@ from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.ir import dims
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
+from alpenglow.ir.side import SideWeights
 from alpenglow.ir.types import COMPLEX, NARROW, Array, TensorType
 from alpenglow.ir.verify import verify_graph
 
@@ -219,6 +220,9 @@ class Lines:
     def __init__(self, text: str, *, trusted: bool = False) -> None:
         self.trusted = trusted
         """Whether constants are known to be what their hashes say."""
+        self._types: dict[str, TensorType] = {}
+        self.operators: dict[tuple[str, str], Op] = {}
+        """Those that were read: equal layers have the same."""
         self.lines = [line.split("  #")[0].strip() for line in text.splitlines()]
         self.at = 0
 
@@ -242,12 +246,15 @@ class Lines:
 
     def type(self, text: str) -> TensorType:
         """Read a type in the line taken last."""
+        if text in self._types:
+            return self._types[text]
         try:
             t = TensorType.parse(text)
         except ParseError as error:
             raise ParseError(f"line {self.at}: {error.message}") from error
         if math.prod(max(d, 1) for d in t.shape if isinstance(d, int)) > MOST_NBYTES:
             raise self.error(f"expected a tensor of at most {MOST_NBYTES} elements", text)
+        self._types[text] = t
         return t
 
     def literal(self, text: str) -> Any:
@@ -352,7 +359,9 @@ def parse_constant(
             raise source.error(f"these contents have {array.size} elements", text)
         v = g.constant(array.reshape(t.extents), name, t)
         if source.trusted:
-            v._digest = m[2]
+            v.take_digest(m[2])
+        elif isinstance(weights, SideWeights):
+            weights.hash(m[2], v)
         return v
     m = re.fullmatch(r"(\S+) = (.*)", text)
     if m is None:
@@ -409,6 +418,13 @@ def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[st
     while m := re.match(rf"(none|[%@]{WORD})(?:, |$)", rest):
         operands.append(m[1])
         rest = rest[m.end() :]
+    if (name, rest) not in source.operators:
+        source.operators[name, rest] = _parse_operator(name, rest, arguments, source)
+    return operands, source.operators[name, rest]
+
+
+def _parse_operator(name: str, rest: str, arguments: str, source: Lines) -> Op:
+    """Read the attributes of an operator; `arguments` are what an error quotes."""
     try:
         call = parse_expression(f"f({rest})", "text")
     except ParseError as error:
@@ -424,7 +440,7 @@ def parse_application(name: str, arguments: str, source: Lines) -> tuple[list[st
     if unknown := attributes.keys() - known:
         raise source.error(f"{name} has no attribute {', '.join(sorted(unknown))}", arguments)
     try:
-        return operands, cls(**attributes)
+        return cls(**attributes)
     except (TypeError, TypeRuleError) as error:
         raise source.error(f"{name}: {error}", arguments) from error
 

@@ -233,7 +233,7 @@ def _parse_buffer(source: _Source, weights: Mapping[str, Array]) -> Buffer:
         return Buffer(name, source.extent(place[1]), "arena", offset=offset)
     if m[1] == "const":
         v = graph_text.parse_constant(Graph(), name, m[3], weights, source)
-        return Buffer(name, v.type.nbytes, "const", v.type, v.detached())
+        return Buffer(name, v.type.nbytes, "const", v.type, v)
     t = source.memory_type(m[3].split(" called ")[0])
     nbytes: Any = math.prod(t.shape) * t.numpy.itemsize
     return Buffer(name, nbytes, "input" if m[1] == "input" else "output", t)

@@ -22,7 +22,7 @@ import json
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
@@ -44,6 +44,7 @@ from alpenglow.base.memory import ALIGNMENT, aligned_bytes, rounded_up
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import NONE, of_plain
+from alpenglow.ir.side import SideWeights
 from alpenglow.ir.target import Facts, Target
 from alpenglow.ir.types import DTYPES, NAMES, Array
 from alpenglow.machines.api import CONVENTION, Artifact
@@ -295,7 +296,9 @@ def unpack(view: memoryview, *, ours: bool = False, foreign: bool = False) -> Ar
         if len(body) != fields["nbytes"]:
             raise ValueError(f"it has {len(body)} bytes behind the header, not {fields['nbytes']}")
         sections = {name: _section(body, name, place) for name, place in fields["sections"].items()}
-        weights = {digest: _constant(body, place) for digest, place in fields["weights"].items()}
+        weights = SideWeights(
+            {digest: _constant(body, place) for digest, place in fields["weights"].items()}
+        )
         # Archives of older versions have none.
         metadata = of_plain(fields.get("metadata", {}))
         compiled = [
@@ -315,9 +318,8 @@ def unpack(view: memoryview, *, ours: bool = False, foreign: bool = False) -> Ar
         )
         for one in compiled
     ]
-    named = {digest for a in artifacts for digest in side_weights(a.program)}
     if not grows:
-        _check_weights(named, weights)
+        _check_weights(weights, artifacts)
         return artifacts[0]
     if "stages" in sections:
         stages = sections["stages"]
@@ -325,11 +327,11 @@ def unpack(view: memoryview, *, ours: bool = False, foreign: bool = False) -> Ar
             fields,
             lambda: archive_staged.parse_staged(str(stages, "utf-8"), weights, artifacts, metadata),
         )
-        _check_weights(named | archive_staged.weights(model).keys(), weights)
+        _check_weights(weights, artifacts, lambda: archive_staged.weights(model))
         return StagedArchive(model, target, settings)
     text = sections["graph"]
     graph = _read(fields, lambda: graph_text.parse_graph(str(text, "utf-8"), weights))
-    _check_weights(named | graph_text.side_weights(graph).keys(), weights)
+    _check_weights(weights, artifacts, lambda: graph_text.side_weights(graph))
     graph.metadata = metadata
     return OpenGraph(graph, target, settings, tuple(artifacts))
 
@@ -418,8 +420,14 @@ def _read(fields: Mapping[str, Any], parse: Callable[[], T]) -> T:
         raise ModelError(f"the archive is damaged: {error}") from None
 
 
-def _check_weights(named: Set[str], weights: Mapping[str, Array]) -> None:
-    # Digests are those of the bytes, computed when they were parsed.
+def _check_weights(
+    weights: SideWeights,
+    artifacts: Sequence[Artifact],
+    others: Callable[[], Mapping[str, Array]] = dict,
+) -> None:
+    """Raise ModelError unless the weights are those that artifacts and `others` name."""
+    weights.settle()
+    named = {digest for a in artifacts for digest in side_weights(a.program)} | others().keys()
     if named != weights.keys():
         raise ModelError("the archive is damaged: weights have another checksum")
 

@@ -6,6 +6,7 @@ order and of the lengths that the header lists.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -88,7 +89,7 @@ def unpacked(number: int, held: Mapping[str, memoryview], fields: Mapping[str, A
         raise TypeError("a symbol stands for no whole number")
     return Compiled(
         str(held[f"program{number}"], "utf-8"),
-        tuple(map(_entry, json.loads(bytes(held[f"table{number}"])))),
+        _entries(json.loads(bytes(held[f"table{number}"]))),
         _objects(held[f"kernels{number}"], fields["kernels"]),
         parsed(fields["guards"]),
         values,
@@ -141,12 +142,17 @@ def _row(e: Entry) -> list[Any]:
     return [e.kernel, extent, e.stops, e.faults, list(map(str, e.extents))]
 
 
-def _entry(row: Sequence[Any]) -> Entry:
-    kernel, extent, stops, faults, extents = row
-    symbols = tuple(d for d in map(parse, extents) if isinstance(d, Sym))
-    if len(symbols) != len(extents):
-        raise ValueError(f"of the extents {extents} some are no symbols")
-    return Entry(str(kernel), parse(str(extent)), symbols, stops=bool(stops), faults=bool(faults))
+def _entries(rows: Iterable[Sequence[Any]]) -> tuple[Entry, ...]:
+    """Read what `_row` wrote of each; extents that say the same are one."""
+    read = functools.cache(parse)
+    entries = []
+    for kernel, extent, stops, faults, extents in rows:
+        symbols = tuple(d for d in map(read, extents) if isinstance(d, Sym))
+        if len(symbols) != len(extents):
+            raise ValueError(f"of the extents {extents} some are no symbols")
+        d = read(str(extent))
+        entries.append(Entry(str(kernel), d, symbols, stops=bool(stops), faults=bool(faults)))
+    return tuple(entries)
 
 
 def _objects(kernels: memoryview, sizes: Mapping[str, int]) -> dict[str, bytes]:
