@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from alpenglow.base import knobs
@@ -27,7 +27,7 @@ from alpenglow.base.store import Store
 from alpenglow.compiler.options import Options
 from alpenglow.compiler.validate import Validator
 from alpenglow.ir import dims
-from alpenglow.ir.dims import Assumption, assuming
+from alpenglow.ir.dims import Assumption, assuming, estimate
 from alpenglow.ir.graph import Graph, Node, infer
 from alpenglow.ir.target import Target
 from alpenglow.ir.verify import verify_graph
@@ -35,6 +35,7 @@ from alpenglow.machines.api import Artifact
 from alpenglow.machines.registry import machine_for, machines
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.passes.absorb import absorb
+from alpenglow.passes.attention import attentions
 from alpenglow.passes.choices import tuned
 from alpenglow.passes.cse import cse
 from alpenglow.passes.fold import fold
@@ -101,25 +102,31 @@ REASONS: tuple[Reason, ...] = (
 )
 
 
+MANY = 256
+"""Keys of attention that is computed in f32 as one kernel, whatever the precision of products."""
+
+
 def common_passes(choices: Choices) -> tuple[Pass, ...]:
     """Return the passes that every machine has."""
     primitive, program = properties("primitive"), properties("program")
 
     def narrow(g: Graph, target: Target) -> Graph:
         machine = machine_for(target)
+        fast = choices.numerics == "fast"
+        # One kernel that never has all scores in memory is worth more than halves, if they are many.
+        chains = attentions(g, partial(machine.takes_attention, target=target)) if fast else ()
+        at_once = {n for c in chains if estimate(c[0].output.type.shape[-1]) >= MANY for n in c}
 
         def stays(node: Node) -> bool:
-            fast = choices.numerics == "fast"
-            return fast and machine.stays_in_f32(node, choices.precision, target)
+            if not fast:
+                return False
+            return node in at_once or machine.stays_in_f32(node, choices.precision, target)
 
         return reduce_precision(g, choices.precision, choices.keep, stays)
 
     def fused(g: Graph, target: Target) -> Graph:
         machine = machine_for(target)
-
-        def takes_attention(scores: Node, product: Node) -> bool:
-            return machine.takes_attention(scores, product, target)
-
+        takes_attention = partial(machine.takes_attention, target=target)
         return fuse(g, machine.takes_epilogue, takes_attention)
 
     return (

@@ -128,6 +128,13 @@ def test_scores_are_not_in_memory() -> None:
     assert exe.artifact.program.arena < 1 << 20
 
 
+def test_many_scores_are_not_in_memory_for_the_sake_of_halves() -> None:
+    many, few = (written_out("40", keys) for keys in ("400", "40"))
+
+    assert fused(ag.compile(many, precision="bf16"))
+    assert not fused(ag.compile(few, precision="bf16"))
+
+
 def test_scores_that_somebody_reads_are_kept() -> None:
     g = written_out("20", "30")
     softmax = g.outputs["y"].producer
