@@ -221,6 +221,7 @@ class Lines:
         self.trusted = trusted
         """Whether constants are known to be what their hashes say."""
         self._types: dict[str, TensorType] = {}
+        self._literals: dict[str, Any] = {}
         self.operators: dict[tuple[str, str], Op] = {}
         """Those that were read: equal layers have the same."""
         self.lines = [line.split("  #")[0].strip() for line in text.splitlines()]
@@ -259,10 +260,15 @@ class Lines:
 
     def literal(self, text: str) -> Any:
         """Read an attribute or constant in the line taken last."""
+        if text in self._literals:
+            return self._literals[text]
         try:
-            return parse_literal(text)
+            value = parse_literal(text)
         except ParseError as error:
             raise self.error("expected a Python literal", text) from error
+        if not isinstance(value, list):  # strides and extents, which are the same all over
+            self._literals[text] = value
+        return value
 
     def error(self, message: str, line: str = "") -> ParseError:
         return ParseError(f"line {self.at}: {message}, found: {line or 'nothing more'}")

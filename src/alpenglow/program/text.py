@@ -206,6 +206,7 @@ class _Source(Lines):
     def __init__(self, text: str, *, trusted: bool, may_be_open: bool) -> None:
         super().__init__(text, trusted=trusted)
         self.may_be_open = may_be_open
+        self._dense: dict[TensorType, Region] = {}
 
     def memory_type(self, text: str) -> TensorType:
         """Read the type of a buffer or region."""
@@ -213,6 +214,12 @@ class _Source(Lines):
         if not (t.static or self.may_be_open):
             raise self.error("a buffer has no open extents", text)
         return t
+
+    def dense(self, buffer: str, t: TensorType) -> Region:
+        """Return all of a buffer of this type."""
+        if t not in self._dense:
+            self._dense[t] = whole(buffer, t)
+        return replace(self._dense[t], buffer=buffer)
 
     def extent(self, text: str) -> Any:
         """Read a number, or an extent that is open."""
@@ -306,7 +313,10 @@ def _take_regions(source: _Source, text: str) -> tuple[list[Region | None], str]
         if m[1] is None:
             regions.append(None)
             continue
-        dense = whole(unquote(m[1]), source.memory_type(m[2]))
+        dense = source.dense(unquote(m[1]), source.memory_type(m[2]))
+        if m[3] is None and m[4] is None:
+            regions.append(dense)
+            continue
         strides = dense.strides if m[4] is None else source.literal(m[4])
         if not source.may_be_open and any(type(stride) is not int for stride in strides):
             raise source.error("expected strides that are numbers", m[0])
