@@ -113,7 +113,7 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
     def narrow(g: Graph, target: Target) -> Graph:
         machine = machine_for(target)
         fast = choices.numerics == "fast"
-        # One kernel that never has all scores in memory is worth more than halves, if they are many.
+        # One kernel without scores in memory is worth more than halves where these are many.
         chains = attentions(g, partial(machine.takes_attention, target=target)) if fast else ()
         at_once = {n for c in chains if estimate(c[0].output.type.shape[-1]) >= MANY for n in c}
 
