@@ -10,8 +10,9 @@ from alpenglow.ir.dims import ceil_div, estimate, is_open
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.target import Facts
+from alpenglow.ir.types import FLOATS, INTS
 from alpenglow.kernel.build import Builder
-from alpenglow.kernel.expr import Compare, Const, Expr, lift
+from alpenglow.kernel.expr import Blend, Compare, Const, Expr, Splat, lift
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.dots import Dot, multiplied_bytes
 from alpenglow.loops.form import PULLS, PUSHES, Loops, Sink, Source, Window
@@ -230,6 +231,9 @@ def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None
     shape = out.region.shape
     if any(is_number(d, 0) for d in shape):
         return
+    if k.lanes > 3 and _interleaves(out.region):
+        _interleave(k, out, element)
+        return
     axis = vector_axis(out.region)
     if axis is None:
         with k.parallel(shape) as at:
@@ -277,9 +281,70 @@ def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None
 def vector_axis(r: Region) -> int | None:
     """Return the axis to compute in vectors: the longest that is stored densely, if it pays.
 
-    Where few elements lie together, as where images are interleaved, it is the longest of all.
+    Where few elements lie together, as where images are interleaved, it is a long one whose
+    elements are closest: what lies between them is in the same lines of the cache.
     """
     axes = [i for i, (d, s) in enumerate(zip(r.shape, r.strides, strict=True))
             if is_number(s, 1) and estimate(d) > 3]  # fmt: skip
-    axes = axes or [i for i, d in enumerate(r.shape) if estimate(d) >= 16]
-    return max(axes, key=lambda i: estimate(r.shape[i]), default=None)
+    if axes:
+        return max(axes, key=lambda i: estimate(r.shape[i]))
+    long = [i for i, d in enumerate(r.shape) if estimate(d) >= 16]
+    return min(long, key=lambda i: abs(estimate(r.strides[i])), default=None)
+
+
+def _interleaves(r: Region) -> bool:
+    """Return whether pairs or fours of neighbours lie densely along an axis that is not short."""
+    if len(r.shape) < 2 or r.type.dtype not in FLOATS | INTS:
+        return False
+    (extent, few), (stride, step) = r.shape[-2:], r.strides[-2:]
+    dense = is_number(step, 1) and few == stride and few in (2, 4)
+    return dense and estimate(extent) > 3
+
+
+def _interleave(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None:
+    """Loop over a result whose last axis is short: its vectors are shuffled into dense ones."""
+    *outer, extent, few = out.region.shape
+    dense = Window(out.buffer, out.region)
+    dense.reshape([*outer, extent * few], [*out.region.strides[:-2], 1])
+    lanes = k.lanes
+    while lanes > estimate(extent):
+        lanes //= 2
+    full, rest = divmod(extent, lanes)
+
+    def block(at: list[Coord], start: Expr, masked: bool) -> None:
+        ramp = Coord(start, 1, lanes)
+        k.current = lanes
+        k.mask = k.b.let(ramp.compare("lt", extent)) if masked else None
+        rows = [_across(element([*at, ramp, coord(i)]), lanes) for i in range(few)]
+        for i, row in enumerate(_side_by_side(k.b, rows)):
+            where = Coord(k.b.let(start * few + i * lanes), 1, lanes)
+            k.mask = k.b.let(where.compare("lt", extent * few)) if masked else None
+            dense.store(k, [*at, where], row)
+        k.mask, k.current = None, 1
+
+    with k.parallel(outer) as at:
+        if is_open(full) or full:
+            with k.b.loop(lift(full)) as j:
+                block(at, j * lanes, False)
+        if is_open(rest):
+            with k.b.when(Compare("gt", lift(rest), Const(0))):
+                block(at, lift(full * lanes), True)
+        elif rest:
+            block(at, Const(full * lanes), True)
+
+
+def _across(value: Expr, lanes: int) -> Expr:
+    """Return a value as a vector."""
+    return value if value.lanes == lanes else Splat(value, lanes)
+
+
+def _side_by_side(b: Builder, rows: list[Expr]) -> list[Expr]:
+    """Return vectors in which the first elements of all rows come first, then the second ones."""
+    if len(rows) == 1:
+        return rows
+    # Even rows and odd rows, each side by side, are side by side in pairs.
+    halves = [_side_by_side(b, rows[i::2]) for i in range(2)]
+    lanes = rows[0].lanes
+    orders = [tuple(j + side * lanes for j in range(h, h + lanes // 2) for side in range(2))
+              for h in (0, lanes // 2)]  # fmt: skip
+    return [b.let(Blend(x, y, order)) for x, y in zip(*halves, strict=True) for order in orders]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
+from alpenglow.machines.cpu.templates import templates
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.attention import Attention
 from alpenglow.ops.contraction import MatMul
@@ -194,3 +195,13 @@ def test_it_is_at_most_twice_as_far_from_the_truth_as_scores_in_memory() -> None
     ours = np.abs(ag.compile(g).run(feeds)["y"] - truth)
     theirs = np.abs(ag.compile(kept).run(feeds)["y"] - truth)
     assert np.sqrt((ours**2).mean()) <= 2 * np.sqrt((theirs**2).mean())
+
+
+def test_one_template_fits_attention_whatever_was_imported_first() -> None:
+    exe = ag.compile(written_out("20", "30"))
+    (instr,) = (i for i in exe.artifact.program.instrs() if i.body is not None)
+    anchor = instr.anchor()
+    assert anchor is not None
+
+    fitting = [t for t in templates._of[MatMul] if t.fits(anchor.op, anchor, instr, exe.target)]
+    assert [t.build.__name__ for t in fitting] == ["attention"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open
+from alpenglow.ir.graph import Value
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES
 from alpenglow.kernel.expr import Binary, Buffer, Const, Expr, Load, lift
@@ -68,6 +69,8 @@ def fits_scratch(inner: int, cols: int = 2) -> bool:
 def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
     """Return whether x and y are f32 and a panel of y fits into scratch memory."""
     x, *_ = anchor.operands()
+    if isinstance(x, Value):
+        return False  # it is computed on the way: that is attention
     inner = x.type.extents[-1]
     plain = x.type.dtype == "f32" and 0 not in instr.outs[0].shape
     return plain and fits_scratch(inner, 2 if is_open(inner) else 1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from alpenglow.ir.dims import ceil_div, is_open
+from alpenglow.ir.graph import Value
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import (
     Binary,
@@ -39,6 +40,8 @@ HALF = 128
 
 def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
     """Return whether x and y are bytes or both bf16, and a column fits into scratch memory."""
+    if isinstance(anchor.operands()[0], Value):
+        return False  # it is computed on the way: that is attention
     x, y = (r.type for r in anchor.operands()[:2])
     inner = x.extents[-1]
     narrow = {x.dtype, y.dtype} <= BYTES or x.dtype == y.dtype == "bf16"
