@@ -328,6 +328,9 @@ class Loops:
     def _wide(self, x: Expr, lanes: int) -> Expr:
         return x if x.lanes == lanes else Splat(x, lanes)
 
+    moves = False
+    """Whether elements are moved or computed from each other alone: several at once are cheap."""
+
     in_place = False
     """Whether the first result lies where an operand does: what it leaves as it is, is there."""
 

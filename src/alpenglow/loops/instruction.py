@@ -17,6 +17,7 @@ from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.dots import Dot, multiplied_bytes
 from alpenglow.loops.form import PULLS, PUSHES, Loops, Sink, Source, Window
 from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.copy import Copy
 from alpenglow.ops.quantize import Requantize
 from alpenglow.program.instr import Anchor, Instr, Region, anchor_node
 
@@ -140,6 +141,7 @@ def build(
     ins = [None if r is None else Window(b.buffer(f"x{i}", r.type.dtype), r)
            for i, r in enumerate(instr.ins)]  # fmt: skip
     k = Loops(b, facts, _small(instr, facts), strict, dot)
+    k.moves = all(isinstance(op, Elementwise | Copy) for op in instr.operators())
     k.in_place = bool(instr.outs) and instr.outs[0] in instr.ins
     if _elementwise(instr):
         merge_axes([*outs, *(w for w in ins if w is not None)])
@@ -231,7 +233,7 @@ def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None
     shape = out.region.shape
     if any(is_number(d, 0) for d in shape):
         return
-    if k.lanes > 3 and _interleaves(out.region):
+    if k.lanes > 3 and k.moves and _interleaves(out.region):
         _interleave(k, out, element)
         return
     axis = vector_axis(out.region)
