@@ -61,7 +61,7 @@ def test_passes_are_logged_in_detail(caplog: pytest.LogCaptureFixture) -> None:
     ag.compile(product())
     found = told(caplog, logging.DEBUG)
 
-    assert found[0].startswith("pass stored: 0.0") and found[-1].startswith("pass plan: ")
+    assert found[0].startswith("pass blocks: 0.0") and found[-1].startswith("pass plan: ")
 
 
 def test_compilations_that_are_kept_are_logged(

@@ -357,7 +357,7 @@ def _compile_open(
     g: Graph, target: Target, options: Options, store: Store, assumption: Assumption
 ) -> Artifact:
     with assuming(assumption):
-        lowered: Any = g.copy()
+        lowered: Any = g.bind({})  # types are inferred anew: an assumption may say more
         for node in g.nodes:  # what type rules ask of the extents becomes guards
             infer(node.op, [None if v is None else v.type for v in node.inputs], node.regions)
         for p, stage in run_stages(lowered, target, options):

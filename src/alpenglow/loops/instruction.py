@@ -269,6 +269,15 @@ def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None
             with k.b.otherwise():
                 block(inside, i.base * lanes, True)
         return
+    _in_blocks(k, outer, extent, lanes, block)
+
+
+def _in_blocks(
+    k: Loops, outer: Sequence[int], extent: int, lanes: int,
+    block: Callable[[list[Coord], Expr, bool], None],
+) -> None:  # fmt: skip
+    """Loop over vectors of an axis, in parallel over the others; the last one may be masked."""
+    full, rest = divmod(extent, lanes)
     with k.parallel(outer) as at:
         if is_open(full) or full:
             with k.b.loop(lift(full)) as j:
@@ -311,7 +320,6 @@ def _interleave(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -
     lanes = k.lanes
     while lanes > estimate(extent):
         lanes //= 2
-    full, rest = divmod(extent, lanes)
 
     def block(at: list[Coord], start: Expr, masked: bool) -> None:
         ramp = Coord(start, 1, lanes)
@@ -324,15 +332,7 @@ def _interleave(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -
             dense.store(k, [*at, where], row)
         k.mask, k.current = None, 1
 
-    with k.parallel(outer) as at:
-        if is_open(full) or full:
-            with k.b.loop(lift(full)) as j:
-                block(at, j * lanes, False)
-        if is_open(rest):
-            with k.b.when(Compare("gt", lift(rest), Const(0))):
-                block(at, lift(full * lanes), True)
-        elif rest:
-            block(at, Const(full * lanes), True)
+    _in_blocks(k, outer, extent, lanes, block)
 
 
 def _across(value: Expr, lanes: int) -> Expr:

@@ -158,16 +158,20 @@ def mat_mul_groups(k: Loops, op: MatMulGroups, ins: list[Source | None], at: lis
         def beside(i: int, first: Expr = first) -> Expr:
             return x([*batch, row, first + (words - BESIDE + i)])
 
-        zero = k.m.cast(grid([panel, group, 1, lane]), "i32") if grid.shape[2] == 2 else 1
         sums = k.accumulator(0, "i32")
-        k.set(sums, k.m.mul(beside(1), zero))
+        if grid.shape[2] == 1:
+            k.set(sums, beside(1))
         with k.loop(op.size) as i:
             place = Convert((i % WORD * 8).expr(), "i32")
             word = k.m.shift_right(x([*batch, row, i // WORD + first]), place)
             step = k.m.shift_right(k.m.shift_left(word, 24), 24)
             weight = k.m.cast(_number(k, q, panel, group * op.size + i, lane), "i32")
             k.set(sums, k.m.add(sums, k.m.mul(step, weight)))
-        scaled = k.m.mul(k.m.cast(sums, "f32"), grid([panel, group, 0, lane]))
+        whole = k.m.cast(sums, "f32")
+        if grid.shape[2] == 2:  # a zero point need not be a whole number
+            zero = grid([panel, group, 1, lane])
+            whole = k.m.add(whole, k.m.mul(k.m.cast(beside(1), "f32"), zero))
+        scaled = k.m.mul(whole, grid([panel, group, 0, lane]))
         scale = k.m.bits(beside(0), "f32")
         k.set(total, k.m.add(total, k.m.mul(scaled, scale)))
     return total
