@@ -96,4 +96,5 @@ def test_what_is_dropped_later_does_not_pile_up() -> None:
         ag.compile(graph.copy())
         most = most if i % 20 else max(most, nodes())
 
-    assert most < 1200 * each
+    # Each compilation drops two graphs: ours, and the copy that passes ahead of all kinds work on.
+    assert most < 2400 * each
