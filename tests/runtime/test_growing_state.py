@@ -23,7 +23,9 @@ from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.cache import UpdateCache
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.copy import Copy
+from alpenglow.ops.gather import Gather
 from alpenglow.ops.generate import Shape
+from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import Broadcast, Concat, Slice, Transpose
 from alpenglow.ops.select import Cast
 from alpenglow.ops.softmax import Softmax
@@ -238,3 +240,71 @@ def test_rows_at_positions_that_are_data_are_written_in_place() -> None:
     np.testing.assert_array_equal(session.variables["past.0.key"], past)
     arena = [b.type for b in exe.artifacts[0].program.buffers.values() if b.space == "arena"]
     assert not any(t is not None and t.rank == 3 and "P" in str(t.shape[1]) for t in arena)
+
+
+def stopped(g: ag.Graph) -> ag.Graph:
+    """Return a graph that ends with an error where its input `row` is past 0."""
+    row = g.input("row", "i64[1]")
+    g.output("told", g(Gather(0), g.constant(np.ones((1, 2), np.float32)), g(InRange(0, 0), row)))
+    return g
+
+
+def test_a_call_that_fails_loses_nothing_that_was_only_added_to() -> None:
+    session = ag.compile(stopped(decoder()), state=True).session(length=9)
+    good = {"row": np.array([0])}
+    session.run({"x": rows(3), **good})
+    twin = session.fork()
+
+    with pytest.raises(FeedError, match="expected 0 to 0"):
+        session.run({"x": rows(2, seed=1), "row": np.array([1])})
+    answers = [s.run({"x": rows(1, seed=2), **good})["y"] for s in (session, twin)]
+    np.testing.assert_array_equal(*answers)
+
+
+@pytest.mark.parametrize("make", [lambda: decoder(last=True), ragged])
+def test_a_call_that_fails_loses_what_may_be_written_over(make: Any) -> None:
+    session = ag.compile(stopped(make()), state=True).session(length=9)
+    feeds = {"x": rows(3, 2), "start": np.zeros(2, np.int64), "row": np.array([0])}
+    feeds = {name: x for name, x in feeds.items() if name in session.inputs}
+    session.run(feeds)
+
+    with pytest.raises(FeedError):
+        session.run({**feeds, "row": np.array([1])})
+    with pytest.raises(SessionError, match="may have changed in place"):
+        session.run(feeds)
+    session.reset()
+    assert session.run(feeds)["y"].shape[0] == 2
+
+
+def test_damaged_states_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    session = ag.compile(decoder(), state=True).session(length=9)
+    session(rows(4))
+    path = tmp_path / "state.npz"
+    session.save(path)
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for turn in range(300):
+        damaged = bytearray(whole)
+        if turn % 3:
+            for place in rng.integers(0, len(whole), 1 + turn % 4):
+                damaged[place] ^= int(rng.integers(1, 256))
+        else:
+            del damaged[int(rng.integers(0, len(whole))) :]
+        path.write_bytes(damaged)
+        try:
+            session.load(path)
+        except (ModelError, SessionError):
+            assert session.rows == 4
+
+
+def test_instructions_of_a_decoder_are_timed() -> None:
+    exe = ag.compile(decoder(), state=True)
+
+    assert "mat_mul" in str(exe.timings({"x": rows(3)}, rounds=1))
+
+
+def test_an_output_is_one_input_of_the_next_call() -> None:
+    twice = {"past.0.key": "present.0.key", "past.0.value": "present.0.key"}
+    with pytest.raises(OptionError, match="the same output"):
+        ag.compile(decoder(), state=twice)
+    with pytest.raises(OptionError, match="expected True"):
+        ag.compile(decoder(), state="past.0.key")  # type: ignore[arg-type]

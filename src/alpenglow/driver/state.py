@@ -18,7 +18,6 @@ from alpenglow.base.words import shown
 from alpenglow.ir.dims import Sym, names
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
-from alpenglow.ir.types import TensorType
 
 BEFORE = re.compile(r"past(?:_key_values|_key|_value)?(.*)")
 AFTER = re.compile(r"present(?:_key_values|_key|_value)?(.*)")
@@ -34,7 +33,9 @@ def remembering(graph: Graph | StagedModel, state: bool | Mapping[str, str]) -> 
         raise UnsupportedError(
             "this model is run in parts that depend on its data, and no session owns state of those"
         )
-    pairs = paired(graph) if state is True else dict(state if isinstance(state, Mapping) else {})
+    if not isinstance(state, bool | Mapping):
+        raise OptionError(f"state is {state!r}, expected True, or outputs by input")
+    pairs = paired(graph) if isinstance(state, bool) else dict(state)
     if not pairs:
         raise OptionError(
             f"state: no input of {shown(graph.name)} is called as if it held what an output was; "
@@ -42,11 +43,12 @@ def remembering(graph: Graph | StagedModel, state: bool | Mapping[str, str]) -> 
             hint="state={'INPUT': 'OUTPUT'}",
         )
     axes = {name: _axis(graph, name, output) for name, output in pairs.items()}
+    if len(set(pairs.values())) < len(pairs):
+        raise OptionError(f"state: two of the inputs {', '.join(pairs)} were the same output")
     new = graph.copy()
     for name, output in pairs.items():
-        before, after = new.inputs[name], new.outputs.pop(output)
-        new.initial[name] = type(before)(before.type, name)
-        new.growing[name] = axes[name]
+        after = new.outputs.pop(output)
+        new.let_grow(name, axes[name])
         new.assign(name, after)
     return new
 
@@ -79,17 +81,12 @@ def _axis(graph: Graph, name: str, output: str) -> int:
 def _grows(graph: Graph, name: str, output: str) -> int | None:
     """Return the only axis in which an input and an output differ, if its extent has a name."""
     before, after = graph.inputs[name].type, graph.outputs[output].type
-    if before.rank != after.rank:
+    if before.rank != after.rank or before != after.with_shape(before.shape):
         return None
     differ = [i for i, (a, b) in enumerate(zip(before.shape, after.shape, strict=True)) if a != b]
-    if len(differ) != 1 or before != _with(after, differ[0], before):
+    if len(differ) != 1:
         return None
     axis = differ[0]
     extent = before.shape[axis]
     # What it was is a part of what it is.
     return axis if isinstance(extent, Sym) and names(extent) <= names(after.shape[axis]) else None
-
-
-def _with(t: TensorType, axis: int, other: TensorType) -> TensorType:
-    """Return a type with the extent of another along one axis."""
-    return t.with_shape(other.shape[i] if i == axis else d for i, d in enumerate(t.shape))

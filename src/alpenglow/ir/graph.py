@@ -256,17 +256,21 @@ class Graph:
         It is empty before the first call of a session, and longer after each, as a cache of keys.
         Its extent along the axis is a name, which no input needs to tell.
         """
-        t = TensorType.parse(type_) if isinstance(type_, str) else type_
+        value = self.input(name, type_)
+        self.let_grow(name, axis)
+        return value
+
+    def let_grow(self, name: str, axis: int) -> None:
+        """Make an input a variable that grows along an axis, and is empty at first."""
+        t = self.inputs[name].type
         if not 0 <= axis < t.rank or not isinstance(t.shape[axis], Sym):
             raise TypeRuleError(
                 f"variable '{name}' {t} cannot grow along axis {axis}, whose extent has no name"
             )
         if name in self.outputs:
             raise TypeRuleError(f"graph {self.name} has an output called '{name}'")
-        value = self.input(name, t)
         self.initial[name] = Value(t, name)
         self.growing[name] = axis
-        return value
 
     def assign(self, name: str, value: Value) -> None:
         """Say what a variable has at exit: once, a value of its type; longer where it grows."""

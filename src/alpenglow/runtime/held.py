@@ -3,8 +3,8 @@
 A call reads it at entry; what is assigned is written into another array, which takes its place when
 the call has succeeded.  Where the plan of memory has both in one buffer (`program.share`) the one
 array is changed in place, and a call that is ended before its time leaves neither the old value nor
-the new one there.  What grows is written behind what was there: until it counts as there, nothing
-has happened.
+the new one there.  What grows is written behind what was there, but for caches that are written at
+positions from data: until it counts as there, nothing has happened.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import numpy as np
 
 from alpenglow.base.errors import FeedError, SessionError
 from alpenglow.base.memory import aligned_bytes
+from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
 from alpenglow.program import Program
+from alpenglow.program.instr import Cell
 
 NONE: Mapping[str, int] = MappingProxyType({})
 
@@ -129,13 +131,23 @@ def lent(program: Program, held: Held | None) -> Iterator[Memory]:
     try:
         yield held.memory(program)
     except BaseException as error:
-        changed = [name for name, cell in program.variables.items()
-                   if cell.exit == name and cell.axis is None]  # fmt: skip
+        changed = [n for n, cell in program.variables.items() if _overwrites(program, n, cell)]
         if changed:
             why = f"{type(error).__name__}: {error}".removesuffix(": ")
             held.lost = f"{', '.join(changed)} may have changed in place, then came {why}"
         raise
     held.advance(program)
+
+
+def _overwrites(program: Program, name: str, cell: Cell) -> bool:
+    """Whether what a variable has at entry may be written over.
+
+    What is only put behind what was there begins where that ends: at no number, but at an extent.
+    """
+    if cell.exit != name:
+        return False
+    outs = (r for i in program.instrs() for r in i.outs)
+    return cell.axis is None or any(r.buffer == name and not is_open(r.offset) for r in outs)
 
 
 def _contents(v: Value) -> Array:

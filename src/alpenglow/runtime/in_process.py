@@ -133,4 +133,7 @@ class InProcess(Executable):
                 "for these extents the model is run in parts, which are not timed"
             )
         inputs = arrays | self._arrays.drawn()
-        return timing.time_instructions(place, inputs, Held(self._initial), self.threads, rounds)
+        held = Held(self._initial, self._growing)
+        for name in self._growing:
+            held.make_room(name, *place[1].forms[name])
+        return timing.time_instructions(place, inputs, held, self.threads, rounds)

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import zipfile
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from alpenglow.base import whole
-from alpenglow.base.errors import ModelError, SessionError
+from alpenglow.base.errors import NONSENSE, ModelError, SessionError
 from alpenglow.base.memory import bytes_of
-from alpenglow.ir.types import DTYPES, NAMES, Array
+from alpenglow.ir.dims import Sym
+from alpenglow.ir.types import DTYPES, NAMES, Array, TensorType
 from alpenglow.runtime.held import Held
 
+NO_STATE = (*NONSENSE, OSError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
+"""What NumPy and zipfile raise for bytes that are no archive of arrays."""
+
 OF = "~of"
-"""The entry of the file that tells the model."""
+"""The entry of the file that tells the model, and a hash of the other entries."""
 
 
 def write(path: Path, held: Held, fingerprint: str) -> None:
     """Write what variables hold to a file, whole or not at all."""
-    entries: dict[str, Any] = {OF: np.array(fingerprint)}
-    for name in (*held.arrays,):
+    entries: dict[str, Any] = {}
+    for name in held.arrays:
         array = held.kept(name)
         # NumPy's files know no bf16: each array is bytes, and the names say what of.
         entries[f"{NAMES[array.dtype]}[{','.join(map(str, array.shape))}] {name}"] = bytes_of(
             np.ascontiguousarray(array)
         )
+
+    entries[OF] = np.array([fingerprint, _digest(entries)])
 
     def fill(file: BinaryIO) -> None:
         np.savez(file, **entries)
@@ -34,25 +44,31 @@ def write(path: Path, held: Held, fingerprint: str) -> None:
     whole.write(path, fill)
 
 
-def read(path: Path, held: Held, fingerprint: str) -> None:
-    """Give variables, which have their initial values, what a file holds.
+def read(path: Path, held: Held, fingerprint: str, types: Mapping[str, TensorType]) -> None:
+    """Give variables of these types, which have their initial values, what a file holds.
 
     Raises ModelError for a file that `write` has not written, SessionError for another model's or
     for more rows than there is room for.
     """
+    content = io.BytesIO(path.read_bytes())
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(content, allow_pickle=False) as file:
             entries = dict(file)
-        owner = str(entries.pop(OF))
+        owner, digest = map(str, entries.pop(OF))
+        if digest != _digest(entries):
+            raise ValueError("what is there is not what was written")
         arrays = dict(_array(title, data) for title, data in entries.items())
-    except (ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+    except NO_STATE as error:
         raise ModelError(
             f"this is no state that a session saved: {error}", file=str(path)
         ) from None
     if owner != fingerprint:
         raise SessionError(f"{path} holds the state of another model, or of another version of it")
-    if not set(arrays) <= {*held.arrays, *held.growing}:
-        raise SessionError(f"{path} holds variables that this model has not")
+    for name, array in arrays.items():
+        if name not in types or not _fits(array, types[name]):
+            t = f"{NAMES[array.dtype]}{list(array.shape)}"
+            wanted = str(types[name]) if name in types else "no such variable"
+            raise ModelError(f"'{name}' is {t} there, expected {wanted}", file=str(path))
     for name, array in arrays.items():
         if name not in held.growing:
             held.arrays[name][...] = array
@@ -65,6 +81,23 @@ def read(path: Path, held: Held, fingerprint: str) -> None:
         held.make_room(name, array.dtype, room)
         held.rows[name] = rows
         held.kept(name)[...] = array
+
+
+def _fits(array: Array, t: TensorType) -> bool:
+    """Whether an array is of a type, whatever its open extents are."""
+    alike = array.dtype == t.numpy and array.ndim == t.rank
+    return alike and all(
+        isinstance(d, Sym) or d == n for d, n in zip(t.shape, array.shape, strict=True)
+    )
+
+
+def _digest(entries: Mapping[str, Array]) -> str:
+    """Return a hash of all that is kept."""
+    digest = hashlib.sha256()
+    for title in sorted(entries):
+        digest.update(f"{title} {entries[title].nbytes} ".encode())
+        digest.update(entries[title].data)
+    return digest.hexdigest()
 
 
 def _array(title: str, data: Array) -> tuple[str, Array]:

@@ -182,7 +182,8 @@ class Session:
         """
         with self._alone():
             held = Held(self._initial, self._growing, self.length)
-            kept_state.read(Path(path), held, self._source.fingerprint())
+            types = {name: v.type for name, v in self._initial.items()}
+            kept_state.read(Path(path), held, self._source.fingerprint(), types)
             self._held = held
 
     @contextmanager
