@@ -12,6 +12,7 @@ from inspect import getdoc
 from typing import Any, Protocol
 
 from alpenglow.base.errors import OptionError
+from alpenglow.ir.graph import Graph
 
 Properties = frozenset[str]
 """Names of what holds of a graph or program at some place of the table: "primitive", "planned"."""
@@ -46,10 +47,10 @@ class Pass:
     `breaks` those that may hold no longer; all others are kept.  A pass that is `fast` changes how
     results are rounded and runs under numerics="fast" only; one that `steps` may round quantised
     tensors the other way, which is a step each time.  One that `redefines` changes what a model
-    means.  One that runs `ahead` asks nothing of open extents: where there are some it runs before
-    code is made for a kind of them, so that all kinds share what it makes.  A pass of a user or a
-    machine names the pass `after` which it stands.  `doc` says what it does, by default what the
-    docstring of `run` begins with.
+    means.  One that has an `ahead` asks nothing of open extents: where there are some, and `ahead`
+    says that there is work for it in a graph, it runs before code is made for a kind of them, so
+    that all kinds share what it makes.  A pass of a user or a machine names the pass `after` which
+    it stands.  `doc` says what it does, by default what the docstring of `run` begins with.
 
     A pass of a machine runs for the targets of that `machine` alone.  It runs `when` a caller's
     choices ask for it, which `only` says in words.
@@ -65,7 +66,7 @@ class Pass:
     fast: bool = False
     steps: bool = False
     redefines: bool = False
-    ahead: bool = False
+    ahead: Callable[[Graph], bool] | None = None
     when: Callable[[Choices], bool] = always
     only: str = ""
     machine: str = ""

@@ -15,7 +15,7 @@ from alpenglow.machines.cpu import loop_forms
 from alpenglow.machines.cpu.emit import emit
 from alpenglow.machines.cpu.passes.bands import split_bands
 from alpenglow.machines.cpu.passes.batch import split_batches
-from alpenglow.machines.cpu.passes.blocks import read_blocks
+from alpenglow.machines.cpu.passes.blocks import has_blocks, read_blocks
 from alpenglow.machines.cpu.passes.borders import borders
 from alpenglow.machines.cpu.passes.few_bits import keep_few_bits, widen_few_bits
 from alpenglow.machines.cpu.passes.groups import multiply_groups
@@ -49,7 +49,7 @@ def passes() -> Sequence[Pass]:
     primitive, program = properties("primitive"), properties("program")
     return (
         Pass("blocks", read_blocks, "weights that are stored in blocks are read as they are",
-             after="clamp", fast=True, ahead=True),
+             after="clamp", fast=True, ahead=has_blocks),
         Pass("groups", multiply_groups,
              "products of what is rounded by groups are of integers where weights are",
              after="quantized", fast=True),

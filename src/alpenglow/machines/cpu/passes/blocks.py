@@ -34,6 +34,11 @@ from alpenglow.ops.quantize import Dequantize
 from alpenglow.passes.constants import unstretched
 
 
+def has_blocks(g: Graph) -> bool:
+    """Whether weights of a graph may be stored in blocks."""
+    return any(isinstance(node.op, Dequantize) for node in g.nodes)
+
+
 def read_blocks(g: Graph, target: Target) -> Graph:
     """Read weights that are stored in blocks as they are, where that pays."""
     for node in list(g.nodes):
