@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,19 @@ PEERS: Mapping[str, Peer] = {
 }
 
 
+DECODERS: Mapping[str, Peer] = {
+    "genai": Peer(("onnxruntime-genai==0.18.0", "numpy")),
+    "openvino": Peer(("openvino-genai==2026.4.1.0", "numpy")),
+}
+"""Those that decode token by token, of which `decoding.py` asks nothing else."""
+
+NODE_DECODERS: Mapping[str, tuple[str, ...]] = {
+    # The second is llama.cpp, built for each kind of CPU; others, for GPUs, are left out.
+    "llama": ("node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1"),
+}
+"""The packages of those that Node has."""
+
+
 class Running(Process):
     """A runtime of the benchmark, Alpenglow or another, in a process of its own."""
 
@@ -69,12 +83,12 @@ def install_all(names: Sequence[str], folder: Path) -> tuple[dict[str, Path], di
     return pythons, absent
 
 
-def install(name: str, folder: Path) -> Path:
+def install(name: str, folder: Path, known: Mapping[str, Peer] = PEERS) -> Path:
     """Return the Python that has a runtime; make its environment if it is not there.
 
     Raises PeerError if that fails.
     """
-    peer = PEERS[name]
+    peer = known[name]
     home = folder / name
     python = home / "bin" / "python"
     wanted = "\n".join((*peer.packages, *peer.bare))
@@ -91,8 +105,27 @@ def install(name: str, folder: Path) -> Path:
     return python
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+def install_for_node(name: str, folder: Path) -> Path:
+    """Return the folder in which Node finds a runtime; install it if it is not there.
+
+    Raises PeerError if that fails.
+    """
+    packages, home = NODE_DECODERS[name], folder / name
+    stamp, wanted = home / STAMP, "\n".join(packages)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return home
+    if (npm := shutil.which("npm")) is None:
+        raise PeerError("npm is not there")
+    print(f"installing {', '.join(packages)} into {home}", flush=True)
+    home.mkdir(parents=True, exist_ok=True)
+    settings = ("--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund")
+    _run([npm, "install", *settings, *packages], home)
+    stamp.write_text(wanted)
+    return home
+
+
+def _run(command: list[str], folder: Path | None = None) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         raise PeerError(said[-1] if said else f"exit status {done.returncode}")
