@@ -58,6 +58,7 @@ TOLERANCE = {
     "groups": 1e-5,
     "halves": 1e-2,
     "layout": 1e-5,
+    "phases": 1e-5,
     "precision": 0.1,
     "quantized": 1e-6,
     "recover": 1e-4,

@@ -23,11 +23,6 @@ BYTES = frozenset({"i8", "u8"})
 """What is multiplied to i32, whatever the signs."""
 
 
-WINOGRAD = (3, 3)
-"""The window whose convolutions of floats need so few multiplications that zeros between elements
-cost no more than phases do."""
-
-
 def summed(op: MatMul | Conv, x: TensorType, y: TensorType) -> str:
     """Return the element type of the sums of products of two operands."""
     if {x.dtype, y.dtype} <= BYTES:
@@ -336,7 +331,7 @@ class ConvTranspose(Composite):
         return out
 
     def lower(self, b: Graph, x: Value, w: Value, bias: Value | None = None) -> Value:
-        if max(self.dilations) == 1 and w.type.extents[2:] != WINOGRAD:
+        if max(self.dilations) == 1:
             each = None if bias is None else self.of_phases(b, bias)
             return self.interleaved(b, x, self.phases(b, w), each, w.type.extents[2:])
         spatial = len(self.strides)

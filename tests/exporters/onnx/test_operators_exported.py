@@ -27,6 +27,7 @@ from alpenglow.machines.cpu.operators.blocked import (
     Ungroup,
 )
 from alpenglow.machines.cpu.operators.few_bits import MatMulFewBits, PackNibbles
+from alpenglow.machines.cpu.operators.phases import ConvPhases
 from alpenglow.machines.cpu.operators.quantized import MatMulGroups, QuantizeGroups
 from alpenglow.machines.cpu.operators.winograd import (
     WinogradFilter,
@@ -68,6 +69,7 @@ MERSENNE = "PyTorch's generator, whose state no other has"
 REFUSED = {
     PackNibbles: MACHINE,
     Ungroup: MACHINE,
+    ConvPhases: MACHINE,
     ConvBlocked: MACHINE,
     ConvPlanar: MACHINE,
     DepthwiseBlocked: MACHINE,

@@ -20,6 +20,7 @@ from alpenglow.machines.cpu.passes.borders import borders
 from alpenglow.machines.cpu.passes.few_bits import keep_few_bits, widen_few_bits
 from alpenglow.machines.cpu.passes.groups import multiply_groups
 from alpenglow.machines.cpu.passes.layout import layout
+from alpenglow.machines.cpu.passes.phases import phases
 from alpenglow.machines.cpu.passes.pitch import spread_rows
 from alpenglow.machines.cpu.passes.promote import promote
 from alpenglow.machines.cpu.passes.signs import signs
@@ -65,8 +66,10 @@ def passes() -> Sequence[Pass]:
              needs=primitive, after="signs", fast=True),
         Pass("winograd", winograd, "fewer multiplications for convolutions by 3x3",
              needs=primitive, after="promote", fast=True),
+        Pass("phases", phases, "transposed convolutions are computed phase by phase",
+             needs=primitive, after="winograd"),
         Pass("ungroup", ungroup, "groups that are too narrow to fill vectors are joined",
-             needs=primitive, after="winograd", fast=True),
+             needs=primitive, after="phases", fast=True),
         Pass("layout", layout, "blocked tensors, packed weights",
              needs=primitive, after="ungroup"),
         Pass("unpacks", ignoring_target(sink_unpacks),

@@ -17,6 +17,7 @@ from alpenglow.machines.cpu.templates import (
     depthwise_planar,
     few_bits,
     matmul,
+    phases,
     planar,
     quantized,
     templates,
@@ -28,8 +29,8 @@ from alpenglow.machines.cpu.templates.products import dot
 from alpenglow.program import Instr
 
 FAMILIES = (
-    attention, conv, depthwise, depthwise_planar, few_bits, matmul, planar, quantized, transpose,
-    winograd, words,
+    attention, conv, depthwise, depthwise_planar, few_bits, matmul, phases, planar, quantized,
+    transpose, winograd, words,
 )  # fmt: skip
 """The modules that register templates."""
 

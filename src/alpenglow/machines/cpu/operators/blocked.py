@@ -39,7 +39,7 @@ def sliding_axis(taps: Sequence[Dim], places: Sequence[Dim]) -> int:
     return next(longer, len(taps) - 1)
 
 
-def _summed(op: Op, x: TensorType, w: TensorType) -> str:
+def summed(op: Op, x: TensorType, w: TensorType) -> str:
     """Return the element type of sums of products."""
     weights, sums = SUMS.get(x.dtype, (x.dtype, x.dtype))
     if w.dtype != weights:
@@ -106,7 +106,7 @@ class ConvBlocked(Primitive):
             )
         check_each(self, spatial, dilations=self.dilations)
         plain = x.blocked is None
-        dtype, dots = _summed(self, x, w), DOTS.get(x.dtype, 1)
+        dtype, dots = summed(self, x, w), DOTS.get(x.dtype, 1)
         fits = w.rank == spatial + 4 + (dots > 1) and not (plain and dots > 1)
         if x.rank != spatial + 3 - plain or not fits:
             raise TypeRuleError(f"conv_blocked: {x} does not go with weights {w}")
@@ -190,7 +190,7 @@ class ConvPlanar(Primitive):
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         spatial = len(self.strides)
         check_each(self, spatial, dilations=self.dilations)
-        dtype = _summed(self, x, w)
+        dtype = summed(self, x, w)
         fits = x.dtype == "u8" and x.rank == w.rank == spatial + 3 and x.blocked is not None
         if not fits or x.shape[-1] != 4 or (x.shape[1], 4) != (w.shape[1], w.shape[-1]):
             raise TypeRuleError(f"conv_planar: {x} does not go with weights {w}")
@@ -238,7 +238,7 @@ class DepthwiseBlocked(Primitive):
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         spatial = len(self.strides)
         check_each(self, spatial, dilations=self.dilations)
-        dtype, grouped = _summed(self, x, w), self.taps > 0
+        dtype, grouped = summed(self, x, w), self.taps > 0
         fits = x.rank == spatial + 3 and x.blocked is not None
         fits = fits and w.rank == spatial + 2 + grouped and (x.dtype == "u8" or not grouped)
         if not fits or (x.shape[1], x.shape[-1]) != (w.shape[0], w.shape[spatial + 1]):
@@ -360,7 +360,7 @@ class MatMulPacked(Primitive):
 
     def infer(self, x: TensorType, w: TensorType) -> TensorType:
         check_rank(self, "x", x, 2)
-        dtype, dots = _summed(self, x, w), DOTS.get(x.dtype, 1)
+        dtype, dots = summed(self, x, w), DOTS.get(x.dtype, 1)
         check_rank(self, "w", w, 3 + (dots > 1), 3 + (dots > 1))
         if ceil_div(x.shape[-1], dots) != w.shape[1] or (dots > 1 and w.shape[3] != dots):
             raise TypeRuleError(f"mat_mul_packed: {x} does not go with weights {w}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from alpenglow.ir.dims import known
@@ -16,10 +16,10 @@ from alpenglow.machines.cpu.operators.blocked import ConvBlocked, sliding_axis
 from alpenglow.machines.cpu.templates import templates
 from alpenglow.machines.cpu.templates.narrow import packs_rows, store_packed
 from alpenglow.machines.cpu.templates.products import Products, products
+from alpenglow.machines.cpu.templates.sliding import Block, Range, Sliding
 from alpenglow.machines.cpu.templates.tile import (
     Tile,
     dispatch,
-    is_far,
     shared_axis,
     split_rows,
     tiles_in_parallel,
@@ -33,80 +33,54 @@ def conv_blocked(k: Frame, op: ConvBlocked, target: Target) -> None:
     if _pointwise(op, w.region.shape):
         _merge_rows(k)
     op = _turned(k, op)
-    panels, in_blocks, *taps, steps, width = w.region.shape[: len(op.strides) + 4]
+    panels, _, *taps, _, width = w.region.shape[: len(op.strides) + 4]
     lanes = op.lanes
     cols = width // lanes
     batch, out_blocks, *place, _ = k.out.region.shape
     kind = products(k.inputs[0].region.type.dtype, lanes, target)
     tiles = split_rows(place[-1], cols, target, parts=kind.count, words=kind.dots > 1)
-    conv = _Geometry(op, k, taps, in_blocks, steps, cols, out_blocks, kind, target)
+    conv = _Geometry(op, k, taps, out_blocks, kind, target)
     rows = place[:-1]
     extents = [batch, panels, *rows, tiles_in_parallel(tiles)]
     with k.loops.parallel(extents, shared_axis(k, batch, 2)) as (n, panel, *outer, t):
-        dispatch(k.b, tiles, t, lambda height, start: conv.tile(height, n, panel, outer, start))
+        dispatch(k.b, tiles, t, lambda height, start: conv.compute(height, n, panel, outer, start))
 
 
-class _Geometry:
+class _Geometry(Sliding):
     """What the loops of one convolution share."""
 
     def __init__(
-        self, op: ConvBlocked, k: Frame, taps: list[int], in_blocks: int, steps: int,
-        cols: int, out_blocks: int, kind: Products, target: Target,
+        self, op: ConvBlocked, k: Frame, taps: Sequence[int], out_blocks: int, kind: Products,
+        target: Target,
     ) -> None:  # fmt: skip
-        self.op, self.k, self.taps, self.kind, self.target = op, k, taps, kind, target
-        self.in_blocks, self.in_lanes = in_blocks, steps * kind.dots
-        self.cols, self.out_blocks = cols, out_blocks
-        self.x, self.w = k.inputs[:2]
+        super().__init__(k, taps, op.dilations, kind, op.lanes, target)
+        self.op, self.out_blocks = op, out_blocks
         self.group_panels = self.w.region.shape[0] // op.group
-        self.far = kind.dots == 1 and is_far(self.x, self.target)
-        self.bias = k.first_addend(self._by_channel) if out_blocks % cols == 0 else None
+        self.bias = k.first_addend(self._by_channel) if out_blocks % self.cols == 0 else None
 
-    def tile(self, height: int, n: Coord, panel: Coord, outer: list[Coord], start: Expr) -> None:
+    def compute(self, height: int, n: Coord, panel: Coord, outer: list[Coord], start: Expr) -> None:
         """Compute `height` neighbours from `start` on, for one panel of output channels."""
-        k, op = self.k, self.op
-        b = k.b
+        op, b = self.op, self.k.b
         strides = self.x.region.strides
-        spatial = len(self.taps)
         group = panel.base // self.group_panels if op.group > 1 else Const(0)
         origin = n.base * strides[0] + group * (self.in_blocks * strides[1])
         origin = origin - op.edges[0] * strides[2]
         for axis, c in enumerate([*(c.base for c in outer), start]):
             origin = origin + c * (op.strides[axis] * strides[2 + axis])
         origin = b.let(origin)
-        inner = math.prod(self.taps) * self.in_lanes * self.cols * op.lanes
-        weights = b.let(panel.base * (self.in_blocks * inner))
-        far = is_far(self.w, self.target)
-        tile = Tile(b, height, self.cols, op.lanes, self.target, self.kind, far)
+        weights = b.let(panel.base * self.panel)
+        tile = self.tile(height)
         self._begin(tile, n, panel, outer)
-        pitch = op.strides[-1] * strides[1 + spatial]
-
-        begin, count = self._first_taps(outer)
-
-        def block(cb: Expr, used: int) -> None:
-            with b.loop(count) as first, k.loops.loops(self.taps[1:]) as others:
-                taps = [coord(first + begin), *others]
-                at_x = origin + cb * strides[1]
-                at_w = weights + cb * inner
-                for axis, tap in enumerate(taps):
-                    at_x = at_x + tap.base * (op.dilations[axis] * strides[2 + axis])
-                    reach = math.prod(self.taps[axis + 1 :]) * self.in_lanes * self.cols * op.lanes
-                    at_w = at_w + tap.base * reach
-                self._lanes(tile, b.let(at_x), b.let(at_w), used, pitch)
-
-        # Padding lanes of x are unspecified: the last block counts its logical channels only.
-        per_group = _channels(op)
-        full, rest = divmod(per_group, self.in_lanes)
+        pitch = op.strides[-1] * strides[1 + len(self.taps)]
+        ranges = [self._first_taps(outer), *map(self.whole, range(1, len(self.taps)))]
+        block = self.block(tile, origin, weights, ranges, lambda r: r * pitch)
         if op.bands > 1:
-            self._band(panel, block, full, rest)
+            self._band(panel, block, *divmod(_channels(op), self.in_lanes))
         else:
-            if full:
-                with b.loop(full) as cb:
-                    block(cb, self.in_lanes)
-            if rest:
-                block(Const(full), rest)
+            self.all_blocks(block, _channels(op))
         self._store(tile, n, panel, outer, start)
 
-    def _first_taps(self, outer: list[Coord]) -> tuple[Expr, Expr]:
+    def _first_taps(self, outer: list[Coord]) -> Range:
         """Return the first tap of the first axis that meets x, and how many do."""
         b, op, taps = self.k.b, self.op, lift(self.taps[0])
         if not any(op.edges):
@@ -139,7 +113,7 @@ class _Geometry:
                 k.b.set(row[j], first)
         k.loops.current = 1
 
-    def _band(self, panel: Coord, block: Callable[[Expr, int], None], full: int, rest: int) -> None:
+    def _band(self, panel: Coord, block: Block, full: int, rest: int) -> None:
         """Run through the blocks of input channels that the outputs of a panel depend on."""
         b, op = self.k.b, self.op
         width = self.cols * op.lanes
@@ -154,33 +128,6 @@ class _Geometry:
         if rest:
             with b.when(Compare("gt", past, Const(full * self.in_lanes))):
                 block(Const(full), rest)
-
-    def _lanes(self, tile: Tile, at_x: Expr, at_w: Expr, used: int, pitch: int) -> None:
-        """Run through the `used` lanes of one block, a few at a time."""
-        b, kind = self.k.b, self.kind
-        step = self.cols * self.op.lanes * kind.dots
-        # What is not used of the last neighbours meets zeros, which only floats may not survive.
-        known = used if kind.dtype == "f32" else -(-used // kind.dots) * kind.dots
-        full, rest = divmod(known, kind.dots)
-        most = tile.unroll
-        unroll = most if full % most == 0 else full if full < most else 1
-        with b.loop(full // max(unroll, 1)) as u:
-            for i in range(unroll):
-                at = u * unroll + i
-                if self.far:
-                    # Each lane asks for one neighbour's next block of channels.
-                    b.prefetch(self.x.buffer, at_x + self.x.region.strides[1] + at * pitch)
-                self._step(tile, at_x + at * kind.dots, at_w + at * step, kind.dots, pitch)
-        if rest:
-            self._step(tile, at_x + full * kind.dots, at_w + full * step, rest, pitch)
-
-    def _step(self, tile: Tile, at_x: Expr, at_w: Expr, used: int, pitch: int) -> None:
-        """Add the products of one lane of neighbours, of which `used` are there."""
-
-        def element(r: int) -> Expr:
-            return self.kind.word(self.k.b, self.x.buffer, at_x + r * pitch, 1, used)
-
-        tile.step(self.w.buffer, at_w, element)
 
     def _store(self, tile: Tile, n: Coord, panel: Coord, outer: list[Coord], start: Expr) -> None:
         k = self.k
