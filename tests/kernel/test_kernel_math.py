@@ -17,6 +17,7 @@ from alpenglow.kernel.build import Builder
 from alpenglow.kernel.evaluate import evaluate as interpret
 from alpenglow.kernel.expr import Const, Load
 from alpenglow.kernel.math import KernelMath
+from alpenglow.kernel.transcendental_f32 import share
 from alpenglow.machines.cpu.assemble import assemble
 from alpenglow.machines.cpu.jit import Code
 from alpenglow.machines.cpu.legal import legal
@@ -102,6 +103,25 @@ def test_exponential_below_0_has_no_subnormal_results(lanes: int) -> None:
     assert ulps(actual[normal], exact[normal]) <= 2
     assert np.array_equal(np.isnan(actual), np.isnan(x))
     assert not actual[x < -87].any()
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize(("halves", "beside_one", "own"), [(False, 1e-7, 1e-5), (True, 2e-4, 2e-4)])
+def test_shares_are_exact_beside_the_largest(
+    halves: bool, beside_one: float, own: float, lanes: int
+) -> None:
+    x = np.concatenate([-np.abs(floats()), np.linspace(-88, 0, 9000, dtype=np.float32)])
+    x = x[: x.size // 16 * 16]
+    with np.errstate(invalid="ignore"):
+        exact = np.exp(x.astype(np.float64))
+
+    actual = evaluate(lambda m, x: share(m, x, halves), x, lanes=lanes)
+
+    normal = x >= -87
+    np.testing.assert_allclose(actual[normal], exact[normal], rtol=own, atol=0)
+    assert np.abs(actual[normal] - exact[normal]).max() <= beside_one
+    assert np.array_equal(np.isnan(actual), np.isnan(x))
+    assert not actual[x < -88].any()
 
 
 def test_error_function_by_a_table_is_exact_to_2_ulp() -> None:

@@ -27,7 +27,7 @@ from alpenglow.base.store import Store
 from alpenglow.compiler.options import Options
 from alpenglow.compiler.validate import Validator
 from alpenglow.ir import dims
-from alpenglow.ir.dims import Assumption, assuming, estimate
+from alpenglow.ir.dims import Assumption, assuming
 from alpenglow.ir.graph import Graph, Node, infer
 from alpenglow.ir.target import Target
 from alpenglow.ir.verify import verify_graph
@@ -35,7 +35,7 @@ from alpenglow.machines.api import Artifact
 from alpenglow.machines.registry import machine_for, machines
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.passes.absorb import absorb
-from alpenglow.passes.attention import attentions
+from alpenglow.passes.attention import whole_in_f32
 from alpenglow.passes.choices import tuned
 from alpenglow.passes.cse import cse
 from alpenglow.passes.fold import fold
@@ -102,10 +102,6 @@ REASONS: tuple[Reason, ...] = (
 )
 
 
-MANY = 256
-"""Keys of attention that is computed in f32 as one kernel, whatever the precision of products."""
-
-
 def common_passes(choices: Choices) -> tuple[Pass, ...]:
     """Return the passes that every machine has."""
     primitive, program = properties("primitive"), properties("program")
@@ -113,14 +109,14 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
     def narrow(g: Graph, target: Target) -> Graph:
         machine = machine_for(target)
         fast = choices.numerics == "fast"
-        # One kernel without scores in memory is worth more than halves where these are many.
-        chains = attentions(g, partial(machine.takes_attention, target=target)) if fast else ()
-        at_once = {n for c in chains if estimate(c[0].output.type.shape[-1]) >= MANY for n in c}
+        takes = partial(machine.takes_attention, target=target)
+        takes_halves = partial(takes, dtype=choices.precision)
+        whole = set(whole_in_f32(g, takes, takes_halves, choices.keep)) if fast else set()
 
         def stays(node: Node) -> bool:
             if not fast:
                 return False
-            return node in at_once or machine.stays_in_f32(node, choices.precision, target)
+            return node in whole or machine.stays_in_f32(node, choices.precision, target)
 
         return reduce_precision(g, choices.precision, choices.keep, stays)
 

@@ -189,9 +189,14 @@ class Machine(Protocol):
         """Return whether elementwise operators that follow `op` can be computed with it."""
         ...
 
-    def takes_attention(self, scores: Node, product: Node, target: Target) -> bool:
+    def takes_attention(
+        self, scores: Node, product: Node, target: Target, dtype: str | None = None
+    ) -> bool:
         """Return whether one kernel computes a product of scores, its softmax, and the `product`
-        of that by values, with what is elementwise in between."""
+        of that by values, with what is elementwise in between.
+
+        With a `dtype`, that is asked of operands of f32 which are rounded to it.
+        """
         ...
 
     def lacks(self, op: Op) -> str:

@@ -9,13 +9,19 @@ compute it in one kernel which never has all scores in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
+from alpenglow.ir.dims import estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.generate import Iota
+from alpenglow.ops.select import Cast
 from alpenglow.ops.softmax import Softmax
+from alpenglow.passes.keep import names_of
+
+MANY = 256
+"""Keys from which on attention is one kernel, in f32 if there is none in halves."""
 
 Takes = Callable[[Node, Node], bool]
 """Whether a machine computes all from a product of scores to the product by values at once."""
@@ -24,14 +30,23 @@ Takes = Callable[[Node, Node], bool]
 def attentions(g: Graph, takes: Takes) -> Iterator[list[Node]]:
     """Yield the nodes of each chain that a machine `takes`, in order.
 
-    The first product makes the scores and the last node is the other one.  Nodes that tell where
-    elements stand (`positions`) cost nothing where they are read, and may be in several chains.
+    The shares may be rounded to halves before they are multiplied.  The first product makes the
+    scores and the last node is the other one.  Nodes that tell where elements stand (`positions`)
+    cost nothing where they are read, and may be in several chains.
     """
     results = set(g.outputs.values())
     place = {node: i for i, node in enumerate(g.nodes)}
     for node in g.nodes:
         match node:
-            case Node(MatMul(), [Value(Node(Softmax(axis), [Value() as logits]) as softmax), _]):
+            case Node(MatMul(), [Value(Node(Cast("bf16")) as rounding), _]):
+                (shares,) = rounding.inputs
+                after = [rounding, node]
+            case Node(MatMul(), [Value() as shares, _]):
+                after = [node]
+            case _:
+                continue
+        match shares:
+            case Value(Node(Softmax(axis), [Value() as logits]) as softmax):
                 if axis not in (-1, logits.type.rank - 1):
                     continue
             case _:
@@ -40,12 +55,29 @@ def attentions(g: Graph, takes: Takes) -> Iterator[list[Node]]:
         scores = {n for n in before if isinstance(n.op, MatMul)}
         computed = reached(before, scores)
         chain = [n for n in before if n in computed | positions(before)]
-        inside = {*chain, softmax, node}
+        whole = [*chain, softmax, *after]
         private = all(
-            n.output not in results and set(n.users) <= inside for n in (*computed, softmax)
+            n.output not in results and set(n.users) <= {*whole}
+            for n in (*computed, softmax, *after[:-1])
         )
         if len(scores) == 1 and private and takes(next(iter(scores)), node):
-            yield [*chain, softmax, node]
+            yield whole
+
+
+def whole_in_f32(
+    g: Graph, takes: Takes, takes_halves: Takes, keep: Collection[str]
+) -> Iterator[Node]:
+    """Yield what one kernel computes if it stays in f32, and none would in halves.
+
+    Not to have the scores in memory is worth more than halves where there are many.  `keep` names
+    what has to stay.
+    """
+    for chain in attentions(g, takes):
+        scores, product = (n for n in chain if isinstance(n.op, MatMul))
+        kept = any(names_of(n) & set(keep) for n in (scores, product))
+        many = estimate(scores.output.type.shape[-1]) >= MANY
+        if many and (kept or not takes_halves(scores, product)):
+            yield from chain
 
 
 def positions(nodes: list[Node]) -> set[Node]:

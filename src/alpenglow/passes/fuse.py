@@ -33,7 +33,7 @@ def fuse(g: Graph, takes_epilogue: Callable[[Op], bool], takes_attention: Takes)
     _read_bytes(g)
     group: dict[Node, list[Node]] = {}
     chains = [c for c in attentions(g, takes_attention) if len(c) <= MOST]
-    shared = {node for chain in chains for node in positions(chain[:-2])}
+    shared = {node for chain in chains for node in positions(chain)}
     for node in g.nodes:
         if node not in shared and _fusible(node, takes_epilogue):
             group[node] = [node]

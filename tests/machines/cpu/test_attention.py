@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
+from alpenglow.kernel.evaluate import evaluate as run_kernel
 from alpenglow.machines.cpu.templates import templates
+from alpenglow.machines.registry import kernels
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.attention import Attention
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.movement import Broadcast, Transpose
+from alpenglow.ops.select import Cast
 from alpenglow.ops.softmax import Softmax
 
 Array = NDArray[Any]
+BF16 = np.dtype(ml_dtypes.bfloat16)
 TARGETS = ("cpu", "x86-64-v3", "x86-64-v2")
 
 
@@ -131,9 +136,11 @@ def test_scores_are_not_in_memory() -> None:
 
 def test_many_scores_are_not_in_memory_for_the_sake_of_halves() -> None:
     many, few = (written_out("40", keys) for keys in ("400", "40"))
+    plain = "x86-64-v4"
 
-    assert fused(ag.compile(many, precision="bf16"))
-    assert not fused(ag.compile(few, precision="bf16"))
+    assert fused(ag.compile(many, precision="bf16", target=plain))
+    assert not fused(ag.compile(few, precision="bf16", target=plain))
+    assert fused(ag.compile(few, precision="bf16", target=f"{plain}+avx512bf16"))
 
 
 def test_scores_that_somebody_reads_are_kept() -> None:
@@ -205,3 +212,46 @@ def test_one_template_fits_attention_whatever_was_imported_first() -> None:
 
     fitting = [t for t in templates._of[MatMul] if t.fits(anchor.op, anchor, instr, exe.target)]
     assert [t.build.__name__ for t in fitting] == ["attention"]
+
+
+def of_halves(rows: int, keys: int, inner: int, features: int) -> ag.Graph:
+    """Return attention whose products take bf16."""
+    g = ag.Graph("halves")
+    q = g.input("q", f"bf16[{rows},{inner}]")
+    k = g.input("k", f"bf16[{keys},{inner}]")
+    v = g.input("v", f"bf16[{keys},{features}]")
+    shares = g(Softmax(-1), g(MatMul(wide=True), q, g(Transpose((1, 0)), k)))
+    g.output("y", g(MatMul(wide=True), g(Cast("bf16"), shares), v))
+    return g
+
+
+@pytest.mark.parametrize(
+    "sizes", [(16, 32, 32, 16), (19, 7, 5, 3), (33, 130, 64, 24), (9, 1, 1, 40), (40, 257, 33, 17)]
+)
+def test_halves_are_multiplied_in_pairs(sizes: tuple[int, ...]) -> None:
+    g = of_halves(*sizes)
+    exe = ag.compile(g, target="x86-64-v4+avx512bf16")
+    rng = np.random.default_rng(sum(sizes))
+    feeds = {n: rng.standard_normal(x.type.extents).astype(BF16) for n, x in g.inputs.items()}
+
+    ((_, kernel),) = kernels(exe.artifact.program, exe.target)
+    result = np.zeros(g.outputs["y"].type.extents, np.float32)
+    arrays = [x.reshape(-1) for x in (result, *feeds.values())]
+    operands = {b.name: x for b, x in zip(kernel.buffers, arrays, strict=True)}
+    run_kernel(kernel, operands)
+
+    expected = evaluate(g, feeds)["y"]
+    limit = 2**-8 * np.abs(feeds["v"].astype(np.float32)).max()
+    np.testing.assert_allclose(result, expected, rtol=0, atol=limit)
+
+
+@pytest.mark.parametrize("seed", range(100, 115))
+def test_in_halves_it_answers_like_the_interpreter_of_rounded_operands(seed: int) -> None:
+    case = Case.drawn(seed)
+    case = Case(replace(case.op, scale=0.25), case.feeds)
+    g, exe = case.graph(), ag.compile(case.graph(), precision="bf16")
+    rounded = {n: x.astype(BF16).astype(np.float32) for n, x in case.feeds.items() if n in "qkv"}
+
+    expected = evaluate(g, case.feeds | rounded)["y"]
+    limit = 2**-8 * np.abs(case.feeds["v"]).max()
+    np.testing.assert_allclose(exe.run(case.feeds)["y"], expected, rtol=0, atol=limit)

@@ -74,8 +74,10 @@ class Cpu:
     def takes_epilogue(self, op: Op) -> bool:
         return bool(self._making.takes_epilogue(op))
 
-    def takes_attention(self, scores: Node, product: Node, target: Target) -> bool:
-        return bool(self._making.takes_attention(scores, product, target))
+    def takes_attention(
+        self, scores: Node, product: Node, target: Target, dtype: str | None = None
+    ) -> bool:
+        return bool(self._making.takes_attention(scores, product, target, dtype))
 
     def lacks(self, op: Op) -> str:
         why: str = self._making.lacks(op)

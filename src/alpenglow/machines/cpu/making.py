@@ -29,7 +29,7 @@ from alpenglow.machines.cpu.passes.unpacks import sink_unpacks
 from alpenglow.machines.cpu.passes.winograd import faster_in_f32, winograd
 from alpenglow.machines.cpu.select import compiles, kernel_for
 from alpenglow.machines.cpu.templates import templates
-from alpenglow.machines.cpu.templates.attention import takes_attention
+from alpenglow.machines.cpu.templates.attention_parts import takes_attention
 from alpenglow.passes.table import Pass, ignoring_target, properties
 from alpenglow.program import Instr
 

@@ -12,6 +12,9 @@ maximum nor sum goes across lanes.  In the end the sums are divided by those of 
 and Gimelshein, Online normalizer calculation for softmax, 2018; Dao and others, FlashAttention,
 2022).  Of few queries each goes through the keys alone (`attention_row`).
 
+Of halves a lane holds two neighbours, of which one instruction takes both (`products`): queries are
+packed so, shares are rounded and paired, and so are the values of a block (`attention_pairs`).
+
 Lanes past the last query repeat it.  Blocks in which no query of the panel sees a key are left out,
 as far as conditions on positions tell.
 """
@@ -21,8 +24,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from alpenglow.ir.dims import ceil_div, estimate, is_open
-from alpenglow.ir.graph import Node, Value
+from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open
+from alpenglow.ir.graph import Value
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import (
     Binary,
@@ -37,11 +40,14 @@ from alpenglow.kernel.expr import (
     lift,
 )
 from alpenglow.loops.coord import Coord, coord, is_number
+from alpenglow.loops.form import in_lanes
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.cpu.templates import templates
 from alpenglow.machines.cpu.templates.attention_mask import TurnedMask
+from alpenglow.machines.cpu.templates.attention_pairs import PairedShares, PairedValues, pair
 from alpenglow.machines.cpu.templates.attention_parts import AttentionParts, SeenKeys
 from alpenglow.machines.cpu.templates.attention_row import attention_row
+from alpenglow.machines.cpu.templates.products import products
 from alpenglow.machines.cpu.templates.tile import LINE, Tile, Tiles, ladder, split_rows
 from alpenglow.machines.cpu.templates.transpose import transposed
 from alpenglow.ops.contraction import MatMul
@@ -53,25 +59,14 @@ BLOCK = 128
 OPEN_BLOCK = 112
 """The same where their number is open: tiles of as many rows as there are registers for fit in."""
 
+Element = Callable[[Expr, int, int], Expr]
+"""An operand of a tile: of a step and a row, so many of the neighbours in a lane."""
+
 Fetch = Callable[[Expr], None]
 """Asks for memory that is needed soon, in a step of a product."""
 
 MASKS = 2
 """Masks that are turned at most; of others, elements are gathered."""
-
-LONGEST = 512
-"""Elements of a query and of a value together, at most: both lie on the stack."""
-
-
-def takes_attention(scores: Node, product: Node, target: Target) -> bool:
-    """Return whether a kernel computes all from `scores` to `product`."""
-    q, v = scores.inputs[0], product.inputs[1]
-    assert q is not None and v is not None, "products have two operands"
-    inner, features = q.type.shape[-1], v.type.shape[-1]
-    if is_open(inner) or is_open(features) or inner + features > LONGEST:
-        return False
-    plain = q.type.dtype == v.type.dtype == "f32" and q.type.rank == v.type.rank > 1
-    return plain and target.facts.lanes >= 4 and 0 not in (*q.type.shape, *v.type.shape)
 
 
 def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
@@ -83,7 +78,7 @@ def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
 def attention(k: Frame, op: MatMul, target: Target) -> None:
     """Build attention: parallel over panels of queries, or over queries."""
     parts = AttentionParts(k, target)
-    if parts.queries * 2 < parts.lanes:
+    if not parts.halves and parts.queries * 2 < parts.lanes:
         attention_row(parts)
         return
     kernel = _Panels(parts)
@@ -108,8 +103,13 @@ class _Panels:
             self.block = OPEN_BLOCK
         else:
             self.block = ceil_div(parts.count, ceil_div(parts.count, BLOCK))
-        self.packed = self.b.array("f32", parts.inner * self.width)
+        self.kind = products(parts.q.region.type.dtype, self.lanes, parts.target)
+        self.words = ceil_div(parts.inner, self.kind.dots)
+        self.packed = self.b.array("i32" if parts.halves else "f32", self.words * self.width)
         self.shares = self.b.array("f32", self.block * self.width)
+        if parts.halves:
+            self.paired = PairedShares(parts, self.block, self.width)
+            self.values = PairedValues(parts, self.block)
         self.sums = self.b.array("f32", parts.features * self.width)
         self.turned = [
             TurnedMask(parts, v, self.block, self.width)
@@ -150,24 +150,37 @@ class _Panels:
     def _pack(self) -> None:
         """Copy the queries into lanes: a row of the array for each of their elements."""
         b, parts, lanes = self.b, self.parts, self.lanes
-        across = parts.q.region.strides[-1]
-        if is_number(across, 1) and parts.inner % lanes == 0:
+        across, dots = parts.q.region.strides[-1], self.kind.dots
+        if is_number(across, 1) and parts.inner % (lanes * dots) == 0:
             last = lift(parts.queries - 1)
             starts = [
                 parts.query(self.lead, b.let(Binary("min", self.first + r, last)))
                 for r in range(self.width)
             ]
-            with b.loop(parts.inner // lanes) as block:
+            with b.loop(self.words // lanes) as block:
                 for j in range(self.cols):
-                    lines = [b.let(Load(parts.q.buffer, s + block * lanes, lanes))
-                             for s in starts[j * lanes : (j + 1) * lanes]]  # fmt: skip
+                    at = [s + block * (lanes * dots) for s in starts[j * lanes : (j + 1) * lanes]]
+                    lines = [b.let(self.kind.vector(parts.q.buffer, a, lanes)) for a in at]
                     for e, line in enumerate(transposed(b, lines)):
                         b.store(self.packed, self._at(block * lanes + e, j), line)
             return
-        with b.loop(parts.inner) as row:
-            for j, at in enumerate(self.places):
-                element = parts.q.load(parts.k.loops, [*at, coord(row)])
-                b.store(self.packed, self._at(row, j), parts.wide(element))
+        full, rest = divmod(parts.inner, dots)
+        with b.loop(full) as row:
+            for j in range(self.cols):
+                b.store(self.packed, self._at(row, j), self._queries(row * dots, dots, j))
+        if rest:
+            for j in range(self.cols):
+                word = self._queries(Const(full * dots), rest, j)
+                b.store(self.packed, self._at(Const(full), j), word)
+
+    def _queries(self, first: Expr, count: int, j: int) -> Expr:
+        """Return `count` neighbours of each query in the lanes of a column."""
+        q, lanes = self.parts.q, self.lanes
+        found = [
+            self.b.let(in_lanes(q.buffer, q.address([*self.places[j], coord(first + i)]), lanes))
+            for i in range(count)
+        ]
+        return pair(self.b, found) if self.parts.halves else found[0]
 
     def _at(self, row: Expr, column: int) -> Expr:
         """Return where a vector of an array begins."""
@@ -202,22 +215,34 @@ class _Panels:
         for mask in self.turned:
             mask.turn(start, count)
         highest = [b.var(top) for top in self.tops]
-        keys = split_rows(count, self.cols, self.parts.target)
+        keys = self._split(count)
         self._tiles(keys, lambda height, row: self._score(height, start, row, highest))
         shifts = [self.parts.shift(h) for h in highest]
-        scales = [b.let(m.exp_below(m.sub(t, s))) for t, s in zip(self.tops, shifts, strict=True)]
-        parts = [b.var(Const(0.0, "f32", self.lanes)) for _ in range(self.cols)]
-        with b.loop(lift(count)) as i:
-            for j, shift in enumerate(shifts):
-                at = b.let(self._at(i, j))
-                share = b.let(m.exp_below(m.sub(Load(self.shares, at, self.lanes), shift)))
-                b.store(self.shares, at, share)
-                b.set(parts[j], m.add(parts[j], share))
+        scales = [b.let(self.parts.share(t, s)) for t, s in zip(self.tops, shifts, strict=True)]
+        sums = [b.var(Const(0.0, "f32", self.lanes)) for _ in range(self.cols)]
+
+        def share(i: Expr, j: int) -> Expr:
+            score = Load(self.shares, self._at(i, j), self.lanes)
+            found = b.let(self.parts.share(score, shifts[j]))
+            b.set(sums[j], m.add(sums[j], found))
+            return found
+
+        if self.parts.halves:
+            self.values.fill(self.lead, start, count)
+            self.paired.fill(count, share)
+        else:
+            with b.loop(lift(count)) as i:
+                for j in range(self.cols):
+                    b.store(self.shares, self._at(i, j), share(i, j))
         for j in range(self.cols):
-            b.set(self.totals[j], m.add(m.mul(self.totals[j], scales[j]), parts[j]))
+            b.set(self.totals[j], m.add(m.mul(self.totals[j], scales[j]), sums[j]))
             b.set(self.tops[j], highest[j])
-        features = split_rows(self.parts.features, self.cols, self.parts.target)
+        features = self._split(self.parts.features)
         self._tiles(features, lambda height, row: self._mix(height, row, start, count, scales))
+
+    def _split(self, rows: int) -> Tiles:
+        kind = self.kind
+        return split_rows(rows, self.cols, self.parts.target, parts=kind.count, words=kind.dots > 1)
 
     def _tiles(self, tiles: Tiles, tile: Callable[[int, Expr], None]) -> None:
         b = self.b
@@ -237,10 +262,14 @@ class _Panels:
         first = b.let(start + row)
         tile = self._tile(height)
         origin = parts.key(self.lead, first)
+
+        def element(i: Expr, r: int, used: int) -> Expr:
+            at = origin + i * (across * self.kind.dots) + r * down
+            return self.kind.word(b, parts.keys.buffer, at, across, used)
+
         fetch = self._fetch(height, origin, first)
-        self._multiply(
-            tile, parts.keys.buffer, origin, down, across, parts.inner, self.packed, fetch
-        )
+        steps, part = divmod(parts.inner, self.kind.dots)
+        self._multiply(tile, element, steps, self.packed, fetch, part)
         for r in range(height):
             key = coord(b.let(first + r))
             for j, at in enumerate(self.places):
@@ -262,7 +291,7 @@ class _Panels:
         parts, b = self.parts, self.b
         dense = parts.v.region.strides[-2:] == (parts.features, 1) and (
             parts.keys.region.strides[-2:] == (1, parts.inner))  # fmt: skip
-        if self.cols > 1 or not dense:
+        if self.cols > 1 or not dense or parts.halves:
             return None
         line = LINE // 4
         ahead = b.let(origin + height * parts.inner)
@@ -288,27 +317,35 @@ class _Panels:
                 for at, acc, scale in zip(line, sums, scales, strict=True):
                     b.set(acc, self.m.mul(Load(self.sums, at, self.lanes), scale))
         origin = parts.value(self.lead, start, row)
-        self._multiply(tile, parts.v.buffer, origin, across, down, count, self.shares)
+
+        def element(i: Expr, r: int, used: int) -> Expr:
+            if parts.halves:
+                return self.values.element(i, row + r)
+            return Load(parts.v.buffer, origin + i * down + r * across)
+
+        shares = self.paired.words if parts.halves else self.shares
+        self._multiply(tile, element, ceil_div(count, self.kind.dots), shares)
         for line, sums in zip(places, tile.acc, strict=True):
             for at, acc in zip(line, sums, strict=True):
                 b.store(self.sums, at, acc)
 
     def _tile(self, height: int) -> Tile:
-        return Tile(self.b, height, self.cols, self.lanes, self.parts.target)
+        return Tile(self.b, height, self.cols, self.lanes, self.parts.target, self.kind)
 
     def _multiply(
-        self, tile: Tile, x: Buffer, origin: Expr, down: int, across: int, steps: int, w: Buffer,
-        fetch: Fetch | None = None,
+        self, tile: Tile, element: Element, steps: Dim, w: Buffer, fetch: Fetch | None = None,
+        part: int = 0,
     ) -> None:  # fmt: skip
-        """Add to a tile the product of rows of x, `down` apart, and the rows of an array."""
+        """Add to a tile the product of rows of elements and the rows of an array.
+
+        A last step has a `part` of its neighbours only.
+        """
         b = self.b
 
-        def step(i: Expr) -> None:
+        def step(i: Expr, used: int = self.kind.dots) -> None:
             if fetch is not None:
                 fetch(i)
-            tile.step(
-                w, i * self.width, lambda r: Load(x, origin + i * across + r * down), ahead=False
-            )
+            tile.step(w, i * self.width, lambda r: element(i, r, used), ahead=False)
 
         full, rest = divmod(steps, tile.unroll)
         if is_open(full) or full:
@@ -320,7 +357,9 @@ class _Panels:
                 step(i + full * tile.unroll)
         else:
             for u in range(rest):
-                step(Const(full * tile.unroll + u))
+                step(lift(full * tile.unroll + u))
+        if part:
+            step(lift(steps), part)
 
     # ── the end ──
 

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from alpenglow.ir.dims import Dim, estimate
+from alpenglow.ir.dims import Dim, estimate, is_open
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Binary, Compare, Expr, Reduce, Splat, lift
+from alpenglow.kernel.transcendental_f32 import share
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.instruction import Frame
 from alpenglow.ops.comparison import Greater, GreaterOrEqual, Less, LessOrEqual
@@ -20,6 +21,33 @@ from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import Softmax
+
+LONGEST = 512
+"""Elements of a query and of a value together, at most: both lie on the stack."""
+
+
+def takes_attention(scores: Node, product: Node, target: Target, dtype: str | None = None) -> bool:
+    """Return whether a kernel computes all from `scores` to `product`, with operands of `dtype` if
+    that is not the one they have."""
+    q, v = scores.inputs[0], product.inputs[1]
+    assert q is not None and v is not None, "products have two operands"
+    inner, features = q.type.shape[-1], v.type.shape[-1]
+    if is_open(inner) or is_open(features) or inner + features > LONGEST:
+        return False
+    if q.type.dtype != v.type.dtype or q.type.rank != v.type.rank or q.type.rank < 2:
+        return False
+    if target.facts.lanes < 4 or 0 in (*q.type.shape, *v.type.shape):
+        return False
+    if (dtype or q.type.dtype) == "f32":
+        return True
+    # What few queries are compared with is read from memory once: to round it takes longer.
+    many = estimate(q.type.shape[-2]) * 2 >= target.facts.lanes
+    sums = dtype is not None or all(_is_wide(node) for node in (scores, product))
+    return (dtype or q.type.dtype) == "bf16" in target.facts.multiplies and many and sums
+
+
+def _is_wide(node: Node) -> bool:
+    return isinstance(node.op, MatMul) and node.op.wide
 
 
 class AttentionParts:
@@ -42,6 +70,7 @@ class AttentionParts:
         self.q, self.keys, self.v = k.window(q), k.window(keys), k.window(v)
         *self.batch, self.rows, self.inner = self.q.region.shape
         self.count, self.features = self.v.region.shape[-2:]
+        self.halves = self.q.region.type.dtype != "f32"
         self.queries = self.rows
         self.grouped = self._shares_keys() and estimate(self.rows) < 2 * self.lanes
         if self.grouped:
@@ -161,6 +190,10 @@ class AttentionParts:
     def shift(self, highest: Expr) -> Expr:
         """Return what is subtracted: of nothing but -inf so far, no number but 0."""
         return self.b.let(self.m.where(self.m.eq(highest, -math.inf), 0.0, highest))
+
+    def share(self, logit: Expr, shift: Expr) -> Expr:
+        """Return the share of a key, whose logit is `shift` at most, beside 1 for that."""
+        return share(self.m, self.m.sub(logit, shift), self.halves)
 
     def factor(self, total: Expr) -> Expr:
         """Return what sums are multiplied by; where there is nothing to share, 1 or infinity."""

@@ -100,11 +100,11 @@ class _Row:
         tallest = b.let(Reduce("max", highest))
         top = b.let(Select(Compare("gt", tallest, self.top), tallest, self.top))
         shift = parts.shift(top)
-        scale = b.let(m.exp_below(m.sub(self.top, shift)))
+        scale = b.let(parts.share(self.top, shift))
         part = b.var(Const(0.0, "f32", lanes))
         with b.loop(b.let((count + (lanes - 1)) // lanes)) as i:
             at = b.let(i * lanes)
-            share = b.let(m.exp_below(m.sub(Load(self.shares, at, lanes), shift)))
+            share = b.let(parts.share(Load(self.shares, at, lanes), shift))
             b.store(self.shares, at, share)
             b.set(part, m.add(part, share))
         b.set(self.total, m.add(m.mul(self.total, scale), Reduce("add", part)))
