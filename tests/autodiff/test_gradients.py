@@ -34,11 +34,11 @@ from alpenglow.ops.gather import Gather, OneHot, ScatterElements, ScatterNd
 from alpenglow.ops.incomplete import IncompleteGamma, Zeta
 from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.iterated import Orthogonal
+from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.linalg import Det, Eliminate
 from alpenglow.ops.linear_attention import LinearAttention
 from alpenglow.ops.lookup import Lookup
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose
-from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.pooling import AveragePool, MaxPool
 from alpenglow.ops.probability import Couple
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn

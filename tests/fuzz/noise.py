@@ -25,8 +25,8 @@ from alpenglow.ir.types import FLOATS, NAMES
 from alpenglow.ops.activation import Sigmoid
 from alpenglow.ops.arithmetic import Pow
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
-from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.quantize import Quantize
 from alpenglow.ops.reduction import ReduceMean, ReduceProd, ReduceSum
 from alpenglow.ops.scan import CumSum

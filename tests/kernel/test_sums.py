@@ -23,7 +23,7 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.text import print_kernel
 from alpenglow.loops import build
 from alpenglow.ops.contraction import Conv
-from alpenglow.ops.normalize import LayerNorm
+from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.pooling import AveragePool
 from alpenglow.ops.reduction import ReduceL2, ReduceLogSumExp, ReduceMean, ReduceSum
 from alpenglow.ops.softmax import Softmax

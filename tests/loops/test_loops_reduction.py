@@ -18,7 +18,7 @@ from alpenglow.ops.activation import LeakyRelu
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.contraction import Dilate
 from alpenglow.ops.fused import Fused
-from alpenglow.ops.normalize import LayerNorm
+from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.pooling import MaxPoolIndex
 from alpenglow.ops.reduction import (
     ArgMax,

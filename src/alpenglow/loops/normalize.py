@@ -1,4 +1,4 @@
-"""Loop forms of softmax and layer normalisation: a row is read a few times while it is at hand."""
+"""Loop forms of softmax and norms of a layer: a row is read a few times while it is at hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from alpenglow.loops.rows import (
     unless_masked,
     width,
 )
-from alpenglow.ops.normalize import LayerNorm
+from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
 from alpenglow.ops.softmax import Softmax
 
 SLOTS = 2
@@ -144,6 +144,20 @@ def _softmax_columns(k: Loops, op: Softmax, x: Source, out: Sink, outer: list[Co
 @push(LayerNorm)
 def layer_norm(k: Loops, op: LayerNorm, ins: list[Source | None], outs: list[Sink]) -> None:
     x, scale, bias = (*ins, None, None)[:3]
+    _normalised(k, op, x, scale, bias, outs[0])
+
+
+@push(RMSNorm)
+def rms_norm(k: Loops, op: RMSNorm, ins: list[Source | None], outs: list[Sink]) -> None:
+    x, scale = (*ins, None)[:2]
+    _normalised(k, op, x, scale, None, outs[0])
+
+
+def _normalised(
+    k: Loops, op: LayerNorm | RMSNorm, x: Source | None, scale: Source | None, bias: Source | None,
+    out: Sink,
+) -> None:  # fmt: skip
+    """Divide by the root of a mean of squares: of the distances from the mean, or from 0."""
     assert x is not None
     if 0 in x.shape:
         return
@@ -153,18 +167,25 @@ def layer_norm(k: Loops, op: LayerNorm, ins: list[Source | None], outs: list[Sin
     slots = slots_for(extents[-1], lanes, SLOTS)
     count = k.extent(math.prod(extents), dtype)
     with k.parallel(x.shape[:axis]) as at:
-        sums = Totals(k, "add", 0, dtype, lanes, slots)
+        mean: Expr | None = None
+        if isinstance(op, LayerNorm):
+            sums = Totals(k, "add", 0, dtype, lanes, slots)
 
-        def add_up(inner: list[Coord], slot: int) -> None:
-            sums.add(slot, unless_masked(k, x([*at, *inner]), 0))
+            def add_up(inner: list[Coord], slot: int) -> None:
+                sums.add(slot, unless_masked(k, x([*at, *inner]), 0))
 
-        along(k, extents, lanes, add_up, slots, [sums])
-        mean = k.b.let(k.m.div(sums.whole(), count))
+            along(k, extents, lanes, add_up, slots, [sums])
+            mean = k.b.let(k.m.div(sums.whole(), count))
+
+        def centred(inner: list[Coord]) -> Expr:
+            element = x([*at, *inner])
+            return element if mean is None else k.b.let(k.m.sub(element, mean))
+
         squares = Totals(k, "add", 0, dtype, lanes, slots)
 
         def square(inner: list[Coord], slot: int) -> None:
-            centred = unless_masked(k, k.b.let(k.m.sub(x([*at, *inner]), mean)), 0)
-            squares.add(slot, k.m.mul(centred, centred))
+            distance = unless_masked(k, centred(inner), 0)
+            squares.add(slot, k.m.mul(distance, distance))
 
         along(k, extents, lanes, square, slots, [squares])
         variance = k.m.div(squares.whole(), count)
@@ -172,10 +193,10 @@ def layer_norm(k: Loops, op: LayerNorm, ins: list[Source | None], outs: list[Sin
         factor = k.b.let(k.m.div(1.0, root))
 
         def finish(inner: list[Coord], slot: int) -> None:
-            y = k.m.mul(k.m.sub(x([*at, *inner]), mean), factor)
+            y = k.m.mul(centred(inner), factor)
             y = y if scale is None else k.m.mul(y, scale(inner))
             y = y if bias is None else k.m.add(y, bias(inner))
-            outs[0].store([*at, *inner], y)
+            out.store([*at, *inner], y)
 
         along(k, extents, lanes, finish, slots)
 

@@ -16,8 +16,9 @@ from alpenglow.ir.op import Composite, Examples, Op, check_dtype
 from alpenglow.ir.types import INTS, TensorType
 from alpenglow.ops.arithmetic import Add, Div, Mul, Pow, Sub
 from alpenglow.ops.comparison import Greater
+from alpenglow.ops.layer_norm import inverse_root
 from alpenglow.ops.movement import Broadcast, Reshape
-from alpenglow.ops.normalize import check_batch_norm, inverse_root, scaled
+from alpenglow.ops.normalize import check_batch_norm, scaled
 from alpenglow.ops.reduction import ReduceMean, as_type, filled, in_floats
 from alpenglow.ops.select import Where
 from alpenglow.ops.transcendental import Sqrt

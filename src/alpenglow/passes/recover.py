@@ -19,8 +19,8 @@ from alpenglow.ir.types import FLOATS, HALVES
 from alpenglow.ops.activation import Gelu, HardSigmoid, HardSwish, Tanh
 from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Pow, Reciprocal, Sub
 from alpenglow.ops.comparison import IsNaN
+from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
 from alpenglow.ops.movement import Reshape
-from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.reduction import ReduceMax, ReduceMean, ReduceSum
 from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import Softmax
@@ -83,12 +83,25 @@ def layer_norm(g: Graph, node: Node) -> Rewritten:
     return None
 
 
+@rules.on(Div, Mul)
+def rms_norm(g: Graph, node: Node) -> Rewritten:
+    """div(x, sqrt(add(mean(x x), e))) => rms_norm(x)   on the last axes"""
+    for x, root in _quotients(node):
+        axes = _square_axes(root)
+        epsilon = _epsilon(root, x, axes)
+        last = axes == tuple(range(x.type.rank - len(axes), x.type.rank))
+        plain = x.type.blocked is None and x.type.dtype in FLOATS
+        if epsilon is not None and 0 <= epsilon < math.inf and last and plain:
+            return g(RMSNorm(axes[0], epsilon), x)
+    return None
+
+
 @rules.on(Mul)
-def layer_norm_scale(g: Graph, node: Node) -> Rewritten:
-    """mul(layer_norm(x), broadcast(s)) => layer_norm(x, s)"""
+def scale_of_norm(g: Graph, node: Node) -> Rewritten:
+    """mul(layer_norm(x), broadcast(s)) => layer_norm(x, s)   and the same of rms_norm"""
     for y, s in _either_way(node):
         match y:
-            case Value(Node(LayerNorm(axis=axis) as op, [x])) if read_once(g, y):
+            case Value(Node(LayerNorm(axis) | RMSNorm(axis) as op, [x])) if read_once(g, y):
                 if _trails(s, y, axis):
                     return g(op, x, _trailing(g, s, y, axis))
     return None
@@ -171,6 +184,17 @@ def _mean_axes(v: Value, x: Value) -> tuple[int, ...]:
     match v:
         case Value(Node(ReduceMean(axes=axes, keepdims=True), [y])) if y is x:
             return axes
+    return ()
+
+
+def _square_axes(root: Value) -> tuple[int, ...]:
+    """Return the axes of the mean under a root; none if there is none."""
+    match _under_root(root):
+        case Value(Node(Add()) as node):
+            for mean, _ in _either_way(node):
+                match mean:
+                    case Value(Node(ReduceMean(axes=axes, keepdims=True))):
+                        return axes
     return ()
 
 

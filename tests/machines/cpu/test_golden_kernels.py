@@ -27,8 +27,8 @@ from alpenglow.ops.activation import Sigmoid
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.gather import Gather
+from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.normalize import LayerNorm
 from alpenglow.ops.order import TopK
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.quantize import Dequantize

@@ -10,15 +10,9 @@ from alpenglow.exporters.onnx.write_movement import expanded
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import Node, Value
-from alpenglow.ops.normalize import (
-    BatchNorm,
-    GroupNorm,
-    InstanceNorm,
-    LayerNorm,
-    LocalResponseNorm,
-    LpNorm,
-    RMSNorm,
-)
+from alpenglow.ir.types import DTYPES
+from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
+from alpenglow.ops.normalize import BatchNorm, GroupNorm, InstanceNorm, LocalResponseNorm, LpNorm
 from alpenglow.ops.softmax import Hardmax, LogSoftmax, Softmax
 
 SOFTMAX = {Softmax: "Softmax", LogSoftmax: "LogSoftmax", Hardmax: "Hardmax"}
@@ -70,13 +64,18 @@ def _layer_norm_in_full(
     return y if bias is None else w("Add", y, bias)
 
 
-def _has_rms(opset: int, node: Node) -> bool:
-    return opset >= 23 and _is_single(opset, node)
-
-
-@on(RMSNorm, when=_has_rms)
-def rms_norm(w: Writer, op: RMSNorm, x: Value, scale: Value) -> Tensor:
-    return w("RMSNormalization", x, scale, axis=op.axis, epsilon=op.epsilon)
+@on(RMSNorm)
+def rms_norm(w: Writer, op: RMSNorm, x: Value, scale: Value | None) -> Tensor:
+    """Write the operator where the opset has it for these elements, else its parts."""
+    if w.opset >= 23 and x.type.dtype != "f64" and scale is not None:
+        return w("RMSNormalization", x, scale, axis=op.axis, epsilon=op.epsilon)
+    axes = np.arange(op.axis % x.type.rank, x.type.rank)
+    wide = "f64" if x.type.dtype == "f64" else "f32"
+    given = w.cast(x, wide)
+    mean = w("ReduceMean", w("Mul", given, given), axes)
+    y = w("Div", given, w("Sqrt", w("Add", mean, np.array(op.epsilon, DTYPES[wide]))))
+    y = y if scale is None else w("Mul", y, w.cast(scale, wide))
+    return w.cast(y, x.type.dtype)
 
 
 @on(BatchNorm, when=_is_single)

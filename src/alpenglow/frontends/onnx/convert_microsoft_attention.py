@@ -22,9 +22,9 @@ from alpenglow.ops.cache import UpdateCache
 from alpenglow.ops.comparison import GreaterOrEqual, Less, LessOrEqual
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.generate import Range, Size
+from alpenglow.ops.layer_norm import RMSNorm
 from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose, stretch
-from alpenglow.ops.normalize import RMSNorm
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.ops.rotary import RotaryEmbedding
 from alpenglow.ops.select import Where

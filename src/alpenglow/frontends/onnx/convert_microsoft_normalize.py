@@ -19,8 +19,9 @@ from alpenglow.ops.arithmetic import Add, Div, Mul
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.generate import Range
+from alpenglow.ops.layer_norm import LayerMoments, LayerNorm, RMSNorm
 from alpenglow.ops.movement import Reshape, Slice, Transpose, stretch
-from alpenglow.ops.normalize import GroupNorm, LayerMoments, LayerNorm, RMSNorm
+from alpenglow.ops.normalize import GroupNorm
 from alpenglow.ops.reduction import ReduceMean, ReduceSum
 from alpenglow.ops.softmax import Softmax
 from alpenglow.ops.transcendental import Sqrt

@@ -11,16 +11,14 @@ from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ops.arithmetic import Add, Mul
+from alpenglow.ops.layer_norm import LayerMoments, LayerNorm, RMSNorm
 from alpenglow.ops.movement import Broadcast, Reshape, stretch
 from alpenglow.ops.normalize import (
     GroupNorm,
     InstanceNorm,
-    LayerMoments,
-    LayerNorm,
     LocalResponseNorm,
     LpNorm,
     MeanVarianceNorm,
-    RMSNorm,
 )
 from alpenglow.ops.softmax import Hardmax, LogSoftmax, Softmax
 

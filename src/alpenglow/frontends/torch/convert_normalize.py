@@ -12,8 +12,9 @@ from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES
 from alpenglow.ops.arithmetic import Add, Div, Mul, Reciprocal, Sub
+from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
 from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.normalize import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
+from alpenglow.ops.normalize import BatchNorm, GroupNorm, InstanceNorm
 from alpenglow.ops.reduction import ReduceMean
 from alpenglow.ops.transcendental import Sqrt
 
