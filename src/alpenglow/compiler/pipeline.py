@@ -40,6 +40,7 @@ from alpenglow.passes.choices import tuned
 from alpenglow.passes.cse import cse
 from alpenglow.passes.fold import fold
 from alpenglow.passes.fuse import fuse
+from alpenglow.passes.heads import share_heads
 from alpenglow.passes.indices import clamp_indices
 from alpenglow.passes.keep import known_as
 from alpenglow.passes.lower import lower
@@ -91,6 +92,8 @@ REASONS: tuple[Reason, ...] = (
     ("absorb", "settle", "absorbed scales are work on constants"),
     ("tidy", "settle", "simplified nodes leave less to compute"),
     ("settle", "merge", "equal constants make nodes equal"),
+    ("lower", "heads", "attention is written out"),
+    ("heads", "merge", "a mask becomes one for all heads in each layer"),
     ("merge", "precision", "what several read is rounded once"),
     ("precision", "prepare", "what is packed has the type that it is multiplied in"),
     ("prepare", "fuse", "packed weights are operands, not producers"),
@@ -149,6 +152,9 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
         Pass("tidy", ignoring_target(simplify), "algebra on what lowering exposed",
              needs=primitive),
         Pass("settle", ignoring_target(fold), "scaled weights and what else became constant",
+             needs=primitive),
+        Pass("heads", ignoring_target(share_heads),
+             "keys that are repeated for heads of attention are shared",
              needs=primitive),
         Pass("merge", ignoring_target(cse), "equal nodes become one",
              needs=primitive),
