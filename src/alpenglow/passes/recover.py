@@ -13,14 +13,15 @@ import math
 from collections.abc import Iterator
 from itertools import permutations
 
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ir.types import FLOATS, HALVES
 from alpenglow.ops.activation import Gelu, HardSigmoid, HardSwish, Tanh
-from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Pow, Reciprocal, Sub
+from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Neg, Pow, Reciprocal, Sub
 from alpenglow.ops.comparison import IsNaN
 from alpenglow.ops.layer_norm import LayerNorm, RMSNorm
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.movement import Concat, Reshape, Slice
 from alpenglow.ops.reduction import ReduceMax, ReduceMean, ReduceSum
 from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import Softmax
@@ -119,6 +120,25 @@ def layer_norm_bias(g: Graph, node: Node) -> Rewritten:
     return None
 
 
+@rules.on(Add)
+def rotation(g: Graph, node: Node) -> Rewritten:
+    """add(mul(x, c), mul(concat(neg(v), u), s)) => concat(sub(mul(u, c), mul(v, s)), add(mul(v, c),
+    mul(u, s)))   with u and v the halves of x on its last axis, and those of c and s"""
+    for plain, turned in _either_way(node):
+        for x, c in _factors(g, plain):
+            for swapped, s in _factors(g, turned):
+                halves = _swapped_halves(g, swapped, x)
+                if halves is None:
+                    continue
+                u, v = halves
+                low, high = (n.op for n in (u.producer, v.producer) if n is not None)
+                (c_u, s_u), (c_v, s_v) = ((g(at, c), g(at, s)) for at in (low, high))
+                first = g(Sub(), g(Mul(), u, c_u), g(Mul(), v, s_u))
+                second = g(Add(), g(Mul(), v, c_v), g(Mul(), u, s_v))
+                return g(Concat(-1), first, second)
+    return None
+
+
 @rules.on(Mul)
 def gelu(g: Graph, node: Node) -> Rewritten:
     """mul(mul(x, 0.5), add(erf(x / sqrt(2)), 1)) => gelu(x);  likewise with tanh of a cubic"""
@@ -162,6 +182,36 @@ def _either_way(node: Node) -> list[tuple[Value, Value]]:
     a, b = node.inputs
     assert a is not None and b is not None
     return [(a, b), (b, a)]
+
+
+def _factors(g: Graph, v: Value) -> list[tuple[Value, Value]]:
+    """Return the factors of a product that only its sum reads, either way."""
+    match v:
+        case Value(Node(Mul()) as node) if read_once(g, v):
+            return _either_way(node)
+    return []
+
+
+def _swapped_halves(g: Graph, v: Value, x: Value) -> tuple[Value, Value] | None:
+    """Return the halves of x if v is their other order, the second one negated."""
+    match v:
+        case Value(Node(Concat(axis), [Value(Node(Neg(), [Value() as high])), Value() as low])) if (
+            read_once(g, v) and axis in (-1, x.type.rank - 1)
+        ):
+            half, rest = divmod(x.type.shape[-1], 2)
+            if rest == 0 and _is_part(low, x, 0, half) and _is_part(high, x, half, half):
+                return low, high
+    return None
+
+
+def _is_part(v: Value, x: Value, start: Dim, size: Dim) -> bool:
+    """Whether v is so many elements of x along its last axis."""
+    *outer, _ = x.type.shape
+    ones = (1,) * x.type.rank
+    match v:
+        case Value(Node(Slice(starts, sizes, steps), [y])) if y is x:
+            return (starts, sizes, steps) == ((*[0] * len(outer), start), (*outer, size), ones)
+    return False
 
 
 def _quotients(node: Node) -> Iterator[tuple[Value, Value]]:
