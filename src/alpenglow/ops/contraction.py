@@ -11,11 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
-from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import ALL, FLOATS, HALVES, NUMBERS, Array, TensorType
-from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.reduction import ReduceSum
 from alpenglow.ops.window import conv_extent, windows
 
@@ -331,6 +332,9 @@ class ConvTranspose(Composite):
         return out
 
     def lower(self, b: Graph, x: Value, w: Value, bias: Value | None = None) -> Value:
+        alone = self.group == 1 and all(d == 1 for d in x.type.shape[2:])
+        if alone and max(self.dilations) == 1:
+            return self._of_one_pixel(b, x, w, bias)
         if max(self.dilations) == 1:
             each = None if bias is None else self.of_phases(b, bias)
             return self.interleaved(b, x, self.phases(b, w), each, w.type.extents[2:])
@@ -343,6 +347,21 @@ class ConvTranspose(Composite):
             x = b(Dilate((1, 1, *self.strides)), x)
         conv, x = self._conv(b, x, before, after)
         return b(conv, x, self._backwards(b, w, (1,) * spatial), bias)
+
+    def _of_one_pixel(self, b: Graph, x: Value, w: Value, bias: Value | None) -> Value:
+        """Return the result where x has one pixel: its product with all of the window."""
+        spatial, (n, c) = len(self.strides), x.type.shape[:2]
+        before = [-p for p in self.pads[:spatial]]
+        after = [q - p for p, q in zip(self.pads[spatial:], self.output_padding, strict=True)]
+        if any(before) or any(after):
+            w = b(Pad((0, 0, *before), (0, 0, *after)), w)
+        _, o, *image = w.type.shape
+        columns = product(w.type.shape[1:])
+        y = b(MatMul(), b(Reshape((n, c)), x), b(Reshape((c, columns)), w))
+        if bias is not None:
+            each = stretch(b, b(Reshape((o, *[1] * spatial)), bias), (o, *image))
+            y = b(Add(), y, stretch(b, b(Reshape((columns,)), each), y.type.shape))
+        return b(Reshape((n, o, *image)), y)
 
     def interleaved(
         self, b: Graph, x: Value, w: Value, bias: Value | None, window: tuple[int, ...],
@@ -427,6 +446,7 @@ class ConvTranspose(Composite):
         yield cls((2, 2), (1,) * 4, one, one), "f32[2,5,4,3]", "f32[5,7,3,3]", "f32[7]"
         yield cls((2, 3), (0, 1, 2, 1), (2, 1), none, 2), "f32[1,4,5,3]", "f32[4,3,3,2]", "f32[6]"
         yield cls((3,), (2, 2), (1,), (1,)), "f32[1,3,5]", "f32[3,2,2]"
+        yield cls((2, 3), (1, 0, 0, 2), one, (1, 2)), "f32[2,5,1,1]", "f32[5,7,3,4]", "f32[7]"
         yield cls((2, 1, 1), (0,) * 6, (1, 1, 1), (0, 0, 0)), "f32[1,2,3,3,2]", "f32[2,2,2,3,2]"
         yield cls(one, (0,) * 4, one, none, 6), "f32[1,6,3,3]", "f32[6,1,3,3]"
         yield cls(one, (0,) * 4, one, none), "f32[0,3,5,4]", "f32[3,4,3,3]"

@@ -109,15 +109,24 @@ def test_few_outputs_share_blocks() -> None:
     assert not made(transposed((1, 64, 32, 32), 3, (4, 4), (2, 2), (1, 1, 1, 1)))
 
 
-def test_images_of_open_extents() -> None:
+@pytest.mark.parametrize("window", [4, 3])
+def test_images_of_open_extents(window: int) -> None:
     g = ag.Graph("f")
     x = g.input("x", "f32[1,16,h,w]")
     op = ConvTranspose((2, 2), (1,) * 4, (1, 1), (0, 0))
-    g.output("y", g(op, x, g.constant(numbers(16, 16, 4, 4))))
+    g.output("y", g(op, x, g.constant(numbers(16, 16, window, window))))
     exe = ag.compile(g, threads=1)
 
     for h, w in ((3, 40), (17, 5), (4, 1)):
         agrees(g.bind({"h": h, "w": w}), exe, numbers(1, 16, h, w))
+
+
+def test_one_pixel_is_a_product() -> None:
+    g = transposed((2, 20, 1, 1), 32, (4, 3), (1, 1), (0, 0, 1, 0))
+    exe = ag.compile(g)
+    agrees(g, exe, numbers(2, 20, 1, 1))
+
+    assert any("mat_mul" in entry.kernel for entry in exe.artifact.table if entry.kernel)
 
 
 def test_sums_of_halves_are_wide() -> None:
