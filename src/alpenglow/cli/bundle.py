@@ -8,7 +8,15 @@ from pathlib import Path
 import click
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundles import Bundle, check, default_name, machines, planned, write
+from alpenglow.bundles import (
+    Bundle,
+    check,
+    default_name,
+    machines,
+    planned,
+    refuse_staged,
+    write,
+)
 from alpenglow.bundles.entry import APIS, Api
 from alpenglow.bundles.formats import FORMATS
 from alpenglow.bundles.system import SYSTEMS
@@ -78,6 +86,8 @@ def command(
             for target in targets:
                 # An archive's program is not planned twice, so each target has its own.
                 source = read(asked)
+                if source.staged:
+                    refuse_staged()
                 programs[target][each] = planned(source.ir, target, options, source.resume)
         bundle = write(
             programs, output, name, api=api, embedded=weights == "embedded",
