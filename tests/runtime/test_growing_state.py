@@ -19,45 +19,12 @@ from alpenglow.base.errors import (
     TypeRuleError,
 )
 from alpenglow.ir.text import parse_graph, print_graph
-from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.cache import UpdateCache
-from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.copy import Copy
-from alpenglow.ops.gather import Gather
-from alpenglow.ops.generate import Shape
-from alpenglow.ops.in_range import InRange
-from alpenglow.ops.movement import Broadcast, Concat, Slice, Transpose
-from alpenglow.ops.select import Cast
-from alpenglow.ops.softmax import Softmax
+from alpenglow.ops.movement import Concat
 from alpenglow.program import print_program
+from growing_cases import decoder, ragged, rows, stopped
 
 Array = NDArray[Any]
-
-
-def decoder(last: bool = False) -> ag.Graph:
-    """Attention of new rows over all rows so far, as exporters write it, with two caches.
-
-    If `last`, what is kept of the keys is other than what was kept and what is new behind it.
-    """
-    g = ag.Graph("decoder")
-    x = g.input("x", "f32[B,S,8]")
-    before = {n: g.input(n, "f32[B,P,8]") for n in ("past.0.key", "past.0.value")}
-    keys, values = (g(Concat(1), cache, x) for cache in before.values())
-    scores = g(MatMul(), x, g(Transpose((0, 2, 1)), keys))
-    length = g(Cast("f32"), g(Shape(1, 2), keys))
-    y = g(MatMul(), g(Softmax(2), scores), values)
-    g.output("y", g(Add(), y, g(Broadcast(y.type.shape), length)))
-    if last:
-        size = keys.type.shape
-        keys = g(Concat(1), g(Slice((0, size[1] - 1, 0), (size[0], 1, 8), (1, 1, 1)), keys),
-                 g(Slice((0, 0, 0), (size[0], size[1] - 1, 8), (1, 1, 1)), keys))  # fmt: skip
-    g.output("present.0.key", keys)
-    g.output("present.0.value", values)
-    return g
-
-
-def rows(count: int, batch: int = 1, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal((batch, count, 8)).astype(np.float32)
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -214,18 +181,6 @@ def test_a_graph_with_a_variable_that_grows_is_text() -> None:
         other.assign("kept", other.input("x", "f32[S,5]"))
 
 
-def ragged() -> ag.Graph:
-    """A cache whose samples have lengths of their own, as GroupQueryAttention writes it."""
-    g = ag.Graph("ragged")
-    x, start = g.input("x", "f32[2,S,8]"), g.input("start", "i64[2]")
-    cache = g.input("past.0.key", "f32[2,P,8]")
-    room = g(Broadcast(x.type.shape), g.constant(np.float32(0)))
-    keys = g(UpdateCache(1), g(Concat(1), cache, room), x, start)
-    g.output("y", g(MatMul(), x, g(Transpose((0, 2, 1)), keys)))
-    g.output("present.0.key", keys)
-    return g
-
-
 def test_rows_at_positions_that_are_data_are_written_in_place() -> None:
     plain = ag.compile(ragged())
     exe = ag.compile(ragged(), state=True)
@@ -240,13 +195,6 @@ def test_rows_at_positions_that_are_data_are_written_in_place() -> None:
     np.testing.assert_array_equal(session.variables["past.0.key"], past)
     arena = [b.type for b in exe.artifacts[0].program.buffers.values() if b.space == "arena"]
     assert not any(t is not None and t.rank == 3 and "P" in str(t.shape[1]) for t in arena)
-
-
-def stopped(g: ag.Graph) -> ag.Graph:
-    """Return a graph that ends with an error where its input `row` is past 0."""
-    row = g.input("row", "i64[1]")
-    g.output("told", g(Gather(0), g.constant(np.ones((1, 2), np.float32)), g(InRange(0, 0), row)))
-    return g
 
 
 def test_a_call_that_fails_loses_nothing_that_was_only_added_to() -> None:

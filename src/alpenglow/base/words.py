@@ -54,6 +54,13 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def some(things: Iterable[str], most: int = 3) -> str:
+    """Return the first few of some things, and how many there are besides."""
+    listed = [escaped(thing) for thing in things]
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
 def unread(error: Exception) -> str:
     """Return why NumPy reads no arrays from a file, without advice to unpickle it.
 

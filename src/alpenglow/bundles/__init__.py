@@ -21,12 +21,15 @@ from alpenglow.bundles.entry import APIS, Api
 from alpenglow.bundles.fat import require_fat
 from alpenglow.bundles.formats import FORMATS
 from alpenglow.bundles.job import Job, Needs
-from alpenglow.bundles.plan import BundlePlan, Routine, fat_layout, identifiers
+from alpenglow.bundles.mutable import State, identifiers
+from alpenglow.bundles.plan import BundlePlan, Planned, Routine, fat_layout
+from alpenglow.bundles.rows import grown, refuse_length
 from alpenglow.bundles.system import for_system
 from alpenglow.bundles.write import refuse_existing, write_folder
 from alpenglow.compiler import Options
 from alpenglow.compiler.pipeline import require_closed, run_stages
 from alpenglow.driver.compile import Model
+from alpenglow.driver.state import remembering
 from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.solve import bind_shapes
@@ -64,17 +67,28 @@ class Bundle:
         lines += [
             f"  {'constants':10} {self.constants_nbytes:>12,}   the weights, shared by all calls",
         ]
+        state = self.routines[0].state
+        holds = "inputs and outputs" if state is None else "state, inputs and outputs"
+        lines += [] if state is None else _state(state)
         for r in self.routines:
             lines += [
                 f"entry {r.entry}",
-                f"  {'mutable':10} {r.mutable_nbytes:>12,}   inputs and outputs",
+                f"  {'mutable':10} {r.mutable_nbytes:>12,}   {holds}",
                 f"  {'scratch':10} {r.scratch_nbytes:>12,}   of one call",
                 f"  {'stack':10} {self.needs.stack_nbytes:>12,}   {bound}",
             ]
             for s in r.symbols:
                 kind = "output" if s.output else "input"
-                lines.append(f"  {kind:10} {s.offset:>12,}   {shown(s.name)}: {s.type}")
+                now = f", {s.now} where there are rows" if s.now else ""
+                lines.append(f"  {kind:10} {s.offset:>12,}   {shown(s.name)}: {s.type}{now}")
         return "\n".join(lines)
+
+
+def _state(state: State) -> list[str]:
+    """Return what a bundle keeps from call to call, for reading."""
+    room = f"room for {counted(state.length, 'row')}" if state.length else "kept from call to call"
+    cells = (f"  {'':10} {c.offset:>12,}   {shown(c.name)}: {c.type}" for c in state.cells)
+    return ["state", f"  {'of mutable':10} {state.nbytes:>12,}   {room}", *cells]
 
 
 def bundle(
@@ -88,6 +102,8 @@ def bundle(
     format: str = "object",
     shapes: Shapes | None = None,
     variants: Mapping[str, Shapes] | None = None,
+    state: bool | Mapping[str, str] = False,
+    length: int | None = None,
     freestanding: bool = False,
     portable: bool = False,
     release: str = "1.0",
@@ -105,6 +121,10 @@ def bundle(
     this one, where the target is of this machine's architecture, else linux).  With `force` a
     folder is replaced that holds what a bundle wrote, unchanged, and nothing else.
 
+    With `state`, as `compile` takes it, caches are kept in the mutable memory, which has room for
+    `length` rows of each; `NAME_reset`, `NAME_length` and `NAME_trim` handle them.  Variables of a
+    graph are kept there, too.
+
     Raises UnsupportedError if extents stay open or operators would need the interpreter,
     OptionError for a folder that is there or a name that is none in C; an error leaves nothing
     behind.
@@ -114,8 +134,10 @@ def bundle(
     name = entry or _name_of(model)
     check(folder, name, api, format, tuple(variants or ()), force)
     asked: Mapping[str, Shapes | None] = variants or {name: shapes}
-    graphs = {e: _graph(model, s) for e, s in asked.items()}
-    programs = {t: {e: planned(g, t, settings) for e, g in graphs.items()} for t in targets}
+    graphs = {e: _graph(model, s, state) for e, s in asked.items()}
+    programs = {
+        t: {e: planned(g, t, settings, length=length) for e, g in graphs.items()} for t in targets
+    }
     return write(
         programs, folder, name, api=api, embedded=weights == "embedded", format=format,
         freestanding=freestanding, portable=portable, release=release, options=settings,
@@ -177,11 +199,22 @@ def refuse_staged() -> NoReturn:
     )
 
 
-def planned(ir: Graph | Program, target: Target, options: Options, resume: str = "") -> Program:
+def planned(
+    ir: Graph | Program,
+    target: Target,
+    options: Options,
+    resume: str = "",
+    length: int | None = None,
+) -> Planned:
     """Return the program that `compile` would make of a graph, or of what pass `resume` made.
 
-    Raises UnsupportedError if it cannot be known before it runs.
+    Where state grows, these are programs for each number of rows up to `length`.  Raises
+    UnsupportedError if they cannot be known before they run.
     """
+    refuse_length(ir, length)
+    if isinstance(ir, Graph) and length is not None:
+        check_kept(ir, options.keep)
+        return grown(ir, target, options, length)
     model: Any = ir
     if isinstance(ir, Graph):
         require_closed(ir)
@@ -195,7 +228,7 @@ def planned(ir: Graph | Program, target: Target, options: Options, resume: str =
 
 
 def write(
-    programs: Mapping[Target, Mapping[str, Program]],
+    programs: Mapping[Target, Mapping[str, Planned]],
     folder: Path,
     name: str,
     *,
@@ -209,7 +242,7 @@ def write(
     force: bool = False,
 ) -> Bundle:
     """Write planned programs, one for each target and entry point."""
-    layout: BundlePlan = fat_layout(programs, strict=options.numerics == "strict")
+    layout: BundlePlan = fat_layout(programs, strict=options.numerics == "strict", name=name)
     product = FORMATS[format](
         Job(
             name,
@@ -230,11 +263,14 @@ def write(
     )
 
 
-def _graph(model: Model, shapes: Shapes | None) -> Graph:
+def _graph(model: Model, shapes: Shapes | None, state: bool | Mapping[str, str]) -> Graph:
     if isinstance(model, Graph):
-        return bind_shapes(model, shapes) if shapes else model
-    loaded = model if isinstance(model, StagedModel) else load(model, shapes)
-    return loaded if isinstance(loaded, Graph) else refuse_staged()
+        loaded: Graph | StagedModel = bind_shapes(model, shapes) if shapes else model
+    else:
+        loaded = model if isinstance(model, StagedModel) else load(model, shapes)
+    if not isinstance(loaded, Graph):
+        refuse_staged()
+    return loaded if state is False else remembering(loaded, state)
 
 
 def _name_of(model: Model) -> str:

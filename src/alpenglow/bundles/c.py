@@ -7,18 +7,20 @@ and round in their own way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.bundles import c_state
+from alpenglow.bundles.c_state import REGIONS, aligned, at
 from alpenglow.bundles.config import config
-from alpenglow.bundles.entry import MISALIGNED, OUT_OF_RANGE, Api
+from alpenglow.bundles.entry import OUT_OF_RANGE, Api
+from alpenglow.bundles.extents import ROWS, in_c
 from alpenglow.bundles.header import parameters
-from alpenglow.bundles.plan import BundlePlan, KernelCall, Routine
+from alpenglow.bundles.plan import Branch, BundlePlan, KernelCall, Routine
+from alpenglow.ir.dims import is_open
 from alpenglow.ir.types import DTYPES
 from alpenglow.render.c.render import Unit
 from alpenglow.render.c.spelling import memory
-
-_REGIONS = {"constants": "constants", "mutable": "mutable_data", "scratch": "scratch"}
 
 
 def source(layout: BundlePlan, name: str, api: Api, embedded: bool, portable: bool = False) -> str:
@@ -46,6 +48,7 @@ def source(layout: BundlePlan, name: str, api: Api, embedded: bool, portable: bo
         parts += [_bytes(f"{name}_constants", layout.weights(), layout.alignment)]
     if api == "dynamic":
         parts += [_EACH]
+    parts += ["\n".join(c_state.functions(layout)) + "\n"] if layout.routines[0].state else []
     for routine in layout.routines:
         make = _dynamic if api == "dynamic" else _static
         parts += ["\n".join(make(layout, routine, names)) + "\n"]
@@ -87,51 +90,97 @@ def _title(layout: BundlePlan, name: str, api: Api, portable: bool) -> str:
 
 
 def _static(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Iterator[str]:
+    regions = "const uint8_t *constants, uint8_t *mutable_data, uint8_t *scratch"
+
+    def body(name: str, branch: Branch) -> Iterator[str]:
+        for call in branch.calls:
+            yield f"  {_call(layout, names, call, '', '0', in_c(call.extent))}"
+
+    yield from _functions(routine, regions, body)
     yield f"int {routine.entry}({parameters('static')}) {{"
-    yield _checked(layout.alignment)
+    yield aligned(*REGIONS.values(), alignment=layout.alignment)
+    yield from c_state.admitted(routine)
     yield from _cleared(routine)
-    for call in routine.calls:
-        yield f"  {_call(layout, names, call, '', '0', str(call.extent))}"
+    yield from _branches(routine, ", ".join(REGIONS.values()), body)
     yield from _returned(routine)
 
 
 def _dynamic(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Iterator[str]:
-    entry = routine.entry
-    yield _bytes(f"{entry}_config", config(layout, routine, 0), 8)
-    for number, call in enumerate(routine.calls):
-        yield f"static void {entry}_{number}(void *context, int64_t begin, int64_t end) {{"
-        yield "  const struct regions *at = context;"
-        if layout.kernels[call.kernel].kernel.parallel is None:
-            yield "  (void)begin, (void)end;"
-        yield f"  {_call(layout, names, call, 'at->', '(ptrdiff_t)begin', '(ptrdiff_t)end')}"
-        yield from ("}", "")
-    yield f"int {entry}({parameters('dynamic')}) {{"
-    yield _checked(layout.alignment)
-    yield "  struct regions at = {constants, mutable_data, scratch};"
+    def body(name: str, branch: Branch) -> Iterator[str]:
+        for number, call in enumerate(branch.calls):
+            yield f"  each(parallel, {name}_{number}, at, {in_c(call.extent)});"
+
+    yield _bytes(f"{routine.entry}_config", config(layout, routine, 0), 8)
+    for name, branch in _named(routine):
+        for number, call in enumerate(branch.calls):
+            yield from _task(layout, f"{name}_{number}", call, names)
+    shared = "const struct alpenglow_parallel *parallel, struct regions *at"
+    yield from _functions(routine, shared, body)
+    yield f"int {routine.entry}({parameters('dynamic')}) {{"
+    yield aligned(*REGIONS.values(), alignment=layout.alignment)
+    yield "  struct regions all = {constants, mutable_data, scratch}, *const at = &all;"
+    yield from c_state.admitted(routine)
     yield from _cleared(routine)
-    for number, call in enumerate(routine.calls):
-        yield f"  each(parallel, {entry}_{number}, &at, {call.extent});"
+    yield from _branches(routine, "parallel, at", body)
     yield from _returned(routine)
+
+
+def _task(
+    layout: BundlePlan, name: str, call: KernelCall, names: dict[str, str]
+) -> Iterator[str]:  # fmt: skip
+    """Define what runs a part of one call."""
+    yield f"static void {name}(void *context, int64_t begin, int64_t end) {{"
+    yield "  const struct regions *at = context;"
+    if any(map(is_open, (*call.extents, *(a.offset for a in call.args)))):
+        yield f"  {c_state.rows('at->')}"
+    if layout.kernels[call.kernel].kernel.parallel is None:
+        yield "  (void)begin, (void)end;"
+    yield f"  {_call(layout, names, call, 'at->', '(ptrdiff_t)begin', '(ptrdiff_t)end')}"
+    yield from ("}", "")
+
+
+def _named(routine: Routine) -> list[tuple[str, Branch]]:
+    """Return the branches, each with the name of its function, or of the only one."""
+    if len(routine.branches) == 1:
+        return [(routine.entry, routine.branches[0])]
+    return [(f"{routine.entry}_rows{k}", branch) for k, branch in enumerate(routine.branches)]
+
+
+def _functions(routine: Routine, parameters: str, body: Body) -> Iterator[str]:
+    """Define the functions of branches, where there are several."""
+    branches = _named(routine)
+    for name, branch in branches if len(branches) > 1 else ():
+        yield f"static void {name}({parameters}, int64_t {ROWS}) {{"
+        yield f"  (void){ROWS};"
+        yield from body(name, branch)
+        yield from ("}", "")
+
+
+def _branches(routine: Routine, arguments: str, body: Body) -> Iterator[str]:
+    """Run the only branch, or call that which is for the rows that there are."""
+    branches = _named(routine)
+    if len(branches) == 1:
+        yield from body(*branches[0])
+        return
+    for name, branch in branches:
+        ranges = (f"({a} <= {ROWS} && {ROWS} <= {b})" for a, b in branch.rows)
+        yield f"  if ({' || '.join(ranges)}) {name}({arguments}, {ROWS});"
 
 
 def _cleared(routine: Routine) -> Iterator[str]:
     """Clear the words in which checks leave what they find."""
     if routine.checks:
-        place = routine.stop_word
-        at = f"{_REGIONS[place.memory]} + {place.offset}"
-        yield f"  volatile int64_t *const found = (volatile int64_t *)({at});"
+        yield f"  volatile int64_t *const found = (volatile int64_t *)({at(routine.stop_word)});"
         yield "  found[0] = found[1] = 0;"
 
 
 def _returned(routine: Routine) -> Iterator[str]:
-    """Return whether data was out of range."""
-    yield f"  return found[0] != 0 ? {OUT_OF_RANGE} : 0;" if routine.checks else "  return 0;"
-    yield "}"
-
-
-def _checked(alignment: int) -> str:
-    regions = " | ".join(f"(uintptr_t){region}" for region in _REGIONS.values())
-    return f"  if (({regions}) % {alignment} != 0) return {MISALIGNED};"
+    """Return whether data was out of range; if not, the state is what it has become."""
+    if routine.checks:
+        lost = "state[0] = 0, " if routine.loses else ""
+        yield f"  if (found[0] != 0) return {lost}{OUT_OF_RANGE};"
+    yield from c_state.kept(routine)
+    yield from ("  return 0;", "}")
 
 
 def _call(
@@ -142,9 +191,8 @@ def _call(
     for b, place in zip(kernel.buffers, call.args, strict=True):
         const = "const " if place.memory == "constants" or not b.mutable else ""
         const += "volatile " if b.volatile else ""
-        region = f"{prefix}{_REGIONS[place.memory]}"
-        at = f"({region} + {place.offset})" if place.offset else region
-        arguments.append(f"({const}{memory(b.dtype)} *){at}")
+        arguments.append(f"({const}{memory(b.dtype)} *){at(place, prefix)}")
+    arguments += map(in_c, call.extents)
     arguments += [begin, end] if kernel.parallel is not None else []
     return f"{names[call.kernel]}({', '.join(arguments)});"
 
@@ -156,6 +204,8 @@ def _bytes(name: str, content: bytes, alignment: int) -> str:
     head = f"extern const uint8_t {name}[];\n_Alignas({alignment}) const uint8_t {name}"
     return f"{head}[{len(content) or 1}] = {{\n{listed or 0}\n}};\n"
 
+
+Body = Callable[[str, Branch], Iterator[str]]
 
 _EACH = """\
 struct regions {

@@ -22,7 +22,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from alpenglow.bundles.plan import BundlePlan, Routine, Symbol
+from alpenglow.bundles.mutable import Symbol
+from alpenglow.bundles.plan import BundlePlan, Routine
 
 VERSION = 1
 _HEAD = struct.Struct("<IIQQQQII")

@@ -3,27 +3,33 @@
 The static API is `int NAME(constants, mutable, scratch)`; the dynamic one takes `parallel` as well,
 null or a structure of two pointers: a function that runs a task on all of [0, extent), in parts, on
 as many threads as it likes, and what is handed to it first.  Both return 1 if a region does not
-begin at a multiple of the alignment, 3 if data was out of range, else 0, and keep nothing anywhere
-but in the three regions.
+begin at a multiple of the alignment, 3 if data was out of range, what `entry_state` says of state,
+else 0, and keep nothing anywhere but in the three regions.
+
+Where code depends on how many rows the state has, each of its branches is a function of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
+from alpenglow.bundles import entry_state
 from alpenglow.bundles.config import config
+from alpenglow.bundles.entry_state import MISALIGNED
+from alpenglow.bundles.extents import ROWS, LlvmExtents
 from alpenglow.bundles.fat import alternatives, dispatch, level
-from alpenglow.bundles.plan import MEMORIES, BundlePlan, KernelCall, Routine
+from alpenglow.bundles.mutable import MEMORIES
+from alpenglow.bundles.plan import Branch, BundlePlan, KernelCall, Routine
+from alpenglow.ir.dims import is_open
 
 Api = Literal["static", "dynamic"]
 APIS: tuple[Api, ...] = ("static", "dynamic")
 
-MISALIGNED = 1
-"""What an entry point returns if it cannot run."""
-
 OUT_OF_RANGE = 3
 """What an entry point returns if data was out of range: outputs then hold anything."""
+
+Body = Callable[[str, Branch], Iterator[str]]
 
 BODY = ".body"
 """What the renderer appends to the name of a kernel for the function that does the work."""
@@ -43,6 +49,8 @@ def entries(layout: BundlePlan, api: Api, stack_nbytes: int = 0) -> str:
             lines.append(data(f"{routine.entry}_config", content, 8))
     if any(r.choices for r in layout.routines):
         lines += level(layout.routines[0].choices)
+    if layout.routines[0].state is not None:
+        lines += [entry_state.DECLARED, *entry_state.functions(layout)]
     return "\n".join([*lines, *(_EACH if api == "dynamic" else ())]) + "\n"
 
 
@@ -61,33 +69,94 @@ _ESCAPED = [f"\\{value:02X}" for value in range(256)]
 
 
 def _static(layout: BundlePlan, routine: Routine) -> Iterator[str]:
-    parameters = "ptr %constants, ptr %mutable, ptr %scratch"
-    yield f'define {_linkage(routine)}i32 @"{routine.entry}"({parameters}) nounwind {{'
+    regions = ", ".join(f"ptr %{memory}" for memory in MEMORIES)
+    yield f'define {_linkage(routine)}i32 @"{routine.entry}"({regions}) nounwind {{'
     yield from _checked(layout.alignment)
+    yield from entry_state.admitted(routine)
     yield from _cleared(routine)
-    for number, call in enumerate(routine.calls):
-        yield from _call(call, f"c{number}", "0", str(call.extent))
+    yield from _branches(routine, regions, _called)
     yield from _returned(routine)
+    yield from _bodies(routine, regions, _called)
+
+
+def _called(name: str, branch: Branch) -> Iterator[str]:
+    """Call the kernels of a branch, one after the other."""
+    for number, call in enumerate(branch.calls):
+        extents = LlvmExtents(f"c{number}.n")
+        extent = extents.of(call.extent)
+        yield from extents.lines
+        yield from _call(call, f"c{number}", "0", extent)
 
 
 def _dynamic(layout: BundlePlan, routine: Routine) -> Iterator[str]:
-    entry = routine.entry
-    parameters = "ptr %constants, ptr %mutable, ptr %scratch, ptr %parallel"
-    yield f'define {_linkage(routine)}i32 @"{entry}"({parameters}) nounwind {{'
+    regions = ", ".join(f"ptr %{memory}" for memory in MEMORIES)
+    head = f"{regions}, ptr %parallel"
+    yield f'define {_linkage(routine)}i32 @"{routine.entry}"({head}) nounwind {{'
     yield from _checked(layout.alignment, "  %regions = alloca [3 x ptr], align 8")
     for slot, memory in enumerate(MEMORIES):
         yield f"  %at{slot} = getelementptr [3 x ptr], ptr %regions, i64 0, i64 {slot}"
         yield f"  store ptr %{memory}, ptr %at{slot}"
+    yield from entry_state.admitted(routine)
     yield from _cleared(routine)
-    for number, call in enumerate(routine.calls):
-        task = f'@"{entry}.{number}"'
-        if call.extent > 1:
-            yield f"  call void @each(ptr %parallel, ptr {task}, ptr %regions, i64 {call.extent})"
-        else:
-            yield f"  call void {task}(ptr %regions, i64 0, i64 {call.extent})"
+    parameters = "ptr %parallel, ptr %regions"
+    yield from _branches(routine, parameters, _shared)
     yield from _returned(routine)
-    for number, call in enumerate(routine.calls):
-        yield from _task(f'@"{entry}.{number}"', call)
+    yield from _bodies(routine, parameters, _shared)
+    for name, branch in _named(routine):
+        for number, call in enumerate(branch.calls):
+            yield from _task(f'@"{name}.{number}"', call)
+
+
+def _shared(name: str, branch: Branch) -> Iterator[str]:
+    """Run the kernels of a branch, one after the other, each on all threads that there are."""
+    extents = LlvmExtents()
+    for number, call in enumerate(branch.calls):
+        task = f'@"{name}.{number}"'
+        extent = extents.of(call.extent)
+        yield from extents.lines
+        extents.lines.clear()
+        if is_open(call.extent) or call.extent > 1:
+            yield f"  call void @each(ptr %parallel, ptr {task}, ptr %regions, i64 {extent})"
+        else:
+            yield f"  call void {task}(ptr %regions, i64 0, i64 {extent})"
+
+
+def _named(routine: Routine) -> list[tuple[str, Branch]]:
+    """Return the branches, each with the name of its function, or of the only one."""
+    if len(routine.branches) == 1:
+        return [(routine.entry, routine.branches[0])]
+    return [(f"{routine.entry}.rows{k}", branch) for k, branch in enumerate(routine.branches)]
+
+
+def _branches(routine: Routine, parameters: str, body: Body) -> Iterator[str]:
+    """Run the only branch, or call that which is for the rows that there are."""
+    branches = _named(routine)
+    if len(branches) == 1:
+        yield from body(*branches[0])
+        return
+    for k, (name, branch) in enumerate(branches):
+        among = "false"
+        for j, (first, last) in enumerate(branch.rows):
+            yield f"  %above{k}.{j} = icmp uge i64 %{ROWS}, {first}"
+            yield f"  %below{k}.{j} = icmp ule i64 %{ROWS}, {last}"
+            yield f"  %within{k}.{j} = and i1 %above{k}.{j}, %below{k}.{j}"
+            yield f"  %among{k}.{j} = or i1 {among}, %within{k}.{j}"
+            among = f"%among{k}.{j}"
+        yield f"  br i1 {among}, label %branch{k}, label %next{k}"
+        yield f"branch{k}:"
+        yield f'  call void @"{name}"({parameters}, i64 %{ROWS})'
+        yield from ("  br label %ended", f"next{k}:")
+    yield from ("  br label %ended", "ended:")
+
+
+def _bodies(routine: Routine, parameters: str, body: Body) -> Iterator[str]:
+    """Define the functions of branches, where there are several."""
+    branches = _named(routine)
+    for name, branch in branches if len(branches) > 1 else ():
+        head = f"{parameters}, i64 %{ROWS}"
+        yield f'define internal void @"{name}"({head}) nounwind noinline {{'
+        yield from body(name, branch)
+        yield from ("  ret void", "}")
 
 
 def _cleared(routine: Routine) -> Iterator[str]:
@@ -101,34 +170,43 @@ def _cleared(routine: Routine) -> Iterator[str]:
 
 
 def _returned(routine: Routine) -> Iterator[str]:
-    """Return whether data was out of range."""
+    """Return whether data was out of range; if not, the state is what it has become."""
     if routine.checks:
         yield "  %stopped = load volatile i64, ptr %stop, align 8"
         yield "  %good = icmp eq i64 %stopped, 0"
-        yield f"  %status = select i1 %good, i32 0, i32 {OUT_OF_RANGE}"
-        yield from ("  ret i32 %status", "}")
-    else:
-        yield from ("  ret i32 0", "}")
+        yield "  br i1 %good, label %done, label %outside"
+        yield "outside:"
+        yield from entry_state.lost(routine)
+        yield from (f"  ret i32 {OUT_OF_RANGE}", "done:")
+    yield from entry_state.kept(routine)
+    yield from ("  ret i32 0", "}")
 
 
 def _task(name: str, call: KernelCall) -> Iterator[str]:
     """Define what runs a part of one call."""
     yield f"define internal void {name}(ptr %regions, i64 %begin, i64 %end) nounwind noinline {{"
-    used = {a.memory for a in call.args}
+    counts = any(map(is_open, (*call.extents, *(a.offset for a in call.args))))
+    used = {a.memory for a in call.args} | ({"mutable"} if counts else set())
     for slot, memory in enumerate(MEMORIES):
         if memory in used:
             yield f"  %at{slot} = getelementptr [3 x ptr], ptr %regions, i64 0, i64 {slot}"
             yield f"  %{memory} = load ptr, ptr %at{slot}"
+    if counts:
+        yield from entry_state.rows()
     yield from _call(call, "c", "%begin", "%end")
     yield from ("  ret void", "}")
 
 
 def _call(call: KernelCall, prefix: str, begin: str, end: str) -> Iterator[str]:
+    extents = LlvmExtents(f"{prefix}.x")
+    offsets = [extents.of(place.offset) for place in call.args]
+    numbers = [extents.of(d) for d in call.extents]
+    yield from extents.lines
     pointers = []
-    for k, place in enumerate(call.args):
-        yield f"  %{prefix}.{k} = getelementptr i8, ptr %{place.memory}, i64 {place.offset}"
+    for k, (place, offset) in enumerate(zip(call.args, offsets, strict=True)):
+        yield f"  %{prefix}.{k} = getelementptr i8, ptr %{place.memory}, i64 {offset}"
         pointers.append(f"ptr %{prefix}.{k}")
-    arguments = ", ".join([*pointers, f"i64 {begin}", f"i64 {end}"])
+    arguments = ", ".join([*pointers, *(f"i64 {n}" for n in (*numbers, begin, end))])
     yield f"  call void {_body(call.kernel)}({arguments})"
 
 
@@ -156,14 +234,16 @@ def _body(kernel: str) -> str:
 
 def _types(kernel: str, layout: BundlePlan) -> str:
     definition = layout.kernels[kernel].kernel
-    assert not definition.extents, f"{kernel} has open extents"
-    return ", ".join(["ptr"] * len(definition.buffers) + ["i64", "i64"])
+    numbers = len(definition.extents) + 2
+    return ", ".join(["ptr"] * len(definition.buffers) + ["i64"] * numbers)
 
 
 _EACH = (
     "define internal void @each(ptr %parallel, ptr %task, ptr %regions, i64 %extent)"
     " nounwind noinline {",
-    "  %alone = icmp eq ptr %parallel, null",
+    "  %none = icmp eq ptr %parallel, null",
+    "  %few = icmp sle i64 %extent, 1",
+    "  %alone = or i1 %none, %few",
     "  br i1 %alone, label %whole, label %team",
     "whole:",
     "  call void %task(ptr %regions, i64 0, i64 %extent)",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from alpenglow.bundles.entry import Api
 from alpenglow.bundles.header import macro
-from alpenglow.bundles.plan import BundlePlan, Routine, Symbol
+from alpenglow.bundles.mutable import Symbol
+from alpenglow.bundles.plan import BundlePlan, Routine
 
 
 def example(layout: BundlePlan, name: str, api: Api, embedded: bool) -> str:
@@ -14,6 +15,8 @@ def example(layout: BundlePlan, name: str, api: Api, embedded: bool) -> str:
     weights = _EMBEDDED if embedded else _SEPARATE
     threads = _THREADED if api == "dynamic" else _SINGLE
     text = _MAIN.replace("@WEIGHTS@", weights).replace("@CALL@", threads)
+    resets = "" if routine.state is None else _RESETS
+    text = text.replace("@RESETS@", resets)
     text = text.replace("@READS@", _reads(routine)).replace("@PRINTS@", _prints(routine))
     text = text.replace("@COUNT@", str(len(routine.inputs)))
     text = text.replace("@NAME@", name).replace("@UPPER@", upper)
@@ -80,6 +83,10 @@ static const uint8_t *load_weights(void)
 #endif
 """
 
+_RESETS = """    if (@NAME@_reset(weights, mutable_data) != 0)
+        return 1;
+"""
+
 _SINGLE = """    if (@ENTRY@(weights, mutable_data, scratch) != 0)
         return 1;"""
 
@@ -118,7 +125,7 @@ int main(int argc, char **argv)
     const uint8_t *weights = load_weights();
     if (weights == NULL || argc > @COUNT@ + 1)
         return 1;
-@READS@
+@RESETS@@READS@
 @CALL@
 @PRINTS@
     return 0;

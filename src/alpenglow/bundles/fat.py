@@ -16,11 +16,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from alpenglow.base.errors import OptionError
+from alpenglow.bundles.entry_state import NO_MACHINE
 from alpenglow.bundles.plan import Routine, Variant
 from alpenglow.ir.target import Target
-
-NO_MACHINE = 2
-"""What an entry point returns on a processor for which it has no code."""
 
 _WORDS = ("1.ecx", "1.edx", "7.ebx", "7.ecx", "7.edx", "7.1.eax", "7.1.edx", "80000001.ecx")
 _BITS = {
@@ -76,7 +74,7 @@ def alternatives(routine: Routine) -> list[Routine]:
     if not routine.choices:
         return [routine]
     return [
-        replace(routine, entry=f"{routine.entry}.level{k}", calls=choice.calls, choices=())
+        replace(routine, entry=f"{routine.entry}.level{k}", branches=choice.branches, choices=())
         for k, choice in enumerate(routine.choices)
     ]
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from alpenglow.bundles.entry import OUT_OF_RANGE, Api
+from alpenglow.bundles.entry_state import MISALIGNED, NO_MACHINE, NO_ROOM, NO_STATE
 from alpenglow.bundles.job import Needs
-from alpenglow.bundles.plan import BundlePlan, Routine, Symbol
+from alpenglow.bundles.mutable import State, Symbol
+from alpenglow.bundles.plan import BundlePlan, Routine
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import COMPLEX, NARROW
 
@@ -53,6 +56,9 @@ def header(
             "/* The weights, beside the code. */",
             f"extern const uint8_t {name}_constants[];",
         ]
+    state = layout.routines[0].state
+    if state is not None:
+        lines += ["", *_state(state)]
     for routine in layout.routines:
         lines += ["", *_routine(routine, api, needs)]
     lines += ["", "#ifdef __cplusplus", "}", "#endif", "#endif"]
@@ -72,7 +78,10 @@ def _comment(
     yield f" *   constants  {layout.constants_nbytes:>11}  the weights, only read: {where}"
     for r in layout.routines:
         of = f"of {r.entry}: " if len(layout.routines) > 1 else ""
-        yield f" *   mutable    {r.mutable_nbytes:>11}  {of}inputs and outputs"
+        holds = "inputs and outputs"
+        if r.state is not None:
+            holds = f"state ({r.state.nbytes} bytes), {holds}"
+        yield f" *   mutable    {r.mutable_nbytes:>11}  {of}{holds}"
         yield f" *   scratch    {r.scratch_nbytes:>11}  {of}anything before and after a call"
         bound = "of one call, at most" if needs.compiled else "arrays; a compiler adds to it"
         yield f" *   stack      {needs.stack_nbytes:>11}  {of}{bound}"
@@ -89,8 +98,10 @@ def _routine(routine: Routine, api: Api, needs: Needs) -> Iterator[str]:
     yield f"#define {upper}_SCRATCH_NBYTES {routine.scratch_nbytes}"
     if needs.compiled:
         yield f"#define {upper}_STACK_NBYTES {needs.stack_nbytes}"
+    if routine.step:
+        yield f"#define {upper}_ROWS {routine.step} /* that a call adds to the state */"
     for s in routine.symbols:
-        yield from ("", *_symbol(upper, s))
+        yield from ("", *_symbol(s, upper))
     yield ""
     yield from _status(routine)
     yield f"int {entry}({parameters(api)});"
@@ -105,20 +116,68 @@ def _routine(routine: Routine, api: Api, needs: Needs) -> Iterator[str]:
         yield f"extern const struct alpenglow_config {entry}_config;"
 
 
+def _state(state: State) -> Iterator[str]:
+    """Say what stays in mutable memory, and declare what handles it."""
+    name, upper = state.name, state.name.upper()
+    yield from _said(
+        "State that stays from call to call, at the beginning of mutable memory.  Entry points "
+        "that are called on one piece of memory, with room for what each needs, share it."
+    )
+    yield f"#define {upper}_STATE_NBYTES {state.nbytes}"
+    if state.length:
+        yield f"#define {upper}_STATE_LENGTH {state.length} /* rows that there is room for */"
+    for s in state.cells:
+        yield from ("", *_symbol(s, upper, "state"))
+    aligned = f"{MISALIGNED} without doing anything if memory is not aligned"
+    yield ""
+    yield from _said(f"Makes the state what it is before the first call.  Returns 0, or {aligned}.")
+    yield f"int {name}_reset(const uint8_t *constants, uint8_t *mutable_data);"
+    if state.length:
+        yield from ("", *_said("Returns how many rows there are, or -1 if there is no state."))
+        yield f"int64_t {name}_length(const uint8_t *mutable_data);"
+        yield ""
+        yield from _said(
+            "Keeps the first rows, as if no more had been computed.  Returns 0; without doing "
+            f"anything, {MISALIGNED} if memory is not aligned, {NO_STATE} if there is no state or "
+            f"{NO_ROOM} if there are not as many rows."
+        )
+        yield f"int {name}_trim(uint8_t *mutable_data, int64_t rows);"
+
+
 def _status(routine: Routine) -> Iterator[str]:
     """Say what the entry point returns."""
+    reasons = [f"{MISALIGNED} if a region is not aligned"]
     if routine.choices:
-        yield "/* Returns 0; without doing anything, 1 if a region is not aligned, or 2 if this"
-        last = " * processor has none of the levels that there is code for."
-    else:
-        last = "/* Returns 0, or 1 without doing anything if a region is not aligned."
-    if not routine.checks:
-        yield f"{last} */"
-        return
-    yield last
-    yield f" * Returns {OUT_OF_RANGE} if an index, given or computed, is out of range: outputs then"
-    yield " * hold anything, and the int64_t at this offset in mutable memory is one of those. */"
-    yield f"#define {routine.entry.upper()}_OUT_OF_RANGE_OFFSET {routine.stop_word.offset + 8}"
+        reasons.append(f"{NO_MACHINE} if this processor has none of the levels that there is code "
+                       "for")  # fmt: skip
+    if routine.state is not None:
+        reasons.append(f"{NO_STATE} if there is no state ({routine.state.name}_reset makes it)")
+    if routine.step:
+        reasons.append(f"{NO_ROOM} if there is no room for {routine.entry.upper()}_ROWS more")
+    last = reasons.pop()
+    listed = f"{', '.join(reasons)} or {last}" if reasons else last
+    text = f"Returns 0; without doing anything, {listed}."
+    if routine.checks:
+        text += (
+            f"  Returns {OUT_OF_RANGE} if an index, given or computed, is out of range: outputs "
+            "then hold anything, and the int64_t at this offset in mutable memory is one of those."
+        )
+    if routine.checks and routine.state is not None:
+        lost = "is lost then, until it is made anew" if routine.loses else "is as it was then"
+        text += f"  The state {lost}."
+    yield from _said(text)
+    if routine.checks:
+        offset = routine.stop_word.offset + 8
+        yield f"#define {routine.entry.upper()}_OUT_OF_RANGE_OFFSET {offset}"
+
+
+def _said(text: str) -> Iterator[str]:
+    """Return a comment in lines."""
+    *lines, end = textwrap.wrap(
+        text, 96, initial_indent="/* ", subsequent_indent=" * ",
+        break_long_words=False, break_on_hyphens=False, fix_sentence_endings=True,
+    )  # fmt: skip
+    yield from (*lines, f"{end} */")
 
 
 def parameters(api: Api) -> str:
@@ -128,25 +187,31 @@ def parameters(api: Api) -> str:
     return text + (", const struct alpenglow_parallel *parallel" if api == "dynamic" else "")
 
 
-def macro(entry: str, s: Symbol, what: str) -> str:
-    """Return the name of a macro about an input or output."""
-    return f"{entry.upper()}_{'OUTPUT' if s.output else 'INPUT'}_{s.ident.upper()}_{what}"
+def macro(entry: str, s: Symbol, what: str, kind: str = "") -> str:
+    """Return the name of a macro about an input or output, or another kind of thing."""
+    return f"{entry.upper()}_{(kind or _kind(s)).upper()}_{s.ident.upper()}_{what}"
 
 
-def _symbol(upper: str, s: Symbol) -> Iterator[str]:
+def _kind(s: Symbol) -> str:
+    return "output" if s.output else "input"
+
+
+def _symbol(s: Symbol, upper: str, kind: str = "") -> Iterator[str]:
     shape = s.type.extents
     count = s.type.size * (2 if s.type.dtype in COMPLEX else 1)
-    kind = "output" if s.output else "input"
+    kind = kind or _kind(s)
     hidden = ": random bits, new ones for each call" if s.name.startswith(HIDDEN) else ""
+    if s.now:
+        hidden = f": {s.now}, of the rows before a call; these are the largest numbers"
     quoted = "".join(c if c.isprintable() and c not in "*/\\" else "?" for c in s.name)
     yield f"/* {kind} {quoted}: {s.type}, row-major{hidden} */"
-    yield f"#define {macro(upper, s, 'OFFSET')} {s.offset}"
-    yield f"#define {macro(upper, s, 'NBYTES')} {s.type.nbytes}"
-    yield f"#define {macro(upper, s, 'TYPE')} {C_TYPES[s.type.dtype]}"
-    yield f"#define {macro(upper, s, 'COUNT')} {count}"
-    yield f"#define {macro(upper, s, 'RANK')} {len(shape)}"
+    yield f"#define {macro(upper, s, 'OFFSET', kind)} {s.offset}"
+    yield f"#define {macro(upper, s, 'NBYTES', kind)} {s.type.nbytes}"
+    yield f"#define {macro(upper, s, 'TYPE', kind)} {C_TYPES[s.type.dtype]}"
+    yield f"#define {macro(upper, s, 'COUNT', kind)} {count}"
+    yield f"#define {macro(upper, s, 'RANK', kind)} {len(shape)}"
     if shape:
-        yield f"#define {macro(upper, s, 'SHAPE')} {{{', '.join(map(str, shape))}}}"
+        yield f"#define {macro(upper, s, 'SHAPE', kind)} {{{', '.join(map(str, shape))}}}"
 
 
 def weights_header(layout: BundlePlan, name: str) -> str:

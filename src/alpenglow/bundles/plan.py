@@ -1,67 +1,59 @@
 """The layout of a bundle: which kernel runs when, and at which byte of which memory.
 
 There are three regions.  `constants` holds the weights, the same for all entry points; `mutable`
-holds the inputs and outputs of one entry point, and `scratch` what lives while it runs.  An address
-is a region and a byte in it, so all that a bundle needs to know at run time is where the three
-begin.  Everything here is a function of the programs and the target: no device, no clock.
+holds the inputs and outputs of one entry point, and the state of all (`bundles.mutable`); `scratch`
+holds what lives while one runs.  An address is a region and a byte in it, so all that a bundle
+needs to know at run time is where the three begin, and how many rows of state there are.
+Everything here is a function of the programs and the target: no device, no clock.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any
 
 from alpenglow.base import words
-from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.memory import ALIGNMENT, rounded_up
+from alpenglow.bundles.kernels import chosen, refuse_interpreted
+from alpenglow.bundles.mutable import Move, Mutable, Place, State, Symbol, mutable
+from alpenglow.bundles.rows import Grown, Range, Rows, Version
+from alpenglow.ir.dims import Dim, is_open
 from alpenglow.ir.target import Target
-from alpenglow.ir.types import Array, TensorType
+from alpenglow.ir.types import Array
 from alpenglow.kernel.faults import FAULT
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import STOP
-from alpenglow.machines.cpu.emit import choose
-from alpenglow.machines.cpu.select import compiles
-from alpenglow.machines.proof import admitted
+from alpenglow.machines.cpu.emit import ChosenKernel
 from alpenglow.program import Buffer, Instr, Program, Region
+from alpenglow.runtime.held import overwrites
 
 CHECKS_NBYTES = ALIGNMENT
 """Bytes of memory in which checks of data leave what they find."""
 
-Memory = Literal["constants", "mutable", "scratch"]
-MEMORIES: tuple[Memory, ...] = ("constants", "mutable", "scratch")
-"""The regions, in the order in which an entry point takes them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A byte of a region."""
-
-    memory: Memory
-    offset: int
-
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A kernel, the places of its buffers, and the extent of its parallel loop."""
+    """A kernel, the places of its buffers, its run-time extents, and that of its parallel loop."""
 
     kernel: str
     args: tuple[Place, ...]
-    extent: int
+    extent: Dim
+    extents: tuple[Dim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
-    """An input or output: its name in the model and in C, and where in `mutable` it lies."""
+class Branch:
+    """What an entry point does where there are so many rows of state, in some of these ranges.
 
-    name: str
-    ident: str
-    type: TensorType
-    output: bool
-    offset: int
+    None are said where it does the same for any.
+    """
+
+    calls: tuple[KernelCall, ...]
+    rows: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +61,7 @@ class Variant:
     """What an entry point does on machines of a target: one of several, of which it chooses."""
 
     target: Target
-    calls: tuple[KernelCall, ...]
+    branches: tuple[Branch, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +69,24 @@ class Routine:
     """What one entry point does: calls in order, and the memory that they need.
 
     One that runs on machines of several targets has `choices`, from the least to the best, of which
-    `calls` are the first; `scratch` is what the one needs that needs most.  One that `checks` data
-    has two words for it at the end of `mutable`: a stop word, and what was found out of range.
+    `branches` are the first; `scratch` is what the one needs that needs most.  One that `checks`
+    data has two words for it at the end of `mutable`: a stop word, and what was found out of range.
+
+    A call adds `step` rows to the `state`, if that grows, and ends with the moves `last`.  One that
+    `loses` the state leaves none if data are out of range, for parts of it were written over.
     """
 
     entry: str
     symbols: tuple[Symbol, ...]
-    calls: tuple[KernelCall, ...]
+    branches: tuple[Branch, ...]
     mutable_nbytes: int
     scratch_nbytes: int
     checks: bool = False
     choices: tuple[Variant, ...] = ()
+    state: State | None = None
+    step: int = 0
+    last: tuple[Move, ...] = ()
+    loses: bool = False
 
     @property
     def inputs(self) -> tuple[Symbol, ...]:
@@ -149,7 +148,11 @@ class BundlePlan:
         return bytes(region)
 
 
-def layout(programs: Mapping[str, Program], target: Target, *, strict: bool = False) -> BundlePlan:
+Planned = Program | Grown
+"""What an entry point runs: a program, or several for numbers of rows."""
+
+
+def layout(programs: Mapping[str, Planned], target: Target, *, strict: bool = False) -> BundlePlan:
     """Lay out planned programs, one for each entry point, over shared constants.
 
     Raises UnsupportedError if an instruction of any has no compiled kernel, naming them all.
@@ -158,16 +161,16 @@ def layout(programs: Mapping[str, Program], target: Target, *, strict: bool = Fa
 
 
 def fat_layout(
-    programs: Mapping[Target, Mapping[str, Program]], *, strict: bool = False
+    programs: Mapping[Target, Mapping[str, Planned]], *, strict: bool = False, name: str = ""
 ) -> BundlePlan:
     """Lay out the same entry points for several targets, from the least to the best.
 
     Constants that are the same for several of them, weights in the same order, are kept once.
+    `name` is the bundle's, after which what handles its state is called.
     """
     every = [p for by_entry in programs.values() for p in by_entry.values()]
-    refuse_variables(every)
-    refuse_interpreted(every)
-    maker = _Maker(strict, single=len(programs) == 1)
+    refuse_interpreted(p for p in every if isinstance(p, Program))
+    maker = _Maker(strict, len(programs) == 1, name or next(iter(programs[next(iter(programs))])))
     by_target = [
         [maker.routine(entry, program, target) for entry, program in by_entry.items()]
         for target, by_entry in programs.items()
@@ -176,9 +179,10 @@ def fat_layout(
     first = targets[0]
     if len(targets) > 1:
         first = replace(first, name=",".join(map(str, targets)))
-    routines = (_chosen(alike, targets) for alike in zip(*by_target, strict=True))
+    routines = tuple(_chosen(alike, targets) for alike in zip(*by_target, strict=True))
+    _require_one_state(routines)
     return BundlePlan(
-        first, strict, tuple(routines), maker.kernels, tuple(maker.constants),
+        first, strict, routines, maker.kernels, tuple(maker.constants),
         maker.constants_nbytes,
     )  # fmt: skip
 
@@ -189,61 +193,83 @@ def _chosen(alike: Sequence[Routine], targets: Sequence[Target]) -> Routine:
     assert all(r.symbols == first.symbols for r in alike), "targets differ in what callers see"
     if len(alike) == 1:
         return first
-    choices = tuple(Variant(t, r.calls) for t, r in zip(targets, alike, strict=True))
+    choices = tuple(Variant(t, r.branches) for t, r in zip(targets, alike, strict=True))
     assert len({r.checks for r in alike}) == 1, "targets differ in what they check"
-    return replace(first, scratch_nbytes=max(r.scratch_nbytes for r in alike), choices=choices)
+    assert len({(r.state, r.last) for r in alike}) == 1, "targets differ in their state"
+    scratch, loses = max(r.scratch_nbytes for r in alike), any(r.loses for r in alike)
+    return replace(first, scratch_nbytes=scratch, choices=choices, loses=loses)
 
 
-def refuse_variables(programs: Iterable[Program]) -> None:
-    """Raise UnsupportedError for programs that remember something from call to call."""
-    names = dict.fromkeys(name for program in programs for name in program.variables)
-    if names:
-        raise UnsupportedError(
-            f"a bundle has no sessions to own variables: {', '.join(names)}",
-            hint="make each an input and an output, which the caller hands from call to call",
-        )
+def _require_one_state(routines: Sequence[Routine]) -> None:
+    """Raise an error if entry points would not find each other's state, or hide its functions."""
+    first = routines[0]
+    for r in routines[1:]:
+        if r.state != first.state:
+            both = (f"{x.entry} has {_said_of(x.state)}" for x in (first, r))
+            raise UnsupportedError(
+                f"entry points of a bundle share its state, but {', '.join(both)}",
+                hint="shapes that differ in nothing that is state, or a bundle for each",
+            )
+    taken = {r.entry for r in routines} & set(first.state.functions if first.state else ())
+    if taken:
+        raise OptionError(f"'{taken.pop()}' is a function of the state, and of an entry point")
 
 
-def refuse_interpreted(programs: Iterable[Program]) -> None:
-    """Raise UnsupportedError if any instruction would need the interpreter."""
-    missing: Counter[str] = Counter()
-    for program in programs:
-        for instr in program.instrs():
-            missing.update({op.name for op in instr.operators() if not compiles(op)})
-    if missing:
-        named = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))
-        raise UnsupportedError(
-            f"a bundle has no interpreter, which these operators would need: {named}",
-            hint="cut the model before them, for example with onnx.utils.extract_model, and do "
-            "their work in the program that calls the bundle; `alpenglow check` lists all "
-            "operators",
-        )
+def _said_of(state: State | None) -> str:
+    return words.some(f"{c.name}: {c.type}" for c in state.cells) if state else "none"
 
 
 class _Maker:
     """Collects what the routines of a layout share."""
 
-    def __init__(self, strict: bool, single: bool) -> None:
-        self.strict, self.single = strict, single
+    def __init__(self, strict: bool, single: bool, name: str) -> None:
+        self.strict, self.single, self.name = strict, single, name
         self.kernels: dict[str, KernelCode] = {}
         self.constants: list[Constant] = []
         self.constants_nbytes = 0
         self._offsets: dict[str, int] = {}
 
-    def routine(self, entry: str, program: Program, target: Target) -> Routine:
-        symbols = _symbols(program)
-        callers = dict(zip((*program.inputs, *program.outputs), symbols, strict=True))
+    def routine(self, entry: str, planned: Planned, target: Target) -> Routine:
+        """Return an entry point for a target."""
+        if isinstance(planned, Grown):
+            rows, versions = planned.rows, planned.versions
+        else:
+            rows = None
+            versions = (Version(planned, chosen(planned, target, self.strict)),)
+        memory = mutable(versions, rows)
+        words = {STOP: Place("mutable", memory.end), FAULT: Place("mutable", memory.end + 8)}
+        branches = tuple(self._branch(v, rows, memory.places, words, target) for v in versions)
+        checks = any(FAULT in k.kernel.buffers for v in versions for k in v.kernels)
+        programs = [v.program for v in versions]
+        return Routine(
+            entry, memory.symbols, branches, memory.end + CHECKS_NBYTES * checks,
+            rounded_up(max(p.arena for p in programs)), checks,
+            state=self._state(programs[0], memory, rows), step=rows.step if rows else 0,
+            last=tuple(dict.fromkeys(m for p in programs for m in _swaps(p, memory.places))),
+            loses=any(map(_loses, versions)),
+        )  # fmt: skip
+
+    def _state(self, program: Program, memory: Mutable, rows: Rows | None) -> State | None:
+        """Return what stays of the variables of a program."""
+        if not program.variables:
+            return None
+        first = []
+        for name, cell in program.variables.items():
+            if cell.axis is None:
+                source = Buffer(name, cell.type.nbytes, "const", cell.type, cell.initial)
+                place = Place("constants", self._constant(source))
+                first.append(Move(Place("mutable", memory.places[name]), place, source.nbytes))
+        length = rows.length if rows else 0
+        return State(self.name, memory.cells, length, memory.state_nbytes, tuple(first))
+
+    def _branch(
+        self, version: Version, rows: Rows | None, places: Mapping[str, int],
+        words: Mapping[Any, Place], target: Target,
+    ) -> Branch:  # fmt: skip
+        """Return the calls of a program."""
         calls = []
-        checks = False
-        end = rounded_up(max((s.offset + s.type.nbytes for s in symbols), default=0))
-        words = {STOP: Place("mutable", end), FAULT: Place("mutable", end + 8)}
-        for instr in program.instrs():
-            choice = choose(instr, target, self.strict)
-            assert choice is not None, f"{instr.op.name} has no kernel"
-            assert isinstance(choice.extent, int), f"the extent of {instr.op.name} is open"
+        for instr, choice in zip(version.program.instrs(), version.kernels, strict=True):
             kernel = choice.kernel
-            if not admitted(kernel, instr):
-                raise UnsupportedError(f"{instr.op.name} has no kernel that is proved to be safe")
             if not self.single:
                 # The same kernel is other code for each machine.
                 machine = re.sub(r"\W", "_", str(target))
@@ -251,25 +277,24 @@ class _Maker:
             self.kernels.setdefault(
                 kernel.name, KernelCode(kernel, choice.aliased, _said(instr), target, choice.exact)
             )
-            args = tuple(
-                self._place(r, program.buffers[r.buffer], callers)
+            args = [
+                self._place(r, version.program.buffers[r.buffer], rows, places)
                 for r in (*instr.outs, *instr.reads())
-            )
-            args += tuple(words[b] for b in kernel.buffers if b in words)
-            checks = checks or FAULT in kernel.buffers
-            if choice.extent > 0:
-                calls.append(KernelCall(kernel.name, args, choice.extent))
-        mutable = end + CHECKS_NBYTES * checks
-        return Routine(entry, symbols, tuple(calls), mutable, rounded_up(program.arena), checks)
+            ]
+            args += [words[b] for b in kernel.buffers if b in words]
+            extent, *extents = (_told(d, rows) for d in (choice.extent, *_extents(choice)))
+            if is_open(extent) or extent > 0:
+                calls.append(KernelCall(kernel.name, tuple(args), extent, tuple(extents)))
+        return Branch(tuple(calls), version.rows)
 
-    def _place(self, r: Region, b: Buffer, callers: Mapping[str, Symbol]) -> Place:
-        offset = r.offset * r.type.numpy.itemsize
+    def _place(self, r: Region, b: Buffer, rows: Rows | None, places: Mapping[str, int]) -> Place:
+        offset = _told(r.offset, rows) * r.type.numpy.itemsize
         if b.space == "const":
             return Place("constants", self._constant(b) + offset)
         if b.space == "arena":
             assert b.offset is not None, f"{b.name} has no place in the arena"
             return Place("scratch", b.offset + offset)
-        return Place("mutable", callers[b.name].offset + offset)
+        return Place("mutable", places[b.name] + offset)
 
     def _constant(self, b: Buffer) -> int:
         """Return where the contents of a constant begin; equal contents are kept once."""
@@ -282,29 +307,40 @@ class _Maker:
         return self._offsets[digest]
 
 
+def _loses(version: Version) -> bool:
+    """Whether state that is there may be written over, before it is known that a call succeeds."""
+    program, starts = version.program, version.rows == ((0, 0),)
+    return any(
+        overwrites(program, name, cell)
+        for name, cell in program.variables.items()
+        if cell.axis is None or not starts
+    )
+
+
+def _swaps(program: Program, places: Mapping[str, int]) -> list[Move]:
+    """Return what copies what variables have at exit to where they are at the next entry."""
+    return [
+        Move(Place("mutable", places[name]), Place("mutable", places[cell.exit]), cell.type.nbytes)
+        for name, cell in program.variables.items()
+        if cell.exit not in ("", name)
+    ]
+
+
+def _extents(choice: ChosenKernel) -> list[Dim]:
+    """Return what the run-time extents of a kernel stand for."""
+    extents = [e.dim for e in choice.kernel.extents]
+    assert None not in extents, f"{choice.kernel.name} has an extent that nobody knows"
+    return [d for d in extents if d is not None]
+
+
+def _told(d: Dim, rows: Rows | None) -> Dim:
+    """Return an extent of a program in terms of the rows of the state."""
+    assert rows is not None or not is_open(d), f"{d} is open in a program whose extents are known"
+    return d if rows is None else rows.of(d)
+
+
 def _said(instr: Instr) -> str:
     """Return the operators of an instruction and the types of its operands and results."""
     operands = ", ".join(str(r.type) for r in instr.reads())
     results = ", ".join(str(r.type) for r in instr.outs)
     return f"{' + '.join(op.name for op in instr.operators())}: {operands} -> {results}"
-
-
-def _symbols(program: Program) -> tuple[Symbol, ...]:
-    """Place inputs, then outputs, one behind the other."""
-    symbols: list[Symbol] = []
-    offset = 0
-    idents = identifiers(program.names.get(n, n) for n in (*program.inputs, *program.outputs))
-    for k, name in enumerate((*program.inputs, *program.outputs)):
-        t = program.buffers[name].type
-        assert t is not None, f"{name} is an input or output without a type"
-        output = k >= len(program.inputs)
-        called = program.names.get(name, name) if output else name
-        symbols.append(Symbol(called, idents[k], t, output, offset))
-        offset += rounded_up(t.nbytes)
-    return tuple(symbols)
-
-
-def identifiers(names: Iterable[str]) -> list[str]:
-    """Return an identifier of C for each name, no two alike even where case does not count."""
-    plain = (re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "unnamed" for name in names)
-    return words.apart(plain)

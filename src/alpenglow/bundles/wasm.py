@@ -12,9 +12,9 @@ from importlib.resources import files
 
 from alpenglow.base.errors import OptionError
 from alpenglow.bundles.entry import OUT_OF_RANGE
-from alpenglow.bundles.job import Job, Made
+from alpenglow.bundles.job import Job, Made, refuse_state
+from alpenglow.bundles.mutable import Symbol
 from alpenglow.bundles.object import emit
-from alpenglow.bundles.plan import Symbol
 from alpenglow.bundles.wasm_link import MEMORY_NAME, Area, Module, link
 from alpenglow.bundles.wasm_object import WasmObject
 from alpenglow.ir.graph import HIDDEN
@@ -64,6 +64,7 @@ def wasm_files(job: Job) -> Made:
 
 def _refuse(job: Job) -> None:
     target = job.layout.target
+    refuse_state(job, "WebAssembly module")
     if target.architecture != "wasm32":
         raise OptionError(
             f"WebAssembly is made for target wasm32, not for {target}",

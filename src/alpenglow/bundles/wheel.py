@@ -21,9 +21,10 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundles.job import Job, Made
+from alpenglow.bundles.job import Job, Made, refuse_state
 from alpenglow.bundles.linux_flags import needed_flags
-from alpenglow.bundles.plan import Routine, Symbol
+from alpenglow.bundles.mutable import Symbol
+from alpenglow.bundles.plan import Routine
 from alpenglow.bundles.shared import file_name, library
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import NARROW
@@ -70,6 +71,7 @@ def _embedded(job: Job) -> Job:
 def _refuse(job: Job) -> None:
     """Raise OptionError for what a wheel cannot be called or be for."""
     target = job.layout.target
+    refuse_state(job, "wheel")
     if target.os != "linux" or target.architecture not in _PLATFORMS:
         raise OptionError(
             f"a wheel holds a shared library for Linux, and {target} is not for Linux",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from alpenglow.base.errors import OptionError
+from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.bundles import (
     Bundle,
     check,
@@ -19,11 +19,13 @@ from alpenglow.bundles import (
 )
 from alpenglow.bundles.entry import APIS, Api
 from alpenglow.bundles.formats import FORMATS
+from alpenglow.bundles.plan import Planned
 from alpenglow.bundles.system import SYSTEMS
 from alpenglow.cli.options import Request, Shapes, model_options, parse_shapes
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress
-from alpenglow.cli.source import read
+from alpenglow.cli.source import IMPORT, ModelSource, kind_of, read
+from alpenglow.driver.state import remembering
 from alpenglow.ir.target import Target
 from alpenglow.program import Program
 
@@ -38,6 +40,7 @@ alpenglow bundle model.onnx -o source --format c --portable
 alpenglow bundle model.onnx -o web --format wasm --target wasm32
 alpenglow bundle model.onnx -o fat --target x86-64-v2,x86-64-v3,x86-64-v4
 alpenglow bundle model.onnx -o packages --format wheel --release 1.1
+alpenglow bundle decoder.onnx -o decoder --state --length 256 --dim batch=1,sequence=1
 alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant large:image=1x3x96x96
 """),
 )
@@ -56,6 +59,11 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 )  # fmt: skip
 @click.option("--variant", "variants", multiple=True, metavar="ENTRY:NAME=1x3x224x224[,…]",
               help="An entry point for these shapes; several share the weights.")  # fmt: skip
+@click.option("--state", is_flag=True,
+              help="Inputs that hold what an earlier call put out, as past_key_values.0.key, are "
+              "state in the memory of the bundle.")  # fmt: skip
+@click.option("--length", type=click.IntRange(1), metavar="ROWS",
+              help="How many rows (tokens) there is room for in state that grows.")  # fmt: skip
 @click.option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: this]")
 @click.option("--freestanding", is_flag=True, help="Call nothing, not even memcpy and memset.")
 @click.option("--portable", is_flag=True, help="With --format c: plain C11, without vectors.")
@@ -66,7 +74,8 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 )  # fmt: skip
 def command(
     request: Request, output: Path, api: Api, entry: str | None, weights: str, kind: str,
-    variants: tuple[str, ...], freestanding: bool, system: str | None,
+    variants: tuple[str, ...], state: bool, length: int | None, freestanding: bool,
+    system: str | None,
     portable: bool, release: str, force: bool,
 ) -> None:  # fmt: skip
     """Write MODEL into a new folder as files that need nothing else.
@@ -81,20 +90,33 @@ def command(
     requests = {e: replace(request, shapes=s) for e, s in shapes.items()} or {name: request}
     with progress() as report:
         options = request.options(report)
-        programs: dict[Target, dict[str, Program]] = {target: {} for target in targets}
+        programs: dict[Target, dict[str, Planned]] = {target: {} for target in targets}
         for each, asked in requests.items():
             for target in targets:
                 # An archive's program is not planned twice, so each target has its own.
-                source = read(asked)
+                source = remembering_source(asked) if state else read(asked)
                 if source.staged:
                     refuse_staged()
-                programs[target][each] = planned(source.ir, target, options, source.resume)
+                programs[target][each] = planned(source.ir, target, options, source.resume, length)
         bundle = write(
             programs, output, name, api=api, embedded=weights == "embedded",
             format=kind, freestanding=freestanding, portable=portable, release=release,
             options=options, force=force,
         )  # fmt: skip
     show(_described(bundle), str(bundle).splitlines(), request.json)
+
+
+def remembering_source(request: Request) -> ModelSource:
+    """Return a model whose caches are state."""
+    if kind_of(request) == "archive":
+        raise UnsupportedError(
+            "--state is for a model; of an archive it is told when that is made",
+            hint="leave --state out, or name the model",
+        )
+    source = read(request)
+    if isinstance(source.ir, Program) or source.after != IMPORT:
+        raise UnsupportedError("--state is for a model, not for the text of a stage")
+    return source if source.staged else replace(source, ir=remembering(source.ir, True))
 
 
 def parse_variants(texts: tuple[str, ...]) -> dict[str, Shapes]:
@@ -111,13 +133,22 @@ def parse_variants(texts: tuple[str, ...]) -> dict[str, Shapes]:
 
 
 def _described(bundle: Bundle) -> dict[str, object]:
-    compiled = bundle.needs.compiled
+    compiled, state = bundle.needs.compiled, bundle.routines[0].state
     return {
         "folder": str(bundle.folder),
         "target": str(bundle.target),
         "files": dict(bundle.files),
         "code_nbytes": bundle.needs.code_nbytes + bundle.needs.data_nbytes if compiled else None,
         "constants_nbytes": bundle.constants_nbytes,
+        "state": None
+        if state is None
+        else {
+            "nbytes": state.nbytes,
+            "length": state.length,
+            "variables": [
+                {"name": c.name, "type": str(c.type), "offset": c.offset} for c in state.cells
+            ],
+        },
         "entries": [
             {
                 "name": r.entry,

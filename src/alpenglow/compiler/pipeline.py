@@ -359,15 +359,24 @@ def _compile_open(
     g: Graph, target: Target, options: Options, store: Store, assumption: Assumption
 ) -> Artifact:
     with assuming(assumption):
-        lowered: Any = g.bind({})  # types are inferred anew: an assumption may say more
-        for node in g.nodes:  # what type rules ask of the extents becomes guards
-            infer(node.op, [None if v is None else v.type for v in node.inputs], node.regions)
-        for p, stage in run_stages(lowered, target, options):
-            lowered = stage
-            if "lifetimes" in p.makes:
-                break
-        artifact = emit(lowered, target, options, store)
+        artifact = emit(open_program(g, target, options), target, options, store)
     return replace(artifact, guards=tuple(assumption.guards), values=assumption.values)
+
+
+def open_program(g: Graph, target: Target, options: Options) -> Program:
+    """Return the program of a graph with open extents, as the present assumption decides.
+
+    Buffers have lifetimes and no addresses yet: their sizes are known when it is called.
+    """
+    lowered: Any = g.bind({})  # types are inferred anew: an assumption may say more
+    for node in g.nodes:  # what type rules ask of the extents becomes guards
+        infer(node.op, [None if v is None else v.type for v in node.inputs], node.regions)
+    for p, stage in run_stages(lowered, target, options):
+        lowered = stage
+        if "lifetimes" in p.makes:
+            break
+    assert isinstance(lowered, Program), "what has lifetimes is a program"
+    return lowered
 
 
 def require_closed(g: Graph) -> None:

@@ -131,7 +131,7 @@ def lent(program: Program, held: Held | None) -> Iterator[Memory]:
     try:
         yield held.memory(program)
     except BaseException as error:
-        changed = [n for n, cell in program.variables.items() if _overwrites(program, n, cell)]
+        changed = [n for n, cell in program.variables.items() if overwrites(program, n, cell)]
         if changed:
             why = f"{type(error).__name__}: {error}".removesuffix(": ")
             held.lost = f"{', '.join(changed)} may have changed in place, then came {why}"
@@ -139,7 +139,7 @@ def lent(program: Program, held: Held | None) -> Iterator[Memory]:
     held.advance(program)
 
 
-def _overwrites(program: Program, name: str, cell: Cell) -> bool:
+def overwrites(program: Program, name: str, cell: Cell) -> bool:
     """Whether what a variable has at entry may be written over.
 
     What is only put behind what was there begins where that ends: at no number, but at an extent.
