@@ -346,3 +346,14 @@ def test_the_command_bundles_state(language_model: Path, tmp_path: Path) -> None
     assert "int64_t model_length" in (tmp_path / "out" / "model.h").read_text()
     code, told = run(*args, *BOUND, "--length", 8, "--force", "--format", "wheel")
     assert code == 2 and "a wheel keeps no state" in told
+
+
+def test_the_command_bundles_archives_of_state(language_model: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "decoder.ago"
+    assert run("compile", language_model, "-o", archive, "--state")[0] == 0
+    args = ("bundle", archive, "-o", tmp_path / "out", *BOUND)
+    code, told = run(*args)
+    assert code == 2 and "try: --length 256" in told
+    code, told = run(*args, "--length", 8)
+
+    assert code == 0 and "i64[1,rows+1]" in told

@@ -116,11 +116,12 @@ def read(request: Request) -> ModelSource:
     """
     path, kind = request.model, kind_of(request)
     if kind == "archive":
-        _refuse_extents(request)
         exe = ag.open(path, key=request.key)
         if isinstance(exe, OpenExecutable):
             check_inputs(request.inputs, exe.inputs)
-            return ModelSource(bind_shapes(exe.graph, shapes_given(request)), IMPORT)
+            shapes = {**shapes_given(request), **request.shapes}
+            return ModelSource(_bound(bind_shapes(exe.graph, shapes), request), IMPORT)
+        _refuse_extents(request)
         if isinstance(exe, StagedExecutable):
             raise UnsupportedError(
                 "this archive holds parts of a model whose graph depends on its data: it can be "
