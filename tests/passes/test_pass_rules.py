@@ -54,6 +54,7 @@ ALIKE = {"tidy": "simplify", "settle": "widen", "prepare": "widen"}
 TOLERANCE = {
     "absorb": 1e-4,
     "batch": 1e-3,
+    "exact": 0.02,
     "few_bits": 1e-5,
     "groups": 1e-5,
     "halves": 1e-2,
@@ -62,6 +63,8 @@ TOLERANCE = {
     "precision": 0.1,
     "quantized": 1e-6,
     "recover": 1e-4,
+    "round": 0.02,
+    "round_blocks": 0.02,
     "ungroup": 1e-5,
     "widen_few_bits": 1e-5,
     "winograd": 1e-3,

@@ -25,6 +25,7 @@ from alpenglow.compiler.options import Options, Progress, silent
 Numerics = Literal["fast", "strict"]
 Precision = Literal["f32", "bf16", "f16"]
 Indices = Literal["error", "clamp"]
+Activations = Literal["model", "f32", "int8"]
 Shapes = dict[str, tuple[int, ...]]
 Function = Callable[..., Any]
 
@@ -49,6 +50,7 @@ class Request:
     precision: Precision = "f32"
     keep: tuple[str, ...] = ()
     indices: Indices = "error"
+    activations: Activations = "model"
     trust: bool = False
     key: Path | None = None
 
@@ -57,6 +59,7 @@ class Request:
         return Options(
             numerics=self.numerics, progress=progress, check=check,
             precision=self.precision, keep=self.keep, indices=self.indices,
+            activations=self.activations,
         )  # fmt: skip
 
 
@@ -65,7 +68,7 @@ def model_options(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(model: Path, target: str, threads: int | None, numerics: Numerics,
-             precision: Precision, keep: str, indices: Indices,
+             precision: Precision, keep: str, indices: Indices, activations: Activations,
              shapes: tuple[str, ...], dim: tuple[str, ...],
              as_json: bool, trust: bool, key: Path | None, inputs: tuple[str, ...] = (),
              feeds: Path | None = None, **rest: Any) -> Any:  # fmt: skip
@@ -74,7 +77,7 @@ def model_options(function: Function) -> Function:
             shapes=parse_shapes(shapes), extents=parse_extents(dim),
             inputs=parse_feeds(feeds) | parse_inputs(inputs), json=as_json,
             precision=precision, keep=tuple(n for n in keep.split(",") if n), indices=indices,
-            trust=trust,
+            activations=activations, trust=trust,
             key=key,
         )  # fmt: skip
         return function(request, **rest)
@@ -129,6 +132,9 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
     click.option("--indices", type=click.Choice(["error", "clamp"]), default="error",
                  show_default=True, help="Whether an index out of range is an error, or the "
                  "nearest that there is is used."),
+    click.option("--activations", type=click.Choice(["model", "f32", "int8"]), default="model",
+                 show_default=True, help="What products by weights of few bits take; the model "
+                 "may allow int8."),
     click.option("--trust", is_flag=True,
                  help="Take MODEL for what it holds, code too, whatever its name ends in."),
     click.option("--key", type=click.Path(path_type=Path, dir_okay=False), metavar="PUBLIC.pem",

@@ -40,6 +40,10 @@ class Options:
     `precision` is what convolutions and matrix products take: "f32" (the default), "bf16" or
     "f16", with sums in f32; those that `keep` names, by the name of a result or
     of an operator, stay in f32.
+    `activations` are what products by weights of few bits take: "model" (f32, or 8 bits where the
+    model allows these, as accuracy_level 4 of MatMulNBits does; the default), "f32" whatever it
+    allows, or "int8": where the target multiplies bytes, all but those that `keep` names have 8
+    bits, and a scale for each group of neighbours.
     """
 
     numerics: Literal["fast", "strict"] = "fast"
@@ -51,12 +55,17 @@ class Options:
     precision: Literal["f32", "bf16", "f16"] = "f32"
     keep: tuple[str, ...] = ()
     indices: Literal["error", "clamp"] = "error"
+    activations: Literal["model", "f32", "int8"] = "model"
 
     def __post_init__(self) -> None:
         if self.numerics not in ("fast", "strict"):
             raise OptionError(f"numerics is {self.numerics!r}, expected 'fast' or 'strict'")
         if self.indices not in ("error", "clamp"):
             raise OptionError(f"indices is {self.indices!r}, expected 'error' or 'clamp'")
+        if self.activations not in ("model", "f32", "int8"):
+            raise OptionError(
+                f"activations is {self.activations!r}, expected 'model', 'f32' or 'int8'"
+            )
         if not isinstance(self.passes, tuple | list):
             raise OptionError(f"passes is {self.passes!r}, expected a tuple of Pass(…)")
         for p in self.passes:

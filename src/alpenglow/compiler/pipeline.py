@@ -38,6 +38,7 @@ from alpenglow.passes.absorb import absorb
 from alpenglow.passes.attention import whole_in_f32
 from alpenglow.passes.choices import tuned
 from alpenglow.passes.cse import cse
+from alpenglow.passes.exact import keep_exact, rounds
 from alpenglow.passes.fold import fold
 from alpenglow.passes.fuse import fuse
 from alpenglow.passes.heads import share_heads
@@ -132,6 +133,9 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
         Pass("clamp", ignoring_target(clamp_indices), "indices out of range are no errors",
              when=lambda choices: choices.indices == "clamp", only='indices="clamp"',
              redefines=True),
+        Pass("exact", ignoring_target(keep_exact), "activations are not rounded though they may be",
+             when=lambda choices: choices.activations == "f32", only='activations="f32"',
+             redefines=True, ahead=rounds),
         Pass("stored", ignoring_target(read_stored), "arithmetic on stored weights is recognised"),
         Pass("fold", lambda g, t: fold(g, but=(Dequantize,)),
              "what is constant is computed now, but quantised weights stay"),

@@ -99,7 +99,7 @@ class ArtifactCache:
         versions = f"{machine_for(self.target).version} numpy{np.__version__} {readers}"
         record = hashlib.sha256(str(self.options.record).encode()).hexdigest()
         o = self.options
-        chosen = (o.numerics, o.precision, o.keep, o.indices)
+        chosen = (o.numerics, o.precision, o.keep, o.indices, o.activations)
         return f"{astuple(self.target)} {chosen} {versions} {record} {_sources()}"
 
     def _unpacked(self, key: str) -> Artifact | None:

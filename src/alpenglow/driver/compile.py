@@ -196,7 +196,8 @@ def _settings(options: Options) -> dict[str, Any] | None:
         return None
     o = options
     return {"numerics": o.numerics, "precision": o.precision, "keep": list(o.keep),
-            "indices": o.indices, "tuning": str(o.record)}  # fmt: skip
+            "indices": o.indices, "activations": o.activations,
+            "tuning": str(o.record)}  # fmt: skip
 
 
 def _loaded(model: Model, shapes: Mapping[str, Sequence[int]] | None) -> Graph | StagedModel:

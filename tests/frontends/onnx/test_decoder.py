@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnxruntime
@@ -130,3 +130,30 @@ def test_bytes_are_weights_like_nibbles(tmp_path: Path) -> None:
     talk = Conversation(path, ag.compile(path))
     talk.begin(1, size)
     talk.say([5])
+
+
+@pytest.mark.parametrize(("chosen", "level"), [("int8", 4), ("f32", 0)])
+def test_what_a_caller_says_of_activations_overrules_the_accuracy_level(
+    tmp_path: Path, chosen: Literal["int8", "f32"], level: int
+) -> None:
+    alike = make_decoder.write(tmp_path, make_decoder.replace(SIZE, accuracy=level))
+    other = make_decoder.write(tmp_path / "other", make_decoder.replace(SIZE, accuracy=4 - level))
+    exe = ag.compile(other, options=ag.Options(activations=chosen))
+    exe.save(tmp_path / "decoder.ago")
+    feeds = {"input_ids": np.array([[3, 1, 4]]), "attention_mask": np.ones((1, 3), np.int64)}
+    feeds |= SIZE.past()
+    expected = ag.compile(alike).run(feeds)["logits"]
+
+    np.testing.assert_array_equal(exe.run(feeds)["logits"], expected)
+    np.testing.assert_array_equal(ag.open(tmp_path / "decoder.ago").run(feeds)["logits"], expected)
+    assert not np.array_equal(ag.compile(other).run(feeds)["logits"], expected)
+
+
+def test_products_that_a_caller_keeps_take_activations_as_they_are(tmp_path: Path) -> None:
+    path = make_decoder.write(tmp_path, make_decoder.replace(SIZE, accuracy=0))
+    options = ag.Options(activations="int8", keep=("mat_mul",))
+    feeds = {"input_ids": np.array([[3, 1, 4]]), "attention_mask": np.ones((1, 3), np.int64)}
+    feeds |= SIZE.past()
+    expected = ag.compile(path).run(feeds)["logits"]
+
+    np.testing.assert_array_equal(ag.compile(path, options=options).run(feeds)["logits"], expected)

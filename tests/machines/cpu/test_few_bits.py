@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -150,6 +151,20 @@ def test_a_scale_for_all_of_an_output_meets_any_groups() -> None:
 
     assert any("mat_mul_groups" in e.kernel for e in exe.artifact.table)
     assert np.abs(exe(x) - expected).max() <= TOLERANCE * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("activations", "free", "allowed"),
+    [("model", False, True), ("f32", False, False), ("int8", True, True)],
+)
+def test_a_caller_chooses_what_activations_are(
+    activations: Literal["model", "f32", "int8"], free: bool, allowed: bool
+) -> None:
+    options = ag.Options(activations=activations)
+
+    for g, expected in ((product(2, "u4", 32), free), (rounded(2, "u4", 32), allowed)):
+        table = ag.compile(g, options=options).artifact.table
+        assert any("mat_mul_groups" in e.kernel for e in table) == expected
 
 
 def test_what_is_no_number_makes_its_own_row_none() -> None:

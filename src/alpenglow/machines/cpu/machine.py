@@ -20,6 +20,10 @@ from alpenglow.passes.table import Choices, Pass, Reason
 from alpenglow.program import Instr, Program
 
 REASONS: tuple[Reason, ...] = (
+    ("exact", "blocks", "what is rounded by groups is multiplied in integers"),
+    ("round_blocks", "blocks", "what is rounded by groups is multiplied in integers"),
+    ("round", "groups", "what is rounded by groups is multiplied in integers"),
+    ("quantized", "round", "what is of integers already is not rounded again"),
     ("groups", "few_bits", "what is not multiplied in integers is in floats"),
     ("quantized", "few_bits", "integers are multiplied as such where both operands are"),
     ("few_bits", "widen", "what stays in few bits does not become floats"),
@@ -65,7 +69,7 @@ class Cpu:
         return targets.runs_here(target)
 
     def passes(self, choices: Choices) -> Sequence[Pass]:
-        rows: Sequence[Pass] = self._making.passes()
+        rows: Sequence[Pass] = self._making.passes(choices)
         return rows
 
     def stays_in_f32(self, node: Node, dtype: str, target: Target) -> bool:

@@ -13,11 +13,12 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.loops.form import PULLS
 from alpenglow.machines.cpu import loop_forms
 from alpenglow.machines.cpu.emit import emit
+from alpenglow.machines.cpu.passes.activations import round_groups
 from alpenglow.machines.cpu.passes.bands import split_bands
 from alpenglow.machines.cpu.passes.batch import split_batches
-from alpenglow.machines.cpu.passes.blocks import has_blocks, read_blocks
+from alpenglow.machines.cpu.passes.blocks import has_blocks, read_blocks, stored
 from alpenglow.machines.cpu.passes.borders import borders
-from alpenglow.machines.cpu.passes.few_bits import keep_few_bits, widen_few_bits
+from alpenglow.machines.cpu.passes.few_bits import keep_few_bits, weights, widen_few_bits
 from alpenglow.machines.cpu.passes.groups import multiply_groups
 from alpenglow.machines.cpu.passes.layout import layout
 from alpenglow.machines.cpu.passes.phases import phases
@@ -30,7 +31,7 @@ from alpenglow.machines.cpu.passes.winograd import faster_in_f32, winograd
 from alpenglow.machines.cpu.select import compiles, kernel_for
 from alpenglow.machines.cpu.templates import templates
 from alpenglow.machines.cpu.templates.attention_parts import takes_attention
-from alpenglow.passes.table import Pass, ignoring_target, properties
+from alpenglow.passes.table import Choices, Pass, ignoring_target, properties
 from alpenglow.program import Instr
 
 __all__ = [
@@ -45,15 +46,26 @@ __all__ = [
 ]
 
 
-def passes() -> Sequence[Pass]:
+def passes(choices: Choices) -> Sequence[Pass]:
     """Return the rows of the CPU in the pass table."""
     primitive, program = properties("primitive"), properties("program")
+
+    def in_bytes(chosen: Choices) -> bool:
+        return chosen.activations == "int8"
+
     return (
+        Pass("round_blocks", lambda g, t: round_groups(g, t, choices.keep, stored),
+             "activations that meet weights in blocks are rounded by groups",
+             after="exact", redefines=True, ahead=has_blocks,
+             when=in_bytes, only='activations="int8"'),
         Pass("blocks", read_blocks, "weights that are stored in blocks are read as they are",
-             after="clamp", fast=True, ahead=has_blocks),
+             after="round_blocks", fast=True, ahead=has_blocks),
+        Pass("round", lambda g, t: round_groups(g, t, choices.keep, weights),
+             "activations that meet other weights of few bits are, too",
+             after="quantized", redefines=True, when=in_bytes, only='activations="int8"'),
         Pass("groups", multiply_groups,
              "products of what is rounded by groups are of integers where weights are",
-             after="quantized", fast=True),
+             after="round", fast=True),
         Pass("few_bits", keep_few_bits, "products by quantised weights keep these in few bits",
              after="groups", fast=True),
         Pass("widen_few_bits", widen_few_bits,
