@@ -152,10 +152,10 @@ def test_a_file_that_grows_as_it_is_opened_is_refused(
     small().save(path)
     unpack = archive.unpack
 
-    def unpack_slowly(view: memoryview) -> Artifact:
+    def unpack_slowly(view: memoryview, **how: bool) -> Artifact:
         with path.open("ab") as file:
             file.write(b"more")
-        return unpack(view)
+        return unpack(view, **how)
 
     monkeypatch.setattr(archive, "unpack", unpack_slowly)
     with pytest.raises(ModelError, match="is being written"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,21 @@ def test_no_byte_of_a_signed_archive_changes_what_it_computes(folder: Path) -> N
         np.testing.assert_array_equal(exe(x), expected)
 
     assert refused > 200
+
+
+def test_a_weight_of_a_signed_archive_is_not_changed_unseen_by_sums(folder: Path) -> None:
+    alpenglow("sign model.ago --key mine.pem")
+    content = bytearray(Path("model.ago").read_bytes())
+    at = content.index(np.ones(8, np.float32).tobytes()) + 5
+    same = zlib.crc32(content)
+    # The polynomial of the CRC itself, which leaves no rest.
+    for i, byte in enumerate(0x1DB710641.to_bytes(5, "little")):
+        content[at + i] ^= byte
+    assert zlib.crc32(content) == same
+    Path("changed.ago").write_bytes(content)
+
+    with pytest.raises(ModelError, match="another checksum"):
+        ag.open("changed.ago", key="mine.pub")
 
 
 def test_a_prefix_that_fits_is_not_enough(folder: Path) -> None:

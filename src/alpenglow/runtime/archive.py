@@ -10,8 +10,9 @@
 
 Every constant begins at a multiple of 64 bytes too, so weights are used where a mapped file has
 them.  Reading checks the header against the prefix, code and table against the header, and each
-constant against the digest by which the program's text names it.  That finds damage, not malice:
-an archive holds machine code, and whoever runs it trusts whoever wrote it.
+constant against its CRC-32 or, where a key must have signed the archive, against the digest by
+which the program's text names it.  Without a key that finds damage, not malice: an archive holds
+machine code, and whoever runs it trusts whoever wrote it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from alpenglow.base.memory import ALIGNMENT, aligned_bytes, rounded_up
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import NONE, of_plain
-from alpenglow.ir.side import SideWeights
+from alpenglow.ir.side import SideWeights, crc32_of
 from alpenglow.ir.target import Facts, Target
 from alpenglow.ir.types import DTYPES, NAMES, Array
 from alpenglow.machines.api import CONVENTION, Artifact
@@ -154,7 +155,7 @@ def _checked(content: memoryview, key: signature.Key | None) -> Archived:
     body, signed = signature.parted(content)
     if key is not None:
         signature.check(bytes(body[: PREFIX.size]), signed, key)
-    return unpack(body)
+    return unpack(body, signed=key is not None)
 
 
 def _copied(source: Content) -> memoryview:
@@ -253,7 +254,12 @@ def _header(
         offset += rounded_up(len(content))
     constants = {}
     for digest, array in weights.items():
-        constants[digest] = {"offset": offset, "nbytes": array.nbytes, "dtype": NAMES[array.dtype]}
+        constants[digest] = {
+            "offset": offset,
+            "nbytes": array.nbytes,
+            "dtype": NAMES[array.dtype],
+            "crc32": crc32_of(array),
+        }
         offset += rounded_up(array.nbytes)
     settings: Mapping[str, Any] | None = None
     match archived:
@@ -280,12 +286,15 @@ def _header(
     return json.dumps(fields, indent=1).encode()
 
 
-def unpack(view: memoryview, *, ours: bool = False, foreign: bool = False) -> Archived:
+def unpack(
+    view: memoryview, *, ours: bool = False, foreign: bool = False, signed: bool = False
+) -> Archived:
     """Return what the bytes of an archive hold; its weights are views of them.
 
     What this process or one like it wrote is `ours`: its bytes have been checked, and were made for
     this machine or to be looked at.  Others' are checked, and refused if this machine cannot run
-    them, unless they may be `foreign`.
+    them, unless they may be `foreign`.  Of what is `signed`, weights are hashed: a CRC-32 is no
+    proof that nobody has changed them.
     """
     header, body = _split(view)
     try:
@@ -296,9 +305,9 @@ def unpack(view: memoryview, *, ours: bool = False, foreign: bool = False) -> Ar
         if len(body) != fields["nbytes"]:
             raise ValueError(f"it has {len(body)} bytes behind the header, not {fields['nbytes']}")
         sections = {name: _section(body, name, place) for name, place in fields["sections"].items()}
-        weights = SideWeights(
-            {digest: _constant(body, place) for digest, place in fields["weights"].items()}
-        )
+        places = fields["weights"]
+        sums = {d: int(p["crc32"]) for d, p in places.items() if "crc32" in p and not signed}
+        weights = SideWeights({d: _constant(body, place) for d, place in places.items()}, sums)
         # Archives of older versions have none.
         metadata = of_plain(fields.get("metadata", {}))
         compiled = [
