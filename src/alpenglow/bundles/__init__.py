@@ -79,7 +79,7 @@ class Bundle:
             ]
             for s in r.symbols:
                 kind = "output" if s.output else "input"
-                now = f", {s.now} where there are rows" if s.now else ""
+                now = f", {s.shown} where there are rows" if s.now else ""
                 lines.append(f"  {kind:10} {s.offset:>12,}   {shown(s.name)}: {s.type}{now}")
         return "\n".join(lines)
 

@@ -14,7 +14,7 @@ from alpenglow.bundles import c_state
 from alpenglow.bundles.c_state import REGIONS, aligned, at
 from alpenglow.bundles.config import config
 from alpenglow.bundles.entry import OUT_OF_RANGE, Api
-from alpenglow.bundles.extents import ROWS, in_c
+from alpenglow.bundles.extents import ROWS, spelled
 from alpenglow.bundles.header import parameters
 from alpenglow.bundles.plan import Branch, BundlePlan, KernelCall, Routine
 from alpenglow.ir.dims import is_open
@@ -94,7 +94,7 @@ def _static(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Iter
 
     def body(name: str, branch: Branch) -> Iterator[str]:
         for call in branch.calls:
-            yield f"  {_call(layout, names, call, '', '0', in_c(call.extent))}"
+            yield f"  {_call(layout, names, call, '', '0', spelled(call.extent))}"
 
     yield from _functions(routine, regions, body)
     yield f"int {routine.entry}({parameters('static')}) {{"
@@ -108,7 +108,7 @@ def _static(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Iter
 def _dynamic(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Iterator[str]:
     def body(name: str, branch: Branch) -> Iterator[str]:
         for number, call in enumerate(branch.calls):
-            yield f"  each(parallel, {name}_{number}, at, {in_c(call.extent)});"
+            yield f"  each(parallel, {name}_{number}, at, {spelled(call.extent)});"
 
     yield _bytes(f"{routine.entry}_config", config(layout, routine, 0), 8)
     for name, branch in _named(routine):
@@ -192,7 +192,7 @@ def _call(
         const = "const " if place.memory == "constants" or not b.mutable else ""
         const += "volatile " if b.volatile else ""
         arguments.append(f"({const}{memory(b.dtype)} *){at(place, prefix)}")
-    arguments += map(in_c, call.extents)
+    arguments += map(spelled, call.extents)
     arguments += [begin, end] if kernel.parallel is not None else []
     return f"{names[call.kernel]}({', '.join(arguments)});"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from alpenglow.bundles.entry_state import MISALIGNED, NO_ROOM, NO_STATE
-from alpenglow.bundles.extents import C_FUNCTIONS, ROWS, in_c
+from alpenglow.bundles.extents import C_FUNCTIONS, ROWS, spelled
 from alpenglow.bundles.mutable import MARK, Move, Place
 from alpenglow.bundles.plan import BundlePlan, Routine
 
@@ -16,7 +16,7 @@ REGIONS = {"constants": "constants", "mutable": "mutable_data", "scratch": "scra
 def at(place: Place, prefix: str = "") -> str:
     """Return the address of a place."""
     region = f"{prefix}{REGIONS[place.memory]}"
-    return region if place.offset == 0 else f"({region} + {in_c(place.offset)})"
+    return region if place.offset == 0 else f"({region} + {spelled(place.offset)})"
 
 
 def aligned(*regions: str, alignment: int, refused: int = MISALIGNED) -> str:

@@ -1,4 +1,4 @@
-"""Extents of open programs as code: what the rows of the state come to, in LLVM IR and in C.
+"""Extents of open programs as code: what rows of state come to, in LLVM IR, C and JavaScript.
 
 Whatever is open in a bundle follows from one number, the rows that its state holds as a call
 begins; extents are polynomials in that (`ir.dims`).  Quotients are rounded down, whatever the
@@ -72,13 +72,13 @@ class LlvmExtents:
         return name
 
 
-def in_c(d: Dim) -> str:
-    """Return an extent as an expression of C, of type int64_t where it is open."""
+def spelled(d: Dim) -> str:
+    """Return an extent as an expression of C and of JavaScript, where functions are defined."""
     if not isinstance(d, Sym):
         return str(d)
     terms = []
     for monomial, coefficient in d.terms:
-        factors = [_atom_in_c(a) for a in monomial]
+        factors = [_spelled_atom(a) for a in monomial]
         if coefficient != 1 or not factors:
             factors.append(str(coefficient))
         terms.append(" * ".join(factors))
@@ -86,14 +86,14 @@ def in_c(d: Dim) -> str:
     return f"({text})" if len(terms) > 1 else text
 
 
-def _atom_in_c(atom: Atom) -> str:
+def _spelled_atom(atom: Atom) -> str:
     if isinstance(atom, str):
         assert atom == ROWS, f"{atom} is no extent of a bundle"
         return ROWS
-    return f"{_IN_C[atom.op]}({in_c(atom.left)}, {in_c(atom.right)})"
+    return f"{_FUNCTIONS[atom.op]}({spelled(atom.left)}, {spelled(atom.right)})"
 
 
-_IN_C = {"//": "quotient_of", "%": "rest_of", "max": "larger_of", "min": "smaller_of"}
+_FUNCTIONS = {"//": "quotient_of", "%": "rest_of", "max": "larger_of", "min": "smaller_of"}
 
 C_FUNCTIONS = """\
 /* Quotients and remainders that are rounded down, and the larger and the smaller of two. */

@@ -202,7 +202,7 @@ def _symbol(s: Symbol, upper: str, kind: str = "") -> Iterator[str]:
     kind = kind or _kind(s)
     hidden = ": random bits, new ones for each call" if s.name.startswith(HIDDEN) else ""
     if s.now:
-        hidden = f": {s.now}, of the rows before a call; these are the largest numbers"
+        hidden = f": {s.shown}, of the rows before a call; these are the largest numbers"
     quoted = "".join(c if c.isprintable() and c not in "*/\\" else "?" for c in s.name)
     yield f"/* {kind} {quoted}: {s.type}, row-major{hidden} */"
     yield f"#define {macro(upper, s, 'OFFSET', kind)} {s.offset}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from alpenglow.base.errors import UnsupportedError
 from alpenglow.bundles.entry import Api
 from alpenglow.bundles.plan import BundlePlan
 
@@ -52,16 +51,6 @@ class Made:
 
     files: Mapping[str, bytes]
     needs: Needs
-
-
-def refuse_state(job: Job, format: str) -> None:
-    """Raise UnsupportedError for a format that has no functions to handle state."""
-    if job.layout.routines[0].state is not None:
-        raise UnsupportedError(
-            f"a {format} keeps no state from call to call",
-            hint="format='object', 'c' or 'shared'",
-            flags="--format object, c or shared",
-        )
 
 
 Format = Callable[[Job], Made]

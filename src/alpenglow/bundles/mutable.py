@@ -56,7 +56,7 @@ class Symbol:
     """An input, output or variable: its name in the model and in C, and its place in `mutable`.
 
     Where extents depend on the rows of the state, `type` has them as large as they may be, and
-    `now` says how large they are.
+    `now` is the shape as they are.
     """
 
     name: str
@@ -64,7 +64,12 @@ class Symbol:
     type: TensorType
     output: bool
     offset: int
-    now: str = ""
+    now: tuple[Dim, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The type, with extents as they are."""
+        return str(self.type.with_shape(self.now) if self.now else self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +139,20 @@ def _placed(
     return tuple(symbols), end
 
 
-def _type(versions: Sequence[Version], buffer: str, rows: Rows | None) -> tuple[TensorType, str]:
+def _type(
+    versions: Sequence[Version], buffer: str, rows: Rows | None
+) -> tuple[TensorType, tuple[Dim, ...]]:
     """Return the type of a buffer, as large as it may be, and as it is where that depends."""
     t = _own(versions[0].program, buffer)
     if rows is None or not t.shape:
-        return t, ""
+        return t, ()
     largest = [
         rows.largest(_own(v.program, buffer).shape, [n for a, b in v.rows for n in range(a, b + 1)])
         for v in versions
     ]
-    shape = [rows.of(d) for d in t.shape]
-    now = f"{t.dtype}[{','.join(map(str, shape))}]" if any(map(is_open, shape)) else ""
-    return t.with_shape(map(max, zip(*largest, strict=True))), now
+    now = tuple(rows.of(d) for d in t.shape)
+    most = t.with_shape(map(max, zip(*largest, strict=True)))
+    return most, now if any(map(is_open, now)) else ()
 
 
 def _own(program: Program, buffer: str) -> TensorType:

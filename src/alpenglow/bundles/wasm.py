@@ -12,7 +12,9 @@ from importlib.resources import files
 
 from alpenglow.base.errors import OptionError
 from alpenglow.bundles.entry import OUT_OF_RANGE
-from alpenglow.bundles.job import Job, Made, refuse_state
+from alpenglow.bundles.entry_state import NO_ROOM, NO_STATE
+from alpenglow.bundles.extents import ROWS, spelled
+from alpenglow.bundles.job import Job, Made
 from alpenglow.bundles.mutable import Symbol
 from alpenglow.bundles.object import emit
 from alpenglow.bundles.wasm_link import MEMORY_NAME, Area, Module, link
@@ -50,7 +52,8 @@ def wasm_files(job: Job) -> Made:
         "mutable": Area(max(r.mutable_nbytes for r in layout.routines)),
         "scratch": Area(max(r.scratch_nbytes for r in layout.routines)),
     }
-    entries = [r.entry for r in layout.routines]
+    state = layout.routines[0].state
+    entries = [*(r.entry for r in layout.routines), *(state.functions if state else ())]
     linked = link(WasmObject(emitted.image), emitted.needs.stack_nbytes, areas, entries)
     contents = {
         f"{name}.wasm": linked.image,
@@ -64,7 +67,6 @@ def wasm_files(job: Job) -> Made:
 
 def _refuse(job: Job) -> None:
     target = job.layout.target
-    refuse_state(job, "WebAssembly module")
     if target.architecture != "wasm32":
         raise OptionError(
             f"WebAssembly is made for target wasm32, not for {target}",
@@ -91,8 +93,8 @@ def _script(job: Job, linked: Module) -> str:
     layout = job.layout
     entries = {
         r.entry: {
-            "inputs": [_described(s) for s in r.inputs],
-            "outputs": [_described(s) for s in r.outputs],
+            "inputs": r.inputs,
+            "outputs": r.outputs,
         }
         for r in layout.routines
     }
@@ -106,13 +108,17 @@ def _script(job: Job, linked: Module) -> str:
         + f"    outOfRange: {checks[entry]},\n  }}"
         for entry, symbols in entries.items()
     )
+    state = layout.routines[0].state
     return _filled(
         "module.mjs",
+        STATE="null" if state is None else f'{{ name: "{state.name}", length: {state.length} }}',
         NAME=job.name,
         VERSION=job.version,
         TARGET=str(layout.target),
         ENTRIES=listed,
         OUT_OF_RANGE=str(OUT_OF_RANGE),
+        NO_STATE=str(NO_STATE),
+        NO_ROOM=str(NO_ROOM),
         CONSTANTS=str(linked.places["constants"]),
         MUTABLE=str(linked.places["mutable"]),
         SCRATCH=str(linked.places["scratch"]),
@@ -134,8 +140,12 @@ def _described(s: Symbol) -> dict[str, object]:
     }
 
 
-def _literal(row: dict[str, object]) -> str:
-    return "{" + ", ".join(f"{key}: {json.dumps(value)}" for key, value in row.items()) + "}"
+def _literal(s: Symbol) -> str:
+    """Return a symbol as an object of JavaScript."""
+    fields = [f"{key}: {json.dumps(value)}" for key, value in _described(s).items()]
+    if s.now:
+        fields.append(f"now: ({ROWS}) => [{', '.join(map(spelled, s.now))}]")
+    return "{" + ", ".join(fields) + "}"
 
 
 def _example(job: Job) -> str:

@@ -21,11 +21,14 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 
 from alpenglow.base.errors import OptionError
-from alpenglow.bundles.job import Job, Made, refuse_state
+from alpenglow.base.words import counted
+from alpenglow.bundles.extents import ROWS
+from alpenglow.bundles.job import Job, Made
 from alpenglow.bundles.linux_flags import needed_flags
-from alpenglow.bundles.mutable import Symbol
+from alpenglow.bundles.mutable import State, Symbol
 from alpenglow.bundles.plan import Routine
 from alpenglow.bundles.shared import file_name, library
+from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import NARROW
 
@@ -71,7 +74,6 @@ def _embedded(job: Job) -> Job:
 def _refuse(job: Job) -> None:
     """Raise OptionError for what a wheel cannot be called or be for."""
     target = job.layout.target
-    refuse_state(job, "wheel")
     if target.os != "linux" or target.architecture not in _PLATFORMS:
         raise OptionError(
             f"a wheel holds a shared library for Linux, and {target} is not for Linux",
@@ -119,7 +121,7 @@ def _distribution(name: str) -> str:
 def _module(job: Job) -> str:
     """Return the text of __init__.py."""
     layout, name = job.layout, job.name
-    entries = [r.entry for r in layout.routines]
+    state = layout.routines[0].state
     needed = needed_flags(layout.target)
     lines = [
         f'"""{name}, a neural network compiled by Alpenglow {job.version} for {layout.target}.',
@@ -131,7 +133,7 @@ def _module(job: Job) -> str:
         "",
         "from . import _runtime",
         "",
-        f"__all__ = {['run', *_variants(job)]!r}",
+        f"__all__ = {['run', *_variants(job)] if state is None else ['session']!r}",
         f"__version__ = {job.release!r}",
         "",
         "_library = _runtime.SharedLibrary(",
@@ -140,17 +142,34 @@ def _module(job: Job) -> str:
         f"    {needed!r},",
         ")",
     ]
-    for routine in layout.routines:
-        lines += _routine(routine, routine.entry if len(entries) > 1 else "run")
-    if len(entries) > 1:
-        lines.append(f"run = _runtime.Choice({', '.join(entries)})")
+    names = _variants(job) or ["run"]
+    if state is not None:
+        names = [f"_{name}" for name in names]
+    for name_, routine in zip(names, layout.routines, strict=True):
+        lines += _routine(routine, name_)
+    if state is not None:
+        lines += _session(state, names)
+    elif len(names) > 1:
+        lines.append(f"run = _runtime.Choice({', '.join(names)})")
     return "\n".join(lines) + "\n"
 
 
+def _session(state: State, names: list[str]) -> Iterator[str]:
+    """Define what makes sessions."""
+    choice = f"_runtime.Choice({', '.join(names)})"
+    yield from ("", "", "def session() -> _runtime.Session:")
+    yield '    """Return what calls the model with a state of its own, as before any call."""'
+    yield f"    return _runtime.Session(_library, {state.name!r}, {choice}, {state.length})"
+
+
 def _described(routines: tuple[Routine, ...]) -> Iterator[str]:
+    state = routines[0].state
+    if state is not None:
+        room = f", with room for {counted(state.length, 'row')} of state" if state.length else ""
+        yield f"session() returns what is called with arrays{room}"
     for routine in routines:
-        name = routine.entry if len(routines) > 1 else "run"
-        yield f"{name}(…) takes"
+        name = routine.entry if len(routines) > 1 else "run" if state is None else "a session"
+        yield f"{name}(…) takes" if state is None else f"{name} takes"
         for s in _visible(routine):
             yield f"    {_plain(s)}"
         yield "and returns"
@@ -160,7 +179,7 @@ def _described(routines: tuple[Routine, ...]) -> Iterator[str]:
 
 def _plain(s: Symbol) -> str:
     """Return an input or output for reading, without what would end a string."""
-    return "".join(c if c.isprintable() and c not in '"\\' else "?" for c in f"{s.name}: {s.type}")
+    return "".join(c if c.isprintable() and c not in '"\\' else "?" for c in f"{s.name}: {s.shown}")
 
 
 def _routine(routine: Routine, name: str) -> Iterator[str]:
@@ -171,9 +190,10 @@ def _routine(routine: Routine, name: str) -> Iterator[str]:
         yield "    ["
         for s in symbols:
             kind, dtype = _elements(s)
+            shape, now = _shape(s)
             yield (
-                f"        _runtime.Tensor({s.name!r}, {kind!r}, {dtype!r}, {s.type.extents!r}, "
-                + (f"{s.offset}),")
+                f"        _runtime.Tensor({s.name!r}, {kind!r}, {dtype!r}, {shape!r}, "
+                + (f"{s.offset}{now}),")
             )
         yield "    ],"
     yield f"    mutable_nbytes={routine.mutable_nbytes},"
@@ -182,6 +202,14 @@ def _routine(routine: Routine, name: str) -> Iterator[str]:
     yield f"    random={hidden!r},"
     yield f"    out_of_range={routine.stop_word.offset + 8 if routine.checks else 0},"
     yield ")"
+
+
+def _shape(s: Symbol) -> tuple[tuple[int | str, ...], str]:
+    """Return the shape of a symbol, and what tells it where that depends on rows of state."""
+    if not any(map(is_open, s.now)):
+        return s.type.extents, ""
+    shape = tuple(str(d) if is_open(d) else int(d) for d in s.now)
+    return shape, f", lambda {ROWS}: ({''.join(f'{d}, ' for d in shape)})"
 
 
 def _visible(routine: Routine) -> list[Symbol]:

@@ -14,8 +14,11 @@ export const entries = {
 };
 
 const CONSTANTS = @CONSTANTS@, MUTABLE = @MUTABLE@, SCRATCH = @SCRATCH@;
-/** What an entry point returns if an index was out of range. */
-const OUT_OF_RANGE = @OUT_OF_RANGE@;
+/** What an entry point returns if an index was out of range; if there is no state, or no room in it
+ * for the rows of a call. */
+const OUT_OF_RANGE = @OUT_OF_RANGE@, NO_STATE = @NO_STATE@, NO_ROOM = @NO_ROOM@;
+/** What stays from call to call, with room for so many rows, or null. */
+const STATE = @STATE@;
 const WEIGHTS = @WEIGHTS@, WEIGHTS_NBYTES = @NBYTES@;
 
 /** Returns a loaded module; `wasm` and `weights` are bytes for hosts that have files elsewhere. */
@@ -32,7 +35,22 @@ export async function load({ wasm, weights } = {}) {
       content.buffer ?? content, content.byteOffset ?? 0, content.byteLength));
   }
   const run = (inputs, entry = Object.keys(entries)[0]) => call(instance.exports, inputs, entry);
-  return { run, instance };
+  if (STATE === null) return { run, instance };
+  const reset = () => void instance.exports[`${STATE.name}_reset`](CONSTANTS, MUTABLE);
+  const rows = () => Math.max(rowsOf(instance.exports), 0);
+  const trim = (kept) => {
+    const there = rows();
+    if (!Number.isInteger(kept) || kept < 0 || kept > there)
+      throw new RangeError(`@NAME@: trim to ${kept} rows, expected 0 to ${there}`);
+    if (kept !== there) instance.exports[`${STATE.name}_trim`](MUTABLE, BigInt(kept));
+  };
+  reset();
+  return { run, instance, reset, rows, trim, length: STATE.length };
+}
+
+/** Returns how many rows of state there are as a call begins; -1 if the state was lost. */
+function rowsOf(exports) {
+  return STATE?.length ? Number(exports[`${STATE.name}_length`](MUTABLE)) : 0;
 }
 
 function call(exports, inputs, entry) {
@@ -44,18 +62,34 @@ function call(exports, inputs, entry) {
     if (!wanted.some((s) => s.name === name))
       throw new TypeError(`${entry}: no input '${name}'; there are ${known.join(", ")}`);
   const { buffer } = exports.memory;
-  for (const s of wanted) view(buffer, s).set(checked(entry, s, inputs[s.name]));
+  const rows = rowsOf(exports);
+  if (rows < 0) throw new Error(`${entry}: the state was lost in a call that failed; reset it`);
+  const exact = (s) => (s.now ? sized(s, s.now(rows)) : s);
+  for (const s of wanted.map(exact)) view(buffer, s).set(checked(entry, s, inputs[s.name]));
   const status = exports[entry](CONSTANTS, MUTABLE, SCRATCH);
   if (status === OUT_OF_RANGE) {
     const [index] = new BigInt64Array(buffer, MUTABLE + entries[entry].outOfRange, 1);
     throw new RangeError(`${entry}: index ${index} is out of range`);
   }
+  if (status === NO_STATE)
+    throw new Error(`${entry}: the state was lost in a call that failed; reset it`);
+  if (status === NO_ROOM)
+    throw new RangeError(`${entry}: there is no room for more rows than ${rows}`);
   if (status !== 0)
     throw new Error(`${entry}: a region of memory is not aligned`);
-  return Object.fromEntries(outputs.map((s) => [
+  return Object.fromEntries(outputs.map(exact).map((s) => [
     s.name, { data: view(buffer, s).slice(), type: s.type, shape: [...s.shape] },
   ]));
 }
+
+/** Returns an input or output of another shape. */
+function sized(s, shape) {
+  return { ...s, shape, count: shape.reduce((x, y) => x * y, s.count / s.shape.reduce((x, y) => x * y, 1)) };
+}
+
+/* What shapes are computed by: quotients and remainders that are rounded down. */
+const quotient_of = (x, y) => Math.floor(x / y), rest_of = (x, y) => x - y * quotient_of(x, y);
+const larger_of = Math.max, smaller_of = Math.min;
 
 function view(buffer, s) {
   return new globalThis[s.array](buffer, MUTABLE + s.offset, s.count);
