@@ -38,7 +38,7 @@ def phases(g: Graph, target: Target) -> Graph:
         if not isinstance(node.op, Conv) or not _suits(node):
             continue
         finer = interleaving(g, node)
-        if finer is not None and finer.even and _pays(finer, node, target.facts.lanes):
+        if finer is not None and finer.simple and _pays(finer, node, target.facts.lanes):
             y = _by_phases(g, node, finer, target)
             g.replace(finer.result, as_type(g, y, finer.result.type.dtype))
     if len(g.nodes) > nodes:
@@ -71,11 +71,12 @@ class Interleaving:
     """The factors by number: those of the phases of each axis, then those of the outputs."""
 
     @property
-    def even(self) -> bool:
-        """Whether all phases have as many elements, if it is open how many: proofs that a kernel
-        stays within its operands take long for others."""
+    def simple(self) -> bool:
+        """Whether an image of known extents is made, or one of two axes at most whose phases have
+        as many elements: proofs that kernels for others stay within their operands take long."""
         sides = zip(self.result.type.shape[2:], self.steps, self.starts, self.ends, strict=True)
-        return not any(is_open(d) and (start + end) % step for d, step, start, end in sides)
+        rests = [(start + end) % step for d, step, start, end in sides if is_open(d)]
+        return not rests or (len(self.steps) <= 2 and not any(rests))
 
     def apart(self, g: Graph, v: Value) -> Value:
         """Return a constant with elements for each channel, [channels, …], as those of each phase,
