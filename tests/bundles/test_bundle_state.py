@@ -17,7 +17,7 @@ import alpenglow as ag
 import models
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.bundles import Bundle
+from alpenglow.bundles import Bundle, planned
 from alpenglow.bundles.extents import ROWS, LlvmExtents, spelled
 from alpenglow.cli import cli
 from alpenglow.ir import dims
@@ -268,6 +268,7 @@ def test_what_is_not_bounded_by_the_rows_is_refused_by_name(
         ({"length": 8, "state": False}, OptionError, "nothing of decoder grows"),
         ({"length": 8, "shapes": {"input_ids": (1, 9)}}, OptionError, "adds 9 rows, but length is"),
         ({"length": 0}, OptionError, "length is 0, expected"),
+        ({"length": 1 << 21}, OptionError, "there is room, 1 to 1048576"),
         ({"length": True}, OptionError, "length is True, expected"),
     ):
         with pytest.raises(error, match=said):
@@ -279,6 +280,10 @@ def test_what_is_not_bounded_by_the_rows_is_refused_by_name(
         g.assign(name, g(Concat(0), cache, *[x] * count))
     with pytest.raises(UnsupportedError, match=r"grows \(one by 1, two by 2\), and a bundle"):
         made_of(g, tmp_path, state=False, shapes=None, length=8)
+    exe = ag.compile(decoder(), shapes=STEP, state=True)
+    exe.session(length=8)(rows(1))
+    with pytest.raises(UnsupportedError, match="serves some numbers of rows alone"):
+        planned(exe.artifacts[0].program, ag.Target.parse("cpu"), ag.Options(), length=8)
     assert not list(tmp_path.iterdir())
 
 

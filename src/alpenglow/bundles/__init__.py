@@ -79,8 +79,8 @@ class Bundle:
             ]
             for s in r.symbols:
                 kind = "output" if s.output else "input"
-                now = f", {s.shown} where there are rows" if s.now else ""
-                lines.append(f"  {kind:10} {s.offset:>12,}   {shown(s.name)}: {s.type}{now}")
+                most = f", at most {s.type}" if s.now else ""
+                lines.append(f"  {kind:10} {s.offset:>12,}   {shown(s.name)}: {s.shown}{most}")
         return "\n".join(lines)
 
 

@@ -19,7 +19,7 @@ from alpenglow.bundles.extents import ROWS
 from alpenglow.bundles.kernels import chosen, refuse_interpreted
 from alpenglow.compiler import Options, run_ahead
 from alpenglow.compiler.pipeline import open_program
-from alpenglow.ir.dims import Assumption, Dim, assuming, bind, names, symbol
+from alpenglow.ir.dims import Assumption, Dim, assuming, bind, is_open, names, symbol
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.solve import sources
 from alpenglow.ir.target import Target
@@ -30,6 +30,9 @@ from alpenglow.runtime.layout import compiled
 
 MOST_VERSIONS = 16
 """How many programs an entry point may choose from."""
+
+MOST_ROWS = 1 << 20
+"""For how many rows there may be room: each number of them is looked at."""
 
 Range = tuple[int, int]
 """The first and the last of some numbers in a row."""
@@ -73,7 +76,10 @@ class Rows:
 
     def largest(self, extents: Iterable[Dim], met: Iterable[int]) -> tuple[int, ...]:
         """Return for each extent the largest that any of these numbers of rows leads to."""
-        call = compiled([ROWS], [str(self.of(d)) for d in extents])
+        told = [self.of(d) for d in extents]
+        if not any(map(is_open, told)):
+            return tuple(map(_number, told))
+        call = compiled([ROWS], list(map(str, told)))
         return tuple(map(max, zip(*map(call, met), strict=True)))
 
 
@@ -86,7 +92,15 @@ class Grown:
 
 
 def refuse_length(g: Graph | Program, length: int | None) -> None:
-    """Raise OptionError if a length is told where nothing grows, or not where something does."""
+    """Raise OptionError if a length is told where nothing grows, or not where something does.
+
+    Raises UnsupportedError for a program of state that grows: some numbers of rows alone made it.
+    """
+    if isinstance(g, Program) and any(c.axis is not None for c in g.variables.values()):
+        raise UnsupportedError(
+            f"program {shown(g.name)} has state that grows, and serves some numbers of rows alone",
+            hint="bundle the model, or its graph",
+        )
     growing = g.growing if isinstance(g, Graph) else {}
     if growing and length is None:
         raise OptionError(
@@ -103,8 +117,10 @@ def refuse_length(g: Graph | Program, length: int | None) -> None:
             hint="state=True, if outputs become inputs of the next call",
             flags="--state, if outputs become inputs of the next call",
         )
-    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-        raise OptionError(f"length is {length!r}, expected for how many rows there is room")
+    if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MOST_ROWS:
+        raise OptionError(
+            f"length is {length!r}, expected for how many rows there is room, 1 to {MOST_ROWS}"
+        )
 
 
 def grown(g: Graph, target: Target, options: Options, length: int) -> Grown:

@@ -156,7 +156,13 @@ def _described(bundle: Bundle) -> dict[str, object]:
                 "scratch_nbytes": r.scratch_nbytes,
                 "stack_nbytes": bundle.needs.stack_nbytes if compiled else None,
                 "symbols": [
-                    {"name": s.name, "type": str(s.type), "output": s.output, "offset": s.offset}
+                    {
+                        "name": s.name,
+                        "type": str(s.type),
+                        "output": s.output,
+                        "offset": s.offset,
+                        **({"now": s.shown} if s.now else {}),
+                    }
                     for s in r.symbols
                 ],
             }
