@@ -7,6 +7,7 @@ and round in their own way.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from alpenglow.base.errors import UnsupportedError
@@ -150,8 +151,10 @@ def _functions(routine: Routine, parameters: str, body: Body) -> Iterator[str]:
     """Define the functions of branches, where there are several."""
     branches = _named(routine)
     for name, branch in branches if len(branches) > 1 else ():
-        yield f"static void {name}({parameters}, int64_t {ROWS}) {{"
-        yield f"  (void){ROWS};"
+        head = f"{parameters}, int64_t {ROWS}"
+        used = [re.split(r"[ *]", parameter)[-1] for parameter in head.split(", ")]
+        yield f"static void {name}({head}) {{"
+        yield f"  {', '.join(f'(void){word}' for word in used)};"
         yield from body(name, branch)
         yield from ("}", "")
 
