@@ -186,6 +186,26 @@ def test_rows_without_shares_are_zeros_where_the_softmax_says_so(rows: int, zero
     np.testing.assert_allclose(exe.run(feeds)["y"], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("features", [3, 16, 40])
+def test_shares_that_are_undefined_hide_no_nan_of_values(rows: int, features: int) -> None:
+    g = ag.Graph("undefined")
+    q, k = g.input("q", f"f32[{rows},8]"), g.input("k", "f32[21,8]")
+    v = g.input("v", f"f32[21,{features}]")
+    shares = g(Softmax(-1, "undefined"), g(MatMul(), q, g(Transpose((1, 0)), k)))
+    g.output("y", g(MatMul(), shares, v))
+    exe = ag.compile(g)
+    rng = np.random.default_rng(rows)
+    feeds = {n: rng.standard_normal(x.type.extents).astype(np.float32) for n, x in g.inputs.items()}
+    feeds["q"][-1, 3] = np.nan
+    feeds["v"][5, 1], feeds["v"][20, -1] = np.nan, np.inf
+
+    assert fused(exe)
+    expected = evaluate(g, feeds)["y"]
+    assert np.isnan(expected[-1]).sum() == 2
+    np.testing.assert_allclose(exe.run(feeds)["y"], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_it_is_at_most_twice_as_far_from_the_truth_as_scores_in_memory() -> None:
     g = written_out("64", "3000")
     rng = np.random.default_rng(2)

@@ -367,11 +367,13 @@ class _Panels:
         """Store what the queries are answered, a row each."""
         b, lanes = self.b, self.lanes
         full, rest = divmod(self.parts.features, lanes)
+        nothing = self.parts.nothing(self.lead, factors)
         for j, factor in enumerate(factors):
 
             def scaled(row: Expr, j: int = j, factor: Expr = factor) -> Expr:
                 value = Load(self.sums, self._at(row, j), lanes)
-                return self.parts.answer(value, factor)
+                none = None if nothing is None else Splat(Load(nothing, row), lanes)
+                return self.parts.answer(value, factor, none)
 
             with b.loop(full) as block:
                 lines = transposed(b, [scaled(block * lanes + r) for r in range(lanes)])

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial, reduce
 from types import MappingProxyType
 
-from alpenglow.ir.dims import Dim, estimate, is_open
+from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Binary, Compare, Expr, Reduce, Splat, lift
+from alpenglow.kernel.expr import (
+    Binary,
+    Buffer,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Splat,
+    lift,
+)
 from alpenglow.kernel.transcendental_f32 import share
 from alpenglow.loops.coord import Coord, coord, is_number
+from alpenglow.loops.form import in_lanes
 from alpenglow.loops.instruction import Frame
 from alpenglow.ops.comparison import Greater, GreaterOrEqual, Less, LessOrEqual
 from alpenglow.ops.contraction import MatMul
@@ -201,12 +214,49 @@ class AttentionParts:
             total = self.b.let(self.m.where(self.m.eq(total, 0.0), 1.0, total))
         return self.b.let(self.m.div(1.0, total))
 
-    def answer(self, total: Expr, factor: Expr) -> Expr:
-        """Return an element of the result from its sum."""
-        y = self.b.let(self.m.mul(total, factor))
+    def nothing(self, lead: list[Coord], factors: list[Expr]) -> Buffer | None:
+        """Return what undefined shares give where they are taken for zeros: for each feature the
+        values of all keys times 0, in vectors.  That is NaN if any is infinite or no number.
+
+        None if undefined shares stay.  It is computed where one of the `factors` is undefined.
+        """
         if self._zeros != "undefined":
+            return None
+        b, m, lanes = self.b, self.m, self.lanes
+        chunks = ceil_div(self.features, lanes)
+        sums = b.array("f32", chunks * lanes)
+        zero = Const(0.0, "f32", lanes)
+        with b.loop(chunks) as i:
+            b.store(sums, i * lanes, zero)
+        ones = [Const(1.0, "f32", f.lanes) for f in factors]
+        marks = [b.let(m.where(m.eq(f, f), 0.0, one)) for f, one in zip(factors, ones, strict=True)]
+        flags = [f if f.lanes == 1 else Reduce("max", f) for f in marks]
+        undefined = b.let(reduce(partial(Binary, "max"), flags))
+        batch = self.batch_of(lead)
+        full, rest = divmod(self.features, lanes)
+
+        def add(key: Expr, first: Expr, mask: Expr | None) -> None:
+            place = self.v.address([*batch, coord(key), Coord(first, 1, lanes)])
+            value = b.let(in_lanes(self.v.buffer, place, lanes, mask))
+            value = self.k.loops.widened(value) if self.halves else value
+            value = value if mask is None else Select(mask, value, zero)
+            b.store(sums, first, m.fma(value, 0.0, Load(sums, first, lanes)))
+
+        with b.when(Compare("gt", undefined, Const(0.0, "f32"))), b.loop(lift(self.count)) as key:
+            if full:
+                with b.loop(full) as i:
+                    add(key, b.let(i * lanes), None)
+            if rest:
+                within = Coord(Const(0), 1, lanes).compare("lt", rest)
+                add(key, Const(full * lanes), b.let(within))
+        return sums
+
+    def answer(self, total: Expr, factor: Expr, nothing: Expr | None) -> Expr:
+        """Return an element of the result from its sum; `nothing` if its shares are undefined."""
+        y = self.b.let(self.m.mul(total, factor))
+        if nothing is None:
             return y
-        return self.b.let(self.m.where(self.m.eq(factor, factor), y, 0.0))
+        return self.b.let(self.m.where(self.m.eq(factor, factor), y, nothing))
 
     @property
     def _zeros(self) -> str:
