@@ -380,18 +380,12 @@ class ConvTranspose(Composite):
         after = [-(-end // s) - 1 for end, s in zip(ends, steps, strict=True)]
         conv, x = self._conv(b, x, before, after)
         y = b(conv, x, w, bias)
-        n, channels, *image = y.type.shape
-        outputs = channels // math.prod(steps)
-        apart = b(Reshape((n, self.group, *steps, outputs // self.group, *image)), y)
-        pairs = [a for i in range(spatial) for a in (3 + spatial + i, 2 + i)]
-        beside = b(Transpose((0, 1, 2 + spatial, *pairs)), apart)
-        image = [d * s for d, s in zip(image, steps, strict=True)]
-        whole = b(Reshape((n, outputs, *image)), beside)
-        starts = (0, 0, *[p % s for p, s in zip(firsts, steps, strict=True)])
-        shape = [
-            d - p % s - (-end % s) for d, p, s, end in zip(image, firsts, steps, ends, strict=True)
+        starts = [p % s for p, s in zip(firsts, steps, strict=True)]
+        image = [
+            d * s - start - (-end % s)
+            for d, s, start, end in zip(y.type.shape[2:], steps, starts, ends, strict=True)
         ]
-        return b(Slice(starts, (n, outputs, *shape), (1,) * (2 + spatial)), whole)
+        return side_by_side(b, y, self.group, steps, starts, image)
 
     def _conv(self, b: Graph, x: Value, before: list[int], after: list[int]) -> tuple[Conv, Value]:
         """Return the convolution, and x: what is padded by less than nothing is cut off."""
@@ -452,6 +446,23 @@ class ConvTranspose(Composite):
         yield cls(one, (0,) * 4, one, none), "f32[0,3,5,4]", "f32[3,4,3,3]"
         for dtype in sorted(FLOATS - {"f32"}):
             yield cls((2, 2), (0,) * 4, one, none), f"{dtype}[1,3,3,3]", f"{dtype}[3,2,2,2]"
+
+
+def side_by_side(
+    b: Graph, y: Value, group: int, steps: Sequence[int], starts: Sequence[int],
+    image: Sequence[Dim],
+) -> Value:  # fmt: skip
+    """Return y[N, group · steps · O, …], phases of a finer image, side by side.
+
+    Of that an `image` of these extents from `starts` on is returned.
+    """
+    n, channels, *coarse = y.type.shape
+    spatial, outputs = len(steps), channels // math.prod(steps)
+    apart = b(Reshape((n, group, *steps, outputs // group, *coarse)), y)
+    pairs = [a for i in range(spatial) for a in (3 + spatial + i, 2 + i)]
+    beside = b(Transpose((0, 1, 2 + spatial, *pairs)), apart)
+    whole = b(Reshape((n, outputs, *(d * s for d, s in zip(coarse, steps, strict=True)))), beside)
+    return b(Slice((0, 0, *starts), (n, outputs, *image), (1,) * (2 + spatial)), whole)
 
 
 def _wrapped(sums: Array) -> Array:

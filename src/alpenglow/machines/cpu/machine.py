@@ -31,6 +31,8 @@ REASONS: tuple[Reason, ...] = (
     ("precision", "promote", "contractions that keep f16 are computed in f32"),
     ("merge", "signs", "algorithms and layouts are chosen once for each value"),
     ("settle", "winograd", "only constant weights are transformed"),
+    ("promote", "condense", "contractions of f16 are of f32 then"),
+    ("condense", "winograd", "windows of 3x3 become smaller ones by phases"),
     ("promote", "winograd", "contractions of f16 are of f32 then, and may go that way"),
     ("blocks", "fold", "what is stored in few bits would be spelled out"),
     ("winograd", "phases", "what needs fewer multiplications is interleaved as it is"),

@@ -18,6 +18,7 @@ from alpenglow.machines.cpu.passes.bands import split_bands
 from alpenglow.machines.cpu.passes.batch import split_batches
 from alpenglow.machines.cpu.passes.blocks import has_blocks, read_blocks, stored
 from alpenglow.machines.cpu.passes.borders import borders
+from alpenglow.machines.cpu.passes.condense import condense
 from alpenglow.machines.cpu.passes.few_bits import keep_few_bits, weights, widen_few_bits
 from alpenglow.machines.cpu.passes.groups import multiply_groups
 from alpenglow.machines.cpu.passes.layout import layout
@@ -76,8 +77,10 @@ def passes(choices: Choices) -> Sequence[Pass]:
              needs=primitive, after="precision", fast=True),
         Pass("promote", ignoring_target(promote), "contractions of f16 are computed in f32",
              needs=primitive, after="signs", fast=True),
-        Pass("winograd", winograd, "fewer multiplications for convolutions by 3x3",
+        Pass("condense", condense, "convolutions of upsampled images are those of small ones",
              needs=primitive, after="promote", fast=True),
+        Pass("winograd", winograd, "fewer multiplications for convolutions by 3x3",
+             needs=primitive, after="condense", fast=True),
         Pass("phases", phases, "transposed convolutions are computed phase by phase",
              needs=primitive, after="winograd"),
         Pass("ungroup", ungroup, "groups that are too narrow to fill vectors are joined",

@@ -94,7 +94,7 @@ def best_block(filters: tuple[int, ...], result: tuple[int, ...], direct_speed: 
     best = DIRECT
     bound = 0.8 * 9 * n * height * width * filters[1] * outputs / direct_speed
     for block in sorted(POINTS):
-        cost = _cost(block, filters, result)
+        cost = winograd_cost(block, filters, result)
         if cost < bound and error(block, filters[1]) < TOLERATED:
             best, bound = block, 0.9 * cost
     return best
@@ -108,7 +108,7 @@ def error(block: int, channels: int) -> float:
     return ERROR[block] * math.sqrt(channels / 16)
 
 
-def _cost(block: int, filters: tuple[int, ...], result: tuple[int, ...]) -> int:
+def winograd_cost(block: int, filters: tuple[int, ...], result: tuple[int, ...]) -> int:
     """Return what F(block×block, 3×3) costs.
 
     The transforms touch every channel of a patch; what they cost must be small beside what the
