@@ -96,24 +96,16 @@ def openvino(task: Task) -> tuple[str, Run]:
         max_new_tokens=task.steps + 1, ignore_eos=True, do_sample=False, apply_chat_template=False
     )
 
-    class Clock(og.StreamerBase):  # type: ignore[misc, name-defined]
-        """Notes when each token is there."""
+    def run(prompt: list[int]) -> tuple[list[float], int]:
+        times = [time.perf_counter()]
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.times = [time.perf_counter()]
-
-        def write(self, token: int | list[int]) -> object:
-            self.times.append(time.perf_counter())
+        def write(_: object, token: int | list[int]) -> object:
+            times.append(time.perf_counter())
             return og.StreamingStatus.RUNNING
 
-        def end(self) -> None:
-            pass
-
-    def run(prompt: list[int]) -> tuple[list[float], int]:
-        clock = Clock()
+        clock = type("Clock", (og.StreamerBase,), {"write": write, "end": lambda _: None})()
         answer = pipeline.generate(ov.Tensor(np.array([prompt], np.int64)), config, clock)
-        return clock.times, int(answer.tokens[0][0])
+        return times, int(answer.tokens[0][0])
 
     return f"openvino-genai {version('openvino-genai')}", run
 

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
+from alpenglow.base.memory import bytes_of
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array, TensorType
 
@@ -49,4 +50,4 @@ class SideWeights(dict[str, Array]):
 
 def crc32_of(array: Array) -> int:
     """Return the CRC-32 of the bytes of an array, row by row."""
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return zlib.crc32(bytes_of(np.ascontiguousarray(array)).data)

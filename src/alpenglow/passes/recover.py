@@ -77,9 +77,7 @@ def layer_norm(g: Graph, node: Node) -> Rewritten:
             case Value(Node(Sub(), [Value() as x, Value() as m])):
                 axes = _mean_axes(unstretched(m), x)
                 epsilon = _epsilon(deviation, c, axes)
-                last = axes == tuple(range(x.type.rank - len(axes), x.type.rank))
-                plain = x.type.blocked is None and x.type.dtype in FLOATS
-                if epsilon is not None and 0 <= epsilon < math.inf and last and plain:
+                if epsilon is not None:
                     return g(LayerNorm(axes[0], epsilon), x)
     return None
 
@@ -90,9 +88,7 @@ def rms_norm(g: Graph, node: Node) -> Rewritten:
     for x, root in _quotients(node):
         axes = _square_axes(root)
         epsilon = _epsilon(root, x, axes)
-        last = axes == tuple(range(x.type.rank - len(axes), x.type.rank))
-        plain = x.type.blocked is None and x.type.dtype in FLOATS
-        if epsilon is not None and 0 <= epsilon < math.inf and last and plain:
+        if epsilon is not None:
             return g(RMSNorm(axes[0], epsilon), x)
     return None
 
@@ -249,15 +245,21 @@ def _square_axes(root: Value) -> tuple[int, ...]:
 
 
 def _epsilon(deviation: Value, c: Value, axes: tuple[int, ...]) -> float | None:
-    """Return e if `deviation` is sqrt(mean(c c) + e) along these axes."""
-    total = _under_root(deviation)
-    match total:
+    """Return e if `deviation` is sqrt(mean(c c) + e) along these axes, and a norm has such.
+
+    It is over the last axes of floats, and e is finite and not negative.
+    """
+    last = axes == tuple(range(c.type.rank - len(axes), c.type.rank))
+    if not last or c.type.blocked is not None or c.type.dtype not in FLOATS:
+        return None
+    match _under_root(deviation):
         case Value(Node(Add()) as node):
             for variance, e in _either_way(node):
                 match variance:
                     case Value(Node(ReduceMean(axes=kept, keepdims=True), [Value() as square])):
-                        if axes and kept == axes and _is_square(square, c):
-                            return uniform(e)
+                        epsilon = uniform(e)
+                        if axes and kept == axes and _is_square(square, c) and epsilon is not None:
+                            return epsilon if 0 <= epsilon < math.inf else None
     return None
 
 

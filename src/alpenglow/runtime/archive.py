@@ -41,7 +41,7 @@ from alpenglow.base.errors import (
     OptionError,
     ParseError,
 )
-from alpenglow.base.memory import ALIGNMENT, aligned_bytes, rounded_up
+from alpenglow.base.memory import ALIGNMENT, aligned_bytes, bytes_of, rounded_up
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import NONE, of_plain
@@ -222,7 +222,7 @@ def parts(archived: Archived) -> Iterator[bytes | memoryview]:
     for part in (prefix, header, *sections.values()):
         yield from _padded(part)
     for array in weights.values():
-        yield from _padded(_flat(array).data)
+        yield from _padded(bytes_of(np.ascontiguousarray(array)).data)
 
 
 def artifacts_of(archived: Archived) -> tuple[Artifact, ...]:
@@ -444,8 +444,3 @@ def _check_weights(
 def _padded(part: bytes | memoryview) -> Iterator[bytes | memoryview]:
     yield part
     yield bytes(-len(part) % ALIGNMENT)
-
-
-def _flat(array: Array) -> Array:
-    """Return the bytes of an array, row by row."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -16,6 +16,7 @@ import numpy as np
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array
+from alpenglow.machines.cpu.passes.phases import is_plain
 from alpenglow.machines.cpu.passes.winograd import (
     DIRECT,
     best_block,
@@ -33,7 +34,7 @@ def condense(g: Graph, target: Target) -> Graph:
     """Compute convolutions of upsampled images from the small ones, where that pays."""
     nodes = len(g.nodes)
     for node in list(g.nodes):
-        if not isinstance(node.op, Conv) or not _suits(node):
+        if not is_plain(node) or not _in_f32(node):
             continue
         x, steps = _small(g, node.inputs[0])
         if math.prod(steps) > 1 and _pays(node, x, steps, target.facts.lanes):
@@ -45,14 +46,9 @@ def condense(g: Graph, target: Target) -> Graph:
     return g
 
 
-def _suits(node: Node) -> bool:
-    """Whether the weights of a convolution can be added up."""
-    op, (x, w, *rest) = node.op, node.inputs
-    assert isinstance(op, Conv) and x is not None and w is not None
-    plain = op.group == 1 and set(op.strides) <= {1} and set(op.dilations) <= {1}
-    constant = w.array is not None and all(v is None or v.array is not None for v in rest)
-    floats = x.type.dtype == w.type.dtype == "f32"
-    return plain and constant and floats and x.type.static and 0 not in node.output.type.shape
+def _in_f32(node: Node) -> bool:
+    """Whether weights that are added up lose nothing that matters."""
+    return all(v is None or v.type.dtype == "f32" for v in node.inputs[:2])
 
 
 def _small(g: Graph, x: Value | None) -> tuple[Value, tuple[int, ...]]:

@@ -35,7 +35,7 @@ def phases(g: Graph, target: Target) -> Graph:
     """Compute convolutions that are interleaved phase by phase, where that pays."""
     nodes = len(g.nodes)
     for node in list(g.nodes):
-        if not isinstance(node.op, Conv) or not _suits(node):
+        if not is_plain(node) or not _suits(node):
             continue
         finer = interleaving(g, node)
         if finer is not None and finer.simple and _pays(finer, node, target.facts.lanes):
@@ -46,14 +46,24 @@ def phases(g: Graph, target: Target) -> Graph:
     return g
 
 
+def is_plain(node: Node) -> bool:
+    """Whether a node is a convolution of images of known extents by constant weights, in one group
+    and of all places."""
+    op = node.op
+    if not isinstance(op, Conv):
+        return False
+    x, w, *rest = node.inputs
+    assert x is not None and w is not None, "convolutions have images and weights"
+    every = op.group == 1 and set(op.strides) <= {1} and set(op.dilations) <= {1}
+    constant = w.array is not None and all(v is None or v.array is not None for v in rest)
+    return every and constant and x.type.static and 0 not in node.output.type.shape
+
+
 def _suits(node: Node) -> bool:
     """Whether there is a kernel for a convolution, if it is interleaved."""
-    op, (x, w, *rest) = node.op, node.inputs
-    assert isinstance(op, Conv) and x is not None and w is not None
-    plain = op.group == 1 and set(op.strides) <= {1} and set(op.dilations) <= {1}
-    packs = (x.type.dtype, w.type.dtype) in PACKED and x.type.dtype != "u8"
-    constant = w.array is not None and all(v is None or v.array is not None for v in rest)
-    return plain and packs and constant and x.type.static and 0 not in node.output.type.shape
+    x, w = node.inputs[:2]
+    assert x is not None and w is not None
+    return (x.type.dtype, w.type.dtype) in PACKED and x.type.dtype != "u8"
 
 
 @dataclass(frozen=True, slots=True)
