@@ -112,7 +112,7 @@ def _dynamic(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Ite
             yield f"  each(parallel, {name}_{number}, at, {spelled(call.extent)});"
 
     yield _bytes(f"{routine.entry}_config", config(layout, routine, 0), 8)
-    for name, branch in _named(routine):
+    for name, branch in routine.named("_"):
         for number, call in enumerate(branch.calls):
             yield from _task(layout, f"{name}_{number}", call, names)
     shared = "const struct alpenglow_parallel *parallel, struct regions *at"
@@ -140,16 +140,9 @@ def _task(
     yield from ("}", "")
 
 
-def _named(routine: Routine) -> list[tuple[str, Branch]]:
-    """Return the branches, each with the name of its function, or of the only one."""
-    if len(routine.branches) == 1:
-        return [(routine.entry, routine.branches[0])]
-    return [(f"{routine.entry}_rows{k}", branch) for k, branch in enumerate(routine.branches)]
-
-
 def _functions(routine: Routine, parameters: str, body: Body) -> Iterator[str]:
     """Define the functions of branches, where there are several."""
-    branches = _named(routine)
+    branches = routine.named("_")
     for name, branch in branches if len(branches) > 1 else ():
         head = f"{parameters}, int64_t {ROWS}"
         used = [re.split(r"[ *]", parameter)[-1] for parameter in head.split(", ")]
@@ -161,7 +154,7 @@ def _functions(routine: Routine, parameters: str, body: Body) -> Iterator[str]:
 
 def _branches(routine: Routine, arguments: str, body: Body) -> Iterator[str]:
     """Run the only branch, or call that which is for the rows that there are."""
-    branches = _named(routine)
+    branches = routine.named("_")
     if len(branches) == 1:
         yield from body(*branches[0])
         return

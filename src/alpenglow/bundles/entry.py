@@ -102,7 +102,7 @@ def _dynamic(layout: BundlePlan, routine: Routine) -> Iterator[str]:
     yield from _branches(routine, parameters, _shared)
     yield from _returned(routine)
     yield from _bodies(routine, parameters, _shared)
-    for name, branch in _named(routine):
+    for name, branch in routine.named("."):
         for number, call in enumerate(branch.calls):
             yield from _task(f'@"{name}.{number}"', call)
 
@@ -121,16 +121,9 @@ def _shared(name: str, branch: Branch) -> Iterator[str]:
             yield f"  call void {task}(ptr %regions, i64 0, i64 {extent})"
 
 
-def _named(routine: Routine) -> list[tuple[str, Branch]]:
-    """Return the branches, each with the name of its function, or of the only one."""
-    if len(routine.branches) == 1:
-        return [(routine.entry, routine.branches[0])]
-    return [(f"{routine.entry}.rows{k}", branch) for k, branch in enumerate(routine.branches)]
-
-
 def _branches(routine: Routine, parameters: str, body: Body) -> Iterator[str]:
     """Run the only branch, or call that which is for the rows that there are."""
-    branches = _named(routine)
+    branches = routine.named(".")
     if len(branches) == 1:
         yield from body(*branches[0])
         return
@@ -151,7 +144,7 @@ def _branches(routine: Routine, parameters: str, body: Body) -> Iterator[str]:
 
 def _bodies(routine: Routine, parameters: str, body: Body) -> Iterator[str]:
     """Define the functions of branches, where there are several."""
-    branches = _named(routine)
+    branches = routine.named(".")
     for name, branch in branches if len(branches) > 1 else ():
         head = f"{parameters}, i64 %{ROWS}"
         yield f'define internal void @"{name}"({head}) nounwind noinline {{'

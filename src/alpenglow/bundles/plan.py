@@ -96,6 +96,15 @@ class Routine:
     def outputs(self) -> tuple[Symbol, ...]:
         return tuple(s for s in self.symbols if s.output)
 
+    def named(self, mark: str) -> list[tuple[str, Branch]]:
+        """Return the branches, each with the name of its function, or of the only one.
+
+        A `mark` in the name keeps it apart from those that callers choose.
+        """
+        if len(self.branches) == 1:
+            return [(self.entry, self.branches[0])]
+        return [(f"{self.entry}{mark}rows{k}", branch) for k, branch in enumerate(self.branches)]
+
     @property
     def stop_word(self) -> Place:
         """Where the stop word of one that checks data lies."""
