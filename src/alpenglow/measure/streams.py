@@ -116,8 +116,8 @@ class _Run:
         self._together.wait()
         seconds = array("d")
         begin = now = time.perf_counter()
-        end = begin + self._streams.seconds
-        while not self._ended.is_set() and (next(self._turns) < self._streams.calls or now < end):
+        calls, least = self._streams.calls, self._streams.seconds
+        while not self._ended.is_set() and (next(self._turns) < calls or now - begin < least):
             start = time.perf_counter()
             self._call_once()
             now = time.perf_counter()
