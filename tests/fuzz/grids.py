@@ -44,12 +44,12 @@ def bytes_of(d: Draft, least: int, most: int) -> Var:
     return d.given(extreme(d, x.dtype, x.shape), False)
 
 
-def through(d: Draft, x: Var, kind: str = "") -> Var:
-    """Return x quantised and dequantised, as exporters write it."""
+def through(d: Draft, x: Var, kind: str = "", step: Var | None = None) -> Var:
+    """Return x quantised, in this step or in any, and dequantised, as exporters write it."""
     if d.opset < 13:
         raise Declined
     kind = kind or d.one_of(BYTES)
-    step, zero = steps(d, 1)[0], zeros(d, kind, 1)[0]
+    step, zero = step or steps(d, 1)[0], zeros(d, kind, 1)[0]
     if x.name in d.inputs and d.chance(0.4):
         # Half of what is fed lies in the middle between two integers.
         half = d.weights[step.name] / 2

@@ -12,6 +12,7 @@ from .grids import BYTES, extreme, scale, steps, stored, through, zeros
 from .inference import Declined
 from .recipe import PATTERNS, recipe
 from .recipes_movement import some_axes
+from .recipes_patterns import added, number, softmax
 from .windows import divisor, features, image, window
 
 
@@ -80,6 +81,29 @@ def both(d: Draft, op: str) -> None:
     else:
         y = through(d, d.fresh("float", (*lead, k, n), False))
     through(d, d.node("MatMul", [x, y])[0])
+
+
+@recipe("qdq:attention", table=PATTERNS)
+def attention(d: Draft, op: str) -> None:
+    """softmax(q k) v between quantisations, also of the scores, with masks or without."""
+    lead = d.one_of(((), (2,), (1, 3), (2, 2)))
+    rows, keys, inner, outer = d.extent(40), d.extent(150), d.extent(33), d.extent(70)
+    if 0 in (rows, keys) or prod(lead) * max(rows, keys) * max(rows, inner, outer) > 20000:
+        raise Declined
+    last = len(lead)
+    q, k, v = (through(d, d.fresh("float", (*lead, *shape), False))
+               for shape in ((rows, inner), (keys, inner), (keys, outer)))  # fmt: skip
+    k = d.node("Transpose", [k], perm=[*range(last), last + 1, last])[0]
+    scores = d.node("MatMul", [q, k])[0]
+    scores = through(d, scores) if d.chance(0.5) else scores
+    if d.chance(0.5):
+        scores = d.node("Mul", [scores, number(d, "float", d.one_of((0.25, 0.0625, -0.5)))])[0]
+        scores = through(d, scores) if d.chance(0.3) else scores
+    if d.chance(0.4):
+        shape = tuple(1 if d.chance(0.4) else e for e in (*lead, rows, keys))
+        scores = added(d, scores, d.fresh("float", shape))
+    shares = through(d, softmax(d, scores), step=scale(d, (), -9, -5))
+    through(d, d.node("MatMul", [shares, v])[0])
 
 
 @recipe("qdq:moves", table=PATTERNS)

@@ -98,11 +98,19 @@ class Frame:
         m = self.loops.m
         return m.mul(m.cast(x, "f32"), multiplier), m.cast(zero, "i32")
 
-    def _finish(self, value: Expr, at: list[Coord]) -> Expr:
+    def store(
+        self, at: list[Coord], value: Expr, known: Mapping[Value, Expr] = MappingProxyType({})
+    ) -> None:
+        """Store what follows `value` at a place; what is `known` of it is not computed."""
+        self.out.store(self.loops, at, self._finish(value, at, known))
+
+    def _finish(
+        self, value: Expr, at: list[Coord], known: Mapping[Value, Expr] = MappingProxyType({})
+    ) -> Expr:
         if self.body is None:
             return value
         (result,) = self.body.outputs.values()
-        return self._follow(result, value, at)
+        return self.elsewhere(result, at, self._anchor, value, known)
 
     def _follow(self, result: Value, value: Expr, at: list[Coord]) -> Expr:
         """Return a value of the body at `at`, where the anchor is `value`."""
@@ -326,7 +334,7 @@ def _interleave(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -
         k.current = lanes
         k.mask = k.b.let(ramp.compare("lt", extent)) if masked else None
         rows = [_across(element([*at, ramp, coord(i)]), lanes) for i in range(few)]
-        for i, row in enumerate(_side_by_side(k.b, rows)):
+        for i, row in enumerate(side_by_side(k.b, rows)):
             where = Coord(k.b.let(start * few + i * lanes), 1, lanes)
             k.mask = k.b.let(where.compare("lt", extent * few)) if masked else None
             dense.store(k, [*at, where], row)
@@ -340,12 +348,12 @@ def _across(value: Expr, lanes: int) -> Expr:
     return value if value.lanes == lanes else Splat(value, lanes)
 
 
-def _side_by_side(b: Builder, rows: list[Expr]) -> list[Expr]:
+def side_by_side(b: Builder, rows: list[Expr]) -> list[Expr]:
     """Return vectors in which the first elements of all rows come first, then the second ones."""
     if len(rows) == 1:
         return rows
     # Even rows and odd rows, each side by side, are side by side in pairs.
-    halves = [_side_by_side(b, rows[i::2]) for i in range(2)]
+    halves = [side_by_side(b, rows[i::2]) for i in range(2)]
     lanes = rows[0].lanes
     orders = [tuple(j + side * lanes for j in range(h, h + lanes // 2) for side in range(2))
               for h in (0, lanes // 2)]  # fmt: skip

@@ -16,6 +16,9 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.generate import Iota
+from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.quantize import Requantize
+from alpenglow.ops.reduction import SumBytes
 from alpenglow.ops.select import Cast
 from alpenglow.ops.softmax import Softmax
 from alpenglow.passes.keep import names_of
@@ -30,38 +33,72 @@ Takes = Callable[[Node, Node], bool]
 def attentions(g: Graph, takes: Takes) -> Iterator[list[Node]]:
     """Yield the nodes of each chain that a machine `takes`, in order.
 
-    The shares may be rounded to halves before they are multiplied.  The first product makes the
-    scores and the last node is the other one.  Nodes that tell where elements stand (`positions`)
-    cost nothing where they are read, and may be in several chains.
+    The shares may be rounded before they are multiplied: to halves, or to bytes, whose sum may be
+    asked for, too, and is then added to the product.  The first product makes the scores and the
+    last one is that by values.  Nodes that tell where elements stand (`positions`) cost nothing
+    where they are read, and may be in several chains.
     """
     results = set(g.outputs.values())
     place = {node: i for i, node in enumerate(g.nodes)}
     for node in g.nodes:
-        match node:
-            case Node(MatMul(), [Value(Node(Cast("bf16")) as rounding), _]):
-                (shares,) = rounding.inputs
-                after = [rounding, node]
-            case Node(MatMul(), [Value() as shares, _]):
-                after = [node]
-            case _:
-                continue
-        match shares:
-            case Value(Node(Softmax(axis), [Value() as logits]) as softmax):
-                if axis not in (-1, logits.type.rank - 1):
-                    continue
-            case _:
-                continue
+        parts = _from_softmax(node)
+        if parts is None:
+            continue
+        softmax, *rounding = parts
+        (logits,) = softmax.inputs
+        assert logits is not None, "a softmax has an operand"
         before = sorted(_cone(logits), key=place.__getitem__)
         scores = {n for n in before if isinstance(n.op, MatMul)}
         computed = reached(before, scores)
         chain = [n for n in before if n in computed | positions(before)]
-        whole = [*chain, softmax, *after]
+        summing, after = _corrected(node, place) if rounding else ([], [])
+        whole = [*chain, softmax, *rounding, *summing, node, *after]
         private = all(
             n.output not in results and set(n.users) <= {*whole}
-            for n in (*computed, softmax, *after[:-1])
+            for n in (*computed, *whole[len(chain) : -1])
         )
         if len(scores) == 1 and private and takes(next(iter(scores)), node):
             yield whole
+
+
+def _from_softmax(node: Node) -> list[Node] | None:
+    """Return the softmax whose shares a product takes, and what rounds them, if that is so."""
+    match node:
+        case Node(MatMul(), [Value(Node(Cast("bf16") | Requantize(dtype="u8")) as rounding), _]):
+            shares, after = rounding.inputs[0], [rounding]
+        case Node(MatMul(), [Value() as shares, _]):
+            after = []
+        case _:
+            return None
+    match shares:
+        case Value(Node(Softmax(axis)) as softmax):
+            return [softmax, *after] if axis in (-1, shares.type.rank - 1) else None
+    return None
+
+
+def _corrected(product: Node, place: dict[Node, int]) -> tuple[list[Node], list[Node]]:
+    """Return what sums the bytes that values are multiplied by, and what brings these sums to the
+    product: a zero point of the values is taken off so."""
+    shares = product.inputs[0]
+    assert shares is not None, "a product has operands"
+    match [user for user in shares.users if user is not product]:
+        case [Node(SumBytes(axes=(axis,), keepdims=True)) as summing]:
+            if axis not in (-1, shares.type.rank - 1):
+                return [], []
+        case _:
+            return [], []
+    after: list[Node] = []
+    waiting = list(summing.users)
+    while waiting:
+        node = waiting.pop()
+        if node in after:
+            continue
+        if not isinstance(node.op, Elementwise | Broadcast):
+            return [], []
+        after.append(node)
+        if product.output not in node.inputs:
+            waiting += node.users
+    return [summing], sorted(after, key=place.__getitem__)
 
 
 def whole_in_f32(

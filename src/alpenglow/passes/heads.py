@@ -42,6 +42,8 @@ def share_heads(g: Graph) -> Graph:
     """Let heads of attention share keys and values that are repeated for them."""
     for chain in list(attentions(g, lambda scores, product: True)):
         scores, product = (n for n in chain if isinstance(n.op, MatMul))
+        if product is not chain[-1]:  # its shares are summed up, too
+            continue
         keys, values = (_repeated(n.inputs[1]) for n in (scores, product))
         if keys is None or values is None or keys.split != values.split or values.number != 1:
             continue

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial, reduce
 from types import MappingProxyType
 
-from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open
+from alpenglow.ir.dims import ceil_div, estimate, is_open
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise
 from alpenglow.ir.target import Target
@@ -27,12 +27,10 @@ from alpenglow.kernel.transcendental_f32 import share
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.form import in_lanes
 from alpenglow.loops.instruction import Frame
-from alpenglow.ops.comparison import Greater, GreaterOrEqual, Less, LessOrEqual
-from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.contraction import BYTES, MatMul
 from alpenglow.ops.generate import Iota
-from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.movement import Broadcast
-from alpenglow.ops.select import Where
+from alpenglow.ops.reduction import SumBytes
 from alpenglow.ops.softmax import Softmax
 
 LONGEST = 512
@@ -47,20 +45,29 @@ def takes_attention(scores: Node, product: Node, target: Target, dtype: str | No
     inner, features = q.type.shape[-1], v.type.shape[-1]
     if is_open(inner) or is_open(features) or inner + features > LONGEST:
         return False
-    if q.type.dtype != v.type.dtype or q.type.rank != v.type.rank or q.type.rank < 2:
+    if q.type.rank != v.type.rank or q.type.rank < 2:
         return False
     if target.facts.lanes < 4 or 0 in (*q.type.shape, *v.type.shape):
         return False
-    if (dtype or q.type.dtype) == "f32":
-        return True
     # What few queries are compared with is read from memory once: to round it takes longer.
     many = estimate(q.type.shape[-2]) * 2 >= target.facts.lanes
+    if q.type.dtype in BYTES:
+        return many and all(_of_bytes(node) for node in (scores, product))
+    if q.type.dtype != v.type.dtype:
+        return False
+    if (dtype or q.type.dtype) == "f32":
+        return True
     sums = dtype is not None or all(_is_wide(node) for node in (scores, product))
     return (dtype or q.type.dtype) == "bf16" in target.facts.multiplies and many and sums
 
 
 def _is_wide(node: Node) -> bool:
     return isinstance(node.op, MatMul) and node.op.wide
+
+
+def _of_bytes(node: Node) -> bool:
+    """Whether a product is of bytes that machines multiply."""
+    return [v.type.dtype for v in node.inputs if v is not None] == ["u8", "i8"]
 
 
 class AttentionParts:
@@ -74,6 +81,7 @@ class AttentionParts:
     def __init__(self, k: Frame, target: Target) -> None:
         assert k.body is not None, "attention is fused"
         self.k, self.b, self.m, self.target = k, k.b, k.loops.m, target
+        self.body = k.body
         self.lanes = target.facts.lanes
         self.scores, self.product = (n for n in k.body.nodes if isinstance(n.op, MatMul))
         (self.softmax,) = (n for n in k.body.nodes if isinstance(n.op, Softmax))
@@ -83,7 +91,8 @@ class AttentionParts:
         self.q, self.keys, self.v = k.window(q), k.window(keys), k.window(v)
         *self.batch, self.rows, self.inner = self.q.region.shape
         self.count, self.features = self.v.region.shape[-2:]
-        self.halves = self.q.region.type.dtype != "f32"
+        self.dtype = self.q.region.type.dtype
+        self.halves = self.dtype == "bf16"
         self.queries = self.rows
         self.grouped = self._shares_keys() and estimate(self.rows) < 2 * self.lanes
         if self.grouped:
@@ -94,6 +103,14 @@ class AttentionParts:
         if not self.batch or is_number(self.batch[-1], 1):
             return False
         return all(is_number(w.region.strides[-3], 0) for w in (self.keys, self.v))
+
+    @property
+    def summed(self) -> Value | None:
+        """The sums of the bytes that shares are rounded to, if they are asked for."""
+        shares = self.product.inputs[0]
+        sums = [n.output for n in self.body.nodes if isinstance(n.op, SumBytes)]
+        assert all(v.producer is not None and v.producer.inputs == (shares,) for v in sums)
+        return sums[0] if sums else None
 
     @property
     def logits(self) -> Value:
@@ -208,6 +225,22 @@ class AttentionParts:
         """Return the share of a key, whose logit is `shift` at most, beside 1 for that."""
         return share(self.m, self.m.sub(logit, shift), self.halves)
 
+    def part(self, share: Expr, factor: Expr) -> Expr:
+        """Return what a softmax makes of a share, with the `factor` for all of them."""
+        y = self.b.let(self.m.mul(share, factor))
+        if self._zeros != "undefined":
+            return y
+        return self.b.let(self.m.where(self.m.eq(y, y), y, 0.0))
+
+    def rounded(self, at: list[Coord], part: Expr) -> Expr:
+        """Return what values are multiplied by, for a part of 1 at a place."""
+        (result,) = (v for v in self.product.inputs[:1] if v is not None)
+        loops = self.k.loops
+        loops.current = self.lanes
+        value = self.k.elsewhere(result, at, self.softmax.output, part)
+        loops.current = 1
+        return self.b.let(self.wide(value))
+
     def factor(self, total: Expr) -> Expr:
         """Return what sums are multiplied by; where there is nothing to share, 1 or infinity."""
         if self._zeros:
@@ -265,77 +298,6 @@ class AttentionParts:
         return op.zeros
 
 
-class SeenKeys:
-    """Before which key and from which on some queries see none, as far as that is told.
-
-    A condition at the end of what follows the scores may compare the position of a key with what is
-    the same for all keys.
-    """
-
-    def __init__(self, parts: AttentionParts, places: list[list[Coord]]) -> None:
-        """`places` are those of the queries, without the key."""
-        self._parts, self._places, self._b = parts, places, parts.b
-        self._begins: list[Expr] = []
-        self._ends: list[Expr] = []
-        for condition in _conditions(parts.logits):
-            self._note(condition)
-        self.begin = self._combined(self._begins, "max")
-        self.end = self._combined(self._ends, "min")
-
-    @property
-    def all(self) -> bool:
-        """Whether all keys have to be looked at."""
-        return self.begin is None and self.end is None
-
-    def within(self, start: Expr, count: Dim) -> Expr | None:
-        """Return whether any of `count` keys may be seen; None if all are."""
-        seen: list[Expr] = []
-        if self.end is not None:
-            seen.append(Compare("lt", start, self.end))
-        if self.begin is not None:
-            seen.append(Compare("gt", start + lift(count), self.begin))
-        if not seen:
-            return None
-        return seen[0] if len(seen) == 1 else Binary("and", *seen)
-
-    def _note(self, condition: Node) -> None:
-        match condition:
-            case Node(Less() | LessOrEqual() as op, [Value() as x, Value() as y]):
-                low, high = x, y
-            case Node(Greater() | GreaterOrEqual() as op, [Value() as x, Value() as y]):
-                low, high = y, x
-            case _:
-                return
-        strict = isinstance(op, Less | Greater)
-        if is_key(low):
-            self._bound(self._ends, high, 0 if strict else 1, "max")
-        elif is_key(high):
-            self._bound(self._begins, low, 1 if strict else 0, "min")
-
-    def _bound(self, bounds: list[Expr], v: Value, more: int, op: str) -> None:
-        """Add the largest or least `v` of the queries, if all keys have the same."""
-        if v.type.dtype != "i64" or not self._parts.same_for_all_keys(v):
-            return
-        k = self._parts.k
-        numbers = []
-        for at in self._places:
-            k.loops.current = max(c.lanes for c in at)
-            number = k.elsewhere(v, [*at, coord(0)])
-            numbers.append(number if number.lanes == 1 else self._b.let(Reduce(op, number)))
-        k.loops.current = 1
-        total = self._combined(numbers, op)
-        assert total is not None, "there are queries"
-        bounds.append(total + more)
-
-    def _combined(self, numbers: list[Expr], op: str) -> Expr | None:
-        if not numbers:
-            return None
-        total = numbers[0]
-        for other in numbers[1:]:
-            total = Binary(op, total, other)
-        return self._b.let(total)
-
-
 def _is_number(v: Value) -> bool:
     """Whether a value is one constant, stretched."""
     match v.producer:
@@ -348,22 +310,3 @@ def is_key(v: Value) -> bool:
     """Whether an element is the position of its key."""
     node = v.producer
     return node is not None and isinstance(node.op, Iota) and node.op.axis in (-1, v.type.rank - 1)
-
-
-def _conditions(logits: Value) -> Iterator[Node]:
-    """Yield the conditions without which a logit is -inf."""
-    match logits:
-        case Value(
-            Node(Where(), [Value() as condition, _, Value(Node(Broadcast(), [Value() as hidden]))])
-        ) if hidden.array is not None and (hidden.array == -math.inf).all():
-            waiting = [condition]
-        case _:
-            return
-    while waiting:
-        node = waiting.pop().producer
-        if node is None:
-            continue
-        if isinstance(node.op, BitAnd):
-            waiting += [v for v in node.inputs if v is not None]
-        else:
-            yield node

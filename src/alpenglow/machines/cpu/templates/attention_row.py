@@ -18,7 +18,8 @@ from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Load, Reduce, Select, Splat, lift
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Window, in_lanes
-from alpenglow.machines.cpu.templates.attention_parts import AttentionParts, SeenKeys
+from alpenglow.machines.cpu.templates.attention_parts import AttentionParts
+from alpenglow.machines.cpu.templates.attention_seen import SeenKeys
 from alpenglow.machines.cpu.templates.products import multiply_add
 from alpenglow.machines.cpu.templates.transpose import transposed
 

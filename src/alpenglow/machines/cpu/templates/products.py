@@ -17,7 +17,7 @@ bf16 are rounded to f32 in an order that is the machine's own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
@@ -64,6 +64,13 @@ class Products:
     add: Sum
     common: int = 0
     """How many of the last factors are the same whatever is multiplied: a tile adds those once."""
+
+    def turned(self) -> Products:
+        """Return the same kind where what stands in lanes is the left operand."""
+        return replace(
+            self, weights=self.factors, factors=self.weights, common=0,
+            add=lambda w, x, acc: self.add(x, w, acc),
+        )  # fmt: skip
 
     def vector(self, w: Buffer, at: Expr, lanes: int) -> Expr:
         """Return `lanes` lanes of weights; a buffer of i32 holds them as such."""
