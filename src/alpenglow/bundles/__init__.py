@@ -28,11 +28,9 @@ from alpenglow.bundles.system import for_system
 from alpenglow.bundles.write import refuse_existing, write_folder
 from alpenglow.compiler import Options
 from alpenglow.compiler.pipeline import require_closed, run_stages
-from alpenglow.driver.compile import Model
+from alpenglow.driver.compile import Model, loaded
 from alpenglow.driver.state import remembering
-from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.solve import bind_shapes
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.target import Target
 from alpenglow.passes.keep import check_kept
@@ -102,6 +100,7 @@ def bundle(
     format: str = "object",
     shapes: Shapes | None = None,
     variants: Mapping[str, Shapes] | None = None,
+    constants: Mapping[str, Any] | None = None,
     state: bool | Mapping[str, str] = False,
     length: int | None = None,
     freestanding: bool = False,
@@ -115,11 +114,12 @@ def bundle(
 
     `entry` names the entry point and the files (by default after the model).  `shapes` binds the
     open extents of inputs; `variants` does so several times, for one entry point each over shared
-    weights.  Of several levels of x86-64, "x86-64-v2,x86-64-v3", the code chooses as it runs.
-    `freestanding` code calls not even memcpy; `portable` C (format "c") is plain C11 without
-    vectors.  `release` is the version of a wheel.  `system` is linux, macos or windows (by default
-    this one, where the target is of this machine's architecture, else linux).  With `force` a
-    folder is replaced that holds what a bundle wrote, unchanged, and nothing else.
+    weights.  `constants` are values of inputs, as `load` takes them.  Of several levels of x86-64,
+    "x86-64-v2,x86-64-v3", the code chooses as it runs.  `freestanding` code calls not even memcpy;
+    `portable` C (format "c") is plain C11 without vectors.  `release` is the version of a wheel.
+    `system` is linux, macos or windows (by default this one, where the target is of this machine's
+    architecture, else linux).  With `force` a folder is replaced that holds what a bundle wrote,
+    unchanged, and nothing else.
 
     With `state`, as `compile` takes it, caches are kept in the mutable memory, which has room for
     `length` rows of each; `NAME_reset`, `NAME_length` and `NAME_trim` handle them.  Variables of a
@@ -134,7 +134,7 @@ def bundle(
     name = entry or _name_of(model)
     check(folder, name, api, format, tuple(variants or ()), force)
     asked: Mapping[str, Shapes | None] = variants or {name: shapes}
-    graphs = {e: _graph(model, s, state) for e, s in asked.items()}
+    graphs = {e: _graph(model, s, constants, state) for e, s in asked.items()}
     programs = {
         t: {e: planned(g, t, settings, length=length) for e, g in graphs.items()} for t in targets
     }
@@ -263,14 +263,16 @@ def write(
     )
 
 
-def _graph(model: Model, shapes: Shapes | None, state: bool | Mapping[str, str]) -> Graph:
-    if isinstance(model, Graph):
-        loaded: Graph | StagedModel = bind_shapes(model, shapes) if shapes else model
-    else:
-        loaded = model if isinstance(model, StagedModel) else load(model, shapes)
-    if not isinstance(loaded, Graph):
+def _graph(
+    model: Model, shapes: Shapes | None, constants: Mapping[str, Any] | None,
+    state: bool | Mapping[str, str],
+) -> Graph:  # fmt: skip
+    if isinstance(model, StagedModel):
         refuse_staged()
-    return loaded if state is False else remembering(loaded, state)
+    graph = loaded(model, shapes, constants)
+    if not isinstance(graph, Graph):
+        refuse_staged()
+    return graph if state is False else remembering(graph, state)
 
 
 def _name_of(model: Model) -> str:

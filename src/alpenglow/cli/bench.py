@@ -20,7 +20,7 @@ from alpenglow.base.words import counted
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import csv_lines, durations, examples, show, table
-from alpenglow.cli.source import executable, read
+from alpenglow.cli.source import executable, read, refuse_constants
 from alpenglow.debug import peer
 from alpenglow.measure.contest import WARM, Here, Length, Process, TimeRatio, compete, middles
 from alpenglow.measure.flops import flops
@@ -83,6 +83,8 @@ def command(request: Request, calls: int | None, seconds: float | None, warmup: 
     if vs not in (None, RIVAL):
         hint = "bench/compare.py in a checkout of Alpenglow measures other runtimes"
         raise OptionError(f"--vs measures {RIVAL}, not '{vs}'", hint=hint)
+    if vs:
+        refuse_constants(request, "--vs runs the file, which has these inputs")
     if vs and streams > 1:
         raise OptionError("--vs measures one stream, not several")
     if as_csv and request.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import shutil
 import sys
@@ -34,7 +35,8 @@ Function = Callable[..., Any]
 class Request:
     """What was asked for, on whichever command.
 
-    `shapes` binds extents by input, `extents` by name; `inputs` says where arrays come from: a
+    `shapes` binds extents by input, `extents` by name; `constants` are values of inputs, which are
+    none then; `inputs` says where arrays come from: a
     .npy file, a .npz file that holds an array of the input's name, or "random".  With `trust`, the
     model may hold code under any name; of a `key` it must be a signed archive.
     """
@@ -45,6 +47,7 @@ class Request:
     numerics: Numerics = "fast"
     shapes: Shapes = field(default_factory=dict)
     extents: Mapping[str, int] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     json: bool = False
     precision: Precision = "f32"
@@ -69,12 +72,13 @@ def model_options(function: Function) -> Function:
     @functools.wraps(function)
     def call(model: Path, target: str, threads: int | None, numerics: Numerics,
              precision: Precision, keep: str, indices: Indices, activations: Activations,
-             shapes: tuple[str, ...], dim: tuple[str, ...],
+             shapes: tuple[str, ...], dim: tuple[str, ...], constants: tuple[str, ...],
              as_json: bool, trust: bool, key: Path | None, inputs: tuple[str, ...] = (),
              feeds: Path | None = None, **rest: Any) -> Any:  # fmt: skip
         request = Request(
             seekable(model), target, threads, numerics,
             shapes=parse_shapes(shapes), extents=parse_extents(dim),
+            constants=parse_constants(constants),
             inputs=parse_feeds(feeds) | parse_inputs(inputs), json=as_json,
             precision=precision, keep=tuple(n for n in keep.split(",") if n), indices=indices,
             activations=activations, trust=trust,
@@ -118,6 +122,8 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
                  help="Bind the open extents of inputs, by input name."),
     click.option("--dim", multiple=True, metavar="N=1[,…]",
                  help="Bind an open extent by its own name, wherever it occurs."),
+    click.option("--constants", multiple=True, metavar="NAME=VALUE",
+                 help="Make an input a constant: true, 3, 0.5, [1,2] or FILE.npy."),
     click.option("--target", default="cpu", show_default=True,
                  help="The machine to make code for: cpu (this one), interpreter, x86-64-v3, …"),
     click.option("--threads", type=click.IntRange(1, MOST_THREADS),
@@ -187,6 +193,28 @@ def parse_extents(texts: tuple[str, ...]) -> dict[str, int]:
             raise OptionError(f"--dim {name}={extent}: expected a number")
         extents[name] = int(extent)
     return extents
+
+
+def parse_constants(texts: tuple[str, ...]) -> dict[str, Any]:
+    """Read NAME=VALUE: true, false, a number, a list of such in brackets, or FILE.npy."""
+    constants: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise OptionError(f"--constants {text}: expected NAME=VALUE")
+        if name in constants:
+            raise OptionError(f"--constants names '{name}' twice")
+        try:
+            constants[name] = (
+                np.load(value) if value.endswith(".npy")
+                else json.loads(value.lower() if value in ("True", "False") else value)
+            )  # fmt: skip
+        except (OSError, ValueError, EOFError) as error:
+            raise OptionError(
+                f"--constants {text}: expected true, false, a number, a list as [1,2], or a "
+                f".npy file: {unread(error)}"
+            ) from None
+    return constants
 
 
 def parse_inputs(texts: tuple[str, ...]) -> dict[str, str]:

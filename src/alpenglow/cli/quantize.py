@@ -21,7 +21,7 @@ from alpenglow.cli.output import examples, show, table
 from alpenglow.cli.profile_ranges import data_option, samples, whole_graph
 from alpenglow.cli.progress import progress
 from alpenglow.cli.show import write as write_text
-from alpenglow.cli.source import IMPORT, MARK, kind_of
+from alpenglow.cli.source import IMPORT, MARK, kind_of, refuse_constants
 from alpenglow.frontends.onnx.export import Exported, export
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.text import print_graph, side_weights
@@ -123,6 +123,8 @@ def command(
             f"{request.model} is the text of a graph, which has no ONNX model to put scales into",
             hint=f"-o {output.with_suffix('.txt')}",
         )
+    if to_onnx:
+        refuse_constants(request, "the ONNX file that is written has all inputs")
     everything = samples(g, data)
     seen, tested = everything.parted(calibrate) if calibrate else (everything, everything)
     with progress() as bar:

@@ -16,7 +16,7 @@ from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
-from alpenglow.cli.source import header, kind_of
+from alpenglow.cli.source import header, kind_of, refuse_constants
 from alpenglow.debug import peer
 from alpenglow.debug.failure import CHECKS, Failure, Trial, examined
 from alpenglow.debug.probe import Probe
@@ -76,6 +76,7 @@ def read_case(request: Request) -> Case:
     """Return the ONNX model that was asked for, weights and all, and arrays for its inputs."""
     if kind_of(request) != "model":
         raise OptionError(f"reduce takes ONNX files, which {request.model} is not")
+    refuse_constants(request, "a file is reduced with all its inputs")
     model = cut.whole(request.model)
     return Case(model, feeds(_types(cut.input_types(model), request), request.inputs))
 

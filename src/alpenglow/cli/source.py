@@ -115,6 +115,8 @@ def read(request: Request) -> ModelSource:
     Extents that no option binds are taken from the arrays given for inputs.
     """
     path, kind = request.model, kind_of(request)
+    if kind != "model":
+        refuse_constants(request, "MODEL has been imported already")
     if kind == "archive":
         exe = ag.open(path, key=request.key)
         if isinstance(exe, OpenExecutable):
@@ -136,7 +138,7 @@ def read(request: Request) -> ModelSource:
     array_shapes = shapes_given(request)
     shapes = {**array_shapes, **request.shapes}
     try:
-        model = ag.load(str(path), shapes)
+        model = ag.load(str(path), shapes, constants=request.constants)
     except ModelError:
         if array_shapes:  # it may be that no input has the names that arrays are given for
             check_inputs(request.inputs, ag.load(str(path)).inputs)
@@ -147,7 +149,8 @@ def read(request: Request) -> ModelSource:
     if request.extents:
         # What is imported later has to know the extents, too.
         types = {name: v.type for name, v in closed.inputs.items() if v.type.static}
-        model = ag.load(str(path), {**{n: t.extents for n, t in types.items()}, **shapes})
+        shapes = {**{n: t.extents for n, t in types.items()}, **shapes}
+        model = ag.load(str(path), shapes, constants=request.constants)
         if isinstance(model, Graph):
             return ModelSource(model, IMPORT)
     assert model.first is not None, "models that are loaded have a first part"
@@ -248,6 +251,7 @@ def executable(request: Request, source: ModelSource | None = None) -> Executabl
     """Return the Executable of MODEL: opened if it is an archive, compiled otherwise."""
     if kind_of(request) == "archive":
         _refuse_extents(request)
+        refuse_constants(request, "MODEL has been imported already")
         return ag.open(request.model, request.threads, key=request.key)
     source = source or read(request)
     if source.staged and source.model is None:
@@ -281,6 +285,12 @@ def _bound(g: Graph, request: Request) -> Graph:
             f"--dim names {', '.join(sorted(unknown))}, which is open in no input: {inputs}"
         )
     return g.bind(request.extents) if request.extents else g
+
+
+def refuse_constants(request: Request, why: str) -> None:
+    """Raise OptionError if inputs are to be constants, which they cannot be."""
+    if request.constants:
+        raise OptionError(f"--constants cannot be given: {why}", file=str(request.model))
 
 
 def _refuse_extents(request: Request) -> None:

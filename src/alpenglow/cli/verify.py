@@ -96,6 +96,8 @@ def _why_not(request: Request) -> str | None:
     """Return why ONNX Runtime is not asked; None if it is."""
     if kind_of(request) != "model" or not peer.reads(request.model):
         return "MODEL is no ONNX file"
+    if request.constants:
+        return "the file has other inputs than what --constants makes of it"
     return None if peer.installed() else "it is not installed (pip install onnxruntime)"
 
 

@@ -15,10 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from alpenglow.base import extensions, knobs
+from alpenglow.base.errors import NONSENSE
 from alpenglow.base.store import Store
 from alpenglow.compiler import Options, compile_graph
 from alpenglow.driver import journal
@@ -37,6 +39,7 @@ LARGEST_NBYTES = 2 * KEPT_NBYTES
 """Weights of more bytes are not even hashed: in halves they would still be too large to keep."""
 
 Shapes = Mapping[str, Sequence[int]]
+Constants = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +51,20 @@ class ArtifactCache:
     options: Options
     path: str
     file: str
-    """What the file and the shapes hash to; empty where other files matter too."""
+    """What the file, the shapes and the constants hash to; empty where other files matter too."""
 
     @staticmethod
     def of(
-        model: object, shapes: Shapes, target: Target, options: Options, store: Store
-    ) -> ArtifactCache | None:
+        model: object, shapes: Shapes, constants: Constants, target: Target, options: Options,
+        store: Store,
+    ) -> ArtifactCache | None:  # fmt: skip
         """Return the cache for a model file; None for what is not kept."""
-        if not isinstance(model, str | Path) or not isinstance(shapes, Mapping):
+        told = isinstance(shapes, Mapping) and isinstance(constants, Mapping)
+        if not isinstance(model, str | Path) or not told:
             return None
         if store.folder is None or not _is_plain(options):
             return None
-        return ArtifactCache(store, target, options, str(model), _hash_of(model, shapes))
+        return ArtifactCache(store, target, options, str(model), _hash_of(model, shapes, constants))
 
     def artifact(self) -> Artifact | None:
         """Return what was made of this very file before, if it is still there."""
@@ -111,8 +116,8 @@ class ArtifactCache:
         return archived
 
 
-def _hash_of(model: str | Path, shapes: Shapes) -> str:
-    """Return a hash of a file and of shapes.
+def _hash_of(model: str | Path, shapes: Shapes, constants: Constants) -> str:
+    """Return a hash of a file, of shapes and of constants.
 
     It is "" if what is made of the file is too large to be kept, or other files matter, too, or it
     cannot be read.
@@ -131,6 +136,15 @@ def _hash_of(model: str | Path, shapes: Shapes) -> str:
     except (OSError, ValueError):  # an empty file cannot be mapped
         return ""
     digest.update(repr(sorted(shapes.items(), key=str)).encode())
+    try:
+        for name in sorted(constants, key=str):
+            # A number fills the shape of its input, an array has it; a list takes its type.
+            value = constants[name]
+            array = np.asarray(value)
+            digest.update(f"{name!r} {type(value)} {array.dtype} {array.shape} ".encode())
+            digest.update(array.tobytes() if array.dtype != object else repr(value).encode())
+    except NONSENSE:  # whatever is no array is refused as the model is read
+        return ""
     return digest.hexdigest()
 
 

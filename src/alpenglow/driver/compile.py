@@ -22,6 +22,7 @@ from alpenglow.driver.artifact_cache import ArtifactCache
 from alpenglow.driver.progress import reporter
 from alpenglow.driver.state import remembering
 from alpenglow.frontends import load
+from alpenglow.ir.constant_inputs import fix
 from alpenglow.ir.dims import Guards, bind, holds
 from alpenglow.ir.graph import Graph, is_closed
 from alpenglow.ir.solve import bind_shapes
@@ -61,6 +62,7 @@ def compile(
     keep: Sequence[str] = (),
     progress: bool | Progress = False,
     *,
+    constants: Mapping[str, Any] | None = None,
     state: bool | Mapping[str, str] = False,
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
@@ -75,6 +77,8 @@ def compile(
     for short.  `progress` shows on stderr how far it is, or is called with what is being done, how
     many parts of it are done, and how many there are.  The logger `alpenglow` tells what is
     compiled when, and why.
+
+    `constants` are values of inputs, by name, that are the same in all calls: see `load`.
 
     With `state`, inputs that hold what an earlier call put out, as caches of keys and values,
     become variables, which a `session(length=…)` keeps in place: those whose names say so by the
@@ -99,13 +103,16 @@ def compile(
         chosen_options = replace(chosen_options, progress=reporter(progress))
     store = Store(knobs.cache_folder())
     _refuse_archive(model)
-    cache = None if state else ArtifactCache.of(model, shapes or {}, chosen, chosen_options, store)
+    cache = None if state else ArtifactCache.of(
+        model, shapes or {}, constants or {}, chosen, chosen_options, store
+    )  # fmt: skip
     if cache is not None and (artifact := cache.artifact()) is not None:
         return install(artifact, threads)
     traced = args is not None or kwargs is not None or dynamic_shapes is not None
     graph = (
-        load(model, shapes, args=args, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
-        if traced else _loaded(model, shapes)
+        load(model, shapes, constants=constants, args=args, kwargs=kwargs,
+             dynamic_shapes=dynamic_shapes)
+        if traced else loaded(model, shapes, constants)
     )  # fmt: skip
     if state is not False:
         graph = remembering(graph, state)
@@ -200,18 +207,28 @@ def _settings(options: Options) -> dict[str, Any] | None:
             "tuning": str(o.record)}  # fmt: skip
 
 
-def _loaded(model: Model, shapes: Mapping[str, Sequence[int]] | None) -> Graph | StagedModel:
-    """Return a model read, with the extents of its inputs bound."""
+def loaded(
+    model: Model,
+    shapes: Mapping[str, Sequence[int]] | None,
+    constants: Mapping[str, Any] | None = None,
+) -> Graph | StagedModel:
+    """Return a model read, with extents of its inputs bound and some inputs constants."""
     if isinstance(model, Graph):
-        return bind_shapes(model, shapes) if shapes else model
+        bound = bind_shapes(model, shapes) if shapes else model
+        return bound if constants is None or constants == {} else fix(bound, constants)
     if isinstance(model, StagedModel):
         if shapes:
             raise OptionError(
                 "this model is imported in parts, which have to know its shapes",
                 hint="bind them as it is loaded: load(…, shapes={'NAME': (…)})",
             )
+        if constants:
+            raise OptionError(
+                "this model is imported in parts, which have to know what is constant",
+                hint="tell it as it is loaded: load(…, constants={'NAME': …})",
+            )
         return model
-    return load(model, shapes)
+    return load(model, shapes, constants=constants)
 
 
 def _require_fixed(graph: Graph | StagedModel, target: Target) -> None:

@@ -8,9 +8,10 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from alpenglow.base.errors import ModelError, OptionError
+from alpenglow.base.errors import ModelError, OptionError, UnsupportedError
 from alpenglow.base.extensions import brought
 from alpenglow.base.memory import uncollected
+from alpenglow.ir.constant_inputs import fix
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
 
@@ -49,6 +50,21 @@ class FrontEnd(Protocol):
 
 
 @runtime_checkable
+class Deciding(Protocol):
+    """A front end to which it matters that some inputs are constants, as where they choose a
+    branch; with others these are put into the graph afterwards."""
+
+    def load_with(
+        self,
+        model: Any,
+        constants: Mapping[str, Any],
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> Graph | StagedModel:
+        """Return what `load` does of a model some inputs of which have these values."""
+        ...
+
+
+@runtime_checkable
 class Tracing(Protocol):
     """A front end whose models may be code, which is run on examples to see what it computes."""
 
@@ -71,6 +87,7 @@ def load(
     model: Any,
     shapes: Mapping[str, Sequence[int]] | None = None,
     *,
+    constants: Mapping[str, Any] | None = None,
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
@@ -81,16 +98,21 @@ def load(
     `compile` takes, too; its `graph` is the graph of what comes before.
 
     `model` is a path, the bytes of a file, or an object that a front end knows.  `shapes` binds
-    open extents of inputs by input name.  A module of PyTorch is traced as it is called with `args`
+    open extents of inputs by input name.  `constants` are values of inputs, by name: an array, or
+    one number for all elements.  These are inputs no more, and what only branches read that they
+    do not take is none, either.  A module of PyTorch is traced as it is called with `args`
     and `kwargs`; `dynamic_shapes` says which of their extents are open, as for
     `torch.export.export`.  Raises ModelError if the model is damaged, cannot be traced or is of no
-    known format, UnsupportedError if it uses what is not there.
+    known format, UnsupportedError if it uses what is not there, OptionError for a constant that
+    does not fit.
     """
     for frontend in frontends():
         if frontend.accepts(model):
             if args is not None or kwargs is not None or dynamic_shapes is not None:
                 model = _captured(frontend, model, args, kwargs, dynamic_shapes)
-            return frontend.load(model, shapes)
+            if constants is None or constants == {}:
+                return frontend.load(model, shapes)
+            return _decided(frontend, model, constants, shapes)
     known = ", ".join(f.name for f in frontends()) or "none"
     if not isinstance(model, str | Path):
         if isinstance(model, bytes):
@@ -110,6 +132,23 @@ def load(
         hint="open(…) takes an archive" if Path(model).suffix == ".ago" else "",
         flags="compile wrote it? then it is damaged" if Path(model).suffix == ".ago" else "",
     )
+
+
+def _decided(
+    frontend: FrontEnd, model: Any, constants: Mapping[str, Any],
+    shapes: Mapping[str, Sequence[int]] | None,
+) -> Graph | StagedModel:  # fmt: skip
+    """Return a model some inputs of which are constants."""
+    if isinstance(frontend, Deciding):
+        return frontend.load_with(model, constants, shapes)
+    loaded = frontend.load(model, shapes)
+    if isinstance(loaded, StagedModel):
+        raise UnsupportedError(
+            f"the graph of this model depends on its data, and no input of those of "
+            f"{frontend.name} can be a constant then",
+            hint="make it one where the model is written",
+        )
+    return fix(loaded, constants)
 
 
 def _captured(

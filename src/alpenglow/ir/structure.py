@@ -8,7 +8,7 @@ when the model was traced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -108,6 +108,21 @@ class Structure:
         """Return it as JSON can hold it; `of_plain` reads that back."""
         parameters = [[name, _to_plain(tree)] for name, tree in self.parameters]
         return [parameters, self.positional, _to_plain(self.result)]
+
+
+def without(structure: Structure, inputs: Collection[str]) -> Structure | None:
+    """Return the structure without the parameters that are some inputs.
+
+    None where one of them is only a part of a parameter: then calls give the inputs by themselves.
+    """
+    gone = {name for name, tree in structure.parameters
+            if isinstance(tree, Leaf) and tree.name in inputs}  # fmt: skip
+    left = tuple((name, tree) for name, tree in structure.parameters if name not in gone)
+    parts = (x for _, tree in left for x in leaves(tree))
+    if any(isinstance(x, Leaf) and x.name in inputs for x in parts):
+        return None
+    first = structure.parameters[: structure.positional]
+    return Structure(left, sum(name not in gone for name, _ in first), structure.result)
 
 
 def leaves(tree: Tree) -> Iterator[Leaf | Fixed]:

@@ -58,6 +58,9 @@ HALVES = frozenset({"f16", "bf16"})
 """The short floats: what computes with them computes in f32."""
 
 FLOATS = HALVES | {"f32", "f64"}
+
+KINDS = {n: "f" if n in FLOATS else "b" if n == "bool" else "iu" for n in DTYPES}
+"""Of which kinds, as NumPy has them, a number of Python may be that takes an element type."""
 SIGNED = frozenset({"i8", "i16", "i32", "i64"})
 UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
 INTS = SIGNED | UNSIGNED

@@ -17,7 +17,7 @@ import numpy as np
 from alpenglow.base.errors import AlpenglowError, FeedError
 from alpenglow.ir.dims import Guards, holds
 from alpenglow.ir.graph import HIDDEN
-from alpenglow.ir.types import DTYPES, FLOATS, NAMES, Array, TensorType
+from alpenglow.ir.types import DTYPES, KINDS, NAMES, Array, TensorType
 from alpenglow.program import Program
 
 
@@ -309,7 +309,7 @@ def as_array(name: str, value: Any, t: TensorType) -> Array:
             return np.from_dlpack(value)
         array = np.asarray(value)
         # Python's numbers have no width: they take that of the input, if they are of its kind.
-        alike = array.dtype.kind in _KINDS[t.dtype]
+        alike = array.dtype.kind in KINDS[t.dtype]
         return np.asarray(value, t.numpy) if alike else array
     except (TypeError, ValueError, OverflowError, BufferError, RuntimeError) as error:
         raise FeedError(f"input '{name}' cannot be read as {t.numpy} ({t}): {error}") from error
@@ -322,6 +322,3 @@ def check_unmasked(name: str, value: Any) -> None:
             f"input '{name}' is a masked array, whose mask would be lost",
             hint="x.filled(value) for elements that are masked, or x.data to ignore the mask",
         )
-
-
-_KINDS = {n: "f" if n in FLOATS else "b" if n == "bool" else "iu" for n in DTYPES}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 
 from alpenglow.base.errors import ModelError, OptionError
-from alpenglow.frontends.onnx.attributes import check_size, tensor_type
+from alpenglow.frontends.onnx.attributes import check_size, kind_of, tensor_type
 from alpenglow.frontends.onnx.extents import Labels, open_labels, read_labels, symbols_of
+from alpenglow.ir.constant_inputs import check_names, constant
 from alpenglow.ir.dims import Dim, Sym, bind, is_open, symbol
-from alpenglow.ir.types import TensorType
+from alpenglow.ir.types import Array, TensorType
 
 
 def typed_inputs(
@@ -55,6 +57,25 @@ def typed_inputs(
             check_size(f"input '{info.name}'", t)
         types[info.name] = t
     return apart({n: None if t is None else t.bind(extents) for n, t in types.items()})
+
+
+def constant_inputs(
+    source: onnx.GraphProto, types: Mapping[str, TensorType | None], values: Mapping[str, Any]
+) -> dict[str, Array]:
+    """Return the values of inputs as arrays; raise OptionError for what does not fit them."""
+    check_names(values, types)
+    infos = {i.name: i.type for i in source.input}
+    arrays = {}
+    for name, value in values.items():
+        t = types[name]
+        if t is not None:
+            arrays[name] = constant(name, value, t.dtype, t.shape)
+            continue
+        kind = kind_of(infos[name], name)
+        if kind is None or kind.what != "tensor":
+            raise OptionError(f"constant '{name}' would be a {kind}; only a tensor can be one")
+        arrays[name] = constant(name, value, kind.dtype, kind.shape)
+    return arrays
 
 
 def apart(types: Mapping[str, TensorType | None]) -> dict[str, TensorType | None]:

@@ -48,8 +48,16 @@ class OnnxFrontEnd:
     def load(
         self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None
     ) -> Graph | StagedModel:
+        return self.load_with(model, {}, shapes)
+
+    def load_with(
+        self,
+        model: Any,
+        constants: Mapping[str, Any],
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> Graph | StagedModel:
         read: Graph | StagedModel
-        read = import_module("alpenglow.frontends.onnx.model").load(model, shapes)
+        read = import_module("alpenglow.frontends.onnx.model").load(model, shapes, constants)
         return read
 
 

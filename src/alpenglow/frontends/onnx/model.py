@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import onnx
@@ -20,7 +21,13 @@ from alpenglow.frontends.onnx.attributes import (
     tensor_array,
 )
 from alpenglow.frontends.onnx.carried import settled
-from alpenglow.frontends.onnx.declared import declared, labels_of, read_types, typed_inputs
+from alpenglow.frontends.onnx.declared import (
+    constant_inputs,
+    declared,
+    labels_of,
+    read_types,
+    typed_inputs,
+)
 from alpenglow.frontends.onnx.extents import (
     identifier,
 )
@@ -52,6 +59,7 @@ from alpenglow.frontends.onnx.subgraphs import (
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.op import Host
+from alpenglow.ir.solve import untold
 from alpenglow.ir.staged import Action, Apply, Known, Loop, Part, Scan, StagedModel
 from alpenglow.ir.types import Array, TensorType
 
@@ -61,16 +69,20 @@ Model = str | Path | bytes | onnx.ModelProto
 Nodes = tuple[onnx.NodeProto, ...]
 
 
-def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph | StagedModel:
+def load(
+    model: Model,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] = MappingProxyType({}),
+) -> Graph | StagedModel:
     """Read an ONNX model and return its graph, or the model where that depends on the data.
 
-    `shapes` binds open extents of inputs by input name.
+    `shapes` binds open extents of inputs by input name; `constants` are values of inputs.
     Raises ModelError if the file is damaged or breaks the rules of ONNX, UnsupportedError if it
     uses what is not there.
     """
     proto, file, folder = read(model, aside=True)
     try:
-        whole = OnnxModel.of_file(proto, file, folder, shapes or {})
+        whole = OnnxModel.of_file(proto, file, folder, shapes or {}, constants)
         known = read_types(proto.graph, whole.inputs)
         facts = Known(known)
         symbols = dict.fromkeys(s for t in known.values() for s in t.symbols())
@@ -78,6 +90,9 @@ def load(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Gra
             part = whole.part(whole.begin(), facts)
     except AlpenglowError as error:
         raise error.located(file=file) from None
+    if constants and part.rest is None and not part.actions:
+        gone = whole.leave_out(part.graph, known)
+        known = {n: t for n, t in known.items() if n not in gone}
     for name, t in known.items():
         if name not in part.graph.inputs:
             part.graph.input(name, t)
@@ -159,19 +174,44 @@ class OnnxModel(StagedModel):
 
     @staticmethod
     def of_file(
-        proto: onnx.ModelProto, file: str, folder: Path | None, shapes: Mapping[str, Sequence[int]]
-    ) -> OnnxModel:
+        proto: onnx.ModelProto, file: str, folder: Path | None,
+        shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any],
+    ) -> OnnxModel:  # fmt: skip
         """Return a model that was read from a file."""
         opsets = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
         check_supported(proto.graph.node, opsets)
-        return OnnxModel(proto.graph, opsets, folder, file, typed_inputs(proto.graph, shapes))
+        inputs = typed_inputs(proto.graph, shapes)
+        if not constants:
+            return OnnxModel(proto.graph, opsets, folder, file, inputs)
+        arrays = constant_inputs(proto.graph, inputs, constants)
+        told = {n: a.shape for n, a in arrays.items() if inputs[n] is not None}
+        inputs = typed_inputs(proto.graph, {**shapes, **told})
+        model = OnnxModel(proto.graph, opsets, folder, file, inputs)
+        model.adopt(arrays)
+        return model
 
     def adopt(self, constants: Mapping[str, Array]) -> None:
         """Make constants of inputs that are constants wherever this body is used."""
-        self.inputs = {n: t for n, t in self.inputs.items() if n not in constants}
+        self._drop_inputs(constants)
         self.constants = {**self.constants, **constants}
         self._numbers |= {n: a for n, a in constants.items() if a.dtype != object}
         self._encode()
+
+    def leave_out(self, g: Graph, types: Mapping[str, TensorType]) -> Collection[str]:
+        """Return the names of inputs that only branches read which g does not take.
+
+        They are inputs no more, unless the extents of the others do not follow without them.
+        """
+        read = {n for node in self._nodes for n in reads(node)}
+        gone = [n for n in self.inputs if n in read and n not in g.inputs]
+        if untold({n: t.shape for n, t in types.items() if n not in gone}):
+            return ()
+        self._drop_inputs(gone)
+        return gone
+
+    def _drop_inputs(self, names: Collection[str]) -> None:
+        self.inputs = {n: t for n, t in self.inputs.items() if n not in names}
+        self.kinds = {n: kind for n, kind in self.kinds.items() if n not in names}
 
     def begin(self) -> Nodes:
         return self._nodes
