@@ -125,8 +125,6 @@ def test_what_is_no_number_of_rows_is_refused(tmp_path: Path) -> None:
         session.load(tmp_path / "other.npz")
     with pytest.raises(SessionError, match="another model"):
         ag.compile(another, state=True).session(length=5).load(tmp_path / "state.npz")
-    with pytest.raises(SessionError, match="grows by calls alone"):
-        session.variables["past.0.key"] = rows(1)
     with pytest.raises(FeedError, match="room for"):
         session(rows(1, batch=2))
     assert session.rows == 3

@@ -106,7 +106,8 @@ class TimeLimitError(AlpenglowError):
 
 
 class SessionError(AlpenglowError):
-    """A session is in use, or its variables were lost as a call was ended."""
+    """A session is in use, its variables were lost as a call was ended, or no call can go on from
+    what they hold."""
 
 
 NONSENSE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)

@@ -6,6 +6,10 @@ returns them with its own behind.  Their names pair them by convention:
     past_key_values.3.key  present.3.key              Hugging Face's optimum, ONNX Runtime GenAI
     past.3.value           present.3.value            earlier exporters
     past_key_values.3.decoder.key  present.3.decoder.key
+
+Of a decoder behind an encoder, `past_key_values.3.encoder.key` stays the same: it is an input that
+a session is given once.  An output that would hand it on, or that is of no elements in its stead,
+says nothing, and is left out.
 """
 
 from __future__ import annotations
@@ -50,18 +54,32 @@ def remembering(graph: Graph | StagedModel, state: bool | Mapping[str, str]) -> 
         after = new.outputs.pop(output)
         new.let_grow(name, axes[name])
         new.assign(name, after)
+    if isinstance(state, bool):
+        for output in _handed_on(new):
+            del new.outputs[output]
     return new
 
 
 def paired(graph: Graph) -> dict[str, str]:
     """Return the inputs whose names say that they hold what an output was, each with that."""
+    return {n: o for n, o in _alike(graph).items() if _grows(graph, n, o) is not None}
+
+
+def _alike(graph: Graph) -> dict[str, str]:
+    """Return inputs with the outputs that are called after the same."""
     outputs = {m[1]: name for name in graph.outputs if (m := AFTER.fullmatch(name))}
-    pairs = {}
-    for name in graph.inputs:
-        m = BEFORE.fullmatch(name)
-        if m and m[1] in outputs and _grows(graph, name, outputs[m[1]]) is not None:
-            pairs[name] = outputs[m[1]]
-    return pairs
+    matches = {name: BEFORE.fullmatch(name) for name in graph.inputs}
+    return {name: outputs[m[1]] for name, m in matches.items() if m and m[1] in outputs}
+
+
+def _handed_on(graph: Graph) -> list[str]:
+    """Return the outputs that are the inputs whose names they have, or constants of no elements."""
+    return [
+        output
+        for name, output in _alike(graph).items()
+        if (v := graph.outputs[output]) is graph.inputs[name]
+        or (v.array is not None and not v.array.size)
+    ]
 
 
 def _axis(graph: Graph, name: str, output: str) -> int:

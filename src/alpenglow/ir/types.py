@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -207,6 +207,12 @@ class TensorType:
 
     def symbols(self) -> set[str]:
         return {n for d in self.shape if isinstance(d, Sym) for n in dims.names(d)}
+
+    def admits(self, shape: Sequence[int]) -> bool:
+        """Whether an array of this shape may have the type, whatever its open extents are."""
+        return len(shape) == self.rank and all(
+            isinstance(d, Sym) or d == n for d, n in zip(self.shape, shape, strict=True)
+        )
 
 
 def _listed(text: str) -> list[str]:

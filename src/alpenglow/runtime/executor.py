@@ -27,7 +27,7 @@ from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.api import Artifact
 from alpenglow.program import print_program
-from alpenglow.runtime import ahead, archive, calls, describe, feeds, short
+from alpenglow.runtime import ahead, archive, calls, describe, feeds, lasting, short
 from alpenglow.runtime.calls import Call, StopWord
 from alpenglow.runtime.describe import Description
 from alpenglow.runtime.feeds import Places
@@ -138,11 +138,15 @@ class Executable(ABC):
         """The calls whose code runs now."""
         return self._running
 
-    def session(self, length: int | None = None) -> Session:
+    def session(
+        self, length: int | None = None, inputs: Mapping[str, Any] | None = None
+    ) -> Session:
         """Return a new session, whose variables have their initial values.
 
-        Where some grow, as a cache of keys and values, there is room for `length` rows.  Raises
-        OptionError where it is missing, or nothing grows.
+        Where some grow, as a cache of keys and values, there is room for `length` rows.  `inputs`
+        are arrays for inputs that stay the same, by name: they are checked and copied once, and
+        calls give the others alone.  Raises OptionError where the length is missing, or nothing
+        grows, FeedError where an array does not fit.
         """
         if not self._growing and length is not None:
             raise OptionError(
@@ -155,7 +159,7 @@ class Executable(ABC):
                 f"length is {length!r}, expected how many rows of state there is room for",
                 hint="session(length=2048): one a token of a decoder",
             )
-        return Session(self, length)
+        return Session(self, length, lasting.fitted(self.inputs, {} if inputs is None else inputs))
 
     @property
     def initial(self) -> Mapping[str, Value]:

@@ -65,6 +65,16 @@ def named(feeds: Mapping[str, Any], inputs: Mapping[str, Any]) -> Mapping[str, A
     return feeds
 
 
+def check_known(feeds: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+    """Raise FeedError for a name that is no input's."""
+    if unknown := sorted(map(str, feeds.keys() - inputs.keys())):
+        raise FeedError(
+            f"there is no input {', '.join(unknown)}; the inputs are "
+            f"{', '.join(f'{n} : {t}' for n, t in inputs.items()) or 'none'}",
+            hint=_near(unknown, inputs),
+        )
+
+
 def unfit(error: AlpenglowError, arrays: Mapping[str, Any]) -> FeedError:
     """Return an error that came up in a run as one of the inputs of that, which it names."""
     first = [f"{n} : {_said(a)}" for n, a in islice(arrays.items(), MOST_NAMED)]

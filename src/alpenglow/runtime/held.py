@@ -19,7 +19,7 @@ import numpy as np
 
 from alpenglow.base.errors import FeedError, SessionError
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.ir.dims import is_open
+from alpenglow.ir.dims import Dim, is_open
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
 from alpenglow.program import Program
@@ -71,6 +71,16 @@ class Held:
             aligned_bytes(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
         )
 
+    def put_rows(self, name: str, array: Array) -> None:
+        """Give a variable that grows these rows, for which there is room, in place of its own."""
+        axis, rows = self.growing[name], array.shape[self.growing[name]]
+        assert self.length is not None and rows <= self.length, "the caller has seen to that"
+        room = (*array.shape[:axis], self.length, *array.shape[axis + 1 :])
+        self.rows[name] = 0
+        self.make_room(name, array.dtype, room)
+        self.rows[name] = rows
+        self.kept(name)[...] = array
+
     def kept(self, name: str) -> Array:
         """Return what a variable holds, as a view."""
         if name not in self.growing:
@@ -113,6 +123,19 @@ class Held:
         for name, cell in program.variables.items():
             if cell.exit not in ("", name):
                 self.arrays[name], self.spare[name] = self.spare[name], self.arrays[name]
+
+
+def check_rows(rows: Mapping[str, int], extents: Mapping[str, Dim]) -> None:
+    """Raise SessionError where variables that grow by one extent have other numbers of rows."""
+    first: dict[Dim, str] = {}
+    for name, extent in extents.items():
+        other = first.setdefault(extent, name)
+        if rows[name] != rows[other]:
+            raise SessionError(
+                f"variables '{other}' and '{name}' grow together, but have {rows[other]} and "
+                f"{rows[name]} rows",
+                hint="session.variables.update({…}) sets all at once",
+            )
 
 
 @contextmanager

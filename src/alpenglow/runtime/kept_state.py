@@ -15,7 +15,6 @@ import numpy as np
 from alpenglow.base import whole
 from alpenglow.base.errors import NONSENSE, ModelError, SessionError
 from alpenglow.base.memory import bytes_of
-from alpenglow.ir.dims import Sym
 from alpenglow.ir.types import DTYPES, NAMES, Array, TensorType
 from alpenglow.runtime.held import Held
 
@@ -73,22 +72,14 @@ def read(path: Path, held: Held, fingerprint: str, types: Mapping[str, TensorTyp
         if name not in held.growing:
             held.arrays[name][...] = array
             continue
-        axis = held.growing[name]
-        rows = array.shape[axis]
+        rows = array.shape[held.growing[name]]
         if held.length is None or rows > held.length:
             raise SessionError(f"{path} holds {rows} rows, but there is room for {held.length}")
-        room = tuple(held.length if i == axis else d for i, d in enumerate(array.shape))
-        held.make_room(name, array.dtype, room)
-        held.rows[name] = rows
-        held.kept(name)[...] = array
+        held.put_rows(name, array)
 
 
 def _fits(array: Array, t: TensorType) -> bool:
-    """Whether an array is of a type, whatever its open extents are."""
-    alike = array.dtype == t.numpy and array.ndim == t.rank
-    return alike and all(
-        isinstance(d, Sym) or d == n for d, n in zip(t.shape, array.shape, strict=True)
-    )
+    return array.dtype == t.numpy and t.admits(array.shape)
 
 
 def _digest(entries: Mapping[str, Array]) -> str:

@@ -7,7 +7,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from alpenglow.base.errors import FeedError, ModelError, TypeRuleError, UnsupportedError
+from alpenglow.base.errors import (
+    FeedError,
+    ModelError,
+    SessionError,
+    TypeRuleError,
+    UnsupportedError,
+)
 from alpenglow.ir.dims import bind, holds
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
@@ -19,7 +25,7 @@ from alpenglow.runtime import archive, feeds
 from alpenglow.runtime.calls import Call
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.extents import Reader
-from alpenglow.runtime.held import Held
+from alpenglow.runtime.held import Held, check_rows
 from alpenglow.runtime.in_process import InProcess
 from alpenglow.runtime.layout import Layout, Place
 
@@ -70,6 +76,7 @@ class OpenExecutable(InProcess):
         self.graph = graph
         self._initial, self._growing = graph.initial, graph.growing
         after = {name: graph.outputs.get(name, v) for name, v in graph.initial.items()}
+        self._rows_before = {n: graph.inputs[n].type.shape[a] for n, a in graph.growing.items()}
         self._rows_after = {n: after[n].type.shape[axis] for n, axis in graph.growing.items()}
         self._make = make
         self._reader = reader
@@ -109,6 +116,9 @@ class OpenExecutable(InProcess):
         assert self._reader is not None, "a part is run by what knows its extents"
         rows = dict.fromkeys(self._growing, 0) if held is None else held.rows
         values, unfit = self._reader.values(arrays, rows)
+        if unfit in self._growing:
+            check_rows(rows, self._rows_before)
+            raise SessionError(f"variable '{unfit}' cannot have {rows[unfit]} rows")
         if unfit:
             return None
         if self._growing:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +24,9 @@ from alpenglow.ir.types import FLOATS, Array, TensorType
 from alpenglow.runtime import calls, feeds, kept_state
 from alpenglow.runtime.calls import Call
 from alpenglow.runtime.feeds import Places
-from alpenglow.runtime.held import Held, owned
+from alpenglow.runtime.held import Held, check_rows, owned
+
+NO_ARRAYS: Mapping[str, Array] = MappingProxyType({})
 
 
 class Remembers(Protocol):
@@ -70,15 +73,25 @@ class Session:
     Variables that grow, as a cache of keys and values, have room for `length` rows, of which those
     of earlier calls are `rows`; a call that needs more raises FeedError and changes nothing.
 
+    `inputs` are the types of the inputs that calls give: those that last, which the session was
+    given as it was made, are not among them.
+
     A call that fails leaves all variables as they were.  Not so if one was being computed in place
     as the code was ended: by a timeout, `cancel`, an interrupt, or an index out of range.  Then all
     further calls raise SessionError until `reset`.
     """
 
-    def __init__(self, source: Remembers, length: int | None, held: Held | None = None) -> None:
-        """Remember what calls of `source` assign."""
-        self.name, self.inputs, self.length = source.name, source.inputs, length
-        self._source = source
+    def __init__(
+        self,
+        source: Remembers,
+        length: int | None,
+        lasting: Mapping[str, Array] = NO_ARRAYS,
+        held: Held | None = None,
+    ) -> None:
+        """Remember what calls of `source` assign; arrays that last fit its inputs."""
+        self.name, self.length = source.name, length
+        self.inputs = {name: t for name, t in source.inputs.items() if name not in lasting}
+        self._source, self._lasting = source, lasting
         self._initial, self._growing = source.initial, source.growing
         self._held = held or Held(self._initial, self._growing, length)
         self._turn = threading.Lock()
@@ -89,7 +102,8 @@ class Session:
     def __repr__(self) -> str:
         types = ", ".join(f"{name}: {v.type}" for name, v in self._initial.items())
         rows = f"{self.rows} of {self.length} rows; " if self._growing else ""
-        return f"Session({self.name}; {rows}{types or 'no variables'})"
+        given = f"; given {', '.join(self._lasting)}" if self._lasting else ""
+        return f"Session({self.name}; {rows}{types or 'no variables'}{given})"
 
     @property
     def rows(self) -> int:
@@ -104,6 +118,7 @@ class Session:
         **by_name: Any,
     ) -> Array | Any:
         """Return the output for arrays in input order or by name, as a call of the Executable."""
+        self._refuse_again(by_name)
         inputs = feeds.given(self.inputs, arrays, by_name)
         results = list(self.run(inputs, out, outputs=outputs).values())
         return results[0] if len(results) == 1 else tuple(results)
@@ -117,16 +132,31 @@ class Session:
     ) -> dict[str, Array]:
         """Return the outputs by name, as `Executable.run`, and remember what is assigned.
 
-        Raises SessionError while another call runs, or if variables were lost, and what
-        `Executable.run` raises.
+        `feeds` holds the inputs that do not last.  Raises SessionError while another call runs, or
+        if variables were lost, and what `Executable.run` raises.
         """
         call = None if timeout is None else Call(calls.deadline_of(timeout))
+        fed = self._fed(feeds) if self._lasting else feeds
         with self.owned() as held:
-            results = self._source.run_some(feeds, out, outputs, call, held)
+            results = self._source.run_some(fed, out, outputs, call, held)
             self._calls += 1
             if self._growing and not self._warned:
                 self._warn_of_nan(results)
             return results
+
+    def _fed(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what a call gives, with what lasts; raise FeedError where names do not fit."""
+        if isinstance(arrays, Mapping):
+            self._refuse_again(arrays)
+        return {**self._lasting, **feeds.named(arrays, self.inputs)}
+
+    def _refuse_again(self, arrays: Mapping[str, Any]) -> None:
+        """Raise FeedError if a call gives what lasts."""
+        if again := [name for name in self._lasting if name in arrays]:
+            raise FeedError(
+                f"input '{again[0]}' was given to this session, and lasts as long as that",
+                hint="leave it out, or begin another: executable.session(inputs=…)",
+            )
 
     def _warn_of_nan(self, results: Mapping[str, Array]) -> None:
         """Warn, once, of the first NaN: a row that is computed from it is there from now on."""
@@ -162,14 +192,18 @@ class Session:
             held.rows = dict.fromkeys(held.rows, rows)
 
     def fork(self) -> Session:
-        """Return a new session whose variables have what those of this one have now."""
+        """Return a new session whose variables have what those of this one have now.
+
+        Both read the same arrays of the inputs that last.
+        """
         with self.owned() as held:
-            return Session(self._source, self.length, held.copy())
+            return Session(self._source, self.length, self._lasting, held.copy())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what all variables have to a file (by custom, `.npz`), for `load` to read.
 
-        The file is complete or not there at all.  Raises OSError where it cannot be written.
+        Inputs that last are no variables, and are given to the session that loads it.  The file is
+        complete or not there at all.  Raises OSError where it cannot be written.
         """
         with self.owned() as held:
             kept_state.write(Path(path), held, self._source.fingerprint())
@@ -211,7 +245,11 @@ class Session:
 
 
 class Variables(MutableMapping[str, Any]):
-    """The variables of a session: copies to read, and checked where they are written."""
+    """The variables of a session: copies to read, and checked where they are written.
+
+    One that grows is set to rows in place of its own; a call wants as many of all that grow
+    together.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -223,19 +261,42 @@ class Variables(MutableMapping[str, Any]):
             return held.kept(name).copy()
 
     def __setitem__(self, name: str, value: Any) -> None:
+        array = self._fitted(name, value)
+        with self._session.owned() as held:
+            _put(held, name, array)
+
+    def update(self, other: Any = (), /, **by_name: Any) -> None:
+        """Set several variables, or none if one does not fit.
+
+        Raises SessionError where those that grow together would have other numbers of rows.
+        """
+        arrays = {n: self._fitted(n, x) for n, x in dict(other, **by_name).items()}
+        growing = self._session._growing
+        rows = {n: x.shape[growing[n]] for n, x in arrays.items() if n in growing}
+        with self._session.owned() as held:
+            extents = {n: self._types[n].shape[axis] for n, axis in growing.items()}
+            check_rows({**held.rows, **rows}, extents)
+            for name, array in arrays.items():
+                _put(held, name, array)
+
+    def _fitted(self, name: str, value: Any) -> Array:
+        """Return what a variable is set to as a dense array; raise FeedError if it does not fit."""
         self._check(name)
-        if name in self._session._growing:
-            raise SessionError(
-                f"variable '{name}' grows by calls alone",
-                hint="trim, fork, save and load change it",
-            )
-        t = self._types[name]
+        t, axis = self._types[name], self._session._growing.get(name)
         try:
-            array = feeds.fitting(name, value, t, t.numpy, t.extents)
+            array = feeds.fitting(name, value, t, t.numpy, t.extents if axis is None else None)
         except FeedError as error:
             raise FeedError(f"variable '{name}' cannot be set: {error.message}") from None
-        with self._session.owned() as held:
-            held.arrays[name] = owned(array)
+        if not t.admits(array.shape):
+            raise FeedError(f"variable '{name}' cannot be set: it is {t}, not {array.shape}")
+        length = self._session.length
+        if axis is not None and length is not None and array.shape[axis] > length:
+            raise FeedError(
+                f"variable '{name}' cannot be set to {array.shape[axis]} rows: the session has "
+                f"room for {length}",
+                hint="session(length=…) with more",
+            )
+        return array
 
     def __delitem__(self, name: str) -> None:
         raise SessionError(f"variable '{name}' cannot be deleted, only reset")
@@ -250,3 +311,11 @@ class Variables(MutableMapping[str, Any]):
         if name not in self._types:
             known = ", ".join(self._types) or "none"
             raise FeedError(f"there is no variable '{name}'; the variables are {known}")
+
+
+def _put(held: Held, name: str, array: Array) -> None:
+    """Give a variable what fits it."""
+    if name in held.growing:
+        held.put_rows(name, array)
+    else:
+        held.arrays[name] = owned(array)
