@@ -215,7 +215,7 @@ def loaded(
     """Return a model read, with extents of its inputs bound and some inputs constants."""
     if isinstance(model, Graph):
         bound = bind_shapes(model, shapes) if shapes else model
-        return bound if constants is None or constants == {} else fix(bound, constants)
+        return bound if constants is None else fix(bound, constants)
     if isinstance(model, StagedModel):
         if shapes:
             raise OptionError(

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from alpenglow.base.errors import ModelError, OptionError, UnsupportedError
 from alpenglow.base.extensions import brought
 from alpenglow.base.memory import uncollected
-from alpenglow.ir.constant_inputs import fix
+from alpenglow.ir.constant_inputs import check_mapping, fix
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
 
@@ -106,11 +106,13 @@ def load(
     known format, UnsupportedError if it uses what is not there, OptionError for a constant that
     does not fit.
     """
+    if constants is not None:
+        check_mapping(constants)
     for frontend in frontends():
         if frontend.accepts(model):
             if args is not None or kwargs is not None or dynamic_shapes is not None:
                 model = _captured(frontend, model, args, kwargs, dynamic_shapes)
-            if constants is None or constants == {}:
+            if not constants:
                 return frontend.load(model, shapes)
             return _decided(frontend, model, constants, shapes)
     known = ", ".join(f.name for f in frontends()) or "none"

@@ -47,15 +47,20 @@ def fix(g: Graph, values: Mapping[str, Any]) -> Graph:
 
 def check_names(values: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
     """Raise OptionError unless values go by the names of inputs."""
-    if not isinstance(values, Mapping):
-        raise OptionError(
-            f"constants is {values!r}, expected a dict from names of inputs to values, as "
-            f"{{'{next(iter(inputs), 'NAME')}': …}}"
-        )
+    check_mapping(values)
     if unknown := [str(name) for name in values if name not in inputs]:
         raise OptionError(
             f"constants names {', '.join(unknown)}, but the inputs are "
             f"{', '.join(inputs) or 'none'}"
+        )
+
+
+def check_mapping(values: object) -> None:
+    """Raise OptionError unless these may be values by the names of inputs."""
+    if not isinstance(values, Mapping):
+        raise OptionError(
+            f"constants is {values!r}, expected a dict from names of inputs to values",
+            hint="constants={'NAME': value}",
         )
 
 
@@ -94,5 +99,6 @@ def _array(value: Any, dtype: str) -> Array:
             raise TypeError("it holds other things than strings")
         return array
     array = np.asarray(value)
-    own = hasattr(value, "dtype") or array.dtype.kind not in KINDS[dtype]
-    return np.array(value, array.dtype.newbyteorder("=") if own else DTYPES[dtype], order="C")
+    if hasattr(value, "dtype") or array.dtype.kind not in KINDS[dtype]:
+        return np.array(array, array.dtype.newbyteorder("="), order="C")
+    return np.array(value, DTYPES[dtype])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from alpenglow.base.errors import AlpenglowError, ModelError, OptionError, UnsupportedError
+from alpenglow.ir.constant_inputs import fix
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.solve import bind_shapes
 from alpenglow.ir.staged import StagedModel
@@ -57,6 +58,14 @@ class TorchFrontEnd:
     def load(
         self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None
     ) -> Graph | StagedModel:
+        return self.load_with(model, {}, shapes)
+
+    def load_with(
+        self,
+        model: Any,
+        constants: Mapping[str, Any],
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> Graph | StagedModel:
         if isinstance(model, bytes | str | Path):
             program = import_module("alpenglow.frontends.torch.pt2").program_of(model)
         elif isinstance(model, sys.modules["torch"].nn.Module):
@@ -66,6 +75,10 @@ class TorchFrontEnd:
             )
         else:
             program = import_module("alpenglow.frontends.torch.fx").exported(model)
+        left = constants
+        if constants:
+            fixed = import_module("alpenglow.frontends.torch.fixed").fixed
+            program, left = fixed(program, constants)
         model_of = import_module("alpenglow.frontends.torch.model").model_of
         blaming = import_module("alpenglow.frontends.torch.refusals").blaming
         try:
@@ -73,14 +86,16 @@ class TorchFrontEnd:
                 loaded: Graph | StagedModel = model_of(program)
         except AlpenglowError as error:
             raise error.located(file=program.file) from None
-        if not shapes:
+        if not shapes and not left:
             return loaded
         if isinstance(loaded, StagedModel):
+            what = "shapes" if shapes else f"the shape of the constant '{next(iter(left))}'"
             raise UnsupportedError(
-                "shapes cannot bind the extents of a program whose graph depends on its data",
+                f"{what} cannot bind the extents of a program whose graph depends on its data",
                 hint="export it with these extents",
             )
-        return bind_shapes(loaded, shapes)
+        bound = bind_shapes(loaded, shapes) if shapes else loaded
+        return fix(bound, left) if left else bound
 
 
 def head(path: Path, length: int) -> bytes:
