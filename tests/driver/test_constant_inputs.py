@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import alpenglow as ag
-from alpenglow.base.errors import OptionError
+from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.ir.constant_inputs import fix
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import Metadata
@@ -101,6 +101,12 @@ def test_what_only_other_branches_read_is_no_input() -> None:
     assert list(goes_on.inputs)[:2] == ["input_ids", "encoder_attention_mask"]
     assert "encoder_hidden_states" not in goes_on.inputs
     assert {f"past_key_values.{n}" for n in ENCODER} < goes_on.inputs.keys()
+
+
+def test_state_of_two_decoders_in_one_file_wants_to_know_which() -> None:
+    with pytest.raises(UnsupportedError, match="run in parts") as refusal:
+        ag.compile(merged(), state=True)
+    assert refusal.value.hint == "where an input decides, tell it: constants={'NAME': value}"
 
 
 def test_an_input_whose_extent_others_need_stays() -> None:
@@ -228,5 +234,5 @@ def test_a_bundle_of_one_of_two_decoders_is_written(tmp_path: Path) -> None:
                        state=True, length=8)  # fmt: skip
 
     assert "past_key_values.0.decoder.key" in str(bundle)
-    with pytest.raises(ag.errors.UnsupportedError, match="depends on its data"):
+    with pytest.raises(UnsupportedError, match="depends on its data"):
         ag.bundle(merged(), tmp_path / "both")

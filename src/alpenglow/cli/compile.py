@@ -91,7 +91,10 @@ def remembering_model(request: Request) -> archive.Archived:
         )
     source = read(request)
     if not isinstance(source.ir, Graph) or source.after != IMPORT:
-        raise UnsupportedError("--state is for a model that is one graph", hint="leave it out")
+        raise UnsupportedError(
+            "--state is for a model that is one graph",
+            hint="leave it out; or, where an input decides, tell it: --constants NAME=VALUE",
+        )
     exe = ag.compile(
         source.ir, request.target, request.threads, options=request.options(), state=True
     )

@@ -35,7 +35,9 @@ def remembering(graph: Graph | StagedModel, state: bool | Mapping[str, str]) -> 
     """
     if isinstance(graph, StagedModel):
         raise UnsupportedError(
-            "this model is run in parts that depend on its data, and no session owns state of those"
+            "this model is run in parts that depend on its data, and no session owns their state",
+            hint="where an input decides, tell it: constants={'NAME': value}",
+            flags="where an input decides, tell it: --constants NAME=VALUE",
         )
     if not isinstance(state, bool | Mapping):
         raise OptionError(f"state is {state!r}, expected True, or outputs by input")
