@@ -18,11 +18,14 @@ def capture(
 ) -> Any:
     """Return what `torch.export.export` makes of a module.
 
+    It takes arguments that are one tensor for one, as if no others could come; they are told apart.
+
     Raises ModelError with torch's message, and the line of the user's code where tracing ended.
     """
     export = torch().export.export
     try:
-        return export(module, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
+        args, kwargs = _apart(module, tuple(args), dict(kwargs))
+        return export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     except AlpenglowError:
         raise
     except Exception as error:  # torch raises dozens of classes, most of them its own
@@ -35,6 +38,21 @@ def capture(
             hint="torch.export.export(module, args, strict=True) may trace more; its program "
             "can be compiled, too",
         ) from error
+
+
+def _apart(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the arguments, with a copy of each tensor that is in them or the module already."""
+    met = {id(x): x for x in (*module.parameters(), *module.buffers())}
+
+    def own(x: Any) -> Any:
+        if not isinstance(x, torch().Tensor):
+            return x
+        if id(x) in met:
+            x = x.detach().clone()
+        met[id(x)] = x
+        return x
+
+    return torch().utils._pytree.tree_map(own, (args, kwargs))
 
 
 def _place(trace: TracebackType | None) -> str:

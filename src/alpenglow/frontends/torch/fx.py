@@ -16,7 +16,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from alpenglow.base.errors import AlpenglowError, IncompatibleError, UnsupportedError
+from alpenglow.base.errors import (
+    AlpenglowError,
+    IncompatibleError,
+    ModelError,
+    UnsupportedError,
+)
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.convert_random import DRAWS
 from alpenglow.frontends.torch.demands import demands
@@ -116,8 +121,22 @@ def exported(program: Any) -> Program:
     """Return an ExportedProgram as a program of operators that have converters, if there are such.
 
     Inputs have the names of its placeholders; outputs are called by their keys in what it returns.
+
+    Raises ModelError where two inputs were one tensor when the program was traced: it reads one.
     """
+    _check_apart(program)
     return decomposed(program.run_decompositions(decompositions()))
+
+
+def _check_apart(program: Any) -> None:
+    given = torch().utils._pytree.tree_leaves(program.example_inputs or ())
+    tensors = [id(x) for x in given if isinstance(x, torch().Tensor)]
+    if len(set(tensors)) < len(tensors):
+        raise ModelError(
+            "inputs of this program were one tensor when it was exported, and torch.export then "
+            "reads only one of them, whatever the others are",
+            hint="export with x and x.clone()",
+        )
 
 
 def decomposed(lowered: Any) -> Program:

@@ -1,0 +1,61 @@
+"""Tracing modules: what torch.export takes for one is told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import alpenglow as ag
+from alpenglow.base.errors import ModelError
+
+ONE, TEN = np.ones(3, np.float32), np.full(3, 10, np.float32)
+
+
+class Nested(torch.nn.Module):  # type: ignore[misc]  # mypy sees no torch
+    def forward(self, a: Any, b: Any) -> Any:
+        return a[0] * 2 + b["x"]
+
+
+class Sum(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, a: Any, b: Any) -> Any:
+        return a * 2 + b * 4 + self.weight
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ()])
+def test_arguments_that_were_one_tensor_are_two_inputs(names: tuple[str, ...]) -> None:
+    x = torch.ones(3)
+    kwargs = dict.fromkeys(names[1:], x)
+    args = (x,) if names else (x, x)
+    exe = ag.compile(Sum().eval(), args=args, kwargs=kwargs)
+
+    np.testing.assert_array_equal(exe(ONE, TEN), 2 * ONE + 4 * TEN + 1)
+
+
+def test_tensors_within_arguments_are_told_apart() -> None:
+    x = torch.ones(3)
+    exe = ag.compile(Nested(), args=([x], {"x": x}))
+
+    np.testing.assert_array_equal(exe([ONE], {"x": TEN}), 2 * ONE + TEN)  # type: ignore[arg-type, list-item]
+
+
+def test_an_argument_is_not_the_parameter_that_it_was() -> None:
+    module = Sum().eval()
+    exe = ag.compile(module, args=(module.weight, torch.ones(3)))
+
+    np.testing.assert_array_equal(exe(TEN, ONE), 2 * TEN + 4 * ONE + 1)
+
+
+def test_a_program_of_arguments_that_were_one_tensor_is_refused() -> None:
+    x = torch.ones(3)
+    program = torch.export.export(Sum().eval(), (x, x))
+
+    with pytest.raises(ModelError, match="were one tensor") as refused:
+        ag.compile(program)
+    assert "x.clone()" in str(refused.value)
