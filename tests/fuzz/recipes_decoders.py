@@ -1,10 +1,12 @@
-"""Recipes for layers of decoders as exporters write them: heads that share keys, turned by their
-position, and what hides keys.
+"""Recipes for layers of transformers as exporters write them: heads that share keys, turned by
+their position, what hides keys, and layers of which a few tokens are read.
 """
 
 from __future__ import annotations
 
 from math import prod
+
+import numpy as np
 
 from .draft import Draft, Var
 from .inference import Declined
@@ -68,6 +70,62 @@ def repeated(d: Draft, x: Var, each: int) -> Var:
     y = d.node("Expand", [y, d.ints(wide)], types=[(x.dtype, wide)])[0]
     whole = (batch, groups * each, *rest)
     return d.node("Reshape", [y, d.ints(whole)], types=[(x.dtype, whole)])[0]
+
+
+@recipe("few tokens of many", table=PATTERNS)
+def few_tokens(d: Draft, op: str) -> None:
+    """Layers on x[B, T, C] of which some tokens are read, as by a classifier, or some channels."""
+    if d.opset < 13:
+        raise Declined
+    batch, tokens, channels = d.number(1, 3), d.number(2, 20), d.one_of((2, 4, 6, 16))
+    x = d.fresh("float", (batch, tokens, channels), False)
+    made = [x]
+    for _ in range(d.number(2, 6)):
+        before = d.one_of(made) if d.chance(0.2) else made[-1]
+        made.append(layer(d, before, made))
+    y = made[-1]
+    axis = d.one_of((0, 1, 1, 1, 2))
+    extent = y.shape[axis]
+    if d.chance(0.5):
+        at = d.one_of((0, -1, d.number(0, extent - 1)))
+        at = at if d.chance(0.5) else [at]
+        d.node("Gather", [y, d.given(np.array(at, np.int64), True)], axis=axis)
+    else:
+        start, step = d.number(0, extent - 1), d.one_of((1, 1, 2, -1))
+        numbers = ([start], [min(start + d.number(1, 3), extent) if step > 0 else -extent - 1],
+                   [axis], [step])  # fmt: skip
+        d.node("Slice", [y, *(d.given(np.array(n, np.int64), True) for n in numbers)])
+    if d.chance(0.3):  # others read all
+        d.node("Neg", [d.one_of(made)])
+
+
+def layer(d: Draft, x: Var, made: list[Var]) -> Var:
+    """Return what a layer of one operator or a few makes of x[B, T, C]."""
+    batch, tokens, channels = x.shape
+    kind = d.one_of(("product", "product", "residual", "relu", "softmax", "attention", "scale"))
+    if kind == "product":
+        return d.node("MatMul", [x, d.fresh("float", (channels, channels), True)])[0]
+    if kind == "residual":
+        return added(d, x, d.one_of([v for v in made if v.shape == x.shape]))
+    if kind == "relu":
+        return d.node(d.one_of(("Relu", "Tanh", "Neg")), [x])[0]
+    if kind == "softmax":
+        return softmax(d, x)
+    if kind == "scale":
+        shape = d.one_of(((channels,), (tokens, 1), (tokens, channels), (batch, 1, 1)))
+        return d.node("Mul", [x, d.fresh("float", shape)])[0]
+    heads = d.one_of([n for n in (1, 2, 3) if channels % n == 0])
+    apart = (batch, tokens, heads, channels // heads)
+    parts = []
+    for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
+        w = d.fresh("float", (channels, channels), True)
+        y = d.node("MatMul", [x, w])[0] if d.chance(0.5) else x
+        y = d.node("Reshape", [y, d.ints(apart)], types=[("float", apart)])[0]
+        parts.append(d.node("Transpose", [y], perm=perm)[0])
+    q, k, v = parts
+    y = d.node("MatMul", [softmax(d, d.node("MatMul", [q, k])[0]), v])[0]
+    y = d.node("Transpose", [y], perm=[0, 2, 1, 3])[0]
+    return d.node("Reshape", [y, d.ints(x.shape)], types=[("float", x.shape)])[0]
 
 
 @recipe("halves turned", table=PATTERNS)

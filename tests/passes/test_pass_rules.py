@@ -58,6 +58,7 @@ TOLERANCE = {
     "few_bits": 1e-5,
     "groups": 1e-5,
     "halves": 1e-2,
+    "demand": 1e-5,
     "condense": 1e-5,
     "layout": 1e-5,
     "phases": 1e-5,

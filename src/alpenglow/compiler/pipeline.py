@@ -38,6 +38,7 @@ from alpenglow.passes.absorb import absorb
 from alpenglow.passes.attention import whole_in_f32
 from alpenglow.passes.choices import tuned
 from alpenglow.passes.cse import cse
+from alpenglow.passes.demand import compute_what_is_read
 from alpenglow.passes.exact import keep_exact, rounds
 from alpenglow.passes.fold import fold
 from alpenglow.passes.fuse import fuse
@@ -95,6 +96,8 @@ REASONS: tuple[Reason, ...] = (
     ("settle", "merge", "equal constants make nodes equal"),
     ("lower", "heads", "attention is written out"),
     ("heads", "merge", "a mask becomes one for all heads in each layer"),
+    ("merge", "demand", "what equal nodes read is read by one"),
+    ("demand", "precision", "whether halves pay is a matter of how much is computed"),
     ("merge", "precision", "what several read is rounded once"),
     ("precision", "prepare", "what is packed has the type that it is multiplied in"),
     ("prepare", "fuse", "packed weights are operands, not producers"),
@@ -162,6 +165,9 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
              needs=primitive),
         Pass("merge", ignoring_target(cse), "equal nodes become one",
              needs=primitive),
+        Pass("demand", ignoring_target(compute_what_is_read),
+             "what nobody reads is not computed",
+             needs=primitive, fast=True),
         Pass("precision", narrow, "contractions take halves",
              needs=primitive, steps=True,
              when=lambda choices: choices.precision != "f32", only='precision="bf16" or "f16"'),
