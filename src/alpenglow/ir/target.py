@@ -40,6 +40,9 @@ class Facts:
     multiplies: tuple[str, ...] = ("f32",)
     """The element types that its multiply-adds take in, those of several neighbours included."""
 
+    slower: tuple[str, ...] = ()
+    """Those of them of which it multiplies fewer in a second than of f32."""
+
     line: int = 0
     """A cache line."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -11,8 +12,10 @@ import pytest
 
 import alpenglow as ag
 from alpenglow import loops
+from alpenglow.compiler.pipeline import run_stages
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Const, Splat
@@ -132,3 +135,18 @@ def test_two_products_take_one_instruction_or_two(target: str, machine: str, cou
     b.store(y, 0, acc)
 
     assert assembly(render(legal(b.done(), parsed)), parsed).count(machine) == kind.count == count
+
+
+def test_halves_that_are_multiplied_slowly_stay_f32_where_weights_are_read_often() -> None:
+    level = Target.parse("x86-64-v4+avx512bf16")
+    slow = replace(level, facts=replace(level.facts, slower=("bf16",)))
+
+    def dtypes(target: Target, rows: int) -> set[str]:
+        g = ag.Graph("product")
+        x = g.input("x", f"f32[{rows},32]")
+        g.output("y", g(MatMul(), x, g.constant(np.ones((32, 32), np.float32))))
+        *_, (_, program) = run_stages(g, target, ag.Options(precision="bf16"))
+        return {r.type.dtype for i in program.instrs() for r in i.reads()}
+
+    assert "bf16" in dtypes(level, 64) and "bf16" in dtypes(slow, 4)
+    assert dtypes(slow, 64) == {"f32"}

@@ -21,6 +21,7 @@ from alpenglow.machines.cpu.passes.borders import borders
 from alpenglow.machines.cpu.passes.condense import condense
 from alpenglow.machines.cpu.passes.few_bits import keep_few_bits, weights, widen_few_bits
 from alpenglow.machines.cpu.passes.groups import multiply_groups
+from alpenglow.machines.cpu.passes.in_f32 import faster_in_f32
 from alpenglow.machines.cpu.passes.layout import layout
 from alpenglow.machines.cpu.passes.phases import phases
 from alpenglow.machines.cpu.passes.pitch import spread_rows
@@ -28,7 +29,7 @@ from alpenglow.machines.cpu.passes.promote import promote
 from alpenglow.machines.cpu.passes.signs import signs
 from alpenglow.machines.cpu.passes.ungroup import ungroup
 from alpenglow.machines.cpu.passes.unpacks import sink_unpacks
-from alpenglow.machines.cpu.passes.winograd import faster_in_f32, winograd
+from alpenglow.machines.cpu.passes.winograd import winograd
 from alpenglow.machines.cpu.select import compiles, kernel_for
 from alpenglow.machines.cpu.templates import templates
 from alpenglow.machines.cpu.templates.attention_parts import takes_attention

@@ -265,7 +265,7 @@ def widen_few_bits(g: Graph, target: Target) -> Graph:
 
     Products of few rows by weights of few bits stay: these are read faster still.
     """
-    if "bf16" not in target.facts.multiplies:
+    if "bf16" not in target.facts.multiplies or "bf16" in target.facts.slower:
         return g
     for node in list(g.nodes):
         match node:

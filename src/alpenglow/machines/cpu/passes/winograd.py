@@ -21,7 +21,6 @@ from alpenglow.machines.cpu.operators.winograd import (
 from alpenglow.machines.cpu.passes.layout import padded, panel_width, unpacked
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.movement import Pack
-from alpenglow.ops.packing import DOTS
 from alpenglow.passes.choices import Problem
 
 READS = 5
@@ -71,16 +70,6 @@ def winograd_fits(op: Conv, filters: tuple[int, ...], result: tuple[int, ...], l
     """Whether a convolution can be computed by F(m×m, 3×3), with enough channels for vectors."""
     plain = set(op.strides) <= {1} and set(op.dilations) <= {1} and filters[2:] == (3, 3)
     return plain and op.group == 1 and 0 not in result and min(filters[:2]) >= lanes
-
-
-def faster_in_f32(node: Node, dtype: str, target: Target) -> bool:
-    """Return whether a convolution takes less time in f32, with fewer multiplications."""
-    op, w, result = node.op, node.inputs[1], node.output.type
-    if not isinstance(op, Conv) or w is None or w.array is None or not result.static:
-        return False
-    at_once = DOTS[dtype] if dtype in DOTS and dtype in target.facts.multiplies else 1
-    fits = winograd_fits(op, w.type.extents, result.extents, target.facts.lanes)
-    return fits and best_block(w.type.extents, result.extents, at_once) != DIRECT
 
 
 def best_block(filters: tuple[int, ...], result: tuple[int, ...], direct_speed: float = 1.0) -> int:

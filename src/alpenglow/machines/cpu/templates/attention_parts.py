@@ -58,7 +58,8 @@ def takes_attention(scores: Node, product: Node, target: Target, dtype: str | No
     if (dtype or q.type.dtype) == "f32":
         return True
     sums = dtype is not None or all(_is_wide(node) for node in (scores, product))
-    return (dtype or q.type.dtype) == "bf16" in target.facts.multiplies and many and sums
+    fast = "bf16" in target.facts.multiplies and "bf16" not in target.facts.slower
+    return (dtype or q.type.dtype) == "bf16" and fast and many and sums
 
 
 def _is_wide(node: Node) -> bool:

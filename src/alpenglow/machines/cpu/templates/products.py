@@ -10,7 +10,7 @@ bf16 are rounded to f32 in an order that is the machine's own.
                       AArch64      I8MM                     usdot
                                    DotProd                  sdot, of x - 128, and w times 128
                       all others                            a product of i32 for each byte
-    bf16 times bf16   x86-64       AVX-512 BF16             vdpbf16ps
+    bf16 times bf16   x86-64       AVX-512 BF16, if fast    vdpbf16ps
                       all others                            a product of f32 for each half
 """
 
@@ -190,7 +190,7 @@ def _pairs(x: Expr) -> list[Expr]:
 
 def _shorts(lanes: int, target: Target) -> Products:
     dots = DOTS["bf16"]
-    if _at_once(lanes, target, "avx512bf16"):
+    if _at_once(lanes, target, "avx512bf16") and "bf16" not in target.facts.slower:
         return Products("f32", dots, 1, _whole, _whole, _sum_of("vdpbf16ps"))
 
     def fused(x: Expr, w: Expr, acc: Expr) -> Expr:
