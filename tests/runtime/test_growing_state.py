@@ -19,6 +19,7 @@ from alpenglow.base.errors import (
     TypeRuleError,
 )
 from alpenglow.ir.text import parse_graph, print_graph
+from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.copy import Copy
 from alpenglow.ops.movement import Concat
 from alpenglow.program import print_program
@@ -41,6 +42,41 @@ def test_a_session_answers_as_with_caches_that_are_handed_on(target: str, last: 
         np.testing.assert_array_equal(session.run({"x": x})["y"], expected["y"])
     assert session.rows == 32
     np.testing.assert_array_equal(session.variables["past.0.key"], past["past.0.key"])
+
+
+@pytest.mark.parametrize("target", ["cpu", "interpreter"])
+def test_of_the_last_row_alone_no_other_is_computed(target: str) -> None:
+    whole = ag.compile(decoder(), target=target, state=True).session(length=40)
+    exe = ag.compile(decoder(), target=target, state=True, last=["y"])
+    session = exe.session(length=40)
+    for step, count in enumerate((7, 1, 4, 30)):
+        if step == 3:
+            whole.reset(), session.reset()
+        x = rows(count, 2, step)
+        y = session.run({"x": x})["y"]
+
+        assert y.shape == (2, 1, 8)
+        np.testing.assert_allclose(y, whole.run({"x": x})["y"][:, -1:], rtol=1e-5)
+    assert session.rows == whole.rows == 30
+    rows_of_products = [
+        {r.type.shape[-2] for i in artifact.program.instrs() for r in i.outs
+         if any(isinstance(op, MatMul) for op in i.operators())}
+        for artifact in exe.artifacts
+    ]  # fmt: skip
+    assert {1} in rows_of_products
+
+
+def test_last_wants_state_and_an_output_with_the_rows_of_a_call() -> None:
+    with pytest.raises(OptionError, match="which only state tells"):
+        ag.compile(decoder(), last=["y"])
+    with pytest.raises(OptionError, match="no output 'z'; there are y"):
+        ag.compile(decoder(), state=True, last=["z"])
+    with pytest.raises(OptionError, match="expected a list"):
+        ag.compile(decoder(), state=True, last="y")
+    g = decoder()
+    g.output("constant", g.constant(np.zeros(3, np.float32)))
+    with pytest.raises(OptionError, match=r"has 0 axes of S, the rows of a call"):
+        ag.compile(g, state=True, last=["constant"])
 
 
 def test_only_new_rows_are_written() -> None:

@@ -29,7 +29,7 @@ from alpenglow.bundles.write import refuse_existing, write_folder
 from alpenglow.compiler import Options
 from alpenglow.compiler.pipeline import require_closed, run_stages
 from alpenglow.driver.compile import Model, loaded
-from alpenglow.driver.state import remembering
+from alpenglow.driver.state import with_state
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.target import Target
@@ -102,6 +102,7 @@ def bundle(
     variants: Mapping[str, Shapes] | None = None,
     constants: Mapping[str, Any] | None = None,
     state: bool | Mapping[str, str] = False,
+    last: Sequence[str] = (),
     length: int | None = None,
     freestanding: bool = False,
     portable: bool = False,
@@ -121,9 +122,9 @@ def bundle(
     architecture, else linux).  With `force` a folder is replaced that holds what a bundle wrote,
     unchanged, and nothing else.
 
-    With `state`, as `compile` takes it, caches are kept in the mutable memory, which has room for
-    `length` rows of each; `NAME_reset`, `NAME_length` and `NAME_trim` handle them.  Variables of a
-    graph are kept there, too.
+    With `state` and `last`, as `compile` takes them, caches are kept in the mutable memory, which
+    has room for `length` rows of each; `NAME_reset`, `NAME_length` and `NAME_trim` handle them.
+    Variables of a graph are kept there, too.
 
     Raises UnsupportedError if extents stay open or operators would need the interpreter,
     OptionError for a folder that is there or a name that is none in C; an error leaves nothing
@@ -134,7 +135,7 @@ def bundle(
     name = entry or _name_of(model)
     check(folder, name, api, format, tuple(variants or ()), force)
     asked: Mapping[str, Shapes | None] = variants or {name: shapes}
-    graphs = {e: _graph(model, s, constants, state) for e, s in asked.items()}
+    graphs = {e: _graph(model, s, constants, state, last) for e, s in asked.items()}
     programs = {
         t: {e: planned(g, t, settings, length=length) for e, g in graphs.items()} for t in targets
     }
@@ -265,14 +266,16 @@ def write(
 
 def _graph(
     model: Model, shapes: Shapes | None, constants: Mapping[str, Any] | None,
-    state: bool | Mapping[str, str],
+    state: bool | Mapping[str, str], last: Sequence[str],
 ) -> Graph:  # fmt: skip
     if isinstance(model, StagedModel):
         refuse_staged()
     graph = loaded(model, shapes, constants)
     if not isinstance(graph, Graph):
         refuse_staged()
-    return graph if state is False else remembering(graph, state)
+    kept = with_state(graph, state, last)
+    assert isinstance(kept, Graph), "state makes no parts of a graph"
+    return kept
 
 
 def _name_of(model: Model) -> str:

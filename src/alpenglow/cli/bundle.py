@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,8 @@ from alpenglow.cli.options import Request, Shapes, model_options, parse_shapes
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress
 from alpenglow.cli.source import IMPORT, ModelSource, kind_of, read
-from alpenglow.driver.state import remembering
+from alpenglow.driver.state import with_state
+from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.program import Program
 
@@ -64,6 +66,12 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
               "state in the memory of the bundle.")  # fmt: skip
 @click.option("--length", type=click.IntRange(1), metavar="ROWS",
               help="How many rows (tokens) there is room for in state that grows.")  # fmt: skip
+@click.option(
+    "--last",
+    multiple=True,
+    metavar="OUTPUT",
+    help="With --state: of this output, as logits, only the last row of a call.",
+)
 @click.option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: this]")
 @click.option("--freestanding", is_flag=True, help="Call nothing, not even memcpy and memset.")
 @click.option("--portable", is_flag=True, help="With --format c: plain C11, without vectors.")
@@ -74,7 +82,8 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 )  # fmt: skip
 def command(
     request: Request, output: Path, api: Api, entry: str | None, weights: str, kind: str,
-    variants: tuple[str, ...], state: bool, length: int | None, freestanding: bool,
+    variants: tuple[str, ...], state: bool, length: int | None,
+    last: tuple[str, ...], freestanding: bool,
     system: str | None,
     portable: bool, release: str, force: bool,
 ) -> None:  # fmt: skip
@@ -94,7 +103,7 @@ def command(
         for each, asked in requests.items():
             for target in targets:
                 # An archive's program is not planned twice, so each target has its own.
-                source = remembering_source(asked) if state else read(asked)
+                source = remembering_source(asked, state, last) if state or last else read(asked)
                 if source.staged:
                     refuse_staged()
                 programs[target][each] = planned(source.ir, target, options, source.resume, length)
@@ -106,7 +115,7 @@ def command(
     show(_described(bundle), str(bundle).splitlines(), request.json)
 
 
-def remembering_source(request: Request) -> ModelSource:
+def remembering_source(request: Request, state: bool, last: Sequence[str]) -> ModelSource:
     """Return a model whose caches are state."""
     if kind_of(request) == "archive":
         raise UnsupportedError(
@@ -116,7 +125,11 @@ def remembering_source(request: Request) -> ModelSource:
     source = read(request)
     if isinstance(source.ir, Program) or source.after != IMPORT:
         raise UnsupportedError("--state is for a model, not for the text of a stage")
-    return source if source.staged else replace(source, ir=remembering(source.ir, True))
+    if source.staged:
+        return source
+    kept = with_state(source.ir, state, last)
+    assert isinstance(kept, Graph), "state makes no parts of a graph"
+    return replace(source, ir=kept)
 
 
 def parse_variants(texts: tuple[str, ...]) -> dict[str, Shapes]:

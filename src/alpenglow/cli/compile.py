@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from alpenglow.runtime import archive
 alpenglow compile model.onnx -o model.ago
 alpenglow compile model.onnx -o model.ago --dim batch=1 --target x86-64-v3
 alpenglow compile model.onnx -o model.ago --input image=photo.npy
-alpenglow compile decoder.onnx -o decoder.ago --state
+alpenglow compile decoder.onnx -o decoder.ago --state --last logits
 alpenglow run model.ago
 """),
 )
@@ -48,7 +49,13 @@ alpenglow run model.ago
     help="Inputs that hold what an earlier call put out, as past_key_values.0.key, become "
     "state of sessions.",
 )
-def command(request: Request, output: Path, state: bool) -> None:
+@click.option(
+    "--last",
+    multiple=True,
+    metavar="OUTPUT",
+    help="With --state: of this output, as logits, only the last row of a call.",
+)
+def command(request: Request, output: Path, state: bool, last: tuple[str, ...]) -> None:
     """Compile MODEL for a target and write an archive.
 
     Extents that are left open stay so: code is made for the shapes of the arrays that --input
@@ -59,7 +66,7 @@ def command(request: Request, output: Path, state: bool) -> None:
     that you trust.
     """
     begin = time.perf_counter()
-    archived = remembering_model(request) if state else archived_model(request)
+    archived = remembering_model(request, state, last) if state or last else archived_model(request)
     archive.write(archived, output)
     artifacts = archive.artifacts_of(archived)
     instructions = sum(len(a.table) for a in artifacts)
@@ -83,7 +90,7 @@ def command(request: Request, output: Path, state: bool) -> None:
     show(result, lines, request.json)
 
 
-def remembering_model(request: Request) -> archive.Archived:
+def remembering_model(request: Request, state: bool, last: Sequence[str]) -> archive.Archived:
     """Return what the archive of a model holds whose caches are state; nothing is compiled yet."""
     if request.inputs or kind_of(request) == "archive":
         raise UnsupportedError(
@@ -96,8 +103,9 @@ def remembering_model(request: Request) -> archive.Archived:
             hint="leave it out; or, where an input decides, tell it: --constants NAME=VALUE",
         )
     exe = ag.compile(
-        source.ir, request.target, request.threads, options=request.options(), state=True
-    )
+        source.ir, request.target, request.threads, options=request.options(),
+        state=state, last=last,
+    )  # fmt: skip
     return exe.archived()
 
 

@@ -20,7 +20,7 @@ from alpenglow.compiler.options import Progress
 from alpenglow.driver import journal
 from alpenglow.driver.artifact_cache import ArtifactCache
 from alpenglow.driver.progress import reporter
-from alpenglow.driver.state import remembering
+from alpenglow.driver.state import with_state
 from alpenglow.frontends import load
 from alpenglow.ir.constant_inputs import fix
 from alpenglow.ir.dims import Guards, bind, holds
@@ -64,6 +64,7 @@ def compile(
     *,
     constants: Mapping[str, Any] | None = None,
     state: bool | Mapping[str, str] = False,
+    last: Sequence[str] = (),
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
@@ -83,6 +84,8 @@ def compile(
     With `state`, inputs that hold what an earlier call put out, as caches of keys and values,
     become variables, which a `session(length=…)` keeps in place: those whose names say so by the
     usual conventions, or inputs by the outputs that they were, ``{"past.0.key": "present.0.key"}``.
+    Of the outputs in `last`, as ``["logits"]``, only the last row (token) of each call is returned,
+    and others are not computed.
 
     A module of PyTorch is traced as it is called with `args` and `kwargs`: see `load`.
     """
@@ -103,7 +106,7 @@ def compile(
         chosen_options = replace(chosen_options, progress=reporter(progress))
     store = Store(knobs.cache_folder())
     _refuse_archive(model)
-    cache = None if state else ArtifactCache.of(
+    cache = None if state or last else ArtifactCache.of(
         model, shapes or {}, constants or {}, chosen, chosen_options, store
     )  # fmt: skip
     if cache is not None and (artifact := cache.artifact()) is not None:
@@ -114,8 +117,7 @@ def compile(
              dynamic_shapes=dynamic_shapes)
         if traced else loaded(model, shapes, constants)
     )  # fmt: skip
-    if state is not False:
-        graph = remembering(graph, state)
+    graph = with_state(graph, state, last)
     if isinstance(graph, Graph):
         check_kept(graph, chosen_options.keep)
     if device_for(chosen) is not None:

@@ -15,23 +15,41 @@ says nothing, and is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.ir.dims import Sym, names
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
+from alpenglow.ops.movement import Slice
 
 BEFORE = re.compile(r"past(?:_key_values|_key|_value)?(.*)")
 AFTER = re.compile(r"present(?:_key_values|_key|_value)?(.*)")
 
 
-def remembering(graph: Graph | StagedModel, state: bool | Mapping[str, str]) -> Graph:
+def with_state(
+    graph: Graph | StagedModel, state: bool | Mapping[str, str], last: Sequence[str]
+) -> Graph | StagedModel:
+    """Return a graph as `compile` is asked for it: as it is, or one that remembers."""
+    if state is not False:
+        return remembering(graph, state, last)
+    if last:
+        raise OptionError(
+            "last is about the rows of a call, which only state tells", hint="state=True",
+            flags="--state",
+        )  # fmt: skip
+    return graph
+
+
+def remembering(
+    graph: Graph | StagedModel, state: bool | Mapping[str, str], last: Sequence[str] = ()
+) -> Graph:
     """Return a copy of a graph in which caches are variables that grow.
 
-    `state` pairs inputs with the outputs that they were, or is True for what names say.  Raises
-    OptionError where there is no such pair, UnsupportedError for what cannot be a variable.
+    `state` pairs inputs with the outputs that they were, or is True for what names say.  Of the
+    outputs in `last` only the last row of a call is left.  Raises OptionError where there is no
+    such pair or output, UnsupportedError for what cannot be a variable.
     """
     if isinstance(graph, StagedModel):
         raise UnsupportedError(
@@ -59,7 +77,34 @@ def remembering(graph: Graph | StagedModel, state: bool | Mapping[str, str]) -> 
     if isinstance(state, bool):
         for output in _handed_on(new):
             del new.outputs[output]
+    _keep_last(new, last)
     return new
+
+
+def _keep_last(graph: Graph, outputs: Sequence[str]) -> None:
+    """Let outputs have the last row of a call alone, along the axis that variables grow along."""
+    if isinstance(outputs, str):
+        raise OptionError(f"last is the string '{outputs}', expected a list of outputs")
+    rows = {
+        after.type.shape[axis] - graph.inputs[name].type.shape[axis]
+        for name, axis in graph.growing.items()
+        if (after := graph.outputs.get(name)) is not None
+    }
+    known = [name for name in graph.outputs if name not in graph.initial]
+    for name in outputs:
+        if name not in known:
+            raise OptionError(f"last: there is no output '{name}'; there are {', '.join(known)}")
+        y = graph.outputs[name]
+        axes = [i for i, d in enumerate(y.type.shape) if d in rows]
+        if len(axes) != 1:
+            said = ", ".join(map(str, rows))
+            raise OptionError(
+                f"last: output '{name}' {y.type} has {len(axes)} axes of {said}, the rows of a "
+                "call, expected one"
+            )
+        starts = [d - 1 if i in axes else 0 for i, d in enumerate(y.type.shape)]
+        sizes = [1 if i in axes else d for i, d in enumerate(y.type.shape)]
+        graph.outputs[name] = graph(Slice(tuple(starts), tuple(sizes), (1,) * y.type.rank), y)
 
 
 def paired(graph: Graph) -> dict[str, str]:

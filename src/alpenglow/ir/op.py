@@ -67,6 +67,10 @@ class Op:
     """An axis of the first operand and one of the result: elements of the result depend on those of
     the operand at the same place along these, and on all of the other operands."""
 
+    by_rows: ClassVar[bool] = False
+    """Whether a row of the result, along its last axis, is made of the row of the first operand at
+    the same place, and of all of the other operands."""
+
     carried: ClassVar[Mapping[int, int]] = {}
     """Results that may lie where an operand does, by number, each with the operand: kernels read an
     element of that before they write the one at the same place, and none of it afterwards."""

@@ -150,6 +150,8 @@ def _asked(node: Node, part: Part) -> list[Demand]:
             (x,) = given
             kept = [i for i in range(x.type.rank) if keepdims or i not in axes]
             return whole if kept[axis] in axes else [part.along(kept[axis])]
+        case op if op.by_rows and axis < y.rank - 1:
+            return [part, *whole[1:]]
         case MatMul() if all(v.type.rank == y.rank for v in given):
             rows, columns = y.rank - 2, y.rank - 1
             if axis == rows:
@@ -203,5 +205,6 @@ def _worthwhile(g: Graph, demands: dict[Value, Demand]) -> list[Node]:
             j = place.get(x.producer) if x.producer is not None else None
             if one is not None and j is not None and demands[x] == one:
                 root[find(i)] = find(j)
-    products = {find(i) for node, i in place.items() if isinstance(node.op, MatMul)}
+    # What adds up products along an axis takes the time.
+    products = {find(i) for node, i in place.items() if type(node.op).work is not Op.work}
     return [node for node, i in place.items() if find(i) in products]

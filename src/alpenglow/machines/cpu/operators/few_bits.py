@@ -143,6 +143,7 @@ class MatMulFewBits(Primitive):
     """
 
     walks = "rows"
+    by_rows = True
 
     columns: int
     size: int

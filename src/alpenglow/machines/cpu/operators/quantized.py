@@ -54,6 +54,7 @@ class QuantizeGroups(Primitive):
     """
 
     walks = "rows"
+    by_rows = True
 
     size: int
     middle: int
@@ -95,6 +96,7 @@ class MatMulGroups(Primitive):
     """
 
     walks = "rows"
+    by_rows = True
 
     columns: int
     size: int
