@@ -6,14 +6,14 @@ than a machine: an address outside a buffer raises IndexError, division of integ
 ZeroDivisionError, and local arrays begin with NaN or the largest number.
 
 Every expression is turned into a Python function of a `ThreadState` once, before anything runs.
-Statements that hold a `Barrier` become generators that yield there: threads of a group go from
-one barrier to the next in turn.
+Loops over groups and threads are run by `kernel.grid`, all threads of a group at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,15 +38,14 @@ from alpenglow.kernel.expr import (
     Register,
     Select,
     Shuffle,
-    Space,
     Splat,
     Unary,
 )
+from alpenglow.kernel.grid import run_grid
 from alpenglow.kernel.intrinsics import INTRINSICS
 from alpenglow.kernel.scalar import BINARY_MEANING, COMPARE_MEANING, UNARY_MEANING, convert, fma
 from alpenglow.kernel.stmt import (
     Atomic,
-    Barrier,
     For,
     If,
     Kernel,
@@ -78,7 +77,8 @@ def evaluate(
         assert a.ndim == 1 and a.dtype == DTYPES[b.dtype], f"{b.name}: {a.dtype}{a.shape}"
     names = {e.name: np.int64((extents or {})[e.name]) for e in kernel.extents}
     assert parallel is None or kernel.parallel is not None, "this kernel has no parallel loop"
-    frame = ThreadState(names, arrays, kernel.arrays, parallel).fork("shared", "local")
+    arrays |= {b.name: _untouched(b) for b in kernel.arrays}
+    frame = ThreadState(names, arrays, kernel.arrays, parallel)
     with np.errstate(all="ignore"):
         _block(kernel.body)(frame)
 
@@ -92,10 +92,9 @@ class ThreadState:
     declared: tuple[Buffer, ...]
     parallel: tuple[int, int] | None
 
-    def fork(self, *spaces: Space) -> ThreadState:
-        """Return a copy with arrays of its own in `spaces`."""
-        fresh = {b.name: _untouched(b) for b in self.declared if b.space in spaces}
-        return ThreadState(dict(self.names), self.arrays | fresh, self.declared, self.parallel)
+    def fresh(self) -> dict[Buffer, Callable[[], Array]]:
+        """Return what makes each array that a group or a thread has for itself."""
+        return {b: partial(_untouched, b) for b in self.declared}
 
 
 def _untouched(b: Buffer) -> Array:
@@ -110,7 +109,6 @@ def _untouched(b: Buffer) -> Array:
 # ── statements ──
 
 Run = Callable[[ThreadState], None]
-Steps = Callable[[ThreadState], Iterator[None]]
 
 
 def _block(body: Sequence[Stmt]) -> Run:
@@ -134,20 +132,16 @@ def _statement(s: Stmt) -> Run:
             return _atomic(s)
         case Prefetch():
             return lambda f: None
-        case For(kind="serial" | "parallel" | "vector" | "unrolled") if not _waits(s):
+        case For(kind="serial" | "parallel" | "vector" | "unrolled"):
             return _loop(s)
-        case If(condition, then, orelse) if not _waits(s):
+        case If(condition, then, orelse):
             test, yes, no = _expr(condition), _block(then), _block(orelse)
             return lambda f: yes(f) if test(f) else no(f)
-        case While(condition, inner) if not _waits(s):
+        case While(condition, inner):
             return _while(_expr(condition), _block(inner))
-    steps = _steps(s)
-
-    def drain(f: ThreadState) -> None:
-        for _ in steps(f):
-            pass
-
-    return drain
+        case For():
+            return lambda f: run_grid(s, f.names, f.arrays, f.fresh())
+    raise AssertionError(f"a {type(s).__name__.lower()} has no threads around it")
 
 
 def _assign(name: str, value: Callable[[ThreadState], Scalars]) -> Run:
@@ -214,93 +208,6 @@ def _atomic(s: Atomic) -> Run:
             a[i] = op(a[i], x)
 
     return run
-
-
-# ── statements that meet a barrier, and the grid ──
-
-
-def _waits(s: Stmt) -> bool:
-    """Whether a barrier or a grid loop stands in `s`."""
-    match s:
-        case Barrier() | For(kind="group" | "thread"):
-            return True
-        case For(body=body) | While(body=body):
-            return any(map(_waits, body))
-        case If(_, then, orelse):
-            return any(map(_waits, (*then, *orelse)))
-    return False
-
-
-def _steps(s: Stmt) -> Steps:
-    """Return a generator function that runs `s` and yields at every barrier."""
-    match s:
-        case Barrier():
-            return lambda f: iter((None,))
-        case For(kind="thread"):
-            return _threads(s)
-        case For():
-            return _step_loop(s)
-        case If(condition, then, orelse) if _waits(s):
-            test, yes, no = _expr(condition), _step_block(then), _step_block(orelse)
-            return lambda f: yes(f) if test(f) else no(f)
-        case While(condition, inner) if _waits(s):
-            return _step_while(_expr(condition), _step_block(inner))
-    run = _statement(s)
-
-    def once(f: ThreadState) -> Iterator[None]:
-        run(f)
-        return iter(())
-
-    return once
-
-
-def _step_block(body: Sequence[Stmt]) -> Steps:
-    parts = [_steps(s) for s in body]
-
-    def steps(f: ThreadState) -> Iterator[None]:
-        for part in parts:
-            yield from part(f)
-
-    return steps
-
-
-def _step_loop(loop: For) -> Steps:
-    name, extent, body = loop.index.name, _expr(loop.extent), _step_block(loop.body)
-    is_group = loop.kind == "group"
-
-    def steps(f: ThreadState) -> Iterator[None]:
-        for i in _range(loop, extent, f):
-            inner = f.fork("shared", "local") if is_group else f
-            inner.names[name] = np.int64(i)
-            yield from body(inner)
-
-    return steps
-
-
-def _step_while(test: Callable[[ThreadState], Scalars], body: Steps) -> Steps:
-    def steps(f: ThreadState) -> Iterator[None]:
-        while test(f):
-            yield from body(f)
-
-    return steps
-
-
-def _threads(loop: For) -> Steps:
-    """Run all threads up to their next barrier, yield, and so on until all have ended."""
-    name, extent, body = loop.index.name, _expr(loop.extent), _step_block(loop.body)
-
-    def steps(f: ThreadState) -> Iterator[None]:
-        threads = []
-        for i in _range(loop, extent, f):
-            inner = f.fork("local")
-            inner.names[name] = np.int64(i)
-            threads.append(body(inner))
-        ended = object()
-        while not all(at_end := [next(t, ended) is ended for t in threads]):
-            assert not any(at_end), "some threads of a group wait at a barrier, others have ended"
-            yield
-
-    return steps
 
 
 # ── expressions ──

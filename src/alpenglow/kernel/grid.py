@@ -1,0 +1,324 @@
+"""Grids of threads in NumPy: the threads of a group are the first axis of every value.
+
+Groups run one after the other, their threads in step: a branch narrows the threads that are at
+work, and a barrier wants them all.  What a thread has written to shared memory others may read
+behind the next barrier, and what it has read they may overwrite behind that; who does so before is
+told, with the place.
+
+A value has an axis for threads, of extent 1 where it is the same for all of them, and one for lanes
+if there are several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from alpenglow.ir.types import DTYPES, Array
+from alpenglow.kernel.expr import (
+    Binary,
+    Bitcast,
+    Blend,
+    Buffer,
+    Compare,
+    Const,
+    Convert,
+    Expr,
+    Fma,
+    Index,
+    Intrinsic,
+    Lanes,
+    Load,
+    Lookup,
+    Reduce,
+    Register,
+    Select,
+    Shuffle,
+    Splat,
+    Unary,
+)
+from alpenglow.kernel.intrinsics import INTRINSICS
+from alpenglow.kernel.scalar import BINARY_MEANING, COMPARE_MEANING, UNARY_MEANING, convert, fma
+from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Prefetch, Set, Stmt, Store, While
+
+NOBODY, SEVERAL, ATOMICALLY = -1, -2, -3
+"""Who has read or written an element since the last barrier, beside threads by number."""
+
+
+class RaceError(AssertionError):
+    """Two threads of a group are at one place of shared memory, one writes, and no barrier is
+    between them."""
+
+
+def run_grid(
+    loop: For, names: Mapping[str, Any], arrays: Mapping[str, Array],
+    fresh: Mapping[Buffer, Callable[[], Array]],
+) -> None:  # fmt: skip
+    """Run a loop over groups or threads.
+
+    `names` are the numbers of extents and indices, `arrays` the operands; `fresh` makes shared and
+    local arrays that nobody has touched.
+    """
+    wide = {name: np.atleast_1d(value) for name, value in names.items()}
+    outermost = _Group(1, wide, dict(arrays), fresh, {})
+    if loop.kind == "thread":
+        outermost = outermost.anew()
+    outermost.block((loop,), np.arange(1))
+
+
+class _Watch:
+    """Who has read and written the elements of a shared array since the last barrier."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.reader = np.full(size, NOBODY)
+        self.writer = np.full(size, NOBODY)
+
+    def clear(self) -> None:
+        self.reader[:] = self.writer[:] = NOBODY
+
+    def read(self, where: Array, who: Array) -> None:
+        self._apart(where, who, self.writer, "reads", "wrote")
+        before = self.reader[where]
+        now = np.where((before == NOBODY) | (before == who), who, SEVERAL)
+        self.reader[where] = now
+        self.reader[where[self.reader[where] != now]] = SEVERAL
+
+    def write(self, where: Array, who: Array) -> None:
+        self._apart(where, who, self.writer, "writes", "wrote")
+        self._apart(where, who, self.reader, "writes", "read")
+        self.writer[where] = who
+        self._apart(where, who, self.writer, "writes", "writes")
+
+    def change(self, where: Array, who: Array) -> None:
+        """Note what is done atomically, which several may do."""
+        others = np.where(self.writer[where] == ATOMICALLY, NOBODY, self.writer[where])
+        self._differ(where, who, others, "changes", "wrote")
+        self._apart(where, who, self.reader, "changes", "read")
+        self.writer[where] = ATOMICALLY
+
+    def _apart(self, where: Array, who: Array, others: Array, does: str, did: str) -> None:
+        self._differ(where, who, others[where], does, did)
+
+    def _differ(self, where: Array, who: Array, others: Array, does: str, did: str) -> None:
+        for i in np.flatnonzero((others != NOBODY) & (others != who))[:1]:
+            other = {SEVERAL: "others", ATOMICALLY: "others, atomically,"}.get(
+                int(others[i]), f"thread {others[i]}"
+            )
+            raise RaceError(
+                f"thread {who[i]} {does} {self.name}[{where[i]}], which {other} {did}, "
+                "and no barrier is between"
+            )
+
+
+class _Group:
+    """The threads of a group, `n` so far, and what they see."""
+
+    def __init__(
+        self, n: int, names: dict[str, Array], arrays: dict[str, Array],
+        fresh: Mapping[Buffer, Callable[[], Array]], watches: dict[str, _Watch],
+    ) -> None:  # fmt: skip
+        self.n, self.names, self.arrays, self.fresh, self.watches = n, names, arrays, fresh, watches
+        self.own = {
+            b.name: np.tile(make(), (n, 1)) for b, make in fresh.items() if b.space == "local"
+        }
+
+    def anew(self) -> _Group:
+        """Return a group with shared memory of its own."""
+        shared = {b.name: make() for b, make in self.fresh.items() if b.space == "shared"}
+        watches = {name: _Watch(name, len(array)) for name, array in shared.items()}
+        return _Group(self.n, dict(self.names), self.arrays | shared, self.fresh, watches)
+
+    def split(self, index: str, count: int) -> _Group:
+        """Return the group with `count` threads for each."""
+        names = {
+            name: v if len(v) == 1 else np.repeat(v, count, 0) for name, v in self.names.items()
+        }
+        names[index] = np.tile(np.arange(count, dtype=np.int64), self.n)
+        return _Group(self.n * count, names, self.arrays, self.fresh, self.watches)
+
+    # ── statements ──
+
+    def block(self, body: Sequence[Stmt], at_work: Array) -> None:
+        for s in body:
+            self.statement(s, at_work)
+
+    def statement(self, s: Stmt, at_work: Array) -> None:
+        match s:
+            case Set(Register(name), value):
+                self._set(name, self.value(value, at_work), at_work)
+            case Store():
+                self._store(s, at_work)
+            case Atomic():
+                self._atomic(s, at_work)
+            case Prefetch():
+                pass
+            case Barrier():
+                assert len(at_work) == self.n, (
+                    "some threads of a group wait at a barrier that others do not come to"
+                )
+                for watch in self.watches.values():
+                    watch.clear()
+            case For(kind="group" | "thread"):
+                self._grid(s, at_work)
+            case For(index, extent, body):
+                counts = np.broadcast_to(self.value(extent, at_work), at_work.shape)
+                for i in range(int(counts.max(initial=0))):
+                    self.names[index.name] = np.array([i], np.int64)
+                    self.block(body, at_work[counts > i])
+            case If(condition, then, orelse):
+                test = np.broadcast_to(self.value(condition, at_work), at_work.shape)
+                for part, some in ((then, at_work[test]), (orelse, at_work[~test])):
+                    if len(some):
+                        self.block(part, some)
+            case While(condition, body):
+                while len(at_work := at_work[self._holds(condition, at_work)]):
+                    self.block(body, at_work)
+
+    def _holds(self, condition: Expr, at_work: Array) -> Array:
+        if not len(at_work):
+            return np.zeros(0, np.bool_)
+        return np.broadcast_to(self.value(condition, at_work), at_work.shape)
+
+    def _grid(self, loop: For, at_work: Array) -> None:
+        assert len(at_work) == self.n, f"not all threads come to a {loop.kind} loop"
+        counts = np.unique(self.value(loop.extent, at_work))
+        assert len(counts) == 1, f"threads disagree on the extent of a {loop.kind} loop"
+        count = int(counts[0])
+        if loop.kind == "thread":
+            threads = self.split(loop.index.name, count)
+            threads.block(loop.body, np.arange(threads.n))
+            return
+        for i in range(count):
+            group = self.anew()
+            group.names[loop.index.name] = np.array([i], np.int64)
+            group.block(loop.body, np.arange(group.n))
+
+    def _set(self, name: str, value: Array, at_work: Array) -> None:
+        if len(at_work) == self.n:
+            self.names[name] = value
+            return
+        before = self.names.get(name)
+        whole = np.zeros((self.n, *value.shape[1:]), value.dtype)
+        if before is not None:
+            whole[:] = before
+        whole[at_work] = value
+        self.names[name] = whole
+
+    def _store(self, s: Store, at_work: Array) -> None:
+        where, keep = self._places(s.buffer, s.at, s.value.lanes, s.mask, at_work)
+        value = self.value(s.value, at_work)
+        value = np.broadcast_to(value if value.ndim > 1 else value[:, None], where.shape)
+        who = np.broadcast_to(at_work[:, None], where.shape)
+        if s.buffer.space == "local":
+            self.own[s.buffer.name][who[keep], where[keep]] = value[keep]
+            return
+        if s.buffer.name in self.watches:
+            self.watches[s.buffer.name].write(where[keep], who[keep])
+        self.arrays[s.buffer.name][where[keep]] = value[keep]
+
+    def _atomic(self, s: Atomic, at_work: Array) -> None:
+        where, keep = self._places(s.buffer, s.at, s.value.lanes, None, at_work)
+        value = self.value(s.value, at_work)
+        value = np.broadcast_to(value if value.ndim > 1 else value[:, None], where.shape)
+        who = np.broadcast_to(at_work[:, None], where.shape)
+        if s.buffer.name in self.watches:
+            self.watches[s.buffer.name].change(where[keep], who[keep])
+        op = BINARY_MEANING[s.op]
+        for thread, at, x in zip(who[keep], where[keep], value[keep], strict=True):
+            local = s.buffer.space == "local"
+            array = self.own[s.buffer.name][thread] if local else self.arrays[s.buffer.name]
+            array[at] = op(array[at], x)
+
+    def _places(
+        self, buffer: Buffer, at: Expr, lanes: int, mask: Expr | None, at_work: Array
+    ) -> tuple[Array, Array]:
+        """Return the elements of threads and lanes, and which of them are meant."""
+        first = self.value(at, at_work)
+        where = first if at.lanes > 1 else first[:, None] + np.arange(lanes)
+        where = np.broadcast_to(where, (len(at_work), lanes))
+        keep = np.ones(where.shape, np.bool_)
+        if mask is not None:
+            kept = self.value(mask, at_work)
+            keep = np.broadcast_to(kept if kept.ndim > 1 else kept[:, None], where.shape)
+        name = buffer.name
+        size = buffer.size if buffer.space == "local" else len(self.arrays[name])
+        for bad in where[keep & ((where < 0) | (where >= size))][:1]:
+            raise IndexError(f"{name}[{bad}] is outside its {size} elements")
+        return where, keep
+
+    # ── expressions ──
+
+    def value(self, e: Expr, at_work: Array) -> Array:
+        """Return the value of an expression for the threads at work."""
+
+        def of(x: Expr) -> Array:
+            return self.value(x, at_work)
+
+        def rows(x: Expr) -> Array:
+            v = of(x)
+            return v if v.ndim > 1 else v[:, None]
+
+        def as_lanes(v: Array) -> Array:
+            return v if e.lanes > 1 else v[:, 0]
+
+        match e:
+            case Const(value, dtype, lanes):
+                c = np.array(value).astype(DTYPES[dtype])
+                return np.full((1, lanes) if lanes > 1 else 1, c)
+            case Index(name) | Register(name):
+                v = self.names[name]
+                return v if len(v) == 1 else v[at_work]
+            case Lanes(lanes):
+                return as_lanes(np.arange(lanes, dtype=np.int64)[None])
+            case Binary(op, x, y):
+                return np.asarray(BINARY_MEANING[op](of(x), of(y)))
+            case Compare(op, x, y):
+                return np.asarray(COMPARE_MEANING[op](of(x), of(y)))
+            case Unary(op, x):
+                return np.asarray(UNARY_MEANING[op](of(x)))
+            case Fma(x, y, z):
+                return np.asarray(fma(of(x), of(y), of(z)))
+            case Convert(x, dtype):
+                return np.asarray(convert(of(x), DTYPES[dtype]))
+            case Bitcast(x, dtype):
+                return as_lanes(np.ascontiguousarray(rows(x)).view(DTYPES[dtype]))
+            case Splat(x, lanes):
+                v = rows(x)
+                return as_lanes(np.broadcast_to(v, (len(v), lanes)))
+            case Select(condition, x, y):
+                return np.where(of(condition), of(x), of(y))
+            case Shuffle(x, order):
+                return as_lanes(rows(x)[:, list(order)])
+            case Blend(x, y, order):
+                a, b = (np.broadcast_to(v, (len(at_work), v.shape[1])) for v in (rows(x), rows(y)))
+                return as_lanes(np.concatenate([a, b], 1)[:, list(order)])
+            case Lookup(table, at):
+                return np.asarray(np.array(table, np.float32)[of(at) % len(table)])
+            case Reduce(op, x):
+                v = rows(x)
+                while v.shape[1] > 1:
+                    half = v.shape[1] // 2
+                    v = np.asarray(BINARY_MEANING[op](v[:, :half], v[:, half:]))
+                return v[:, 0]
+            case Load():
+                return as_lanes(self._load(e, at_work))
+            case Intrinsic(name, args):
+                given = [np.broadcast_to(v, (len(at_work), v.shape[1])) for v in map(rows, args)]
+                meaning = INTRINSICS[name].meaning
+                return as_lanes(np.stack([np.atleast_1d(meaning(*a)) for a in zip(*given)]))  # noqa: B905
+        raise AssertionError(f"no meaning for {type(e).__name__}")
+
+    def _load(self, e: Load, at_work: Array) -> Array:
+        where, keep = self._places(e.buffer, e.at, e.lanes, e.mask, at_work)
+        who = np.broadcast_to(at_work[:, None], where.shape)
+        loaded = np.zeros(where.shape, DTYPES[e.buffer.dtype])
+        if e.buffer.space == "local":
+            loaded[keep] = self.own[e.buffer.name][who[keep], where[keep]]
+            return loaded
+        if e.buffer.name in self.watches:
+            self.watches[e.buffer.name].read(where[keep], who[keep])
+        loaded[keep] = self.arrays[e.buffer.name][where[keep]]
+        return loaded
