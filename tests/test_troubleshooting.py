@@ -174,6 +174,11 @@ def shapes_by_another_name(folder: Path) -> None:
     ag.compile("model.onnx", shapes={"batch": (2, 8)})
 
 
+@says("constant '…' is …, expected …")
+def a_constant_of_float64(folder: Path) -> None:
+    ag.compile("model.onnx", constants={"x": np.zeros((2, 8))})
+
+
 @says("input '…' is …; shape … does not fit it")
 def a_shape_that_the_model_cannot_have(folder: Path) -> None:
     ag.compile("model.onnx", shapes={"x": (2, 9)})

@@ -16,6 +16,7 @@ import alpenglow as ag
 from alpenglow.base.errors import FeedError, ModelError, OptionError, UnsupportedError
 from alpenglow.calibration import Dataset, tune
 from alpenglow.calibration.metrics import METRICS, Metric, decibels, loss
+from alpenglow.calibration.tune import taking_halves
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx.export import export
 from alpenglow.ir.graph import Graph
@@ -274,7 +275,7 @@ def test_tuning_gives_halves_to_what_is_not_quantised(
     everything = tune(graph, profile, data, options, metric="sqnr", max_drop=1.0)
     most = 0.5 * everything.after
     found = tune(graph, profile, data, options, metric="sqnr", max_drop=most, precision="bf16")
-    exe = ag.compile(convert(found.plan), precision="bf16", keep=found.wide)
+    exe = ag.compile(convert(found.plan), taking_halves(), precision="bf16", keep=found.wide)
     outputs = [exe.run(feeds) for feeds in data]
     reference = [ag.compile(graph).run(feeds) for feeds in data]
 
