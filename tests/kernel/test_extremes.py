@@ -102,7 +102,10 @@ def forest(dtype: str) -> tuple[Graph, dict[str, Array], list[Elementwise]]:
 
 
 @pytest.mark.parametrize("numerics", ["fast", "strict"])
-@pytest.mark.parametrize("dtype", sorted(TOLERANCE))
+@pytest.mark.parametrize(
+    "dtype",
+    [pytest.param(d, marks=pytest.mark.slow if d == "f64" else ()) for d in sorted(TOLERANCE)],
+)
 def test_formulas_hold_to_the_ends_of_their_types(dtype: str, numerics: Numerics) -> None:
     g, feeds, ops = forest(dtype)
     with np.errstate(all="ignore"):

@@ -45,6 +45,7 @@ def repeated() -> Iterator[tuple[Application, list[int]]]:
                 yield a, first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_every_operator_takes_one_value_as_several_operands(part: int) -> None:
     cases = list(repeated())[part::4]

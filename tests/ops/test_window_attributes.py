@@ -135,6 +135,7 @@ def test_a_column_takes_as_many_steps_as_a_row() -> None:
     assert steps(60, 1) == steps(1, 60) == steps(60) > 1
 
 
+@pytest.mark.slow
 def test_convolutions_of_one_and_three_spatial_axes_heed_all_their_attributes() -> None:
     for spatial, shape in ((1, (1, 20, 7)), (3, (1, 20, 3, 4, 5))):
         assert_right(shape, [
@@ -144,6 +145,7 @@ def test_convolutions_of_one_and_three_spatial_axes_heed_all_their_attributes() 
         ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_padding_written_out_before_a_convolution_is_padding_of_its_own() -> None:
     assert_right((1, 20, 5, 6), [
         Convolution(Conv((), pads), (24, 20, *kernel), zeros)
