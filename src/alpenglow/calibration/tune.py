@@ -184,9 +184,7 @@ class _PlanSearch:
     def run(
         self, g: Graph, data: Dataset, precision: Halves = "f32", keep: Iterable[str] = ()
     ) -> Outputs:
-        exe = compile_model(
-            g, taking_halves(), self.threads, precision=precision, keep=tuple(keep)
-        )
+        exe = compile_model(g, taking_halves(), self.threads, precision=precision, keep=tuple(keep))
         return [exe.run(feeds) for feeds in data]
 
 

@@ -308,7 +308,8 @@ class _Group:
             case Intrinsic(name, args):
                 given = [np.broadcast_to(v, (len(at_work), v.shape[1])) for v in map(rows, args)]
                 meaning = INTRINSICS[name].meaning
-                return as_lanes(np.stack([np.atleast_1d(meaning(*a)) for a in zip(*given)]))  # noqa: B905
+                each = [np.atleast_1d(meaning(*of_one)) for of_one in zip(*given, strict=True)]
+                return as_lanes(np.stack(each))
         raise AssertionError(f"no meaning for {type(e).__name__}")
 
     def _load(self, e: Load, at_work: Array) -> Array:

@@ -7,7 +7,8 @@ of keys,
     shares = what follows exp(scores - largest) / sum, bytes at last, put together in words
     sums = valuesᵀ × shares, in i32
 
-Scores of many keys, or of a number that is open, are computed a second time instead of kept.
+Scores for which the stack has no room, or of an open number of keys, are computed a second time
+instead of kept.
 """
 
 from __future__ import annotations
@@ -16,14 +17,12 @@ from collections.abc import Mapping
 
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import Value
+from alpenglow.ir.types import DTYPES
 from alpenglow.kernel.expr import Const, Expr, Load, lift
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.machines.cpu.templates.attention_panels import Panels
 from alpenglow.machines.cpu.templates.attention_parts import AttentionParts
 from alpenglow.machines.cpu.templates.products import dot, products
-
-KEPT = 1 << 16
-"""Logits of a panel that are kept at most: 256 kB, which lie on the stack."""
 
 ONES = 0x01010101
 """A word of bytes of 1: a product by it sums up."""
@@ -33,8 +32,8 @@ class BytePanels(Panels):
     """Panels of bytes: `rounded` are the shares that the values are multiplied by."""
 
     def __init__(self, parts: AttentionParts) -> None:
-        width = 2 * parts.lanes
-        self.kept = not is_open(parts.count) and parts.count * width <= KEPT
+        room = parts.target.facts.scratch // DTYPES["f32"].itemsize
+        self.kept = not is_open(parts.count) and parts.count * 2 * parts.lanes <= room
         kind = products("u8", parts.lanes, parts.target).turned()
         super().__init__(parts, kind, parts.count if self.kept else None)
         self.dot = dot(parts.target)
