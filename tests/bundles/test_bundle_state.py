@@ -360,3 +360,23 @@ def test_the_command_bundles_archives_of_state(language_model: Path, tmp_path: P
     code, told = run(*args, "--length", 8)
 
     assert code == 0 and "i64[1,rows+1]" in told
+
+
+@pytest.mark.parametrize("command", ["compile", "bundle"])
+def test_the_commands_keep_the_last_row_of_an_output(
+    command: str, language_model: Path, tmp_path: Path
+) -> None:
+    given = ("--dim", "batch_size=1,sequence_length=3", "--length", 8)
+    more = given if command == "bundle" else ()
+    out = tmp_path / ("out" if command == "bundle" else "decoder.ago")
+    code, told = run(command, language_model, "-o", out, "--last", "logits")
+    assert code == 2 and "try: --state" in told
+    code, told = run(command, language_model, "-o", out, "--state", *more, "--last", "nothing")
+    assert code == 2 and "no output 'nothing'; there are logits" in told
+    code, told = run(command, language_model, "-o", out, "--state", *more, "--last", "logits")
+    assert code == 0, told
+    if command == "compile":
+        session = ag.open(out).session(length=8)
+        assert session.run(tokens(3, 0))["logits"].shape[:2] == (1, 1)
+    else:
+        assert "f32[1,1," in told

@@ -209,9 +209,8 @@ class _Group:
 
     def _store(self, s: Store, at_work: Array) -> None:
         where, keep = self._places(s.buffer, s.at, s.value.lanes, s.mask, at_work)
-        value = self.value(s.value, at_work)
-        value = np.broadcast_to(value if value.ndim > 1 else value[:, None], where.shape)
-        who = np.broadcast_to(at_work[:, None], where.shape)
+        value = _spread(self.value(s.value, at_work), where)
+        who = _spread(at_work, where)
         if s.buffer.space == "local":
             self.own[s.buffer.name][who[keep], where[keep]] = value[keep]
             return
@@ -221,9 +220,8 @@ class _Group:
 
     def _atomic(self, s: Atomic, at_work: Array) -> None:
         where, keep = self._places(s.buffer, s.at, s.value.lanes, None, at_work)
-        value = self.value(s.value, at_work)
-        value = np.broadcast_to(value if value.ndim > 1 else value[:, None], where.shape)
-        who = np.broadcast_to(at_work[:, None], where.shape)
+        value = _spread(self.value(s.value, at_work), where)
+        who = _spread(at_work, where)
         if s.buffer.name in self.watches:
             self.watches[s.buffer.name].change(where[keep], who[keep])
         op = BINARY_MEANING[s.op]
@@ -241,8 +239,7 @@ class _Group:
         where = np.broadcast_to(where, (len(at_work), lanes))
         keep = np.ones(where.shape, np.bool_)
         if mask is not None:
-            kept = self.value(mask, at_work)
-            keep = np.broadcast_to(kept if kept.ndim > 1 else kept[:, None], where.shape)
+            keep = _spread(self.value(mask, at_work), where)
         name = buffer.name
         size = buffer.size if buffer.space == "local" else len(self.arrays[name])
         for bad in where[keep & ((where < 0) | (where >= size))][:1]:
@@ -314,7 +311,7 @@ class _Group:
 
     def _load(self, e: Load, at_work: Array) -> Array:
         where, keep = self._places(e.buffer, e.at, e.lanes, e.mask, at_work)
-        who = np.broadcast_to(at_work[:, None], where.shape)
+        who = _spread(at_work, where)
         loaded = np.zeros(where.shape, DTYPES[e.buffer.dtype])
         if e.buffer.space == "local":
             loaded[keep] = self.own[e.buffer.name][who[keep], where[keep]]
@@ -323,3 +320,8 @@ class _Group:
             self.watches[e.buffer.name].read(where[keep], who[keep])
         loaded[keep] = self.arrays[e.buffer.name][where[keep]]
         return loaded
+
+
+def _spread(value: Array, where: Array) -> Array:
+    """Return a value for each thread and lane of an access."""
+    return np.broadcast_to(value if value.ndim > 1 else value[:, None], where.shape)
