@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -58,4 +59,30 @@ def test_a_program_of_arguments_that_were_one_tensor_is_refused() -> None:
 
     with pytest.raises(ModelError, match="were one tensor") as refused:
         ag.compile(program)
-    assert "x.clone()" in str(refused.value)
+    assert "x.detach().clone()" in str(refused.value)
+    with pytest.raises(ModelError, match="2 inputs were 1 tensors"):
+        ag.load(_saved(program))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_program_of_an_argument_that_was_the_parameter_is_refused(strict: bool) -> None:
+    module = Sum().eval()
+    program = torch.export.export(module, (torch.ones(3), module.weight), strict=strict)
+
+    with pytest.raises(ModelError, match="an input was 'weight' of the module"):
+        ag.compile(program)
+    with pytest.raises(ModelError, match="an input was a parameter, and 'weight' is read nowhere"):
+        ag.load(_saved(program))
+
+
+def test_files_of_arguments_that_share_memory_or_are_parameters_of_others_are_read() -> None:
+    x = torch.nn.Parameter(torch.ones(4))
+    for given in ((x.detach()[:3], x.detach()[1:]), (x[:3].clone(), torch.nn.Parameter(x[:3]))):
+        model = _saved(torch.export.export(Sum().eval(), given))
+        np.testing.assert_array_equal(ag.compile(model)(ONE, TEN), 2 * ONE + 4 * TEN + 1)
+
+
+def _saved(program: Any) -> bytes:
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    return file.getvalue()

@@ -19,10 +19,10 @@ import numpy as np
 from alpenglow.base.errors import (
     AlpenglowError,
     IncompatibleError,
-    ModelError,
     UnsupportedError,
 )
 from alpenglow.frontends.torch import converters
+from alpenglow.frontends.torch.apart import check_given
 from alpenglow.frontends.torch.convert_random import DRAWS
 from alpenglow.frontends.torch.demands import demands
 from alpenglow.frontends.torch.generator import generator_of
@@ -122,21 +122,13 @@ def exported(program: Any) -> Program:
 
     Inputs have the names of its placeholders; outputs are called by their keys in what it returns.
 
-    Raises ModelError where two inputs were one tensor when the program was traced: it reads one.
+    Raises ModelError where two inputs, or one and a parameter, were one tensor when the program was
+    traced: it reads one.
     """
-    _check_apart(program)
+    t = torch()
+    given = t.utils._pytree.tree_leaves(program.example_inputs or ())
+    check_given([x for x in given if isinstance(x, t.Tensor)], program.state_dict)
     return decomposed(program.run_decompositions(decompositions()))
-
-
-def _check_apart(program: Any) -> None:
-    given = torch().utils._pytree.tree_leaves(program.example_inputs or ())
-    tensors = [id(x) for x in given if isinstance(x, torch().Tensor)]
-    if len(set(tensors)) < len(tensors):
-        raise ModelError(
-            "inputs of this program were one tensor when it was exported, and torch.export then "
-            "reads only one of them, whatever the others are",
-            hint="export with x and x.clone()",
-        )
 
 
 def decomposed(lowered: Any) -> Program:

@@ -14,9 +14,19 @@ from typing import Any
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.base.words import shown
+from alpenglow.frontends.torch.apart import check_stored
 from alpenglow.frontends.torch.demands import demands
 from alpenglow.frontends.torch.fx import unique
-from alpenglow.frontends.torch.program import Argument, Body, Input, InputKind, Output, Program, Ref
+from alpenglow.frontends.torch.program import (
+    Argument,
+    Body,
+    Input,
+    InputKind,
+    Output,
+    Program,
+    Ref,
+    refs,
+)
 from alpenglow.frontends.torch.pt2_archive import Archive, Layout, check_format, opened, tensors
 from alpenglow.frontends.torch.pt2_graph import CPU, functional_of, named
 from alpenglow.frontends.torch.pt2_schema import (
@@ -107,11 +117,17 @@ def _program(archive: Archive, name: str, whole: Record, file: str) -> Program:
     outputs = _outputs(specs, made.returned, described[1] if described else "")
     structure = _structure(described, inputs, values, outputs, specs)
     outputs += tuple(_written(i, outputs) for i in inputs if i.name in made.written)
+    stored = _stored(archive, name)
+    if (samples := f"data/sample_inputs/{name}.pt") in archive.entries:
+        read = {*refs(body.outputs), *(r for c in body.calls for r in refs(c.arguments))}
+        unread = stored.keys() - {i.target for i in inputs if i.name in read}
+        pickled = opened(bytes(archive.read(samples))).read("data.pkl")
+        check_stored(bytes(pickled), sum(i.kind == "user" for i in inputs), unread)
     code = [
         of_kind(c, str, "a guard") for c in of_kind(whole.get("guards_code", []), list, "guards")
     ]
     return Program(
-        "main", body, inputs, outputs, _state(archive, name, inputs, body),
+        "main", body, inputs, outputs, _state(archive, stored, inputs, body),
         _ranges(record(whole.get("range_constraints"), "the ranges of extents")), file,
         structure, text(of_kind(whole.get("torch_version", ""), str, "the version of torch")),
         trusted=False, demands=demands(code, structure, inputs, body),
@@ -252,10 +268,8 @@ def _structure(
 # ── state ──
 
 
-def _state(
-    archive: Archive, name: str, inputs: tuple[Input, ...], body: Body
-) -> dict[str, Array]:  # fmt: skip
-    """Return the tensors that inputs are, by their names in the module."""
+def _stored(archive: Archive, name: str) -> dict[str, tuple[str, Any]]:
+    """Return the folder in which each tensor of the module lies, and what is said of it."""
     said: dict[str, tuple[str, Any]] = {}
     for folder, ending in PAYLOADS.items():
         config = f"{folder}{name}{ending}"
@@ -268,6 +282,13 @@ def _state(
             if tensor in said:
                 raise ModelError(f"'{shown(tensor)}' is stored twice")
             said[tensor] = folder, payload
+    return said
+
+
+def _state(
+    archive: Archive, said: Mapping[str, tuple[str, Any]], inputs: tuple[Input, ...], body: Body
+) -> dict[str, Array]:  # fmt: skip
+    """Return the tensors that inputs are, by their names in the module."""
     read = {i.target: i.name for i in inputs if i.kind in ("parameter", "buffer", "constant")}
     missing = sorted(read.keys() - said.keys())
     if missing:
