@@ -16,6 +16,7 @@ from alpenglow.kernel.expr import (
     Binary,
     Bitcast,
     Blend,
+    Buffer,
     Compare,
     Const,
     Convert,
@@ -271,6 +272,31 @@ def collatz() -> Case:
     return Case(b.done(), {"y": np.zeros(32, np.int64)}, {})
 
 
+def operands() -> Case:
+    """Elements that stay in memory, which is an operand, an array, or what is written meanwhile."""
+    b = Builder("operands")
+    x, y = b.buffer("x", "f32"), b.buffer("y", "f32", True)
+    kept = b.array("f32", 9)
+
+    def element(buffer: Buffer, at: Expr) -> Expr:
+        return Splat(Load(buffer, at, operand=True), 4)
+
+    with b.loop(9) as i:
+        b.store(kept, i, Load(x, i))
+    with b.loop(4) as i:
+        acc = b.var(Const(1.0, "f32", 4))
+        for buffer in (x, kept, y):
+            for r in (0, 2, 2, 1):
+                b.set(acc, Fma(element(buffer, i * 2 - r + 2), Load(x, i, 4), acc))
+            if buffer is not x:
+                for _ in range(2):
+                    b.store(buffer, i * 2 + 1, Reduce("add", acc))
+                    b.set(acc, Fma(acc, element(buffer, i * 2 + 1), element(buffer, i * 2)))
+        b.store(y, i * 4 + 16, acc)
+    x_, y_ = (np.random.default_rng(n).normal(0, 0.3, 32).astype(np.float32) for n in (0, 1))
+    return Case(b.done(), {"x": x_, "y": y_}, {})
+
+
 def dot(name: str, lanes: int) -> Case:
     """A machine's own operation on four bytes, or two numbers of bf16, in each lane."""
     dtype = "f32" if name == "vdpbf16ps" else "i32"
@@ -289,4 +315,4 @@ def statements() -> Iterator[Case]:
     yield from (masked(dtype) for dtype in ("f32", "bool", "i64", "bf16"))
     yield from (sums(extent) for extent in (0, 1, 7, 100))
     yield from (dot(name, lanes) for name in DOTS for lanes in (1, 4, 16))
-    yield from (spread(), in_place(), strips(), collatz())
+    yield from (spread(), in_place(), strips(), collatz(), operands())

@@ -50,6 +50,7 @@ kernel @all(x: f32, y: mut f32 align 64, "odd name": i32, m: mut i32) extents(n,
   parallel i0 in n/16 + k%3 {
     r0: f32x16 = x.16[i0*16 + 3]
     r0 = fma(r0, splat.16(x[i0]), 0.5:f32x16)
+    r0 = fma(splat.16(x.operand[i0]), r0, r0)
     r1: boolx16 = lanes.16 < splat.16(n - i0*16)
     r2: i64 = 3
     for i3 in 4 {
@@ -169,6 +170,7 @@ def test_comments_blank_lines_and_names_in_quotes_are_read() -> None:
         ("y[0] = x[0] +", "line 2: the line ends too early"),
         ("y[0] = x[0] x", "line 2: expected the end of the line, found 'x'"),
         ("y[0] = x.4[0] + x[0]", "line 2: add: f32x4 with f32x1"),
+        ("y[0] = x.operand[0 if true]", "line 2: an operand is one element, without a mask"),
         ("x[0] = 1.0:f32", "line 2: x is read-only"),
         ("y[0] = 0.5", "line 2: '0.5' is no i64; write 0.5:f32"),
         ("y[0] = sine(x[0])", "line 2: no operation is called 'sine'"),

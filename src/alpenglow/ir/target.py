@@ -34,6 +34,9 @@ class Facts:
     fuses: bool = False
     """Whether an instruction multiplies and adds f32, rounding once."""
 
+    memory_operands: bool = False
+    """Whether it takes a number from memory and puts it in all lanes, too."""
+
     lookup: bool = False
     """Whether an instruction looks up a vector of 16 f32 in a table of 16."""
 

@@ -296,15 +296,20 @@ class Splat(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load(Expr):
-    """`lanes` elements from `at` on (scalar address), or one an address (vector address)."""
+    """`lanes` elements from `at` on (scalar address), or one an address (vector address).
+
+    An `operand` is one element that is to stay in memory: what takes it reads it there.
+    """
 
     buffer: Buffer
     at: Expr
     lanes: int = 1
     mask: Expr | None = None
+    operand: bool = False
 
     def __post_init__(self) -> None:
         assert self.at.dtype == "i64" and self.at.lanes in (1, self.lanes)
+        assert not self.operand or (self.lanes == 1 and self.mask is None), "an element"
 
     @property
     def dtype(self) -> str:

@@ -276,9 +276,14 @@ class _Parser:
         name = unquote(word)
         if self.peek() in (".", "["):
             buffer = self.buffer(name)
-            lanes = self.width() if self.peek() == "." else 1
+            lanes, operand = 1, False
+            if self.take("."):
+                operand = self.take("operand")
+                lanes = 1 if operand else self.integer()
             at, mask = self.place()
-            return Load(buffer, at, lanes, mask)
+            if operand and (mask is not None or at.lanes > 1):
+                raise self.error("an operand is one element, without a mask")
+            return Load(buffer, at, lanes, mask, operand)
         if name not in self.names:
             raise self.error(f"'{name}' is not defined before its use")
         return self.names[name]

@@ -131,8 +131,8 @@ def print_expr(e: Expr, least: int = 0) -> str:
             level = INFIX[op][1]
             text = f"{print_expr(x, level)}{_SPACED[op]}{print_expr(y, level + 1)}"
             return text if level >= least else f"({text})"
-        case Load(buffer, at, lanes, mask):
-            width = f".{lanes}" if lanes > 1 else ""
+        case Load(buffer, at, lanes, mask, operand):
+            width = ".operand" if operand else f".{lanes}" if lanes > 1 else ""
             return f"{_word(buffer.name)}{width}{_place(at, mask)}"
         case Fma(x, y, z):
             return f"fma({print_expr(x)}, {print_expr(y)}, {print_expr(z)})"

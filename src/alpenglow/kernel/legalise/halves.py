@@ -68,8 +68,8 @@ class _Halves(Rewriter):
             case Register():
                 return self.register(e)
             case Load(buffer, _, lanes) if buffer.dtype in self.dtypes:
-                at, *mask = parts
-                return Load(self.buffer(buffer), at, lanes, *mask)
+                at, *masks = parts
+                return Load(self.buffer(buffer), at, lanes, masks[0] if masks else None)
             case Unary("neg", x) if x.dtype in self.dtypes:
                 return m.bit_xor(parts[0], SIGN)
             case Unary("abs", x) if x.dtype in self.dtypes:

@@ -140,6 +140,7 @@ def facts_of(triple: str, features: tuple[str, ...]) -> Facts:
         # A microcontroller has 32 of one f32 each.
         registers=8 if small else 32 if wide or family in ("aarch64", "riscv64") else 16,
         fuses=_fuses(family, has),
+        memory_operands=wide,
         lookup=wide,
         multiplies=tuple(multiplies),
         line=0 if small else 64,

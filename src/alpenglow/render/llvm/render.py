@@ -56,6 +56,7 @@ from alpenglow.kernel.stmt import (
     While,
     statements,
 )
+from alpenglow.render.llvm.operands import Pointers, pointer_to
 from alpenglow.render.llvm.spelling import (
     SCALAR,
     WORD,
@@ -151,6 +152,7 @@ class _Body:
         self.indices = {n.name: f'%"n.{n.name}"' for n in kernel.extents}
         self.metadata: list[str] = []
         self.groups: list[int] = []
+        self.pointers: Pointers = {}
         self.access = ""
         self.label = "entry"
 
@@ -199,10 +201,10 @@ class _Body:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Render a block: what it computes is not known after it."""
-        outer = self.values, self.out.known
-        self.values, self.out.known = dict(self.values), dict(self.out.known)
+        outer = self.values, self.out.known, self.pointers
+        self.values, self.out.known, self.pointers = dict(self.values), dict(self.out.known), {}
         yield
-        self.values, self.out.known = outer
+        self.values, self.out.known, self.pointers = outer
 
     # ── statements ──
 
@@ -210,6 +212,8 @@ class _Body:
         for s in body:
             match s:
                 case Set(register, value):
+                    if isinstance(value, Load):
+                        self.pointers = {}  # what is read after it shall stay behind it
                     self.set(register, self.value(value))
                 case Store():
                     self.store(s)
@@ -378,6 +382,16 @@ class _Body:
             f'getelementptr {kind}{memory(buffer.dtype)}, ptr %"b.{buffer.name}", {index}'
         )
 
+    def operand(self, e: Load) -> str:
+        """Return the address of what stays in memory."""
+        pointer, behind = pointer_to(
+            e, self.pointers, lambda part: self.value(part, index=True),
+            lambda: self.address(e.buffer, e.at, True), self.emit,
+        )  # fmt: skip
+        if not behind:
+            return pointer
+        return self.emit(f"getelementptr inbounds {memory(e.dtype)}, ptr {pointer}, i64 {behind}")
+
     def load(self, e: Load) -> str:
         if e.mask is not None and e.lanes == 1:
             plain = Load(e.buffer, e.at)
@@ -386,7 +400,7 @@ class _Body:
             return self.emit(f"phi {typed(e)} [{value}, %{after}], [{zero}, %{before}]")
         size = natural(e.dtype)
         kind = vector(memory(e.dtype), e.lanes)
-        at = self.address(e.buffer, e.at, e.mask is None)
+        at = self.operand(e) if e.operand else self.address(e.buffer, e.at, e.mask is None)
         if e.at.lanes == 1 and e.mask is None:
             how = "load volatile" if e.buffer.volatile else "load"
             access = "" if e.buffer.volatile else self.access

@@ -1,0 +1,52 @@
+"""Numbers that stay in memory until the instruction that takes them.
+
+LLVM would load each once, into a register, and address all of them by one pointer and an index.  In
+an Intel core an instruction that reads memory is one operation only if its address has no index
+(Intel, Optimization Reference Manual, micro-fusion).  So what lies a fixed way apart is read off
+one pointer of which LLVM does not know whence it comes, and what is read again, off another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from alpenglow.kernel.address import linear
+from alpenglow.kernel.expr import Expr, Load
+
+
+@dataclass
+class Pointer:
+    """A pointer to an element at a number beside its terms, and the numbers that were read."""
+
+    value: str
+    at: int
+    read: set[int] = field(default_factory=set)
+
+
+Pointers = dict[str, list[Pointer]]
+"""Those that a block may use, by the buffer and the terms."""
+
+
+def pointer_to(
+    e: Load, pointers: Pointers, value: Callable[[Expr], str], address: Callable[[], str],
+    emit: Callable[[str], str],
+) -> tuple[str, int]:  # fmt: skip
+    """Return a pointer, and how many elements behind it an operand is.
+
+    `value` renders a part of an address, `address` all of it, and `emit` adds an instruction.
+    """
+    terms, number = linear(e.at, value)
+    known = pointers.setdefault(f"{e.buffer.name} {sorted(terms.items())}", [])
+    for pointer in known:
+        if number not in pointer.read:
+            break
+    else:
+        # Of one pointer LLVM would take two that nothing is known of for one.
+        before, at = (known[-1].value, known[-1].at) if known else (address(), number)
+        # With a side effect, what is read stays in its order, and so in the registers there are.
+        unknown = f'call ptr asm sideeffect "", "=r,0"(ptr {before}) memory(none) nounwind'
+        pointer = Pointer(emit(unknown), at)
+        known.append(pointer)
+    pointer.read.add(number)
+    return pointer.value, number - pointer.at
