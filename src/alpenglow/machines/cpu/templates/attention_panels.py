@@ -52,8 +52,14 @@ OPEN_BLOCK = 112
 Element = Callable[[Expr, int, int], Expr]
 """An operand of a tile: of a step and a row, so many of the neighbours in a lane."""
 
-Fetch = Callable[[Expr], None]
-"""Asks for memory that is needed soon, in a step of a product."""
+TURN = LINE // 4
+"""Steps in which a product takes a line of each of its rows."""
+
+SOON = 16
+"""How many keys before they are needed values are asked for."""
+
+Fetch = Callable[[Expr, Expr], None]
+"""Asks for memory that is needed soon, in a turn and a step of it."""
 
 MASKS = 2
 """Masks that are turned at most; of others, elements are gathered."""
@@ -224,26 +230,25 @@ class Panels:
                 b.set(highest[j], Select(above, logit, highest[j]))
 
     def _fetch(self, height: int, origin: Expr, first: Expr) -> Fetch | None:
-        """Return what asks, step by step, for the keys of the next tile and the values of this one.
+        """Return what asks for the keys of the next tile, which this one would wait for.
 
-        Where few queries share keys, these come from memory, which would have to be waited for: a
-        tile reads a line of each of its rows before any of them again.
+        Where few queries share keys, these come from memory, and so do the values of this tile.
         """
         parts, b = self.parts, self.b
-        dense = parts.v.region.strides[-2:] == (parts.features, 1) and (
-            parts.keys.region.strides[-2:] == (1, parts.inner))  # fmt: skip
-        if self.cols > 1 or not dense or self.kind.dots > 1:
+        *_, across, down = parts.keys.region.strides
+        if not is_number(across, 1) or is_open(down) or self.kind.dots > 1:
             return None
-        line = LINE // 4
-        ahead = b.let(origin + height * parts.inner)
-        value = parts.value(self.lead, first, Const(0))
+        ahead = b.let(origin + height * down)
+        few = self.cols == 1 and parts.v.region.strides[-2:] == (parts.features, 1)
+        value = parts.value(self.lead, first, Const(0)) if few else Const(0)
         each = ceil_div(height * parts.features, parts.inner)
 
-        def fetch(i: Expr) -> None:
-            for n in range(0, height, line):
-                b.prefetch(parts.keys.buffer, ahead + i * height + n)
-            for n in range(0, each, line):
-                b.prefetch(parts.v.buffer, value + i * each + n)
+        def fetch(turn: Expr, step: Expr) -> None:
+            for key in range(0, height, TURN):
+                at = ahead + turn * TURN + step * down
+                b.prefetch(parts.keys.buffer, at + key * down if key else at)
+            for n in range(0, each if few else 0, TURN):
+                b.prefetch(parts.v.buffer, value + (turn * TURN + step) * each + n)
 
         return fetch
 
@@ -261,23 +266,30 @@ class Panels:
         b = self.b
 
         def step(i: Expr, used: int = self.kind.dots) -> None:
-            if fetch is not None:
-                fetch(i)
             tile.step(w, i * self.width, lambda r: element(i, r, used), ahead=False)
 
+        done: Dim = 0
+        if fetch is not None and (is_open(steps) or steps >= TURN):
+            turns, steps = divmod(steps, TURN)
+            done = turns * TURN
+            with b.loop(lift(turns)) as turn, b.loop(TURN // tile.unroll) as i:
+                for u in range(tile.unroll):
+                    fetch(turn, i * tile.unroll + u)
+                    step(turn * TURN + i * tile.unroll + u)
         full, rest = divmod(steps, tile.unroll)
         if is_open(full) or full:
             with b.loop(lift(full)) as i:
                 for u in range(tile.unroll):
-                    step(i * tile.unroll + u)
+                    step(i * tile.unroll + u + done)
+        done += full * tile.unroll
         if is_open(rest):
             with b.loop(lift(rest)) as i:
-                step(i + full * tile.unroll)
+                step(i + done)
         else:
             for u in range(rest):
-                step(lift(full * tile.unroll + u))
+                step(lift(done + u))
         if part:
-            step(lift(steps), part)
+            step(lift(done + rest), part)
 
     def mix(
         self, start: Expr, count: int, shares: Buffer, before: Callable[[Expr, int], Expr] | None
@@ -312,7 +324,14 @@ class Panels:
                 return self.values.element(i, row + r)
             return Load(parts.v.buffer, origin + i * down + r * across)
 
-        self.multiply(tile, element, ceil_div(count, self.kind.dots), shares)
+        def fetch(turn: Expr, i: Expr) -> None:
+            for feature in (0, height - 1):  # of one line, or of two
+                at = origin + (turn * TURN + i + SOON) * down + feature
+                b.prefetch(parts.v.buffer, at)
+
+        near = is_number(across, 1) and self.kind.dots == 1 and not is_open(down)
+        steps = ceil_div(count, self.kind.dots)
+        self.multiply(tile, element, steps, shares, fetch if near else None)
         for j in range(self.cols):
             for r, total in enumerate(tile.sums(j)):
                 b.store(self.sums, places[r][j], total)
