@@ -55,6 +55,10 @@ Element = Callable[[Expr, int, int], Expr]
 TURN = LINE // 4
 """Steps in which a product takes a line of each of its rows."""
 
+UNROLLED = 2
+"""Steps of a product in a loop body at least.  With one, addressing operands takes as long again
+on a core that is shared; with 16, instructions come too late."""
+
 SOON = 16
 """How many keys before they are needed values are asked for."""
 
@@ -219,15 +223,20 @@ class Panels:
         self.multiply(tile, element, steps, self.packed, fetch, part)
         for j, at in enumerate(self.places):
             sums = tile.sums(j)
+            logits: list[Expr] = []
             for r in range(height):
                 key = coord(b.let(first + r))
                 place = b.let(self.at(row + r, j))
                 masks = {mask.value: mask.element(place) for mask in self.turned}
                 logit = parts.logit([*at, key], sums[r], {**self.known[j], **masks})
+                logit = b.let(logit)
                 b.store(self.logits, place if base is None else place + base * self.width, logit)
-                # NaN, which this does not see, is in the shares all the same.
-                above = Compare("gt", logit, highest[j])
-                b.set(highest[j], Select(above, logit, highest[j]))
+                logits.append(logit)
+            while len(logits) > 1:
+                pairs = zip(logits[::2], logits[1::2], strict=False)
+                odd = logits[-1:] if len(logits) % 2 else []
+                logits = [b.let(_larger(x, y)) for x, y in pairs] + odd
+            b.set(highest[j], _larger(logits[0], highest[j]))
 
     def _fetch(self, height: int, origin: Expr, first: Expr) -> Fetch | None:
         """Return what asks for the keys of the next tile, which this one would wait for.
@@ -268,20 +277,21 @@ class Panels:
         def step(i: Expr, used: int = self.kind.dots) -> None:
             tile.step(w, i * self.width, lambda r: element(i, r, used), ahead=False)
 
+        unroll = max(tile.unroll, UNROLLED)
         done: Dim = 0
         if fetch is not None and (is_open(steps) or steps >= TURN):
             turns, steps = divmod(steps, TURN)
             done = turns * TURN
-            with b.loop(lift(turns)) as turn, b.loop(TURN // tile.unroll) as i:
-                for u in range(tile.unroll):
-                    fetch(turn, i * tile.unroll + u)
-                    step(turn * TURN + i * tile.unroll + u)
-        full, rest = divmod(steps, tile.unroll)
+            with b.loop(lift(turns)) as turn, b.loop(TURN // unroll) as i:
+                for u in range(unroll):
+                    fetch(turn, i * unroll + u)
+                    step(turn * TURN + i * unroll + u)
+        full, rest = divmod(steps, unroll)
         if is_open(full) or full:
             with b.loop(lift(full)) as i:
-                for u in range(tile.unroll):
-                    step(i * tile.unroll + u + done)
-        done += full * tile.unroll
+                for u in range(unroll):
+                    step(i * unroll + u + done)
+        done += full * unroll
         if is_open(rest):
             with b.loop(lift(rest)) as i:
                 step(i + done)
@@ -374,3 +384,8 @@ class Panels:
             parts.k.loops.current = features.lanes
             parts.k.store([*parts.place(self.lead, coord(number)), features], value, known(r))
             parts.k.loops.current = 1
+
+
+def _larger(x: Expr, y: Expr) -> Expr:
+    """Return the larger of two; NaN, which this may not see, is in the shares all the same."""
+    return Select(Compare("gt", x, y), x, y)

@@ -215,15 +215,13 @@ class Product:
             return None
         width, line = self.cols * self.lanes, LINE // DTYPES[self.w.dtype].itemsize
         lines = ceil_div(UNROLL * width, line * count)
-        first = self.k.b.let(
-            at_w + self.inner * width + number * (self.inner // UNROLL * lines * line)
-        )
-        past = self.k.b.let(at_w + 2 * self.inner * width)
+        part, panel = self.inner // UNROLL * lines * line, self.inner * width
+        own = Binary("min", number * part, Const(max(panel - part, 0)))
+        first = self.k.b.let(at_w + panel + own)
 
         def fetch(i: Expr) -> None:
             for n in range(lines):
-                at = first + (i * lines + n) * line
-                self.k.b.prefetch(self.w, Binary("min", at, past))
+                self.k.b.prefetch(self.w, first + (i * lines + n) * line)
 
         return fetch
 
