@@ -58,13 +58,16 @@ def compute_what_is_read(g: Graph) -> Graph:
     """Compute parts of values of which no more is read, behind products."""
     demands = _demands(g)
     made: dict[Value, Value] = {}
+    masks: dict[tuple[Value, Part], Value] = {}
 
     def taken(x: Value, part: Demand) -> Value:
         if part is None:
             return x
         if x in made and demands[x] == part:
             return made[x]
-        return g(part.slice(x.type), x)
+        if (x, part) not in masks:
+            masks[x, part] = _anew(g, x, part) or g(part.slice(x.type), x)
+        return masks[x, part]
 
     for node in _worthwhile(g, demands):
         part = demands[node.output]
@@ -171,6 +174,40 @@ def _of_part(op: Op, y: TensorType, part: Part) -> Op:
         case Reshape() | Broadcast() | Iota():
             return replace(op, shape=part.shape(y.shape))
     return op
+
+
+def _anew(g: Graph, x: Value, part: Part) -> Value | None:
+    """Return a part of what is computed of positions and of what is stretched, computed anew.
+
+    That is a mask, which others read whole: nothing of it is in memory, and to slice it would put
+    it there.  None if it is computed of more.
+    """
+    node = x.producer
+    if node is None:
+        return g(part.slice(x.type), x)
+    shape = part.shape(x.type.shape)
+    match node.op:
+        case Iota(axis=axis) if axis % x.type.rank == part.axis:
+            line = g(Slice((part.start,), (part.size,), (part.step,)),
+                     g(Iota((x.type.shape[part.axis],), 0)))  # fmt: skip
+            alone = tuple(part.size if i == part.axis else 1 for i in range(x.type.rank))
+            return g(Broadcast(shape), g(Reshape(alone), line))
+        case Iota():
+            return g(replace(node.op, shape=shape))
+        case Broadcast() if _asked(node, part) == [None]:
+            (operand,) = node.inputs
+            assert operand is not None, "it has one"
+            return g(Broadcast(shape), operand)
+        case Elementwise() | Broadcast() | Transpose() | Reshape():
+            given = [v for v in node.inputs if v is not None]
+            anew = [
+                None if one is None else _anew(g, v, one)
+                for v, one in zip(given, _asked(node, part), strict=True)
+            ]
+            operands = [v for v in anew if v is not None]
+            if len(operands) == len(given) == len(node.inputs):
+                return g(_of_part(node.op, x.type, part), *operands)
+    return None
 
 
 def _cuts(node: Node, part: Part) -> bool:

@@ -35,8 +35,9 @@ from alpenglow.program.plan import lifetimes
 from alpenglow.runtime.calls import StopWord
 from alpenglow.runtime.faults import Faults, check_in
 
-KEPT = 1024
-"""How many choices of extents a layout remembers."""
+KEPT, KEPT_NBYTES = 1024, 4 << 20
+"""How many choices of extents a layout remembers, and how much of tables for them: each token that
+a decoder adds is another choice, and seldom comes again."""
 
 MOST_ROOMS = 8
 """How many arenas a layout of open extents keeps between calls."""
@@ -204,6 +205,7 @@ class Layout:
         """Get ready what makes binding fast: index arrays, and functions of the symbols."""
         number = {name: i for i, name in enumerate(self._lives)}
         self._template = np.array(self._args, np.int64)
+        self._kept = min(KEPT, max(MOST_CONTEXTS, KEPT_NBYTES // max(self._template.nbytes, 1)))
         self.arena_slots = np.array([slot for slot, *_ in self._offsets], np.intp)
         self.stop_slots = np.array(self._stops, np.intp)
         self.fault_slots = np.array(self._faults, np.intp)
@@ -283,7 +285,7 @@ class Layout:
         bound = self._bounds.get(key)
         if bound is None:
             bound = self._bounds[key] = self._bind({s: values[s] for s in self.symbols})
-            if len(self._bounds) > KEPT:
+            if len(self._bounds) > self._kept:
                 self._bounds.popitem(last=False)
         return bound
 

@@ -1,0 +1,57 @@
+"""What nobody reads is not computed, and nothing is put in memory to take a part of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import alpenglow as ag
+from alpenglow.evaluate import evaluate
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.comparison import GreaterOrEqual
+from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.generate import Iota
+from alpenglow.ops.logic import BitAnd
+from alpenglow.ops.movement import Broadcast, Slice, Transpose
+from alpenglow.ops.select import Where
+from alpenglow.ops.softmax import Softmax
+from alpenglow.passes.demand import compute_what_is_read
+
+ROWS, FEATURES = 6, 8
+
+
+def causal() -> Graph:
+    """Two layers of attention by one mask, of whose result the last row is read."""
+    g = Graph("causal")
+    x, seen = g.input("x", f"f32[{ROWS},{FEATURES}]"), g.input("seen", f"bool[{ROWS}]")
+    square = (ROWS, ROWS)
+    later = g(GreaterOrEqual(), g(Iota(square, 0)), g(Iota(square, 1)))
+    mask = g(BitAnd(), later, g(Broadcast(square), seen))
+    nothing = g(Broadcast(square), g.constant(np.float32(-np.inf)))
+
+    def attention(x: Value, seed: int) -> Value:
+        rng = np.random.default_rng(seed)
+        weights = rng.normal(size=(3, FEATURES, FEATURES)).astype(np.float32)
+        q, k, v = (g(MatMul(), x, g.constant(w)) for w in weights)
+        scores = g(Where(), mask, g(MatMul(), q, g(Transpose((1, 0)), k)), nothing)
+        return g(Add(), x, g(MatMul(), g(Softmax(-1), scores), v))
+
+    y = attention(attention(x, 0), 1)
+    g.output("y", g(Slice((ROWS - 1, 0), (1, FEATURES), (1, 1)), y))
+    return g
+
+
+def test_a_part_of_a_mask_is_computed_anew() -> None:
+    feeds = {
+        "x": np.random.default_rng(2).normal(size=(ROWS, FEATURES)).astype(np.float32),
+        "seen": np.array([True, False, True, True, True, True]),
+    }
+    (expected,) = evaluate(causal(), feeds).values()
+    g = compute_what_is_read(causal())
+    sliced = [n.inputs[0] for n in g.nodes if isinstance(n.op, Slice)]
+    (actual,) = evaluate(g, feeds).values()
+
+    assert sliced and not [v for v in sliced if v is not None and v.type.shape == (ROWS, ROWS)]
+    assert [n for n in g.nodes if isinstance(n.op, Softmax) and n.output.type.shape == (1, ROWS)]
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    np.testing.assert_allclose(ag.compile(causal())(**feeds), expected, rtol=1e-5)
