@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.arithmetic import Add, Maximum
 from alpenglow.ops.comparison import GreaterOrEqual
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.generate import Iota
 from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.movement import Broadcast, Slice, Transpose
-from alpenglow.ops.select import Where
+from alpenglow.ops.reduction import ReduceSum
+from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.softmax import Softmax
 from alpenglow.passes.demand import compute_what_is_read
 
@@ -55,3 +59,26 @@ def test_a_part_of_a_mask_is_computed_anew() -> None:
     assert [n for n in g.nodes if isinstance(n.op, Softmax) and n.output.type.shape == (1, ROWS)]
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
     np.testing.assert_allclose(ag.compile(causal())(**feeds), expected, rtol=1e-5)
+
+
+def halved(depth: int, by: Callable[[Graph, Value], Value]) -> Graph:
+    """A product of the last row of positions that went through `depth` steps, and their sum."""
+    g = Graph("deep")
+    x = g(Cast("f32"), g(Iota((ROWS, FEATURES), 0)))
+    for _ in range(depth):
+        x = by(g, x)
+    w = np.ones((FEATURES, 2), np.float32)
+    last = g(Slice((ROWS - 1, 0), (1, 2), (1, 1)), g(MatMul(), x, g.constant(w)))
+    g.output("last", last)
+    g.output("all", g(ReduceSum((0, 1), keepdims=False), x))
+    return g
+
+
+@pytest.mark.parametrize("depth", [40, 3000])
+def test_what_shares_values_or_is_long_takes_no_time_and_no_stack(depth: int) -> None:
+    g = halved(depth, lambda g, x: g(Maximum(), x, x))
+    (expected, total) = evaluate(g, {}).values()
+    made = evaluate(compute_what_is_read(g), {})
+
+    np.testing.assert_array_equal(made["last"], expected)
+    np.testing.assert_array_equal(made["all"], total)

@@ -86,3 +86,12 @@ def _saved(program: Any) -> bytes:
     file = io.BytesIO()
     torch.export.save(program, file)
     return file.getvalue()
+
+
+def test_a_program_of_an_argument_that_was_a_buffer_is_refused() -> None:
+    for persistent in (True, False):
+        module = Nested()
+        module.register_buffer("kept", torch.ones(3), persistent=persistent)
+        program = torch.export.export(module, ([module.kept], {"x": torch.ones(3)}))
+        with pytest.raises(ModelError, match="an input was 'kept' of the module"):
+            ag.compile(program)

@@ -21,6 +21,7 @@ from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array
+from alpenglow.kernel.build import Builder
 from alpenglow.kernel.evaluate import evaluate
 from alpenglow.kernel.expr import BINARY, Binary, Buffer, Const, Load
 from alpenglow.kernel.stmt import Kernel, Store
@@ -77,6 +78,17 @@ def test_numbers_of_an_address_are_no_arithmetic_of_int(portable: bool, tmp_path
     ))  # fmt: skip
     data = {"x": np.arange(8, dtype=np.float32), "y": np.zeros(len(numbers), np.float32)}
     check([Case(kernel, data, {})], portable, tmp_path)
+
+
+@MODES
+def test_numbers_of_an_address_may_make_a_negative_one(portable: bool, tmp_path: Path) -> None:
+    b = Builder("k")
+    x, y = b.buffer("x", "f32"), b.buffer("y", "f32", True)
+    with b.loop(4) as i:
+        less = Binary("add", i, Binary("sub", Const(3), Const(5)))
+        b.store(y, i, Load(x, Binary("add", less, Const(4))))
+    data = {"x": np.arange(8, dtype=np.float32), "y": np.zeros(4, np.float32)}
+    check([Case(b.done(), data, {})], portable, tmp_path)
 
 
 @MODES

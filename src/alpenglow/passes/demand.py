@@ -11,7 +11,7 @@ for the part alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from alpenglow.ir.dims import Dim, known
@@ -49,6 +49,9 @@ class Part:
         steps = tuple(self.step if i == self.axis else 1 for i in axes)
         return Slice(starts, self.shape(t.shape), steps)
 
+
+MOST_ANEW = 64
+"""Values that are computed anew for a part at most."""
 
 Demand = Part | None
 """Which part of a value is read; None for the whole."""
@@ -161,10 +164,8 @@ def _asked(node: Node, part: Part) -> list[Demand]:
                 return [part, None]
             return [None, part] if axis == columns else [part, part]
         case Broadcast():
-            (x,) = given
-            own = axis - (y.rank - x.type.rank)
-            stretched = own < 0 or x.type.shape[own] != y.shape[axis]
-            return whole if stretched else [part.along(own)]
+            own = axis - (y.rank - given[0].type.rank)
+            return whole if _stretched(node, part) else [part.along(own)]
     return whole
 
 
@@ -180,34 +181,60 @@ def _anew(g: Graph, x: Value, part: Part) -> Value | None:
     """Return a part of what is computed of positions and of what is stretched, computed anew.
 
     That is a mask, which others read whole: nothing of it is in memory, and to slice it would put
-    it there.  None if it is computed of more.
+    it there.  None if it is computed of more, or of more than `MOST_ANEW` values.
     """
+    parts: dict[Value, Part] = {}
+    waiting = [(x, part)]
+    while waiting:
+        v, one = waiting.pop()
+        if v in parts and parts[v] == one:
+            continue
+        if v in parts or len(parts) == MOST_ANEW:
+            return None
+        parts[v] = one
+        node = v.producer
+        if node is None or isinstance(node.op, Iota) or _stretched(node, one):
+            continue
+        if not isinstance(node.op, Elementwise | Broadcast | Transpose | Reshape):
+            return None
+        given = [v for v in node.inputs if v is not None]
+        asked = _asked(node, one)
+        if None in asked or len(given) < len(node.inputs):
+            return None
+        waiting += [(v, p) for v, p in zip(given, asked, strict=True) if p is not None]
+    made: dict[Value, Value] = {}
+
+    def of(v: Value) -> Value:
+        if v not in made:
+            made[v] = _part_of(g, v, parts[v], of)
+        return made[v]
+
+    return of(x)
+
+
+def _part_of(g: Graph, x: Value, part: Part, of: Callable[[Value], Value]) -> Value:
+    """Return a part of a value that can be computed anew; `of` makes those of operands."""
     node = x.producer
     if node is None:
         return g(part.slice(x.type), x)
-    shape = part.shape(x.type.shape)
-    match node.op:
-        case Iota(axis=axis) if axis % x.type.rank == part.axis:
-            line = g(Slice((part.start,), (part.size,), (part.step,)),
-                     g(Iota((x.type.shape[part.axis],), 0)))  # fmt: skip
-            alone = tuple(part.size if i == part.axis else 1 for i in range(x.type.rank))
-            return g(Broadcast(shape), g(Reshape(alone), line))
-        case Iota():
-            return g(replace(node.op, shape=shape))
-        case Broadcast() if _asked(node, part) == [None]:
-            (operand,) = node.inputs
-            assert operand is not None, "it has one"
-            return g(Broadcast(shape), operand)
-        case Elementwise() | Broadcast() | Transpose() | Reshape():
-            given = [v for v in node.inputs if v is not None]
-            anew = [
-                None if one is None else _anew(g, v, one)
-                for v, one in zip(given, _asked(node, part), strict=True)
-            ]
-            operands = [v for v in anew if v is not None]
-            if len(operands) == len(given) == len(node.inputs):
-                return g(_of_part(node.op, x.type, part), *operands)
-    return None
+    given = [v for v in node.inputs if v is not None]
+    if isinstance(node.op, Iota) and part.axis == node.op.axis % x.type.rank:
+        every = g(Iota((x.type.shape[part.axis],), 0))
+        line = g(Slice((part.start,), (part.size,), (part.step,)), every)
+        alone = tuple(part.size if i == part.axis else 1 for i in range(x.type.rank))
+        return g(Broadcast(part.shape(x.type.shape)), g(Reshape(alone), line))
+    operands = given if _stretched(node, part) else map(of, given)
+    return g(_of_part(node.op, x.type, part), *operands)
+
+
+def _stretched(node: Node, part: Part) -> bool:
+    """Whether a part of the result is of all of the operand, stretched to another extent."""
+    if not isinstance(node.op, Broadcast):
+        return False
+    (x,), y = node.inputs, node.output.type
+    assert x is not None, "a broadcast has an operand"
+    own = part.axis - (y.rank - x.type.rank)
+    return own < 0 or x.type.shape[own] != y.shape[part.axis]
 
 
 def _cuts(node: Node, part: Part) -> bool:

@@ -127,7 +127,8 @@ def exported(program: Any) -> Program:
     """
     t = torch()
     given = t.utils._pytree.tree_leaves(program.example_inputs or ())
-    check_given([x for x in given if isinstance(x, t.Tensor)], program.state_dict)
+    state = {**program.state_dict, **program.constants}
+    check_given([x for x in given if isinstance(x, t.Tensor)], state)
     return decomposed(program.run_decompositions(decompositions()))
 
 

@@ -35,8 +35,8 @@ def address(e: Expr, value: Callable[[Expr], str], least: int = 1) -> str:
     It is plain arithmetic of i64, which stays in range; `value` writes all else.
     """
     match _computed(e):
-        case Const(value=number, lanes=1) if number >= 0:
-            return str(int(number))
+        case Const(value=number, lanes=1) as c:
+            return str(int(number)) if number >= 0 else value(c)
         case Binary("add" | "sub" as op, x, y) if e.lanes == 1:
             text = f"{address(x, value, 1)} {SIGNS[op]} {address(y, value, 2)}"
             return text if least == 1 else f"({text})"
