@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from alpenglow.kernel.expr import Binary, Const, Expr
+from alpenglow.kernel.sums import Monomial, Sum, number, plus, product
 
-Terms = Mapping[str, int]
-"""What is added, by name, and how often."""
+Terms = tuple[tuple[Monomial, int], ...]
+"""A sum but for the number in it."""
 
 
-def linear(at: Expr, name: Callable[[Expr], str]) -> tuple[Terms, int]:
-    """Return an address as terms and a number; `name` calls what is no sum and no multiple.
+class Addresses:
+    """Numbers what addresses are made of by what `name` calls it, if it is no sum or product."""
 
-    Addresses of the same terms lie as far apart as their numbers do.
-    """
-    match at:
-        case Const(value=int(n)):
-            return {}, n
-        case Binary("add" | "sub" as op, x, y):
-            (terms, number), (others, more) = linear(x, name), linear(y, name)
-            sign = 1 if op == "add" else -1
-            sums = {v: terms.get(v, 0) + sign * others.get(v, 0) for v in {**terms, **others}}
-            return {v: count for v, count in sums.items() if count}, number + sign * more
-        case Binary("mul", x, Const(value=int(n))) if n:
-            terms, number = linear(x, name)
-            return {v: count * n for v, count in terms.items()}, number * n
-    return {name(at): 1}, 0
+    def __init__(self, name: Callable[[Expr], str]) -> None:
+        self._name = name
+        self._atoms: dict[str, int] = {}
+
+    def split(self, at: Expr) -> tuple[Terms, int]:
+        """Return terms and a number: addresses of the same terms lie as far apart as numbers do."""
+        total = self._sum(at)
+        return tuple(sorted((m, c) for m, c in total.items() if m)), total.get((), 0)
+
+    def _sum(self, at: Expr) -> Sum:
+        match at:
+            case Const(value=int(n)):
+                return number(n)
+            case Binary("add" | "sub" as op, x, y):
+                return plus(self._sum(x), self._sum(y), 1 if op == "add" else -1)
+            case Binary("mul", x, y):
+                return product(self._sum(x), self._sum(y))
+        return {(self._atoms.setdefault(self._name(at), len(self._atoms)),): 1}

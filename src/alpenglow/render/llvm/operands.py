@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from alpenglow.kernel.address import linear
-from alpenglow.kernel.expr import Expr, Load
+from alpenglow.kernel.address import Addresses, Terms
+from alpenglow.kernel.expr import Load
 
 
 @dataclass
@@ -24,20 +24,20 @@ class Pointer:
     read: set[int] = field(default_factory=set)
 
 
-Pointers = dict[str, list[Pointer]]
+Pointers = dict[tuple[str, Terms], list[Pointer]]
 """Those that a block may use, by the buffer and the terms."""
 
 
 def pointer_to(
-    e: Load, pointers: Pointers, value: Callable[[Expr], str], address: Callable[[], str],
+    e: Load, pointers: Pointers, addresses: Addresses, address: Callable[[], str],
     emit: Callable[[str], str],
 ) -> tuple[str, int]:  # fmt: skip
     """Return a pointer, and how many elements behind it an operand is.
 
-    `value` renders a part of an address, `address` all of it, and `emit` adds an instruction.
+    `address` renders where it is, and `emit` adds an instruction.
     """
-    terms, number = linear(e.at, value)
-    known = pointers.setdefault(f"{e.buffer.name} {sorted(terms.items())}", [])
+    terms, number = addresses.split(e.at)
+    known = pointers.setdefault((e.buffer.name, terms), [])
     for pointer in known:
         if number not in pointer.read:
             break

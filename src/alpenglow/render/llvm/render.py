@@ -19,6 +19,7 @@ from itertools import islice
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.types import FLOATS
+from alpenglow.kernel.address import Addresses
 from alpenglow.kernel.expr import (
     Binary,
     Bitcast,
@@ -153,6 +154,7 @@ class _Body:
         self.metadata: list[str] = []
         self.groups: list[int] = []
         self.pointers: Pointers = {}
+        self.addresses = Addresses(lambda part: self.value(part, index=True))
         self.access = ""
         self.label = "entry"
 
@@ -385,8 +387,7 @@ class _Body:
     def operand(self, e: Load) -> str:
         """Return the address of what stays in memory."""
         pointer, behind = pointer_to(
-            e, self.pointers, lambda part: self.value(part, index=True),
-            lambda: self.address(e.buffer, e.at, True), self.emit,
+            e, self.pointers, self.addresses, lambda: self.address(e.buffer, e.at, True), self.emit
         )  # fmt: skip
         if not behind:
             return pointer

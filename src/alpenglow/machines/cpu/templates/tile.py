@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from alpenglow.ir.dims import Dim, estimate, is_open
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES
-from alpenglow.kernel.address import linear
+from alpenglow.kernel.address import Addresses
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import (
     Binary,
@@ -296,9 +296,9 @@ class Tile:
 
 def _fixed_apart(elements: list[Expr]) -> bool:
     """Whether elements are numbers in memory, as far from one another in every step."""
-    terms = []
+    addresses, terms = Addresses(print_expr), []
     for e in elements:
         if not isinstance(e, Load) or e.dtype != "f32" or e.mask is not None:
             return False
-        terms.append((e.buffer.name, linear(e.at, print_expr)[0]))
+        terms.append((e.buffer.name, addresses.split(e.at)[0]))
     return all(t == terms[0] for t in terms)
