@@ -25,9 +25,9 @@ from alpenglow.ir.types import (
     type_of,
     width,
 )
-from alpenglow.machines.cpu.operators.blocked import Ungroup
-from alpenglow.machines.cpu.operators.few_bits import PackNibbles
-from alpenglow.machines.cpu.operators.winograd import WinogradFilter
+from alpenglow.machines.vector.operators.blocked import Ungroup
+from alpenglow.machines.vector.operators.few_bits import PackNibbles
+from alpenglow.machines.vector.operators.winograd import WinogradFilter
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Qr, Reflect, Reflected, Svd
 from alpenglow.ops.fused import Fused

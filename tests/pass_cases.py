@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import alpenglow.machines.cpu.making
+import alpenglow.machines.vector.making
 import alpenglow.ops  # noqa: F401 (registers the operators)
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Node

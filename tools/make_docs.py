@@ -27,9 +27,9 @@ from alpenglow.frontends.onnx.table import Converter, Site
 from alpenglow.ir.op import Composite, Elementwise, Host, Op
 from alpenglow.ir.rewrite import Rule, Rules
 from alpenglow.loops import has_form
-from alpenglow.machines.cpu import operators as cpu_operators
-from alpenglow.machines.cpu import passes as cpu_passes
-from alpenglow.machines.cpu.templates import templates
+from alpenglow.machines.vector import operators as cpu_operators
+from alpenglow.machines.vector import passes as cpu_passes
+from alpenglow.machines.vector.templates import templates
 from alpenglow.passes.table import Properties
 
 NEWEST_OPSET = 64

@@ -21,7 +21,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Examples, Host, Op
 from alpenglow.ir.types import FLOATS, TensorType, type_of
-from alpenglow.machines.cpu.operators import blocked, winograd
+from alpenglow.machines.vector.operators import blocked, winograd
 from alpenglow.ops import activation, arithmetic, packing, transcendental
 from alpenglow.ops.activation import Elu, Mish, Relu, Selu, Sigmoid, Softplus, Swish
 from alpenglow.ops.arithmetic import Add, Clip, Div, Floor, Maximum, Mul, Pow, Sub

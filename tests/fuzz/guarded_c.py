@@ -15,7 +15,7 @@ import numpy as np
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.machines.api import Entry
-from alpenglow.machines.cpu.emit import ChosenKernel, choose
+from alpenglow.machines.vector.choose import ChosenKernel, choose
 from alpenglow.program import Program
 from alpenglow.render.c.render import Unit
 

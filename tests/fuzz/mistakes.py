@@ -19,7 +19,7 @@ class Mistake:
     new: str
 
 
-TEMPLATES = "machines/cpu/templates"
+TEMPLATES = "machines/vector/templates"
 LOOPS = "loops"
 ONNX = "frontends/onnx"
 
@@ -31,7 +31,7 @@ MISTAKES = (
         "op.group, op.bands, op.edges)\n    return spatial > 1",
     ),
     Mistake(
-        "concat asks for identity where it means position", "machines/cpu/passes/unpacks.py",
+        "concat asks for identity where it means position", "machines/vector/passes/unpacks.py",
         "if not full and i != last:", "if not full and v is not node.inputs[-1]:",
     ),
     Mistake(
@@ -96,7 +96,7 @@ MISTAKES = (
         "wins = k.m.ge(x, y) if op.last else k.m.gt(x, y)", "wins = k.m.gt(x, y)",
     ),
     Mistake(
-        "reflection repeats the edge", "machines/cpu/passes/borders.py",
+        "reflection repeats the edge", "machines/vector/passes/borders.py",
         "axis, count if leading else extent - 2, count, -1)]",
         "axis, count - 1 if leading else extent - 1, count, -1)]",
     ),

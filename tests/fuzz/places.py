@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 
 from alpenglow.ir.graph import Node
 from alpenglow.ir.types import COMPLEX, DTYPES, NARROW, width
-from alpenglow.machines.cpu.operators.winograd import WinogradInput, WinogradOutput, WinogradProduct
+from alpenglow.machines.vector.operators.winograd import (
+    WinogradInput,
+    WinogradOutput,
+    WinogradProduct,
+)
 from alpenglow.program import Instr, Program, Region
 from alpenglow.program.instr import anchor_node
 

@@ -15,8 +15,8 @@ from alpenglow.ir.dims import RELATIONS, Dim, Sym, holds, symbol
 from alpenglow.kernel.bounds import Access
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.machines import proof
-from alpenglow.machines.cpu import emit
 from alpenglow.machines.guards import Guard, strongest
+from alpenglow.machines.vector.choose import signature
 from alpenglow.program import Instr
 from open_cases import chain, feeds, weights
 
@@ -105,5 +105,5 @@ def test_a_deep_network_is_proved_by_few_guards_for_images_of_any_size(
 
     (artifact,) = exe.artifacts
     assert max(counts) <= len(artifact.guards) / 4
-    different = set(map(emit._signature, artifact.program.instrs()))
+    different = set(map(signature, artifact.program.instrs()))
     assert len(counts) == len(different)  # each at the first attempt

@@ -32,9 +32,9 @@ from alpenglow.kernel.stmt import For, If, Kernel, Store, While, statements
 from alpenglow.kernel.sums import number
 from alpenglow.loops.form import UNPROVED, has_form
 from alpenglow.machines import proof
-from alpenglow.machines.cpu.select import kernel_for
 from alpenglow.machines.proof import ProofWarning, admitted, proved, summary
 from alpenglow.machines.registry import kernels
+from alpenglow.machines.vector.select import kernel_for
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.copy import Copy
 from alpenglow.ops.gather import Gather

@@ -22,7 +22,7 @@ from alpenglow.loops.coord import Coord, is_number
 from alpenglow.machines.api import Artifact, Entry
 from alpenglow.machines.cpu import emit
 from alpenglow.machines.cpu.assemble import assemble
-from alpenglow.machines.cpu.templates import conv, matmul
+from alpenglow.machines.vector.templates import conv, matmul
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul

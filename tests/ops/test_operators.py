@@ -22,7 +22,7 @@ from alpenglow.ir.graph import infer
 from alpenglow.ir.op import Composite, Elementwise, Op, Primitive
 from alpenglow.ir.text import parse_graph, print_graph
 from alpenglow.ir.types import FLOATS
-from alpenglow.machines.cpu.select import compiles
+from alpenglow.machines.vector.select import compiles
 from alpenglow.ops.fused import Fused
 from alpenglow.passes.lower import lower
 from operator_cases import (

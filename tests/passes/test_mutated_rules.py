@@ -20,7 +20,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES, FLOATS, TensorType
-from alpenglow.machines.cpu.passes.unpacks import sink_unpacks
+from alpenglow.machines.vector.passes.unpacks import sink_unpacks
 from alpenglow.passes.absorb import absorb
 from alpenglow.passes.cse import cse
 from alpenglow.passes.recover import recover

@@ -13,8 +13,8 @@ from alpenglow.compiler import Options
 from alpenglow.compiler.pipeline import properties_after, table
 from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.rewrite import Rewritten, Rule, Rules
-from alpenglow.machines.cpu.passes import borders, promote, signs, unpacks
 from alpenglow.machines.registry import machines
+from alpenglow.machines.vector.passes import borders, promote, signs, unpacks
 from alpenglow.ops.movement import Pad
 from alpenglow.passes import (
     absorb,

@@ -2,7 +2,7 @@
 
 Templates and loop forms ask for `Dot(x, w, acc)`: acc plus, in each lane of i32, the products of
 four u8 of x and four i8 of w.  A machine with an instruction for it brings its own
-(`machines/cpu/templates/products.py`).
+(`machines/vector/templates/products.py`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.machines.cpu.assemble import assemble
 from alpenglow.machines.cpu.jit import Code
 from alpenglow.machines.cpu.team import Team
-from alpenglow.machines.cpu.templates.products import products
+from alpenglow.machines.vector.templates.products import products
 from alpenglow.render.llvm.render import render
 
 ACCUMULATORS = 12

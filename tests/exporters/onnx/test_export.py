@@ -16,7 +16,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.exporters.onnx import files
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, NAMES
-from alpenglow.machines.cpu.operators.few_bits import PackNibbles
+from alpenglow.machines.vector.operators.few_bits import PackNibbles
 from alpenglow.ops.activation import Relu, Swish
 from alpenglow.ops.arithmetic import Add, Div, Mul
 from alpenglow.ops.copy import Copy

@@ -18,7 +18,7 @@ from alpenglow.exporters.onnx.pairs import pair
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, INTS, NARROW, NARROW_FLOATS
-from alpenglow.machines.cpu.operators.blocked import (
+from alpenglow.machines.vector.operators.blocked import (
     ConvBlocked,
     ConvPlanar,
     DepthwiseBlocked,
@@ -26,10 +26,10 @@ from alpenglow.machines.cpu.operators.blocked import (
     MatMulPacked,
     Ungroup,
 )
-from alpenglow.machines.cpu.operators.few_bits import MatMulFewBits, PackNibbles
-from alpenglow.machines.cpu.operators.phases import ConvPhases
-from alpenglow.machines.cpu.operators.quantized import MatMulGroups, QuantizeGroups
-from alpenglow.machines.cpu.operators.winograd import (
+from alpenglow.machines.vector.operators.few_bits import MatMulFewBits, PackNibbles
+from alpenglow.machines.vector.operators.phases import ConvPhases
+from alpenglow.machines.vector.operators.quantized import MatMulGroups, QuantizeGroups
+from alpenglow.machines.vector.operators.winograd import (
     WinogradFilter,
     WinogradInput,
     WinogradOutput,

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.kernel.evaluate import evaluate as run_kernel
-from alpenglow.machines.cpu.templates import templates
 from alpenglow.machines.registry import kernels
+from alpenglow.machines.vector.templates import templates
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.attention import Attention
 from alpenglow.ops.contraction import MatMul

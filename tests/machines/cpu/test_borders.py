@@ -11,7 +11,7 @@ import alpenglow as ag
 from agreement import disagreements
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
-from alpenglow.machines.cpu.passes.borders import borders
+from alpenglow.machines.vector.passes.borders import borders
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.movement import Pad

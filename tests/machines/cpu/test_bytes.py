@@ -20,9 +20,9 @@ from alpenglow.kernel.expr import Const, Load, Splat
 from alpenglow.kernel.text import print_kernel
 from alpenglow.machines.cpu.assemble import assembly
 from alpenglow.machines.cpu.legal import legal
-from alpenglow.machines.cpu.templates.depthwise import runs
-from alpenglow.machines.cpu.templates.products import products
 from alpenglow.machines.registry import kernels
+from alpenglow.machines.vector.templates.depthwise import runs
+from alpenglow.machines.vector.templates.products import products
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.logic import BitXor

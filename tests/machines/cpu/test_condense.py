@@ -9,7 +9,7 @@ import alpenglow as ag
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
-from alpenglow.machines.cpu.passes.condense import condense
+from alpenglow.machines.vector.passes.condense import condense
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.gather import Gather
 

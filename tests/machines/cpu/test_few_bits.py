@@ -13,14 +13,14 @@ from alpenglow.compiler.pipeline import run_stages
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, Array
-from alpenglow.machines.cpu.operators.few_bits import (
+from alpenglow.machines.vector.operators.few_bits import (
     MatMulFewBits,
     PackNibbles,
     bytes_of_columns,
     nibbles_of_columns,
     words_of_columns,
 )
-from alpenglow.machines.cpu.operators.quantized import MatMulGroups, QuantizeGroups
+from alpenglow.machines.vector.operators.quantized import MatMulGroups, QuantizeGroups
 from alpenglow.ops.arithmetic import Mul, Sub
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.gather import Gather

@@ -21,7 +21,7 @@ from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Const, Splat
 from alpenglow.machines.cpu.assemble import assembly
 from alpenglow.machines.cpu.legal import legal
-from alpenglow.machines.cpu.templates.products import products
+from alpenglow.machines.vector.templates.products import products
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.render.llvm.render import render

@@ -13,7 +13,7 @@ from alpenglow.base import knobs, memory
 from alpenglow.base.memory import forget
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.driver import artifact_cache
-from alpenglow.machines.cpu.operators.blocked import MatMulPacked
+from alpenglow.machines.vector.operators.blocked import MatMulPacked
 from alpenglow.ops import packing
 from alpenglow.ops.activation import Tanh
 from alpenglow.ops.contraction import MatMul

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
-from alpenglow.machines.cpu.templates.matmul import LONGEST
+from alpenglow.machines.vector.templates.matmul import LONGEST
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.movement import Transpose
 from fuzz import guard

@@ -15,9 +15,9 @@ from alpenglow.kernel.evaluate import evaluate as run_kernel
 from alpenglow.kernel.expr import Blend, Load, lift
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.text import parse_kernel, print_kernel
-from alpenglow.machines.cpu.operators.blocked import ConvBlocked
-from alpenglow.machines.cpu.passes.layout import layout
-from alpenglow.machines.cpu.templates.transpose import transposed
+from alpenglow.machines.vector.operators.blocked import ConvBlocked
+from alpenglow.machines.vector.passes.layout import layout
+from alpenglow.machines.vector.templates.transpose import transposed
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv

@@ -16,8 +16,8 @@ from alpenglow.kernel.expr import Const, Expr, Load
 from alpenglow.kernel.text import print_kernel
 from alpenglow.machines.cpu.assemble import assembly
 from alpenglow.machines.cpu.legal import legal
-from alpenglow.machines.cpu.templates.tile import LOADS, Tile
 from alpenglow.machines.registry import kernels
+from alpenglow.machines.vector.templates.tile import LOADS, Tile
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.movement import Transpose
 from alpenglow.ops.softmax import Softmax

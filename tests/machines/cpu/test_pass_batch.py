@@ -11,8 +11,8 @@ import pytest
 import alpenglow as ag
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
-from alpenglow.machines.cpu.operators.winograd import WinogradInput
-from alpenglow.machines.cpu.passes import bands, batch
+from alpenglow.machines.vector.operators.winograd import WinogradInput
+from alpenglow.machines.vector.passes import bands, batch
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv

@@ -10,7 +10,7 @@ from alpenglow.compiler.pipeline import run_stages
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
-from alpenglow.machines.cpu.operators.phases import ConvPhases
+from alpenglow.machines.vector.operators.phases import ConvPhases
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv, ConvTranspose

@@ -4,7 +4,7 @@ import pytest
 
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
-from alpenglow.machines.cpu.templates.tile import Tile, split_rows
+from alpenglow.machines.vector.templates.tile import Tile, split_rows
 
 
 @pytest.mark.parametrize("name", ["x86-64-v4", "x86-64-v3", "aarch64"])

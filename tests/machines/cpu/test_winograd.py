@@ -10,15 +10,16 @@ import pytest
 import alpenglow as ag
 from alpenglow.ir.types import Array
 from alpenglow.machines.cpu import emit
-from alpenglow.machines.cpu.operators import winograd as ops_winograd
-from alpenglow.machines.cpu.operators.winograd import (
+from alpenglow.machines.vector.choose import ChosenKernel
+from alpenglow.machines.vector.operators import winograd as ops_winograd
+from alpenglow.machines.vector.operators.winograd import (
     POINTS,
     WinogradFilter,
     WinogradInput,
     WinogradOutput,
     transforms,
 )
-from alpenglow.machines.cpu.passes import bands, winograd
+from alpenglow.machines.vector.passes import bands, winograd
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv
@@ -163,7 +164,7 @@ def test_bands_share_a_kernel_that_is_built_and_proved_once(
 ) -> None:
     chosen: list[str] = []
 
-    def counted(instr: Instr, target: ag.Target, strict: bool) -> emit.ChosenKernel | None:
+    def counted(instr: Instr, target: ag.Target, strict: bool) -> ChosenKernel | None:
         chosen.append(instr.op.name)
         return choose(instr, target, strict)
 

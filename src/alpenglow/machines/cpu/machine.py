@@ -1,68 +1,26 @@
-"""The CPU as a machine: its targets, its rows of the pass table, its kernels."""
+"""The CPU as a machine: its targets, and object code for its kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
 
 import llvmlite.binding as llvm
 
 from alpenglow.base.store import Store
-from alpenglow.ir.graph import Node
-from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
-from alpenglow.kernel.stmt import Kernel
 from alpenglow.machines.api import Artifact, Progress
 from alpenglow.machines.cpu import targets
 from alpenglow.machines.cpu.process import ThisProcess
-from alpenglow.passes.table import Choices, Pass, Reason
-from alpenglow.program import Instr, Program
-
-REASONS: tuple[Reason, ...] = (
-    ("exact", "blocks", "what is rounded by groups is multiplied in integers"),
-    ("round_blocks", "blocks", "what is rounded by groups is multiplied in integers"),
-    ("round", "groups", "what is rounded by groups is multiplied in integers"),
-    ("quantized", "round", "what is of integers already is not rounded again"),
-    ("groups", "few_bits", "what is not multiplied in integers is in floats"),
-    ("quantized", "few_bits", "integers are multiplied as such where both operands are"),
-    ("few_bits", "widen", "what stays in few bits does not become floats"),
-    ("widen_few_bits", "precision", "weights that are floats are rounded"),
-    ("precision", "promote", "contractions that keep f16 are computed in f32"),
-    ("merge", "signs", "algorithms and layouts are chosen once for each value"),
-    ("settle", "winograd", "only constant weights are transformed"),
-    ("promote", "condense", "contractions of f16 are of f32 then"),
-    ("condense", "winograd", "windows of 3x3 become smaller ones by phases"),
-    ("promote", "winograd", "contractions of f16 are of f32 then, and may go that way"),
-    ("blocks", "fold", "what is stored in few bits would be spelled out"),
-    ("winograd", "phases", "what needs fewer multiplications is interleaved as it is"),
-    ("settle", "phases", "only constant weights are packed"),
-    ("phases", "layout", "what stays a plain convolution is computed directly"),
-    ("ungroup", "layout", "what stays a plain convolution is computed directly"),
-    ("settle", "layout", "only constant weights are packed"),
-    ("layout", "unpacks", "a layout begins with packing and ends with unpacking"),
-    ("unpacks", "borders", "padding of blocked tensors is written as strips of these"),
-    ("layout", "prepare", "packing weights is work on constants"),
-    ("prepare", "batch", "packed weights tell what reading them again costs"),
-    ("batch", "bands", "parts of a batch may fit the cache as they are"),
-    ("bands", "fuse", "what is fused treats rows alike"),
-    ("share", "pitch", "only dense buffers are taken over"),
-    ("pitch", "lifetimes", "sizes are final when memory is planned"),
-)
+from alpenglow.machines.vector.machine import VectorMachine
+from alpenglow.program import Program
 
 
-class Cpu:
+class Cpu(VectorMachine):
     """Makes object code through LLVM, for this process or for others."""
 
     name = targets.MACHINE
     targets = ("cpu", *targets.LEVELS)
-    reasons = REASONS
     version = f"llvm{'.'.join(map(str, llvm.llvm_version_info))}"
-
-    @property
-    def _making(self) -> Any:
-        """What makes code, which is imported with the first that is made."""
-        return import_module("alpenglow.machines.cpu.making")
 
     def target(self, name: str, features: tuple[str, ...]) -> Target | None:
         return targets.target(name, features)
@@ -70,33 +28,12 @@ class Cpu:
     def runs_here(self, target: Target) -> bool:
         return targets.runs_here(target)
 
-    def passes(self, choices: Choices) -> Sequence[Pass]:
-        rows: Sequence[Pass] = self._making.passes(choices)
-        return rows
-
-    def stays_in_f32(self, node: Node, dtype: str, target: Target) -> bool:
-        return bool(self._making.faster_in_f32(node, dtype, target))
-
-    def takes_epilogue(self, op: Op) -> bool:
-        return bool(self._making.takes_epilogue(op))
-
-    def takes_attention(
-        self, scores: Node, product: Node, target: Target, dtype: str | None = None
-    ) -> bool:
-        return bool(self._making.takes_attention(scores, product, target, dtype))
-
-    def lacks(self, op: Op) -> str:
-        why: str = self._making.lacks(op)
-        return why
-
-    def kernel(self, instr: Instr, target: Target) -> Kernel | None:
-        kernel: Kernel | None = self._making.kernel(instr, target)
-        return kernel
-
     def emit(
         self, program: Program, target: Target, strict: bool, store: Store, progress: Progress
     ) -> Artifact:
-        artifact: Artifact = self._making.emit(program, target, strict, store, progress)
+        # What makes code is imported with the first that is made.
+        making = import_module("alpenglow.machines.cpu.emit")
+        artifact: Artifact = making.emit(program, target, strict, store, progress)
         return artifact
 
     def device(self, target: Target) -> ThisProcess:

@@ -1,5 +1,0 @@
-"""Operators of this machine, which its passes make of those of models."""
-
-from alpenglow.machines.cpu.operators import blocked, few_bits, quantized, winograd
-
-__all__ = ["blocked", "few_bits", "quantized", "winograd"]

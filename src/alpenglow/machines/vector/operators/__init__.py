@@ -1,0 +1,5 @@
+"""Operators of this machine, which its passes make of those of models."""
+
+from alpenglow.machines.vector.operators import blocked, few_bits, quantized, winograd
+
+__all__ = ["blocked", "few_bits", "quantized", "winograd"]

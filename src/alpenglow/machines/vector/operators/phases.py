@@ -1,0 +1,141 @@
+"""Convolutions whose results lie interleaved in a finer image, on blocked tensors.
+
+That is what transposed convolutions are, and convolutions before a depth-to-space.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.dims import Dim, ceil_div, known
+from alpenglow.ir.op import Examples, Primitive, check_each, check_positive
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.machines.vector.operators.blocked import summed
+from alpenglow.ops.contraction import Conv
+from alpenglow.ops.movement import Pack, Unpack
+from alpenglow.ops.packing import DOTS
+from alpenglow.ops.window import conv_extent
+
+
+class ConvPhases(Primitive):
+    """Convolutions of x without padding, one for each phase of the result, plus a bias.
+
+    Along an axis, element y of the result is of phase (y + start) % step and begins at element
+    (y + start) // step of x; `ends` of the finer image are left out behind.  x is blocked,
+    [N, C/lanes, …, lanes], or plain [N, C, …] with weights packed for one lane.
+
+    w is that of PackConv with the outputs of all phases, the phases of the last axis fastest; those
+    of each fill its panels.  bias has an element for each of these outputs.  A phase of number r of
+    an axis has taps for r, r + step, … below `window`, which end where the window of w does: what
+    lies before them need not be read.
+    """
+
+    sample_axes = 0, 0
+
+    channels: int
+    outputs: int
+    lanes: int
+    steps: tuple[int, ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    window: tuple[int, ...]
+
+    def infer(self, x: TensorType, w: TensorType, bias: TensorType) -> TensorType:
+        spatial, phases = len(self.steps), math.prod(self.steps)
+        check_positive(self, channels=self.channels, outputs=self.outputs, lanes=self.lanes)
+        check_each(self, spatial, starts=self.starts, ends=self.ends, window=self.window)
+        if min(*self.steps, *self.window, 1) < 1 or min(*self.starts, *self.ends, 0) < 0:
+            raise TypeRuleError(
+                f"conv_phases: steps, windows or what is cut off are too few: {self}"
+            )
+        plain = x.blocked is None
+        dtype, dots = summed(self, x, w), DOTS.get(x.dtype, 1)
+        fits = w.rank == spatial + 4 + (dots > 1) and not (plain and dots > 1)
+        if x.rank != spatial + 3 - plain or not fits or (dots > 1 and w.shape[-1] != dots):
+            raise TypeRuleError(f"conv_phases: {x} does not go with weights {w}")
+        panels, blocks, *taps, steps, width = w.extents[: spatial + 4]
+        lanes = 1 if plain else x.shape[-1]
+        if self.channels != (x.shape[1] if plain else x.blocked):
+            raise TypeRuleError(f"conv_phases: {x} does not have {self.channels} channels")
+        if steps * dots != lanes or ceil_div(self.channels, lanes) != blocks or width % self.lanes:
+            raise TypeRuleError(f"conv_phases: {x} does not go with weights {w}")
+        if ceil_div(self.outputs, width) * phases != panels:
+            raise TypeRuleError(f"conv_phases: {phases} phases of {self.outputs} do not fill {w}")
+        if bias != TensorType(dtype, (panels * width,)):
+            raise TypeRuleError(f"conv_phases: bias is {bias}, expected {dtype}[{panels * width}]")
+        if [ceil_div(k, s) for k, s in zip(self.window, self.steps, strict=True)] != taps:
+            raise TypeRuleError(f"conv_phases: windows of {self.window} do not fill {w}")
+        out = [self._extent(i, x.shape[2 + i], taps[i]) for i in range(spatial)]
+        shape = (x.shape[0], ceil_div(self.outputs, self.lanes), *out, self.lanes)
+        return TensorType(dtype, shape, self.outputs)
+
+    def _extent(self, i: int, extent: Dim, taps: int) -> Dim:
+        whole = conv_extent(self, extent, taps, 1, 0, 0, 1) * self.steps[i]
+        size = whole - self.starts[i] - self.ends[i]
+        if known(size) and size < 1:
+            raise TypeRuleError(f"conv_phases: nothing is left of {whole} elements: {self}")
+        return size
+
+    def missing(self, axis: int, phase: int) -> int:
+        """Return how many of the first taps of an axis a phase does not have."""
+        taps = -(-self.window[axis] // self.steps[axis])
+        return (phase + taps * self.steps[axis] - self.window[axis]) // self.steps[axis]
+
+    def reference(self, x: Array, w: Array, bias: Array) -> Array:
+        spatial = len(self.steps)
+        if x.dtype.name == "bfloat16":
+            x, w = x.astype(np.float32), w.astype(np.float32)
+        if w.ndim == spatial + 5:
+            w = w.swapaxes(-1, -2).reshape(*w.shape[:-3], -1, w.shape[-2])
+        _, blocks, *taps, lanes, _ = w.shape
+        order = (0, w.ndim - 1, 1, w.ndim - 2, *range(2, 2 + spatial))
+        plain = w.transpose(order).reshape(*self.steps, -1, blocks * lanes, *taps)
+        each = bias.reshape(*self.steps, -1)
+        if x.ndim == spatial + 3:
+            # Unspecified lanes must not reach the sum, not even as NaN times zero.
+            x = Unpack(self.channels).reference(x)
+        grid = [d - t + 1 for d, t in zip(x.shape[2:], taps, strict=True)]
+        whole = [d * s for d, s in zip(grid, self.steps, strict=True)]
+        y = np.zeros((x.shape[0], self.outputs, *whole), bias.dtype)
+        for phase in itertools.product(*map(range, self.steps)):
+            skipped = [self.missing(i, r) for i, r in enumerate(phase)]
+            own = plain[phase][(slice(None), slice(None), *(slice(m, None) for m in skipped))]
+            places = tuple(slice(r, None, s) for r, s in zip(phase, self.steps, strict=True))
+            shown = x[(slice(None), slice(None), *(slice(m, None) for m in skipped))]
+            y[(slice(None), slice(None), *places)] = self._phase(shown, own, each[phase])
+        kept = [slice(a, n - e) for a, e, n in zip(self.starts, self.ends, whole, strict=True)]
+        return Pack(self.lanes).reference(y[(slice(None), slice(None), *kept)])
+
+    def _phase(self, x: Array, w: Array, bias: Array) -> Array:
+        """Return the result of one phase, for plain x and w."""
+        bias = bias[: self.outputs]
+        if 0 in w.shape:  # no tap of the window is of this phase
+            ones = (1,) * len(self.steps)
+            return np.asarray(bias.reshape(-1, *ones))
+        return Conv().reference(x, w[: self.outputs, : self.channels], bias)
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        # Of each axis, every phase has one in so many of the elements.
+        per_element = math.prod(self.window) / math.prod(self.steps)
+        return round(outs[0].logical_size * self.channels * per_element)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        def bias(count: int) -> Array:
+            return np.sin(np.arange(count, dtype=np.float32))
+
+        op = cls(20, 20, 16, (2, 2), (1, 1), (1, 1), (4, 4))
+        yield op, "f32[2,20/16,6,7,16]", "f32[4,2,2,2,16,32]", bias(128)
+        op = cls(3, 40, 16, (2, 3), (0, 2), (1, 0), (3, 7))
+        yield op, "f32[2,3,6,7]", "f32[12,3,2,3,1,32]", bias(384)
+        op = cls(8, 8, 8, (3,), (1,), (0,), (2,))
+        yield op, "f32[1,8/8,5,8]", "f32[3,1,1,8,8]", bias(24)
+        op = cls(16, 16, 16, (1, 2, 2), (0, 0, 1), (0, 1, 0), (1, 2, 5))
+        yield op, "f32[1,16/16,2,3,5,16]", "f32[4,1,1,1,3,16,16]", bias(64)
+        op = cls(20, 16, 16, (2, 2), (1, 1), (1, 1), (4, 4))
+        yield op, "bf16[1,20/16,5,6,16]", "bf16[4,2,2,2,8,16,2]", bias(64)

@@ -1,0 +1,346 @@
+"""Layout: convolutions and matrix products move to blocked tensors and packed weights.
+
+Each convolution becomes pack, pad, convolve in blocks, unpack; then the unpacks sink (`unpacks`).
+Weights are packed by operators on constants.  Where blocks of channels would be mostly padding,
+because there are few outputs or the groups are narrow, images stay plain, and so do those of the
+depthwise convolutions between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+from alpenglow.ir.dims import ceil_div, estimate, is_open, known
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Elementwise
+from alpenglow.ir.target import Target
+from alpenglow.ir.types import TensorType
+from alpenglow.machines.vector.operators.blocked import (
+    PACKED,
+    ConvBlocked,
+    ConvPlanar,
+    DepthwiseBlocked,
+    DepthwisePlanar,
+    MatMulPacked,
+    Ungroup,
+    sliding_axis,
+)
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.movement import Broadcast, Pack, Pad, Reshape, Transpose, Unpack, stretch
+from alpenglow.ops.packing import DOTS, PackConv, PackMatrix
+from alpenglow.ops.reduction import as_type
+from alpenglow.passes.choices import Problem
+
+WORTH_LEAVING_OUT = 1 / 16
+"""The least share of the products with rows of padding for which they are left out.
+
+The loop over the rows of taps is then no longer as long for each row of the result.
+"""
+
+LEAST_FULL = 0.6
+"""The least share of the lanes of plain images that must hold pixels, where groups are narrow."""
+
+
+def layout(g: Graph, target: Target) -> Graph:
+    """Rewrite convolutions and matrix products for the vectors of `target`."""
+    for node in list(g.nodes):
+        match node:
+            case Node(Conv()) if _packs(node):
+                _conv(g, node, target)
+            case Node(MatMul()) if _packs(node):
+                _mat_mul(g, node, target)
+    g.prune()
+    return g
+
+
+def _packs(node: Node) -> bool:
+    """Whether there are kernels of packed weights for the operands of a contraction."""
+    x, w = node.inputs[:2]
+    assert x is not None and w is not None
+    return (x.type.dtype, w.type.dtype) in PACKED
+
+
+# ── convolution ──
+
+
+def _conv(g: Graph, node: Node, target: Target) -> None:
+    op, lanes = node.op, target.facts.lanes
+    assert isinstance(op, Conv)
+    x, w, *rest = node.inputs
+    assert x is not None and w is not None
+    bands = _bands(w)
+    if bands == 0 or not x.type.static or 0 in node.output.type.shape:
+        return
+    outputs, per_group = w.type.extents[:2]
+    channels = per_group * op.group
+    if x.type.dtype == "u8" and planar_pays(op, w.type.extents, lanes) and bands == 1:
+        g.replace(node.output, _biased(g, _words(g, op, x, w), rest))
+        return
+    plain = x.type.dtype == w.type.dtype == "f32"
+    if plain and (
+        planar_pays(op, w.type.extents, lanes) or grouped_planar_pays(op, x.type, w.type, lanes)
+    ):
+        g.replace(node.output, _biased(g, _planar(g, op, x, w), rest))
+        return
+    if op.group > 1 and per_group == 1 and outputs == channels:
+        if plain and _made_planar(x, lanes) and op.window(x.type.rank - 2)[1][-1] <= 2:
+            g.replace(node.output, _depthwise_planar(g, op, x, w, rest[0] if rest else None))
+            return
+        y = _depthwise(g, node, x, w, lanes)
+    else:
+        if op.group > 1 and (per_group % lanes or (outputs // op.group) % lanes):
+            return
+        y = _direct(g, Problem(op, x.type, w.type, target), x, w, bands, node)
+    bias = rest[0] if rest else None
+    if bias is not None and bias.type.dtype != y.type.dtype:
+        bias = as_type(g, bias, y.type.dtype)
+    # Sums of bf16 are f32.
+    g.replace(node.output, as_type(g, unpacked(g, y, bias, lanes), node.output.type.dtype))
+
+
+def _bands(w: Value) -> int:
+    """Return in how many groups constant weights stand on the diagonal; 0 if they are computed."""
+    match w:
+        case Value(Node(Ungroup(group), [Value() as inner])) if inner.array is not None:
+            return group
+    return 0 if w.array is None else 1
+
+
+def planar_pays(op: Conv, w: tuple[int, ...], lanes: int) -> bool:
+    """Whether a convolution by weights of shape `w` is better computed on plain images.
+
+    Blocks of so few output channels would be mostly padding.  Reading x in this layout may cost a
+    pass over it, so there must be work to save.
+    """
+    outputs, _, *taps = w
+    narrow = op.group == 1 and outputs <= lanes // 2
+    stride = op.strides[-1] if op.strides else 1
+    return narrow and stride == 1 and (lanes - outputs) * math.prod(taps) >= 4 * lanes
+
+
+def grouped_planar_pays(op: Conv, x: TensorType, w: TensorType, lanes: int) -> bool:
+    """Whether a convolution in groups is better computed on plain images.
+
+    Blocks of a narrow group would be partly padding, and so are the last vectors of an image: of
+    a row, or of all pixels where each result is made of one of them.
+    """
+    outputs, per_group, *taps = w.extents
+    spatial = len(taps)
+    strides = op.window(spatial)[1]
+    if op.group == 1 or strides[-1] > 1 or (per_group == 1 and outputs == op.group):
+        return False
+    if per_group % lanes == 0 and (outputs // op.group) % lanes == 0:
+        return False
+    out = op.infer(x, w).shape[2:]
+    one = math.prod(taps) == 1 and set(strides) == {1} and not any(op.window(spatial)[0])
+    pixels = estimate(math.prod(out) if one else out[-1])
+    return pixels >= LEAST_FULL * (-(-pixels // lanes) * lanes)
+
+
+def _made_planar(x: Value, lanes: int) -> bool:
+    """Whether x comes from a convolution of plain images, past what moves or is elementwise."""
+    seen: Value | None = x
+    while seen is not None and seen.producer is not None:
+        match seen.producer:
+            case Node(Conv() as op, [Value() as before, Value() as w, *_]):
+                return grouped_planar_pays(op, before.type, w.type, lanes)
+            case Node(Elementwise() | Reshape() | Transpose(), [first, *_]):
+                seen = first
+            case _:
+                return False
+    return False
+
+
+def _depthwise_planar(g: Graph, op: Conv, x: Value, w: Value, bias: Value | None) -> Value:
+    """Return the depthwise convolution of plain images.
+
+    Channels that were shuffled by moving two axes about are read where they were.
+    """
+    pads, strides, dilations = op.window(x.type.rank - 2)
+    taps = w.type.shape[2:]
+    lead = x.type.shape[1:2]
+    match x:
+        case Value(Node(Reshape(), [Value(Node(Transpose(), _)) as moved])):
+            split = moved.type.rank - len(taps)
+            if moved.type.shape[:1] == x.type.shape[:1] and (
+                moved.type.shape[split:] == x.type.shape[2:]
+            ):  # fmt: skip
+                x, lead = moved, moved.type.shape[1:split]
+    y = g(DepthwisePlanar(strides, pads, dilations), x, g(Reshape((*lead, *taps)), w))
+    if bias is not None:
+        y = g(Add(), y, stretch(g, g(Reshape((1, *lead, *(1 for _ in taps))), bias), y.type.shape))
+    shape = (y.type.shape[0], w.type.shape[0], *y.type.shape[1 + len(lead) :])
+    return y if y.type.shape == shape else g(Reshape(shape), y)
+
+
+def _planar(g: Graph, op: Conv, x: Value, w: Value) -> Value:
+    """Return the convolution of plain images, its padding written out, without a bias."""
+    spatial = x.type.rank - 2
+    pads, strides, dilations = op.window(spatial)
+    plain = Conv(strides, (0,) * (2 * spatial), dilations, op.group)
+    return g(plain, padded(g, x, pads), w)
+
+
+def _words(g: Graph, op: Conv, x: Value, w: Value) -> Value:
+    """Return the convolution of bytes as plain images, without a bias."""
+    spatial = x.type.rank - 2
+    pads, strides, dilations = op.window(spatial)
+    return g(ConvPlanar(strides, dilations), padded(g, g(Pack(4), x), pads), g(Pack(4), w))
+
+
+def _biased(g: Graph, y: Value, rest: Sequence[Value | None]) -> Value:
+    """Return plain images plus a bias for each channel, if there is one."""
+    bias = rest[0] if rest else None
+    return y if bias is None else g(Add(), y, _per_channel(g, bias, y))
+
+
+def _per_channel(g: Graph, bias: Value, y: Value) -> Value:
+    """Return a bias for each channel stretched to plain images."""
+    ones = [1] * (y.type.rank - 2)
+    return stretch(g, g(Reshape((1, y.type.shape[1], *ones)), bias), y.type.shape)
+
+
+def unpacked(g: Graph, y: Value, bias: Value | None, lanes: int) -> Value:
+    """Return a blocked y plus a bias for each channel, in the plain layout."""
+    outputs = y.type.blocked
+    assert outputs is not None, f"{y} is not blocked"
+    if bias is not None:
+        ones = [1] * (y.type.rank - 3)
+        blocked = g(Pack(lanes), g(Reshape((1, outputs, *ones)), bias))
+        y = g(Add(), y, stretch(g, blocked, y.type.shape, y.type.blocked))
+    return g(Unpack(outputs), y)
+
+
+def _direct(g: Graph, problem: Problem, x: Value, w: Value, bands: int, node: Node) -> Value:
+    op, lanes = problem.op, problem.target.facts.lanes
+    assert isinstance(op, Conv)
+    pads, strides, dilations = op.window(x.type.rank - 2)
+    channels, outputs = x.type.extents[1], w.type.extents[0]
+    dots = DOTS.get(x.type.dtype, 1)
+    inner = lanes if channels >= lanes // 2 else 4 if dots > 1 else 1
+    source = g(Pack(inner), x) if inner > 1 else x
+    places = node.output.type.extents[2:]
+    row = estimate(places[sliding_axis(w.type.extents[2:], places)])
+    # A narrow panel lies in few bands, so that few blocks of input channels are read for it.
+    width = lanes if bands > 1 else panel_width(problem, outputs // op.group, row)
+    packed = g(PackConv(inner, width, dots), w)
+    spatial = len(strides)
+    edges = (0, 0)
+    # Of bytes there is so little to compute that reading weights with gaps takes longer.
+    if dots < 4 and _outside(op, x.type, w.type) >= WORTH_LEAVING_OUT:
+        edges = (pads[0], pads[spatial])
+        pads = tuple(0 if axis % spatial == 0 else p for axis, p in enumerate(pads))
+    conv = ConvBlocked(channels, outputs, lanes, strides, dilations, op.group, bands, edges)
+    return g(conv, padded(g, source, pads), packed)
+
+
+def _outside(op: Conv, x: TensorType, w: TensorType) -> float:
+    """Return which share of the products would meet rows of padding."""
+    spatial = len(w.shape) - 2
+    pads, strides, dilations = op.window(spatial)
+    rows, taps = x.extents[2], w.extents[2]
+    open_ = any(is_open(d) for d in (*x.shape, *pads))
+    if spatial < 2 or open_ or min(pads) < 0:
+        return 0
+    results = op.infer(x, w).extents[2]
+    places = product(range(results), range(taps))
+    met = (y * strides[0] + t * dilations[0] - pads[0] for y, t in places)
+    return sum(not 0 <= row < rows for row in met) / (results * taps)
+
+
+def panel_width(problem: Problem, outputs: int, row: int, alone: bool = False) -> int:
+    """Return how many output channels one register tile computes.
+
+    Two vectors, so that the many rows of the tile reuse each weight; four where rows are too
+    short for a high tile; but no more than leaves fewest padding channels.  One vector where a row
+    is `alone`, neighbours being far away, and one tile takes all of it: then each weight is read
+    once, at an even pace.  Where elements can be multiplied as they come from memory, many such
+    tiles are faster too: they are twice as high, which reads weights half as often.
+    """
+    target = problem.target
+    lanes = target.facts.lanes
+    folds = target.architecture == "x86-64" and target.facts.registers >= 32
+    blocks = ceil_div(outputs, lanes)
+    assert known(blocks)
+    choices: tuple[int, ...] = (4, 2, 3, 1) if row <= 4 else (2, 3, 1)
+    if alone and row >= 12 and (folds or row <= target.facts.registers - 4):
+        choices = (1,)
+    waste = {c: -blocks % c for c in choices}
+    best = min(choices, key=lambda c: (waste[c], choices.index(c)))
+    return problem.choose("width", best, *(c for c in (1, 2, 3, 4) if c <= blocks)) * lanes
+
+
+def _depthwise(g: Graph, node: Node, x: Value, w: Value, lanes: int) -> Value:
+    op = node.op
+    assert isinstance(op, Conv)
+    pads, strides, dilations = op.window(x.type.rank - 2)
+    channels, _, *extents = w.type.extents
+    source = padded(g, g(Pack(lanes), x), pads)
+    taps = g(Reshape((1, channels, *extents)), w)
+    if x.type.dtype == "u8" and dilations[-1] == 1:
+        along, dots = extents[-1], DOTS["u8"]
+        none, most = (0,) * (taps.type.rank - 1), -along % dots
+        full = g(Pad((*none, 0), (*none, most)), taps) if most else taps
+        split = g(Reshape((1, channels, *extents[:-1], (along + most) // dots, dots)), full)
+        packed = g(Pack(lanes), split)
+        plain = g(Reshape(packed.type.shape[1:]), packed)
+        rank = plain.type.rank
+        turned = g(Transpose((*range(rank - 2), rank - 1, rank - 2)), plain)
+        return g(DepthwiseBlocked(strides, dilations, along), source, turned)
+    packed = g(Pack(lanes), taps)
+    plain = g(Reshape(packed.type.shape[1:]), packed)
+    return g(DepthwiseBlocked(strides, dilations), source, plain)
+
+
+def padded(g: Graph, x: Value, pads: tuple[int, ...]) -> Value:
+    """Return x with zeros around its spatial axes, as many as ONNX's `pads` says."""
+    spatial = len(pads) // 2
+    if not any(is_open(p) or p for p in pads):
+        return x
+    tail = (0,) * (x.type.rank - 2 - spatial)
+    return g(Pad((0, 0, *pads[:spatial], *tail), (0, 0, *pads[spatial:], *tail)), x)
+
+
+# ── matrix product ──
+
+
+def _mat_mul(g: Graph, node: Node, target: Target) -> None:
+    x, w = node.inputs
+    assert x is not None and w is not None
+    match w:
+        case Value(Node(Broadcast(), [Value() as inner])) if (
+            inner.array is not None and inner.type.shape[-2:] == w.type.shape[-2:]
+        ):
+            w = inner
+    squeezed = [d for d in w.type.shape[:-2] if d != 1]
+    if w.array is None or squeezed or not x.type.static or 0 in (*x.type.shape, *w.type.shape):
+        return
+    matrix = w if w.type.rank == 2 else g(Reshape(w.type.shape[-2:]), w)
+    *batch, rows, columns = node.output.type.extents
+    dots = DOTS.get(x.type.dtype, 1)
+    problem = Problem(node.op, x.type, matrix.type, target)
+    # Kernels take the samples of a batch as rows.
+    together = next((d for d in batch if is_open(d)), rows)
+    packed = g(PackMatrix(_matrix_width(problem, together, columns), dots), matrix)
+    y = g(MatMulPacked(columns), x, packed)
+    g.replace(node.output, as_type(g, y, node.output.type.dtype))
+
+
+def _matrix_width(problem: Problem, rows: int, columns: int) -> int:
+    """Return the columns of one panel: the fewer rows, the more columns keep the units busy.
+
+    Open rows may be few or many.  Four vectors are as fast for many as two, if there are registers
+    for six rows of them, and not much slower for one than eight.
+    """
+    lanes = problem.target.facts.lanes
+    vectors = max(1, -(-columns // lanes))
+    if is_open(rows):
+        wide = 4 if problem.target.facts.registers >= 32 else 2
+    else:
+        wide = 8 if rows <= 2 else 4 if rows <= 6 else 2
+    best = min(vectors, wide)
+    widths = (w for w in (1, 2, 3, 4, 6, 8) if is_open(vectors) or w <= vectors)
+    return problem.choose("width", best, *widths) * lanes

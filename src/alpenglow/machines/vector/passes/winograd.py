@@ -1,0 +1,132 @@
+"""Winograd: 3×3 convolutions with many channels become F(m×m, 3×3) where that does less work.
+
+This rounds differently from the operations as written, so it runs under numerics="fast" only.  The
+larger the blocks, the fewer multiplications and the larger the error, which `error` tells.
+"""
+
+from __future__ import annotations
+
+import math
+
+from alpenglow.ir.dims import ceil_div, estimate
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.target import Target
+from alpenglow.machines.vector.operators.winograd import (
+    POINTS,
+    WinogradFilter,
+    WinogradInput,
+    WinogradOutput,
+    WinogradProduct,
+)
+from alpenglow.machines.vector.passes.layout import padded, panel_width, unpacked
+from alpenglow.ops.contraction import Conv
+from alpenglow.ops.movement import Pack
+from alpenglow.passes.choices import Problem
+
+READS = 5
+"""Reading the filters from memory costs as much as the products of this many tiles."""
+
+TOUCH = 12
+"""What moving one element through a transform costs, in multiply-adds of the products."""
+
+ERROR = {2: 3e-7, 4: 5e-6, 6: 9e-6}
+"""The largest error with 16 channels, by the size of blocks: of N(0, 1) data, beside f64, as a
+share of the largest element of the result."""
+
+TOLERATED = 6e-5
+"""The error from which on blocks are too large."""
+
+FEW = 7
+"""Up to so many tiles of an image are multiplied together with those of the next."""
+
+DIRECT = 0
+"""The size of blocks that stands for direct convolution."""
+
+
+def winograd(g: Graph, target: Target) -> Graph:
+    """Rewrite the convolutions for which it pays."""
+    nodes = len(g.nodes)
+    for node in list(g.nodes):
+        match node:
+            case Node(Conv() as op, [x, w, *rest]) if x is not None and w is not None:
+                if not x.type.static or w.array is None or x.type.dtype != "f32":
+                    continue
+                result = node.output.type.extents
+                if not winograd_fits(op, w.type.extents, result, target.facts.lanes):
+                    continue
+                problem = Problem(op, x.type, w.type, target)
+                best = best_block(w.type.extents, result)
+                block = problem.choose("winograd", best, DIRECT, *POINTS)
+                if block != DIRECT:
+                    y = _blocks(g, problem, x, w, result, block)
+                    bias = rest[0] if rest else None
+                    g.replace(node.output, unpacked(g, y, bias, target.facts.lanes))
+    if len(g.nodes) > nodes:
+        g.prune()
+    return g
+
+
+def winograd_fits(op: Conv, filters: tuple[int, ...], result: tuple[int, ...], lanes: int) -> bool:
+    """Whether a convolution can be computed by F(m×m, 3×3), with enough channels for vectors."""
+    plain = set(op.strides) <= {1} and set(op.dilations) <= {1} and filters[2:] == (3, 3)
+    return plain and op.group == 1 and 0 not in result and min(filters[:2]) >= lanes
+
+
+def best_block(filters: tuple[int, ...], result: tuple[int, ...], direct_speed: float = 1.0) -> int:
+    """Return the size of blocks that costs least, by an estimate in multiply-adds.
+
+    `DIRECT` stands for none, whose multiply-adds go `direct_speed` times as fast.  It needs no
+    memory for transforms, so blocks must save a fifth, and larger ones a tenth of what smaller
+    ones cost: their filters take more room, and they round worse, though never by `TOLERATED`.
+    """
+    n, outputs, height, width = map(estimate, result)
+    best = DIRECT
+    bound = 0.8 * 9 * n * height * width * filters[1] * outputs / direct_speed
+    for block in sorted(POINTS):
+        cost = winograd_cost(block, filters, result)
+        if cost < bound and error(block, filters[1]) < TOLERATED:
+            best, bound = block, 0.9 * cost
+    return best
+
+
+def error(block: int, channels: int) -> float:
+    """Return what F(block×block, 3×3) is off by, as a share of the largest element.
+
+    Errors of single products add up like a random walk.
+    """
+    return ERROR[block] * math.sqrt(channels / 16)
+
+
+def winograd_cost(block: int, filters: tuple[int, ...], result: tuple[int, ...]) -> int:
+    """Return what F(block×block, 3×3) costs.
+
+    The transforms touch every channel of a patch; what they cost must be small beside what the
+    products save.  Filters grow by (block + 2)² / 9 and are read once a run, so there must be
+    enough tiles to use them on.
+    """
+    n, outputs, height, width = map(estimate, result)
+    channels = filters[1]
+    points = (block + 2) ** 2
+    tiles = n * ceil_div(height, block) * ceil_div(width, block)
+    products = points * (tiles + READS) * channels * outputs
+    return products + points * tiles * (channels + outputs) * TOUCH
+
+
+def _blocks(
+    g: Graph, problem: Problem, x: Value, w: Value, result: tuple[int, ...], block: int
+) -> Value:
+    """Return the blocked result of the convolution, without its bias."""
+    _, outputs, height, width = result
+    op, lanes = problem.op, problem.target.facts.lanes
+    assert isinstance(op, Conv)
+    pads, _, _ = op.window(2)
+    tall, wide = ceil_div(height, block), ceil_div(width, block)
+    tiles = tall * wide
+    # Patches need whole blocks and a border: the pad grows by what the last ones lack.
+    grown = (*pads[:2], pads[2] + tall * block - height, pads[3] + wide * block - width)
+    patches = g(WinogradInput(block), padded(g, g(Pack(lanes), x), grown))
+    row = estimate(tiles) * (estimate(x.type.shape[0]) if estimate(tiles) <= FEW else 1)
+    panel = panel_width(problem, outputs, row, alone=True)
+    filters = g(WinogradFilter(lanes, panel, block), w)
+    products = g(WinogradProduct(w.type.extents[1], outputs), patches, filters)
+    return g(WinogradOutput(outputs, height, width), products)

@@ -1,0 +1,63 @@
+"""Choosing the kernel of an instruction: a tuned template where one fits, else loops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from alpenglow import loops
+from alpenglow.ir.op import Op
+from alpenglow.ir.target import Target
+from alpenglow.kernel.expr import open_extents
+from alpenglow.kernel.stmt import Kernel
+from alpenglow.loops.instruction import Frame
+from alpenglow.machines.vector.templates import (
+    attention,
+    conv,
+    depthwise,
+    depthwise_planar,
+    few_bits,
+    matmul,
+    phases,
+    planar,
+    quantized,
+    templates,
+    transpose,
+    winograd,
+    words,
+)
+from alpenglow.machines.vector.templates.products import dot
+from alpenglow.program import Instr
+
+FAMILIES = (
+    attention, conv, depthwise, depthwise_planar, few_bits, matmul, phases, planar, quantized,
+    transpose, winograd, words,
+)  # fmt: skip
+"""The modules that register templates."""
+
+
+def compiles(op: Op) -> bool:
+    """Return whether there is a template or a loop form for `op`."""
+    return type(op) in templates or loops.has_form(op)
+
+
+def kernel_for(instr: Instr, target: Target, strict: bool = False) -> Kernel:
+    """Return the kernel of an instruction, under a name that says what it does.
+
+    Halves are computed in f32; if `strict`, the result of each operator is rounded.
+
+    Under an assumption it has the open extents as run-time extents.
+    """
+    with open_extents() as extents:
+        kernel = _kernel_for(instr, target, strict)
+    return replace(kernel, extents=(*kernel.extents, *extents.values()))
+
+
+def _kernel_for(instr: Instr, target: Target, strict: bool) -> Kernel:
+    anchor = instr.anchor()
+    template = templates.choose(anchor, instr, target)
+    if anchor is not None and template is not None:
+        frame = Frame(anchor, instr, target.facts, strict)
+        template.build(frame, anchor.op, target)
+        return frame.b.done()
+    name = anchor.op.name if anchor is not None else "elementwise"
+    return loops.build(name, instr, target.facts, strict, dot(target)).done()

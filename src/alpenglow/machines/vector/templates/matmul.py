@@ -1,0 +1,262 @@
+"""Matrix products: the register tile over rows, with panels of packed columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open
+from alpenglow.ir.graph import Value
+from alpenglow.ir.target import Target
+from alpenglow.ir.types import DTYPES
+from alpenglow.kernel.expr import Binary, Buffer, Const, Expr, Load, lift
+from alpenglow.loops.coord import Coord, coord, is_number
+from alpenglow.loops.form import Window, in_lanes
+from alpenglow.loops.instruction import Frame
+from alpenglow.machines.vector.operators.blocked import MatMulPacked
+from alpenglow.machines.vector.templates import templates
+from alpenglow.machines.vector.templates.products import Products, products
+from alpenglow.machines.vector.templates.tile import (
+    LINE,
+    UNROLL,
+    Tile,
+    dispatch,
+    ladder,
+    split_rows,
+    tiles_in_parallel,
+)
+from alpenglow.machines.vector.templates.transpose import transposed
+from alpenglow.ops.contraction import MatMul
+from alpenglow.program.instr import Anchor, Instr
+
+LONGEST = 1 << 13
+"""The most vectors of a panel that is packed on the fly; it lies on the stack, and in a cache."""
+
+
+def _packed_fits(op: MatMulPacked, anchor: Anchor, instr: Instr, target: Target) -> bool:
+    """Return whether panels are as wide as vectors: a program may be made for another machine."""
+    return anchor.operands()[1].type.shape[2] % target.facts.lanes == 0
+
+
+@templates.on(MatMulPacked, "columns", _packed_fits)
+def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
+    """Build x times a packed matrix: parallel over panels and tiles of rows."""
+    x, w = k.inputs[:2]
+    merge_batch([x, k.out, *k.inputs[2:]])
+    *batch, rows, columns = k.out.region.shape
+    panels, steps, width = w.region.shape[:3]
+    cols = width // target.facts.lanes
+    kind = products(x.region.type.dtype, target.facts.lanes, target)
+    inner = steps if kind.dots == 1 else x.region.shape[-1]
+    tiles = split_rows(rows, cols, target, parts=kind.count, words=kind.dots > 1)
+    product = Product(k, x, w.buffer, inner, columns, cols, kind, target)
+    with k.loops.parallel([*batch, panels, tiles_in_parallel(tiles)]) as (*lead, panel, t):
+        at_w = k.b.let(panel.base * (steps * width * kind.dots))
+        dispatch(
+            k.b,
+            tiles,
+            t,
+            lambda height, start: product.tile(
+                height, lead, start, panel.base * width, at_w, (t.base, tiles.count)
+            ),
+        )
+
+
+def fits_scratch(inner: int, cols: int = 2) -> bool:
+    """Whether a panel of this inner extent, `cols` vectors wide, can be packed on the stack."""
+    return inner * cols <= LONGEST
+
+
+def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
+    """Return whether x and y are f32 and a panel of y fits into scratch memory."""
+    x, *_ = anchor.operands()
+    if isinstance(x, Value):
+        return False  # it is computed on the way: that is attention
+    inner = x.type.extents[-1]
+    plain = x.type.dtype == "f32" and 0 not in instr.outs[0].shape
+    return plain and fits_scratch(inner, 2 if is_open(inner) else 1)
+
+
+@templates.on(MatMul, "wide", _fits)
+def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
+    """Build x times y, both computed: each panel of y is packed into scratch memory first."""
+    x, y = k.inputs[:2]
+    *batch, rows, columns = k.out.region.shape
+    inner = x.region.shape[-1]
+    lanes = target.facts.lanes
+    cols = min(2, ceil_div(estimate(columns), lanes))
+    if not is_open(inner) and not fits_scratch(inner):
+        cols = 1
+    width = cols * lanes
+    panels = ceil_div(columns, width)
+    scratch = k.b.array("f32", LONGEST * lanes if is_open(inner) else max(inner, 1) * width)
+    tiles = split_rows(rows, cols, target)
+    kind = products("f32", lanes, target)
+    product = Product(k, x, scratch, inner, columns, cols, kind, target)
+    with k.loops.parallel([*batch, panels]) as (*lead, panel):
+        first = k.b.let(panel.base * width)
+        _pack(k, y, scratch, lead, first, inner, columns, width, lanes)
+
+        def tile(height: int, start: Expr) -> None:
+            product.tile(height, lead, start, first, Const(0))
+
+        if tiles.rest is not None:
+            with k.b.loop(lift(tiles.count)) as t:
+                tile(tiles.rows, k.b.let(t * tiles.rows))
+            ladder(k.b, tiles, tile)
+            return
+        for begin, past, height in tiles.sizes():
+            with k.b.loop(past - begin) as t:
+                tile(height, k.b.let((t + begin) * height + (tiles.larger if begin else 0)))
+
+
+def _pack(
+    k: Frame, y: Window, scratch: Buffer, lead: list[Coord], first: Expr, inner: int,
+    columns: int, width: int, lanes: int,
+) -> None:  # fmt: skip
+    """Copy columns `first` … of y into the scratch panel; columns past the end hold zero."""
+    down, across = y.region.strides[-2:]
+    base = k.b.let(y.address([*lead, coord(0), coord(0)]).base + first * across)
+    partly = ragged(columns, width)
+    if is_number(across, 1) or not is_number(down, 1):
+        with k.b.loop(lift(inner)) as i:
+            for column in range(0, width, lanes):
+                ramp = Coord(first + column, 1, lanes)
+                mask = k.b.let(ramp.compare("lt", columns)) if partly else None
+                at = Coord(base + i * down + column * across, across, lanes)
+                k.b.store(scratch, i * width + column, in_lanes(y.buffer, at, lanes, mask))
+        return
+    # y is transposed in memory: read along its columns, write across the panel.
+    if lanes > 1 and not partly and not is_open(inner) and inner % lanes == 0:
+        with k.b.loop(width // lanes) as block, k.b.loop(inner // lanes) as group:
+            begin = k.b.let(base + (block * across + group) * lanes)
+            lines = [k.b.let(Load(y.buffer, begin + j * across, lanes)) for j in range(lanes)]
+            turned = k.b.let((group * width + block) * lanes)
+            for r, line in enumerate(transposed(k.b, lines)):
+                k.b.store(scratch, turned + r * width, line)
+        return
+    with k.b.loop(width) as j:
+        inside = Coord(first + j).compare("lt", columns)
+        if partly:
+            with k.b.when(inside), k.b.loop(lift(inner)) as i:
+                k.b.store(scratch, i * width + j, Load(y.buffer, base + j * across + i))
+            with k.b.otherwise(), k.b.loop(lift(inner)) as i:
+                k.b.store(scratch, i * width + j, Const(0.0, "f32"))
+        else:
+            with k.b.loop(lift(inner)) as i:
+                k.b.store(scratch, i * width + j, Load(y.buffer, base + j * across + i))
+
+
+def ragged(columns: Dim, width: int) -> bool:
+    """Whether the last panel may be partly empty."""
+    return is_open(columns) or columns % width != 0
+
+
+class Product:
+    """What the tiles of one product share."""
+
+    def __init__(
+        self, k: Frame, x: Window, w: Buffer, inner: int, columns: int, cols: int,
+        kind: Products, target: Target,
+    ) -> None:  # fmt: skip
+        self.k, self.x, self.w, self.kind, self.target = k, x, w, kind, target
+        self.inner, self.columns, self.cols, self.lanes = inner, columns, cols, target.facts.lanes
+
+    def tile(
+        self, height: int, lead: list[Coord], start: Expr, column: Expr, at_w: Expr,
+        turn: tuple[Expr, int] | None = None,
+    ) -> None:  # fmt: skip
+        """Compute `height` rows from `start` on, for the panel of columns from `column` on.
+
+        `turn` says which tile this is of the panel, and of how many.
+        """
+        b, kind = self.k.b, self.kind
+        down, across = self.x.region.strides[-2:]
+        origin = b.let(self.x.address([*lead, coord(start), coord(0)]).base)
+        tile = Tile(b, height, self.cols, self.lanes, self.target, kind)
+        width = self.cols * self.lanes * kind.dots
+        steps, part = divmod(self.inner, kind.dots) if kind.dots > 1 else (self.inner, 0)
+        full, rest = divmod(steps, UNROLL)
+        fetch = self._fetch(at_w, turn)
+
+        def step(i: Expr, used: int = kind.dots) -> None:
+            def element(r: int) -> Expr:
+                at = origin + i * (across * kind.dots) + r * down
+                return kind.word(b, self.x.buffer, at, across, used)
+
+            tile.step(self.w, at_w + i * width, element, ahead=fetch is None)
+
+        if is_open(full) or full:
+            with b.loop(lift(full)) as i:
+                if fetch is not None:
+                    fetch(i)
+                for u in range(UNROLL):
+                    step(i * UNROLL + u)
+        if is_open(rest):
+            with b.loop(lift(rest)) as j:
+                step(j + full * UNROLL)
+            rest = 0
+        for u in range(rest):
+            step(Const(full * UNROLL + u))
+        if part:
+            step(Const(steps), part)
+        store_tile(self.k, tile, lead, start, column, self.columns)
+
+    def _fetch(self, at_w: Expr, turn: tuple[Expr, int] | None) -> Callable[[Expr], None] | None:
+        """Return what asks in each turn of the loop over steps for a part of the next panel.
+
+        The first tile of a panel would wait for memory as long as it computes, the others find its
+        weights in the cache.  So each tile fetches a part of the panel after its own, from memory
+        that is otherwise idle: 1 % of MiniLM-L6 on two threads.  None if a panel has a single tile.
+        """
+        if turn is None or is_open(self.inner) or is_open(turn[1]) or self.w.dtype != "f32":
+            return None
+        number, count = turn
+        if count == 1:
+            return None
+        width, line = self.cols * self.lanes, LINE // DTYPES[self.w.dtype].itemsize
+        lines = ceil_div(UNROLL * width, line * count)
+        part, panel = self.inner // UNROLL * lines * line, self.inner * width
+        own = Binary("min", number * part, Const(max(panel - part, 0)))
+        first = self.k.b.let(at_w + panel + own)
+
+        def fetch(i: Expr) -> None:
+            for n in range(lines):
+                self.k.b.prefetch(self.w, first + (i * lines + n) * line)
+
+        return fetch
+
+
+def store_tile(
+    k: Frame, tile: Tile, lead: list[Coord], start: Expr, column: Expr, columns: Dim
+) -> None:
+    """Store a tile at rows from `start` and columns from `column` on, of which `columns` are."""
+    lanes = tile.lanes
+    k.loops.current = lanes
+    for j in range(tile.cols):
+        ramp = Coord(k.b.let(column + j * lanes), 1, lanes)
+        partly = ragged(columns, tile.cols * lanes)
+        k.loops.mask = k.b.let(ramp.compare("lt", columns)) if partly else None
+
+        def store(row: Coord, total: Expr, ramp: Coord = ramp) -> None:
+            k.sink.store([*lead, coord(start) + row, ramp], total)
+
+        tile.finish(j, store)
+    k.loops.mask, k.loops.current = None, 1
+
+
+def merge_batch(windows: Sequence[Window]) -> None:
+    """See leading axes and rows as one axis of rows where every operand steps evenly."""
+    rank = len(windows[0].region.shape)
+    while rank > 2:
+        for w in windows:
+            shape, strides = w.region.shape, w.region.strides
+            if not is_number(shape[-3], 1) and strides[-3] != strides[-2] * shape[-2]:
+                return
+        for w in windows:
+            shape, strides = w.region.shape, w.region.strides
+            # Rows of extent 1 may have any stride: then the batch's is the one that counts.
+            step = strides[-3] if is_number(shape[-2], 1) else strides[-2]
+            w.reshape(
+                (*shape[:-3], shape[-3] * shape[-2], shape[-1]), (*strides[:-3], step, strides[-1])
+            )
+        rank -= 1
