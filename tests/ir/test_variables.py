@@ -614,17 +614,30 @@ class Chip:
     def free(self, memory: Any) -> None:
         pass
 
-    def upload(self, memory: Any, offset: int, data: Array) -> None:
+    def upload(self, memory: Any, offset: int, data: Array, after: Any = ()) -> None:
         memory[offset : offset + data.size] = data
 
-    def download(self, memory: Any, offset: int, data: Array) -> None:
+    def download(self, memory: Any, offset: int, data: Array, after: Any = ()) -> None:
         data[:] = memory[offset : offset + data.size]
 
     def install(self, artifact: Artifact) -> Any:
         return {e.kernel: i for e, i in zip(artifact.table, artifact.program.instrs(), strict=True)}
 
-    def run(self, code: Any, entry: Entry, arguments: Any) -> None:
-        instr = code[entry.kernel]
+    def copy(self, to: Any, source: Any, nbytes: int, after: Any = ()) -> None:
+        to[0][to[1] : to[1] + nbytes] = source[0][source[1] : source[1] + nbytes]
+
+    def record(self, code: Any, launches: Any) -> Any:
+        return code, launches
+
+    def replay(self, recording: Any, after: Any = ()) -> None:
+        code, launches = recording
+        for launch in launches:
+            self._run(code[launch.kernel], launch.arguments)
+
+    def wait(self, event: Any) -> None:
+        pass
+
+    def _run(self, instr: Instr, arguments: Any) -> None:
         views = [
             m[o : o + r.type.nbytes].view(r.type.numpy).reshape(r.shape)
             for (m, o), r in zip(arguments, (*instr.outs, *instr.reads()), strict=True)
@@ -632,7 +645,7 @@ class Chip:
         arrays = [v.copy() for v in views[1:]]
         (views[0][...],) = apply(instr.op, arrays, instr.regions, [r.type for r in instr.outs])
 
-    def seconds(self, code: Any, entry: Entry, arguments: Any) -> float:
+    def seconds(self, code: Any, launch: Any) -> float:
         return 0.0
 
 

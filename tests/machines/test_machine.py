@@ -113,19 +113,32 @@ class Chip:
     def free(self, memory: Any) -> None:
         self.held -= 1
 
-    def upload(self, memory: Any, offset: int, data: Any) -> None:
+    def upload(self, memory: Any, offset: int, data: Any, after: Any = ()) -> None:
         self.copied.append(("up", data.size))
         memory[offset : offset + data.size] = data
 
-    def download(self, memory: Any, offset: int, data: Any) -> None:
+    def download(self, memory: Any, offset: int, data: Any, after: Any = ()) -> None:
         self.copied.append(("down", data.size))
         data[:] = memory[offset : offset + data.size]
 
     def install(self, artifact: Artifact) -> Any:
         return {e.kernel: i for e, i in zip(artifact.table, artifact.program.instrs(), strict=True)}
 
-    def run(self, code: Any, entry: Entry, arguments: Any) -> None:
-        instr = code[entry.kernel]
+    def copy(self, to: Any, source: Any, nbytes: int, after: Any = ()) -> None:
+        to[0][to[1] : to[1] + nbytes] = source[0][source[1] : source[1] + nbytes]
+
+    def record(self, code: Any, launches: Any) -> Any:
+        return code, launches
+
+    def replay(self, recording: Any, after: Any = ()) -> None:
+        code, launches = recording
+        for launch in launches:
+            self._run(code[launch.kernel], launch.arguments)
+
+    def wait(self, event: Any) -> None:
+        pass
+
+    def _run(self, instr: Any, arguments: Any) -> None:
         views = [
             m[o : o + r.type.nbytes].view(r.type.numpy).reshape(r.shape)
             for (m, o), r in zip(arguments, (*instr.outs, *instr.reads()), strict=True)
@@ -133,7 +146,7 @@ class Chip:
         arrays = [v.copy() for v in views[1:]]
         (views[0][...],) = apply(instr.op, arrays, instr.regions, [r.type for r in instr.outs])
 
-    def seconds(self, code: Any, entry: Entry, arguments: Any) -> float:
+    def seconds(self, code: Any, launch: Any) -> float:
         return 0.0
 
 

@@ -105,6 +105,10 @@ class TimeLimitError(AlpenglowError):
     """A call took longer than its `timeout`."""
 
 
+class DeviceError(AlpenglowError):
+    """A device is not there, has not enough memory, refuses code, or was lost in mid-run."""
+
+
 class SessionError(AlpenglowError):
     """A session is in use, its variables were lost as a call was ended, or no call can go on from
     what they hold."""

@@ -37,6 +37,9 @@ class Entry:
 
     A result may lie where an operand does if the operator is elementwise, for operands that only
     elementwise operators of a fused body read, and where an operator says so (`Op.carried`).
+
+    On a device with memory of its own a kernel runs as a grid: `groups` of `threads`, each with up
+    to three extents, the innermost first.  Without `threads` the device chooses their number.
     """
 
     kernel: str
@@ -44,6 +47,8 @@ class Entry:
     extents: tuple[Sym, ...] = ()
     stops: bool = False
     faults: bool = False
+    groups: tuple[Dim, ...] = ()
+    threads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,39 +72,69 @@ class Artifact:
 Argument = tuple[Any, int]
 """Where an operand lies on a device: memory that it allocated, and an offset into it in bytes."""
 
+Event = Any
+"""What a device was told to do and may not have done yet; None: it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel and all that it is given: the places of its results and operands, then, if it
+    faults, that of an i64; the numbers of its run-time extents; and its grid (see `Entry`)."""
+
+    kernel: str
+    arguments: tuple[Argument, ...]
+    numbers: tuple[int, ...] = ()
+    groups: tuple[int, ...] = ()
+    threads: tuple[int, ...] = ()
+
 
 class Device(Protocol):
-    """A device with memory of its own.  Memory and code are whatever it likes them to be."""
+    """A device with memory of its own.  Memory and code are whatever it likes them to be.
+
+    Uploads, downloads and kernels are three streams: what is begun in one of them is done in that
+    order.  Across streams, what is begun waits for the events that it is to come `after`.
+    """
 
     def allocate(self, nbytes: int) -> Any:
         """Return new memory.  Raises MemoryError where there is not enough."""
         ...
 
     def free(self, memory: Any) -> None:
-        """Give memory back."""
+        """Give memory back, once what uses it is done."""
         ...
 
-    def upload(self, memory: Any, offset: int, data: Array) -> None:
-        """Copy bytes of the host, u8[n], to memory."""
+    def upload(self, memory: Any, offset: int, data: Array, after: Sequence[Event] = ()) -> Event:
+        """Begin to copy bytes of the host, u8[n], to memory; they stay as they are until then."""
         ...
 
-    def download(self, memory: Any, offset: int, data: Array) -> None:
-        """Copy memory to bytes of the host, u8[n], when all that was begun is done."""
+    def download(self, memory: Any, offset: int, data: Array, after: Sequence[Event] = ()) -> Event:
+        """Begin to copy memory to bytes of the host, u8[n]."""
+        ...
+
+    def copy(
+        self, to: Argument, source: Argument, nbytes: int, after: Sequence[Event] = ()
+    ) -> Event:
+        """Begin to copy memory to other memory, in the stream of kernels."""
         ...
 
     def install(self, artifact: Artifact) -> Any:
-        """Return the code of an artifact, loaded.  Its entries neither stop nor fault."""
+        """Return the code of an artifact, loaded.  Its entries do not stop."""
         ...
 
-    def run(self, code: Any, entry: Entry, arguments: Sequence[Argument]) -> None:
-        """Begin an entry; what was begun before is done first.
-
-        `arguments` are the results' places, then the operands'.
-        """
+    def record(self, code: Any, launches: Sequence[Launch]) -> Any:
+        """Return a list of launches that can be run many times, one after the other."""
         ...
 
-    def seconds(self, code: Any, entry: Entry, arguments: Sequence[Argument]) -> float:
-        """Run an entry and return how long it took on the device."""
+    def replay(self, recording: Any, after: Sequence[Event] = ()) -> Event:
+        """Begin to run a list."""
+        ...
+
+    def wait(self, event: Event) -> None:
+        """Return when an event has happened.  Raises DeviceError where it failed."""
+        ...
+
+    def seconds(self, code: Any, launch: Launch) -> float:
+        """Run a kernel alone and return how long it took on the device."""
         ...
 
 

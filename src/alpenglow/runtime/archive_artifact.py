@@ -139,19 +139,24 @@ def parsed(pairs: Iterable[Sequence[str]]) -> tuple[tuple[Sym, str], ...]:
 def _row(e: Entry) -> list[Any]:
     """Return an entry of the table as JSON has it: extents are numbers, or texts of symbols."""
     extent = str(e.extent) if is_open(e.extent) else e.extent
-    return [e.kernel, extent, e.stops, e.faults, list(map(str, e.extents))]
+    grid = [list(map(str, e.groups)), list(e.threads)] if e.groups else []
+    return [e.kernel, extent, e.stops, e.faults, list(map(str, e.extents)), *grid]
 
 
 def _entries(rows: Iterable[Sequence[Any]]) -> tuple[Entry, ...]:
     """Read what `_row` wrote of each; extents that say the same are one."""
     read = functools.cache(parse)
     entries = []
-    for kernel, extent, stops, faults, extents in rows:
+    for kernel, extent, stops, faults, extents, *grid in rows:
         symbols = tuple(d for d in map(read, extents) if isinstance(d, Sym))
         if len(symbols) != len(extents):
             raise ValueError(f"of the extents {extents} some are no symbols")
         d = read(str(extent))
-        entries.append(Entry(str(kernel), d, symbols, stops=bool(stops), faults=bool(faults)))
+        groups, threads = grid or ((), ())
+        entries.append(
+            Entry(str(kernel), d, symbols, bool(stops), bool(faults),
+                  tuple(map(read, groups)), tuple(map(int, threads)))
+        )  # fmt: skip
     return tuple(entries)
 
 

@@ -31,6 +31,10 @@ class Faults:
         steps = np.arange(self._words.size) * self._words.itemsize
         return (self._words.ctypes.data + steps).reshape(self._words.shape)
 
+    def found(self, words: Array) -> None:
+        """Take over what was left elsewhere, in one turn."""
+        self._words[0] = words
+
     def error(self) -> FeedError:
         """Return the error of what was found, and forget it."""
         turns, checks = np.nonzero(self._words)

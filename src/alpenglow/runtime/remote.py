@@ -1,9 +1,7 @@
-"""Running an artifact on a device with memory of its own.
+"""Running an artifact on a device with memory of its own, as its `itinerary` says.
 
-Entries with a kernel run on the device, all others are interpreted here.  Each buffer knows where
-its newest contents are, and is copied to the other side when an instruction there needs it: inputs
-and outputs once a call, constants once and for all, and what lies between two entries that run on
-the same side never.
+Constants are copied to the device once and for all.  The addresses that kernels get are the same in
+every call, so each run of entries is a list that the device has recorded.
 """
 
 from __future__ import annotations
@@ -11,16 +9,21 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
+
+import numpy as np
 
 from alpenglow.base.memory import aligned_bytes, bytes_of
 from alpenglow.ir.types import Array
-from alpenglow.machines.api import Argument, Artifact, Device, Entry
+from alpenglow.machines.api import Argument, Artifact, Device, Entry, Launch
 from alpenglow.program import Instr, Region
 from alpenglow.program.interpret import Memory, step
 from alpenglow.runtime.calls import StopWord
+from alpenglow.runtime.faults import Faults, check_in
+from alpenglow.runtime.itinerary import Here, Move, Run, itinerary, on_device
 
-Side = Literal["host", "device"]
+WORD = 8
+"""The bytes of a word in which a kernel leaves a fault."""
 
 
 class Remote:
@@ -28,14 +31,18 @@ class Remote:
 
     def __init__(self, artifact: Artifact, device: Device) -> None:
         self.artifact = artifact
-        self._device = device
-        self._code = device.install(artifact)
+        self.device = device
+        self.code = device.install(artifact)
         self._turn = threading.Lock()
         self._places: dict[str, Argument] = {}
         program = artifact.program
-        self._steps = list(zip(artifact.table, program.instrs(), strict=True))
-        arena = self._allocated(program.arena)
-        for name in self._on_device():
+        steps = list(zip(artifact.table, program.instrs(), strict=True))
+        self._instrs = [instr for _, instr in steps]
+        self.legs = itinerary(program, artifact.table)
+        used = on_device(steps)
+        spaces = {program.buffers[name].space for name in used}
+        arena = self._allocated(program.arena) if "arena" in spaces else None
+        for name in used:
             b = program.buffers[name]
             if b.space == "arena":
                 assert b.offset is not None, "memory is planned"
@@ -43,79 +50,93 @@ class Remote:
                 continue
             self._places[name] = self._allocated(b.nbytes), 0
             if b.array is not None and b.nbytes:
-                device.upload(*self._places[name], bytes_of(b.array))
+                device.wait(device.upload(*self._places[name], bytes_of(b.array)))
+        self._faults = _FaultWords(steps, device, self._allocated)
+        self.launches = [
+            self._launch(entry, instr) if entry.kernel else None for entry, instr in steps
+        ]
+        self._recorded = {
+            leg: device.record(self.code, [x for x in self.launches[leg.begin : leg.end] if x])
+            for leg in self.legs
+            if isinstance(leg, Run)
+        }
+        # Only what passes between the two sides needs memory here.
+        self._meets = any(isinstance(leg, Here) for leg in self.legs)
 
     def run(self, feeds: Mapping[str, Array], results: Mapping[str, Array], stop: StopWord) -> None:
         """Run on inputs and write results, both by the names of buffers.
 
-        Ends between two instructions once the stop word is set.
+        Ends between two legs once the stop word is set.  Raises FeedError where a kernel found
+        data that are out of range.
         """
-        program = self.artifact.program
-        host = Memory(program, aligned_bytes(program.arena))
+        program, device = self.artifact.program, self.device
+        host = Memory(program, aligned_bytes(program.arena if self._meets else 0))
         for name, array in (*feeds.items(), *results.items()):
             host.bytes[name] = bytes_of(array)
         with self._turn:
-            newest = _Newest(self._device, self._places, host, set(feeds))
-            for entry, instr in self._steps:
+            before: list[Any] = []
+            for leg in self.legs:
                 if stop.is_set():
-                    return
-                if entry.kernel:
-                    newest.prepare(instr, "device")
-                    self._device.run(self._code, entry, self.arguments(instr))
-                else:
-                    newest.prepare(instr, "host")
-                    step(host, instr)
-            for name in results:
-                newest.bring(name, "host")
+                    break
+                match leg:
+                    case Move(name, "device") if host.bytes[name].size:
+                        before.append(device.upload(*self._places[name], host.bytes[name]))
+                    case Move(name, "host") if host.bytes[name].size:
+                        device.wait(device.download(*self._places[name], host.bytes[name], before))
+                    case Run():
+                        before = [device.replay(self._recorded[leg], before)]
+                    case Here(number):
+                        step(host, self._instrs[number])
+            for event in before:
+                device.wait(event)
+            if not stop.is_set():
+                self._faults.check(device)
 
-    def seconds(self, entry: Entry, instr: Instr) -> float:
-        """Return how long an entry takes on the device, on what lies in memory there."""
-        with self._turn:
-            return self._device.seconds(self._code, entry, self.arguments(instr))
-
-    def arguments(self, instr: Instr) -> list[Argument]:
-        """Return where the results and operands of an instruction lie on the device."""
-        return [self._argument(r) for r in (*instr.outs, *instr.reads())]
+    def _launch(self, entry: Entry, instr: Instr) -> Launch:
+        """Return what is launched for an entry."""
+        arguments = [self._argument(r) for r in (*instr.outs, *instr.reads())]
+        groups = tuple(int(n) for n in entry.groups) or (int(entry.extent),)
+        arguments += self._faults.places(instr) if entry.faults else []
+        numbers = tuple(int(n) for n in entry.extents)
+        return Launch(entry.kernel, tuple(arguments), numbers, groups, entry.threads)
 
     def _argument(self, r: Region) -> Argument:
         memory, base = self._places[r.buffer]
         return memory, base + r.offset * r.type.numpy.itemsize
 
-    def _on_device(self) -> list[str]:
-        """Return the buffers that entries with kernels read or write, in order of their use."""
-        regions = (r for entry, instr in self._steps if entry.kernel
-                   for r in (*instr.outs, *instr.reads()))  # fmt: skip
-        return list(dict.fromkeys(r.buffer for r in regions))
-
     def _allocated(self, nbytes: int) -> Any:
         """Return memory of the device that is freed when this is dropped."""
-        memory = self._device.allocate(nbytes)
-        weakref.finalize(self, self._device.free, memory)
+        memory = self.device.allocate(nbytes)
+        weakref.finalize(self, self.device.free, memory)
         return memory
 
 
-class _Newest:
-    """Where the newest contents of each buffer are during a call."""
+class _FaultWords:
+    """Words on the device in which kernels leave what they find out of range, one for each.
 
-    def __init__(
-        self, device: Device, places: Mapping[str, Argument], host: Memory, inputs: set[str]
-    ) -> None:
-        self._device, self._places, self._host = device, places, host
-        # What nobody has written may be anything on either side; constants are on both.
-        self._old_on: dict[str, Side] = dict.fromkeys(inputs, "device")
+    The first is what they set instead of a stop word, which nobody looks at.
+    """
 
-    def prepare(self, instr: Instr, side: Side) -> None:
-        """Bring what an instruction reads or writes to one side; its results are new there."""
-        for r in (*instr.reads(), *instr.outs):
-            self.bring(r.buffer, side)
-        for r in instr.outs:
-            self._old_on[r.buffer] = "host" if side == "device" else "device"
+    def __init__(self, steps: list[tuple[Entry, Instr]], device: Device, allocate: Any) -> None:
+        checks = [instr for entry, instr in steps if entry.faults]
+        self._numbers = {id(instr): 1 + i for i, instr in enumerate(checks)}
+        self._faults = Faults([check_in(i) for i in checks], 1, lambda _: {}) if checks else None
+        self._words = np.zeros(1 + len(checks), np.int64)
+        if self._faults is not None:
+            self._memory = allocate(self._words.nbytes)
+            device.wait(device.upload(self._memory, 0, bytes_of(self._words)))
 
-    def bring(self, name: str, side: Side) -> None:
-        """Copy a buffer to one side if what is there is old."""
-        if self._old_on.get(name) != side or name not in self._places:
+    def places(self, instr: Instr) -> list[Argument]:
+        """Return where a kernel finds the two words that it writes."""
+        return [(self._memory, 0), (self._memory, WORD * self._numbers[id(instr)])]
+
+    def check(self, device: Device) -> None:
+        """Raise FeedError if one holds anything, and forget it."""
+        if self._faults is None:
             return
-        move = self._device.upload if side == "device" else self._device.download
-        if self._host.bytes[name].size:
-            move(*self._places[name], self._host.bytes[name])
-        del self._old_on[name]
+        device.wait(device.download(self._memory, 0, bytes_of(self._words)))
+        if self._words.any():
+            self._faults.found(self._words[1:])
+            self._words.fill(0)
+            device.wait(device.upload(self._memory, 0, bytes_of(self._words)))
+            raise self._faults.error()
