@@ -15,7 +15,8 @@ import numpy as np
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.machines.api import Entry
-from alpenglow.machines.vector.choose import ChosenKernel, choose
+from alpenglow.machines.choice import ChosenKernel
+from alpenglow.machines.vector.select import choose
 from alpenglow.program import Program
 from alpenglow.render.c.render import Unit
 

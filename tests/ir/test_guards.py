@@ -15,8 +15,8 @@ from alpenglow.ir.dims import RELATIONS, Dim, Sym, holds, symbol
 from alpenglow.kernel.bounds import Access
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.machines import proof
+from alpenglow.machines.choice import signature
 from alpenglow.machines.guards import Guard, strongest
-from alpenglow.machines.vector.choose import signature
 from alpenglow.program import Instr
 from open_cases import chain, feeds, weights
 

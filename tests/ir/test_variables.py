@@ -47,7 +47,7 @@ from alpenglow.program import Program, parse_program, print_program
 from alpenglow.program.instr import Instr, whole
 from alpenglow.program.interpret import interpret
 from alpenglow.program.text import side_weights as program_weights
-from alpenglow.runtime.on_device import OnDevice
+from alpenglow.runtime.installed import Installed
 
 Array = NDArray[Any]
 WAYS = [("interpreter", 1), ("cpu", 1), ("cpu", 2)]
@@ -667,7 +667,7 @@ def test_a_device_with_memory_of_its_own_hands_variables_back(
         for n, i in enumerate(exe.artifact.program.instrs())
     )
     expected = exe.session()
-    other = OnDevice(Artifact(exe.target, exe.artifact.program, {}, table), Chip())
+    other = Installed(Artifact(exe.target, exe.artifact.program, {}, table), device=Chip())
     actual = other.session()
 
     for _ in range(3):

@@ -21,7 +21,7 @@ from alpenglow.ops.movement import Concat
 from alpenglow.ops.softmax import Softmax
 from alpenglow.report import conformance
 from alpenglow.runtime.calls import StopWord
-from alpenglow.runtime.remote import Remote
+from alpenglow.runtime.remote import Constants, Remote
 
 
 def run(arguments: str, code: int = 0) -> str:
@@ -158,7 +158,9 @@ def on_chip(g: ag.Graph, *ops: type) -> tuple[Remote, Chip]:
         for n, i in enumerate(artifact.program.instrs())
     )
     chip = Chip()
-    return Remote(Artifact(artifact.target, artifact.program, {}, table), chip), chip
+    made = Artifact(artifact.target, artifact.program, {}, table)
+    constants = Constants(made, chip)
+    return Remote(made.program, table, chip, chip.install(made), constants, {}), chip
 
 
 def network() -> ag.Graph:
@@ -173,7 +175,7 @@ def network() -> ag.Graph:
 
 
 def values(remote: Remote, x: Any, stop: StopWord | None = None) -> dict[str, Any]:
-    program = remote.artifact.program
+    program = remote.program
     types = {n: program.buffers[n].type for n in program.outputs}
     results = {n: np.empty(t.extents, t.numpy) for n, t in types.items() if t is not None}
     remote.run({"x": x}, results, stop or StopWord())

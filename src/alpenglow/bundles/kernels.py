@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.target import Target
+from alpenglow.machines.choice import ChosenKernel
 from alpenglow.machines.proof import admitted
-from alpenglow.machines.vector.choose import ChosenKernel, choose
-from alpenglow.machines.vector.select import compiles
+from alpenglow.machines.vector.select import choose, compiles
 from alpenglow.program import Instr, Program
 
 

@@ -27,7 +27,7 @@ from alpenglow.ir.types import Array
 from alpenglow.kernel.faults import FAULT
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import STOP
-from alpenglow.machines.vector.choose import ChosenKernel
+from alpenglow.machines.choice import ChosenKernel
 from alpenglow.program import Buffer, Instr, Program, Region
 from alpenglow.runtime.held import overwrites
 

@@ -23,7 +23,7 @@ from alpenglow.ir.dims import Assumption, Dim, assuming, bind, is_open, names, s
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.solve import sources
 from alpenglow.ir.target import Target
-from alpenglow.machines.vector.choose import ChosenKernel
+from alpenglow.machines.choice import ChosenKernel
 from alpenglow.program import Program, plan
 from alpenglow.program.instr import CAPACITY
 from alpenglow.runtime.layout import compiled

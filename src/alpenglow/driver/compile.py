@@ -29,7 +29,6 @@ from alpenglow.ir.solve import bind_shapes
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.target import Target
 from alpenglow.machines.api import Artifact
-from alpenglow.machines.registry import device_for
 from alpenglow.passes.choices import Record
 from alpenglow.passes.keep import check_kept
 from alpenglow.program.instr import CAPACITY
@@ -120,9 +119,6 @@ def compile(
     graph = with_state(graph, state, last)
     if isinstance(graph, Graph):
         check_kept(graph, chosen_options.keep)
-    if device_for(chosen) is not None:
-        _require_fixed(graph, chosen)
-
     if isinstance(graph, StagedModel):
         return _staged(graph, chosen, chosen_options, store, threads)
     if _is_open(graph):
@@ -231,16 +227,6 @@ def loaded(
             )
         return model
     return load(model, shapes, constants=constants)
-
-
-def _require_fixed(graph: Graph | StagedModel, target: Target) -> None:
-    """Raise UnsupportedError for a graph that is not known before it runs."""
-    runs = f"target '{target}' runs graphs whose extents are all numbers, and "
-    if isinstance(graph, StagedModel):
-        raise UnsupportedError(runs + "this one depends on its data")
-    if _is_open(graph):
-        hint = "bind them: compile(…, shapes={'NAME': (…)})"
-        raise UnsupportedError(runs + "some are open", hint=hint)
 
 
 def _refuse_archive(model: Model) -> None:

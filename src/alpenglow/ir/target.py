@@ -64,6 +64,12 @@ class Facts:
     serial: int = 8192
     """Elements of an instruction below which it is not worth waking other threads for."""
 
+    units: int = 1
+    """How many cores kernels are cut into parts for, where that is not known as they run."""
+
+    group: int = 0
+    """How many threads of a grid are one group, as far as kernels choose; 0 where there is none."""
+
     subgroup: int = 1
     """How many threads run in step and can read each other's registers; 1 where none do."""
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from alpenglow.ir.types import Array
-from alpenglow.machines.api import Artifact
-from alpenglow.machines.registry import device_for
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.machines.api import Artifact, Device
 from alpenglow.runtime import calls
+from alpenglow.runtime.device_layout import layout_of
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.in_process import InProcess
 from alpenglow.runtime.layout import Layout, Place
-from alpenglow.runtime.on_device import OnDevice, initial_values, outer_types
+
+Types = dict[str, TensorType]
 
 
 def install(artifact: Artifact, threads: int | None = None) -> Executable:
     """Return what runs an artifact: in this process, or on the device of its target."""
-    if artifact.target.is_host_compatible():
-        device = device_for(artifact.target)
-        if device is not None:
-            executable: Executable = OnDevice(artifact, device, threads)
-            executable.restore = install
-            return executable
     return Installed(artifact, threads)
 
 
@@ -30,7 +26,9 @@ class Installed(InProcess):
 
     restore = staticmethod(install)
 
-    def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
+    def __init__(
+        self, artifact: Artifact, threads: int | None = None, device: Device | None = None
+    ) -> None:
         inputs, outputs = outer_types(artifact)
         name = artifact.program.name
         super().__init__(name, artifact.metadata, artifact.target, threads, inputs, outputs)
@@ -40,7 +38,7 @@ class Installed(InProcess):
         self._runs_here = self._runs_here or not artifact.objects
         self._place: Place | None = None
         if self._runs_here:
-            layout = Layout(artifact)
+            layout = layout_of(artifact, device)
             self._artifact = layout.artifact
             self._place = layout, layout.bound({})
             if layout.is_plain:
@@ -68,3 +66,18 @@ class Installed(InProcess):
         # Calls of few steps are not noted one by one.
         if self._plain is not None:
             self._plain[1].stop(calls.CANCELLED)
+
+
+def initial_values(artifact: Artifact) -> dict[str, Value]:
+    """Return what variables hold before the first call."""
+    return {name: cell.initial for name, cell in artifact.program.variables.items()}
+
+
+def outer_types(artifact: Artifact) -> tuple[Types, Types]:
+    """Return the types of inputs, hidden ones too, and of outputs as the caller calls them."""
+    program = artifact.program
+    inputs, outputs = (
+        {name: t for name in names if (t := program.buffers[name].type) is not None}
+        for names in (program.inputs, program.outputs)
+    )
+    return inputs, {program.names.get(name, name): t for name, t in outputs.items()}

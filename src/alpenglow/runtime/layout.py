@@ -158,7 +158,7 @@ class Layout:
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = _aligned(artifact)
-        self._code = this_process().install(artifact)
+        address = self._installed(artifact)
         self._numbers: dict[Sym, int] = {}  # what follows from the extents of a call
         self._args: list[int] = []
         self._computed: list[tuple[int, int]] = []  # slot of an extent, its number
@@ -182,7 +182,7 @@ class Layout:
                 self._interpreted += 1
                 continue
             begin = self.spans.pop().begin if self._continues() else len(table)
-            table.append((self._code.address(entry.kernel), 8 * len(self._args), 0))
+            table.append((address(entry.kernel), 8 * len(self._args), 0))
             extents.append(entry.extent)
             self.spans.append(Span(begin, len(table)))
             self._lay_out(instr, entry)
@@ -200,6 +200,11 @@ class Layout:
         self._rooms: list[Room] = []  # those free, where extents are open
         self._plans: dict[tuple[int, ...], tuple[Array, int]] = {}
         self._bounds: OrderedDict[tuple[int, ...], Bound] = OrderedDict()
+
+    def _installed(self, artifact: Artifact) -> Callable[[str], int]:
+        """Install the code, and return what tells where a kernel lies."""
+        self._code = this_process().install(artifact)
+        return self._code.address
 
     def _prepare(self, program: Program, guards: Iterable[tuple[Sym, str]]) -> None:
         """Get ready what makes binding fast: index arrays, and functions of the symbols."""
@@ -314,11 +319,8 @@ class Layout:
         interpreted: list[Instr] = []
         make = None
         if self._interpreted:
-            program = self.artifact.program
-            exact = bind(program, values) if values else program
-            named = dict(zip(self._lives, places.tolist(), strict=True))
-            memory = replace(exact, buffers=_placed(exact.buffers, named), arena=arena)
-            pairs = zip(self.artifact.table, exact.instrs(), strict=True)
+            memory = self.exact(values, places, arena)
+            pairs = zip(self.artifact.table, memory.instrs(), strict=True)
             interpreted = [i for entry, i in pairs if not entry.kernel]
             make = partial(Memory, memory)
         inputs, outputs = (
@@ -329,6 +331,13 @@ class Layout:
             args.view(np.uint64), extents, arena, slots, forms, inputs, outputs, interpreted, make,
             int(extents.max()), values,
         )  # fmt: skip
+
+    def exact(self, values: Mapping[str, int], places: Array, arena: int) -> Program:
+        """Return the program with numbers for its extents, and its memory planned."""
+        program = self.artifact.program
+        bound = bind(program, values) if values else program
+        named = dict(zip(self._lives, places.tolist(), strict=True))
+        return replace(bound, buffers=_placed(bound.buffers, named), arena=arena)
 
     @property
     def arguments(self) -> int:

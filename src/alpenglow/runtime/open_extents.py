@@ -23,6 +23,7 @@ from alpenglow.machines.api import Artifact
 from alpenglow.program.instr import CAPACITY
 from alpenglow.runtime import archive, feeds
 from alpenglow.runtime.calls import Call
+from alpenglow.runtime.device_layout import layout_of
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.extents import Reader
 from alpenglow.runtime.held import Held, check_rows
@@ -83,7 +84,7 @@ class OpenExecutable(InProcess):
         self._settings = settings
         self._compiling = threading.Lock()
         self._kept = list(artifacts) if not self._runs_here else []
-        self._layouts = [Layout(a) for a in artifacts] if self._runs_here else []
+        self._layouts = [layout_of(a) for a in artifacts] if self._runs_here else []
 
     @property
     def artifacts(self) -> list[Artifact]:
@@ -104,7 +105,7 @@ class OpenExecutable(InProcess):
             for layout in self._layouts:
                 if layout.serves(values):
                     return layout, layout.bound(values)
-            layout = Layout(self._make(values))
+            layout = layout_of(self._make(values))
             self._layouts = [layout, *self._layouts[: MOST_LAYOUTS - 1]]
             self._known.clear()  # it should not keep code alive that is in no list any more
         return layout, layout.bound(values)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from alpenglow.base.memory import aligned_bytes, bytes_of
+from alpenglow.ir.dims import bind
 from alpenglow.ir.types import Array
 from alpenglow.machines.api import Argument, Artifact, Device, Entry, Launch
-from alpenglow.program import Instr, Region
+from alpenglow.program import Instr, Program, Region
 from alpenglow.program.interpret import Memory, step
 from alpenglow.runtime.calls import StopWord
 from alpenglow.runtime.faults import Faults, check_in
@@ -26,37 +27,54 @@ WORD = 8
 """The bytes of a word in which a kernel leaves a fault."""
 
 
-class Remote:
-    """An artifact that is installed on a device.  Calls run one after another."""
+class Constants:
+    """The constants that kernels of an artifact read, on a device, for as long as this is kept."""
 
     def __init__(self, artifact: Artifact, device: Device) -> None:
-        self.artifact = artifact
-        self.device = device
-        self.code = device.install(artifact)
-        self._turn = threading.Lock()
-        self._places: dict[str, Argument] = {}
         program = artifact.program
-        steps = list(zip(artifact.table, program.instrs(), strict=True))
-        self._instrs = [instr for _, instr in steps]
-        self.legs = itinerary(program, artifact.table)
-        used = on_device(steps)
-        spaces = {program.buffers[name].space for name in used}
-        arena = self._allocated(program.arena) if "arena" in spaces else None
-        for name in used:
+        self.places: dict[str, Argument] = {}
+        for name in on_device(zip(artifact.table, program.instrs(), strict=True)):
             b = program.buffers[name]
-            if b.space == "arena":
-                assert b.offset is not None, "memory is planned"
-                self._places[name] = arena, b.offset
+            if b.array is None:
                 continue
-            self._places[name] = self._allocated(b.nbytes), 0
-            if b.array is not None and b.nbytes:
-                device.wait(device.upload(*self._places[name], bytes_of(b.array)))
-        self._faults = _FaultWords(steps, device, self._allocated)
+            self.places[name] = _allocated(self, device, b.array.nbytes), 0
+            if b.array.nbytes:
+                device.wait(device.upload(*self.places[name], bytes_of(b.array)))
+
+
+class Remote:
+    """A program whose extents are numbers, on a device.  Calls run one after another."""
+
+    def __init__(
+        self, program: Program, table: Sequence[Entry], device: Device, code: Any,
+        constants: Constants, values: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        """`values` are those of the symbols that entries of the table name."""
+        self.program, self.device = program, device
+        self._turn = threading.Lock()
+        self._constants = constants
+        self._places = dict(constants.places)
+        steps = list(zip(table, program.instrs(), strict=True))
+        self._instrs = [instr for _, instr in steps]
+        self.legs = itinerary(program, table)
+        arena = None
+        for name in on_device(steps):
+            b = program.buffers[name]
+            if name in self._places:
+                continue
+            if b.space != "arena":
+                self._places[name] = _allocated(self, device, int(b.nbytes)), 0
+                continue
+            if arena is None:
+                arena = _allocated(self, device, program.arena)
+            assert b.offset is not None, "memory is planned"
+            self._places[name] = arena, b.offset
+        self._faults = _FaultWords(self, steps, device)
         self.launches = [
-            self._launch(entry, instr) if entry.kernel else None for entry, instr in steps
+            self._launch(entry, instr, values) if entry.kernel else None for entry, instr in steps
         ]
         self._recorded = {
-            leg: device.record(self.code, [x for x in self.launches[leg.begin : leg.end] if x])
+            leg: device.record(code, [x for x in self.launches[leg.begin : leg.end] if x])
             for leg in self.legs
             if isinstance(leg, Run)
         }
@@ -69,7 +87,7 @@ class Remote:
         Ends between two legs once the stop word is set.  Raises FeedError where a kernel found
         data that are out of range.
         """
-        program, device = self.artifact.program, self.device
+        program, device = self.program, self.device
         host = Memory(program, aligned_bytes(program.arena if self._meets else 0))
         for name, array in (*feeds.items(), *results.items()):
             host.bytes[name] = bytes_of(array)
@@ -92,23 +110,25 @@ class Remote:
             if not stop.is_set():
                 self._faults.check(device)
 
-    def _launch(self, entry: Entry, instr: Instr) -> Launch:
+    def _launch(self, entry: Entry, instr: Instr, values: Mapping[str, int]) -> Launch:
         """Return what is launched for an entry."""
         arguments = [self._argument(r) for r in (*instr.outs, *instr.reads())]
-        groups = tuple(int(n) for n in entry.groups) or (int(entry.extent),)
         arguments += self._faults.places(instr) if entry.faults else []
-        numbers = tuple(int(n) for n in entry.extents)
-        return Launch(entry.kernel, tuple(arguments), numbers, groups, entry.threads)
+        groups, numbers = (
+            tuple(int(bind(d, values)) for d in dims) for dims in (entry.groups, entry.extents)
+        )
+        return Launch(entry.kernel, tuple(arguments), numbers, groups or (1,), entry.threads)
 
     def _argument(self, r: Region) -> Argument:
         memory, base = self._places[r.buffer]
-        return memory, base + r.offset * r.type.numpy.itemsize
+        return memory, base + int(r.offset) * r.type.numpy.itemsize
 
-    def _allocated(self, nbytes: int) -> Any:
-        """Return memory of the device that is freed when this is dropped."""
-        memory = self.device.allocate(nbytes)
-        weakref.finalize(self, self.device.free, memory)
-        return memory
+
+def _allocated(owner: object, device: Device, nbytes: int) -> Any:
+    """Return memory of a device that is freed when its owner is dropped."""
+    memory = device.allocate(nbytes)
+    weakref.finalize(owner, device.free, memory)
+    return memory
 
 
 class _FaultWords:
@@ -117,13 +137,13 @@ class _FaultWords:
     The first is what they set instead of a stop word, which nobody looks at.
     """
 
-    def __init__(self, steps: list[tuple[Entry, Instr]], device: Device, allocate: Any) -> None:
+    def __init__(self, owner: object, steps: list[tuple[Entry, Instr]], device: Device) -> None:
         checks = [instr for entry, instr in steps if entry.faults]
         self._numbers = {id(instr): 1 + i for i, instr in enumerate(checks)}
         self._faults = Faults([check_in(i) for i in checks], 1, lambda _: {}) if checks else None
         self._words = np.zeros(1 + len(checks), np.int64)
         if self._faults is not None:
-            self._memory = allocate(self._words.nbytes)
+            self._memory = _allocated(owner, device, self._words.nbytes)
             device.wait(device.upload(self._memory, 0, bytes_of(self._words)))
 
     def places(self, instr: Instr) -> list[Argument]:

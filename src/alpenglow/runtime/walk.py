@@ -21,6 +21,7 @@ from alpenglow.machines.registry import this_process
 from alpenglow.program.interpret import step
 from alpenglow.runtime import calls
 from alpenglow.runtime.calls import Call, StopWord
+from alpenglow.runtime.device_layout import DeviceLayout
 from alpenglow.runtime.layout import Bound, Context, Layout, Place, address_of
 
 
@@ -37,6 +38,9 @@ def run_code(
     Its stop word is in `running` meanwhile.
     """
     layout, bound = place
+    if isinstance(layout, DeviceLayout):
+        layout.run(bound, inputs, results, running, call)
+        return
     context = layout.take(bound)
     running.add(context.stop)
     try:

@@ -9,8 +9,8 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.ir.types import Array
+from alpenglow.machines.choice import ChosenKernel
 from alpenglow.machines.cpu import emit
-from alpenglow.machines.vector.choose import ChosenKernel
 from alpenglow.machines.vector.operators import winograd as ops_winograd
 from alpenglow.machines.vector.operators.winograd import (
     POINTS,

@@ -20,10 +20,11 @@ from alpenglow.ir.target import Target
 from alpenglow.kernel.faults import FAULT
 from alpenglow.kernel.stoppable import STOP
 from alpenglow.machines.api import Artifact, Entry, Progress
+from alpenglow.machines.choice import ChosenKernel, dims_of, signature, with_stop
 from alpenglow.machines.cpu.assemble import assemble
 from alpenglow.machines.cpu.legal import legal
 from alpenglow.machines.proof import admitted
-from alpenglow.machines.vector.choose import ChosenKernel, choose, dims_of, signature, with_stop
+from alpenglow.machines.vector.select import choose
 from alpenglow.program import Program
 from alpenglow.render.llvm.render import render
 

@@ -10,6 +10,7 @@ from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import open_extents
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.loops.instruction import Frame
+from alpenglow.machines.choice import ChosenKernel, chosen
 from alpenglow.machines.vector.templates import (
     attention,
     conv,
@@ -38,6 +39,13 @@ FAMILIES = (
 def compiles(op: Op) -> bool:
     """Return whether there is a template or a loop form for `op`."""
     return type(op) in templates or loops.has_form(op)
+
+
+def choose(instr: Instr, target: Target, strict: bool) -> ChosenKernel | None:
+    """Return what runs an instruction on `target`; None if nothing compiled does."""
+    if not all(compiles(op) for op in instr.operators()):
+        return None
+    return chosen(kernel_for(instr, target, strict), instr, strict)
 
 
 def kernel_for(instr: Instr, target: Target, strict: bool = False) -> Kernel:

@@ -93,7 +93,12 @@ class Statements(ABC):
         names = [*(b.name for b in k.buffers), *(n.name for n in k.extents)]
         names = [self.identifier(name) for name in names]
         unused = [f"  (void){n};" for n in names if not mentions(text, n)]
-        return "\n".join([f"{head}{k.name}({listed}) {{", *unused, *arrays, *self.lines, "}", ""])
+        lines = [*self.opening(), *unused, *arrays, *self.lines]
+        return "\n".join([f"{head}{k.name}({listed}) {{", *lines, "}", ""])
+
+    def opening(self) -> list[str]:
+        """Return what comes before anything else."""
+        return []
 
     def parameters(self) -> list[str]:
         extents = [f"{self.index} {self.identifier(n.name)}" for n in self.kernel.extents]

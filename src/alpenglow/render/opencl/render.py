@@ -48,14 +48,27 @@ def render(*kernels: Kernel) -> str:
     return "\n".join([library.text(), *texts])
 
 
+def render_placed(kernel: Kernel, aliased: frozenset[str] = frozenset()) -> str:
+    """Return the text of a kernel whose operands begin anywhere in the memory that it is given.
+
+    Behind the run-time extents there is the offset in bytes of each operand, a `long`.  Operands
+    that are `aliased` lie where a result does.
+    """
+    library = KernelLibrary()
+    item = _Placed(without_dead(legalise(kernel, LACKS)), library, aliased)
+    return "\n".join([library.text(), item.text(f"__kernel {item.size()}void ")])
+
+
 class _Items(Statements):
     """What one work item does."""
 
     index = "long"
     space = "__global "
 
-    def __init__(self, kernel: Kernel, library: KernelLibrary) -> None:
-        super().__init__(kernel, library, Native(library))
+    def __init__(
+        self, kernel: Kernel, library: KernelLibrary, aliased: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(kernel, library, Native(library), aliased)
         groups, body = _peel(kernel.body, "group")
         threads, _ = _peel(body, "thread")
         parallel = [] if kernel.parallel is None else [kernel.parallel]
@@ -87,6 +100,11 @@ class _Items(Statements):
         align = f" __attribute__((aligned({a.align})))" if a.align else ""
         name = self.identifier(a.name)
         return f"{space}{self.memory(a.dtype)} {name}[{max(a.size, 1)}]{align}"
+
+    def pointer(self, b: Buffer) -> str:
+        """Return the type of the address of an operand."""
+        const = ("" if b.mutable else "const ") + ("volatile " if b.volatile else "")
+        return f"{self.space}{const}{self.memory(b.dtype)} *"
 
     # ── statements ──
 
@@ -178,6 +196,21 @@ class _Items(Statements):
 
     def regrouped(self, x: Expr, e: Expr) -> str:
         return f"as_{self.library.type(e.dtype, e.lanes)}({bare(self.value(x))})"
+
+
+class _Placed(_Items):
+    """What one work item does with operands that are told as memory and an offset."""
+
+    def parameters(self) -> list[str]:
+        names = [self.identifier(b.name) for b in self.kernel.buffers]
+        memory = (f"{self.space}uchar *{name}_in" for name in names)
+        extents = (f"{self.index} {self.identifier(n.name)}" for n in self.kernel.extents)
+        return [*memory, *extents, *(f"{self.index} {name}_at" for name in names)]
+
+    def opening(self) -> list[str]:
+        names = [(b, self.identifier(b.name)) for b in self.kernel.buffers]
+        return [f"  {self.parameter(b)} = ({self.pointer(b)})({n}_in + {n}_at);"
+                for b, n in names]  # fmt: skip
 
 
 def _peel(body: tuple[Stmt, ...], kind: str) -> tuple[list[For], tuple[Stmt, ...]]:

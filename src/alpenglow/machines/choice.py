@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Const, Index
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import stoppable
 from alpenglow.kernel.text import print_kernel
 from alpenglow.loops.form import UNPROVED
-from alpenglow.machines.vector.select import compiles, kernel_for
 from alpenglow.ops.quantize import Quantize, Requantize
 from alpenglow.ops.recurrent_integer import LstmInteger
 from alpenglow.program import Instr
@@ -36,11 +34,8 @@ class ChosenKernel:
     exact: bool
 
 
-def choose(instr: Instr, target: Target, strict: bool) -> ChosenKernel | None:
-    """Return what runs an instruction on `target`; None if nothing compiled does."""
-    if not all(compiles(op) for op in instr.operators()):
-        return None
-    kernel = kernel_for(instr, target, strict)
+def chosen(kernel: Kernel, instr: Instr, strict: bool) -> ChosenKernel:
+    """Return a kernel as the one that runs an instruction."""
     aliased = _aliased(instr)
     exact = strict or _quantizes(instr)
     named = replace(kernel, name=_name(kernel, aliased, exact))
