@@ -244,7 +244,7 @@ def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None
     if k.lanes > 3 and k.moves and _interleaves(out.region):
         _interleave(k, out, element)
         return
-    axis = vector_axis(out.region)
+    axis = None if k.facts.group else vector_axis(out.region)  # a thread has one element
     if axis is None:
         with k.parallel(shape) as at:
             out.store(k, at, element(at))

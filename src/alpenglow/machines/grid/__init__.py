@@ -1,0 +1,1 @@
+"""What machines share whose kernels are grids of threads: templates, and the choice of a kernel."""
