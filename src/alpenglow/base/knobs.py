@@ -5,8 +5,10 @@ A knob changes how the compiler works, never what a model means.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from alpenglow.base.errors import OptionError
@@ -68,6 +70,29 @@ def cache_folder() -> Path | None:
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "alpenglow"
     return home / ".cache" / "alpenglow"
+
+
+def opencl_vendors() -> Path | None:
+    """Return where a loader of OpenCL looks for drivers: `OCL_ICD_VENDORS`; None if not set."""
+    named = os.environ.get("OCL_ICD_VENDORS", "")
+    return Path(named) if named else None
+
+
+def opencl_libraries() -> tuple[str, ...]:
+    """Return the drivers that a loader of OpenCL is to load besides: `OCL_ICD_FILENAMES`."""
+    return tuple(filter(None, os.environ.get("OCL_ICD_FILENAMES", "").split(os.pathsep)))
+
+
+@contextlib.contextmanager
+def presumed(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables that the user has not set, for libraries that read them, during a block."""
+    missing = {name: text for name, text in variables.items() if name not in os.environ}
+    os.environ.update(missing)
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
 
 
 def _folder_in(variable: str) -> Path | None:
