@@ -12,17 +12,23 @@ import importlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from alpenglow.ir.types import Array
+from alpenglow.kernel.evaluate import evaluate
 from alpenglow.kernel.expr import Const
 from alpenglow.kernel.stmt import For, Kernel, statements
+from alpenglow.render.opencl.render import render
+from kernel_cases import Case
+from loop_kernels import same_bits
 
 cl: Any = None
 with suppress(ImportError):
@@ -30,6 +36,11 @@ with suppress(ImportError):
 
 SYSTEM = Path("/etc/OpenCL/vendors")
 OPTIONS = ["-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt"]
+NAMES = {"intel": "Intel(R) OpenCL", "pocl": "Portable Computing Language"}
+
+TOGETHER = 50
+"""How many kernels are built as one program."""
+
 NEEDED = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so")
 """What Intel's runtime loads by name, from the folder in which it lies itself."""
 
@@ -119,3 +130,32 @@ def runtimes() -> Iterator[Runtime]:
             device = platform.get_devices()[0]
             context = cl.Context([device])
             yield Runtime(platform.name, context, cl.CommandQueue(context))
+
+
+@cache
+def here() -> dict[str, Runtime]:
+    return {r.name: r for r in runtimes()}
+
+
+def runtime_called(name: str) -> Runtime:
+    """Return one of NAMES; the test fails where it is not here."""
+    if NAMES[name] not in here():
+        pytest.fail(f"{NAMES[name]} is not here; .ci/run and docs/testing.md say how to install it")
+    return here()[NAMES[name]]
+
+
+def check(cases: Iterable[Case], runtime: Runtime) -> None:
+    """Assert that each kernel leaves the bits that the evaluator leaves."""
+    named = [c._replace(kernel=replace(c.kernel, name=f"k{i}")) for i, c in enumerate(cases)]
+    for first in range(0, len(named), TOGETHER):
+        some = named[first : first + TOGETHER]
+        program = runtime.build(render(*(c.kernel for c in some)))
+        for kernel, operands, extents in some:
+            expected = {name: a.copy() for name, a in operands.items()}
+            actual = {name: a.copy() for name, a in operands.items()}
+            evaluate(kernel, expected, extents)
+            runtime.run(program, kernel, actual, [extents[e.name] for e in kernel.extents])
+            for name, a in expected.items():
+                assert same_bits(a, actual[name]), (
+                    f"{name}: {a} and {actual[name]}\n{render(kernel)}"
+                )

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from alpenglow.ir.op import Op
 from alpenglow.kernel.build import Builder
-from alpenglow.kernel.evaluate import evaluate
 from alpenglow.kernel.expr import Compare, Const, Fma, Load
-from alpenglow.render.opencl.render import render
 from kernel_cases import Case, formulas, mapped, statements
-from loop_kernels import chosen, loop_cases, same_bits, sampled
-from opencl_devices import Runtime, runtimes
+from loop_kernels import chosen, loop_cases, sampled
+from opencl_devices import NAMES, Runtime, check, runtime_called
 
 pytestmark = pytest.mark.opencl
 
-TOGETHER = 50
-"""How many kernels are built as one program."""
-
-NAMES = {"intel": "Intel(R) OpenCL", "pocl": "Portable Computing Language"}
-
-
-@pytest.fixture(scope="session")
-def here() -> dict[str, Runtime]:
-    return {r.name: r for r in runtimes()}
-
 
 @pytest.fixture(params=NAMES)
-def runtime(request: pytest.FixtureRequest, here: dict[str, Runtime]) -> Runtime:
-    name = NAMES[request.param]
-    if name not in here:
-        pytest.fail(f"{name} is not here; .ci/run and docs/testing.md say how to install it")
-    return here[name]
+def runtime(request: pytest.FixtureRequest) -> Runtime:
+    return runtime_called(request.param)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -43,23 +25,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         some = sampled(metafunc.config.getoption("--sample"))
         names = [f"{cls.name}-{lanes}" for cls, lanes in some]
         metafunc.parametrize(("cls", "lanes"), some, ids=names)
-
-
-def check(cases: Iterable[Case], runtime: Runtime) -> None:
-    """Assert that each kernel leaves the bits that the evaluator leaves."""
-    named = [c._replace(kernel=replace(c.kernel, name=f"k{i}")) for i, c in enumerate(cases)]
-    for first in range(0, len(named), TOGETHER):
-        some = named[first : first + TOGETHER]
-        program = runtime.build(render(*(c.kernel for c in some)))
-        for kernel, operands, extents in some:
-            expected = {name: a.copy() for name, a in operands.items()}
-            actual = {name: a.copy() for name, a in operands.items()}
-            evaluate(kernel, expected, extents)
-            runtime.run(program, kernel, actual, [extents[e.name] for e in kernel.extents])
-            for name, a in expected.items():
-                assert same_bits(a, actual[name]), (
-                    f"{name}: {a} and {actual[name]}\n{render(kernel)}"
-                )
 
 
 @pytest.mark.parametrize("lanes", [1, 8, 16])

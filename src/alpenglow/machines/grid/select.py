@@ -15,8 +15,11 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.loops.form import PULLS
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.choice import ChosenKernel, chosen
-from alpenglow.machines.grid.templates import templates
+from alpenglow.machines.grid.templates import matmul, templates
 from alpenglow.program import Instr
+
+FAMILIES = (matmul,)
+"""The modules that register templates."""
 
 
 def takes_epilogue(op: Op) -> bool:
