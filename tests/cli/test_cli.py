@@ -286,7 +286,7 @@ def test_show_prints_open_extents_after_import(folder: Path) -> None:
     assert "f32[batch,8,16,16] = conv(" in text
 
 
-RUN = [p.name for p in every_pass() if p.machine in ("", "cpu") and p.runs(ag.Options())]
+RUN = [p.name for p in every_pass() if p.serves("cpu") and p.runs(ag.Options())]
 """The passes that run where nothing is asked for."""
 
 

@@ -44,7 +44,7 @@ IMPORT = "import"
 OPTIONS = Options(check=False)
 """Passes are validated where models are compiled; here each would be once a stage."""
 
-STAGES = [p.name for p in every_pass() if p.machine in ("", "cpu") and p.runs(OPTIONS)]
+STAGES = [p.name for p in every_pass() if p.serves("cpu") and p.runs(OPTIONS)]
 """The passes that run where nothing is asked for."""
 
 HEAVY = (

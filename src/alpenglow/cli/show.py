@@ -38,7 +38,7 @@ EMIT = "emit"
 def described(p: Pass) -> str:
     """Return what a pass does, and for whom, in a line."""
     conditions = [
-        *([f"target {p.machine}"] if p.machine else []),
+        *([f"target {' or '.join(p.machines)}"] if p.machines else []),
         *(["fast numerics"] if p.fast else []),
         *([p.only] if p.only else []),
     ]

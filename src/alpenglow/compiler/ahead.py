@@ -15,7 +15,7 @@ def run_ahead(g: Graph, target: Target, options: Options) -> Graph:
     """
     rows = table(options)[0]
     for p in rows:
-        wanted = p.machine in ("", target.machine) and p.runs(options)
+        wanted = p.serves(target.machine) and p.runs(options)
         if wanted and p.ahead is not None and p.ahead(g):
             g = p.run(g.copy(), target)
     return g

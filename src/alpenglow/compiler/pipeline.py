@@ -32,7 +32,7 @@ from alpenglow.ir.graph import Graph, Node, infer
 from alpenglow.ir.target import Target
 from alpenglow.ir.verify import verify_graph
 from alpenglow.machines.api import Artifact
-from alpenglow.machines.registry import machine_for, machines
+from alpenglow.machines.registry import families, machine_for
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.passes.absorb import absorb
 from alpenglow.passes.attention import whole_in_f32
@@ -197,9 +197,9 @@ def table(choices: Choices) -> tuple[tuple[Pass, ...], list[Reason]]:
     Raises IncompatibleError, naming the machine, where its passes do not fit in.
     """
     rows, reasons = common_passes(choices), list(REASONS)
-    for machine in machines().values():
+    for names, machine in families():
         try:
-            rows, why = brought(rows, machine.name, machine.passes(choices), machine.reasons)
+            rows, why = brought(rows, names, machine.passes(choices), machine.reasons)
         except OptionError as error:
             raise IncompatibleError(f"machine '{machine.name}': {error.message}") from None
         if (problem := disorder(rows, why)) is not None:
@@ -250,7 +250,7 @@ def run_stages(
         _verify(f"pass {resume}" if resume else "import", ir, held)
         validator.begin(_as_assumed(ir))
     for p in rows:
-        if p.machine not in ("", target.machine) or not p.runs(options):
+        if not p.serves(target.machine) or not p.runs(options):
             continue
         begin = time.perf_counter()
         with tuned(record):

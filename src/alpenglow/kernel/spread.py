@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from alpenglow.ir import dims
 from alpenglow.kernel.arithmetic import Arithmetic
 from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Index, Register
 from alpenglow.kernel.rewrite import rewrite
@@ -48,8 +49,20 @@ def over_threads(kernel: Kernel, threads: int) -> Kernel:
         at_work = (If(Compare("lt", number, extent), at_work),)
     start = Set(number, group * threads + thread)
     inner = For(thread, Const(threads), (start, *at_work), "thread")
-    groups = (extent + (threads - 1)) // threads
-    return replace(kernel, body=(For(group, groups, (inner,), "group"),))
+    groups = _groups(extent, threads)
+    known = (*kernel.extents, *([groups] if isinstance(groups, Index) else []))
+    return replace(kernel, extents=known, body=(For(group, groups, (inner,), "group"),))
+
+
+def _groups(extent: Expr, threads: int) -> Expr:
+    """Return how many groups there are; where extents are open, a number that the caller knows."""
+    match extent:
+        case Const(value):
+            return Const(-(-int(value) // threads))
+        case Index(_, dim) if dim is not None:
+            groups = dims.ceil_div(dim, threads)
+            return Index("groups", groups) if isinstance(groups, dims.Sym) else Const(groups)
+    raise AssertionError("the caller knows the extent of a parallel loop")
 
 
 def _with(kernel: Kernel, loop: For, by: Expr) -> tuple[Stmt, ...]:

@@ -184,12 +184,14 @@ class HostDevice(Protocol):
 class Machine(Protocol):
     """What the compiler asks of a machine.
 
-    `name` is that of its entry point.  `targets` are the names that `target` knows, without
+    `name` is that of its entry point.  Machines of one `family` bring the same rows of the pass
+    table; most have one of their own.  `targets` are the names that `target` knows, without
     features.  `reasons` say why its passes stand where they do.  `version` is that of what makes
     code beside the machine's own sources: what was compiled with another is not used again.
     """
 
     name: str
+    family: str
     reasons: Sequence[Reason]
     version: str
 

@@ -18,7 +18,7 @@ from alpenglow.program import Instr, Program
 class Interpreter:
     """Emits artifacts without code."""
 
-    name = "interpreter"
+    name = family = "interpreter"
     reasons: Sequence[Reason] = ()
     targets = ("interpreter",)
     version = ""

@@ -19,6 +19,14 @@ def machines() -> dict[str, Machine]:
     return brought("alpenglow.machines")
 
 
+def families() -> list[tuple[tuple[str, ...], Machine]]:
+    """Return the names of machines that share their rows of the pass table, and one of them."""
+    families: dict[str, list[Machine]] = {}
+    for machine in machines().values():
+        families.setdefault(machine.family, []).append(machine)
+    return [(tuple(m.name for m in alike), alike[0]) for alike in families.values()]
+
+
 def machine_for(target: Target) -> Machine:
     """Return the machine that makes code for `target`; raise UnsupportedError if it is not here."""
     machine = machines().get(target.machine)

@@ -54,8 +54,8 @@ class Pass:
     that all kinds share what it makes.  A pass of a user or a machine names the pass `after` which
     it stands.  `doc` says what it does, by default what the docstring of `run` begins with.
 
-    A pass of a machine runs for the targets of that `machine` alone.  It runs `when` a caller's
-    choices ask for it, which `only` says in words.
+    A pass that machines bring runs for the targets of these `machines` alone.  It runs `when` a
+    caller's choices ask for it, which `only` says in words.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Pass:
     ahead: Callable[[Graph], bool] | None = None
     when: Callable[[Choices], bool] = always
     only: str = ""
-    machine: str = ""
+    machines: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not callable(self.run):
@@ -82,6 +82,10 @@ class Pass:
         if not self.doc:
             first = (getdoc(self.run) or "").partition("\n\n")[0]
             object.__setattr__(self, "doc", " ".join(first.split()))
+
+    def serves(self, machine: str) -> bool:
+        """Return whether this pass is one for targets of a machine."""
+        return not self.machines or machine in self.machines
 
     def runs(self, choices: Choices) -> bool:
         """Return whether a caller's choices leave this pass in."""
@@ -115,20 +119,23 @@ def inserted(table: Sequence[Pass], rows: Iterable[Pass]) -> tuple[Pass, ...]:
 
 
 def brought(
-    table: Sequence[Pass], machine: str, rows: Sequence[Pass], reasons: Sequence[Reason]
+    table: Sequence[Pass],
+    machines: tuple[str, ...],
+    rows: Sequence[Pass],
+    reasons: Sequence[Reason],
 ) -> tuple[tuple[Pass, ...], list[Reason]]:
-    """Return the table with the rows of a machine, and its reasons.
+    """Return the table with the rows that machines share, and their reasons.
 
-    A row that has the name of another machine's is called by its own machine's name first.
+    A row that has the name of another's is called by the name of its own first machine before.
     Raises OptionError where a row does not fit in.
     """
-    taken = {p.name for p in table if p.machine}
-    called = {p.name: f"{machine}.{p.name}" for p in rows if p.name in taken}
+    taken = {p.name for p in table if p.machines}
+    called = {p.name: f"{machines[0]}.{p.name}" for p in rows if p.name in taken}
 
     def own(name: str) -> str:
         return called.get(name, name)
 
-    named = [replace(p, name=own(p.name), after=own(p.after), machine=machine) for p in rows]
+    named = [replace(p, name=own(p.name), after=own(p.after), machines=machines) for p in rows]
     return inserted(table, named), [(own(a), own(b), why) for a, b, why in reasons]
 
 

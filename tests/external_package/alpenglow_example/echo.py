@@ -13,7 +13,7 @@ from alpenglow.program import Program
 class Echo(Interpreter):
     """Emits artifacts without code, and a line for each instruction."""
 
-    name = "echo"
+    name = family = "echo"
     targets = ("echo",)
 
     def target(self, name: str, features: tuple[str, ...]) -> Target | None:

@@ -52,6 +52,7 @@ REASONS: tuple[Reason, ...] = (
 class VectorMachine:
     """What machines have in common that compute in vectors."""
 
+    family = "vector"
     reasons = REASONS
 
     @property

@@ -56,7 +56,8 @@ def render_placed(kernel: Kernel, aliased: frozenset[str] = frozenset()) -> str:
     """
     library = KernelLibrary()
     item = _Placed(without_dead(legalise(kernel, LACKS)), library, aliased)
-    return "\n".join([library.text(), item.text(f"__kernel {item.size()}void ")])
+    text = item.text(f"__kernel {item.size()}void ")
+    return "\n".join([library.text(), text])
 
 
 class _Items(Statements):

@@ -1,0 +1,122 @@
+"""OpenCL as two machines: one for devices that are processors, one for those of many threads.
+
+A processor wants vectors in registers and long loops, as the CPU does; a GPU wants a thread for
+each element.  What both share is the language, its compiler, and how a device is driven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from alpenglow.base.errors import DeviceError
+from alpenglow.base.store import Store
+from alpenglow.ir.graph import Node
+from alpenglow.ir.op import Op
+from alpenglow.ir.target import Target
+from alpenglow.kernel.stmt import Kernel
+from alpenglow.machines.api import Artifact, Device, Progress
+from alpenglow.machines.opencl import targets
+from alpenglow.machines.opencl.device import device_of
+from alpenglow.machines.opencl.devices import DeviceFacts, devices, find
+from alpenglow.machines.vector.machine import VectorMachine
+from alpenglow.passes.table import Choices, Pass, Reason
+from alpenglow.program import Instr, Program
+
+VERSION = "1"
+"""Of what is written of a kernel: what was compiled with another is not used again."""
+
+
+class OpenClCpu(VectorMachine):
+    """Writes OpenCL C for devices that are processors."""
+
+    name = targets.machine("cpu")
+    targets = (name, "opencl")
+    version = VERSION
+
+    def target(self, name: str, features: tuple[str, ...]) -> Target | None:
+        return targets.named("cpu", name, features)
+
+    def runs_here(self, target: Target) -> bool:
+        return _here(target, "cpu") is not None
+
+    def emit(
+        self, program: Program, target: Target, strict: bool, store: Store, progress: Progress
+    ) -> Artifact:
+        choose = import_module("alpenglow.machines.vector.select").choose
+        making = import_module("alpenglow.machines.opencl.emit")
+        artifact: Artifact = making.emit(program, target, strict, progress, choose)
+        return artifact
+
+    def device(self, target: Target) -> Device | None:
+        return _device(target, "cpu")
+
+
+class OpenClGpu:
+    """Writes OpenCL C for devices of many threads."""
+
+    name = targets.machine("gpu")
+    family = "grid"
+    targets = (name,)
+    version = VERSION
+    reasons: Sequence[Reason] = ()
+
+    def target(self, name: str, features: tuple[str, ...]) -> Target | None:
+        return targets.named("gpu", name, features)
+
+    def runs_here(self, target: Target) -> bool:
+        return _here(target, "gpu") is not None
+
+    def passes(self, choices: Choices) -> Sequence[Pass]:
+        return ()
+
+    def stays_in_f32(self, node: Node, dtype: str, target: Target) -> bool:
+        return False
+
+    def takes_epilogue(self, op: Op) -> bool:
+        takes: bool = import_module("alpenglow.machines.grid.select").takes_epilogue(op)
+        return takes
+
+    def takes_attention(
+        self, scores: Node, product: Node, target: Target, dtype: str | None = None
+    ) -> bool:
+        return False
+
+    def lacks(self, op: Op) -> str:
+        why: str = import_module("alpenglow.machines.grid.select").lacks(op)
+        return why
+
+    def kernel(self, instr: Instr, target: Target) -> Kernel | None:
+        chosen = import_module("alpenglow.machines.grid.select").choose(instr, target, False)
+        kernel: Kernel | None = None if chosen is None else chosen.kernel
+        return kernel
+
+    def emit(
+        self, program: Program, target: Target, strict: bool, store: Store, progress: Progress
+    ) -> Artifact:
+        choose = import_module("alpenglow.machines.grid.select").choose
+        making = import_module("alpenglow.machines.opencl.emit")
+        artifact: Artifact = making.emit(program, target, strict, progress, choose)
+        return artifact
+
+    def device(self, target: Target) -> Device | None:
+        return _device(target, "gpu")
+
+
+def _here(target: Target, kind: str) -> DeviceFacts | None:
+    """Return the device here that runs code for a target: the one that it names, or the first, one
+    of its kind if there is any."""
+    try:
+        _, _, named = target.name.partition(":")
+        if named or target.name == "opencl":
+            return find(named)
+        every = devices()
+    except DeviceError:
+        return None
+    alike = [d for d in every if (d.kind == "cpu") == (kind == "cpu")]
+    return next(iter([*alike, *every]), None)
+
+
+def _device(target: Target, kind: str) -> Device | None:
+    facts = _here(target, kind)
+    return None if facts is None else device_of(facts)
