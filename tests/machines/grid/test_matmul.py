@@ -42,8 +42,22 @@ def operand(g: Graph, name: str, dtype: str, shape: tuple[int, ...], rng: random
 def drawn(seed: int) -> tuple[Callable[[], Graph], str]:
     """Return what builds a product, and what follows it."""
     numbers = random.Random(seed)
-    batch = numbers.choice([(), (), (2,), (2, 1)])
     rows, inner, columns = (numbers.choice([9, 16, 17, 20, 33]) for _ in range(3))
+    return product(seed, numbers, rows, inner, columns)
+
+
+def drawn_skinny(seed: int) -> tuple[Callable[[], Graph], str]:
+    """Return what builds a product with few rows or columns, and what follows it."""
+    numbers = random.Random(seed)
+    inner, few, many = numbers.randint(32, 99), numbers.randint(1, 8), [1, 7, 33, 70]
+    rows, columns = numbers.sample([few, numbers.choice(many)], 2)
+    return product(seed, numbers, rows, inner, columns)
+
+
+def product(
+    seed: int, numbers: random.Random, rows: int, inner: int, columns: int
+) -> tuple[Callable[[], Graph], str]:
+    batch = numbers.choice([(), (), (2,), (2, 1)])
     left, right = numbers.choice(DTYPES)
     how = numbers.choice(FOLLOWING if left in ("f32", "f64") else ("none", "relu"))
 
@@ -61,6 +75,15 @@ def drawn(seed: int) -> tuple[Callable[[], Graph], str]:
 @pytest.mark.parametrize("seed", range(40))
 def test_products_of_any_shape(seed: int) -> None:
     build, how = drawn(seed)
+    ran = run(build, feeds_of(build, seed), SMALL if seed % 3 == 0 else GRID)
+
+    assert len(ran.cases) == 1
+    assert_alike(ran, exact=how in EXACT)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_products_with_few_rows_or_columns(seed: int) -> None:
+    build, how = drawn_skinny(seed)
     ran = run(build, feeds_of(build, seed), SMALL if seed % 3 == 0 else GRID)
 
     assert len(ran.cases) == 1

@@ -7,6 +7,7 @@ import pytest
 import test_matmul
 
 from grid_programs import GRID, SMALL, feeds_of, run
+from kernel_cases import Case
 from opencl_devices import NAMES, Runtime, check, runtime_called
 
 pytestmark = pytest.mark.opencl
@@ -19,13 +20,21 @@ def runtime(request: pytest.FixtureRequest) -> Runtime:
     return runtime_called(request.param)
 
 
-@pytest.mark.parametrize("family", [test_matmul])
-def test_families(family: object, runtime: Runtime) -> None:
+FAMILIES = {
+    "tile": test_matmul.drawn,
+    "skinny": test_matmul.drawn_skinny,
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families(family: str, runtime: Runtime) -> None:
+    cases: list[Case] = []
     for seed in SAMPLE:
-        build = family.drawn(seed)[0]
+        build, _ = FAMILIES[family](seed)
         feeds = feeds_of(build, seed)
         numbers = np.random.default_rng(seed)
         for name, x in feeds.items():
             if x.dtype.kind not in "iub":
                 feeds[name] = numbers.standard_normal(x.shape).astype(x.dtype)
-        check(run(build, feeds, SMALL if seed % 2 else GRID).cases, runtime)
+        cases += run(build, feeds, SMALL if seed % 2 else GRID).cases
+    check(cases, runtime)

@@ -70,10 +70,6 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
 
 def matrix(k: Frame, w: Window, lead: list[Coord], dtype: str, turned: bool) -> Side:
     """Return a matrix as an operand whose lines are its rows, or, if `turned`, its columns."""
-    extents, strides = w.region.shape[-2:], w.region.strides[-2:]
-    (lines, _), (line_step, step) = (extents, strides)
-    if turned:
-        (_, lines), (step, line_step) = (extents, strides)
 
     def line(number: Expr) -> Elements:
         def element(at: Expr) -> Expr:
@@ -83,7 +79,13 @@ def matrix(k: Frame, w: Window, lead: list[Coord], dtype: str, turned: bool) -> 
 
         return element
 
-    return Side(lines, line, abs(step) < abs(line_step))
+    return Side(w.region.shape[-1 if turned else -2], line, is_along(w, turned))
+
+
+def is_along(w: Window, turned: bool) -> bool:
+    """Return whether neighbours in memory are of one row of a matrix; if `turned`, of a column."""
+    down, across = map(abs, w.region.strides[-2:])
+    return down < across if turned else across < down
 
 
 def merge_rows(k: Frame) -> None:
