@@ -25,7 +25,7 @@ from alpenglow.base.errors import (
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.compiler.validate import generate
 from alpenglow.debug.exact import exact
-from alpenglow.evaluate import apply, evaluate
+from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.staged import Part, StagedModel
@@ -48,6 +48,7 @@ from alpenglow.program.instr import Instr, whole
 from alpenglow.program.interpret import interpret
 from alpenglow.program.text import side_weights as program_weights
 from alpenglow.runtime.installed import Installed
+from devices import Chip
 
 Array = NDArray[Any]
 WAYS = [("interpreter", 1), ("cpu", 1), ("cpu", 2)]
@@ -603,50 +604,6 @@ def test_a_call_that_fails_in_place_says_so_until_the_session_is_reset(target: s
 
 
 # ── devices ──
-
-
-class Chip:
-    """A device that adds and negates, in memory of its own."""
-
-    def allocate(self, nbytes: int) -> Any:
-        return np.zeros(nbytes, np.uint8)
-
-    def free(self, memory: Any) -> None:
-        pass
-
-    def upload(self, memory: Any, offset: int, data: Array, after: Any = ()) -> None:
-        memory[offset : offset + data.size] = data
-
-    def download(self, memory: Any, offset: int, data: Array, after: Any = ()) -> None:
-        data[:] = memory[offset : offset + data.size]
-
-    def install(self, artifact: Artifact) -> Any:
-        return {e.kernel: i for e, i in zip(artifact.table, artifact.program.instrs(), strict=True)}
-
-    def copy(self, to: Any, source: Any, nbytes: int, after: Any = ()) -> None:
-        to[0][to[1] : to[1] + nbytes] = source[0][source[1] : source[1] + nbytes]
-
-    def record(self, code: Any, launches: Any) -> Any:
-        return code, launches
-
-    def replay(self, recording: Any, after: Any = ()) -> None:
-        code, launches = recording
-        for launch in launches:
-            self._run(code[launch.kernel], launch.arguments)
-
-    def wait(self, event: Any) -> None:
-        pass
-
-    def _run(self, instr: Instr, arguments: Any) -> None:
-        views = [
-            m[o : o + r.type.nbytes].view(r.type.numpy).reshape(r.shape)
-            for (m, o), r in zip(arguments, (*instr.outs, *instr.reads()), strict=True)
-        ]
-        arrays = [v.copy() for v in views[1:]]
-        (views[0][...],) = apply(instr.op, arrays, instr.regions, [r.type for r in instr.outs])
-
-    def seconds(self, code: Any, launch: Any) -> float:
-        return 0.0
 
 
 @pytest.mark.parametrize("ops", [(Add,), (Neg,), (Add, Neg), (Add, Neg, Copy)])

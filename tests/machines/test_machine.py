@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 import alpenglow as ag
 from alpenglow.cli import cli
-from alpenglow.evaluate import apply, evaluate
-from alpenglow.machines.api import Artifact, Entry
+from alpenglow.evaluate import evaluate
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add, Clip, Mul
 from alpenglow.ops.copy import Copy
@@ -22,6 +21,7 @@ from alpenglow.ops.softmax import Softmax
 from alpenglow.report import conformance
 from alpenglow.runtime.calls import StopWord
 from alpenglow.runtime.remote import Constants, Remote
+from devices import Chip, for_chip
 
 
 def run(arguments: str, code: int = 0) -> str:
@@ -99,68 +99,11 @@ def test_an_unknown_machine_is_refused() -> None:
 # ── devices ──
 
 
-class Chip:
-    """A device that adds, multiplies and rectifies, and counts what is copied."""
-
-    def __init__(self) -> None:
-        self.copied: list[tuple[str, int]] = []
-        self.held = 0
-
-    def allocate(self, nbytes: int) -> Any:
-        self.held += 1
-        return np.zeros(nbytes, np.uint8)
-
-    def free(self, memory: Any) -> None:
-        self.held -= 1
-
-    def upload(self, memory: Any, offset: int, data: Any, after: Any = ()) -> None:
-        self.copied.append(("up", data.size))
-        memory[offset : offset + data.size] = data
-
-    def download(self, memory: Any, offset: int, data: Any, after: Any = ()) -> None:
-        self.copied.append(("down", data.size))
-        data[:] = memory[offset : offset + data.size]
-
-    def install(self, artifact: Artifact) -> Any:
-        return {e.kernel: i for e, i in zip(artifact.table, artifact.program.instrs(), strict=True)}
-
-    def copy(self, to: Any, source: Any, nbytes: int, after: Any = ()) -> None:
-        to[0][to[1] : to[1] + nbytes] = source[0][source[1] : source[1] + nbytes]
-
-    def record(self, code: Any, launches: Any) -> Any:
-        return code, launches
-
-    def replay(self, recording: Any, after: Any = ()) -> None:
-        code, launches = recording
-        for launch in launches:
-            self._run(code[launch.kernel], launch.arguments)
-
-    def wait(self, event: Any) -> None:
-        pass
-
-    def _run(self, instr: Any, arguments: Any) -> None:
-        views = [
-            m[o : o + r.type.nbytes].view(r.type.numpy).reshape(r.shape)
-            for (m, o), r in zip(arguments, (*instr.outs, *instr.reads()), strict=True)
-        ]
-        arrays = [v.copy() for v in views[1:]]
-        (views[0][...],) = apply(instr.op, arrays, instr.regions, [r.type for r in instr.outs])
-
-    def seconds(self, code: Any, launch: Any) -> float:
-        return 0.0
-
-
-def on_chip(g: ag.Graph, *ops: type) -> tuple[Remote, Chip]:
-    """Return a graph on a chip that runs only some operators."""
-    artifact = ag.compile(g, target="interpreter", options=ag.Options(check=False)).artifact
-    table = tuple(
-        Entry(f"{i.op.name}_{n}" if all(isinstance(op, ops) for op in i.operators()) else "", 1)
-        for n, i in enumerate(artifact.program.instrs())
-    )
-    chip = Chip()
-    made = Artifact(artifact.target, artifact.program, {}, table)
+def remote_on(chip: Chip, g: ag.Graph, *ops: type) -> Remote:
+    """Return a graph on a chip that runs some operators."""
+    made = for_chip(g, *ops)
     constants = Constants(made, chip)
-    return Remote(made.program, table, chip, chip.install(made), constants, {}), chip
+    return Remote(made.program, made.table, chip, chip.install(made), constants, {})
 
 
 def network() -> ag.Graph:
@@ -185,7 +128,7 @@ def values(remote: Remote, x: Any, stop: StopWord | None = None) -> dict[str, An
 @pytest.mark.parametrize("ops", [(), (Add,), (Add, Mul, Clip), (Softmax,), (Softmax, Copy)])
 def test_a_chip_that_runs_some_operators_gives_the_same_bits(ops: tuple[type, ...]) -> None:
     g, x = network(), np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
-    remote, _ = on_chip(g, *ops)
+    remote = remote_on(Chip(), g, *ops)
     expected = evaluate(g, {"x": x})
 
     for _ in range(2):
@@ -199,14 +142,16 @@ def test_what_stays_on_one_side_is_not_copied() -> None:
     for axis in (0, 1, 0, 1):
         x = g(Softmax(axis), x)
     g.output("y", x)
-    remote, chip = on_chip(g, Softmax)
+    chip = Chip()
+    remote = remote_on(chip, g, Softmax)
     values(remote, np.ones((4, 8), np.float32))
 
     assert chip.copied == [("up", 128), ("down", 128)]
 
 
 def test_memory_of_a_chip_is_given_back() -> None:
-    remote, chip = on_chip(network(), Add)
+    chip = Chip()
+    remote = remote_on(chip, network(), Add)
     assert chip.held > 0
     del remote
     gc.collect()
@@ -215,7 +160,8 @@ def test_memory_of_a_chip_is_given_back() -> None:
 
 
 def test_a_call_on_a_chip_ends_when_it_is_told_to() -> None:
-    remote, chip = on_chip(network(), Add)
+    chip = Chip()
+    remote = remote_on(chip, network(), Add)
     chip.copied.clear()
     stop = StopWord()
     stop.stop(1)

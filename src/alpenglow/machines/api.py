@@ -91,9 +91,18 @@ class Launch:
 class Device(Protocol):
     """A device with memory of its own.  Memory and code are whatever it likes them to be.
 
+    `dlpack` is its type and number as DLPack counts them.
+
     Uploads, downloads and kernels are three streams: what is begun in one of them is done in that
     order.  Across streams, what is begun waits for the events that it is to come `after`.
     """
+
+    @property
+    def dlpack(self) -> tuple[int, int]: ...
+
+    def handle(self, memory: Any) -> int:
+        """Return memory as DLPack hands it on: what the device's runtime knows it by."""
+        ...
 
     def allocate(self, nbytes: int) -> Any:
         """Return new memory.  Raises MemoryError where there is not enough."""

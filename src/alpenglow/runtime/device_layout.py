@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,6 +12,7 @@ from alpenglow.machines.api import Artifact, Device
 from alpenglow.machines.registry import device_for
 from alpenglow.runtime import calls
 from alpenglow.runtime.calls import Call, StopWord
+from alpenglow.runtime.device_array import DeviceArray
 from alpenglow.runtime.layout import Bound, Layout
 from alpenglow.runtime.remote import Constants, Remote
 
@@ -67,6 +69,31 @@ class DeviceLayout(Layout):
                 bound.remote.run(inputs, results, stop)
         finally:
             running.discard(stop)
+
+    def begin(
+        self,
+        bound: Bound,
+        inputs: Mapping[str, Array],
+        exits: Mapping[str, Array],
+        wanted: Sequence[str],
+        running: set[StopWord | Call],
+        call: Call | None,
+    ) -> dict[str, DeviceArray]:
+        """Begin to run on arrays, and return the outputs that are wanted on the device.
+
+        Those that are computed on the host are copied there.
+        """
+        assert isinstance(bound, DeviceBound) and bound.remote is not None, "it was bound here"
+        names = self.artifact.program.names
+        buffers = {names.get(n, n): n for n in self.artifact.program.outputs}
+        results: dict[str, Any] = {}
+        for name in wanted:
+            dtype, shape = bound.forms[buffers[name]]
+            nbytes = math.prod(shape) * dtype.itemsize
+            where = str(self.artifact.target)
+            results[buffers[name]] = DeviceArray(self._device, nbytes, shape, dtype, where)
+        self.run(bound, inputs, {**results, **exits}, running, call)
+        return {name: results[buffers[name]] for name in wanted}
 
 
 def layout_of(artifact: Artifact, device: Device | None = None) -> Layout:

@@ -227,7 +227,8 @@ class Executable(ABC):
         out: Places | None = None,
         timeout: float | None = None,
         outputs: Sequence[str] | None = None,
-    ) -> dict[str, Array]:
+        device: bool = False,
+    ) -> dict[str, Any]:
         """Return the outputs by name.
 
         `feeds` holds an array (or anything with DLPack or the array interface) for each input.
@@ -235,11 +236,20 @@ class Executable(ABC):
         to write outputs into: the one array of the only output wanted, arrays by name, or a list
         with an array or None for each output wanted.
 
+        With `device`, what runs on a device with memory of its own returns DeviceArrays, which stay
+        there, and as soon as all is begun: the next call may begin meanwhile.  Such arrays are fed
+        without a copy by way of the host.
+
         Raises FeedError where names, shapes or element types do not fit, TimeLimitError once
         `timeout` seconds have passed, and CancelledError if `cancel` ends the call; then arrays in
         `out` hold anything.
         """
         call = None if timeout is None else Call(calls.deadline_of(timeout))
+        if device:
+            self._check_host()
+            if out is not None:
+                raise OptionError("out takes arrays of the host, which device=True leaves alone")
+            return dict(self._run_on_device(feeds, outputs, call))
         usual = call is None and out is None and outputs is None
         if usual and type(feeds) is dict and len(feeds) == len(self.inputs):
             arrays = [feeds.get(n) for n in self.inputs]
@@ -248,6 +258,15 @@ class Executable(ABC):
             if place is not None and plain is not None:
                 return dict(zip(place[0].results, plain, strict=True))
         return self.run_some(feeds, out, outputs, call)
+
+    def _run_on_device(
+        self, arrays: Mapping[str, Any], outputs: Sequence[str] | None, call: Call | None
+    ) -> Mapping[str, Any]:
+        """Return the outputs that are wanted as arrays on the device that computes them."""
+        raise OptionError(
+            f"device=True is for what runs on a device of its own, not as '{self.target}'",
+            hint="leave it out: arrays of the host are where they are computed",
+        )
 
     async def arun(
         self,

@@ -18,7 +18,9 @@ from alpenglow.base.errors import AlpenglowError, FeedError
 from alpenglow.ir.dims import Guards, holds
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import DTYPES, KINDS, NAMES, Array, TensorType
+from alpenglow.machines.api import Device
 from alpenglow.program import Program
+from alpenglow.runtime.device_array import DeviceArray
 
 
 class Unfit(FeedError):
@@ -189,13 +191,17 @@ def results(
         array = handed[name] = writeable(called, out[called], dtype, shape)
         dense = array.flags.c_contiguous and array.flags.aligned
         # An output that lies on an input would change it under way.
-        if not dense or any(np.may_share_memory(array, a) for a in inputs.values()):
+        if not dense or any(_meet(array, a) for a in inputs.values()):
             array = np.empty(shape, dtype)
         direct[name] = array
     for a, b in combinations(direct, 2):
         if np.may_share_memory(direct[a], direct[b]):
             raise FeedError(f"out['{a}'] and out['{b}'] are the same memory")
     return handed, direct
+
+
+def _meet(array: Array, other: Any) -> bool:
+    return isinstance(other, np.ndarray) and np.may_share_memory(array, other)
 
 
 def handed_back(
@@ -252,7 +258,9 @@ def written(values: Mapping[str, Any], into: Mapping[str, Any]) -> dict[str, Any
 class Inputs:
     """The inputs of code: arrays of callers are fitted to them, and hidden ones are drawn."""
 
-    def __init__(self, types: Mapping[str, TensorType]) -> None:
+    def __init__(self, types: Mapping[str, TensorType], device: Device | None = None) -> None:
+        """Arrays on `device` stay there."""
+        self._device = device
         self._types = {n: t for n, t in types.items() if not n.startswith(HIDDEN)}
         self._hidden = [n for n in types if n.startswith(HIDDEN)]
         self._forms = {n: (t.numpy, None if t.symbols() else t.extents)
@@ -261,7 +269,19 @@ class Inputs:
     def fit(self, arrays: Mapping[str, Any]) -> dict[str, Array]:
         """Return the arrays for the inputs in order, dense; raise FeedError if one does not fit."""
         by_name = named(arrays, self._types)
-        return {n: fitting(n, by_name[n], t, *self._forms[n]) for n, t in self._types.items()}
+        return {n: self._fitting(n, by_name[n], t) for n, t in self._types.items()}
+
+    def _fitting(self, name: str, value: Any, t: TensorType) -> Any:
+        if self._device is None or not isinstance(value, DeviceArray):
+            return fitting(name, value, t, *self._forms[name])
+        if value.device is not self._device:
+            raise FeedError(
+                f"input '{name}' lies on {value.where}, another device than that which runs this",
+                hint="x.numpy() copies it to the host",
+            )
+        dtype, shape = self._forms[name]
+        check_form(name, value, t, dtype, shape)
+        return value
 
     def drawn(self) -> dict[str, Array]:
         """Return random bits for the inputs that are no caller's."""
@@ -281,6 +301,17 @@ def fitting(
     `shape` is None where some extents are open.
     """
     array = as_array(name, value, t)
+    check_form(name, array, t, dtype, shape)
+    flags = array.flags
+    if array.dtype is dtype and flags.c_contiguous and flags.aligned:
+        return array
+    return np.require(array, dtype, ("C", "A"))
+
+
+def check_form(
+    name: str, array: Any, t: TensorType, dtype: np.dtype[Any], shape: tuple[int, ...] | None
+) -> None:
+    """Raise FeedError unless an array has the element type and shape of an input."""
     if array.dtype is not dtype and array.dtype.newbyteorder("=") != dtype:
         raise FeedError(f"input '{name}' is {array.dtype}, expected {dtype} ({t})")
     if shape is None:
@@ -288,10 +319,6 @@ def fitting(
             raise FeedError(f"input '{name}' has shape {array.shape}, expected {t}")
     elif array.shape != shape:
         raise FeedError(f"input '{name}' has shape {array.shape}, expected {shape}")
-    flags = array.flags
-    if array.dtype is dtype and flags.c_contiguous and flags.aligned:
-        return array
-    return np.require(array, dtype, ("C", "A"))
 
 
 def as_array(name: str, value: Any, t: TensorType) -> Array:

@@ -13,8 +13,11 @@ from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.metadata import Metadata
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.machines.registry import device_for
 from alpenglow.runtime import calls, feeds, short, timing
 from alpenglow.runtime.calls import Call
+from alpenglow.runtime.device_array import DeviceArray
+from alpenglow.runtime.device_layout import DeviceLayout
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.feeds import Inputs
 from alpenglow.runtime.held import Held, lent
@@ -36,7 +39,8 @@ class InProcess(Executable):
     ) -> None:
         shown = {n: t for n, t in inputs.items() if not n.startswith(HIDDEN)}
         super().__init__(name, metadata, target, threads, shown, outputs)
-        self._arrays = Inputs(inputs)
+        device = device_for(target) if self._runs_here else None
+        self._arrays = Inputs(inputs, device)
 
     @abstractmethod
     def place(self, values: Mapping[str, int]) -> Place:
@@ -88,6 +92,22 @@ class InProcess(Executable):
         results = self._run_place(place, inputs | self._arrays.drawn(), out, call, held)
         self._ran(told, place)
         return results
+
+    def _run_on_device(
+        self, arrays: Mapping[str, Any], outputs: Sequence[str] | None, call: Call | None
+    ) -> Mapping[str, DeviceArray]:
+        wanted = feeds.chosen(outputs, self.outputs)
+        inputs = self._arrays.fit(arrays)
+        place = self.serving(inputs)
+        if place is None:
+            raise UnsupportedError("for these extents the model runs in parts, here and there")
+        layout, bound = place
+        if not isinstance(layout, DeviceLayout):
+            return super()._run_on_device(arrays, outputs, call)
+        with lent(layout.artifact.program, None) as (entries, exits):
+            before = {**inputs, **self._arrays.drawn(), **entries}
+            results = layout.begin(bound, before, exits, wanted, self._running, call)
+        return {name: results[name] for name in wanted}
 
     def _run_place(
         self,

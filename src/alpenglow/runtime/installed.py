@@ -10,6 +10,7 @@ from alpenglow.machines.api import Artifact, Device
 from alpenglow.runtime import calls
 from alpenglow.runtime.device_layout import layout_of
 from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.feeds import Inputs
 from alpenglow.runtime.in_process import InProcess
 from alpenglow.runtime.layout import Layout, Place
 
@@ -32,6 +33,8 @@ class Installed(InProcess):
         inputs, outputs = outer_types(artifact)
         name = artifact.program.name
         super().__init__(name, artifact.metadata, artifact.target, threads, inputs, outputs)
+        if device is not None:
+            self._arrays = Inputs(inputs, device)
         self._artifact = artifact
         self._initial = initial_values(artifact)
         # Where nothing is compiled, all is interpreted, anywhere.

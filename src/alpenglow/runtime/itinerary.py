@@ -43,26 +43,40 @@ class Here:
 Leg = Move | Run | Here
 
 
-def itinerary(program: Program, table: Iterable[Entry]) -> tuple[Leg, ...]:
-    """Return what happens, in order; runs on the device are as long as they can be."""
+@dataclass(frozen=True, slots=True)
+class Itinerary:
+    """What happens in a call, in order, and which results are then on the device alone."""
+
+    legs: tuple[Leg, ...]
+    left: frozenset[str]
+
+
+def itinerary(program: Program, table: Iterable[Entry]) -> Itinerary:
+    """Return what happens; runs on the device are as long as they can be."""
     legs: list[Leg] = []
-    for leg in _legs(program, list(zip(table, program.instrs(), strict=True))):
+    old: dict[str, Side] = {}
+    for leg in _legs(program, list(zip(table, program.instrs(), strict=True)), old):
         last = legs[-1] if legs else None
         if isinstance(leg, Run) and isinstance(last, Run):
             legs[-1] = Run(last.begin, leg.end)
         else:
             legs.append(leg)
-    return tuple(legs)
+    exits = (cell.exit for cell in program.variables.values() if cell.exit)
+    results = {*program.outputs, *exits}
+    return Itinerary(tuple(legs), frozenset(n for n in results if old.get(n) == "host"))
 
 
-def _legs(program: Program, steps: list[tuple[Entry, Instr]]) -> Iterator[Leg]:
+def _legs(
+    program: Program, steps: list[tuple[Entry, Instr]], old: dict[str, Side]
+) -> Iterator[Leg]:
+    """Yield what happens; `old` tells on which side the contents of buffers are old."""
     used = set(on_device(steps))
     # What nobody has written may be anything on either side; constants are on both.
     fed = {*program.inputs, *program.variables} & used
-    old: dict[str, Side] = dict.fromkeys(sorted(fed), "device")
+    old.update(dict.fromkeys(sorted(fed), "device"))
 
     def bring(name: str, side: Side) -> Iterator[Leg]:
-        if name in used and old.get(name) == side:
+        if name in used and old.get(name) == side:  # what no kernel uses has no place there
             del old[name]
             yield Move(name, side)
 
@@ -74,9 +88,6 @@ def _legs(program: Program, steps: list[tuple[Entry, Instr]]) -> Iterator[Leg]:
         for r in instr.outs:
             old[r.buffer] = "host" if side == "device" else "device"
         yield Run(number, number + 1) if entry.kernel else Here(number)
-    exits = (cell.exit for cell in program.variables.values() if cell.exit)
-    for name in dict.fromkeys((*program.outputs, *exits)):
-        yield from bring(name, "host")
 
 
 def on_device(steps: Iterable[tuple[Entry, Instr]]) -> list[str]:

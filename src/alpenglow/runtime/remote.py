@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from alpenglow.base.memory import aligned_bytes, bytes_of
 from alpenglow.ir.dims import bind
 from alpenglow.ir.types import Array
-from alpenglow.machines.api import Argument, Artifact, Device, Entry, Launch
+from alpenglow.machines.api import Argument, Artifact, Device, Entry, Event, Launch
 from alpenglow.program import Instr, Program, Region
 from alpenglow.program.interpret import Memory, step
 from alpenglow.runtime.calls import StopWord
@@ -43,85 +43,178 @@ class Constants:
 
 
 class Remote:
-    """A program whose extents are numbers, on a device.  Calls run one after another."""
+    """A program whose extents are numbers, on a device.
+
+    Calls run one after another, but the inputs of one may be copied while the one before runs: they
+    have memory in two `slots`, by turns.
+    """
 
     def __init__(
         self, program: Program, table: Sequence[Entry], device: Device, code: Any,
         constants: Constants, values: Mapping[str, int],
     ) -> None:  # fmt: skip
         """`values` are those of the symbols that entries of the table name."""
-        self.program, self.device = program, device
+        self.program, self.device, self._code = program, device, code
         self._turn = threading.Lock()
         self._constants = constants
-        self._places = dict(constants.places)
-        steps = list(zip(table, program.instrs(), strict=True))
-        self._instrs = [instr for _, instr in steps]
-        self.legs = itinerary(program, table)
-        arena = None
-        for name in on_device(steps):
-            b = program.buffers[name]
-            if name in self._places:
-                continue
-            if b.space != "arena":
-                self._places[name] = _allocated(self, device, int(b.nbytes)), 0
-                continue
-            if arena is None:
-                arena = _allocated(self, device, program.arena)
-            assert b.offset is not None, "memory is planned"
-            self._places[name] = arena, b.offset
-        self._faults = _FaultWords(self, steps, device)
-        self.launches = [
-            self._launch(entry, instr, values) if entry.kernel else None for entry, instr in steps
-        ]
-        self._recorded = {
-            leg: device.record(code, [x for x in self.launches[leg.begin : leg.end] if x])
-            for leg in self.legs
-            if isinstance(leg, Run)
-        }
+        self._values = values
+        self._steps = list(zip(table, program.instrs(), strict=True))
+        self.itinerary = itinerary(program, table)
+        self._places = constants.places | self._placed(
+            n for n in on_device(self._steps) if n not in program.inputs
+        )
+        self._faults = _FaultWords(self, self._steps, device)
+        self._last: Event = None  # of what runs on the device
+        self._calls = 0
+        self._slots = [self._slot()]
         # Only what passes between the two sides needs memory here.
-        self._meets = any(isinstance(leg, Here) for leg in self.legs)
+        self._meets = any(isinstance(leg, Here) for leg in self.itinerary.legs)
 
-    def run(self, feeds: Mapping[str, Array], results: Mapping[str, Array], stop: StopWord) -> None:
+    def run(self, feeds: Mapping[str, Any], results: Mapping[str, Any], stop: StopWord) -> None:
         """Run on inputs and write results, both by the names of buffers.
 
-        Ends between two legs once the stop word is set.  Raises FeedError where a kernel found
-        data that are out of range.
+        Both are arrays of the host, or DeviceArrays: those are copied on the device, and results
+        among them may come later than this returns.  Ends between two legs once the stop word is
+        set.  Raises FeedError where a kernel found data that are out of range.
         """
-        program, device = self.program, self.device
-        host = Memory(program, aligned_bytes(program.arena if self._meets else 0))
+        host = Memory(self.program, aligned_bytes(self.program.arena if self._meets else 0))
         for name, array in (*feeds.items(), *results.items()):
-            host.bytes[name] = bytes_of(array)
+            if isinstance(array, np.ndarray):
+                host.bytes[name] = bytes_of(array)
+            elif self._meets:
+                host.bytes[name] = bytes_of(array.numpy() if name in feeds else _empty(array))
+        waits: list[Event] = []
+        uploads: list[Event] = []
         with self._turn:
-            before: list[Any] = []
-            for leg in self.legs:
+            slot = self._next_slot()
+            for leg in self.itinerary.legs:
                 if stop.is_set():
                     break
                 match leg:
-                    case Move(name, "device") if host.bytes[name].size:
-                        before.append(device.upload(*self._places[name], host.bytes[name]))
-                    case Move(name, "host") if host.bytes[name].size:
-                        device.wait(device.download(*self._places[name], host.bytes[name], before))
+                    case Move(name, "device"):
+                        waits.append(self._bring(name, feeds.get(name), host, slot))
+                        uploads.append(waits[-1])
+                    case Move(name, "host"):
+                        self._fetch(name, host)
                     case Run():
-                        before = [device.replay(self._recorded[leg], before)]
+                        self._last = self.device.replay(slot.recorded[leg], waits)
+                        slot.last, waits = self._last, []
                     case Here(number):
-                        step(host, self._instrs[number])
-            for event in before:
-                device.wait(event)
+                        step(host, self._steps[number][1])
             if not stop.is_set():
-                self._faults.check(device)
+                for name, array in results.items():
+                    self._hand_over(name, array, host)
+                self._faults.check(self.device, self._last)
+        for event in uploads:  # arrays of the host are the caller's again
+            self.device.wait(event)
 
-    def _launch(self, entry: Entry, instr: Instr, values: Mapping[str, int]) -> Launch:
-        """Return what is launched for an entry."""
-        arguments = [self._argument(r) for r in (*instr.outs, *instr.reads())]
+    def _bring(self, name: str, array: Any, host: Memory, slot: _Slot) -> Event:
+        """Begin to copy contents to the device, once nothing there reads what was before."""
+        to = slot.places.get(name)
+        after = [slot.last] if to else [self._last]
+        to = to or self._places[name]
+        if array is not None and not isinstance(array, np.ndarray):
+            return self.device.copy(to, array.place, array.nbytes, [*after, array.ready])
+        memory, offset = to
+        event = self.device.upload(memory, offset, host.bytes[name], after)
+        if name not in self.program.inputs:
+            self.device.wait(event)  # the next instruction here may write where it was
+        return event
+
+    def _fetch(self, name: str, host: Memory) -> None:
+        """Copy contents to the host, once they have been computed."""
+        place = self._places[name]
+        self.device.wait(self.device.download(*place, host.bytes[name], [self._last]))
+
+    def _hand_over(self, name: str, array: Any, host: Memory) -> None:
+        """Bring a result to where it is wanted."""
+        if isinstance(array, np.ndarray):
+            if name in self.itinerary.left:
+                self._fetch(name, host)
+        elif name in self.itinerary.left:
+            place = self._places[name]
+            self._last = array.ready = self.device.copy(
+                array.place, place, array.nbytes, [self._last]
+            )
+        else:
+            memory, offset = array.place
+            self.device.wait(self.device.upload(memory, offset, host.bytes[name]))
+
+    # ── memory and launches ──
+
+    def _next_slot(self) -> _Slot:
+        """Return memory for the inputs of a call."""
+        self._calls += 1
+        if len(self._slots) == 1 and self._calls > 1 and self.program.inputs:
+            self._slots.append(self._slot())
+        return self._slots[self._calls % len(self._slots)]
+
+    def _slot(self) -> _Slot:
+        used = set(on_device(self._steps))
+        slot = _Slot(self._placed(n for n in self.program.inputs if n in used))
+        places = {**self._places, **slot.places}
+        launches = [self._launch(*step, places) for step in self._steps]
+        slot.recorded = {
+            leg: self.device.record(self._code, [x for x in launches[leg.begin : leg.end] if x])
+            for leg in self.itinerary.legs
+            if isinstance(leg, Run)
+        }
+        return slot
+
+    def launches(self) -> list[Launch | None]:
+        """Return what is launched for each entry; None for what is interpreted."""
+        places = {**self._places, **self._slots[0].places}
+        return [self._launch(*step, places) for step in self._steps]
+
+    def _placed(self, names: Iterable[str]) -> dict[str, Argument]:
+        """Return new memory for buffers, one for all that are in the arena."""
+        places: dict[str, Argument] = {}
+        arena = None
+        for name in names:
+            b = self.program.buffers[name]
+            if b.array is not None:
+                continue
+            if b.space != "arena":
+                places[name] = _allocated(self, self.device, int(b.nbytes)), 0
+                continue
+            if arena is None:
+                arena = _allocated(self, self.device, self.program.arena)
+            assert b.offset is not None, "memory is planned"
+            places[name] = arena, b.offset
+        return places
+
+    def _launch(self, entry: Entry, instr: Instr, places: Mapping[str, Argument]) -> Launch | None:
+        """Return what is launched for an entry; None if that has no kernel."""
+        if not entry.kernel:
+            return None
+        arguments = [_argument(r, places) for r in (*instr.outs, *instr.reads())]
         arguments += self._faults.places(instr) if entry.faults else []
         groups, numbers = (
-            tuple(int(bind(d, values)) for d in dims) for dims in (entry.groups, entry.extents)
+            tuple(int(bind(d, self._values)) for d in dims)
+            for dims in (entry.groups, entry.extents)
         )
         return Launch(entry.kernel, tuple(arguments), numbers, groups or (1,), entry.threads)
 
-    def _argument(self, r: Region) -> Argument:
-        memory, base = self._places[r.buffer]
-        return memory, base + int(r.offset) * r.type.numpy.itemsize
+
+class _Slot:
+    """Memory for the inputs of a call, and the lists of launches that read them there.
+
+    `last` is the event of the newest of these that has begun.
+    """
+
+    def __init__(self, places: dict[str, Argument]) -> None:
+        self.places = places
+        self.recorded: dict[Run, Any] = {}
+        self.last: Event = None
+
+
+def _argument(r: Region, places: Mapping[str, Argument]) -> Argument:
+    memory, base = places[r.buffer]
+    return memory, base + int(r.offset) * r.type.numpy.itemsize
+
+
+def _empty(array: Any) -> Array:
+    return np.empty(array.shape, array.dtype)
 
 
 def _allocated(owner: object, device: Device, nbytes: int) -> Any:
@@ -150,11 +243,11 @@ class _FaultWords:
         """Return where a kernel finds the two words that it writes."""
         return [(self._memory, 0), (self._memory, WORD * self._numbers[id(instr)])]
 
-    def check(self, device: Device) -> None:
-        """Raise FeedError if one holds anything, and forget it."""
+    def check(self, device: Device, after: Event) -> None:
+        """Raise FeedError if one holds anything after an event, and forget it."""
         if self._faults is None:
             return
-        device.wait(device.download(self._memory, 0, bytes_of(self._words)))
+        device.wait(device.download(self._memory, 0, bytes_of(self._words), [after]))
         if self._words.any():
             self._faults.found(self._words[1:])
             self._words.fill(0)

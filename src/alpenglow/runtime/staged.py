@@ -62,6 +62,7 @@ class StagedExecutable(Executable):
         out: Places | None = None,
         timeout: float | None = None,
         outputs: Sequence[str] | None = None,
+        device: bool = False,
     ) -> dict[str, Any]:
         """Return the outputs by name: arrays, lists (sequences), None (an empty optional).
 
@@ -69,6 +70,12 @@ class StagedExecutable(Executable):
         before.  Raises UnsupportedError where what the data lead to is not supported.
         """
         self._check_host()
+        if device:
+            raise UnsupportedError(
+                "a model whose graph depends on its data runs in parts, between which its data are "
+                "looked at on the host",
+                hint="leave out device=True",
+            )
         call = Call(calls.deadline_of(timeout))
         if out is None and outputs is None:
             return self._run(feeds, {}, call)

@@ -28,6 +28,7 @@ from alpenglow.machines.opencl.program import build, release
 from alpenglow.machines.opencl.recording import Kernel, Recording, is_empty
 from alpenglow.machines.opencl.stream import PROFILING, Event, Stream
 
+_KDL_OPENCL = 4
 _BEGUN, _ENDED = 0x1282, 0x1283
 _UNDEFINED = 1 << 1  # of memory that moves to a device, the contents are of no interest
 
@@ -80,7 +81,16 @@ class OpenClDevice:
     def _timed(self) -> Stream:
         return self._stream(PROFILING)
 
+    @property
+    def dlpack(self) -> tuple[int, int]:
+        """OpenCL's type of device, and the number of this one."""
+        return _KDL_OPENCL, self.facts.index
+
     # Memory.
+
+    def handle(self, memory: Memory) -> int:
+        """Return memory as a cl_mem."""
+        return memory.handle
 
     def allocate(self, nbytes: int) -> Memory:
         """Return new memory.  Raises DeviceMemoryError where there is not enough."""
