@@ -1,22 +1,16 @@
 """OpenCL devices of this machine, and kernels run on them: Intel's CPU runtime, PoCL.
 
-Neither is asked of anyone: `make test-kernels` installs what can be had.  Intel's runtime comes as
-wheels whose description names a file that is not there, and needs libraries that no loader finds;
-both are put right here.
+Neither is asked of anyone: `make test-kernels` installs what can be had.  Kernels are run by
+pyopencl, so that a mistake of ours in driving a device is none in them.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib
-import os
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +20,7 @@ from alpenglow.ir.types import Array
 from alpenglow.kernel.evaluate import evaluate
 from alpenglow.kernel.expr import Const
 from alpenglow.kernel.stmt import For, Kernel, statements
+from alpenglow.machines.opencl.runtimes import prepared
 from alpenglow.render.opencl.render import render
 from kernel_cases import Case
 from loop_kernels import same_bits
@@ -34,32 +29,11 @@ cl: Any = None
 with suppress(ImportError):
     cl = importlib.import_module("pyopencl")
 
-SYSTEM = Path("/etc/OpenCL/vendors")
 OPTIONS = ["-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt"]
 NAMES = {"intel": "Intel(R) OpenCL", "pocl": "Portable Computing Language"}
 
 TOGETHER = 50
 """How many kernels are built as one program."""
-
-NEEDED = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so")
-"""What Intel's runtime loads by name, from the folder in which it lies itself."""
-
-
-def find_runtimes() -> None:
-    """Tell the loader of OpenCL where there are runtimes, before it looks."""
-    folder = Path(tempfile.mkdtemp(prefix="alpenglow-opencl-"))
-    libraries = Path(sys.prefix, "lib")
-    for name in NEEDED:
-        with suppress(OSError):
-            ctypes.CDLL(str(libraries / name), ctypes.RTLD_GLOBAL)
-    intel = libraries / "libintelocl.so"
-    if intel.exists():
-        (folder / "intel.icd").write_text(f"{intel}\n")
-    for file in SYSTEM.glob("pocl*.icd"):
-        (folder / file.name).write_text(file.read_text())
-    os.environ["OCL_ICD_VENDORS"] = str(folder)
-    # Its vectoriser ends the process at some loops (2026.2); vectors are those of the kernels.
-    os.environ["CL_CONFIG_CPU_VECTORIZER_MODE"] = "1"
 
 
 @dataclass
@@ -124,8 +98,7 @@ def runtimes() -> Iterator[Runtime]:
     """Yield the runtimes that are here; none without pyopencl."""
     if cl is None:
         return
-    find_runtimes()
-    with suppress(cl.Error):
+    with prepared(), suppress(cl.Error):
         for platform in cl.get_platforms():
             device = platform.get_devices()[0]
             context = cl.Context([device])

@@ -28,7 +28,9 @@ NEEDED = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so")
 """What Intel's runtime loads by name, from the folder in which it lies itself."""
 
 VARIABLES = {"CL_CONFIG_CPU_VECTORIZER_MODE": "1"}
-"""What Intel's runtime is to do: its vectoriser ends the process at some loops (2026.2)."""
+"""What Intel's runtime is to do, which it reads when it is loaded: make no vectors of threads.  Its
+vectoriser ends the process at some loops (2026.2).  The attribute `intel_vec_len_hint(1)` of a
+kernel prevents that, too, but then some sums are rounded otherwise than the kernel says."""
 
 
 @contextmanager
