@@ -87,7 +87,7 @@ def test_help_lists_every_command() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_examples_in_its_help(name: str) -> None:
-    subject = "cpu" if name == "test-machine" else "model."
+    subject = {"test-machine": "cpu", "devices": "nvidia"}.get(name, "model.")
 
     assert f"alpenglow {name} {subject}" in alpenglow(f"{name} --help").stdout
 

@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "profile": "Tell which kernels take how long, and what of the model they compute.",
     "tune": "Measure ways to compute a model and remember the fastest.",
     "profile-ranges": "Run a model on samples and write the ranges of its values.",
+    "devices": "List the OpenCL devices of this machine, and what they reach.",
     "test-machine": "Run every operator and ONNX's node tests on a target.",
     "quantize": "Store a model in few bits, within an allowed loss of accuracy.",
 }
