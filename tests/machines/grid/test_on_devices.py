@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import test_conv
 import test_matmul
 
 from grid_programs import GRID, SMALL, feeds_of, run
@@ -21,6 +22,7 @@ def runtime(request: pytest.FixtureRequest) -> Runtime:
 
 
 FAMILIES = {
+    "conv": test_conv.drawn,
     "tile": test_matmul.drawn,
     "skinny": test_matmul.drawn_skinny,
 }

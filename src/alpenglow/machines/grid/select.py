@@ -15,10 +15,10 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.loops.form import PULLS
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.choice import ChosenKernel, chosen
-from alpenglow.machines.grid.templates import matmul, skinny, templates
+from alpenglow.machines.grid.templates import conv, matmul, skinny, templates
 from alpenglow.program import Instr
 
-FAMILIES = (matmul, skinny)
+FAMILIES = (conv, matmul, skinny)
 """The modules that register templates."""
 
 

@@ -65,19 +65,19 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
         def store(line: Expr, where: list[Coord], total: Expr) -> None:
             k.sink.store([*lead, coord(line), *where], total)
 
-        tile.finish(left, right, row, column, lambda c: [c], store)
+        tile.finish(left, right, row, column, lambda c: [c], store, columns)
 
 
 def matrix(k: Frame, w: Window, lead: list[Coord], dtype: str, turned: bool) -> Side:
     """Return a matrix as an operand whose lines are its rows, or, if `turned`, its columns."""
 
-    def line(number: Expr) -> Elements:
+    def line(number: Expr) -> tuple[Elements, None]:
         def element(at: Expr) -> Expr:
             here, there = coord(number), coord(at)
             place = [there, here] if turned else [here, there]
             return k.loops.m.cast(w.load(k.loops, [*lead, *place]), dtype)
 
-        return element
+        return element, None
 
     return Side(w.region.shape[-1 if turned else -2], line, is_along(w, turned))
 

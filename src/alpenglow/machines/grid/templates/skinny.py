@@ -48,7 +48,7 @@ def mat_mul_skinny(k: Frame, op: MatMul, target: Target) -> None:
         sides = [matrix(k, x, lead, dtype, turned=False), matrix(k, y, lead, dtype, turned=True)]
         few, many = sides if turned else sides[::-1]
         line, inside = team.number(g.base, count)
-        sums = _sums(k, team, inner, few, many.line(line), dtype, target)
+        sums = _sums(k, team, inner, few, many.line(line)[0], dtype, target)
 
         def join(x: list[Expr], y: list[Expr]) -> list[Expr]:
             return [k.loops.m.add(a, b) for a, b in zip(x, y, strict=True)]
@@ -65,7 +65,7 @@ def _sums(
     """Return what a thread adds up of a line, for each line of the other operand."""
     b, slices = k.b, team.split.slices
     sums = [b.var(k.loops.constant(0, dtype)) for _ in range(few.extent)]
-    others = [few.line(Const(i)) for i in range(few.extent)]
+    others = [few.line(Const(i))[0] for i in range(few.extent)]
 
     def steps(first: Expr, count: int) -> None:
         places = [b.let(team.slice + (first + i) * slices) for i in range(count)]

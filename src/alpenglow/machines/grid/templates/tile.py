@@ -16,7 +16,7 @@ from functools import partial, reduce
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import DTYPES
-from alpenglow.kernel.expr import Buffer, Compare, Const, Expr, Load, Shuffle, Splat
+from alpenglow.kernel.expr import Binary, Buffer, Compare, Const, Expr, Load, Shuffle, Splat
 from alpenglow.loops.coord import Coord
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.grid.templates.groups import multiply_add
@@ -86,13 +86,14 @@ Elements = Callable[[Expr], Expr]
 class Side:
     """An operand: `extent` lines, rows of the left one or columns of the right one.
 
-    `line` returns the elements of one.  It is called once for each line that a thread copies, and
-    may compute there what is the same in all steps.  If `along`, neighbours in memory are steps of
-    a line, else they are lines.
+    `line` returns the elements of one, and where they are not all there the condition that they
+    are: others are 0.  It is called once for each line that a thread copies, and may compute there
+    what is the same in all steps.  If `along`, neighbours in memory are steps of a line, else they
+    are lines.
     """
 
     extent: int
-    line: Callable[[Expr], Elements]
+    line: Callable[[Expr], tuple[Elements, Expr | None]]
     along: bool
 
 
@@ -147,14 +148,14 @@ class Tile:
     def finish(
         self, rows: Side, columns: Side, row: Expr, column: Expr,
         place: Callable[[Coord], list[Coord]],
-        store: Callable[[Expr, list[Coord], Expr], None],
+        store: Callable[[Expr, list[Coord], Expr], None], run: int,
     ) -> None:  # fmt: skip
         """Hand each sum to `store` with its row and what `place` makes of its column.
 
-        Neighbouring columns are stored together if there are whole fours of them.
+        Columns that are neighbours in runs of so many are stored together if they make whole fours.
         """
         b, loops = self.b, self.k.loops
-        together = self.lanes if columns.extent % self.lanes == 0 else 1
+        together = self.lanes if run % self.lanes == 0 else 1
         probe = Coord(column, 1, together)
         loops.current = together
         zero = Const(loops.constant(0, self.dtype).value, self.dtype, together)
@@ -244,11 +245,12 @@ class _Copied:
         self.sources = [self._source(b.let(first + line)) for line, _ in each]
 
     def _source(self, line: Expr) -> tuple[Elements, Expr | None]:
-        """Return the elements of a line, and the condition that there is one."""
-        inside = None
-        if self.side.extent % self.lines:
-            inside = self.b.let(Compare("lt", line, Const(self.side.extent)))
-        return self.side.line(line), inside
+        """Return the elements of a line, and the condition that they are there."""
+        elements, there = self.side.line(line)
+        if self.side.extent % self.lines == 0:
+            return elements, there
+        inside = Compare("lt", line, Const(self.side.extent))
+        return elements, self.b.let(inside if there is None else Binary("and", inside, there))
 
     def elements(self, first: Expr) -> Iterator[Expr]:
         """Yield what this thread copies of the steps from `first` on; 0 where there is nothing."""
