@@ -69,7 +69,7 @@ def _softmax_rows(k: Loops, op: Softmax, x: Source, out: Sink, rows: list[list[C
             k.set(top[slot], k.m.maximum(top[slot], value))
 
     along(k, [extent], lanes, find_top, slots)
-    top = [_subtracted(k, op, combined(k, "max", t)) for t in tops]
+    top = [subtracted(k, op, combined(k, "max", t)) for t in tops]
     totals = [Totals(k, "add", 0, dtype, lanes, slots) for _ in rows]
 
     def exponential(row: int, inner: list[Coord]) -> Expr:
@@ -85,12 +85,12 @@ def _softmax_rows(k: Loops, op: Softmax, x: Source, out: Sink, rows: list[list[C
             total.add(slot, unless_masked(k, share, 0))
 
     along(k, [extent], lanes, add_up, slots, totals)
-    factors = [_factor(k, op, t.whole()) for t in totals]
+    factors = [factor_of(k, op, t.whole()) for t in totals]
 
     def scale(inner: list[Coord], slot: int) -> None:
         for row, at in enumerate(rows):
             share = exponential(row, inner) if kept is None else _kept(k, kept[row], inner[0])
-            out.store([*at, *inner], _share(k, op, share, factors[row]))
+            out.store([*at, *inner], share_of(k, op, share, factors[row]))
 
     along(k, [extent], lanes, scale, slots)
 
@@ -99,21 +99,21 @@ def _kept(k: Loops, row: Buffer, c: Coord) -> Expr:
     return k.b.let(Load(row, c.base, c.lanes, k.mask_for(c.lanes)))
 
 
-def _subtracted(k: Loops, op: Softmax, top: Expr) -> Expr:
+def subtracted(k: Loops, op: Softmax, top: Expr) -> Expr:
     """Return what is subtracted in a row whose largest element is `top`."""
     if not op.zeros:
         return top
     return k.b.let(k.m.where(k.m.eq(top, -math.inf), 0.0, top))
 
 
-def _factor(k: Loops, op: Softmax, total: Expr) -> Expr:
+def factor_of(k: Loops, op: Softmax, total: Expr) -> Expr:
     """Return what the exponentials of a row are multiplied by, which add up to `total`."""
     if op.zeros:
         total = k.b.let(k.m.where(k.m.eq(total, 0.0), 1.0, total))
     return k.b.let(k.m.div(1.0, total))
 
 
-def _share(k: Loops, op: Softmax, share: Expr, factor: Expr) -> Expr:
+def share_of(k: Loops, op: Softmax, share: Expr, factor: Expr) -> Expr:
     """Return an element of the result from its exponential."""
     y = k.m.mul(share, factor)
     return y if op.zeros != "undefined" else k.m.where(k.m.eq(factor, factor), y, 0.0)
@@ -128,17 +128,17 @@ def _softmax_columns(k: Loops, op: Softmax, x: Source, out: Sink, outer: list[Co
     total = Totals(k, "add", 0, dtype, k.current, apart=True)
     with k.loop(extent) as i:
         k.set(highest, k.m.maximum(highest, x(placed(rank, [axis], [i], outer))))
-    top = _subtracted(k, op, highest)
+    top = subtracted(k, op, highest)
 
     def add_up(inner: list[Coord], slot: int) -> None:
         share = k.m.exp_below(k.m.sub(x(placed(rank, [axis], inner, outer)), top))
         total.add(slot, share)
 
     in_turn(k, [extent], add_up, 1, [total])
-    factor = _factor(k, op, total.whole())
+    factor = factor_of(k, op, total.whole())
     with k.loop(extent) as i:
         at = placed(rank, [axis], [i], outer)
-        out.store(at, _share(k, op, k.m.exp_below(k.m.sub(x(at), top)), factor))
+        out.store(at, share_of(k, op, k.m.exp_below(k.m.sub(x(at), top)), factor))
 
 
 @push(LayerNorm)

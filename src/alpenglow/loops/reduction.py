@@ -58,7 +58,7 @@ def _reduce_rows(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
     rank = x.type.rank
     kept = [a for a in range(rank) if a not in op.axes]
     extents = [x.shape[a] for a in op.axes]
-    fold, dtype, neutral = _fold(op, x.type)
+    fold, dtype, neutral = folded(op, x.type)
     lanes = 1 if dtype == "bool" else width(k, extents[-1])
     slots = slots_for(extents[-1], lanes, SLOTS)
     with k.parallel([x.shape[a] for a in kept]) as at:
@@ -69,7 +69,7 @@ def _reduce_rows(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
             totals.add(slot, unless_masked(k, value, neutral))
 
         along(k, extents, lanes, body, slots, [totals])
-        total = _finished(k, op, x.type, totals.whole())
+        total = finished(k, op, x.type, totals.whole())
         out.store(placed(rank, op.axes, zeros(rank), at) if op.keepdims else at, total)
 
 
@@ -78,7 +78,7 @@ def _reduce_columns(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
     rank = x.type.rank
     kept = [a for a in range(rank - 1) if a not in op.axes]
     extents = [x.shape[a] for a in op.axes]
-    fold, dtype, neutral = _fold(op, x.type)
+    fold, dtype, neutral = folded(op, x.type)
     slots = slots_for(extents[-1], 1, SLOTS) if extents else 1
 
     def body(outer: list[Coord], last: Coord) -> None:
@@ -90,12 +90,12 @@ def _reduce_columns(k: Loops, op: Reduction, x: Source, out: Sink) -> None:
 
         in_turn(k, extents, add, slots, [totals])
         where = placed(rank, op.axes, zeros(rank), at) if op.keepdims else at
-        out.store(where, _finished(k, op, x.type, totals.whole()))
+        out.store(where, finished(k, op, x.type, totals.whole()))
 
     columns(k, [x.shape[a] for a in kept], x.shape[-1], body)
 
 
-def _fold(op: Reduction, x: TensorType) -> tuple[str, str, float]:
+def folded(op: Reduction, x: TensorType) -> tuple[str, str, float]:
     """Return how elements are combined, in which type, and the neutral element."""
     dtype = "f32" if x.dtype in HALVES else x.dtype
     match op:
@@ -112,7 +112,7 @@ def _fold(op: Reduction, x: TensorType) -> tuple[str, str, float]:
     return "add", dtype, 0
 
 
-def _finished(k: Loops, op: Reduction, x: TensorType, total: Expr) -> Expr:
+def finished(k: Loops, op: Reduction, x: TensorType, total: Expr) -> Expr:
     """Return what is stored for a total: for a mean, its quotient."""
     if not isinstance(op, ReduceMean):
         return total
@@ -136,13 +136,13 @@ def arg_reduction(k: Loops, op: ArgReduction, ins: list[Source | None], at: list
     k.set(best, x(placed(x.type.rank, [axis], zeros(1), outer)))
     with k.loop(x.shape[axis]) as i:
         value = x(placed(x.type.rank, [axis], [i], outer))
-        better = k.b.let(_better(k, op, value, best))
-        k.set(best, k.select(better, value, best))
-        k.set(index, k.select(better, i.expr(), index))
+        wins = k.b.let(better(k, op, value, best))
+        k.set(best, k.select(wins, value, best))
+        k.set(index, k.select(wins, i.expr(), index))
     return index
 
 
-def _better(k: Loops, op: ArgReduction, value: Expr, best: Expr) -> Expr:
+def better(k: Loops, op: ArgReduction, value: Expr, best: Expr) -> Expr:
     """Return whether a value beats the best before it; a NaN beats all numbers."""
     x, y = (value, best) if isinstance(op, ArgMax) else (best, value)
     wins = k.m.ge(x, y) if op.last else k.m.gt(x, y)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import test_conv
 import test_matmul
+import test_rows
 
 from grid_programs import GRID, SMALL, feeds_of, run
 from kernel_cases import Case
@@ -25,6 +26,10 @@ FAMILIES = {
     "conv": test_conv.drawn,
     "tile": test_matmul.drawn,
     "skinny": test_matmul.drawn_skinny,
+    "softmax": test_rows.drawn_softmax,
+    "norm": test_rows.drawn_norm,
+    "reduction": test_rows.drawn_reduction,
+    "arg": test_rows.drawn_arg,
 }
 
 

@@ -15,10 +15,18 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.loops.form import PULLS
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.choice import ChosenKernel, chosen
-from alpenglow.machines.grid.templates import conv, matmul, skinny, templates
+from alpenglow.machines.grid.templates import (
+    conv,
+    matmul,
+    norm,
+    reduction,
+    skinny,
+    softmax,
+    templates,
+)
 from alpenglow.program import Instr
 
-FAMILIES = (conv, matmul, skinny)
+FAMILIES = (conv, matmul, norm, reduction, skinny, softmax)
 """The modules that register templates."""
 
 

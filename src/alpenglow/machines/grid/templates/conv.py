@@ -12,13 +12,13 @@ import math
 
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Binary, Const, Expr
+from alpenglow.kernel.expr import Expr
 from alpenglow.loops.contraction import either, within
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Window
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.grid.templates import templates
-from alpenglow.machines.grid.templates.groups import groups, is_plain, merge_axes, operands
+from alpenglow.machines.grid.templates.groups import below, groups, is_plain, merge_axes, operands
 from alpenglow.machines.grid.templates.matmul import FEW, SHORT, TAKEN, summed
 from alpenglow.machines.grid.templates.tile import Elements, Shape, Side, Tile, shape_for
 from alpenglow.ops.contraction import Conv
@@ -116,17 +116,10 @@ class _Geometry:
 
     def _pixel(self, column: Expr) -> tuple[Coord, Expr]:
         """Return the image and the place in it of a column."""
-        b, at = self.k.b, self._below(column, self.pixels)
+        b, at = self.k.b, below(self.k, column, self.pixels)
         if self.pixels == self.area:
             return coord(0), at
         return coord(b.let(at // self.area)), b.let(at % self.area)
-
-    def _below(self, number: Expr, extent: int) -> Expr:
-        """Return a number that is below an extent wherever it is used, so that it is seen to be.
-
-        Of its quotients that cannot be told by what an `if` says of it.
-        """
-        return self.k.b.let(Binary("min", number, Const(extent - 1)))
 
     def with_bias(self, total: Expr, channel: Coord) -> Expr:
         if self.bias is None:
@@ -153,7 +146,7 @@ class _Geometry:
         if tap is not None:
             return coord(step), tap
         extents = [self.channels, *self.taps]
-        channel, *at = self.k.loops.split(self._below(step, math.prod(extents)), extents)
+        channel, *at = self.k.loops.split(below(self.k, step, math.prod(extents)), extents)
         return channel, at
 
     def image(self, band: Coord, tap: list[Coord] | None) -> Side:

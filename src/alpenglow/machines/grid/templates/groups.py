@@ -10,7 +10,7 @@ from itertools import pairwise
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import HALVES
-from alpenglow.kernel.expr import Binary, Expr, Fma
+from alpenglow.kernel.expr import Binary, Const, Expr, Fma
 from alpenglow.loops.coord import Coord
 from alpenglow.loops.form import Window
 from alpenglow.loops.instruction import Frame
@@ -65,6 +65,27 @@ def multiply_add(target: Target, x: Expr, y: Expr, z: Expr) -> Expr:
     if x.dtype in ("f32", "f64") and target.facts.fuses:
         return Fma(x, y, z)
     return Binary("add", Binary("mul", x, y), z)
+
+
+def below(k: Frame, number: Expr, extent: int) -> Expr:
+    """Return a number that is below an extent wherever it is used, so that it is seen to be.
+
+    Of its quotients that cannot be told by what an `if` says of it.
+    """
+    return k.b.let(Binary("min", number, Const(extent - 1)))
+
+
+def pieces(extents: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Return extents and strides of few axes, in which the elements of several lie in one order."""
+    kept: list[tuple[int, int]] = []
+    for extent, stride in zip(extents, strides, strict=True):
+        if extent == 1:
+            continue
+        if kept and kept[-1][1] == stride * extent:
+            kept[-1] = (kept[-1][0] * extent, stride)
+        else:
+            kept.append((extent, stride))
+    return kept or [(1, 0)]
 
 
 def merge_axes(windows: Sequence[Window], first: int, last: int) -> bool:

@@ -7,13 +7,18 @@ shared memory.  So the order in which floats are added is told by shapes alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Load, Select
+from alpenglow.ir.dims import ceil_div
+from alpenglow.ir.target import Target
+from alpenglow.kernel.expr import Binary, Compare, Const, Expr, Load
 from alpenglow.loops.coord import Coord
 from alpenglow.loops.instruction import Frame
 from alpenglow.loops.rows import Totals, combine, in_turn
+from alpenglow.machines.grid.templates.groups import below, groups
 
 KEPT = 16
 """Elements of a line that a thread keeps in registers, at most."""
@@ -47,16 +52,33 @@ class Split:
 def split_for(count: int, extent: int, along: bool, threads: int) -> Split:
     """Return how `count` lines of so many elements are shared by groups of at most `threads`."""
     if along:
-        slices = min(_rounded_up(-(-extent // EACH)), threads)
+        slices = min(_rounded_up(ceil_div(extent, EACH)), threads)
         return Split(min(threads // slices, _rounded_up(count)), slices, along)
     lines = min(NEIGHBOURS, threads, _rounded_up(count))
-    slices = min(threads // lines, _rounded_up(-(-extent // EACH)))
+    slices = min(threads // lines, _rounded_up(ceil_div(extent, EACH)))
     return Split(lines, slices, along)
 
 
 def _rounded_up(count: int) -> int:
     """Return the power of two that is not less."""
     return 1 << (count - 1).bit_length()
+
+
+@contextmanager
+def lines(
+    k: Frame, target: Target, extents: Sequence[int], extent: int, along: bool
+) -> Iterator[tuple[Team, list[Coord], Expr | None]]:
+    """Open a grid for lines of `extent` elements, one for each combination of indices.
+
+    Yields the threads of a group, where the line of a thread is, and the condition that it is one
+    of its own: a thread for which that is false leaves no result.
+    """
+    count = math.prod(extents)
+    split = split_for(count, extent, along, target.facts.group)
+    with groups(k, [ceil_div(count, split.lines)], split.threads) as ((group,), thread):
+        team = Team(k, split, thread)
+        number, inside = team.number(group.base, count)
+        yield team, k.loops.split(number, extents), inside
 
 
 class Team:
@@ -82,7 +104,7 @@ class Team:
         if count % self.split.lines == 0:
             return at, None
         inside = self.b.let(Compare("lt", at, Const(count)))
-        return self.b.let(Select(inside, at, Const(count - 1))), inside
+        return below(self.k, at, count), inside
 
     def combined(
         self, values: Sequence[Expr], join: Callable[[list[Expr], list[Expr]], Sequence[Expr]]
@@ -106,13 +128,18 @@ class Team:
         first = self.line * self.split.slices if self.split.along else self.line
         return [b.let(Load(a, first)) for a in arrays]
 
-    def leads(self, which: int = 0) -> Expr:
-        """Return the condition that a thread is the one of its line that stores result `which`."""
-        return Compare("eq", self.slice, Const(which % self.split.slices))
+    @contextmanager
+    def present(self, inside: Expr | None) -> Iterator[None]:
+        """Open a block that runs in threads whose line is there."""
+        if inside is None:
+            yield
+            return
+        with self.b.when(inside):
+            yield
 
     def storing(self, inside: Expr | None, which: int = 0) -> Expr:
-        """Return the condition that a thread stores a result of a line that is there."""
-        leads = self.leads(which)
+        """Return the condition that a thread is the one that stores result `which` of its line."""
+        leads = Compare("eq", self.slice, Const(which % self.split.slices))
         return leads if inside is None else Binary("and", inside, leads)
 
 
@@ -129,8 +156,8 @@ class Elements:
         self.team, self.extent, self.dtype = team, extent, dtype
         self._element = element
         self._kept: list[Expr] | None = None
-        if keep and -(-extent // team.split.slices) <= KEPT:
-            self._kept = [self._first(i) for i in range(-(-extent // team.split.slices))]
+        if keep and ceil_div(extent, team.split.slices) <= KEPT:
+            self._kept = [self._first(i) for i in range(ceil_div(extent, team.split.slices))]
 
     def map(self, function: Callable[[Expr], Expr]) -> Elements:
         """Return a function of the elements."""
