@@ -243,7 +243,7 @@ def test_groups_are_shared_by_as_many_threads_as_have_work() -> None:
     for count in (1, 5, 1000):
         for extent in (1, 7, 64, 5000):
             for along in (False, True):
-                for threads in (64, 256):
+                for threads in (64, 192, 256):
                     split = split_for(count, extent, along, threads)
 
                     assert split.threads <= threads

@@ -51,6 +51,7 @@ class Split:
 
 def split_for(count: int, extent: int, along: bool, threads: int) -> Split:
     """Return how `count` lines of so many elements are shared by groups of at most `threads`."""
+    threads = 1 << (threads.bit_length() - 1)
     if along:
         slices = min(_rounded_up(ceil_div(extent, EACH)), threads)
         return Split(min(threads // slices, _rounded_up(count)), slices, along)
