@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from ctypes import c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from alpenglow.machines.api import Argument, Artifact, Launch
 from alpenglow.machines.opencl import program
 from alpenglow.machines.opencl.device import Code, Memory, OpenClDevice, device_of
 from alpenglow.machines.opencl.devices import devices, find
+from alpenglow.machines.opencl.library import library
+from alpenglow.machines.opencl.stream import Event
 from alpenglow.program import Program
 
 pytestmark = pytest.mark.opencl
@@ -272,6 +275,25 @@ def test_a_kernel_alone_is_timed(device: OpenClDevice, memory: Memory) -> None:
 
     assert 0 < short < long < 60
     assert device.seconds(code, Launch("slow", ((memory, 0),), (), (0,))) == 0
+
+
+def test_what_fails_while_it_runs_is_an_error_of_the_device(
+    device: OpenClDevice, memory: Memory
+) -> None:
+    if device.facts.platform == NAMES["pocl"]:
+        pytest.skip("PoCL 3.1 ends the process when one of two commands fails")
+    create, settle = library().clCreateUserEvent, library().clSetUserEventStatus
+    create.restype, create.argtypes = c_void_p, [c_void_p, c_void_p]
+    lost = Event(c_void_p(create(device.context, None)))
+    code = installed(device, add=ADD)
+    launch = Launch("add", ((memory, 0), (memory, 0)), (4,), (4,))
+    event = device.replay(device.record(code, [launch] * 2), [lost])
+    settle(lost.handle, -5)
+    with pytest.raises(DeviceError, match="the device failed while it ran: CL_"):
+        device.wait(event)
+    put(device, memory, 0, np.ones(4, np.float32))
+
+    assert (got(device, memory, 0, 4) == 1).all()
 
 
 def test_threads_share_a_device(device: OpenClDevice) -> None:

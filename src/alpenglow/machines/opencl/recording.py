@@ -1,6 +1,11 @@
 """Recordings: kernels with all that they are given, which a stream runs again and again.
 
 A kernel gets its buffers, then its numbers, then for each buffer where in it to begin, in bytes.
+
+Launches are enqueued one by one.  On one core, of 100 kernels of 64 threads one takes 3.0 to 4.8 µs
+on Intel's runtime and 3.5 to 5.0 µs on PoCL, of which 0.5 µs are Python's (bench/launches.py).  In
+a command buffer (cl_khr_command_buffer) it takes 4.4 and 4.0 µs, no less: both runtimes enqueue its
+kernels one by one, too, and one that still runs cannot be begun again.
 """
 
 from __future__ import annotations
@@ -73,13 +78,11 @@ class Recording:
         enqueue = library().clEnqueueNDRangeKernel
         if not self.kernels:
             return stream.mark(after)
-        event = c_void_p()
-        codes = []
-        before = waits(after)
+        event, before, codes = c_void_p(), waits(after), []
         if len(self.kernels) > 1:
             codes.append(enqueue(*self._first[0], *before, None))
-            before = 0, None
             codes += [enqueue(*call) for call in self._between]
+        # Intel's runtime runs what follows a kernel that failed: the last one waits for the same.
         codes.append(enqueue(*self._last[0], *before, byref(event)))
         for kernel, code in zip(self.kernels, codes, strict=True):
             check(code, f"begin kernel '{kernel.launch.kernel}'")

@@ -40,9 +40,9 @@ class Event:
         """Return when it is done.  Raises DeviceError if it failed."""
         code = library().clWaitForEvents(1, byref(self.handle))
         if code:
-            status = self.status()
+            status = self.status()  # -1 says nothing
             raise DeviceError(
-                f"the device failed while it ran: {named(min(status, 0) or code)}",
+                f"the device failed while it ran: {named(status if status < -1 else code)}",
                 hint="run it again in a new process: what is on the device may be lost",
             )
 
