@@ -14,7 +14,7 @@ from opencl_devices import NAMES, Runtime, check, runtime_called
 
 pytestmark = pytest.mark.opencl
 
-SAMPLE = range(0, 40, 3)
+SAMPLE = range(0, 40, 5)
 
 
 @pytest.fixture(params=NAMES)

@@ -1,9 +1,10 @@
 """Convolution as a product: outputs are rows, pixels of all images columns, weights and taps steps.
 
 No image is rearranged in memory: where an element of the right operand lies is computed as it is
-copied.  Where there are enough channels, a group goes through them tap by tap, so that which pixel
-a column reads, and whether it is padding, is known before its channels are.  Of few channels all
-taps are steps in a row.
+copied.  Where there are enough channels, steps are channels at one tap, so that which pixel a
+column reads, and whether it is padding, is known before its channels are.  All taps are gone
+through before the next channels: what they read is in a cache then.  Of few channels all taps are
+steps in a row.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from alpenglow.loops.form import Window
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.grid.templates import templates
 from alpenglow.machines.grid.templates.groups import below, groups, is_plain, merge_axes, operands
-from alpenglow.machines.grid.templates.matmul import FEW, SHORT, TAKEN, summed
+from alpenglow.machines.grid.templates.matmul import SHORT, TAKEN, summed
 from alpenglow.machines.grid.templates.tile import Elements, Shape, Side, Tile, shape_for
 from alpenglow.ops.contraction import Conv
 from alpenglow.program.instr import Anchor, Instr
+
+MOSTLY = 4
+"""Outputs or pixels up to which a tile would be mostly empty."""
 
 WASTE = 1.25
 """Steps of taps one by one, each rounded up to whole parts, to those of all taps in a row."""
@@ -38,7 +42,7 @@ def _fits(op: Conv, anchor: Anchor, instr: Instr, target: Target) -> bool:
     steps = math.prod(w.extents[1:])
     return (
         x.dtype in TAKEN
-        and min(outputs, pixels) > FEW
+        and min(outputs, pixels) > MOSTLY
         and steps >= SHORT
         and shape_for(outputs, pixels, op.group, summed(x.dtype), target) is not None
     )
@@ -59,10 +63,12 @@ def conv(k: Frame, op: Conv, target: Target) -> None:
             left, right = geometry.weights(band, None), geometry.image(band, None)
             tile.multiply(geometry.channels * math.prod(taps), left, right, row, column)
         else:
-            with k.b.loop(math.prod(taps)) as number:
+            blocks = ceil_div(geometry.channels, shape.depth)
+            with k.b.loop(blocks) as block, k.b.loop(math.prod(taps)) as number:
                 tap = k.loops.split(number, geometry.taps)
                 left, right = geometry.weights(band, tap), geometry.image(band, tap)
-                tile.multiply(geometry.channels, left, right, row, column)
+                parts = tile.parts(geometry.channels, left, right, row, column)
+                tile.add(parts, k.b.let(block * shape.depth))
 
         def store(line: Expr, where: list[Coord], total: Expr) -> None:
             channel = coord(k.b.let(band.base * geometry.outputs + line))

@@ -118,21 +118,27 @@ class Tile:
     # ── the sums ──
 
     def multiply(self, inner: int, left: Side, right: Side, row: Expr, column: Expr) -> None:
-        """Add up the products of lines from `row` and `column` on."""
-        b, depth = self.b, self.shape.depth
-        rows = _Copied(self, inner, left, row, self.shape.rows)
-        columns = _Copied(self, inner, right, column, self.shape.columns)
-        with b.loop(ceil_div(inner, depth)) as turn:
-            first = b.let(turn * depth)
-            copied = list(rows.elements(first)), list(columns.elements(first))
-            rows.keep(copied[0])
-            columns.keep(copied[1])
-            b.barrier()
-            with b.loop(depth, "unrolled") as step:
-                self._step(rows, columns, step)
-            b.barrier()
+        """Add up the products of lines from `row` and `column` on, in all `inner` steps."""
+        parts = self.parts(inner, left, right, row, column)
+        with self.b.loop(ceil_div(inner, self.shape.depth)) as turn:
+            self.add(parts, self.b.let(turn * self.shape.depth))
 
-    def _step(self, left: _Copied, right: _Copied, step: Expr) -> None:
+    def parts(self, inner: int, left: Side, right: Side, row: Expr, column: Expr) -> Parts:
+        """Return what is copied of both operands, of lines from `row` and `column` on."""
+        rows = CopiedPart(self, inner, left, row, self.shape.rows)
+        return rows, CopiedPart(self, inner, right, column, self.shape.columns)
+
+    def add(self, parts: Parts, first: Expr) -> None:
+        """Add up the products of a part, of the steps from `first` on."""
+        copied = [list(part.elements(first)) for part in parts]
+        for part, elements in zip(parts, copied, strict=True):
+            part.keep(elements)
+        self.b.barrier()
+        with self.b.loop(self.shape.depth, "unrolled") as step:
+            self._step(*parts, step)
+        self.b.barrier()
+
+    def _step(self, left: CopiedPart, right: CopiedPart, step: Expr) -> None:
         b, shape = self.b, self.shape
         factors = left.read(step, self._row, self.down, shape.high)
         weights = right.read(step, self._column, self.lanes, shape.wide)
@@ -223,7 +229,7 @@ class Tile:
             yield line
 
 
-class _Copied:
+class CopiedPart:
     """The part of an operand that is in shared memory, step by step."""
 
     def __init__(self, tile: Tile, inner: int, side: Side, first: Expr, lines: int) -> None:
@@ -283,3 +289,7 @@ class _Copied:
             self.b.let(Load(self.array, step * self.pitch + (first + i * apart), lanes))
             for i in range(count // lanes)
         ]
+
+
+Parts = tuple[CopiedPart, CopiedPart]
+"""A part of the left operand, and one of the right."""
