@@ -25,9 +25,9 @@ help:
 	@echo "make test-all      make test, then make test-rest"
 	@echo "make test-rest     ruff, mypy, import-linter, slow tests, models with every pass checked"
 	@echo "make test-cross    run bundles on other machines' emulators; .ci/run installs these"
-	@echo "make test-kernels  run the kernels of all examples as OpenCL C, on the runtimes that it"
-	@echo "                   installs into .venv/opencl and on PoCL, and as C, by gcc;"
-	@echo "                   SAMPLE=0.1 runs a tenth of them"
+	@echo "make test-kernels  run what is for OpenCL on the runtimes that it installs into .venv/opencl"
+	@echo "                   and on PoCL, and the kernels of all examples there and as C, by gcc;"
+	@echo "                   SAMPLE=0.1 runs a tenth of these kernels"
 	@echo "make test-torch    run the tests that need PyTorch, in .venv/torch; SAMPLE=0.1 a tenth of"
 	@echo "                   the models"
 	@echo "make test-guarded  run all tests with every operand between unmapped pages"
@@ -35,6 +35,7 @@ help:
 	@echo "                   environment of its own; PYTHONS=\"~/3.13/bin/python\" names more"
 	@echo "make conformance   run the tests that onnx brings and write docs/conformance.md"
 	@echo "make conformance-torch  run PyTorch's samples of its operators through us, the same way"
+	@echo "make conformance-opencl  run onnx's tests of nodes through OpenCL, on each runtime"
 	@echo "make fuzz          try random models for SECONDS, and go on where it stopped"
 	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
 	@echo "make models        fetch the models and data into .models"
@@ -107,6 +108,11 @@ conformance: $(VENV)/dev.stamp
 	@$(TIMED) conformance $(BIN)/python tools/conformance.py --jobs $(JOBS); \
 	status=$$?; $(TIMED); exit $$status
 
+conformance-opencl: .venv/opencl/kernels.stamp
+	@$(TIMED) conformance-opencl .venv/opencl/bin/python tools/conformance_opencl.py \
+		--jobs $(JOBS); \
+	status=$$?; $(TIMED); exit $$status
+
 conformance-torch: .venv/torch/torch.stamp
 	@$(TIMED) conformance-torch .venv/torch/bin/python tools/conformance_torch.py --page \
 		--jobs $(JOBS); \
@@ -136,4 +142,4 @@ $(VENV)/dev.stamp: pyproject.toml
 	@$(TIMED) install-torch sh tools/install_torch.sh $(PYTHON) .venv/torch
 
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
-	test-kernels test-torch test-pythons conformance conformance-torch fuzz bench clean
+	test-kernels test-torch test-pythons conformance conformance-opencl conformance-torch fuzz bench clean
