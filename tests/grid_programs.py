@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from alpenglow.ir.target import Facts, Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.kernel.evaluate import evaluate
 from alpenglow.kernel.stmt import Kernel
-from alpenglow.machines.grid.select import choose, takes_epilogue
+from alpenglow.machines.grid.select import choose, takes_attention, takes_epilogue
 from alpenglow.machines.grid.templates import templates
 from alpenglow.machines.proof import admitted
 from alpenglow.passes.fold import fold
@@ -43,7 +44,7 @@ class Ran:
 
 def run(build: Callable[[], Graph], feeds: Mapping[str, Array], target: Target = GRID) -> Ran:
     """Run a graph, which `build` makes anew each time, on a grid and in the interpreter."""
-    g = fuse(fold(lower(build())), takes_epilogue, lambda *_: False)
+    g = fuse(fold(lower(build())), takes_epilogue, partial(takes_attention, target=target))
     program = share(eliminate_copies(schedule(g)))
     memory = Memory(program)
     ran = Ran({}, interpreted(build(), feeds))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import test_attention
 import test_conv
 import test_matmul
 import test_rows
 
+from alpenglow.machines.grid.templates import attention
 from grid_programs import GRID, SMALL, feeds_of, run
 from kernel_cases import Case
 from opencl_devices import NAMES, Runtime, check, runtime_called
@@ -23,6 +25,7 @@ def runtime(request: pytest.FixtureRequest) -> Runtime:
 
 
 FAMILIES = {
+    "attention": test_attention.drawn,
     "conv": test_conv.drawn,
     "tile": test_matmul.drawn,
     "skinny": test_matmul.drawn_skinny,
@@ -34,7 +37,8 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_families(family: str, runtime: Runtime) -> None:
+def test_families(family: str, runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "LEAST", 3)
     cases: list[Case] = []
     for seed in SAMPLE:
         build, _ = FAMILIES[family](seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from alpenglow import loops
+from alpenglow.ir.graph import Node
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import open_extents
@@ -16,6 +17,7 @@ from alpenglow.loops.form import PULLS
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.choice import ChosenKernel, chosen
 from alpenglow.machines.grid.templates import (
+    attention,
     conv,
     matmul,
     norm,
@@ -26,13 +28,19 @@ from alpenglow.machines.grid.templates import (
 )
 from alpenglow.program import Instr
 
-FAMILIES = (conv, matmul, norm, reduction, skinny, softmax)
+FAMILIES = (attention, conv, matmul, norm, reduction, skinny, softmax)
 """The modules that register templates."""
 
 
 def takes_epilogue(op: Op) -> bool:
     """Return whether elementwise operators that follow `op` can be computed with it."""
     return type(op) in PULLS or type(op) in templates
+
+
+def takes_attention(scores: Node, product: Node, target: Target, dtype: str | None = None) -> bool:
+    """Return whether a kernel computes all from `scores` to `product`, with operands of `dtype` if
+    that is not the one they have."""
+    return attention.takes_attention(scores, product, target, dtype)
 
 
 def lacks(op: Op) -> str:

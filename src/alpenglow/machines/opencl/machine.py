@@ -80,7 +80,9 @@ class OpenClGpu:
     def takes_attention(
         self, scores: Node, product: Node, target: Target, dtype: str | None = None
     ) -> bool:
-        return False
+        selecting = import_module("alpenglow.machines.grid.select")
+        takes: bool = selecting.takes_attention(scores, product, target, dtype)
+        return takes
 
     def lacks(self, op: Op) -> str:
         why: str = import_module("alpenglow.machines.grid.select").lacks(op)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from alpenglow.ir.dims import ceil_div
+from alpenglow.ir.dims import ceil_div, estimate
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Expr
 from alpenglow.loops.coord import Coord, coord
@@ -84,7 +84,7 @@ def matrix(k: Frame, w: Window, lead: list[Coord], dtype: str, turned: bool) -> 
 
 def is_along(w: Window, turned: bool) -> bool:
     """Return whether neighbours in memory are of one row of a matrix; if `turned`, of a column."""
-    down, across = map(abs, w.region.strides[-2:])
+    down, across = (abs(estimate(s)) for s in w.region.strides[-2:])
     return down < across if turned else across < down
 
 

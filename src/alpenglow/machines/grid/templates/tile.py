@@ -171,13 +171,15 @@ class Tile:
             self._finish_in_loop(rows, columns, row, column, place, store)
             return
         for j, lane in self._columns(together):
-            with self._inside(columns, self.shape.columns, b.let(column + self._at(j)) + lane) as c:
+            with self._inside(
+                columns, self.shape.columns, b.let(column + self.column_of(j)) + lane
+            ) as c:
                 where = place(Coord(c, 1, together))
                 for r in range(self.shape.high):
                     total: Expr = self.sums[r][j]
                     if together < self.lanes:
                         total = b.let(Shuffle(total, (lane,)))
-                    with self._inside(rows, self.shape.rows, row + self._line(r)) as line:
+                    with self._inside(rows, self.shape.rows, row + self.line_of(r)) as line:
                         store(line, where, total)
         loops.current = 1
 
@@ -209,11 +211,11 @@ class Tile:
             for lane in range(0, self.lanes, together):
                 yield j, lane
 
-    def _at(self, j: int) -> Expr:
+    def column_of(self, j: int) -> Expr:
         """Return the column of the tile at which a vector of this thread's sums begins."""
         return self._column + j * (self.shape.columns // self.shape.wide * self.lanes)
 
-    def _line(self, r: int) -> Expr:
+    def line_of(self, r: int) -> Expr:
         """Return the row of the tile of a row of this thread's sums."""
         piece, lane = divmod(r, self.down)
         return self._row + (piece * (self.shape.rows // self.shape.high * self.down) + lane)
