@@ -11,8 +11,9 @@ import alpenglow as ag
 from alpenglow.ir.graph import Graph
 from alpenglow.measure.bandwidth import bandwidth
 from alpenglow.measure.flops import flops, flops_by_type
-from alpenglow.measure.limit import Roofline, last_cache, limit, limits, weight_bytes
+from alpenglow.measure.limit import Roofline, limit, limits, weight_bytes
 from alpenglow.measure.profile import InstrTime, profile, trace
+from alpenglow.measure.reach import last_cache
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv, MatMul

@@ -22,9 +22,10 @@ from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import csv_lines, durations, examples, show, table
 from alpenglow.cli.source import executable, read, refuse_constants
 from alpenglow.debug import peer
+from alpenglow.machines.registry import device_for
 from alpenglow.measure.contest import WARM, Here, Length, Process, TimeRatio, compete, middles
 from alpenglow.measure.flops import flops
-from alpenglow.measure.peak import peak
+from alpenglow.measure.reach import peak_of
 from alpenglow.measure.streams import PERCENTS, Streams, Times, measure
 
 CALLS = 50
@@ -113,15 +114,17 @@ def command(request: Request, calls: int | None, seconds: float | None, warmup: 
         "seconds": {name: times.percentiles() for name, times in measured.items()},
         "calls": {name: len(times.calls) for name, times in measured.items()},
         "calls_per_second": {name: times.rate for name, times in measured.items()},
-        "streams": streams, "threads": threads, "compile_seconds": compile_seconds,
+        "streams": streams, "threads": None if device_for(exe.target) else threads,
+        "target": str(exe.target), "compile_seconds": compile_seconds,
     }  # fmt: skip
     if not source.staged:
         work = flops(source.ir)
-        most = peak(min(streams * threads, max(threads, default_threads())), exe.target)
+        most = peak_of(exe.target, min(streams * threads, max(threads, default_threads())))
         one = result["seconds"][OWN]["p50"]
         rate = work / one if streams == 1 else work * measured[OWN].rate
-        result |= {"flop": work, "flop_per_second": rate, "peak_flop_per_second": most,
-                   "share_of_peak": rate / most}  # fmt: skip
+        result |= {"flop": work, "flop_per_second": rate}
+        if math.isfinite(most):
+            result |= {"peak_flop_per_second": most, "share_of_peak": rate / most}
     if ratios:
         result["ratios"] = ratios
     show(result, csv_lines(_rows(result)) if as_csv else _lines(result), request.json)
@@ -180,8 +183,9 @@ def _rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _lines(result: Mapping[str, Any]) -> list[str]:
-    streams, threads = counted(result["streams"], "stream"), counted(result["threads"], "thread")
-    lines = [f"compiled in {result['compile_seconds']:.2f} s; {streams}, {threads} a call"]
+    streams, threads = counted(result["streams"], "stream"), result["threads"]
+    where = f"on {result['target']}" if threads is None else f"{counted(threads, 'thread')} a call"
+    lines = [f"compiled in {result['compile_seconds']:.2f} s; {streams}, {where}"]
     rows: list[list[str]] = [["runtime", "calls", *PERCENTS, "calls/s"]]
     for name, times in result["seconds"].items():
         calls, rate = result["calls"][name], result["calls_per_second"][name]
@@ -198,7 +202,8 @@ def _lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _rate(result: Mapping[str, Any]) -> str:
-    return (
-        f"{result['flop'] / 1e9:.3g} GFLOP a call, {result['flop_per_second'] / 1e9:.1f} GFLOP/s, "
-        f"{result['share_of_peak']:.0%} of the peak of {result['peak_flop_per_second'] / 1e9:.0f}"
-    )
+    text = f"{result['flop'] / 1e9:.3g} GFLOP a call, {result['flop_per_second'] / 1e9:.1f} GFLOP/s"
+    if "share_of_peak" not in result:
+        return text
+    share, most = result["share_of_peak"], result["peak_flop_per_second"]
+    return f"{text}, {share:.0%} of the peak of {most / 1e9:.0f}"

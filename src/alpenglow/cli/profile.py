@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,9 @@ from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import durations, examples, show, table
 from alpenglow.cli.source import executable, read, refuse_staged
 from alpenglow.ir.graph import Graph
-from alpenglow.measure.bandwidth import bandwidth
-from alpenglow.measure.peak import peak
 from alpenglow.measure.profile import ROUNDS, InstrTime, RunProfile, profile, trace
+from alpenglow.measure.reach import bandwidth_of, peak_of
+from alpenglow.runtime.timing import CopyTiming
 
 WIDTH = 60
 """Characters of sources that a line of the table shows."""
@@ -53,7 +54,8 @@ def command(request: Request, top: int, rounds: int, trace_file: Path | None) ->
     Each kernel is timed alone, in the order of a run.  Beside its time stand the operations that it
     does, as a share of the machine's measured peak, and the bytes that it touches, as a share of
     what memory can deliver: above 100 % they come from caches.  The limit is the least milliseconds
-    that its operations at that peak, or its weights from memory, can take.
+    that its operations at that peak, or its weights from memory, can take.  On an OpenCL device
+    peak and memory are the device's, and copies to it and back are told at the end.
     """
     source = read(request)
     refuse_staged(request, source, "profiled")
@@ -62,11 +64,11 @@ def command(request: Request, top: int, rounds: int, trace_file: Path | None) ->
     graph = source.ir if isinstance(source.ir, Graph) else None
     times = profile(exe, arrays, graph, rounds)
     threads = exe.threads or default_threads()
-    most, delivered = peak(threads, exe.target), bandwidth(threads)
+    most, delivered = peak_of(exe.target, threads), bandwidth_of(exe.target, threads)
     result: dict[str, Any] = {
         "run_seconds": times.run, "seconds": times.seconds, "limit_seconds": times.limit,
-        "threads": threads,
-        "peak_flop_per_second": most, "bytes_per_second": delivered,
+        "threads": threads, "copies": [_copied(c) for c in times.copies],
+        "peak_flop_per_second": _known(most), "bytes_per_second": _known(delivered),
         "kernels": [row(p, most, delivered) for p in times.parts],
     }  # fmt: skip
     if trace_file is not None:
@@ -84,13 +86,25 @@ def row(p: InstrTime, most: float, delivered: float) -> dict[str, Any]:
     return {
         "number": p.number, "kernel": p.kind, "sources": list(p.sources), "compiled": p.compiled,
         "seconds": p.seconds, "limit_seconds": p.limit, "flop": p.flop,
-        "share_of_peak": p.rate / most, "bytes": p.nbytes,
-        "share_of_bandwidth": p.traffic / delivered,
+        "share_of_peak": _known(most) and p.rate / most, "bytes": p.nbytes,
+        "share_of_bandwidth": _known(delivered) and p.traffic / delivered,
     }  # fmt: skip
 
 
+def _known(reached: float) -> float | None:
+    """Return what a machine reaches; None where nobody has measured it."""
+    return None if math.isinf(reached) else reached
+
+
+def _copied(c: CopyTiming) -> dict[str, Any]:
+    return {"to": c.to, "count": c.count, "bytes": c.nbytes, "seconds": c.seconds}
+
+
 def lines(times: RunProfile, top: int, most: float, delivered: float) -> list[str]:
-    """Return the table of the slowest kernels, and what all take together."""
+    """Return the table of the slowest kernels, and what all take together.
+
+    What is not known of a machine, as it is infinite, has no shares.
+    """
     slowest = sorted(together(times.parts, times.seconds), key=lambda parts: -_seconds(parts))
     longest = max(map(_seconds, slowest), default=0.0)
     unit, scale = ("µs", 1e6) if longest < 1e-4 else ("ms", 1e3)
@@ -102,15 +116,31 @@ def lines(times: RunProfile, top: int, most: float, delivered: float) -> list[st
     if rest := [part for parts in slowest[top:] for part in parts]:
         (seconds,) = durations([_seconds(rest)])
         text.append(f"{counted(len(rest), 'more kernel')} {_take(rest)} {seconds}")
+    reached = f"the peak is {most / 1e9:.0f} GFLOP/s, memory delivers {delivered / 1e9:.0f} GB/s"
     text.append(
-        f"{counted(len(times.parts), 'kernel')} {_take(times.parts)} {total}, a run {run}; "
-        f"the peak is {most / 1e9:.0f} GFLOP/s, memory delivers {delivered / 1e9:.0f} GB/s"
+        f"{counted(len(times.parts), 'kernel')} {_take(times.parts)} {total}, a run {run}"
+        + (f"; {reached}" if _known(most) and _known(delivered) else "")
     )
+    text += _beside(times)
+    if not _known(most):
+        return text
     text.append(
         f"these kernels cannot take less than {limit} on this machine: "
         f"{times.limit / times.run:.0%} of a run"
     )
     return text
+
+
+def _beside(times: RunProfile) -> list[str]:
+    """Return what there is beside the kernels of a device."""
+    if not times.copies:
+        return []
+    took = durations([c.seconds for c in times.copies])
+    lines = [f"{c}: {seconds}" for c, seconds in zip(times.copies, took, strict=True)]
+    if here := [p for p in times.parts if not p.compiled]:
+        (seconds,) = durations([_seconds(here)])
+        lines.append(f"{len(here)} of the kernels are interpreted on the host: {seconds}")
+    return lines
 
 
 def together(parts: Sequence[InstrTime], total: float) -> list[list[InstrTime]]:
@@ -144,13 +174,17 @@ def _joined(parts: Sequence[InstrTime]) -> InstrTime:
 def _cells(
     p: InstrTime, total: float, scale: float, most: float, delivered: float
 ) -> Sequence[str]:
-    work = (f"{p.rate / 1e9:.1f}", f"{p.rate / most:.0%}") if p.flop else ("", "")
+    work = (f"{p.rate / 1e9:.1f}", _share(p.rate, most)) if p.flop else ("", "")
     computes = ", ".join(p.sources)
     if len(computes) > WIDTH:
         computes = computes[: WIDTH - 1] + "…"
     return (
         f"{p.seconds * scale:.3f}", f"{p.seconds / total:.1%}" if total else "",
         f"{p.limit * scale:.3f}" if p.limit else "", *work,
-        f"{p.nbytes / 1e6:.2f}", f"{p.traffic / delivered:.0%}",
+        f"{p.nbytes / 1e6:.2f}", _share(p.traffic, delivered),
         p.kind if p.compiled else f"{p.kind} (interpreted)", computes,
     )  # fmt: skip
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}" if _known(whole) else ""

@@ -10,22 +10,17 @@ implementation of these kernels can reach, and far below where activations do no
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from alpenglow.ir.target import Target
-from alpenglow.measure.bandwidth import bandwidth
+from alpenglow.measure import reach
 from alpenglow.measure.flops import flops_by_type, flops_of
-from alpenglow.measure.peak import peak
 from alpenglow.program import Instr, Program, Region
 from alpenglow.runtime.executor import Executable
 
 MEASURED = ("f32", "bf16", "u8")
 """The element types of left operands whose peak is measured; others count as f32."""
-
-_UNITS = {"K": 2**10, "M": 2**20}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +32,11 @@ class Roofline:
     cache: float
 
 
-def roofline(instrs: Sequence[Instr], threads: int, target: Target | None = None) -> Roofline:
-    """Measure with so many threads what decides how fast `instrs` can be at best."""
+def roofline(instrs: Sequence[Instr], threads: int, target: Target) -> Roofline:
+    """Measure what decides how fast `instrs` can be at best, on so many threads or a device."""
     types = {_measured(t) for i in instrs for t in flops_by_type(i)} | {"f32"}
-    peaks = {t: peak(threads, target, t) for t in sorted(types)}
-    return Roofline(peaks, bandwidth(threads), last_cache())
+    peaks = {t: reach.peak_of(target, threads, t) for t in sorted(types)}
+    return Roofline(peaks, reach.bandwidth_of(target, threads), reach.cache_of(target))
 
 
 def limit(exe: Executable, threads: int) -> float | None:
@@ -49,8 +44,7 @@ def limit(exe: Executable, threads: int) -> float | None:
 
     The machine is measured anew each time: clocks wander, and so do virtual machines.
     """
-    peak.cache_clear()
-    bandwidth.cache_clear()
+    reach.forget()
     if len(exe.artifacts) != 1:
         return None
     (artifact,) = exe.artifacts
@@ -84,13 +78,6 @@ def touched(r: Region) -> int:
     """Return the bytes of the elements of a region; those that are repeated are one."""
     distinct = (d for d, s in zip(r.shape, r.strides, strict=True) if s or not d)
     return math.prod(distinct) * r.type.numpy.itemsize
-
-
-def last_cache() -> float:
-    """Return the bytes of the last cache; infinity where the system does not tell."""
-    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-    matches = [re.fullmatch(r"(\d+)([KM])", path.read_text().strip()) for path in sizes]
-    return max((float(m[1]) * _UNITS[m[2]] for m in matches if m is not None), default=math.inf)
 
 
 def _working(i: Instr, on: Roofline) -> float:

@@ -5,6 +5,7 @@ Measured as the CPU's are (see `measure.peak`), by the same kernel of nothing bu
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -25,6 +26,7 @@ GROUP, GROUPS = 256, 8
 """Threads in a group of a GPU, and how many groups each of its units has at once."""
 
 
+@functools.cache
 def peak(device: OpenClDevice) -> float:
     """Return the operations a second on f32 that a device reaches at best.
 
@@ -50,6 +52,7 @@ def peak(device: OpenClDevice) -> float:
         device.free(x)
 
 
+@functools.cache
 def bandwidth(device: OpenClDevice) -> float:
     """Return how many bytes a second a device reads and writes as it copies, both added up."""
     nbytes = min(NBYTES, device.facts.largest_nbytes // 4)

@@ -20,7 +20,7 @@ from alpenglow.measure.sources import sources
 from alpenglow.program import Instr, Program
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.in_process import InProcess
-from alpenglow.runtime.timing import kind
+from alpenglow.runtime.timing import CopyTiming, kind
 
 ROUNDS = 20
 
@@ -59,10 +59,14 @@ class InstrTime:
 
 @dataclass(frozen=True, slots=True)
 class RunProfile:
-    """The parts of a run in order, and the median seconds of runs of the whole."""
+    """The parts of a run in order, and the median seconds of runs of the whole.
+
+    There are `copies` to and from a device with memory of its own.
+    """
 
     parts: tuple[InstrTime, ...]
     run: float
+    copies: tuple[CopyTiming, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -80,7 +84,7 @@ def profile(
 ) -> RunProfile:
     """Time every instruction of `exe` on `feeds`; `graph` is the model as it was imported.
 
-    Raises UnsupportedError for models that run in parts, or on a device of their own.
+    Raises UnsupportedError for models that run in parts.
     """
     if not isinstance(exe, InProcess):
         raise UnsupportedError(f"what runs as '{exe.target}', or in parts, is not timed")
@@ -96,7 +100,7 @@ def profile(
         InstrTime(k, kind(i), origin, compiled, seconds, flops_of(i), nbytes(i), limit, *beside)
         for k, (i, origin, compiled, seconds, limit, beside) in enumerate(rows)
     )
-    return RunProfile(parts, median(timing.runs))
+    return RunProfile(parts, median(timing.runs), timing.copies)
 
 
 def _neighbours(

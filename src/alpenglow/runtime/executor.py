@@ -328,9 +328,9 @@ class Executable(ABC):
     def timings(self, feeds: Mapping[str, Any], rounds: int = 20) -> Timings:
         """Return how long each instruction takes on these arrays: medians of `rounds` runs.
 
-        Each is timed by itself, in the order of a run, which costs a little more than the run does.
-        Raises FeedError as `run` does, and UnsupportedError for models that run in parts, or on a
-        device of their own.
+        Each is timed by itself, in the order of a run, which costs a little more than the run does;
+        what a device with memory of its own runs it times itself.  Raises FeedError as `run` does,
+        and UnsupportedError for models that run in parts.
         """
         raise UnsupportedError(f"what runs as '{self.target}' is not timed by instructions")
 

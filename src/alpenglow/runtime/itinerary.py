@@ -51,6 +51,31 @@ class Itinerary:
     left: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The copies of a call `to` one side: how many there are, and their bytes together."""
+
+    to: Side
+    count: int
+    nbytes: int
+
+
+def copies(program: Program, it: Itinerary) -> tuple[Copies, Copies]:
+    """Return what a call on arrays of the host copies to the device, and what to the host.
+
+    Extents of the program are numbers.
+    """
+    moved: dict[Side, list[str]] = {"device": [], "host": sorted(it.left)}
+    for leg in it.legs:
+        if isinstance(leg, Move):
+            moved[leg.to].append(leg.buffer)
+    to_device, to_host = (
+        Copies(side, len(names), sum(int(program.buffers[n].nbytes) for n in names))
+        for side, names in moved.items()
+    )
+    return to_device, to_host
+
+
 def itinerary(program: Program, table: Iterable[Entry]) -> Itinerary:
     """Return what happens; runs on the device are as long as they can be."""
     legs: list[Leg] = []

@@ -7,8 +7,10 @@ every call, so each run of entries is a list that the device has recorded.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from alpenglow.program import Instr, Program, Region
 from alpenglow.program.interpret import Memory, step
 from alpenglow.runtime.calls import StopWord
 from alpenglow.runtime.faults import Faults, check_in
-from alpenglow.runtime.itinerary import Here, Move, Run, itinerary, on_device
+from alpenglow.runtime.itinerary import Here, Move, Run, Side, itinerary, on_device
 
 WORD = 8
 """The bytes of a word in which a kernel leaves a fault."""
@@ -40,6 +42,14 @@ class Constants:
             self.places[name] = _allocated(self, device, b.array.nbytes), 0
             if b.array.nbytes:
                 device.wait(device.upload(*self.places[name], bytes_of(b.array)))
+
+
+@dataclass(frozen=True, slots=True)
+class Lap:
+    """The seconds of each instruction in a run, and of all copies to each side."""
+
+    instrs: tuple[float, ...]
+    copies: Mapping[Side, float]
 
 
 class Remote:
@@ -77,12 +87,7 @@ class Remote:
         among them may come later than this returns.  Ends between two legs once the stop word is
         set.  Raises FeedError where a kernel found data that are out of range.
         """
-        host = Memory(self.program, aligned_bytes(self.program.arena if self._meets else 0))
-        for name, array in (*feeds.items(), *results.items()):
-            if isinstance(array, np.ndarray):
-                host.bytes[name] = bytes_of(array)
-            elif self._meets:
-                host.bytes[name] = bytes_of(array.numpy() if name in feeds else _empty(array))
+        host = self._host(feeds, results)
         waits: list[Event] = []
         uploads: list[Event] = []
         with self._turn:
@@ -107,6 +112,52 @@ class Remote:
                 self._faults.check(self.device, self._last)
         for event in uploads:  # arrays of the host are the caller's again
             self.device.wait(event)
+
+    def timed(self, feeds: Mapping[str, Array], results: Mapping[str, Array]) -> Lap:
+        """Run as `run` does on arrays of the host, but one thing after the other, each timed.
+
+        Kernels are timed by the device, what is done here by the clock.
+        """
+        host = self._host(feeds, results)
+        seconds = [0.0] * len(self._steps)
+        copies: dict[Side, float] = {"device": 0.0, "host": 0.0}
+        with self._turn:
+            slot = self._next_slot()
+            launches = self._launches(slot)
+            self.device.wait(self._last)
+            for leg in self.itinerary.legs:
+                begin = time.perf_counter()
+                match leg:
+                    case Move(name, "device"):
+                        self.device.wait(self._bring(name, feeds.get(name), host, slot))
+                        copies["device"] += time.perf_counter() - begin
+                    case Move(name, "host"):
+                        self._fetch(name, host)
+                        copies["host"] += time.perf_counter() - begin
+                    case Run(first, end):
+                        for number in range(first, end):
+                            launch = launches[number]
+                            assert launch is not None, "what runs there has a kernel"
+                            seconds[number] = self.device.seconds(self._code, launch)
+                    case Here(number):
+                        step(host, self._steps[number][1])
+                        seconds[number] = time.perf_counter() - begin
+            begin = time.perf_counter()
+            for name, array in results.items():
+                self._hand_over(name, array, host)
+            copies["host"] += time.perf_counter() - begin
+            self._faults.check(self.device, self._last)
+        return Lap(tuple(seconds), copies)
+
+    def _host(self, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> Memory:
+        """Return the memory of a call on this side: the caller's arrays, and what meets them."""
+        host = Memory(self.program, aligned_bytes(self.program.arena if self._meets else 0))
+        for name, array in (*feeds.items(), *results.items()):
+            if isinstance(array, np.ndarray):
+                host.bytes[name] = bytes_of(array)
+            elif self._meets:
+                host.bytes[name] = bytes_of(array.numpy() if name in feeds else _empty(array))
+        return host
 
     def _bring(self, name: str, array: Any, host: Memory, slot: _Slot) -> Event:
         """Begin to copy contents to the device, once nothing there reads what was before."""
@@ -152,8 +203,7 @@ class Remote:
     def _slot(self) -> _Slot:
         used = set(on_device(self._steps))
         slot = _Slot(self._placed(n for n in self.program.inputs if n in used))
-        places = {**self._places, **slot.places}
-        launches = [self._launch(*step, places) for step in self._steps]
+        launches = self._launches(slot)
         slot.recorded = {
             leg: self.device.record(self._code, [x for x in launches[leg.begin : leg.end] if x])
             for leg in self.itinerary.legs
@@ -161,9 +211,9 @@ class Remote:
         }
         return slot
 
-    def launches(self) -> list[Launch | None]:
+    def _launches(self, slot: _Slot) -> list[Launch | None]:
         """Return what is launched for each entry; None for what is interpreted."""
-        places = {**self._places, **self._slots[0].places}
+        places = {**self._places, **slot.places}
         return [self._launch(*step, places) for step in self._steps]
 
     def _placed(self, names: Iterable[str]) -> dict[str, Argument]:

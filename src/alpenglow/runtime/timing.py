@@ -2,6 +2,9 @@
 
 Between two instructions the caches hold what they hold in a run, so weights that are read once are
 cold, as they are there.  What it costs to call a single instruction is measured and taken off.
+
+A device with memory of its own tells what its kernels take; copies to it and from it are timed
+beside them.
 """
 
 from __future__ import annotations
@@ -14,16 +17,19 @@ from statistics import median
 import numpy as np
 
 from alpenglow.base.cpus import default_threads
-from alpenglow.base.words import shown
+from alpenglow.base.words import counted, shown
 from alpenglow.ir.types import Array
 from alpenglow.machines.api import ENTRY_NBYTES, HostDevice
 from alpenglow.machines.registry import this_process
 from alpenglow.program import Instr, Program
 from alpenglow.program.bind import bind
 from alpenglow.program.interpret import step
+from alpenglow.runtime.device_layout import DeviceBound, DeviceLayout
 from alpenglow.runtime.feeds import results as fresh_results
 from alpenglow.runtime.held import Held
+from alpenglow.runtime.itinerary import Copies, Side, copies
 from alpenglow.runtime.layout import Bound, Context, Layout, Place
+from alpenglow.runtime.remote import Lap
 from alpenglow.runtime.walk import walk
 
 MOST_SHOWN = 20
@@ -46,11 +52,28 @@ class InstructionTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyTiming:
+    """The copies of a run `to` one side: how many, their bytes, and their median seconds."""
+
+    to: Side
+    count: int
+    nbytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{counted(self.count, 'buffer')} copied to the {self.to}, {self.nbytes:,} bytes"
+
+
+@dataclass(frozen=True, slots=True)
 class Timings:
-    """The instructions of a run in order, and the median seconds of runs as a whole (`run`)."""
+    """The instructions of a run in order, and the median seconds of runs as a whole (`run`).
+
+    What runs on a device with memory of its own has `copies` to it and back besides.
+    """
 
     parts: tuple[InstructionTiming, ...]
     run: float
+    copies: tuple[CopyTiming, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -74,6 +97,7 @@ class Timings:
         ]
         if more := len(self.parts) - len(slowest):
             lines.append(f"and {more} more")
+        lines += [f"{c.seconds * 1e6:12.2f} us         {c}" for c in self.copies]
         took = f"{self.seconds * 1e6:.2f} us by themselves, a run {self.run * 1e6:.2f} us"
         return "\n".join([f"{len(self.parts)} instructions: {took}", *lines])
 
@@ -97,7 +121,7 @@ def timings(timing: Timing) -> Timings:
         )
         for k, (instr, compiled, seconds) in enumerate(columns)
     )
-    return Timings(parts, median(timing.runs))
+    return Timings(parts, median(timing.runs), timing.copies)
 
 
 def kind(instr: Instr) -> str:
@@ -113,13 +137,14 @@ class Timing:
     """What ran, with all extents known, and the seconds of each instruction in each round.
 
     `compiled` tells of each instruction whether it has a kernel; `runs` holds the seconds of runs
-    of the whole.
+    of the whole.  `copies` are those of a device with memory of its own.
     """
 
     program: Program
     compiled: tuple[bool, ...]
     rounds: tuple[tuple[float, ...], ...]
     runs: tuple[float, ...]
+    copies: tuple[CopyTiming, ...] = ()
 
 
 def time_instructions(
@@ -134,6 +159,8 @@ def time_instructions(
     _, direct = fresh_results(program, bound.forms, {}, inputs)
     entries, exits = held.memory(program)
     arrays, direct = {**inputs, **entries}, {**direct, **exits}
+    if isinstance(layout, DeviceLayout):
+        return _on_device(layout, bound, arrays, direct, rounds)
     context = layout.take(bound)
     laps, runs = [], []
     try:
@@ -148,10 +175,37 @@ def time_instructions(
             laps.append(_round(layout, bound, context, threads or default_threads()))
     finally:
         layout.give_back(bound, context)
-    artifact = layout.artifact
-    program = bind(artifact.program, bound.values) if bound.values else artifact.program
-    compiled = tuple(bool(entry.kernel) for entry in artifact.table)
-    return Timing(program, compiled, tuple(laps), tuple(runs))
+    program = bind(program, bound.values) if bound.values else program
+    return Timing(program, _compiled(layout), tuple(laps), tuple(runs))
+
+
+def _on_device(
+    layout: DeviceLayout, bound: Bound, arrays: Mapping[str, Array], results: Mapping[str, Array],
+    rounds: int,
+) -> Timing:  # fmt: skip
+    """Run on a device as a whole and one thing after the other, by turns."""
+    assert isinstance(bound, DeviceBound) and bound.remote is not None, "extents were bound here"
+    remote = bound.remote
+    laps: list[Lap] = []
+    runs: list[float] = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        layout.run(bound, arrays, results, set(), None)
+        runs.append(time.perf_counter() - begin)
+        laps.append(remote.timed(arrays, results))
+    return Timing(
+        remote.program, _compiled(layout), tuple(lap.instrs for lap in laps), tuple(runs),
+        tuple(_copy_timing(c, laps) for c in copies(remote.program, remote.itinerary)),
+    )  # fmt: skip
+
+
+def _copy_timing(c: Copies, laps: list[Lap]) -> CopyTiming:
+    seconds = median(lap.copies[c.to] for lap in laps) if c.count else 0.0
+    return CopyTiming(c.to, c.count, c.nbytes, seconds)
+
+
+def _compiled(layout: Layout) -> tuple[bool, ...]:
+    return tuple(bool(entry.kernel) for entry in layout.artifact.table)
 
 
 def _round(layout: Layout, bound: Bound, context: Context, threads: int) -> tuple[float, ...]:

@@ -36,8 +36,8 @@ class DeviceFacts:
 
     `most_threads` is how many a group has at most, `lanes` the width of its vectors of f32, and
     `preferred_lanes` that of vectors in kernels, 1 where threads are put together instead.
-    `subgroups` are the sizes that it forms; () where it does not say.  `alignment` is that of
-    buffers, in bytes.
+    `cache_nbytes` is its cache of memory, 0 where it does not say.  `subgroups` are the sizes that
+    it forms; () where it does not say.  `alignment` is that of buffers, in bytes.
     """
 
     index: int
@@ -53,6 +53,7 @@ class DeviceFacts:
     megahertz: int
     memory_nbytes: int
     largest_nbytes: int
+    cache_nbytes: int
     local_nbytes: int
     most_threads: int
     lanes: int
@@ -169,6 +170,7 @@ def _facts(index: int, platform: int, device: int) -> DeviceFacts:
         megahertz=count(MEGAHERTZ),
         memory_nbytes=count(MEMORY),
         largest_nbytes=count(LARGEST),
+        cache_nbytes=count(CACHE),
         local_nbytes=count(LOCAL),
         most_threads=count(THREADS),
         lanes=max(1, count(NATIVE_FLOATS)),
@@ -204,7 +206,7 @@ def _subgroups(device: int) -> tuple[int, ...]:
 
 NAME, VERSION = 0x0902, 0x0901  # of a platform
 TYPE, UNITS, THREADS, MEGAHERTZ, LARGEST = 0x1000, 0x1002, 0x1004, 0x100C, 0x1010
-ALIGNMENT_BITS, SINGLE_CONFIG, MEMORY, LOCAL = 0x1019, 0x101B, 0x101F, 0x1023
+ALIGNMENT_BITS, SINGLE_CONFIG, CACHE, MEMORY, LOCAL = 0x1019, 0x101B, 0x101E, 0x101F, 0x1023
 AVAILABLE, COMPILER = 0x1027, 0x1028
 DEVICE_NAME, VENDOR, DRIVER, DEVICE_VERSION, EXTENSIONS = 0x102B, 0x102C, 0x102D, 0x102F, 0x1030
 DOUBLE_CONFIG, PREFERRED_FLOATS, NATIVE_FLOATS = 0x1032, 0x100A, 0x103A
