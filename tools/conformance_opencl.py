@@ -27,10 +27,10 @@ WAYS = ("opencl-cpu", "opencl-gpu")
 HEAD = """\
 # Conformance: OpenCL
 
-The tests of single nodes that onnx brings, on the OpenCL runtimes of one machine.  Those are both
-for processors, so `opencl` is `opencl-cpu` there: kernels that keep vectors in registers and take a
-part of a loop for each core.  `opencl-gpu` is what a GPU runs: a grid with a thread for each element,
-shared memory and barriers.  No GPU has run it.  All is compiled under strict numerics.
+The tests of single nodes that onnx brings, on the OpenCL runtimes of one machine.  Both are for
+processors, so `opencl` is `opencl-cpu` there: kernels that keep vectors in registers and take a
+part of a loop for each core.  `opencl-gpu` is what a GPU runs: a grid with a thread for each
+element, shared memory and barriers.  No GPU has run it.  All is compiled under strict numerics.
 
 *Equal* are results with the bits that onnx expects, *near* those within the test's tolerance.  Of
 these, what is *in part on the host* had an instruction without a kernel.  Tests that say nothing of

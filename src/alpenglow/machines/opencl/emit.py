@@ -58,7 +58,7 @@ def _entry(
     name = kernel.name
     if name not in objects:
         try:
-            objects[name] = render_placed(kernel, chosen.aliased).encode()
+            objects[name] = render_placed(kernel, chosen.aliased, fast=not chosen.exact).encode()
         except UnsupportedError:
             return Entry("", 1)
     groups, threads = launch(kernel)

@@ -20,8 +20,15 @@ class KernelLibrary(clike.Library):
     language = "OpenCL C"
     inline = "static"
 
+    def __init__(self, fast: bool = False) -> None:
+        """If it is `fast`, a product that is added to something need not be rounded before."""
+        super().__init__()
+        self.contraction = "" if fast else _CONTRACTION
+
     def text(self) -> str:
-        return "\n".join([_CONTRACTION + "".join(self.types.values()), *self.functions.values()])
+        return "\n".join(
+            [self.contraction + "".join(self.types.values()), *self.functions.values()]
+        )
 
     def type(self, dtype: str, lanes: int = 1) -> str:
         if dtype == "f64":

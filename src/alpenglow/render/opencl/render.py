@@ -48,13 +48,14 @@ def render(*kernels: Kernel) -> str:
     return "\n".join([library.text(), *texts])
 
 
-def render_placed(kernel: Kernel, aliased: frozenset[str] = frozenset()) -> str:
+def render_placed(kernel: Kernel, aliased: frozenset[str] = frozenset(), fast: bool = False) -> str:
     """Return the text of a kernel whose operands begin anywhere in the memory that it is given.
 
     Behind the run-time extents there is the offset in bytes of each operand, a `long`.  Operands
-    that are `aliased` lie where a result does.
+    that are `aliased` lie where a result does.  If it is `fast`, a product that is added to
+    something need not be rounded before.
     """
-    library = KernelLibrary()
+    library = KernelLibrary(fast)
     item = _Placed(without_dead(legalise(kernel, LACKS)), library, aliased)
     text = item.text(f"__kernel {item.size()}void ")
     return "\n".join([library.text(), text])
