@@ -249,6 +249,10 @@ class Machine(Protocol):
         """Return why there is no code for `op`, which is then interpreted; "" if there is."""
         ...
 
+    def refuses(self, instr: Instr, target: Target) -> str:
+        """Return why an instruction is interpreted though it `lacks` nothing; "" if it is not."""
+        ...
+
     def kernel(self, instr: Instr, target: Target) -> Kernel | None:
         """Return the kernel of an instruction, to be looked at; None if it is interpreted."""
         ...

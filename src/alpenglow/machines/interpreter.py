@@ -51,6 +51,9 @@ class Interpreter:
     def lacks(self, op: Op) -> str:
         return "the interpreter compiles nothing"
 
+    def refuses(self, instr: Instr, target: Target) -> str:
+        return ""
+
     def kernel(self, instr: Instr, target: Target) -> Kernel | None:
         return None
 

@@ -74,3 +74,19 @@ def test_bench_measures_the_device(target: str) -> None:
     assert (told["threads"], told["target"]) == (None, target)
     assert 0 < told["share_of_peak"] < 1.5
     assert f"1 stream, on {target}" in alpenglow(bench).stdout
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_check_counts_the_copies_of_a_call(target: str) -> None:
+    told = answer(f"check model.onnx --dim N=2 --target {target}")
+    split = answer(f"check factors.txt --target {target}")
+    lines = alpenglow(f"check factors.txt --target {target}").stdout.splitlines()
+
+    assert told["copies"] == [
+        {"to": "device", "count": 1, "bytes": 64}, {"to": "host", "count": 1, "bytes": 32},
+    ]  # fmt: skip
+    assert split["operators"][0]["how"] == "interpreted"
+    assert split["copies"] == [
+        {"to": "device", "count": 1, "bytes": 64}, {"to": "host", "count": 1, "bytes": 64},
+    ]  # fmt: skip
+    assert lines[-1].startswith("copied in a call: 1 buffer to the device (64 bytes), ")

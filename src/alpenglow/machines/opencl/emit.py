@@ -6,7 +6,9 @@ the text, whichever model it came from.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import Dim
@@ -29,10 +31,47 @@ PARTS = 4
 """Into how many parts for each core a loop is cut: some cores may be slower than others."""
 
 
+class RefusedWarning(UserWarning):
+    """A kernel cannot be written as OpenCL C, so that its instruction is interpreted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Written:
+    """A kernel as the devices of a target run it, and its text as a program."""
+
+    kernel: Kernel
+    text: str
+
+
+def written(instr: Instr, target: Target, strict: bool, choose: Choose) -> Written | None:
+    """Return the kernel of an instruction; None if there is none that is safe.
+
+    Raises UnsupportedError if OpenCL C has no words for it.
+    """
+    chosen = choose(instr, target, strict)
+    if chosen is None or not admitted(chosen.kernel, instr):
+        return None
+    kernel = spread(chosen.kernel, target)
+    return Written(kernel, render_placed(kernel, chosen.aliased, fast=not chosen.exact))
+
+
+def refusal(instr: Instr, target: Target, choose: Choose) -> str:
+    """Return why an instruction is interpreted though every operator in it has a kernel; "" if it
+    is not."""
+    try:
+        kernel = written(instr, target, False, choose)
+    except UnsupportedError as error:
+        return error.message
+    return "" if kernel else "its kernel is not proved to stay within its operands"
+
+
 def emit(
     program: Program, target: Target, strict: bool, progress: Progress, choose: Choose
 ) -> Artifact:
-    """Return the artifact of a program; what has no kernel that is safe is interpreted."""
+    """Return the artifact of a program; what has no kernel that is safe is interpreted.
+
+    A `RefusedWarning` tells of kernels that there are, but cannot be written.
+    """
     table: list[Entry] = []
     objects: dict[str, bytes] = {}
     entries: dict[str, Entry] = {}
@@ -51,20 +90,21 @@ def _entry(
     instr: Instr, target: Target, strict: bool, choose: Choose, objects: dict[str, bytes]
 ) -> Entry:
     """Return how an instruction runs; the text of its kernel joins the objects."""
-    chosen = choose(instr, target, strict)
-    if chosen is None or not admitted(chosen.kernel, instr):
+    try:
+        made = written(instr, target, strict, choose)
+    except UnsupportedError as error:
+        names = " + ".join(op.name for op in instr.operators())
+        text = f"{names} is interpreted, since {error.message}"
+        warnings.warn(text, RefusedWarning, stacklevel=3)
         return Entry("", 1)
-    kernel = spread(chosen.kernel, target)
-    name = kernel.name
-    if name not in objects:
-        try:
-            objects[name] = render_placed(kernel, chosen.aliased, fast=not chosen.exact).encode()
-        except UnsupportedError:
-            return Entry("", 1)
+    if made is None:
+        return Entry("", 1)
+    kernel = made.kernel
+    objects[kernel.name] = made.text.encode()
     groups, threads = launch(kernel)
     stops, faults = (b in kernel.buffers for b in (STOP, FAULT))
     assert stops == faults, "kernels of devices look at no stop word"
-    return Entry(name, 1, dims_of(kernel), stops, faults, groups, threads)
+    return Entry(kernel.name, 1, dims_of(kernel), stops, faults, groups, threads)
 
 
 def spread(kernel: Kernel, target: Target) -> Kernel:

@@ -40,6 +40,9 @@ class OpenClCpu(VectorMachine):
     def runs_here(self, target: Target) -> bool:
         return _here(target, "cpu") is not None
 
+    def refuses(self, instr: Instr, target: Target) -> str:
+        return _refusal(instr, target, "vector")
+
     def emit(
         self, program: Program, target: Target, strict: bool, store: Store, progress: Progress
     ) -> Artifact:
@@ -88,6 +91,9 @@ class OpenClGpu:
         why: str = import_module("alpenglow.machines.grid.select").lacks(op)
         return why
 
+    def refuses(self, instr: Instr, target: Target) -> str:
+        return _refusal(instr, target, "grid")
+
     def kernel(self, instr: Instr, target: Target) -> Kernel | None:
         chosen = import_module("alpenglow.machines.grid.select").choose(instr, target, False)
         kernel: Kernel | None = None if chosen is None else chosen.kernel
@@ -103,6 +109,12 @@ class OpenClGpu:
 
     def device(self, target: Target) -> Device | None:
         return _device(target, "gpu")
+
+
+def _refusal(instr: Instr, target: Target, family: str) -> str:
+    choose = import_module(f"alpenglow.machines.{family}.select").choose
+    why: str = import_module("alpenglow.machines.opencl.emit").refusal(instr, target, choose)
+    return why
 
 
 def _here(target: Target, kind: str) -> DeviceFacts | None:

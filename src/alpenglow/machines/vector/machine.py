@@ -79,6 +79,9 @@ class VectorMachine:
         why: str = self._making.lacks(op)
         return why
 
+    def refuses(self, instr: Instr, target: Target) -> str:
+        return ""
+
     def kernel(self, instr: Instr, target: Target) -> Kernel | None:
         kernel: Kernel | None = self._making.kernel(instr, target)
         return kernel
