@@ -26,9 +26,15 @@ def pad(k: Loops, op: Pad, ins: list[Source | None], at: list[Coord]) -> Expr:
         inside = within(k, place, x.shape, edges)
         outside = k.constant(op.value, x.type.dtype)
         return x(place) if inside is None else k.when(inside, lambda: x(place), outside)
+
+    def folded(c: Coord, extent: int, reach: int) -> Coord:
+        at = _fold(k, op.mode, c, extent, reach)
+        # Of one axis it is proved where that ends; of the axes of an element together it is not.
+        return coord(k.inside(at.expr(), extent)) if k.facts.group else at
+
     return x(
         [
-            _fold(k, op.mode, c, d, max(a, b)) if e else c
+            folded(c, d, max(a, b)) if e else c
             for c, d, e, a, b in zip(place, x.shape, edges, op.before, op.after, strict=True)
         ]
     )
