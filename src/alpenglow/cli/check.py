@@ -36,7 +36,6 @@ def command(ctx: click.Context, request: Request) -> None:
     not run.  On a device with memory of its own the last line tells what a call copies there and
     back.  The exit code is 1 if anything is missing.
     """
-    target = Target.parse(request.target)
     try:
         source = read(request)
     except UnsupportedError as error:
@@ -46,6 +45,7 @@ def command(ctx: click.Context, request: Request) -> None:
         ctx.exit(1)
     if isinstance(source.ir, Graph):
         require_closed(source.ir)
+    target = source.target_of(request)
     program = planned(source.ir, target, source.resume)
     operators, moved = rows(program, target), copied(program, target)
     lines = [*_lines(operators, target), *_copies(moved)]

@@ -120,7 +120,7 @@ def command(request: Request, after: str | None, output: Path | None) -> None:
 
 def advanced(source: ModelSource, stage: str, request: Request) -> tuple[str, dict[str, Array]]:
     """Return the text of a model after `stage`, and the constants that it names by hash."""
-    target = Target.parse(request.target)
+    target = source.target_of(request)
     model: Any = source.ir
     if stage != source.after:
         if isinstance(model, Graph):

@@ -60,6 +60,8 @@ class ModelSource:
     """The model, where its graph depends on its data; `ir` is the graph of its first part then."""
     then: Continuation | None = None
     """How it goes on behind that part; a text holds this, and no model."""
+    target: Target | None = None
+    """What code there is already is for, in an archive."""
 
     @property
     def resume(self) -> str:
@@ -70,6 +72,10 @@ class ModelSource:
     def staged(self) -> bool:
         """True if this is only the first part: the rest of the model depends on its data."""
         return self.then is not None
+
+    def target_of(self, request: Request) -> Target:
+        """Return the target of the code that is there, or the one asked for."""
+        return self.target or Target.parse(request.target)
 
     def types(self) -> dict[str, TensorType]:
         """Return the types of the inputs."""
@@ -131,7 +137,7 @@ def read(request: Request) -> ModelSource:
                 file=str(path),
                 hint="give the model itself",
             )
-        return ModelSource(exe.artifact.program, every_pass()[-1].name)
+        return ModelSource(exe.artifact.program, every_pass()[-1].name, target=exe.target)
     if kind == "text":
         _refuse_extents(request)
         return read_text(path)

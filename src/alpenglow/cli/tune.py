@@ -65,7 +65,8 @@ def command(request: Request, budget: str, output: Path | None) -> None:
     rule, best = (sum(t.rule_seconds for t in tuning.found),
                   sum(min(t.best_seconds, t.rule_seconds) for t in tuning.found))  # fmt: skip
     result: dict[str, Any] = {
-        "record": str(path), "problems": tuning.problems, "measured": len(tuning.found),
+        "record": str(path), "target": request.target,
+        "problems": tuning.problems, "measured": len(tuning.found),
         "rule_seconds": rule, "best_seconds": best,
         "found": [
             {"problem": t.problem, "rule": dict(t.rule), "rule_seconds": t.rule_seconds,
@@ -90,6 +91,12 @@ def _write(file: Any, record: Record) -> None:
 
 def lines(tuned: tuple[Tuned, ...], result: dict[str, Any]) -> Iterator[str]:
     """Yield a table of what was faster, and a summary."""
+    if not result["problems"]:
+        yield (
+            f"nothing to tune: for target {result['target']} there is one way only to compute each "
+            "convolution and matrix product of this model, if it has any"
+        )
+        return
     better = [t for t in tuned if t.better]
     if better:
         rows = [["rule ms", "best ms", "best", "problem"]]

@@ -20,7 +20,6 @@ from alpenglow.debug.compare import error
 from alpenglow.driver.compile import compile
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.target import Target
 from alpenglow.program.interpret import interpret
 
 PEER = "ONNX Runtime"
@@ -108,7 +107,7 @@ def _bisected(request: Request, source: ModelSource, tolerance: float) -> bool:
         require_closed(source.ir)
     arrays = feeds(source.types(), request.inputs)
     options = request.options(check=False)
-    target = Target.parse(request.target)
+    target = source.target_of(request)
     step = bisect(source.ir, target, options, arrays, tolerance, source.resume)
     if step is None:
         show({"ok": True, "after": None}, ["no pass changes an output"], request.json)

@@ -264,5 +264,8 @@ class Machine(Protocol):
         ...
 
     def device(self, target: Target) -> Device | HostDevice | None:
-        """Return what runs artifacts; None leaves that to this process."""
+        """Return what runs artifacts; None leaves that to this process.
+
+        Raises DeviceError, which says what is missing, if that is a device which is not here.
+        """
         ...

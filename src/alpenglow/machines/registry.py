@@ -39,7 +39,10 @@ def machine_for(target: Target) -> Machine:
 
 
 def device_for(target: Target) -> Device | None:
-    """Return the device with memory of its own that runs code for `target`; None without one."""
+    """Return the device with memory of its own that runs code for `target`; None without one.
+
+    Raises DeviceError if there is one, but not here.
+    """
     machine = machines().get(target.machine)
     device = None if machine is None else machine.device(target)
     return None if isinstance(device, HostDevice) else device

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from alpenglow.base.errors import DeviceError
 from alpenglow.compiler import Options
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir.graph import Graph
@@ -69,7 +70,11 @@ def rows(program: Program, target: Target) -> tuple[OperatorCount, ...]:
 
 def copied(program: Program, target: Target) -> tuple[Copies, ...]:
     """Return what a call copies to the device of a target and back; () where it has none here."""
-    if device_for(target) is None:
+    try:
+        device = device_for(target)
+    except DeviceError:
+        return ()
+    if device is None:
         return ()
     # Of a table only this counts: which entries have kernels.
     table = [Entry("" if why else instr.op.name, 1) for instr, why in _judged(program, target)]

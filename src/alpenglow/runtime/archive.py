@@ -36,6 +36,7 @@ from alpenglow.base import whole
 from alpenglow.base.errors import (
     NONSENSE,
     AlpenglowError,
+    DeviceError,
     IncompatibleError,
     ModelError,
     OptionError,
@@ -49,7 +50,7 @@ from alpenglow.ir.side import SideWeights, crc32_of
 from alpenglow.ir.target import Facts, Target
 from alpenglow.ir.types import DTYPES, NAMES, Array
 from alpenglow.machines.api import CONVENTION, Artifact
-from alpenglow.machines.registry import machine_for
+from alpenglow.machines.registry import device_for, machine_for
 from alpenglow.program.text import side_weights
 from alpenglow.runtime import archive_artifact, archive_staged, signature
 from alpenglow.runtime.archive_artifact import Extent
@@ -390,6 +391,14 @@ def _check_host(target: Target, fields: Mapping[str, Any]) -> None:
     )
     if not holds_code or target.is_host_compatible():
         return
+    try:
+        device_for(target)
+    except DeviceError as error:
+        raise IncompatibleError(
+            f"the archive holds code for target '{target.name}', which does not run here: "
+            f"{error.message}",
+            hint=error.hint,
+        ) from None
     host = Target.parse("cpu")
     lacking = sorted({f for f in target.features if f.startswith("+")} - set(host.features))
     same = (target.architecture, target.os) == (host.architecture, host.os)

@@ -26,6 +26,7 @@ from alpenglow.ir.structure import Leaf, Structure, leaves
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.api import Artifact
+from alpenglow.machines.registry import device_for
 from alpenglow.program import print_program
 from alpenglow.runtime import ahead, archive, calls, describe, feeds, lasting, short
 from alpenglow.runtime.calls import Call, StopWord
@@ -288,8 +289,10 @@ class Executable(ABC):
         return results
 
     def _check_host(self) -> None:
-        """Raise UnsupportedError if this process cannot run the code."""
+        """Raise UnsupportedError if this process cannot run the code, DeviceError if its device is
+        not here."""
         if not self._runs_here:
+            device_for(self.target)
             raise UnsupportedError(
                 f"code for target '{self.target}' does not run on this machine",
                 hint="compile with target='cpu' to run here, or save it and open it there",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import onnx
@@ -90,3 +93,68 @@ def test_check_counts_the_copies_of_a_call(target: str) -> None:
         {"to": "device", "count": 1, "bytes": 64}, {"to": "host", "count": 1, "bytes": 64},
     ]  # fmt: skip
     assert lines[-1].startswith("copied in a call: 1 buffer to the device (64 bytes), ")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("model", ["model.onnx --dim N=2", "factors.txt"])
+def test_commands_agree_on_what_a_model_computes(target: str, model: str) -> None:
+    alpenglow(f"verify {model} --target {target}")
+    alpenglow(f"verify {model} --target {target} --bisect")
+    here = answer(f"run {model} --target interpreter")["outputs"]
+    there = answer(f"run {model} --target {target}")["outputs"]
+
+    assert [y["name"] for y in here] == [y["name"] for y in there]
+    assert [y["mean"] for y in here] == pytest.approx([y["mean"] for y in there], rel=1e-4)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_archive_is_run_by_every_command_for_its_device(target: str) -> None:
+    alpenglow(f"compile model.onnx --dim N=2 --target {target} -o model.ago")
+    alpenglow("run model.ago")
+    alpenglow("verify model.ago")
+
+    assert answer("bench model.ago --calls 2")["target"] == target
+    assert len(answer("profile model.ago --rounds 2")["copies"]) == 2
+    assert len(answer("check model.ago")["copies"]) == 2
+    assert "kernel" in alpenglow("show model.ago --after emit").stdout
+
+
+def test_an_archive_is_opened_without_compiling_the_model() -> None:
+    alpenglow("compile model.onnx --dim N=2 --target opencl:pocl -o model.ago")
+    watch = (
+        "import sys\nfrom alpenglow.cli import cli\n"
+        "cli(['run', 'model.ago'], standalone_mode=False)\n"
+        "print('alpenglow.machines.opencl.emit' in sys.modules)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", watch], capture_output=True, text=True, timeout=120)
+
+    assert run.stdout.splitlines()[-1] == "False", run.stderr
+
+
+NOWHERE = {"OCL_ICD_VENDORS": "/nowhere"}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("run model.ago", "code for target 'opencl:pocl', which does not run here: OpenCL is here"),
+        ("run model.onnx --dim N=2 --target opencl-cpu", "OpenCL is here, but no driver"),
+        ("bench model.onnx --dim N=2 --target opencl-gpu", "OpenCL is here, but no driver"),
+        ("show model.onnx --target opencl", "OpenCL is here, but no driver"),
+    ],
+)
+def test_without_a_device_commands_say_what_is_missing(line: str, says: str) -> None:
+    alpenglow("compile model.onnx --dim N=2 --target opencl:pocl -o model.ago")
+    run = subprocess.run(
+        [sys.executable, "-m", "alpenglow", *line.split()], capture_output=True, text=True,
+        timeout=120, env={**os.environ, **NOWHERE},
+    )  # fmt: skip
+
+    assert run.returncode == 2
+    assert says in run.stderr and "pip install intel-opencl-rt" in run.stderr
+
+
+def test_tune_says_that_there_is_nothing_to_choose() -> None:
+    told = alpenglow("tune model.onnx --dim N=2 --target opencl-gpu:pocl --budget 0 -o record.txt")
+
+    assert "nothing to tune: for target opencl-gpu:pocl there is one way" in told.stdout

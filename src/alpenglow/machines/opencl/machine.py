@@ -38,7 +38,7 @@ class OpenClCpu(VectorMachine):
         return targets.named("cpu", name, features)
 
     def runs_here(self, target: Target) -> bool:
-        return _here(target, "cpu") is not None
+        return _runs_here(target, "cpu")
 
     def refuses(self, instr: Instr, target: Target) -> str:
         return _refusal(instr, target, "vector")
@@ -52,7 +52,7 @@ class OpenClCpu(VectorMachine):
         return artifact
 
     def device(self, target: Target) -> Device | None:
-        return _device(target, "cpu")
+        return device_of(_here(target, "cpu"))
 
 
 class OpenClGpu:
@@ -68,7 +68,7 @@ class OpenClGpu:
         return targets.named("gpu", name, features)
 
     def runs_here(self, target: Target) -> bool:
-        return _here(target, "gpu") is not None
+        return _runs_here(target, "gpu")
 
     def passes(self, choices: Choices) -> Sequence[Pass]:
         return ()
@@ -108,7 +108,7 @@ class OpenClGpu:
         return artifact
 
     def device(self, target: Target) -> Device | None:
-        return _device(target, "gpu")
+        return device_of(_here(target, "gpu"))
 
 
 def _refusal(instr: Instr, target: Target, family: str) -> str:
@@ -117,20 +117,19 @@ def _refusal(instr: Instr, target: Target, family: str) -> str:
     return why
 
 
-def _here(target: Target, kind: str) -> DeviceFacts | None:
+def _here(target: Target, kind: str) -> DeviceFacts:
     """Return the device here that runs code for a target: the one that it names, or the first, one
-    of its kind if there is any."""
-    try:
-        _, _, named = target.name.partition(":")
-        if named or target.name == "opencl":
-            return find(named)
-        every = devices()
-    except DeviceError:
-        return None
+    of its kind if there is any.  Raises DeviceError if there is none."""
+    _, _, named = target.name.partition(":")
+    if named or target.name == "opencl":
+        return find(named)
+    every = devices()
     alike = [d for d in every if (d.kind == "cpu") == (kind == "cpu")]
-    return next(iter([*alike, *every]), None)
+    return [*alike, *every][0]
 
 
-def _device(target: Target, kind: str) -> Device | None:
-    facts = _here(target, kind)
-    return None if facts is None else device_of(facts)
+def _runs_here(target: Target, kind: str) -> bool:
+    try:
+        return bool(_here(target, kind))
+    except DeviceError:
+        return False
