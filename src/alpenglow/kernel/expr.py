@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -412,21 +413,17 @@ class Intrinsic(Expr):
 
 
 def children(e: Expr) -> tuple[Expr, ...]:
-    """Return the expressions that an expression is made of."""
-    match e:
-        case Unary(_, x) | Convert(x) | Bitcast(x) | Splat(x) | Reduce(_, x) | Shuffle(x):
-            return (x,)
-        case Lookup(_, x):
-            return (x,)
-        case Binary(_, x, y) | Compare(_, x, y) | Blend(x, y):
-            return (x, y)
-        case Fma(x, y, z) | Select(x, y, z):
-            return (x, y, z)
-        case Load(_, at, _, mask):
-            return (at,) if mask is None else (at, mask)
-        case Intrinsic(_, args):
-            return args
-    return ()
+    """Return the expressions that an expression is made of: its fields that are expressions."""
+    if isinstance(e, Intrinsic):
+        return e.args
+    values = (getattr(e, name) for name in _made_of(type(e)))
+    return tuple(x for x in values if x is not None)
+
+
+@cache
+def _made_of(cls: type[Expr]) -> tuple[str, ...]:
+    """Return the names of the fields that are expressions, or may be."""
+    return tuple(f.name for f in fields(cls) if f.type in ("Expr", "Expr | None"))
 
 
 def parts(e: Expr) -> Iterator[Expr]:
@@ -442,7 +439,7 @@ def rebuilt(e: Expr, new: tuple[Expr, ...]) -> Expr:
         return e
     if isinstance(e, Intrinsic):
         return Intrinsic(e.name, new)
-    names = [f.name for f in fields(e) if isinstance(getattr(e, f.name), Expr)]
+    names = [name for name in _made_of(type(e)) if getattr(e, name) is not None]
     return replace(e, **dict(zip(names, new, strict=True)))
 
 
