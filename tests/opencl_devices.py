@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ import pytest
 
 from alpenglow.ir.types import Array
 from alpenglow.kernel.evaluate import evaluate
-from alpenglow.kernel.expr import Const
-from alpenglow.kernel.stmt import For, Kernel, statements
+from alpenglow.kernel.expr import Const, Expr
+from alpenglow.kernel.stmt import Kernel
 from alpenglow.machines.opencl.runtimes import prepared
 from alpenglow.render.opencl.render import render
 from kernel_cases import Case
@@ -75,23 +76,15 @@ def _size(kernel: Kernel) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """
     loop = kernel.parallel
     if loop is not None:
-        return (_extent(loop),), (1,)
-    groups = [
-        _extent(s) for s in statements(kernel.body) if isinstance(s, For) and s.kind == "group"
-    ]
-    threads = [
-        _extent(s) for s in statements(kernel.body) if isinstance(s, For) and s.kind == "thread"
-    ]
-    if not groups:
-        return (1,), (1,)
-    return tuple(g * t for g, t in zip(groups[::-1], threads[::-1], strict=True)), tuple(
-        threads[::-1]
-    )
+        return (_number(loop.extent),), (1,)
+    groups, threads = (tuple(map(_number, sizes)) or (1,) for sizes in kernel.launch.sizes)
+    pairs = list(zip_longest(groups, threads, fillvalue=1))
+    return tuple(g * t for g, t in pairs), tuple(t for _, t in pairs)
 
 
-def _extent(loop: For) -> int:
-    assert isinstance(loop.extent, Const), "the grids of tests are known"
-    return int(loop.extent.value)
+def _number(extent: Expr) -> int:
+    assert isinstance(extent, Const), "the grids of tests are known"
+    return int(extent.value)
 
 
 def runtimes() -> Iterator[Runtime]:

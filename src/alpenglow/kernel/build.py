@@ -29,9 +29,10 @@ from alpenglow.kernel.stmt import (
 class Builder:
     """Collects the statements of one kernel."""
 
-    def __init__(self, name: str, first: int = 0) -> None:
+    def __init__(self, name: str, first: int = 0, subgroup: int = 1) -> None:
         """Names of registers and indices are numbered from `first` on."""
         self.name = name
+        self.subgroup = subgroup
         self.buffers: list[Buffer] = []
         self.arrays: list[Buffer] = []
         self.extents: list[Index] = []
@@ -144,4 +145,5 @@ class Builder:
             tuple(self.extents),
             tuple(self.arrays),
             tuple(self._scopes[0]),
+            self.subgroup,
         )

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from alpenglow.base.errors import KernelError
+from alpenglow.base.words import shown
 from alpenglow.ir.types import DTYPES, FLOATS, OPAQUE, Array
 from alpenglow.kernel.expr import (
     Binary,
@@ -55,9 +57,13 @@ from alpenglow.kernel.stmt import (
     Store,
     While,
 )
+from alpenglow.kernel.verify import verify_subgroup
 
 Scalars = Any
 """A NumPy scalar, or an array of lanes."""
+
+Sizes = Sequence[int]
+"""How many there are along each axis of a grid, the innermost first."""
 
 
 def evaluate(
@@ -65,22 +71,38 @@ def evaluate(
     operands: Mapping[str, Array],
     extents: Mapping[str, int] | None = None,
     parallel: tuple[int, int] | None = None,
+    launch: tuple[Sizes, Sizes] | None = None,
 ) -> None:
     """Run `kernel` on flat arrays, writing into those of mutable buffers.
 
     `parallel` = (begin, end) runs that part of the kernel's parallel loop only, as a thread of
-    a team would.
+    a team would.  `launch` says how many groups a host starts, of how many threads, each innermost
+    first: it raises KernelError if the loops of the grid say otherwise.
     """
     arrays = {b.name: operands[b.name] for b in kernel.buffers}
     for b in kernel.buffers:
         a = arrays[b.name]
         assert a.ndim == 1 and a.dtype == DTYPES[b.dtype], f"{b.name}: {a.dtype}{a.shape}"
     names = {e.name: np.int64((extents or {})[e.name]) for e in kernel.extents}
+    verify_subgroup(kernel)
     assert parallel is None or kernel.parallel is not None, "this kernel has no parallel loop"
     arrays |= {b.name: _untouched(b) for b in kernel.arrays}
-    frame = ThreadState(names, arrays, kernel.arrays, parallel)
+    frame = ThreadState(names, arrays, kernel, parallel)
     with np.errstate(all="ignore"):
+        if launch is not None:
+            _compare(launch, kernel, frame)
         _block(kernel.body)(frame)
+
+
+def _compare(launch: tuple[Sizes, Sizes], kernel: Kernel, frame: ThreadState) -> None:
+    """Raise KernelError if a grid is not that of the loops of a kernel."""
+    for what, stated, loops in zip(("groups", "threads"), launch, kernel.launch.sizes, strict=True):
+        expected = tuple(int(_expr(extent)(frame)) for extent in loops)
+        if tuple(stated) != expected:
+            raise KernelError(
+                f"{what} are launched as {tuple(stated)}, expected {expected}: "
+                f"what the loops of kernel {shown(kernel.name)} say"
+            )
 
 
 @dataclass(slots=True)
@@ -89,12 +111,12 @@ class ThreadState:
 
     names: dict[str, Scalars]
     arrays: dict[str, Array]
-    declared: tuple[Buffer, ...]
+    kernel: Kernel
     parallel: tuple[int, int] | None
 
     def fresh(self) -> dict[Buffer, Callable[[], Array]]:
         """Return what makes each array that a group or a thread has for itself."""
-        return {b: partial(_untouched, b) for b in self.declared}
+        return {b: partial(_untouched, b) for b in self.kernel.arrays}
 
 
 def _untouched(b: Buffer) -> Array:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -416,13 +416,18 @@ def children(e: Expr) -> tuple[Expr, ...]:
     """Return the expressions that an expression is made of: its fields that are expressions."""
     if isinstance(e, Intrinsic):
         return e.args
-    values = (getattr(e, name) for name in _made_of(type(e)))
+    values = (getattr(e, name) for name in _made_of(e))
     return tuple(x for x in values if x is not None)
 
 
-@cache
-def _made_of(cls: type[Expr]) -> tuple[str, ...]:
+def _made_of(e: object) -> tuple[str, ...]:
     """Return the names of the fields that are expressions, or may be."""
+    return _fields(type(e))
+
+
+@cache
+def _fields(cls: type[object]) -> tuple[str, ...]:
+    assert is_dataclass(cls), f"{cls} has no fields"
     return tuple(f.name for f in fields(cls) if f.type in ("Expr", "Expr | None"))
 
 
@@ -439,7 +444,7 @@ def rebuilt(e: Expr, new: tuple[Expr, ...]) -> Expr:
         return e
     if isinstance(e, Intrinsic):
         return Intrinsic(e.name, new)
-    names = [name for name in _made_of(type(e)) if getattr(e, name) is not None]
+    names = [name for name in _made_of(e) if getattr(e, name) is not None]
     return replace(e, **dict(zip(names, new, strict=True)))
 
 

@@ -117,13 +117,14 @@ class _Parser:
         if self.take("extents"):
             self.expect("(")
             extents = [self.extent(), *self.rest(self.extent)]
+        subgroup = self.integer() if self.take("subgroup") else 1
         self.open()
         arrays: list[Buffer] = []
         while self.tokens[0] == "array":
             arrays.append(self.array())
         body = self.block()
         self.end_line(last=True)
-        return Kernel(name, tuple(buffers), tuple(extents), tuple(arrays), body)
+        return Kernel(name, tuple(buffers), tuple(extents), tuple(arrays), body, subgroup)
 
     def operand(self) -> Buffer:
         name = self.name()

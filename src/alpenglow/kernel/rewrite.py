@@ -53,7 +53,7 @@ class Rewriter:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.b = Builder(kernel.name, _unused(kernel))
+        self.b = Builder(kernel.name, _unused(kernel), kernel.subgroup)
         self.m = Arithmetic(self.b)
         self.known: dict[int, tuple[Expr, ...]] = {}
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
-from alpenglow.kernel.expr import Buffer, Expr, Index, Register, alike
+from alpenglow.kernel.expr import Buffer, Const, Expr, Index, Register, alike
 
 Kind = Literal["serial", "parallel", "vector", "unrolled", "group", "thread"]
 
@@ -144,6 +145,43 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from statements(block)
 
 
+def peel(body: tuple[Stmt, ...], kind: Kind) -> tuple[list[For], tuple[Stmt, ...]]:
+    """Split perfectly nested loops of `kind` off; returns them, outermost first, and the rest."""
+    match body:
+        case (For() as loop,) if loop.kind == kind:
+            inner, rest = peel(loop.body, kind)
+            return [loop, *inner], rest
+    return [], body
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """The loops of a grid, innermost first: those over groups, and over the threads of each."""
+
+    groups: tuple[For, ...]
+    threads: tuple[For, ...]
+
+    @property
+    def sizes(self) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+        """How many groups there are along each axis, and how many threads in a group."""
+        groups, threads = ((loop.extent for loop in each) for each in (self.groups, self.threads))
+        return tuple(groups), tuple(threads)
+
+    @property
+    def count(self) -> int | None:
+        """How many threads a group has; None if a run-time extent says so."""
+        known = [int(e.value) for e in self.sizes[1] if isinstance(e, Const)]
+        return prod(known) if len(known) == len(self.threads) else None
+
+    @property
+    def number(self) -> Expr:
+        """The number of a thread in its group: the innermost loop counts fastest."""
+        total: Expr = Const(0)
+        for loop in reversed(self.threads):
+            total = total * loop.extent + loop.index
+        return total
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
     """A function on `buffers` (its operands, in order) and run-time `extents`."""
@@ -153,6 +191,15 @@ class Kernel:
     extents: tuple[Index, ...]
     arrays: tuple[Buffer, ...]
     body: tuple[Stmt, ...]
+    subgroup: int = 1
+    """How many threads of a group, in the order of their numbers, run in step."""
+
+    @property
+    def launch(self) -> Launch:
+        """The grid that the loops around everything else make; of one thread if there are none."""
+        groups, inside = peel(self.body, "group")
+        threads, _ = peel(inside, "thread")
+        return Launch(tuple(reversed(groups)), tuple(reversed(threads)))
 
     @property
     def parallel(self) -> For | None:

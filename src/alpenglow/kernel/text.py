@@ -72,7 +72,8 @@ def print_kernel(k: Kernel) -> str:
     """Return the text of `k`."""
     operands = ", ".join(f"{_word(b.name)}: {_access(b)}{b.dtype}{_align(b)}" for b in k.buffers)
     extents = f" extents({', '.join(_word(e.name) for e in k.extents)})" if k.extents else ""
-    lines = [f"kernel @{_word(k.name)}({operands}){extents} {{"]
+    subgroup = f" subgroup {k.subgroup}" if k.subgroup > 1 else ""
+    lines = [f"kernel @{_word(k.name)}({operands}){extents}{subgroup} {{"]
     lines += (
         f"  array {_word(a.name)}: {a.dtype}[{a.size}] {a.space}{_align(a)}" for a in k.arrays
     )

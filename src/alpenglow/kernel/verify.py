@@ -8,6 +8,7 @@ under validation.  After `verify_kernel`
 - extents, indices in scope and registers have different names, and none is changed but registers;
 - an index is read inside of its loop, an extent everywhere, a register after its first assignment
   in the text, always with the same type;
+- the threads of a group make whole subgroups, of a power of two;
 - operations are those of the language, and their operands agree in element type and lanes;
 - addresses and extents of loops are i64, masks and conditions bool, a mask as wide as its access;
 - a number as an address of an array lies within it, with all the lanes that it takes there;
@@ -82,6 +83,18 @@ def verify_kernel(kernel: Kernel) -> None:
     _Verifier(kernel).run()
 
 
+def verify_subgroup(kernel: Kernel) -> None:
+    """Raise KernelError if the threads of a group do not make whole subgroups."""
+    size, count = kernel.subgroup, kernel.launch.count
+    if size < 1 or size.bit_count() > 1:
+        raise KernelError(f"a subgroup of {size} threads; expected a power of two")
+    if size > 1 and (count is None or count % size):
+        threads = "a number of threads that is not known" if count is None else f"{count} threads"
+        raise KernelError(
+            f"a group of {threads} has no whole subgroups of {size} (kernel {shown(kernel.name)})"
+        )
+
+
 class _Verifier:
     """What may be read at a statement of a kernel."""
 
@@ -107,6 +120,7 @@ class _Verifier:
         for b in k.arrays:
             fits = b.space != "global" and b.mutable and b.size > 0
             self._declare(b, fits, "an array is shared or local, mutable, and of a size")
+        verify_subgroup(k)
         if k.parallel is not None:
             self._block(k.body[:-1])
             self._at(k.body[-1], last=True)

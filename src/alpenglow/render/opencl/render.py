@@ -16,7 +16,7 @@ from __future__ import annotations
 from alpenglow.ir.types import DTYPES, HALVES
 from alpenglow.kernel.expr import Buffer, Const, Expr, Load, Splat
 from alpenglow.kernel.legalise import INSTRUCTIONS, Lacks, legalise
-from alpenglow.kernel.stmt import Atomic, For, Kernel, Stmt, Store
+from alpenglow.kernel.stmt import Atomic, For, Kernel, Store
 from alpenglow.render.clike.registers import Path, without_dead
 from alpenglow.render.clike.spelling import bare, identifier
 from alpenglow.render.clike.statements import Statements
@@ -71,17 +71,16 @@ class _Items(Statements):
         self, kernel: Kernel, library: KernelLibrary, aliased: frozenset[str] = frozenset()
     ) -> None:
         super().__init__(kernel, library, Native(library), aliased)
-        groups, body = _peel(kernel.body, "group")
-        threads, _ = _peel(body, "thread")
-        parallel = [] if kernel.parallel is None else [kernel.parallel]
-        self.grid = {"group": groups, "local": threads, "global": parallel}
+        launch = kernel.launch
+        parallel = () if kernel.parallel is None else (kernel.parallel,)
+        self.grid = {"group": launch.groups, "local": launch.threads, "global": parallel}
         for loops in self.grid.values():
             if len(loops) > 3:
                 raise self.lacks(f"grid of {len(loops)} dimensions")
 
     def size(self) -> str:
         """Return the attribute that states the size of a group, if it is known."""
-        extents = [loop.extent for loop in reversed(self.grid["local"])]
+        _, extents = self.kernel.launch.sizes
         if not extents or not all(isinstance(n, Const) for n in extents):
             return ""
         sizes = [self.address(n) for n in extents] + ["1"] * (3 - len(extents))
@@ -113,9 +112,8 @@ class _Items(Statements):
     def loop(self, s: For, path: Path) -> None:
         for name, loops in self.grid.items():
             if s in loops:
-                axis = len(loops) - 1 - loops.index(s)
                 i = self.identifier(s.index.name)
-                self.emit(f"const long {i} = get_{name}_id({axis});")
+                self.emit(f"const long {i} = get_{name}_id({loops.index(s)});")
                 self.block(s.body, (*path, 0))
                 return
         if s.kind in ("group", "thread"):
@@ -213,12 +211,3 @@ class _Placed(_Items):
         names = [(b, self.identifier(b.name)) for b in self.kernel.buffers]
         return [f"  {self.parameter(b)} = ({self.pointer(b)})({n}_in + {n}_at);"
                 for b, n in names]  # fmt: skip
-
-
-def _peel(body: tuple[Stmt, ...], kind: str) -> tuple[list[For], tuple[Stmt, ...]]:
-    """Split perfectly nested loops of `kind` off; returns them, outermost first, and the rest."""
-    match body:
-        case (For() as loop,) if loop.kind == kind:
-            inner, rest = _peel(loop.body, kind)
-            return [loop, *inner], rest
-    return [], body
