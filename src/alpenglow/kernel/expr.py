@@ -23,9 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -65,6 +64,13 @@ class Buffer:
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
     """The root of expressions.  Python's + - * // % < and == build index arithmetic."""
+
+    made_of: ClassVar[tuple[str, ...]] = ()
+    """The fields that are expressions, or may be."""
+
+    def __init_subclass__(cls) -> None:
+        types = cls.__annotations__.items()
+        cls.made_of = tuple(name for name, t in types if t in ("Expr", "Expr | None"))
 
     @property
     def dtype(self) -> str:
@@ -416,19 +422,8 @@ def children(e: Expr) -> tuple[Expr, ...]:
     """Return the expressions that an expression is made of: its fields that are expressions."""
     if isinstance(e, Intrinsic):
         return e.args
-    values = (getattr(e, name) for name in _made_of(e))
+    values = (getattr(e, name) for name in e.made_of)
     return tuple(x for x in values if x is not None)
-
-
-def _made_of(e: object) -> tuple[str, ...]:
-    """Return the names of the fields that are expressions, or may be."""
-    return _fields(type(e))
-
-
-@cache
-def _fields(cls: type[object]) -> tuple[str, ...]:
-    assert is_dataclass(cls), f"{cls} has no fields"
-    return tuple(f.name for f in fields(cls) if f.type in ("Expr", "Expr | None"))
 
 
 def parts(e: Expr) -> Iterator[Expr]:
@@ -444,7 +439,7 @@ def rebuilt(e: Expr, new: tuple[Expr, ...]) -> Expr:
         return e
     if isinstance(e, Intrinsic):
         return Intrinsic(e.name, new)
-    names = [name for name in _made_of(e) if getattr(e, name) is not None]
+    names = [name for name in e.made_of if getattr(e, name) is not None]
     return replace(e, **dict(zip(names, new, strict=True)))
 
 
