@@ -20,9 +20,10 @@ import pytest
 from alpenglow.ir.types import Array
 from alpenglow.kernel.evaluate import evaluate
 from alpenglow.kernel.expr import Const, Expr
+from alpenglow.kernel.legalise import Lacks
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.machines.opencl.runtimes import prepared
-from alpenglow.render.opencl.render import render
+from alpenglow.render.opencl.render import LACKS, render
 from kernel_cases import Case
 from loop_kernels import same_bits
 
@@ -110,12 +111,12 @@ def runtime_called(name: str) -> Runtime:
     return here()[NAMES[name]]
 
 
-def check(cases: Iterable[Case], runtime: Runtime) -> None:
+def check(cases: Iterable[Case], runtime: Runtime, lacks: Lacks = LACKS) -> None:
     """Assert that each kernel leaves the bits that the evaluator leaves."""
     named = [c._replace(kernel=replace(c.kernel, name=f"k{i}")) for i, c in enumerate(cases)]
     for first in range(0, len(named), TOGETHER):
         some = named[first : first + TOGETHER]
-        program = runtime.build(render(*(c.kernel for c in some)))
+        program = runtime.build(render(*(c.kernel for c in some), lacks=lacks))
         for kernel, operands, extents in some:
             expected = {name: a.copy() for name, a in operands.items()}
             actual = {name: a.copy() for name, a in operands.items()}
@@ -123,5 +124,5 @@ def check(cases: Iterable[Case], runtime: Runtime) -> None:
             runtime.run(program, kernel, actual, [extents[e.name] for e in kernel.extents])
             for name, a in expected.items():
                 assert same_bits(a, actual[name]), (
-                    f"{name}: {a} and {actual[name]}\n{render(kernel)}"
+                    f"{name}: {a} and {actual[name]}\n{render(kernel, lacks=lacks)}"
                 )

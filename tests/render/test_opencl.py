@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from alpenglow.ir.op import Op
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Compare, Const, Fma, Load
+from group_kernels import exchanges
 from kernel_cases import Case, formulas, mapped, statements
 from loop_kernels import chosen, loop_cases, sampled
 from opencl_devices import NAMES, Runtime, check, runtime_called
@@ -41,6 +47,21 @@ def test_memory_loops_and_branches(runtime: Runtime) -> None:
 
 def test_groups_meet_at_barriers(runtime: Runtime) -> None:
     check([tiled(16, 32, 24, 8)], runtime)
+
+
+def test_threads_exchange_values_through_shared_memory(runtime: Runtime) -> None:
+    check(exchanges(16), runtime)
+
+
+def test_subgroups_exchange_values_where_there_are_some() -> None:
+    """Intel's runtime reads once whether it may vectorise; if not, it has no subgroups."""
+    name = runtime_called("intel").name
+    script = Path(__file__).parents[1] / "opencl_subgroups.py"
+    path = os.pathsep.join(filter(None, sys.path))
+    variables = {**os.environ, "PYTHONPATH": path, "CL_CONFIG_CPU_VECTORIZER_MODE": "0"}
+    run = subprocess.run([sys.executable, script, name], env=variables, check=False)
+
+    assert run.returncode == 0
 
 
 def test_threads_add_to_one_place(runtime: Runtime) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from alpenglow.base.errors import KernelError
 from alpenglow.base.words import shown
 from alpenglow.ir.types import DTYPES, FLOATS, OPAQUE, Array
+from alpenglow.kernel.across import Across
 from alpenglow.kernel.expr import (
     Binary,
     Bitcast,
@@ -162,7 +163,7 @@ def _statement(s: Stmt) -> Run:
         case While(condition, inner):
             return _while(_expr(condition), _block(inner))
         case For():
-            return lambda f: run_grid(s, f.names, f.arrays, f.fresh())
+            return lambda f: run_grid(s, f.names, f.arrays, f.fresh(), f.kernel.subgroup)
     raise AssertionError(f"a {type(s).__name__.lower()} has no threads around it")
 
 
@@ -278,6 +279,8 @@ def _expr(e: Expr) -> Callable[[ThreadState], Scalars]:
             return _reduce(op, x)
         case Load():
             return _load(e)
+        case Across(_, x):
+            return _expr(x)  # one thread is a subgroup
         case Intrinsic(name, args):
             return _apply(INTRINSICS[name].meaning, *args)
     raise AssertionError(f"no meaning for {type(e).__name__}")

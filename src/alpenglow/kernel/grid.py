@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.ir.types import DTYPES, Array
+from alpenglow.kernel.across import Across, exchanged
 from alpenglow.kernel.expr import (
     Binary,
     Bitcast,
@@ -54,15 +55,15 @@ class RaceError(AssertionError):
 
 def run_grid(
     loop: For, names: Mapping[str, Any], arrays: Mapping[str, Array],
-    fresh: Mapping[Buffer, Callable[[], Array]],
+    fresh: Mapping[Buffer, Callable[[], Array]], subgroup: int,
 ) -> None:  # fmt: skip
-    """Run a loop over groups or threads.
+    """Run a loop over groups or threads, of which so many make a subgroup.
 
     `names` are the numbers of extents and indices, `arrays` the operands; `fresh` makes shared and
     local arrays that nobody has touched.
     """
     wide = {name: np.atleast_1d(value) for name, value in names.items()}
-    outermost = _Group(1, wide, dict(arrays), fresh, {})
+    outermost = _Group(1, wide, dict(arrays), fresh, {}, subgroup)
     if loop.kind == "thread":
         outermost = outermost.anew()
     outermost.block((loop,), np.arange(1))
@@ -119,8 +120,10 @@ class _Group:
     def __init__(
         self, n: int, names: dict[str, Array], arrays: dict[str, Array],
         fresh: Mapping[Buffer, Callable[[], Array]], watches: dict[str, _Watch],
+        subgroup: int,
     ) -> None:  # fmt: skip
         self.n, self.names, self.arrays, self.fresh, self.watches = n, names, arrays, fresh, watches
+        self.subgroup = subgroup
         self.own = {
             b.name: np.tile(make(), (n, 1)) for b, make in fresh.items() if b.space == "local"
         }
@@ -129,7 +132,8 @@ class _Group:
         """Return a group with shared memory of its own."""
         shared = {b.name: make() for b, make in self.fresh.items() if b.space == "shared"}
         watches = {name: _Watch(name, len(array)) for name, array in shared.items()}
-        return _Group(self.n, dict(self.names), self.arrays | shared, self.fresh, watches)
+        arrays = self.arrays | shared
+        return _Group(self.n, dict(self.names), arrays, self.fresh, watches, self.subgroup)
 
     def split(self, index: str, count: int) -> _Group:
         """Return the group with `count` threads for each."""
@@ -137,7 +141,8 @@ class _Group:
             name: v if len(v) == 1 else np.repeat(v, count, 0) for name, v in self.names.items()
         }
         names[index] = np.tile(np.arange(count, dtype=np.int64), self.n)
-        return _Group(self.n * count, names, self.arrays, self.fresh, self.watches)
+        n = self.n * count
+        return _Group(n, names, self.arrays, self.fresh, self.watches, self.subgroup)
 
     # ── statements ──
 
@@ -302,12 +307,36 @@ class _Group:
                 return v[:, 0]
             case Load():
                 return as_lanes(self._load(e, at_work))
+            case Across():
+                return self._across(e, at_work)
             case Intrinsic(name, args):
                 given = [np.broadcast_to(v, (len(at_work), v.shape[1])) for v in map(rows, args)]
                 meaning = INTRINSICS[name].meaning
                 each = [np.atleast_1d(meaning(*of_one)) for of_one in zip(*given, strict=True)]
                 return as_lanes(np.stack(each))
         raise AssertionError(f"no meaning for {type(e).__name__}")
+
+    def _across(self, e: Across, at_work: Array) -> Array:
+        if self.subgroup == 1:
+            return self.value(e.x, at_work)
+        self._together(f"across.{e.op}", at_work)
+        x = self.value(e.x, at_work)
+        x = np.broadcast_to(x, (len(at_work), *x.shape[1:]))
+        at = np.zeros(1, np.int64) if e.at is None else self.value(e.at, at_work)
+        size = (-1, self.subgroup)
+        result = exchanged(
+            e.op,
+            x.reshape(*size, *x.shape[1:]),
+            np.broadcast_to(at, at_work.shape).reshape(size),
+        )
+        return result.reshape(x.shape)
+
+    def _together(self, what: str, at_work: Array) -> None:
+        """Assert that the threads at work are whole subgroups."""
+        present = np.bincount(at_work // self.subgroup)
+        assert set(present.tolist()) <= {0, self.subgroup}, (
+            f"some threads of a subgroup come to {what} and others do not"
+        )
 
     def _load(self, e: Load, at_work: Array) -> Array:
         where, keep = self._places(e.buffer, e.at, e.lanes, e.mask, at_work)

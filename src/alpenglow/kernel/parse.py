@@ -13,6 +13,7 @@ from typing import TypeVar, get_args
 from alpenglow.base.errors import ParseError
 from alpenglow.ir.text import unquote
 from alpenglow.ir.types import DTYPES, FLOATS, NARROW_FLOATS
+from alpenglow.kernel.across import COMBINES, MOVES, Across
 from alpenglow.kernel.expr import (
     BINARY,
     REDUCE,
@@ -70,7 +71,7 @@ KINDS: dict[str, Kind] = {("for" if k == "serial" else k): k for k in get_args(K
 
 RESERVED = {
     *KINDS, "if", "else", "while", "in", "array", "barrier", "atomic", "prefetch", "lanes",
-    "true", "false", "inf", "nan",
+    "across", "true", "false", "inf", "nan",
 }  # fmt: skip
 """Words that are names only in quotes."""
 
@@ -272,6 +273,8 @@ class _Parser:
             return Lanes(self.width())
         if self.peek() == "(" and not word.startswith('"'):
             return self.call(word)
+        if word == "across":
+            return self.across()
         if self.peek() == "." and word in ("splat", "bits", "reduce"):
             return self.suffixed(word)
         name = unquote(word)
@@ -327,6 +330,13 @@ class _Parser:
         self.expect("(")
         x = self.expr()
         return self.close(Bitcast(x, choice) if word == "bits" else Reduce(choice, x))
+
+    def across(self) -> Expr:
+        op = self.choice((*MOVES, *COMBINES))
+        self.expect("(")
+        x = self.expr()
+        at = self.expr() if self.take(",") else None
+        return self.close(Across(op, x, at))
 
     def intrinsic(self) -> Expr:
         name = self.next()

@@ -96,11 +96,11 @@ class Rewriter:
         with self.b.block() as lines:
             for s in body:
                 self.known.clear()
-                self._statement(s)
+                self.statement(s)
         same = len(lines) == len(body) and all(x is y for x, y in zip(lines, body, strict=True))
         return body if same else tuple(lines)
 
-    def _statement(self, s: Stmt) -> None:
+    def statement(self, s: Stmt) -> None:
         match s:
             case Set():
                 self.set(s)

@@ -26,6 +26,7 @@ import json
 from collections.abc import Iterable
 
 from alpenglow.ir.types import FLOATS, NARROW_FLOATS
+from alpenglow.kernel.across import Across
 from alpenglow.kernel.expr import (
     Binary,
     Bitcast,
@@ -162,6 +163,9 @@ def print_expr(e: Expr, least: int = 0) -> str:
             return f"blend({print_expr(x)}, {print_expr(y)}, [{', '.join(map(str, order))}])"
         case Lookup(table, at):
             return f"lookup({print_expr(at)}, [{', '.join(map(repr, table))}])"
+        case Across(op, x, at):
+            where = "" if at is None else f", {print_expr(at)}"
+            return f"across.{op}({print_expr(x)}{where})"
         case Intrinsic(name, args):
             return f"@{name}({', '.join(map(print_expr, args))})"
     raise AssertionError(f"no text for {type(e).__name__}")

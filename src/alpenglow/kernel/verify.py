@@ -15,7 +15,8 @@ under validation.  After `verify_kernel`
 - lanes that are shuffled or blended are lanes that there are;
 - a parallel loop stands outermost and last; loops of groups stand outside of all others, and those
   of threads outside of all but groups;
-- a barrier is met by all threads of a group: no branch or loop around it asks of data or threads.
+- a barrier is met by all threads of a group, and what goes across the threads of a subgroup by all
+  of these: no branch or loop around asks of data or of threads that go apart (`kernel.uniform`).
 
 That addresses which are computed stay within operands is proved elsewhere (`kernel.bounds`); on
 which element types an operation is defined is for renderers to say.
@@ -33,6 +34,7 @@ from alpenglow.base.errors import KernelError
 from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.base.words import shown
 from alpenglow.ir.types import DTYPES
+from alpenglow.kernel.across import Across
 from alpenglow.kernel.expr import (
     BINARY,
     COMPARE,
@@ -73,6 +75,7 @@ from alpenglow.kernel.stmt import (
     Store,
     While,
 )
+from alpenglow.kernel.uniform import partings
 
 Type = tuple[str, int]
 """An element type and how many lanes."""
@@ -104,12 +107,15 @@ class _Verifier:
         self.indices = {e.name for e in kernel.extents}
         """Extents, and the indices of the loops around."""
         self.registers: dict[str, Type] = {}
-        self.same = set(self.indices)
-        """Indices that are the same for all threads of a group."""
         self.around: list[str] = []
         """The kinds of the statements around: those of loops, "if", "while"."""
-        self.apart = ""
-        """The innermost branch or loop around that threads of a group may take apart."""
+        threads = bool(kernel.launch.threads)
+        self.apart = partings(kernel) if threads else {}
+        """The branches and loops that keep threads of a group from a statement, by its id."""
+        self.split = partings(kernel, kernel.subgroup) if kernel.subgroup > 1 else {}
+        """Those that keep threads of a subgroup from it."""
+        self.here = 0
+        """The id of the statement that is looked at."""
 
     def run(self) -> None:
         k = self.kernel
@@ -147,6 +153,7 @@ class _Verifier:
 
     def _at(self, s: Stmt, last: bool = False) -> None:
         """Check a statement; say which it is where it breaks a rule."""
+        self.here = id(s)
         try:
             self._statement(s, last)
         except KernelError as error:
@@ -170,17 +177,18 @@ class _Verifier:
                 self._is(self._expr(at), "i64", 1, "an address to prefetch")
             case Barrier():
                 _check("thread" in self.around, "a barrier has no threads around it")
-                _check(not self.apart, f"not all threads of a group need meet in {self.apart}")
+                apart = self.apart.get(id(s))
+                _check(apart is None, f"not all threads of a group need meet in {apart}")
             case For():
                 self._for(s, last)
             case If(condition, then, orelse):
                 self._is(self._expr(condition), "bool", 1, "a condition")
-                with self._inside("if", condition):
+                with self._inside("if"):
                     self._block(then)
                     self._block(orelse)
             case While(condition, body):
                 self._is(self._expr(condition), "bool", 1, "a condition")
-                with self._inside("while", condition):
+                with self._inside("while"):
                     self._block(body)
 
     def _set(self, register: Register, t: Type) -> None:
@@ -203,34 +211,15 @@ class _Verifier:
         outside = {"group": {"group"}, "thread": {"group", "thread"}}.get(s.kind)
         _check(outside is None or outside >= set(self.around), f"a {s.kind} loop inside of others")
         self.indices.add(name)
-        if s.kind != "thread" and self._uniform(s.extent):
-            self.same.add(name)
-        with self._inside(s.kind, s.extent):
+        with self._inside(s.kind):
             self._block(s.body)
         self.indices.discard(name)
-        self.same.discard(name)
 
     @contextmanager
-    def _inside(self, kind: str, asks: Expr) -> Iterator[None]:
-        """Go into a block that runs as often as an expression says."""
-        before = self.apart
-        if kind != "group" and not self._uniform(asks):
-            self.apart = f"a {kind} loop" if kind in get_args(Kind) else f"the '{kind}'"
+    def _inside(self, kind: str) -> Iterator[None]:
         self.around.append(kind)
         yield
         self.around.pop()
-        self.apart = before
-
-    def _uniform(self, e: Expr) -> bool:
-        """Whether an expression is the same for all threads of a group."""
-        match e:
-            case Const():
-                return True
-            case Index(name):
-                return name in self.same
-            case Binary(_, x, y) | Compare(_, x, y):
-                return self._uniform(x) and self._uniform(y)
-        return False
 
     # ── memory ──
 
@@ -315,6 +304,8 @@ class _Verifier:
             case Reduce(op, x):
                 _check(op in REDUCE, f"no lanes are combined by {shown(op)}")
                 return self._expr(x)[0], 1
+            case Across(op, x, at):
+                return self._across(op, self._expr(x), at)
             case Intrinsic(name, args):
                 return self._intrinsic(name, [self._expr(a) for a in args])
         raise KernelError(f"no expression is a {type(e).__name__}")
@@ -323,6 +314,19 @@ class _Verifier:
         _check(name in self.registers, f"register {shown(name)} is read before it is set")
         wanted = self.registers[name]
         _check(t == wanted, f"register {shown(name)} of {_type(wanted)} is read as {_type(t)}")
+        return t
+
+    def _across(self, op: str, t: Type, at: Expr | None) -> Type:
+        if at is not None:
+            self._is(self._expr(at), "i64", 1, f"what across.{op} takes from")
+        size, apart = self.kernel.subgroup, self.split.get(self.here)
+        if size == 1:
+            return t
+        _check(apart is None, f"not all threads of a subgroup need come to across.{op} in {apart}")
+        if isinstance(at, Const):
+            _check(0 <= at.value < size, f"across.{op} by {at.value} in a subgroup of {size}")
+        else:
+            _check(op not in ("xor", "down", "up"), f"across.{op} by what is no number")
         return t
 
     def _intrinsic(self, name: str, types: list[Type]) -> Type:

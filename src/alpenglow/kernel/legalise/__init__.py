@@ -10,6 +10,7 @@ Operands of f16 and bf16 become operands of u16 where a target has no such type.
 from __future__ import annotations
 
 from alpenglow.kernel.legalise.floats import without_extremes, without_fma, without_wrapping
+from alpenglow.kernel.legalise.groups import without_combined, without_subgroups
 from alpenglow.kernel.legalise.halves import without_halves
 from alpenglow.kernel.legalise.instructions import without_instructions, without_lookups
 from alpenglow.kernel.legalise.lacks import INSTRUCTIONS, Lacks
@@ -21,6 +22,8 @@ from alpenglow.kernel.stmt import Kernel
 __all__ = ["INSTRUCTIONS", "Lacks", "legalise"]
 
 LAWS = (
+    without_subgroups,  # what all threads have is combined as vectors are
+    without_combined,
     without_instructions,  # they mean vectors of more lanes, some of them
     without_lookups,
     without_long_vectors,

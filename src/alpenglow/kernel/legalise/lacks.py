@@ -45,6 +45,12 @@ class Lacks:
     lookups: bool = False
     """Tables that are looked up by lanes."""
 
+    subgroups: bool = False
+    """Threads that exchange values other than through shared memory."""
+
+    combined: bool = False
+    """Values of all threads of a subgroup combined: these are exchanged in pairs."""
+
     instructions: frozenset[str] = frozenset()
     """Machine operations, by name."""
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.types import DTYPES
+from alpenglow.kernel.across import Across
 from alpenglow.kernel.expr import (
     Binary,
     Bitcast,
@@ -150,6 +151,9 @@ class _Split(Rewriter):
                 return (self.reduced(e, op, self.split(x)),)
             case Bitcast(x) if x.lanes != e.lanes:
                 return self.regrouped(e, x, width)
+            case Across(_, x, at):
+                rest = () if at is None else (self.b.let(self.expr(at)),)
+                return tuple(rebuilt(e, (part, *rest)) for part in self.split(x, width))
             case Intrinsic(name) if INTRINSICS[name].together:
                 assert count == 1, f"{name} of {e.lanes} lanes goes before its vectors do"
         columns = zip(*(self.split(x, width) for x in children(e)), strict=True)

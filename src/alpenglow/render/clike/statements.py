@@ -341,7 +341,7 @@ class Statements(ABC):
                 return f"{self.vectors(x).reduce(op, x.dtype)}({operand})"
             case Shuffle(x, order):
                 return self.vectors(x).shuffle(self.named(x), x.dtype, order)
-        raise AssertionError(f"no text for {type(e).__name__}")
+        raise self.lacks(f"{type(e).__name__} of threads")
 
     def vectors(self, e: Expr) -> Vectors:
         ops = self.operations(e)

@@ -508,7 +508,9 @@ class _Body:
                 return self.lookup(table, at)
             case Intrinsic(name, args):
                 return self.intrinsic(name, args)
-        raise AssertionError(f"no such expression: {e}")
+        raise UnsupportedError(
+            f"the CPU has no {type(e).__name__} of threads (kernel {self.kernel.name})"
+        )
 
     def lookup(self, table: tuple[float, ...], at: Expr) -> str:
         if not len(table) == at.lanes == 16:

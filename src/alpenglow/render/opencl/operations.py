@@ -12,6 +12,18 @@ from alpenglow.render.opencl.spelling import literal, mask, typename
 _CALLS = {"abs": "fabs", "round": "rint"}
 _CONTRACTION = "#pragma OPENCL FP_CONTRACT OFF\n"
 _DOUBLE = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n"
+_SUBGROUPS = """#ifdef cl_khr_subgroups
+#pragma OPENCL EXTENSION cl_khr_subgroups : enable
+#endif
+"""
+_OWN = "const uint own = get_sub_group_local_id();"
+_SOURCES = {
+    "xor": ["const uint from = get_sub_group_local_id() ^ n;"],
+    "from": ["const uint from = n;"],
+    "up": [_OWN, "const uint from = own < n ? own : own - n;"],
+    "down": [_OWN, "const uint from = own + n < get_sub_group_size() ? own + n : own;"],
+}
+"""Which thread a value comes from; past the ends, from the thread itself."""
 
 
 class KernelLibrary(clike.Library):
@@ -65,6 +77,23 @@ class Native(Vectors):
         return f"({lanes} != 0)" if dtype == "bool" and len(order) == 1 else lanes
 
     # ── operations ──
+
+    def across(self, op: str, dtype: str, x: str, at: str) -> str:
+        """Return the call of a function that exchanges values in a subgroup, which it defines."""
+        self.library.types["subgroups"] = _SUBGROUPS
+        kind = self.kind(dtype)
+        if self.lanes > 1:
+            scalars = Native(self.library)
+            lanes = (f"x.s{i:x}" for i in range(self.lanes))
+            # A bool in a vector is an i32.
+            each = (scalars.across(op, "i32" if dtype == "bool" else dtype, v, "n") for v in lanes)
+            lines = [f"return ({kind})({', '.join(each)});"]
+        else:
+            value = "(int)x" if dtype == "bool" else "x"
+            end = " != 0" if dtype == "bool" else ""
+            lines = [*_SOURCES[op], f"return sub_group_shuffle({value}, from){end};"]
+        name = f"across_{op}_{vector(dtype, self.lanes)}"
+        return f"{self.library.define(kind, name, f'{kind} x, uint n', *lines)}({x}, {at})"
 
     def called(self, op: str, dtype: str, *operands: str) -> str:
         name = op

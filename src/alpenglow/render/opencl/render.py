@@ -13,7 +13,10 @@ loaded and stored, and of operations neither bf16 nor, where an extension lacks,
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from alpenglow.ir.types import DTYPES, HALVES
+from alpenglow.kernel.across import Across
 from alpenglow.kernel.expr import Buffer, Const, Expr, Load, Splat
 from alpenglow.kernel.legalise import INSTRUCTIONS, Lacks, legalise
 from alpenglow.kernel.stmt import Atomic, For, Kernel, Store
@@ -32,18 +35,25 @@ LACKS = Lacks(
     logic=True,
     wrapping=True,
     lookups=True,
+    subgroups=True,
+    combined=True,
     instructions=INSTRUCTIONS,
 )
 """What OpenCL C 1.2 has not, whatever the device."""
 
+WITH_SUBGROUPS = replace(LACKS, subgroups=False)
+"""What devices lack that have cl_khr_subgroups, cl_khr_subgroup_shuffle and
+cl_intel_required_subgroup_size; a kernel says which size it wants of them."""
 
-def render(*kernels: Kernel) -> str:
+
+def render(*kernels: Kernel, lacks: Lacks = LACKS) -> str:
     """Return the OpenCL C text of kernels, and before it the functions that they call.
 
-    Raises UnsupportedError if one has a grid or atomic operations that OpenCL lacks.
+    `lacks` says what the device has not.  Raises UnsupportedError if a kernel has a grid or atomic
+    operations that OpenCL lacks.
     """
     library = KernelLibrary()
-    items = [_Items(without_dead(legalise(k, LACKS)), library) for k in kernels]
+    items = [_Items(without_dead(legalise(k, lacks)), library) for k in kernels]
     texts = [item.text(f"__kernel {item.size()}void ") for item in items]
     return "\n".join([library.text(), *texts])
 
@@ -79,12 +89,14 @@ class _Items(Statements):
                 raise self.lacks(f"grid of {len(loops)} dimensions")
 
     def size(self) -> str:
-        """Return the attribute that states the size of a group, if it is known."""
+        """Return the attributes that state the sizes of a group and its subgroups, if known."""
         _, extents = self.kernel.launch.sizes
         if not extents or not all(isinstance(n, Const) for n in extents):
             return ""
         sizes = [self.address(n) for n in extents] + ["1"] * (3 - len(extents))
-        return f"__attribute__((reqd_work_group_size({', '.join(sizes)}))) "
+        group = f"__attribute__((reqd_work_group_size({', '.join(sizes)}))) "
+        size = self.kernel.subgroup
+        return group + (f"__attribute__((intel_reqd_sub_group_size({size}))) " if size > 1 else "")
 
     def operations(self, e: Expr) -> Native:
         return Native(self.library, e.lanes)
@@ -152,6 +164,18 @@ class _Items(Statements):
 
     def barrier(self) -> None:
         self.emit("barrier(CLK_LOCAL_MEM_FENCE);")
+
+    # ── threads of a subgroup ──
+
+    def value(self, e: Expr) -> str:
+        if not isinstance(e, Across):
+            return super().value(e)
+        assert e.at is not None, "what is combined has been exchanged in pairs"
+        x, at, name = self.value(e.x), self.address(e.at), self.fresh()
+        # It stands in a line of its own: all threads come there, whatever they select.
+        moved = self.operations(e).across(e.op, e.dtype, bare(x), at)
+        self.emit(f"const {self.library.type(e.dtype, e.lanes)} {name} = {moved};")
+        return name
 
     # ── vectors ──
 

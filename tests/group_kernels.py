@@ -1,0 +1,52 @@
+"""Kernels of groups of threads, for the evaluator, laws and renderers alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from alpenglow.ir.types import DTYPES, FLOATS, HALVES, Array
+from alpenglow.kernel.text import parse_kernel
+from kernel_cases import Case
+
+
+def numbers(dtype: str, count: int) -> Array:
+    rng = np.random.default_rng(count)
+    if dtype in FLOATS | HALVES:
+        return rng.standard_normal(count).astype(DTYPES[dtype])
+    return rng.integers(0, 2 if dtype == "bool" else 100, count).astype(DTYPES[dtype])
+
+
+def exchange(text: str, dtype: str, lanes: int, size: int = 8) -> Case:
+    """y = what threads of 2 subgroups in 3 groups make of x, which is of some lanes."""
+    vector = f"x{lanes}" if lanes > 1 else ""
+    load = f"x.{lanes}" if lanes > 1 else "x"
+    place = f"((g*2 + w)*{size} + t)*{lanes}"
+    kernel = parse_kernel(f"""kernel @exchange(x: {dtype}, y: mut {dtype}) subgroup {size} {{
+  group g in 3 {{
+    thread w in 2 {{
+      thread t in {size} {{
+        r0: {dtype}{vector} = {load}[{place}]
+        y[{place}] = {text.replace("(x", "(r0")}
+      }}
+    }}
+  }}
+}}""")
+    count = 3 * 2 * size * lanes
+    return Case(kernel, {"x": numbers(dtype, count), "y": np.zeros(count, DTYPES[dtype])}, {})
+
+
+EXCHANGES = (
+    "across.xor(x, 5)", "across.down(x, 3)", "across.up(x, 3)", "across.from(x, t*3%8 + 1)",
+)  # fmt: skip
+COMBINED = ("add", "mul", "min", "max")
+
+
+def exchanges(size: int) -> Iterator[Case]:
+    """Yield kernels of all that goes across the threads of a subgroup."""
+    for dtype in ("f32", "i32", "u8", "i16", "i64", "bool"):
+        combined = ("any", "all") if dtype == "bool" else COMBINED
+        for text in (*EXCHANGES, *(f"across.{op}(x)" for op in combined)):
+            for lanes in (1, 4):
+                yield exchange(text, dtype, lanes, size)
