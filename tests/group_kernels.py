@@ -43,8 +43,32 @@ EXCHANGES = (
 COMBINED = ("add", "mul", "min", "max")
 
 
+def rotated(size: int) -> Case:
+    """Threads of a subgroup take what its next thread has put into shared memory, and y."""
+    kernel = parse_kernel(f"""kernel @rotated(x: f32, y: mut f32) subgroup {size} {{
+  array a0: f32[{2 * size}] shared
+  group g in 3 {{
+    thread w in 2 {{
+      thread t in {size} {{
+        a0[w*{size} + t] = x[(g*2 + w)*{size} + t]
+        barrier subgroup
+        r0: f32 = a0[w*{size} + (t + 1)%{size}]
+        y[(g*2 + w)*{size} + t] = r0
+        barrier
+        r1: f32 = y[g*2*{size} + ((w + 1)%2*{size} + t)]
+        barrier
+        y[(g*2 + w)*{size} + t] = r1
+      }}
+    }}
+  }}
+}}""")
+    x = numbers("f32", 6 * size)
+    return Case(kernel, {"x": x, "y": np.zeros_like(x)}, {})
+
+
 def exchanges(size: int) -> Iterator[Case]:
     """Yield kernels of all that goes across the threads of a subgroup."""
+    yield rotated(size)
     for dtype in ("f32", "i32", "u8", "i16", "i64", "bool"):
         combined = ("any", "all") if dtype == "bool" else COMBINED
         for text in (*EXCHANGES, *(f"across.{op}(x)" for op in combined)):

@@ -14,7 +14,7 @@ from alpenglow.ir.target import Facts
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.evaluate import evaluate
 from alpenglow.kernel.expr import Const, Fma, Load
-from alpenglow.kernel.grid import RaceError
+from alpenglow.kernel.races import RaceError
 from alpenglow.kernel.stmt import For, Kernel
 from alpenglow.kernel.text import parse_kernel
 from alpenglow.ops.activation import Gelu

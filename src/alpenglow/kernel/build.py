@@ -19,6 +19,7 @@ from alpenglow.kernel.stmt import (
     Kernel,
     Kind,
     Prefetch,
+    Scope,
     Set,
     Stmt,
     Store,
@@ -116,8 +117,8 @@ class Builder:
     def prefetch(self, buffer: Buffer, at: Expr | int, later: bool = False) -> None:
         self._scopes[-1].append(Prefetch(buffer, lift(at), later))
 
-    def barrier(self) -> None:
-        self._scopes[-1].append(Barrier())
+    def barrier(self, scope: Scope = "group") -> None:
+        self._scopes[-1].append(Barrier(scope))
 
     def add(self, s: Stmt) -> None:
         """Add a statement that has been built elsewhere."""

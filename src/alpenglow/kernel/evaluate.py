@@ -163,7 +163,7 @@ def _statement(s: Stmt) -> Run:
         case While(condition, inner):
             return _while(_expr(condition), _block(inner))
         case For():
-            return lambda f: run_grid(s, f.names, f.arrays, f.fresh(), f.kernel.subgroup)
+            return lambda f: run_grid(s, f.names, f.arrays, f.fresh(), f.kernel)
     raise AssertionError(f"a {type(s).__name__.lower()} has no threads around it")
 
 

@@ -1,9 +1,9 @@
 """Grids of threads in NumPy: the threads of a group are the first axis of every value.
 
 Groups run one after the other, their threads in step: a branch narrows the threads that are at
-work, and a barrier wants them all.  What a thread has written to shared memory others may read
-behind the next barrier, and what it has read they may overwrite behind that; who does so before is
-told, with the place.
+work, and a barrier wants them all.  What a thread has written to memory that others see they may
+read behind the next barrier, and what it has read they may overwrite behind that; who does so
+before is told, with the place (`kernel.races`).
 
 A value has an axis for threads, of extent 1 where it is the same for all of them, and one for lanes
 if there are several.
@@ -41,99 +41,65 @@ from alpenglow.kernel.expr import (
     Unary,
 )
 from alpenglow.kernel.intrinsics import INTRINSICS
+from alpenglow.kernel.races import Watch
 from alpenglow.kernel.scalar import BINARY_MEANING, COMPARE_MEANING, UNARY_MEANING, convert, fma
-from alpenglow.kernel.stmt import Atomic, Barrier, For, If, Prefetch, Set, Stmt, Store, While
-
-NOBODY, SEVERAL, ATOMICALLY = -1, -2, -3
-"""Who has read or written an element since the last barrier, beside threads by number."""
-
-
-class RaceError(AssertionError):
-    """Two threads of a group are at one place of shared memory, one writes, and no barrier is
-    between them."""
+from alpenglow.kernel.stmt import (
+    Atomic,
+    Barrier,
+    For,
+    If,
+    Kernel,
+    Prefetch,
+    Scope,
+    Set,
+    Stmt,
+    Store,
+    While,
+)
 
 
 def run_grid(
     loop: For, names: Mapping[str, Any], arrays: Mapping[str, Array],
-    fresh: Mapping[Buffer, Callable[[], Array]], subgroup: int,
+    fresh: Mapping[Buffer, Callable[[], Array]], kernel: Kernel,
 ) -> None:  # fmt: skip
-    """Run a loop over groups or threads, of which so many make a subgroup.
+    """Run a loop over groups or threads of a kernel.
 
     `names` are the numbers of extents and indices, `arrays` the operands; `fresh` makes shared and
     local arrays that nobody has touched.
     """
     wide = {name: np.atleast_1d(value) for name, value in names.items()}
-    outermost = _Group(1, wide, dict(arrays), fresh, {}, subgroup)
+    watches = {
+        b.name: Watch(b.name, len(arrays[b.name]))
+        for b in kernel.buffers
+        if b.mutable and not b.volatile
+    }
+    outermost = _Group(1, 0, wide, dict(arrays), fresh, watches, kernel.subgroup)
     if loop.kind == "thread":
         outermost = outermost.anew()
     outermost.block((loop,), np.arange(1))
-
-
-class _Watch:
-    """Who has read and written the elements of a shared array since the last barrier."""
-
-    def __init__(self, name: str, size: int) -> None:
-        self.name = name
-        self.reader = np.full(size, NOBODY)
-        self.writer = np.full(size, NOBODY)
-
-    def clear(self) -> None:
-        self.reader[:] = self.writer[:] = NOBODY
-
-    def read(self, where: Array, who: Array) -> None:
-        self._apart(where, who, self.writer, "reads", "wrote")
-        before = self.reader[where]
-        now = np.where((before == NOBODY) | (before == who), who, SEVERAL)
-        self.reader[where] = now
-        self.reader[where[self.reader[where] != now]] = SEVERAL
-
-    def write(self, where: Array, who: Array) -> None:
-        self._apart(where, who, self.writer, "writes", "wrote")
-        self._apart(where, who, self.reader, "writes", "read")
-        self.writer[where] = who
-        self._apart(where, who, self.writer, "writes", "writes")
-
-    def change(self, where: Array, who: Array) -> None:
-        """Note what is done atomically, which several may do."""
-        others = np.where(self.writer[where] == ATOMICALLY, NOBODY, self.writer[where])
-        self._differ(where, who, others, "changes", "wrote")
-        self._apart(where, who, self.reader, "changes", "read")
-        self.writer[where] = ATOMICALLY
-
-    def _apart(self, where: Array, who: Array, others: Array, does: str, did: str) -> None:
-        self._differ(where, who, others[where], does, did)
-
-    def _differ(self, where: Array, who: Array, others: Array, does: str, did: str) -> None:
-        for i in np.flatnonzero((others != NOBODY) & (others != who))[:1]:
-            other = {SEVERAL: "others", ATOMICALLY: "others, atomically,"}.get(
-                int(others[i]), f"thread {others[i]}"
-            )
-            raise RaceError(
-                f"thread {who[i]} {does} {self.name}[{where[i]}], which {other} {did}, "
-                "and no barrier is between"
-            )
 
 
 class _Group:
     """The threads of a group, `n` so far, and what they see."""
 
     def __init__(
-        self, n: int, names: dict[str, Array], arrays: dict[str, Array],
-        fresh: Mapping[Buffer, Callable[[], Array]], watches: dict[str, _Watch],
-        subgroup: int,
+        self, n: int, number: int, names: dict[str, Array], arrays: dict[str, Array],
+        fresh: Mapping[Buffer, Callable[[], Array]], watches: dict[str, Watch], subgroup: int,
     ) -> None:  # fmt: skip
-        self.n, self.names, self.arrays, self.fresh, self.watches = n, names, arrays, fresh, watches
-        self.subgroup = subgroup
+        self.n, self.number, self.names, self.arrays = n, number, names, arrays
+        self.fresh, self.watches, self.subgroup = fresh, watches, subgroup
         self.own = {
             b.name: np.tile(make(), (n, 1)) for b, make in fresh.items() if b.space == "local"
         }
+        for watch in watches.values():
+            watch.enter(number, n, subgroup)
 
-    def anew(self) -> _Group:
-        """Return a group with shared memory of its own."""
+    def anew(self, number: int = 0) -> _Group:
+        """Return a group of another number, with shared memory of its own."""
         shared = {b.name: make() for b, make in self.fresh.items() if b.space == "shared"}
-        watches = {name: _Watch(name, len(array)) for name, array in shared.items()}
+        watches = self.watches | {name: Watch(name, len(array)) for name, array in shared.items()}
         arrays = self.arrays | shared
-        return _Group(self.n, dict(self.names), arrays, self.fresh, watches, self.subgroup)
+        return _Group(self.n, number, dict(self.names), arrays, self.fresh, watches, self.subgroup)
 
     def split(self, index: str, count: int) -> _Group:
         """Return the group with `count` threads for each."""
@@ -141,8 +107,8 @@ class _Group:
             name: v if len(v) == 1 else np.repeat(v, count, 0) for name, v in self.names.items()
         }
         names[index] = np.tile(np.arange(count, dtype=np.int64), self.n)
-        n = self.n * count
-        return _Group(n, names, self.arrays, self.fresh, self.watches, self.subgroup)
+        n, number = self.n * count, self.number
+        return _Group(n, number, names, self.arrays, self.fresh, self.watches, self.subgroup)
 
     # ── statements ──
 
@@ -160,12 +126,8 @@ class _Group:
                 self._atomic(s, at_work)
             case Prefetch():
                 pass
-            case Barrier():
-                assert len(at_work) == self.n, (
-                    "some threads of a group wait at a barrier that others do not come to"
-                )
-                for watch in self.watches.values():
-                    watch.clear()
+            case Barrier(scope):
+                self._meet(scope, at_work)
             case For(kind="group" | "thread"):
                 self._grid(s, at_work)
             case For(index, extent, body):
@@ -182,6 +144,19 @@ class _Group:
                 while len(at_work := at_work[self._holds(condition, at_work)]):
                     self.block(body, at_work)
 
+    def _meet(self, scope: Scope, at_work: Array) -> None:
+        if scope == "subgroup":
+            self._together("a barrier of the subgroup", at_work)
+            numbers = np.unique(at_work // self.subgroup)
+            for watch in self.watches.values():
+                watch.meet_subgroups(numbers)
+            return
+        assert len(at_work) == self.n, (
+            "some threads of a group wait at a barrier that others do not come to"
+        )
+        for watch in self.watches.values():
+            watch.meet()
+
     def _holds(self, condition: Expr, at_work: Array) -> Array:
         if not len(at_work):
             return np.zeros(0, np.bool_)
@@ -197,7 +172,7 @@ class _Group:
             threads.block(loop.body, np.arange(threads.n))
             return
         for i in range(count):
-            group = self.anew()
+            group = self.anew(self.number * count + i)
             group.names[loop.index.name] = np.array([i], np.int64)
             group.block(loop.body, np.arange(group.n))
 

@@ -195,7 +195,7 @@ class _Parser:
 
     def line_statement(self) -> Stmt:
         if self.take("barrier"):
-            return Barrier()
+            return Barrier("subgroup" if self.take("subgroup") else "group")
         if self.take("prefetch"):
             later = self.peek() == "." and self.choice(("later",)) == "later"
             buffer, (at, _) = self.buffer(self.name()), self.place()

@@ -16,6 +16,7 @@ from typing import Literal
 
 from alpenglow.kernel.expr import Buffer, Const, Expr, Index, Register, alike
 
+Scope = Literal["group", "subgroup"]
 Kind = Literal["serial", "parallel", "vector", "unrolled", "group", "thread"]
 
 
@@ -56,7 +57,9 @@ class Atomic:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """All threads of a group wait for each other."""
+    """All threads of a group, or of each subgroup, wait for each other."""
+
+    scope: Scope = "group"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

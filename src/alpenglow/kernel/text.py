@@ -118,8 +118,8 @@ def _print_block(body: Iterable[Stmt], pad: str, lines: list[str], typed: set[st
             case Prefetch(buffer, at, later):
                 word = "prefetch.later" if later else "prefetch"
                 lines.append(f"{pad}{word} {_word(buffer.name)}{_place(at, None)}")
-            case Barrier():
-                lines.append(pad + "barrier")
+            case Barrier(scope):
+                lines.append(pad + ("barrier" if scope == "group" else f"barrier {scope}"))
 
 
 def print_expr(e: Expr, least: int = 0) -> str:

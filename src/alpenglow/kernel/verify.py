@@ -175,10 +175,10 @@ class _Verifier:
             case Prefetch(buffer, at):
                 self._known(buffer)
                 self._is(self._expr(at), "i64", 1, "an address to prefetch")
-            case Barrier():
+            case Barrier(scope):
                 _check("thread" in self.around, "a barrier has no threads around it")
-                apart = self.apart.get(id(s))
-                _check(apart is None, f"not all threads of a group need meet in {apart}")
+                apart = (self.apart if scope == "group" else self.split).get(id(s))
+                _check(apart is None, f"not all threads of a {scope} need meet in {apart}")
             case For():
                 self._for(s, last)
             case If(condition, then, orelse):

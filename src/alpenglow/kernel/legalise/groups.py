@@ -25,7 +25,7 @@ from alpenglow.kernel.expr import (
 from alpenglow.kernel.legalise.lacks import Lacks
 from alpenglow.kernel.legalise.parts import joined
 from alpenglow.kernel.rewrite import Rewriter, rewrite
-from alpenglow.kernel.stmt import Kernel, Stmt
+from alpenglow.kernel.stmt import Barrier, Kernel, Stmt
 from alpenglow.kernel.uniform import partings
 
 
@@ -47,13 +47,23 @@ def without_combined(kernel: Kernel, lacks: Lacks) -> Kernel:
 def without_subgroups(kernel: Kernel, lacks: Lacks) -> Kernel:
     """across.op(x)  =>  a[t] = x, a barrier, what others put into a, and another barrier.
 
-    a is shared, t the number of the thread.  All threads of the group have to come there.
+    a is shared, t the number of the thread.  A barrier of subgroups becomes one of the group.  All
+    threads of the group have to come there.
     """
-    if not lacks.subgroups:
-        return kernel
     if kernel.subgroup > 1:
-        return _Shared(kernel).rewritten()
-    return rewrite(kernel, lambda m, e, parts: parts[0] if isinstance(e, Across) else None)
+        return _Shared(kernel).rewritten() if lacks.subgroups else kernel
+    return _Alone(kernel).rewritten() if kernel.launch.threads or lacks.subgroups else kernel
+
+
+class _Alone(Rewriter):
+    """Rebuilds a kernel in which each thread is a subgroup: what it gets is its own."""
+
+    def statement(self, s: Stmt) -> None:
+        if s != Barrier("subgroup"):
+            super().statement(s)
+
+    def law(self, e: Expr, parts: tuple[Expr, ...]) -> Expr | None:
+        return parts[0] if isinstance(e, Across) else None
 
 
 class Scratch:
@@ -91,7 +101,10 @@ class _Shared(Rewriter):
 
     def statement(self, s: Stmt) -> None:
         self.blame = self.apart.get(id(s))
-        super().statement(s)
+        if s == Barrier("subgroup"):
+            self.meet("a barrier of the subgroup")
+        else:
+            super().statement(s)
 
     def meet(self, what: str) -> None:
         """Put a barrier of the group where threads of a subgroup were together."""

@@ -7,7 +7,7 @@ loops.
 from __future__ import annotations
 
 from alpenglow.kernel.expr import Buffer, Fma, Register
-from alpenglow.kernel.stmt import Atomic, For, Kernel, Set
+from alpenglow.kernel.stmt import Atomic, For, Kernel, Scope, Set
 from alpenglow.render.c.library import CLibrary
 from alpenglow.render.c.scalars import Scalars
 from alpenglow.render.c.spelling import RESERVED, memory
@@ -83,7 +83,7 @@ class Plain(Statements):
         changed = self.scalars.binary(s.op, s.buffer.dtype, cell, self.value(s.value))
         self.emit(f"{cell} = {bare(changed)};")
 
-    def barrier(self) -> None:
+    def barrier(self, scope: Scope) -> None:
         raise self.lacks("barrier")
 
     def put(self, dtype: str, cell: str, value: str) -> str:

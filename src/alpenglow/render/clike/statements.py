@@ -38,6 +38,7 @@ from alpenglow.kernel.stmt import (
     If,
     Kernel,
     Prefetch,
+    Scope,
     Set,
     Stmt,
     Store,
@@ -141,7 +142,7 @@ class Statements(ABC):
     def atomic(self, s: Atomic) -> None: ...
 
     @abstractmethod
-    def barrier(self) -> None: ...
+    def barrier(self, scope: Scope) -> None: ...
 
     @abstractmethod
     def blend(self, x: Expr, y: Expr, order: tuple[int, ...]) -> str: ...
@@ -196,8 +197,8 @@ class Statements(ABC):
                 self.emit("}")
             case Atomic():
                 self.atomic(s)
-            case Barrier():
-                self.barrier()
+            case Barrier(scope):
+                self.barrier(scope)
             case Prefetch():
                 pass  # On a GPU others run while one waits; small processors have no slow memory.
 

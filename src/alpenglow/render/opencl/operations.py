@@ -78,6 +78,11 @@ class Native(Vectors):
 
     # ── operations ──
 
+    def subgroup_barrier(self) -> str:
+        """Return the function at which threads of a subgroup wait, and note that there are some."""
+        self.library.types["subgroups"] = _SUBGROUPS
+        return "sub_group_barrier"
+
     def across(self, op: str, dtype: str, x: str, at: str) -> str:
         """Return the call of a function that exchanges values in a subgroup, which it defines."""
         self.library.types["subgroups"] = _SUBGROUPS

@@ -19,7 +19,8 @@ from alpenglow.ir.types import DTYPES, HALVES
 from alpenglow.kernel.across import Across
 from alpenglow.kernel.expr import Buffer, Const, Expr, Load, Splat
 from alpenglow.kernel.legalise import INSTRUCTIONS, Lacks, legalise
-from alpenglow.kernel.stmt import Atomic, For, Kernel, Store
+from alpenglow.kernel.rewrite import expressions
+from alpenglow.kernel.stmt import Atomic, For, Kernel, Scope, Store
 from alpenglow.render.clike.registers import Path, without_dead
 from alpenglow.render.clike.spelling import bare, identifier
 from alpenglow.render.clike.statements import Statements
@@ -87,6 +88,10 @@ class _Items(Statements):
         for loops in self.grid.values():
             if len(loops) > 3:
                 raise self.lacks(f"grid of {len(loops)} dimensions")
+        loads = (e.buffer for e in expressions(kernel) if isinstance(e, Load))
+        written = any(b.mutable and b.space == "global" for b in loads)
+        self.fence = "CLK_LOCAL_MEM_FENCE" + (" | CLK_GLOBAL_MEM_FENCE" if written else "")
+        """What a barrier waits for: operands, too, if some are written and read."""
 
     def size(self) -> str:
         """Return the attributes that state the sizes of a group and its subgroups, if known."""
@@ -162,8 +167,11 @@ class _Items(Statements):
             "} while (now != before);",
         )  # fmt: skip
 
-    def barrier(self) -> None:
-        self.emit("barrier(CLK_LOCAL_MEM_FENCE);")
+    def barrier(self, scope: Scope) -> None:
+        name = "barrier"
+        if scope == "subgroup":
+            name = self.operations(Const(0)).subgroup_barrier()
+        self.emit(f"{name}({self.fence});")
 
     # ── threads of a subgroup ──
 
