@@ -69,8 +69,34 @@ def rotated(size: int) -> Case:
 def exchanges(size: int) -> Iterator[Case]:
     """Yield kernels of all that goes across the threads of a subgroup."""
     yield rotated(size)
+    yield pipeline()
     for dtype in ("f32", "i32", "u8", "i16", "i64", "bool"):
         combined = ("any", "all") if dtype == "bool" else COMBINED
         for text in (*EXCHANGES, *(f"across.{op}(x)" for op in combined)):
             for lanes in (1, 4):
                 yield exchange(text, dtype, lanes, size)
+
+
+PIPELINE = """kernel @pipeline(x: i64, y: mut i64) {
+  array a0: i64[16] shared align 64
+  thread i0 in 8 {
+    r2: i64 = 0
+    copy a0[i0] = x[i0]
+    commit
+    for i1 in 5 {
+      copy a0[(i1 + 1)%2*8 + i0] = x[(i1 + 1)*8 + i0 if (i1 + 1)*8 + i0 < 37]
+      commit
+      wait 1
+      barrier
+      r2 = r2 + a0[i1%2*8 + (i0 + 1)%8]
+      barrier
+    }
+    y[i0] = r2
+  }
+}
+"""
+"""Sums of what lies 8 apart in 37 numbers, taken from the next thread; two batches are begun."""
+
+
+def pipeline(text: str = PIPELINE) -> Case:
+    return Case(parse_kernel(text), {"x": np.arange(37), "y": np.zeros(8, np.int64)}, {})

@@ -26,6 +26,7 @@ from alpenglow.kernel.inequality import Premises
 from alpenglow.kernel.search import PATIENCE
 from alpenglow.kernel.stmt import (
     Atomic,
+    Copy,
     For,
     If,
     Kernel,
@@ -99,6 +100,10 @@ class _BoundsWalk:
             case Atomic(_, buffer, at, value):
                 self._read(at, value)
                 self._touch(buffer.name, at, value.lanes, None)
+            case Copy(to, at, source, source_at, lanes, mask):
+                self._read(at, source_at, mask)
+                self._touch(to.name, at, lanes, None)
+                self._touch(source.name, source_at, lanes, mask)
             case Prefetch(_, at):
                 self._read(at)
             case For(index, extent, body):

@@ -14,6 +14,8 @@ from alpenglow.kernel.expr import Buffer, Const, Expr, Index, Register, Space, l
 from alpenglow.kernel.stmt import (
     Atomic,
     Barrier,
+    Commit,
+    Copy,
     For,
     If,
     Kernel,
@@ -23,6 +25,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    Wait,
     While,
 )
 
@@ -113,6 +116,18 @@ class Builder:
 
     def atomic(self, op: str, buffer: Buffer, at: Expr | int, value: Expr) -> None:
         self._scopes[-1].append(Atomic(op, buffer, lift(at), value))
+
+    def copy(
+        self, to: Buffer, at: Expr | int, source: Buffer, source_at: Expr | int, lanes: int = 1,
+        mask: Expr | None = None,
+    ) -> None:  # fmt: skip
+        self._scopes[-1].append(Copy(to, lift(at), source, lift(source_at), lanes, mask))
+
+    def commit(self) -> None:
+        self._scopes[-1].append(Commit())
+
+    def wait(self, left: int = 0) -> None:
+        self._scopes[-1].append(Wait(left))
 
     def prefetch(self, buffer: Buffer, at: Expr | int, later: bool = False) -> None:
         self._scopes[-1].append(Prefetch(buffer, lift(at), later))

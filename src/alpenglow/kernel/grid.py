@@ -18,6 +18,7 @@ import numpy as np
 
 from alpenglow.ir.types import DTYPES, Array
 from alpenglow.kernel.across import Across, exchanged
+from alpenglow.kernel.copies import Copies
 from alpenglow.kernel.expr import (
     Binary,
     Bitcast,
@@ -46,6 +47,8 @@ from alpenglow.kernel.scalar import BINARY_MEANING, COMPARE_MEANING, UNARY_MEANI
 from alpenglow.kernel.stmt import (
     Atomic,
     Barrier,
+    Commit,
+    Copy,
     For,
     If,
     Kernel,
@@ -54,6 +57,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    Wait,
     While,
 )
 
@@ -93,6 +97,7 @@ class _Group:
         }
         for watch in watches.values():
             watch.enter(number, n, subgroup)
+        self.copies = Copies(n)
 
     def anew(self, number: int = 0) -> _Group:
         """Return a group of another number, with shared memory of its own."""
@@ -126,6 +131,12 @@ class _Group:
                 self._atomic(s, at_work)
             case Prefetch():
                 pass
+            case Copy():
+                self._copy(s, at_work)
+            case Commit():
+                self.copies.commit(at_work)
+            case Wait(left):
+                self._wait(left, at_work)
             case Barrier(scope):
                 self._meet(scope, at_work)
             case For(kind="group" | "thread"):
@@ -194,14 +205,14 @@ class _Group:
         if s.buffer.space == "local":
             self.own[s.buffer.name][who[keep], where[keep]] = value[keep]
             return
-        if s.buffer.name in self.watches:
-            self.watches[s.buffer.name].write(where[keep], who[keep])
+        self._write(s.buffer.name, where[keep], who[keep])
         self.arrays[s.buffer.name][where[keep]] = value[keep]
 
     def _atomic(self, s: Atomic, at_work: Array) -> None:
         where, keep = self._places(s.buffer, s.at, s.value.lanes, None, at_work)
         value = _spread(self.value(s.value, at_work), where)
         who = _spread(at_work, where)
+        self.copies.touch(s.buffer.name, where[keep], who[keep], "changes")
         if s.buffer.name in self.watches:
             self.watches[s.buffer.name].change(where[keep], who[keep])
         op = BINARY_MEANING[s.op]
@@ -209,6 +220,29 @@ class _Group:
             local = s.buffer.space == "local"
             array = self.own[s.buffer.name][thread] if local else self.arrays[s.buffer.name]
             array[at] = op(array[at], x)
+
+    def _copy(self, s: Copy, at_work: Array) -> None:
+        where, _ = self._places(s.to, s.at, s.lanes, None, at_work)
+        value = self._load(Load(s.source, s.source_at, s.lanes, s.mask), at_work)
+        places, who = where.ravel(), _spread(at_work, where).ravel()
+        self._write(s.to.name, places, who)
+        self.copies.begin(s.to.name, places, value.ravel(), who)
+
+    def _wait(self, left: int, at_work: Array) -> None:
+        for c in self.copies.arrive(at_work, left):
+            self.watches[c.name].write(c.where, c.who)
+            self.arrays[c.name][c.where] = c.value
+
+    def _read(self, name: str, where: Array, who: Array) -> None:
+        """Note that threads read elements of an array that others see."""
+        self.copies.touch(name, where, who, "reads")
+        if name in self.watches:
+            self.watches[name].read(where, who)
+
+    def _write(self, name: str, where: Array, who: Array) -> None:
+        self.copies.touch(name, where, who, "writes")
+        if name in self.watches:
+            self.watches[name].write(where, who)
 
     def _places(
         self, buffer: Buffer, at: Expr, lanes: int, mask: Expr | None, at_work: Array
@@ -320,8 +354,7 @@ class _Group:
         if e.buffer.space == "local":
             loaded[keep] = self.own[e.buffer.name][who[keep], where[keep]]
             return loaded
-        if e.buffer.name in self.watches:
-            self.watches[e.buffer.name].read(where[keep], who[keep])
+        self._read(e.buffer.name, where[keep], who[keep])
         loaded[keep] = self.arrays[e.buffer.name][where[keep]]
         return loaded
 

@@ -44,6 +44,8 @@ from alpenglow.kernel.intrinsics import INTRINSICS
 from alpenglow.kernel.stmt import (
     Atomic,
     Barrier,
+    Commit,
+    Copy,
     For,
     If,
     Kernel,
@@ -52,6 +54,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    Wait,
     While,
 )
 from alpenglow.kernel.verify import verify_kernel
@@ -70,8 +73,8 @@ KINDS: dict[str, Kind] = {("for" if k == "serial" else k): k for k in get_args(K
 """The keywords that begin loops."""
 
 RESERVED = {
-    *KINDS, "if", "else", "while", "in", "array", "barrier", "atomic", "prefetch", "lanes",
-    "across", "true", "false", "inf", "nan",
+    *KINDS, "if", "else", "while", "in", "array", "barrier", "atomic", "prefetch", "copy", "commit",
+    "wait", "lanes", "across", "true", "false", "inf", "nan",
 }  # fmt: skip
 """Words that are names only in quotes."""
 
@@ -196,6 +199,12 @@ class _Parser:
     def line_statement(self) -> Stmt:
         if self.take("barrier"):
             return Barrier("subgroup" if self.take("subgroup") else "group")
+        if self.take("copy"):
+            return self.copy()
+        if self.take("commit"):
+            return Commit()
+        if self.take("wait"):
+            return Wait(self.integer())
         if self.take("prefetch"):
             later = self.peek() == "." and self.choice(("later",)) == "later"
             buffer, (at, _) = self.buffer(self.name()), self.place()
@@ -222,6 +231,14 @@ class _Parser:
         assignment = Set(register, self.expr())
         self.names[name] = register
         return assignment
+
+    def copy(self) -> Copy:
+        to, (at, _) = self.buffer(self.name()), self.place()
+        self.expect("=")
+        source = self.expr()
+        if not isinstance(source, Load):
+            raise self.error("what is copied is read from a buffer")
+        return Copy(to, at, source.buffer, source.at, source.lanes, source.mask)
 
     def loop(self, kind: Kind) -> For:
         index = Index(self.name())

@@ -18,6 +18,7 @@ from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Buffer, Expr, Index, Register, children, parts, rebuilt
 from alpenglow.kernel.stmt import (
     Atomic,
+    Copy,
     For,
     If,
     Kernel,
@@ -90,6 +91,12 @@ class Rewriter:
         at, value = self.expr(s.at), self.expr(s.value)
         self.b.add(_changed(s, buffer=self.buffer(s.buffer), at=at, value=value))
 
+    def copy(self, s: Copy) -> None:
+        at, source_at = self.expr(s.at), self.expr(s.source_at)
+        mask = None if s.mask is None else self.expr(s.mask)
+        to, source = self.buffer(s.to), self.buffer(s.source)
+        self.b.add(_changed(s, to=to, at=at, source=source, source_at=source_at, mask=mask))
+
     # ── statements ──
 
     def block(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -108,6 +115,8 @@ class Rewriter:
                 self.store(s)
             case Atomic():
                 self.atomic(s)
+            case Copy():
+                self.copy(s)
             case Prefetch(buffer, at):
                 self.b.add(_changed(s, buffer=self.buffer(buffer), at=self.expr(at)))
             case For(_, extent, body):

@@ -63,6 +63,37 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """Elements of `source` begin to go to a shared array; those that are masked off become 0.
+
+    They are there when this thread has waited for the batch that they are committed with.
+    """
+
+    to: Buffer
+    at: Expr
+    source: Buffer
+    source_at: Expr
+    lanes: int = 1
+    mask: Expr | None = None
+
+    def __post_init__(self) -> None:
+        assert self.to.space == "shared", f"copies go to shared arrays, not to {self.to.name}"
+        assert self.to.dtype == self.source.dtype, f"{self.to} := {self.source.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What this thread has begun to copy since the last one is a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """All batches that this thread has committed are there, but the last `left`."""
+
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Prefetch:
     """The memory there will be read soon.  It changes nothing; the place may lie past the end.
 
@@ -109,7 +140,7 @@ class While:
     body: tuple[Stmt, ...]
 
 
-Stmt = Set | Store | Atomic | Prefetch | Barrier | For | If | While
+Stmt = Set | Store | Atomic | Copy | Commit | Wait | Prefetch | Barrier | For | If | While
 
 
 def blocks(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
@@ -131,6 +162,8 @@ def operands(s: Stmt) -> tuple[Expr, ...]:
             return (at, value) if mask is None else (at, value, mask)
         case Atomic(at=at, value=value):
             return (at, value)
+        case Copy(at=at, source_at=source_at, mask=mask):
+            return (at, source_at) if mask is None else (at, source_at, mask)
         case Prefetch(at=at):
             return (at,)
         case For(extent=extent):

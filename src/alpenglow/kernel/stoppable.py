@@ -37,6 +37,7 @@ from alpenglow.kernel.expr import (
 )
 from alpenglow.kernel.stmt import (
     Atomic,
+    Copy,
     For,
     If,
     Kernel,
@@ -248,6 +249,9 @@ def _replaced(s: Stmt, index: Index, by: Expr) -> Stmt:
             return Store(buffer, of(at), of(value), None if mask is None else of(mask))
         case Atomic(op, buffer, at, value):
             return Atomic(op, buffer, of(at), of(value))
+        case Copy(at=at, source_at=source_at, mask=mask):
+            within = None if mask is None else of(mask)
+            return replace(s, at=of(at), source_at=of(source_at), mask=within)
         case Prefetch(buffer, at, later):
             return Prefetch(buffer, of(at), later)
         case For(_, extent, body):

@@ -53,6 +53,8 @@ from alpenglow.kernel.parse import INFIX, KINDS, RESERVED, parse_kernel
 from alpenglow.kernel.stmt import (
     Atomic,
     Barrier,
+    Commit,
+    Copy,
     For,
     If,
     Kernel,
@@ -60,6 +62,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    Wait,
     While,
 )
 
@@ -118,6 +121,14 @@ def _print_block(body: Iterable[Stmt], pad: str, lines: list[str], typed: set[st
             case Prefetch(buffer, at, later):
                 word = "prefetch.later" if later else "prefetch"
                 lines.append(f"{pad}{word} {_word(buffer.name)}{_place(at, None)}")
+            case Copy(to, at, source, source_at, lanes, mask):
+                place = _word(to.name) + _place(at, None)
+                loaded = print_expr(Load(source, source_at, lanes, mask))
+                lines.append(f"{pad}copy {place} = {loaded}")
+            case Commit():
+                lines.append(pad + "commit")
+            case Wait(left):
+                lines.append(f"{pad}wait {left}")
             case Barrier(scope):
                 lines.append(pad + ("barrier" if scope == "group" else f"barrier {scope}"))
 

@@ -65,6 +65,8 @@ from alpenglow.kernel.intrinsics import INTRINSICS
 from alpenglow.kernel.stmt import (
     Atomic,
     Barrier,
+    Commit,
+    Copy,
     For,
     If,
     Kernel,
@@ -73,6 +75,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    Wait,
     While,
 )
 from alpenglow.kernel.uniform import partings
@@ -172,6 +175,13 @@ class _Verifier:
                 self._written(buffer, dtype)
                 self._access(buffer, at, lanes, None)
                 _check(op in ("add", "min", "max"), f"no atomic operation is called {shown(op)}")
+            case Copy(to, at, source, source_at, lanes, mask):
+                self._written(to, source.dtype)
+                self._access(to, at, lanes, None)
+                self._access(source, source_at, lanes, mask)
+                _check("thread" in self.around, "a copy has no threads around it")
+            case Commit() | Wait():
+                _check("thread" in self.around, f"a {_shown(s)} has no threads around it")
             case Prefetch(buffer, at):
                 self._known(buffer)
                 self._is(self._expr(at), "i64", 1, "an address to prefetch")
@@ -374,6 +384,8 @@ def _shown(s: Stmt) -> str:
             return f"{shown(register.name)} = …"
         case Store(buffer) | Atomic(_, buffer) | Prefetch(buffer):
             return f"{type(s).__name__.lower()} {shown(buffer.name)}[…]"
+        case Copy(to):
+            return f"copy {shown(to.name)}[…]"
         case For(index, _, _, kind):
             return f"{kind} {shown(index.name)} in …"
     return f"{type(s).__name__.lower()}"

@@ -45,6 +45,9 @@ class Lacks:
     lookups: bool = False
     """Tables that are looked up by lanes."""
 
+    copies: bool = False
+    """Copies to shared memory that go on while a thread does something else."""
+
     subgroups: bool = False
     """Threads that exchange values other than through shared memory."""
 

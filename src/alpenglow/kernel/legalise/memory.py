@@ -7,7 +7,7 @@ from alpenglow.kernel.expr import Binary, Const, Expr, Load, fold
 from alpenglow.kernel.legalise.lacks import Lacks
 from alpenglow.kernel.legalise.parts import joined, lane
 from alpenglow.kernel.rewrite import Rewriter
-from alpenglow.kernel.stmt import Atomic, For, Kernel, Store, statements
+from alpenglow.kernel.stmt import Atomic, Commit, Copy, For, Kernel, Stmt, Store, Wait, statements
 
 
 def without_masks(kernel: Kernel, lacks: Lacks) -> Kernel:
@@ -40,6 +40,22 @@ class _Masks(Rewriter):
 def _place(at: Expr, i: int) -> Expr:
     """Return the address of a lane: of neighbours, or its own."""
     return lane(at, i) if at.lanes > 1 else fold("add", at, Const(i))
+
+
+def without_copies(kernel: Kernel, lacks: Lacks) -> Kernel:
+    """copy a[i] = x[j]  =>  a[i] = x[j]: it is there at once, and nobody waits for it."""
+    return _Copies(kernel).rewritten() if lacks.copies else kernel
+
+
+class _Copies(Rewriter):
+    def statement(self, s: Stmt) -> None:
+        if not isinstance(s, Commit | Wait):
+            super().statement(s)
+
+    def copy(self, s: Copy) -> None:
+        mask = None if s.mask is None else self.expr(s.mask)
+        loaded = Load(s.source, self.expr(s.source_at), s.lanes, mask)
+        self.b.store(s.to, self.expr(s.at), loaded)
 
 
 def without_atomics(kernel: Kernel, lacks: Lacks) -> Kernel:

@@ -201,6 +201,8 @@ class Statements(ABC):
                 self.barrier(scope)
             case Prefetch():
                 pass  # On a GPU others run while one waits; small processors have no slow memory.
+            case _:
+                raise self.lacks(type(s).__name__.lower())
 
     def declare(self, register: Register) -> None:
         self.emit(f"{self.kind(register)} {self.name(register)} = 0;")

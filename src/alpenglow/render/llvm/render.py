@@ -46,7 +46,6 @@ from alpenglow.kernel.expr import (
 from alpenglow.kernel.intrinsics import INTRINSICS
 from alpenglow.kernel.stmt import (
     Atomic,
-    Barrier,
     For,
     If,
     Kernel,
@@ -229,8 +228,10 @@ class _Body:
                     self.atomic(s)
                 case Prefetch(buffer, at, later):
                     self.prefetch(buffer, at, later)
-                case Barrier():
-                    raise UnsupportedError(f"the CPU has no barrier (kernel {self.kernel.name})")
+                case _:
+                    raise UnsupportedError(
+                        f"the CPU has no {type(s).__name__.lower()} (kernel {self.kernel.name})"
+                    )
 
     def set(self, register: Register, value: str) -> None:
         name, type_ = register.name, typed(register)

@@ -36,6 +36,7 @@ LACKS = Lacks(
     logic=True,
     wrapping=True,
     lookups=True,
+    copies=True,
     subgroups=True,
     combined=True,
     instructions=INSTRUCTIONS,
