@@ -66,6 +66,69 @@ def rotated(size: int) -> Case:
     return Case(kernel, {"x": x, "y": np.zeros_like(x)}, {})
 
 
+PRODUCT = """kernel @product(x: TYPE, y: TYPE, z: mut f32) subgroup 8 {
+  array a0: TYPE[256] shared align 64
+  group i0 in 2 {
+    thread i1 in 2 {
+      thread i2 in 8 {
+        r3: f32[8x4] = 0.5:f32[8x4]
+        for i4 in 3 {
+          r5: TYPE[8x16] = x.8x16[(i0*2 + i1)*384 + i4*16, 48]
+          for i6 in 8 {
+            a0[i1*128 + i6*8 + i2] = y[(i4*16 + i6*2 + i2/4)*4 + i2%4]
+          }
+          barrier subgroup
+          r3 = mma(r3, r5, a0.16x4[i1*128, 4])
+          barrier subgroup
+        }
+        r7: f32[8x4] = select(r3 > 0.0:f32[8x4], r3, neg(r3)*r3)
+        z[(i0*2 + i1)*32, 4] = r7 + mma(r7, x.8x16[0, 48], y.16x4[0, 4])
+      }
+    }
+  }
+}
+"""
+"""Products of 4 fragments; `TYPE` is the type of the factors."""
+
+
+def product(dtype: str = "f32", subgroup: int = 8) -> Case:
+    """z = what becomes of x[32, 48] @ y[48, 4], for a subgroup of 8 or of one thread."""
+    text = PRODUCT.replace("TYPE", dtype)
+    if subgroup == 1:
+        text = text.replace(" subgroup 8", "").replace("thread i2 in 8", "for i2 in 8")
+        # Each thread does what the subgroup did.
+        text = text.replace("for i2 in 8 {", "thread i2 in 1 {").replace(
+            "for i6 in 8", "for i6 in 64"
+        )
+        text = text.replace("a0[i1*128 + i6*8 + i2] = y[(i4*16 + i6*2 + i2/4)*4 + i2%4]",
+                            "a0[i1*128 + i6] = y[i4*64 + i6]")  # fmt: skip
+    rng = np.random.default_rng(5)
+    x, y = (rng.integers(-4, 5, n).astype(DTYPES[dtype]) for n in (32 * 48, 48 * 4))
+    return Case(parse_kernel(text), {"x": x, "y": y, "z": np.zeros(128, np.float32)}, {})
+
+
+def integer_product(left: str) -> Case:
+    """z = x[8, 16] @ y[16, 8], of bytes."""
+    kernel = parse_kernel(f"""kernel @bytes(x: {left}, y: i8, z: mut i32) subgroup 4 {{
+  thread t in 4 {{
+    z[0, 8] = mma(1:i32[8x8], x.8x16[0, 16], y.16x8[0, 8])
+  }}
+}}""")
+    rng = np.random.default_rng(6)
+    x = rng.integers(*((0, 256) if left == "u8" else (-128, 128)), 128).astype(DTYPES[left])
+    y = rng.integers(-128, 128, 128).astype(np.int8)
+    return Case(kernel, {"x": x, "y": y, "z": np.zeros(64, np.int32)}, {})
+
+
+def products() -> Iterator[Case]:
+    """Yield kernels of fragments."""
+    for dtype in ("f32", "f16", "bf16"):
+        for subgroup in (8, 1):
+            yield product(dtype, subgroup)
+    yield integer_product("u8")
+    yield integer_product("i8")
+
+
 def exchanges(size: int) -> Iterator[Case]:
     """Yield kernels of all that goes across the threads of a subgroup."""
     yield rotated(size)

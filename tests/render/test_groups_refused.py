@@ -12,7 +12,11 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.text import parse_kernel
 
-BODIES = ["y[0] = across.add(y[0])", "thread t in 4 {\n  copy a[t] = x[t]\n  commit\n  wait 0\n}"]
+BODIES = [
+    "y[0] = across.add(y[0])",
+    "thread t in 4 {\n  copy a[t] = x[t]\n  commit\n  wait 0\n}",
+    "y[0, 4] = x.4x4[0, 4]",
+]
 
 
 @pytest.mark.parametrize("render", [llvm.render, c.render])

@@ -13,7 +13,7 @@ import pytest
 from alpenglow.ir.op import Op
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Compare, Const, Fma, Load
-from group_kernels import exchanges
+from group_kernels import exchanges, products
 from kernel_cases import Case, formulas, mapped, statements
 from loop_kernels import chosen, loop_cases, sampled
 from opencl_devices import NAMES, Runtime, check, runtime_called
@@ -51,6 +51,10 @@ def test_groups_meet_at_barriers(runtime: Runtime) -> None:
 
 def test_threads_exchange_values_through_shared_memory(runtime: Runtime) -> None:
     check(exchanges(16), runtime)
+
+
+def test_fragments_are_arrays_of_threads(runtime: Runtime) -> None:
+    check(products(), runtime)
 
 
 def test_subgroups_exchange_values_where_there_are_some() -> None:

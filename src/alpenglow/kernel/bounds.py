@@ -20,8 +20,10 @@ from alpenglow.kernel.expr import (
     Lanes,
     Load,
     Register,
+    Shape,
     children,
 )
+from alpenglow.kernel.fragments import Tile
 from alpenglow.kernel.inequality import Premises
 from alpenglow.kernel.search import PATIENCE
 from alpenglow.kernel.stmt import (
@@ -34,6 +36,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    StoreTile,
     While,
     statements,
 )
@@ -97,6 +100,9 @@ class _BoundsWalk:
             case Store(buffer, at, value, mask):
                 self._read(at, value, mask)
                 self._touch(buffer.name, at, value.lanes, mask)
+            case StoreTile(buffer, at, stride, value):
+                self._read(at, stride, value)
+                self._touch_tile(buffer.name, at, stride, value.shape)
             case Atomic(_, buffer, at, value):
                 self._read(at, value)
                 self._touch(buffer.name, at, value.lanes, None)
@@ -185,6 +191,8 @@ class _BoundsWalk:
                 continue
             if isinstance(e, Load):
                 self._touch(e.buffer.name, e.at, e.lanes, e.mask)
+            elif isinstance(e, Tile):
+                self._touch_tile(e.buffer.name, e.at, e.stride, e.shape)
             stack += children(e)
 
     def _touch(self, buffer: str, at: Expr, lanes: int, mask: Expr | None) -> None:
@@ -200,6 +208,13 @@ class _BoundsWalk:
             self._pending[key] = _Addresses(buffer, address, free, free, at, where)
         else:
             known.low, known.high = min(known.low, free), max(known.high, free)
+
+    def _touch_tile(self, buffer: str, at: Expr, stride: Expr, shape: Shape | None) -> None:
+        """Look at the ends of the first and last row: all else lies between."""
+        assert shape is not None, "a tile has rows and columns"
+        rows, columns = shape
+        for first in (at, at + stride * Const(rows - 1)):
+            self._touch(buffer, first, columns, None)
 
     def _settle(self) -> None:
         """Prove what has been touched since the last time: the same things hold."""

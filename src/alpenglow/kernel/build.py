@@ -25,6 +25,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    StoreTile,
     Wait,
     While,
 )
@@ -97,7 +98,7 @@ class Builder:
 
     def var(self, init: Expr) -> Register:
         """Return a new register that holds `init`."""
-        r = Register(f"r{next(self._fresh)}", init.dtype, init.lanes)
+        r = Register(f"r{next(self._fresh)}", init.dtype, init.lanes, init.shape)
         self.set(r, init)
         return r
 
@@ -113,6 +114,9 @@ class Builder:
             f"{value.lanes} lanes are stored under a mask of {mask.lanes}"
         )
         self._scopes[-1].append(Store(buffer, lift(at), value, mask))
+
+    def store_tile(self, buffer: Buffer, at: Expr | int, stride: Expr | int, value: Expr) -> None:
+        self._scopes[-1].append(StoreTile(buffer, lift(at), lift(stride), value))
 
     def atomic(self, op: str, buffer: Buffer, at: Expr | int, value: Expr) -> None:
         self._scopes[-1].append(Atomic(op, buffer, lift(at), value))

@@ -67,10 +67,11 @@ class Copies:
             owners[c.where] = np.arange(len(c.where))
             for i in np.flatnonzero(owners[where] != NOBODY)[:1]:
                 copy = owners[where[i]]
+                actor = f"thread {who[i]}" if who[i] < len(self.committed) else "a subgroup"
                 open_ = c.batch[copy] == _OPEN
                 missing = "been committed" if open_ else "been waited for"
                 raise RaceError(
-                    f"thread {who[i]} {does} {name}[{where[i]}], to which a copy of thread "
+                    f"{actor} {does} {name}[{where[i]}], to which a copy of thread "
                     f"{c.who[copy]} is under way: it has not {missing}"
                 )
 

@@ -40,10 +40,12 @@ from alpenglow.kernel.expr import (
     Reduce,
     Register,
     Select,
+    Shape,
     Shuffle,
     Splat,
     Unary,
 )
+from alpenglow.kernel.fragments import Mma, Tile, multiplied, places
 from alpenglow.kernel.grid import run_grid
 from alpenglow.kernel.intrinsics import INTRINSICS
 from alpenglow.kernel.scalar import BINARY_MEANING, COMPARE_MEANING, UNARY_MEANING, convert, fma
@@ -56,6 +58,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    StoreTile,
     While,
 )
 from alpenglow.kernel.verify import verify_subgroup
@@ -151,6 +154,8 @@ def _statement(s: Stmt) -> Run:
             return _assign(name, _expr(value))
         case Store():
             return _store(s)
+        case StoreTile():
+            return _store_tile(s)
         case Atomic():
             return _atomic(s)
         case Prefetch():
@@ -222,6 +227,16 @@ def _store(s: Store) -> Run:
     return run
 
 
+def _store_tile(s: StoreTile) -> Run:
+    name, value = s.buffer.name, _expr(s.value)
+    where = _tile(name, s.at, s.stride, s.value.shape)
+
+    def run(f: ThreadState) -> None:
+        f.arrays[name][where(f)] = value(f)
+
+    return run
+
+
 def _atomic(s: Atomic) -> Run:
     name, at, value, op = s.buffer.name, _expr(s.at), _expr(s.value), BINARY_MEANING[s.op]
 
@@ -279,6 +294,11 @@ def _expr(e: Expr) -> Callable[[ThreadState], Scalars]:
             return _reduce(op, x)
         case Load():
             return _load(e)
+        case Tile(buffer, at, stride, shape):
+            where = _tile(buffer.name, at, stride, shape)
+            return lambda f: f.arrays[buffer.name][where(f)]
+        case Mma(acc, x, y):
+            return _apply(partial(multiplied, e), acc, x, y)
         case Across(_, x):
             return _expr(x)  # one thread is a subgroup
         case Intrinsic(name, args):
@@ -327,6 +347,13 @@ def _load(e: Load) -> Callable[[ThreadState], Scalars]:
         return a[i]
 
     return run
+
+
+def _tile(name: str, at: Expr, stride: Expr, shape: Shape | None) -> Callable[[ThreadState], Array]:
+    """Return what gives the elements of a tile."""
+    assert shape is not None, "a tile has rows and columns"
+    first, step = _expr(at), _expr(stride)
+    return lambda f: _inside(name, f.arrays[name], places(first(f), step(f), shape))
 
 
 def _masked_load(

@@ -32,6 +32,7 @@ from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.types import DTYPES, FLOATS, UNSIGNED
 
 Space = Literal["global", "shared", "local"]
+Shape = tuple[int, int]
 
 BINARY = ("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr", "pow")
 COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -80,6 +81,11 @@ class Expr:
     def lanes(self) -> int:
         raise AssertionError("an expression says its lanes")
 
+    @property
+    def shape(self) -> Shape | None:
+        """The rows and columns of a fragment, which are all its lanes; None of other values."""
+        return None
+
     def __add__(self, other: Expr | Dim) -> Expr:
         return fold("add", self, lift(other))
 
@@ -112,6 +118,7 @@ class Const(Expr):
     value: int | float | bool
     dtype: str = "i64"
     lanes: int = 1
+    shape: Shape | None = None
 
     def __post_init__(self) -> None:
         value: object = self.value  # an extent that is open passes for a number
@@ -147,6 +154,7 @@ class Register(Expr):
     name: str
     dtype: str
     lanes: int = 1
+    shape: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,9 +168,10 @@ class Lanes(Expr):
         return "i64"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Unary(Expr):
-    op: str
+class Lanewise(Expr):
+    """What is done to each lane of x, or each element of a fragment, for itself."""
+
+    __slots__ = ()
     x: Expr
 
     @property
@@ -173,9 +182,19 @@ class Unary(Expr):
     def lanes(self) -> int:
         return self.x.lanes
 
+    @property
+    def shape(self) -> Shape | None:
+        return self.x.shape
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Binary(Expr):
+class Unary(Lanewise):
+    op: str
+    x: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binary(Lanewise):
     op: str
     x: Expr
     y: Expr
@@ -183,17 +202,9 @@ class Binary(Expr):
     def __post_init__(self) -> None:
         alike(self.op, self.x, self.y)
 
-    @property
-    def dtype(self) -> str:
-        return self.x.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.x.lanes
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compare(Expr):
+class Compare(Lanewise):
     """A comparison; false for NaN, except `ne`."""
 
     op: str
@@ -207,13 +218,9 @@ class Compare(Expr):
     def dtype(self) -> str:
         return "bool"
 
-    @property
-    def lanes(self) -> int:
-        return self.x.lanes
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fma(Expr):
+class Fma(Lanewise):
     """x * y + z, rounded once."""
 
     x: Expr
@@ -224,17 +231,9 @@ class Fma(Expr):
         alike("fma", self.x, self.y)
         alike("fma", self.x, self.z)
 
-    @property
-    def dtype(self) -> str:
-        return self.x.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.x.lanes
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Select(Expr):
+class Select(Lanewise):
     """x where the condition holds, else y; both are evaluated."""
 
     condition: Expr
@@ -245,17 +244,9 @@ class Select(Expr):
         alike("select", self.x, self.y)
         assert self.condition.dtype == "bool" and self.condition.lanes == self.x.lanes
 
-    @property
-    def dtype(self) -> str:
-        return self.x.dtype
-
-    @property
-    def lanes(self) -> int:
-        return self.x.lanes
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Convert(Expr):
+class Convert(Lanewise):
     """x as another element type; to bool asks for != 0.
 
     A float becomes an integer by truncation to i64 (if that, u32 or u64 is wanted) or else i32;
@@ -264,10 +255,6 @@ class Convert(Expr):
 
     x: Expr
     dtype: str
-
-    @property
-    def lanes(self) -> int:
-        return self.x.lanes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -444,10 +431,17 @@ def rebuilt(e: Expr, new: tuple[Expr, ...]) -> Expr:
 
 
 def alike(what: str, x: Expr, y: Expr) -> None:
-    """Assert that two operands agree in element type and lanes."""
-    assert (x.dtype, x.lanes) == (y.dtype, y.lanes), (
-        f"{what}: {x.dtype}x{x.lanes} with {y.dtype}x{y.lanes}"
+    """Assert that two operands agree in element type, lanes, and rows if they are fragments."""
+    assert (x.dtype, x.lanes, x.shape) == (y.dtype, y.lanes, y.shape), (
+        f"{what}: {type_text(x)} with {type_text(y)}"
     )
+
+
+def type_text(e: Expr) -> str:
+    """Return the type of an expression, as texts of kernels have it."""
+    if e.shape is not None:
+        return f"{e.dtype}[{e.shape[0]}x{e.shape[1]}]"
+    return e.dtype if e.lanes == 1 else f"{e.dtype}x{e.lanes}"
 
 
 _open: ContextVar[dict[Sym, Index] | None] = ContextVar("open extents", default=None)

@@ -37,10 +37,12 @@ from alpenglow.kernel.expr import (
     Reduce,
     Register,
     Select,
+    Shape,
     Shuffle,
     Splat,
     Unary,
 )
+from alpenglow.kernel.fragments import Mma, Tile, multiplied, places
 from alpenglow.kernel.intrinsics import INTRINSICS
 from alpenglow.kernel.races import Watch
 from alpenglow.kernel.scalar import BINARY_MEANING, COMPARE_MEANING, UNARY_MEANING, convert, fma
@@ -57,6 +59,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    StoreTile,
     Wait,
     While,
 )
@@ -98,6 +101,8 @@ class _Group:
         for watch in watches.values():
             watch.enter(number, n, subgroup)
         self.copies = Copies(n)
+        self.tiles = 0
+        """How many times subgroups have gone to tiles."""
 
     def anew(self, number: int = 0) -> _Group:
         """Return a group of another number, with shared memory of its own."""
@@ -127,6 +132,8 @@ class _Group:
                 self._set(name, self.value(value, at_work), at_work)
             case Store():
                 self._store(s, at_work)
+            case StoreTile():
+                self._store_tile(s, at_work)
             case Atomic():
                 self._atomic(s, at_work)
             case Prefetch():
@@ -208,6 +215,40 @@ class _Group:
         self._write(s.buffer.name, where[keep], who[keep])
         self.arrays[s.buffer.name][where[keep]] = value[keep]
 
+    def _store_tile(self, s: StoreTile, at_work: Array) -> None:
+        where, who = self._tile(s.buffer, s.at, s.stride, s.value.shape, at_work)
+        value = self._held(s.value, at_work)
+        if s.buffer.space == "local":
+            self.own[s.buffer.name][who, where] = value
+            return
+        self._write(s.buffer.name, where.ravel(), who.ravel())
+        self.arrays[s.buffer.name][where] = value
+
+    def _tile(
+        self, buffer: Buffer, at: Expr, stride: Expr, shape: Shape | None, at_work: Array
+    ) -> tuple[Array, Array]:
+        """Return the elements of the tile of each subgroup, and who touches them."""
+        assert shape is not None, "a tile has rows and columns"
+        self._together("a tile", at_work)
+        first, step = (np.broadcast_to(self.value(e, at_work), at_work.shape) for e in (at, stride))
+        for each in (first, step):
+            of_subgroups = each.reshape(-1, self.subgroup)
+            agree = (of_subgroups == of_subgroups[:, :1]).all()
+            assert agree, f"threads of a subgroup disagree on where a tile of {buffer.name} is"
+        where = places(first[:: self.subgroup], step[:: self.subgroup], shape)
+        self._check(buffer, where)
+        who = at_work[:: self.subgroup]
+        if self.subgroup > 1:
+            # Which thread touches what is open, so each time the subgroup is like one more thread.
+            self.tiles += 1
+            who = self.n + self.n // self.subgroup * self.tiles + who // self.subgroup
+        return where, np.broadcast_to(who[:, None], where.shape)
+
+    def _held(self, e: Expr, at_work: Array) -> Array:
+        """Return a fragment for each subgroup at work, not for each of their threads."""
+        value = self.value(e, at_work)
+        return np.broadcast_to(value, (len(at_work), e.lanes))[:: self.subgroup]
+
     def _atomic(self, s: Atomic, at_work: Array) -> None:
         where, keep = self._places(s.buffer, s.at, s.value.lanes, None, at_work)
         value = _spread(self.value(s.value, at_work), where)
@@ -254,11 +295,15 @@ class _Group:
         keep = np.ones(where.shape, np.bool_)
         if mask is not None:
             keep = _spread(self.value(mask, at_work), where)
+        self._check(buffer, where[keep])
+        return where, keep
+
+    def _check(self, buffer: Buffer, where: Array) -> None:
+        """Raise IndexError for elements that a buffer has not."""
         name = buffer.name
         size = buffer.size if buffer.space == "local" else len(self.arrays[name])
-        for bad in where[keep & ((where < 0) | (where >= size))][:1]:
+        for bad in where[(where < 0) | (where >= size)][:1]:
             raise IndexError(f"{name}[{bad}] is outside its {size} elements")
-        return where, keep
 
     # ── expressions ──
 
@@ -316,6 +361,11 @@ class _Group:
                 return v[:, 0]
             case Load():
                 return as_lanes(self._load(e, at_work))
+            case Tile():
+                return np.repeat(self._load_tile(e, at_work), self.subgroup, 0)
+            case Mma(acc, x, y):
+                product = multiplied(e, *(self._held(v, at_work) for v in (acc, x, y)))
+                return np.repeat(product, self.subgroup, 0)
             case Across():
                 return self._across(e, at_work)
             case Intrinsic(name, args):
@@ -346,6 +396,13 @@ class _Group:
         assert set(present.tolist()) <= {0, self.subgroup}, (
             f"some threads of a subgroup come to {what} and others do not"
         )
+
+    def _load_tile(self, e: Tile, at_work: Array) -> Array:
+        where, who = self._tile(e.buffer, e.at, e.stride, e.shape, at_work)
+        if e.buffer.space == "local":
+            return np.asarray(self.own[e.buffer.name][who, where])
+        self._read(e.buffer.name, where.ravel(), who.ravel())
+        return np.asarray(self.arrays[e.buffer.name][where])
 
     def _load(self, e: Load, at_work: Array) -> Array:
         where, keep = self._places(e.buffer, e.at, e.lanes, e.mask, at_work)

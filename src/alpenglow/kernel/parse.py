@@ -35,11 +35,13 @@ from alpenglow.kernel.expr import (
     Reduce,
     Register,
     Select,
+    Shape,
     Shuffle,
     Space,
     Splat,
     Unary,
 )
+from alpenglow.kernel.fragments import Mma, Tile
 from alpenglow.kernel.intrinsics import INTRINSICS
 from alpenglow.kernel.stmt import (
     Atomic,
@@ -54,6 +56,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    StoreTile,
     Wait,
     While,
 )
@@ -84,8 +87,9 @@ _TOKEN = re.compile(
         | <<|>>|<=|>=|==|!= | [-+*/%&|^<>=()\[\]{},:.@])""",
     re.VERBOSE | re.ASCII,
 )
+_COLUMNS = re.compile(r"x[1-9]\d*", re.ASCII)
 _CALLS = {*UNARY, *(op for op in BINARY if op not in INFIX),
-          "fma", "select", "shuffle", "blend", "lookup"}  # fmt: skip
+          "fma", "mma", "select", "shuffle", "blend", "lookup"}  # fmt: skip
 
 
 def parse_kernel(text: str) -> Kernel:
@@ -216,12 +220,9 @@ class _Parser:
             return Atomic(op, buffer, at, self.expr())
         name = self.name()
         if self.peek() == "[":
-            buffer, (at, mask) = self.buffer(name), self.place()
-            self.expect("=")
-            return Store(buffer, at, self.expr(), mask)
+            return self.store(self.buffer(name))
         if self.take(":"):
-            dtype, lanes = self.type()
-            register = Register(name, dtype, lanes)
+            register = Register(name, *self.value_type())
         else:
             known = self.names.get(name)
             if not isinstance(known, Register):
@@ -231,6 +232,20 @@ class _Parser:
         assignment = Set(register, self.expr())
         self.names[name] = register
         return assignment
+
+    def store(self, buffer: Buffer) -> Stmt:
+        self.expect("[")
+        at = self.expr()
+        stride = self.expr() if self.take(",") else None
+        mask = self.expr() if stride is None and self.take("if") else None
+        self.expect("]")
+        self.expect("=")
+        value = self.expr()
+        return (
+            Store(buffer, at, value, mask)
+            if stride is None
+            else StoreTile(buffer, at, stride, value)
+        )
 
     def copy(self) -> Copy:
         to, (at, _) = self.buffer(self.name()), self.place()
@@ -301,6 +316,8 @@ class _Parser:
             if self.take("."):
                 operand = self.take("operand")
                 lanes = 1 if operand else self.integer()
+                if _COLUMNS.fullmatch(self.peek()):
+                    return self.tile(buffer, lanes)
             at, mask = self.place()
             if operand and (mask is not None or at.lanes > 1):
                 raise self.error("an operand is one element, without a mask")
@@ -308,6 +325,22 @@ class _Parser:
         if name not in self.names:
             raise self.error(f"'{name}' is not defined before its use")
         return self.names[name]
+
+    def tile(self, buffer: Buffer, rows: int) -> Tile:
+        shape = rows, self.columns()
+        self.expect("[")
+        at = self.expr()
+        self.expect(",")
+        stride = self.expr()
+        self.expect("]")
+        return Tile(buffer, at, stride, shape)
+
+    def columns(self) -> int:
+        """Read what follows the rows of a shape, as in 16x8."""
+        word = self.next()
+        if not _COLUMNS.fullmatch(word):
+            raise self.error(f"expected rows and columns such as 16x8, found '{word}'")
+        return int(word[1:])
 
     def call(self, word: str) -> Expr:
         if word not in DTYPES and word not in _CALLS:
@@ -335,6 +368,8 @@ class _Parser:
             order = [self.integer(), *self.rest(self.integer, "]")]
             return self.close(Blend(x, y, tuple(order)))
         z = self.expr()
+        if word == "mma":
+            return self.close(Mma(x, y, z))
         return self.close(Fma(x, y, z) if word == "fma" else Select(x, y, z))
 
     def suffixed(self, word: str) -> Expr:
@@ -363,13 +398,13 @@ class _Parser:
         return Intrinsic(name, (self.expr(), *self.rest(self.expr)))
 
     def constant(self, word: str) -> Const:
-        dtype, lanes = self.type() if self.take(":") else ("", 1)
+        dtype, lanes, shape = self.value_type() if self.take(":") else ("", 1, None)
         if word in ("true", "false"):
-            return Const(word == "true", "bool", lanes)
+            return Const(word == "true", "bool", lanes, shape)
         try:
             if dtype in FLOATS | NARROW_FLOATS:
-                return Const(float(word), dtype, lanes)
-            return Const(int(word), dtype or "i64", lanes)
+                return Const(float(word), dtype, lanes, shape)
+            return Const(int(word), dtype or "i64", lanes, shape)
         except ValueError as mistake:
             raise self.error(f"'{word}' is no {dtype or 'i64'}; write 0.5:f32") from mistake
 
@@ -428,6 +463,16 @@ class _Parser:
         if m is None or m[1] not in DTYPES:
             raise self.error(f"'{word}' is no type; expected one of {' '.join(DTYPES)}, or f32x16")
         return m[1], int(m[2] or 1)
+
+    def value_type(self) -> tuple[str, int, Shape | None]:
+        """Read a type, such as f32x16, or f32[16x16] of a fragment."""
+        dtype, lanes = self.type()
+        if not self.take("["):
+            return dtype, lanes, None
+        rows = self.integer()
+        columns = self.columns()
+        self.expect("]")
+        return dtype, rows * columns, (rows, columns)
 
     def name(self) -> str:
         word = self.next()

@@ -26,6 +26,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    StoreTile,
     While,
     operands,
     statements,
@@ -87,6 +88,11 @@ class Rewriter:
         mask = None if s.mask is None else self.expr(s.mask)
         self.b.add(_changed(s, buffer=self.buffer(s.buffer), at=at, value=value, mask=mask))
 
+    def store_tile(self, s: StoreTile) -> None:
+        at, stride, value = map(self.expr, operands(s))
+        buffer = self.buffer(s.buffer)
+        self.b.add(_changed(s, buffer=buffer, at=at, stride=stride, value=value))
+
     def atomic(self, s: Atomic) -> None:
         at, value = self.expr(s.at), self.expr(s.value)
         self.b.add(_changed(s, buffer=self.buffer(s.buffer), at=at, value=value))
@@ -113,6 +119,8 @@ class Rewriter:
                 self.set(s)
             case Store():
                 self.store(s)
+            case StoreTile():
+                self.store_tile(s)
             case Atomic():
                 self.atomic(s)
             case Copy():

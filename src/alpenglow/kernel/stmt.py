@@ -43,6 +43,22 @@ class Store:
     def __post_init__(self) -> None:
         assert self.buffer.mutable, f"{self.buffer.name} is read-only"
         assert self.buffer.dtype == self.value.dtype, f"{self.buffer} := {self.value.dtype}"
+        assert self.value.shape is None, "a fragment is stored with a stride"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoreTile:
+    """The mirror of a `Tile`: a fragment goes to memory, its rows `stride` elements apart."""
+
+    buffer: Buffer
+    at: Expr
+    stride: Expr
+    value: Expr
+
+    def __post_init__(self) -> None:
+        assert self.buffer.mutable, f"{self.buffer.name} is read-only"
+        assert self.buffer.dtype == self.value.dtype, f"{self.buffer} := {self.value.dtype}"
+        assert self.value.shape is not None, "what is stored with a stride is a fragment"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +156,9 @@ class While:
     body: tuple[Stmt, ...]
 
 
-Stmt = Set | Store | Atomic | Copy | Commit | Wait | Prefetch | Barrier | For | If | While
+Stmt = (
+    Set | Store | StoreTile | Atomic | Copy | Commit | Wait | Prefetch | Barrier | For | If | While
+)
 
 
 def blocks(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
@@ -160,6 +178,8 @@ def operands(s: Stmt) -> tuple[Expr, ...]:
             return (value,)
         case Store(at=at, value=value, mask=mask):
             return (at, value) if mask is None else (at, value, mask)
+        case StoreTile(at=at, stride=stride, value=value):
+            return (at, stride, value)
         case Atomic(at=at, value=value):
             return (at, value)
         case Copy(at=at, source_at=source_at, mask=mask):

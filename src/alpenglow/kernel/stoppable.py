@@ -46,6 +46,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    StoreTile,
     While,
     operands,
     statements,
@@ -247,6 +248,8 @@ def _replaced(s: Stmt, index: Index, by: Expr) -> Stmt:
             return Set(register, of(value))
         case Store(buffer, at, value, mask):
             return Store(buffer, of(at), of(value), None if mask is None else of(mask))
+        case StoreTile(buffer, at, stride, value):
+            return StoreTile(buffer, of(at), of(stride), of(value))
         case Atomic(op, buffer, at, value):
             return Atomic(op, buffer, of(at), of(value))
         case Copy(at=at, source_at=source_at, mask=mask):

@@ -48,7 +48,9 @@ from alpenglow.kernel.expr import (
     Shuffle,
     Splat,
     Unary,
+    type_text,
 )
+from alpenglow.kernel.fragments import Mma, Tile
 from alpenglow.kernel.parse import INFIX, KINDS, RESERVED, parse_kernel
 from alpenglow.kernel.stmt import (
     Atomic,
@@ -62,6 +64,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    StoreTile,
     Wait,
     While,
 )
@@ -92,12 +95,15 @@ def _access(b: Buffer) -> str:
 def _print_block(body: Iterable[Stmt], pad: str, lines: list[str], typed: set[str]) -> None:
     for s in body:
         match s:
-            case Set(Register(name, dtype, lanes), value):
-                declared = "" if name in typed else f": {_type(dtype, lanes)}"
+            case Set(Register(name) as register, value):
+                declared = "" if name in typed else f": {type_text(register)}"
                 typed.add(name)
                 lines.append(f"{pad}{_word(name)}{declared} = {print_expr(value)}")
             case Store(buffer, at, value, mask):
                 lines.append(f"{pad}{_word(buffer.name)}{_place(at, mask)} = {print_expr(value)}")
+            case StoreTile(buffer, at, stride, value):
+                place = f"{_word(buffer.name)}[{print_expr(at)}, {print_expr(stride)}]"
+                lines.append(f"{pad}{place} = {print_expr(value)}")
             case For(index, extent, inner, kind, strips):
                 head = f"{_KEYWORDS[kind]} {_word(index.name)} in {print_expr(extent)}"
                 head += f" strips {strips}" if strips > 1 else ""
@@ -174,6 +180,11 @@ def print_expr(e: Expr, least: int = 0) -> str:
             return f"blend({print_expr(x)}, {print_expr(y)}, [{', '.join(map(str, order))}])"
         case Lookup(table, at):
             return f"lookup({print_expr(at)}, [{', '.join(map(repr, table))}])"
+        case Tile(buffer, at, stride, (rows, columns)):
+            place = f"[{print_expr(at)}, {print_expr(stride)}]"
+            return f"{_word(buffer.name)}.{rows}x{columns}{place}"
+        case Mma(acc, x, y):
+            return f"mma({print_expr(acc)}, {print_expr(x)}, {print_expr(y)})"
         case Across(op, x, at):
             where = "" if at is None else f", {print_expr(at)}"
             return f"across.{op}({print_expr(x)}{where})"
@@ -187,16 +198,12 @@ def _place(at: Expr, mask: Expr | None) -> str:
 
 
 def _constant(c: Const) -> str:
-    if c.dtype == "i64":
+    if c.dtype == "i64" and c.shape is None:
         return repr(int(c.value)) if c.lanes == 1 else f"{int(c.value)!r}:i64x{c.lanes}"
-    if c.dtype == "bool":
+    if c.dtype == "bool" and c.shape is None:
         return ("true" if c.value else "false") + (f":boolx{c.lanes}" if c.lanes > 1 else "")
     value = float(c.value) if c.dtype in FLOATS | NARROW_FLOATS else int(c.value)
-    return f"{value!r}:{_type(c.dtype, c.lanes)}"
-
-
-def _type(dtype: str, lanes: int) -> str:
-    return dtype if lanes == 1 else f"{dtype}x{lanes}"
+    return f"{value!r}:{type_text(c)}"
 
 
 def _align(b: Buffer) -> str:

@@ -13,6 +13,7 @@ under validation.  After `verify_kernel`
 - addresses and extents of loops are i64, masks and conditions bool, a mask as wide as its access;
 - a number as an address of an array lies within it, with all the lanes that it takes there;
 - lanes that are shuffled or blended are lanes that there are;
+- fragments have all their rows and columns, and as many elements for each thread of a subgroup;
 - a parallel loop stands outermost and last; loops of groups stand outside of all others, and those
   of threads outside of all but groups;
 - a barrier is met by all threads of a group, and what goes across the threads of a subgroup by all
@@ -57,10 +58,14 @@ from alpenglow.kernel.expr import (
     Reduce,
     Register,
     Select,
+    Shape,
     Shuffle,
     Splat,
     Unary,
+    children,
+    type_text,
 )
+from alpenglow.kernel.fragments import PRODUCTS, Mma, Tile
 from alpenglow.kernel.intrinsics import INTRINSICS
 from alpenglow.kernel.stmt import (
     Atomic,
@@ -75,6 +80,7 @@ from alpenglow.kernel.stmt import (
     Set,
     Stmt,
     Store,
+    StoreTile,
     Wait,
     While,
 )
@@ -166,10 +172,17 @@ class _Verifier:
         match s:
             case Set(register, value):
                 self._set(register, self._expr(value))
+                _check(
+                    register.shape == value.shape, f"{type_text(value)} is no {type_text(register)}"
+                )
             case Store(buffer, at, value, mask):
+                _check(value.shape is None, "a fragment is stored with a stride")
                 dtype, lanes = self._expr(value)
                 self._written(buffer, dtype)
                 self._access(buffer, at, lanes, mask)
+            case StoreTile(buffer, at, stride, value):
+                self._written(buffer, self._expr(value)[0])
+                self._tile(buffer, at, stride, value.shape)
             case Atomic(op, buffer, at, value):
                 dtype, lanes = self._expr(value)
                 self._written(buffer, dtype)
@@ -240,6 +253,28 @@ class _Verifier:
         _check(b.mutable, f"{shown(b.name)} is written, but it is not mutable")
         _check(b.dtype == dtype, f"{dtype} is written to {shown(b.name)} of {b.dtype}")
 
+    def _tile(self, b: Buffer, at: Expr, stride: Expr, shape: Shape | None) -> None:
+        self._known(b)
+        self._is(self._expr(at), "i64", 1, "where a tile is")
+        self._is(self._expr(stride), "i64", 1, "a stride")
+        _check(shape is not None, "what is stored with a stride is no fragment")
+        apart = self.split.get(self.here)
+        _check(apart is None, f"not all threads of a subgroup need come to a tile in {apart}")
+        if b.size and shape and isinstance(at, Const) and isinstance(stride, Const):
+            last = int(at.value) + (shape[0] - 1) * int(stride.value) + shape[1] - 1
+            inside = at.value >= 0 and stride.value >= 0 and last < b.size
+            _check(inside, f"a tile of {shown(b.name)}[{at.value}] to {last} of {b.size} elements")
+
+    def _fragment(self, e: Expr) -> None:
+        shape, threads = e.shape, self.kernel.subgroup
+        assert shape is not None, "a fragment"
+        whole = shape[0] * shape[1] == e.lanes > 0
+        _check(whole, f"a fragment of {shape} with {e.lanes} elements")
+        _check(e.lanes % threads == 0, f"{type_text(e)} of a subgroup of {threads} threads")
+        if not isinstance(e, Mma):
+            alike = all(x.shape == shape for x in children(e) if x.dtype != "i64" or x.lanes > 1)
+            _check(alike, f"{type(e).__name__.lower()} of fragments that are not alike")
+
     def _access(self, b: Buffer, at: Expr, lanes: int, mask: Expr | None) -> None:
         self._known(b)
         dtype, width = self._expr(at)
@@ -256,6 +291,10 @@ class _Verifier:
 
     def _expr(self, e: Expr) -> Type:
         """Return the type of an expression, from those of its parts."""
+        if e.shape is not None:
+            self._fragment(e)
+        elif any(x.shape is not None for x in children(e)):
+            raise KernelError(f"{type(e).__name__.lower()} of a fragment")
         match e:
             case Const(_, dtype, lanes):
                 _check(dtype in DTYPES and lanes > 0, f"a constant of {_type((dtype, lanes))}")
@@ -316,6 +355,13 @@ class _Verifier:
                 return self._expr(x)[0], 1
             case Across(op, x, at):
                 return self._across(op, self._expr(x), at)
+            case Tile(buffer, at, stride, shape):
+                self._tile(buffer, at, stride, shape)
+                return buffer.dtype, e.lanes
+            case Mma(acc, x, y):
+                types = self._expr(x)[0], self._expr(y)[0]
+                self._is(self._expr(acc), PRODUCTS.get(types, ""), e.lanes, "a sum of products")
+                return e.dtype, e.lanes
             case Intrinsic(name, args):
                 return self._intrinsic(name, [self._expr(a) for a in args])
         raise KernelError(f"no expression is a {type(e).__name__}")

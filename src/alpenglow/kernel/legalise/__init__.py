@@ -17,12 +17,14 @@ from alpenglow.kernel.legalise.lacks import INSTRUCTIONS, Lacks
 from alpenglow.kernel.legalise.lanes import without_long_vectors
 from alpenglow.kernel.legalise.logic import without_logic
 from alpenglow.kernel.legalise.memory import without_atomics, without_copies, without_masks
+from alpenglow.kernel.legalise.tiles import without_tiles
 from alpenglow.kernel.stmt import Kernel
 
 __all__ = ["INSTRUCTIONS", "Lacks", "legalise"]
 
 LAWS = (
     without_copies,
+    without_tiles,  # subgroups share them
     without_subgroups,  # what all threads have is combined as vectors are
     without_combined,
     without_instructions,  # they mean vectors of more lanes, some of them

@@ -45,6 +45,9 @@ class Lacks:
     lookups: bool = False
     """Tables that are looked up by lanes."""
 
+    tiles: bool = False
+    """Fragments of matrices."""
+
     copies: bool = False
     """Copies to shared memory that go on while a thread does something else."""
 

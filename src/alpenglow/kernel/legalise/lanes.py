@@ -73,7 +73,7 @@ class _Split(Rewriter):
 
     def split_register(self, r: Register) -> tuple[Register, ...]:
         width = self.width(r.dtype, r.lanes)
-        if width == r.lanes:
+        if width == r.lanes or r.shape is not None:
             return (r,)
         return tuple(Register(f"{r.name}_{i}", r.dtype, width) for i in range(r.lanes // width))
 
@@ -125,6 +125,8 @@ class _Split(Rewriter):
         return tuple(gathered(self.b, parts, range(i, i + width)) for i in range(0, e.lanes, width))
 
     def divided(self, e: Expr) -> tuple[Expr, ...]:
+        if e.shape is not None:
+            return (rebuilt(e, tuple(map(self.expr, children(e)))),)  # fragments are no vectors
         width = self.width(e.dtype, e.lanes)
         count = e.lanes // width
         match e:

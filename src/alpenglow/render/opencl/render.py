@@ -37,6 +37,7 @@ LACKS = Lacks(
     wrapping=True,
     lookups=True,
     copies=True,
+    tiles=True,
     subgroups=True,
     combined=True,
     instructions=INSTRUCTIONS,
