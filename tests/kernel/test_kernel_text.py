@@ -169,7 +169,7 @@ def test_comments_blank_lines_and_names_in_quotes_are_read() -> None:
         ("y[0] = q", "line 2: 'q' is not defined before its use"),
         ("y[0] = x[0] +", "line 2: the line ends too early"),
         ("y[0] = x[0] x", "line 2: expected the end of the line, found 'x'"),
-        ("y[0] = x.4[0] + x[0]", "line 2: add: f32x4 with f32x1"),
+        ("y[0] = x.4[0] + x[0]", "line 2: add: f32x4 with f32"),
         ("y[0] = x.operand[0 if true]", "line 2: an operand is one element, without a mask"),
         ("x[0] = 1.0:f32", "line 2: x is read-only"),
         ("y[0] = 0.5", "line 2: '0.5' is no i64; write 0.5:f32"),

@@ -1,4 +1,4 @@
-"""Reading the text of kernels: a tokenizer and a parser by recursive descent, a line at a time.
+"""Reading the text of kernels: a parser by recursive descent, a line at a time.
 
 `kernel.text` shows the form, `docs/kernel.md` lists it.  The tables here say what both the
 parser and the printer must know.
@@ -6,11 +6,6 @@ parser and the printer must know.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar, get_args
-
-from alpenglow.base.errors import ParseError
 from alpenglow.ir.text import unquote
 from alpenglow.ir.types import DTYPES, FLOATS, NARROW_FLOATS
 from alpenglow.kernel.across import COMBINES, MOVES, Across
@@ -35,7 +30,6 @@ from alpenglow.kernel.expr import (
     Reduce,
     Register,
     Select,
-    Shape,
     Shuffle,
     Space,
     Splat,
@@ -60,9 +54,8 @@ from alpenglow.kernel.stmt import (
     Wait,
     While,
 )
+from alpenglow.kernel.tokens import COLUMNS, KINDS, Lines
 from alpenglow.kernel.verify import verify_kernel
-
-T = TypeVar("T")
 
 INFIX = {
     "eq": ("==", 1), "ne": ("!=", 1), "lt": ("<", 1), "le": ("<=", 1), "gt": (">", 1),
@@ -72,22 +65,7 @@ INFIX = {
 }  # fmt: skip
 """The sign of an operation and how tightly it binds.  Comparisons do not chain."""
 
-KINDS: dict[str, Kind] = {("for" if k == "serial" else k): k for k in get_args(Kind)}
-"""The keywords that begin loops."""
-
-RESERVED = {
-    *KINDS, "if", "else", "while", "in", "array", "barrier", "atomic", "prefetch", "copy", "commit",
-    "wait", "lanes", "across", "true", "false", "inf", "nan",
-}  # fmt: skip
-"""Words that are names only in quotes."""
-
 _SIGNS = {sign: op for op, (sign, _) in INFIX.items()}
-_TOKEN = re.compile(
-    r"""\s*("(?:[^"\\]|\\.)*" | \d+(?:\.\d+)?(?:e[+-]?\d+)? | [A-Za-z_]\w*
-        | <<|>>|<=|>=|==|!= | [-+*/%&|^<>=()\[\]{},:.@])""",
-    re.VERBOSE | re.ASCII,
-)
-_COLUMNS = re.compile(r"x[1-9]\d*", re.ASCII)
 _CALLS = {*UNARY, *(op for op in BINARY if op not in INFIX),
           "fma", "mma", "select", "shuffle", "blend", "lookup"}  # fmt: skip
 
@@ -103,14 +81,11 @@ def parse_kernel(text: str) -> Kernel:
     return kernel
 
 
-class _Parser:
-    """Reads one line at a time; `tokens[at]` is the next token of the present line."""
+class _Parser(Lines):
+    """Reads statements and expressions; knows the names that have been defined."""
 
     def __init__(self, text: str) -> None:
-        self.lines = text.splitlines()
-        self.number = 0
-        self.tokens: list[str] = []
-        self.at = 0
+        super().__init__(text)
         self.buffers: dict[str, Buffer] = {}
         self.names: dict[str, Index | Register] = {}
 
@@ -316,7 +291,7 @@ class _Parser:
             if self.take("."):
                 operand = self.take("operand")
                 lanes = 1 if operand else self.integer()
-                if _COLUMNS.fullmatch(self.peek()):
+                if COLUMNS.fullmatch(self.peek()):
                     return self.tile(buffer, lanes)
             at, mask = self.place()
             if operand and (mask is not None or at.lanes > 1):
@@ -334,13 +309,6 @@ class _Parser:
         stride = self.expr()
         self.expect("]")
         return Tile(buffer, at, stride, shape)
-
-    def columns(self) -> int:
-        """Read what follows the rows of a shape, as in 16x8."""
-        word = self.next()
-        if not _COLUMNS.fullmatch(word):
-            raise self.error(f"expected rows and columns such as 16x8, found '{word}'")
-        return int(word[1:])
 
     def call(self, word: str) -> Expr:
         if word not in DTYPES and word not in _CALLS:
@@ -416,133 +384,7 @@ class _Parser:
         self.expect("]")
         return at, mask
 
-    # Words and numbers.
-
     def buffer(self, name: str) -> Buffer:
         if name not in self.buffers:
             raise self.error(f"no buffer is called '{name}'")
         return self.buffers[name]
-
-    def choice(self, words: Iterable[str]) -> str:
-        """Read a dot and one of `words`."""
-        self.expect(".")
-        word = self.next()
-        if word not in words:
-            raise self.error(f"expected one of {', '.join(words)}, found '{word}'")
-        return word
-
-    def width(self) -> int:
-        self.expect(".")
-        return self.integer()
-
-    def integer(self) -> int:
-        word = self.next()
-        if not word.isdecimal():
-            raise self.error(f"expected a whole number, found '{word}'")
-        return int(word)
-
-    def decimal(self) -> float:
-        sign, word = (-1, self.next()) if self.take("-") else (1, self.next())
-        try:
-            return sign * float(word)
-        except ValueError as mistake:
-            raise self.error(f"expected a number, found '{word}'") from mistake
-
-    def align(self) -> int:
-        return self.integer() if self.take("align") else 0
-
-    def dtype(self) -> str:
-        dtype, lanes = self.type()
-        if lanes != 1:
-            raise self.error("a buffer holds scalars")
-        return dtype
-
-    def type(self) -> tuple[str, int]:
-        word = self.next()
-        m = re.fullmatch(r"([a-z]\w*?)(?:x(\d+))?", word)
-        if m is None or m[1] not in DTYPES:
-            raise self.error(f"'{word}' is no type; expected one of {' '.join(DTYPES)}, or f32x16")
-        return m[1], int(m[2] or 1)
-
-    def value_type(self) -> tuple[str, int, Shape | None]:
-        """Read a type, such as f32x16, or f32[16x16] of a fragment."""
-        dtype, lanes = self.type()
-        if not self.take("["):
-            return dtype, lanes, None
-        rows = self.integer()
-        columns = self.columns()
-        self.expect("]")
-        return dtype, rows * columns, (rows, columns)
-
-    def name(self) -> str:
-        word = self.next()
-        if word in RESERVED or not (word[0].isalpha() or word[0] in '_"'):
-            raise self.error(f"expected a name, found '{word}'")
-        return unquote(word)
-
-    def rest(self, read: Callable[[], T], end: str = ")") -> Iterator[T]:
-        """Yield what follows the first element of a list, up to its end."""
-        while not self.take(end):
-            self.expect(",")
-            yield read()
-
-    def close(self, e: Expr) -> Expr:
-        self.expect(")")
-        return e
-
-    # Tokens and lines.
-
-    def peek(self) -> str:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
-
-    def next(self) -> str:
-        if self.at == len(self.tokens):
-            raise self.error("the line ends too early")
-        self.at += 1
-        return self.tokens[self.at - 1]
-
-    def take(self, word: str) -> bool:
-        matches = self.peek() == word
-        self.at += matches
-        return matches
-
-    def expect(self, word: str) -> None:
-        if not self.take(word):
-            raise self.error(f"expected '{word}', found '{self.peek() or 'the end of the line'}'")
-
-    def open(self) -> None:
-        self.expect("{")
-        self.end_line()
-
-    def end_line(self, last: bool = False) -> None:
-        """Check that the line is read to its end, and go to the next (to none, after the last)."""
-        if self.at < len(self.tokens):
-            raise self.error(f"expected the end of the line, found '{self.peek()}'")
-        if not last:
-            self.next_line()
-        elif any(map(self.tokenize, self.lines[self.number :])):
-            self.next_line()
-            raise self.error("expected the end of the text")
-
-    def next_line(self) -> None:
-        """Go to the next line that holds anything."""
-        self.tokens, self.at = [], 0
-        while not self.tokens:
-            if self.number == len(self.lines):
-                raise self.error("the text ends too early")
-            self.number += 1
-            self.tokens = self.tokenize(self.lines[self.number - 1])
-
-    def tokenize(self, line: str) -> list[str]:
-        tokens, at = [], 0
-        while (m := _TOKEN.match(line, at)) is not None:
-            tokens.append(m[1])
-            at = m.end()
-        left = line[at:].strip()
-        if left and not left.startswith("#"):
-            raise self.error(f"'{left}' is no token")
-        return tokens
-
-    def error(self, message: str) -> ParseError:
-        line = self.lines[self.number - 1].strip() if self.number else ""
-        return ParseError(f"line {self.number}: {message}, in: {line}")

@@ -51,7 +51,7 @@ from alpenglow.kernel.expr import (
     type_text,
 )
 from alpenglow.kernel.fragments import Mma, Tile
-from alpenglow.kernel.parse import INFIX, KINDS, RESERVED, parse_kernel
+from alpenglow.kernel.parse import INFIX, parse_kernel
 from alpenglow.kernel.stmt import (
     Atomic,
     Barrier,
@@ -68,6 +68,7 @@ from alpenglow.kernel.stmt import (
     Wait,
     While,
 )
+from alpenglow.kernel.tokens import KINDS, RESERVED
 
 __all__ = ["parse_kernel", "print_expr", "print_kernel"]
 
