@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,18 @@ from alpenglow.machines.cpu.legal import legal
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "kernel.md"
 HOST = Target.parse("cpu")
-PRINTERS: dict[str, Callable[[Kernel], str]] = {"kernel": print_kernel, "opencl": opencl.render}
+PRINTERS: dict[str, Callable[[Kernel], str]] = {
+    "kernel": print_kernel,
+    "opencl": opencl.render,
+    "subgroups": partial(opencl.render, lacks=opencl.WITH_SUBGROUPS),
+}
 
-KERNELS = ("relu", "matmul", "gpu_matmul", "prefix_sum", "gather", "top_k", "int8_dot")
-NOT_ON_THE_CPU = {"gpu_matmul"} | (set() if HOST.has("avx512vnni") else {"int8_dot"})
+GRIDS = {"gpu_matmul", "fragments", "row_softmax"}
+KERNELS = (
+    "relu", "matmul", "gpu_matmul", "fragments", "row_softmax", "prefix_sum", "gather", "top_k",
+    "int8_dot",
+)  # fmt: skip
+NOT_ON_THE_CPU = GRIDS | (set() if HOST.has("avx512vnni") else {"int8_dot"})
 PARTS = ((0, 1), (1, 4))
 """Every parallel loop of the page has 4 iterations."""
 
@@ -64,7 +73,7 @@ def test_the_printed_texts_are_up_to_date(bless: bool) -> None:
         actual = expected
 
     assert expected == actual
-    assert shown == len(KERNELS) + 1
+    assert shown == len(KERNELS) + len(GRIDS)
 
 
 def test_llvm_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,10 +81,11 @@ def test_llvm_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
 
     def run(
-        kernel: Kernel, operands: Mapping[str, Array], extents: Mapping[str, int] | None = None
-    ) -> None:
+        kernel: Kernel, operands: Mapping[str, Array], extents: Mapping[str, int] | None = None,
+        **grid: Any,
+    ) -> None:  # fmt: skip
         if kernel.name in NOT_ON_THE_CPU:
-            evaluate(kernel, operands, extents)
+            evaluate(kernel, operands, extents, **grid)
             return
         run_compiled(kernel, operands, extents or {})
         compiled.append(kernel.name)

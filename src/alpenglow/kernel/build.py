@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from alpenglow.kernel.expr import Buffer, Const, Expr, Index, Register, Space, lift
+from alpenglow.kernel.expr import Buffer, Const, Expr, Index, Register, Shape, Space, lift
+from alpenglow.kernel.fragments import Tile
 from alpenglow.kernel.stmt import (
     Atomic,
     Barrier,
@@ -120,6 +121,10 @@ class Builder:
 
     def atomic(self, op: str, buffer: Buffer, at: Expr | int, value: Expr) -> None:
         self._scopes[-1].append(Atomic(op, buffer, lift(at), value))
+
+    def tile(self, buffer: Buffer, at: Expr | int, stride: Expr | int, shape: Shape) -> Tile:
+        """Return a fragment in memory."""
+        return Tile(buffer, lift(at), lift(stride), shape)
 
     def copy(
         self, to: Buffer, at: Expr | int, source: Buffer, source_at: Expr | int, lanes: int = 1,
