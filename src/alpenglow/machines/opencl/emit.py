@@ -119,16 +119,8 @@ def launch(kernel: Kernel) -> tuple[tuple[Dim, ...], tuple[int, ...]]:
     loop = kernel.parallel
     if loop is not None:
         return (_extent(loop),), (1,)
-    groups: list[Dim] = []
-    threads: list[int] = []
-    body = kernel.body
-    while len(body) == 1 and isinstance(body[0], For) and body[0].kind in ("group", "thread"):
-        if body[0].kind == "group":
-            groups.insert(0, _extent(body[0]))
-        else:
-            threads.insert(0, _threads(body[0]))
-        body = body[0].body
-    return tuple(groups) or (1,), tuple(threads) or (1,)
+    grid = kernel.launch
+    return tuple(map(_extent, grid.groups)) or (1,), tuple(map(_threads, grid.threads)) or (1,)
 
 
 def _extent(loop: For) -> Dim:

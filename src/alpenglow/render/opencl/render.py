@@ -61,15 +61,20 @@ def render(*kernels: Kernel, lacks: Lacks = LACKS) -> str:
     return "\n".join([library.text(), *texts])
 
 
-def render_placed(kernel: Kernel, aliased: frozenset[str] = frozenset(), fast: bool = False) -> str:
+def render_placed(
+    kernel: Kernel,
+    aliased: frozenset[str] = frozenset(),
+    fast: bool = False,
+    lacks: Lacks = LACKS,
+) -> str:
     """Return the text of a kernel whose operands begin anywhere in the memory that it is given.
 
     Behind the run-time extents there is the offset in bytes of each operand, a `long`.  Operands
     that are `aliased` lie where a result does.  If it is `fast`, a product that is added to
-    something need not be rounded before.
+    something need not be rounded before.  `lacks` says what the device has not.
     """
     library = KernelLibrary(fast)
-    item = _Placed(without_dead(legalise(kernel, LACKS)), library, aliased)
+    item = _Placed(without_dead(legalise(kernel, lacks)), library, aliased)
     text = item.text(f"__kernel {item.size()}void ")
     return "\n".join([library.text(), text])
 
