@@ -28,8 +28,8 @@ class _Seen:
         self.atomic = np.zeros(size, np.bool_)
         """Of what is written, whether it was by atomic operations alone."""
 
-    def clear(self) -> None:
-        self.reader[:] = self.writer[:] = NOBODY
+    def forget(self, where: Array) -> None:
+        self.reader[where] = self.writer[where] = NOBODY
 
     def read(self, where: Array, who: Array) -> None:
         _note(self.reader, where, who)
@@ -64,6 +64,8 @@ class Watch:
         self.threads, self.subgroups, self.groups = (_Seen(elements) for _ in range(3))
         self.group = 0
         self.count, self.size = 1, 1
+        self.touched: list[Array] = []
+        """The elements that the threads of the group have touched since they met."""
 
     def enter(self, group: int, count: int, size: int) -> None:
         """Let another group begin, of so many threads, or know more of this group's."""
@@ -72,24 +74,27 @@ class Watch:
 
     def meet(self) -> None:
         """All threads of the group have met."""
-        self.threads.clear()
-        self.subgroups.clear()
+        for where in self.touched:
+            self.threads.forget(where)
+            self.subgroups.forget(where)
+        self.touched.clear()
 
     def meet_subgroups(self, numbers: Array) -> None:
         """The threads of these subgroups have met, each subgroup for itself."""
-        for seen, by in (
-            (self.threads.reader, self.subgroups.reader),
-            (self.threads.writer, self.subgroups.writer),
-        ):
-            seen[np.isin(by, numbers)] = NOBODY
+        if self.touched:
+            where = np.unique(np.concatenate(self.touched))
+            self.touched = [where]
+            threads, subgroups = self.threads, self.subgroups
+            threads.reader[where[np.isin(subgroups.reader[where], numbers)]] = NOBODY
+            threads.writer[where[np.isin(subgroups.writer[where], numbers)]] = NOBODY
 
     def read(self, where: Array, who: Array) -> None:
-        for seen, does, units in self._levels(who):
+        for seen, does, units in self._levels(where, who):
             self._differ(where, units, seen.writer[where], "reads", "wrote", does, seen)
             seen.read(where, units)
 
     def write(self, where: Array, who: Array) -> None:
-        for seen, does, units in self._levels(who):
+        for seen, does, units in self._levels(where, who):
             self._differ(where, units, seen.writer[where], "writes", "wrote", does, seen)
             self._differ(where, units, seen.reader[where], "writes", "read", does, None)
             seen.write(where, units)
@@ -97,13 +102,14 @@ class Watch:
 
     def change(self, where: Array, who: Array) -> None:
         """Note what is done atomically, which several may do."""
-        for seen, does, units in self._levels(who):
+        for seen, does, units in self._levels(where, who):
             others = np.where(seen.atomic[where], NOBODY, seen.writer[where])
             self._differ(where, units, others, "changes", "wrote", does, None)
             self._differ(where, units, seen.reader[where], "changes", "read", does, None)
             seen.change(where, units)
 
-    def _levels(self, who: Array) -> tuple[tuple[_Seen, str, Array], ...]:
+    def _levels(self, where: Array, who: Array) -> tuple[tuple[_Seen, str, Array], ...]:
+        self.touched.append(where)
         subgroups = np.where(who < self.count, who // self.size, (who - self.count) % self.width)
         return (
             (self.threads, "thread", who),

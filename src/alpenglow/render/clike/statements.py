@@ -344,7 +344,7 @@ class Statements(ABC):
                 return f"{self.vectors(x).reduce(op, x.dtype)}({operand})"
             case Shuffle(x, order):
                 return self.vectors(x).shuffle(self.named(x), x.dtype, order)
-        raise self.lacks(f"{type(e).__name__} of threads")
+        raise self.lacks(type(e).__name__.lower())
 
     def vectors(self, e: Expr) -> Vectors:
         ops = self.operations(e)

@@ -510,7 +510,7 @@ class _Body:
             case Intrinsic(name, args):
                 return self.intrinsic(name, args)
         raise UnsupportedError(
-            f"the CPU has no {type(e).__name__} of threads (kernel {self.kernel.name})"
+            f"the CPU has no {type(e).__name__.lower()} (kernel {self.kernel.name})"
         )
 
     def lookup(self, table: tuple[float, ...], at: Expr) -> str:
