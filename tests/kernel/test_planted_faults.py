@@ -158,7 +158,7 @@ RACES = [
      r"thread 0 reads sums\[1\], which thread 1 wrote"),
     # a barrier of too few
     ("matmul", "barrier   # before the tiles are read", "barrier subgroup",
-     r"subgroup 1 reads rows\[0\], which subgroup 0 wrote, and no barrier of the group"),
+     r"thread 1 reads rows\[0\], which thread 0 wrote"),
     ("fragments", "barrier   # after the wait", "barrier subgroup",
      r"subgroup 0 reads rows\[32\], which subgroup 1 wrote, and no barrier of the group"),
     ("softmax", "sums[w*8 + (t + 1)%8]", "sums[(w*8 + t + 8)%16]",

@@ -76,7 +76,7 @@ def run_grid(
     """
     wide = {name: np.atleast_1d(value) for name, value in names.items()}
     watches = {
-        b.name: Watch(b.name, len(arrays[b.name]))
+        b.name: Watch(b.name, len(arrays[b.name]), shared=False)
         for b in kernel.buffers
         if b.mutable and not b.volatile
     }
@@ -107,7 +107,9 @@ class _Group:
     def anew(self, number: int = 0) -> _Group:
         """Return a group of another number, with shared memory of its own."""
         shared = {b.name: make() for b, make in self.fresh.items() if b.space == "shared"}
-        watches = self.watches | {name: Watch(name, len(array)) for name, array in shared.items()}
+        watches = self.watches | {
+            name: Watch(name, len(array), shared=True) for name, array in shared.items()
+        }
         arrays = self.arrays | shared
         return _Group(self.n, number, dict(self.names), arrays, self.fresh, watches, self.subgroup)
 

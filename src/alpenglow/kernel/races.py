@@ -59,8 +59,9 @@ class Watch:
     from `count` on are those of subgroups that act as one.
     """
 
-    def __init__(self, name: str, elements: int) -> None:
-        self.name = name
+    def __init__(self, name: str, elements: int, shared: bool) -> None:
+        """An array that is `shared` is one of each group."""
+        self.name, self.shared = name, shared
         self.threads, self.subgroups, self.groups = (_Seen(elements) for _ in range(3))
         self.group = 0
         self.count, self.size = 1, 1
@@ -108,14 +109,17 @@ class Watch:
             self._differ(where, units, seen.reader[where], "changes", "read", does, None)
             seen.change(where, units)
 
-    def _levels(self, where: Array, who: Array) -> tuple[tuple[_Seen, str, Array], ...]:
+    def _levels(self, where: Array, who: Array) -> list[tuple[_Seen, str, Array]]:
+        """Return who touches elements: threads, subgroups and groups, where there are several."""
         self.touched.append(where)
-        subgroups = np.where(who < self.count, who // self.size, (who - self.count) % self.width)
-        return (
-            (self.threads, "thread", who),
-            (self.subgroups, "subgroup", subgroups),
-            (self.groups, "group", np.full_like(who, self.group)),
-        )
+        levels = [(self.threads, "thread", who)]
+        if self.size > 1:
+            alone = who < self.count
+            numbers = np.where(alone, who // self.size, (who - self.count) % self.width)
+            levels.append((self.subgroups, "subgroup", numbers))
+        if not self.shared:
+            levels.append((self.groups, "group", np.full_like(who, self.group)))
+        return levels
 
     @property
     def width(self) -> int:
