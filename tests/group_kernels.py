@@ -120,8 +120,38 @@ def integer_product(left: str) -> Case:
     return Case(kernel, {"x": x, "y": y, "z": np.zeros(64, np.int32)}, {})
 
 
+def nested(subgroup: int) -> Case:
+    """Products of products, and a fragment stored where it overlaps what it was loaded from."""
+    kernel = parse_kernel(f"""kernel @nested(x: f32, z: mut f32) subgroup {subgroup} {{
+  thread t in {subgroup} {{
+    r0: f32[4x4] = x.4x4[0, 4]
+    r0 = mma(r0, mma(r0, r0, x.4x4[16, 4]), neg(mma(x.4x4[4, 4], x.4x4[8, 4], r0)))
+    z[4, 4] = r0
+    barrier
+    r1: f32[4x4] = z.4x4[2, 4] + r0
+    barrier
+    z[3, 4] = r1
+  }}
+}}""")
+    x = np.random.default_rng(7).integers(-3, 4, 32).astype(np.float32)
+    return Case(kernel, {"x": x, "z": np.zeros(20, np.float32)}, {})
+
+
+def overlapping() -> Case:
+    """A fragment that is stored a column beside where it was loaded from."""
+    kernel = parse_kernel("""kernel @overlapping(x: f32, z: mut f32) {
+  thread t in 1 {
+    z[0, 4] = x.4x4[0, 4]
+    z[1, 4] = z.4x4[0, 4]
+  }
+}""")
+    return Case(kernel, {"x": numbers("f32", 16), "z": np.zeros(20, np.float32)}, {})
+
+
 def products() -> Iterator[Case]:
     """Yield kernels of fragments."""
+    yield from map(nested, (1, 8))
+    yield overlapping()
     yield product("f32", 1)
     yield from map(product, ("f32", "f16", "bf16"))
     yield integer_product("u8")

@@ -99,9 +99,13 @@ class Builder:
 
     def var(self, init: Expr) -> Register:
         """Return a new register that holds `init`."""
-        r = Register(f"r{next(self._fresh)}", init.dtype, init.lanes, init.shape)
+        r = self.register(init)
         self.set(r, init)
         return r
+
+    def register(self, like: Expr) -> Register:
+        """Return a new register for values such as an expression's."""
+        return Register(f"r{next(self._fresh)}", like.dtype, like.lanes, like.shape)
 
     def let(self, value: Expr) -> Expr:
         """Return `value` as something that is cheap to use repeatedly."""

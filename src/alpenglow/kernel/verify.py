@@ -53,6 +53,7 @@ from alpenglow.kernel.expr import (
     Index,
     Intrinsic,
     Lanes,
+    Lanewise,
     Load,
     Lookup,
     Reduce,
@@ -271,8 +272,8 @@ class _Verifier:
         whole = shape[0] * shape[1] == e.lanes > 0
         _check(whole, f"a fragment of {shape} with {e.lanes} elements")
         _check(e.lanes % threads == 0, f"{type_text(e)} of a subgroup of {threads} threads")
-        if not isinstance(e, Mma):
-            alike = all(x.shape == shape for x in children(e) if x.dtype != "i64" or x.lanes > 1)
+        if isinstance(e, Lanewise):
+            alike = all(x.shape == shape for x in children(e))
             _check(alike, f"{type(e).__name__.lower()} of fragments that are not alike")
 
     def _access(self, b: Buffer, at: Expr, lanes: int, mask: Expr | None) -> None:

@@ -11,6 +11,7 @@ from alpenglow.kernel.expr import (
     Load,
     Register,
     children,
+    parts,
     rebuilt,
 )
 from alpenglow.kernel.fragments import Mma, Tile
@@ -49,14 +50,21 @@ class _Tiles(Rewriter):
         elif isinstance(s.value, Mma):
             self.multiply(s.value, self.held(s.register))
         else:
-            self.fill(self.held(s.register), s.value)
+            self.prepare(s.value)
+            self.put(self.held(s.register), s.value)
 
     def store_tile(self, s: StoreTile) -> None:
         at, stride = (self.b.let(self.expr(e)) for e in (s.at, s.stride))
-        self.prepare(s.value)
-        with self.b.loop(s.value.lanes // self.threads) as i:
-            value = self.element(s.value, i)
-            self.b.store(s.buffer, self.place(s.value, at, stride, i), value)
+        value = s.value
+        self.prepare(value)
+        if any(isinstance(e, Tile) and e.buffer == s.buffer for e in parts(value)):
+            # All is read before anything is written.
+            register = self.b.register(value)
+            self.put(self.held(register), value)
+            value = register
+        with self.b.loop(value.lanes // self.threads) as i:
+            place = self.place(value, at, stride, i)
+            self.b.store(s.buffer, place, self.element(value, i))
 
     # ── fragments ──
 
@@ -66,9 +74,8 @@ class _Tiles(Rewriter):
         size = e.lanes // self.threads
         return self.scratch.array(key, Buffer("tile", e.dtype, True, "local", 64, size))
 
-    def fill(self, array: Buffer, e: Expr, first: Expr | None = None) -> None:
+    def put(self, array: Buffer, e: Expr, first: Expr | None = None) -> None:
         """Put a thread's elements into its array, or where they are in one of all threads."""
-        self.prepare(e)
         with self.b.loop(e.lanes // self.threads) as i:
             place = i if first is None else first + self.number(i)
             self.b.store(array, place, self.element(e, i))
@@ -111,7 +118,9 @@ class _Tiles(Rewriter):
     # ── products ──
 
     def multiply(self, e: Mma, into: Buffer) -> None:
-        self.prepare(e.acc)
+        # What they are made of is computed first: that may be products, by way of the same arrays.
+        for operand in children(e):
+            self.prepare(operand)
         (x, row), (y, column) = self.factor(e.x, "left"), self.factor(e.y, "right")
         self.meet()
         assert e.y.shape is not None, "a fragment has columns"
@@ -137,7 +146,7 @@ class _Tiles(Rewriter):
         array = Buffer(name, e.dtype, True, "local" if alone else "shared", 64, size)
         array = self.scratch.array((name, e.dtype, size), array)
         first = Const(0) if alone else self.b.let(launch.number // self.threads * e.lanes)
-        self.fill(array, e, first)
+        self.put(array, e, first)
         return array, first
 
     def meet(self) -> None:
