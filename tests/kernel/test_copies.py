@@ -89,3 +89,14 @@ def test_a_copy_is_built() -> None:
     evaluate(b.done(), {"x": numbers, "y": result})
 
     assert (result == numbers).all()
+
+
+def test_words_of_copies_are_names_all_the_same() -> None:
+    text = """kernel @copy(across: f32, wait: mut f32) {
+  commit: f32x4 = across.4[0]
+  commit = commit + across.4[4]
+  wait[0] = commit
+}
+"""
+
+    assert print_kernel(parse_kernel(text)) == text

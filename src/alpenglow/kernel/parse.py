@@ -65,6 +65,10 @@ INFIX = {
 }  # fmt: skip
 """The sign of an operation and how tightly it binds.  Comparisons do not chain."""
 
+_ACROSS = (*MOVES, *COMBINES)
+_ASSIGNS = ("[", ":", "=")
+"""What stands behind a name that is assigned to; behind a word of the language it does not."""
+
 _SIGNS = {sign: op for op, (sign, _) in INFIX.items()}
 _CALLS = {*UNARY, *(op for op in BINARY if op not in INFIX),
           "fma", "mma", "select", "shuffle", "blend", "lookup"}  # fmt: skip
@@ -178,12 +182,8 @@ class _Parser(Lines):
     def line_statement(self) -> Stmt:
         if self.take("barrier"):
             return Barrier("subgroup" if self.take("subgroup") else "group")
-        if self.take("copy"):
-            return self.copy()
-        if self.take("commit"):
-            return Commit()
-        if self.take("wait"):
-            return Wait(self.integer())
+        if self.peek() in ("copy", "commit", "wait") and self.ahead() not in _ASSIGNS:
+            return self.copying(self.next())
         if self.take("prefetch"):
             later = self.peek() == "." and self.choice(("later",)) == "later"
             buffer, (at, _) = self.buffer(self.name()), self.place()
@@ -222,7 +222,9 @@ class _Parser(Lines):
             else StoreTile(buffer, at, stride, value)
         )
 
-    def copy(self) -> Copy:
+    def copying(self, word: str) -> Copy | Commit | Wait:
+        if word != "copy":
+            return Commit() if word == "commit" else Wait(self.integer())
         to, (at, _) = self.buffer(self.name()), self.place()
         self.expect("=")
         source = self.expr()
@@ -280,7 +282,7 @@ class _Parser(Lines):
             return Lanes(self.width())
         if self.peek() == "(" and not word.startswith('"'):
             return self.call(word)
-        if word == "across":
+        if word == "across" and self.peek() == "." and self.ahead() in _ACROSS:
             return self.across()
         if self.peek() == "." and word in ("splat", "bits", "reduce"):
             return self.suffixed(word)
@@ -352,7 +354,7 @@ class _Parser(Lines):
         return self.close(Bitcast(x, choice) if word == "bits" else Reduce(choice, x))
 
     def across(self) -> Expr:
-        op = self.choice((*MOVES, *COMBINES))
+        op = self.choice(_ACROSS)
         self.expect("(")
         x = self.expr()
         at = self.expr() if self.take(",") else None

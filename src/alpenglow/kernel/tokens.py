@@ -18,8 +18,8 @@ KINDS: dict[str, Kind] = {("for" if k == "serial" else k): k for k in get_args(K
 """The keywords that begin loops."""
 
 RESERVED = {
-    *KINDS, "if", "else", "while", "in", "array", "barrier", "atomic", "prefetch", "copy", "commit",
-    "wait", "lanes", "across", "true", "false", "inf", "nan",
+    *KINDS, "if", "else", "while", "in", "array", "barrier", "atomic", "prefetch", "lanes",
+    "true", "false", "inf", "nan",
 }  # fmt: skip
 """Words that are names only in quotes."""
 
@@ -44,6 +44,10 @@ class Lines:
 
     def peek(self) -> str:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def ahead(self) -> str:
+        """Return what stands behind the next token."""
+        return self.tokens[self.at + 1] if self.at + 1 < len(self.tokens) else ""
 
     def next(self) -> str:
         if self.at == len(self.tokens):
