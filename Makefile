@@ -28,6 +28,8 @@ help:
 	@echo "make test-kernels  run what is for OpenCL on the runtimes that it installs into .venv/opencl"
 	@echo "                   and on PoCL, and the kernels of all examples there and as C, by gcc;"
 	@echo "                   SAMPLE=0.1 runs a tenth of these kernels"
+	@echo "make test-oclgrind run a tenth of operators and of onnx's tests of nodes as grids under"
+	@echo "                   Oclgrind, which tells of races and accesses out of bounds"
 	@echo "make test-torch    run the tests that need PyTorch, in .venv/torch; SAMPLE=0.1 a tenth of"
 	@echo "                   the models"
 	@echo "make test-guarded  run all tests with every operand between unmapped pages"
@@ -113,6 +115,10 @@ conformance-opencl: .venv/opencl/kernels.stamp
 		--jobs $(JOBS); \
 	status=$$?; $(TIMED); exit $$status
 
+test-oclgrind: .venv/opencl/kernels.stamp
+	@$(TIMED) oclgrind .venv/opencl/bin/python tools/oclgrind.py; \
+	status=$$?; $(TIMED); exit $$status
+
 conformance-torch: .venv/torch/torch.stamp
 	@$(TIMED) conformance-torch .venv/torch/bin/python tools/conformance_torch.py --page \
 		--jobs $(JOBS); \
@@ -142,4 +148,4 @@ $(VENV)/dev.stamp: pyproject.toml
 	@$(TIMED) install-torch sh tools/install_torch.sh $(PYTHON) .venv/torch
 
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
-	test-kernels test-torch test-pythons conformance conformance-opencl conformance-torch fuzz bench clean
+	test-kernels test-oclgrind test-torch test-pythons conformance conformance-opencl conformance-torch fuzz bench clean

@@ -64,6 +64,19 @@ def test_what_lies_on_the_device_is_fed_without_the_host() -> None:
     np.testing.assert_array_equal(result.numpy(), 4 * X)
 
 
+def test_inputs_are_copied_while_the_call_before_has_not_run() -> None:
+    chip = Chip()
+    exe = on_chip(network(), chip, Add, Softmax)
+    first = exe.run({"x": X}, device=True)["total"]
+    x = X.copy()
+    second = exe.run({"x": x + 1}, device=True)["total"]
+    x[...] = 0  # the caller's again
+
+    assert first.ready.work is not None
+    np.testing.assert_array_equal(second.numpy(), 2 * (X + 1))
+    np.testing.assert_array_equal(first.numpy(), 2 * X)
+
+
 def test_memory_of_arrays_is_given_back() -> None:
     chip = Chip()
     exe = on_chip(network(), chip, Add, Softmax)

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.opencl
 PARTS = 20
 """The sample is cut into so many tests."""
 
-EVERY = {"opencl-cpu": 10, "opencl-gpu": 40}
-"""A tenth of the tests, and a fortieth."""
+EVERY = {"opencl-cpu": 10, "opencl-gpu": 60}
+"""A tenth of the tests, and a sixtieth."""
 
 
 @cache
