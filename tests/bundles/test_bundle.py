@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 import alpenglow as ag
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.memory import aligned_bytes
-from alpenglow.bundles import Bundle, kernels
+from alpenglow.bundles import Bundle
 from alpenglow.bundles import object as object_format
 from alpenglow.bundles.elf_object import ElfObject
 from alpenglow.bundles.support import ALLOWED
@@ -32,6 +32,7 @@ from alpenglow.cli import cli
 from alpenglow.ir.target import Target
 from alpenglow.machines.cpu.jit import Code
 from alpenglow.machines.cpu.targets import LEVELS
+from alpenglow.machines.vector import making
 from alpenglow.ops.arithmetic import Floor, Pow
 from alpenglow.ops.transcendental import Exp, Log, Sin, Sqrt
 from bundle_cases import same_bits
@@ -325,7 +326,7 @@ def test_open_extents_are_refused(path: Path, tmp_path: Path) -> None:
 def test_operators_without_code_are_named_all_at_once(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "compiles", lambda op: op.name not in ("sigmoid", "greater"))
+    monkeypatch.setattr(making, "compiles", lambda op: op.name not in ("sigmoid", "greater"))
     with pytest.raises(UnsupportedError, match=r"would need: greater \(1\), sigmoid \(1\)\n  try:"):
         ag.bundle(path, tmp_path / "out", shapes=SHAPES)
 

@@ -22,6 +22,7 @@ from alpenglow.bundles.fat import require_fat
 from alpenglow.bundles.formats import FORMATS
 from alpenglow.bundles.job import Job, Needs
 from alpenglow.bundles.mutable import State, identifiers
+from alpenglow.bundles.opencl import OPENCL
 from alpenglow.bundles.plan import BundlePlan, Planned, Routine, fat_layout
 from alpenglow.bundles.rows import grown, refuse_length
 from alpenglow.bundles.system import for_system
@@ -58,6 +59,8 @@ class Bundle:
         place = self.folder.joinpath(*self.files) if len(self.files) == 1 else self.folder
         lines = [f"{place}: {counted(len(self.files), 'file')} for {self.target}"]
         bound = "of one call, at most"
+        if not self.needs.on_host:
+            lines.append("  on the device")
         if self.needs.compiled:
             lines.append(f"  {'code':10} {code:>12,}")
         else:
@@ -73,8 +76,9 @@ class Bundle:
                 f"entry {r.entry}",
                 f"  {'mutable':10} {r.mutable_nbytes:>12,}   {holds}",
                 f"  {'scratch':10} {r.scratch_nbytes:>12,}   of one call",
-                f"  {'stack':10} {self.needs.stack_nbytes:>12,}   {bound}",
             ]
+            if self.needs.on_host:
+                lines.append(f"  {'stack':10} {self.needs.stack_nbytes:>12,}   {bound}")
             for s in r.symbols:
                 kind = "output" if s.output else "input"
                 most = f", at most {s.type}" if s.now else ""
@@ -97,7 +101,7 @@ def bundle(
     api: Api = "static",
     entry: str | None = None,
     weights: Weights = "separate",
-    format: str = "object",
+    format: str | None = None,
     shapes: Shapes | None = None,
     variants: Mapping[str, Shapes] | None = None,
     constants: Mapping[str, Any] | None = None,
@@ -113,6 +117,7 @@ def bundle(
 ) -> Bundle:
     """Write `model` into the new folder `out`, as files that need nothing of ours; tell its needs.
 
+    `format` is "object" unless it is said, "opencl" for targets of OpenCL.
     `entry` names the entry point and the files (by default after the model).  `shapes` binds the
     open extents of inputs; `variants` does so several times, for one entry point each over shared
     weights.  `constants` are values of inputs, as `load` takes them.  Of several levels of x86-64,
@@ -132,15 +137,15 @@ def bundle(
     """
     folder = Path(out)
     targets, settings = machines(target, system), options or Options()
-    name = entry or _name_of(model)
-    check(folder, name, api, format, tuple(variants or ()), force)
+    name, written = entry or _name_of(model), format or default_format(targets)
+    check(folder, name, api, written, tuple(variants or ()), force)
     asked: Mapping[str, Shapes | None] = variants or {name: shapes}
     graphs = {e: _graph(model, s, constants, state, last) for e, s in asked.items()}
     programs = {
         t: {e: planned(g, t, settings, length=length) for e, g in graphs.items()} for t in targets
     }
     return write(
-        programs, folder, name, api=api, embedded=weights == "embedded", format=format,
+        programs, folder, name, api=api, embedded=weights == "embedded", format=written,
         freestanding=freestanding, portable=portable, release=release, options=settings,
         force=force,
     )  # fmt: skip
@@ -161,12 +166,19 @@ def machines(target: str | Target, system: str | None = None) -> tuple[Target, .
 def parsed(target: str | Target, system: str | None = None) -> Target:
     """Return the target on a system; raise OptionError if no machine code is made for it."""
     chosen = target if isinstance(target, Target) else Target.parse(target)
+    if chosen.machine in OPENCL and system is None:
+        return chosen
     if not chosen.triple:
         raise OptionError(
             f"target '{chosen}' has no machine code, and a bundle is nothing else",
-            hint="name a machine: cpu, x86-64-v3, aarch64, cortex-m4 …",
+            hint="name a machine: cpu, x86-64-v3, aarch64, cortex-m4, opencl-gpu …",
         )
     return chosen if system is None else for_system(chosen, system)
+
+
+def default_format(targets: Sequence[Target]) -> str:
+    """Return the format that is written unless another is asked for."""
+    return "opencl" if targets[0].machine in OPENCL else "object"
 
 
 def check(
@@ -243,6 +255,13 @@ def write(
     force: bool = False,
 ) -> Bundle:
     """Write planned programs, one for each target and entry point."""
+    for target in programs:
+        if target.machine in OPENCL and format != "opencl":
+            raise OptionError(
+                f"code for {target} is OpenCL C, not {format}",
+                hint="format='opencl'",
+                flags="--format opencl",
+            )
     layout: BundlePlan = fat_layout(programs, strict=options.numerics == "strict", name=name)
     product = FORMATS[format](
         Job(

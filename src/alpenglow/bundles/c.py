@@ -46,7 +46,7 @@ def source(layout: BundlePlan, name: str, api: Api, embedded: bool, portable: bo
         )
     parts = [_title(layout, name, api, portable), unit.text()]
     if embedded:
-        parts += [_bytes(f"{name}_constants", layout.weights(), layout.alignment)]
+        parts += [byte_array(f"{name}_constants", layout.weights(), layout.alignment)]
     if api == "dynamic":
         parts += [_EACH]
     parts += ["\n".join(c_state.functions(layout)) + "\n"] if layout.routines[0].state else []
@@ -111,7 +111,7 @@ def _dynamic(layout: BundlePlan, routine: Routine, names: dict[str, str]) -> Ite
         for number, call in enumerate(branch.calls):
             yield f"  each(parallel, {name}_{number}, at, {spelled(call.extent)});"
 
-    yield _bytes(f"{routine.entry}_config", config(layout, routine, 0), 8)
+    yield byte_array(f"{routine.entry}_config", config(layout, routine, 0), 8)
     for name, branch in routine.named("_"):
         for number, call in enumerate(branch.calls):
             yield from _task(layout, f"{name}_{number}", call, names)
@@ -193,11 +193,13 @@ def _call(
     return f"{names[call.kernel]}({', '.join(arguments)});"
 
 
-def _bytes(name: str, content: bytes, alignment: int) -> str:
+def byte_array(name: str, content: bytes, alignment: int = 0) -> str:
+    """Return the definition of an array of bytes that others refer to."""
     numbers = [str(value) for value in range(256)]
     rows = (content[i : i + 24] for i in range(0, len(content) or 1, 24))
     listed = ",\n".join(",".join(map(numbers.__getitem__, row)) for row in rows)
-    head = f"extern const uint8_t {name}[];\n_Alignas({alignment}) const uint8_t {name}"
+    aligned = f"_Alignas({alignment}) " if alignment else ""
+    head = f"extern const uint8_t {name}[];\n{aligned}const uint8_t {name}"
     return f"{head}[{len(content) or 1}] = {{\n{listed or 0}\n}};\n"
 
 

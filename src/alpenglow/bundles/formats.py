@@ -11,6 +11,7 @@ from alpenglow.bundles.example import example
 from alpenglow.bundles.header import header, weights_header
 from alpenglow.bundles.job import Format, Job, Made, Needs
 from alpenglow.bundles.object import emit
+from alpenglow.bundles.opencl import opencl_files
 from alpenglow.bundles.project import cmake, pkg_config
 from alpenglow.bundles.shared import file_name, library
 from alpenglow.bundles.wasm import wasm_files
@@ -89,5 +90,5 @@ def c_files(job: Job) -> Made:
 
 FORMATS: Mapping[str, Format] = {
     "object": object_files, "c": c_files, "wasm": wasm_files,
-    "shared": shared_files, "wheel": wheel_files,
+    "shared": shared_files, "wheel": wheel_files, "opencl": opencl_files,
 }  # fmt: skip

@@ -119,7 +119,7 @@ def _routine(routine: Routine, api: Api, needs: Needs) -> Iterator[str]:
 def _state(state: State) -> Iterator[str]:
     """Say what stays in mutable memory, and declare what handles it."""
     name, upper = state.name, state.name.upper()
-    yield from _said(
+    yield from said(
         "State that stays from call to call, at the beginning of mutable memory.  Entry points "
         "that are called on one piece of memory, with room for what each needs, share it."
     )
@@ -130,13 +130,13 @@ def _state(state: State) -> Iterator[str]:
         yield from ("", *_symbol(s, upper, "state"))
     aligned = f"{MISALIGNED} without doing anything if memory is not aligned"
     yield ""
-    yield from _said(f"Makes the state what it is before the first call.  Returns 0, or {aligned}.")
+    yield from said(f"Makes the state what it is before the first call.  Returns 0, or {aligned}.")
     yield f"int {name}_reset(const uint8_t *constants, uint8_t *mutable_data);"
     if state.length:
-        yield from ("", *_said("Returns how many rows there are, or -1 if there is no state."))
+        yield from ("", *said("Returns how many rows there are, or -1 if there is no state."))
         yield f"int64_t {name}_length(const uint8_t *mutable_data);"
         yield ""
-        yield from _said(
+        yield from said(
             "Keeps the first rows, as if no more had been computed.  Returns 0; without doing "
             f"anything, {MISALIGNED} if memory is not aligned, {NO_STATE} if there is no state or "
             f"{NO_ROOM} if there are not as many rows."
@@ -165,13 +165,13 @@ def _status(routine: Routine) -> Iterator[str]:
     if routine.checks and routine.state is not None:
         lost = "is lost then, until it is made anew" if routine.loses else "is as it was then"
         text += f"  The state {lost}."
-    yield from _said(text)
+    yield from said(text)
     if routine.checks:
         offset = routine.stop_word.offset + 8
         yield f"#define {routine.entry.upper()}_OUT_OF_RANGE_OFFSET {offset}"
 
 
-def _said(text: str) -> Iterator[str]:
+def said(text: str) -> Iterator[str]:
     """Return a comment in lines."""
     *lines, end = textwrap.wrap(
         text, 96, initial_indent="/* ", subsequent_indent=" * ",
@@ -197,15 +197,24 @@ def _kind(s: Symbol) -> str:
 
 
 def _symbol(s: Symbol, upper: str, kind: str = "") -> Iterator[str]:
-    shape = s.type.extents
-    count = s.type.size * (2 if s.type.dtype in COMPLEX else 1)
-    kind = kind or _kind(s)
+    yield symbol_about(s, kind)
+    yield f"#define {macro(upper, s, 'OFFSET', kind)} {s.offset}"
+    yield from symbol_sizes(s, upper, kind)
+
+
+def symbol_about(s: Symbol, kind: str = "") -> str:
+    """Return a comment on an input or output, or another kind of thing."""
     hidden = ": random bits, new ones for each call" if s.name.startswith(HIDDEN) else ""
     if s.now:
         hidden = f": {s.shown}, of the rows before a call; these are the largest numbers"
     quoted = "".join(c if c.isprintable() and c not in "*/\\" else "?" for c in s.name)
-    yield f"/* {kind} {quoted}: {s.type}, row-major{hidden} */"
-    yield f"#define {macro(upper, s, 'OFFSET', kind)} {s.offset}"
+    return f"/* {kind or _kind(s)} {quoted}: {s.type}, row-major{hidden} */"
+
+
+def symbol_sizes(s: Symbol, upper: str, kind: str = "") -> Iterator[str]:
+    """Yield macros about the size of an input or output, or of another kind of thing."""
+    shape = s.type.extents
+    count = s.type.size * (2 if s.type.dtype in COMPLEX else 1)
     yield f"#define {macro(upper, s, 'NBYTES', kind)} {s.type.nbytes}"
     yield f"#define {macro(upper, s, 'TYPE', kind)} {C_TYPES[s.type.dtype]}"
     yield f"#define {macro(upper, s, 'COUNT', kind)} {count}"

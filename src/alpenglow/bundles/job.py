@@ -36,13 +36,15 @@ class Needs:
     """Bytes of code, of other data beside it (constants do not count), and of stack for a call.
 
     Of source that is not `compiled` yet, `stack_nbytes` counts the largest arrays that it keeps
-    there; how much a compiler adds, and how long code becomes, it alone knows.
+    there; how much a compiler adds, and how long code becomes, it alone knows.  What does not run
+    `on_host` has its memory on a device.
     """
 
     code_nbytes: int
     data_nbytes: int
     stack_nbytes: int
     compiled: bool = True
+    on_host: bool = True
 
 
 @dataclass(frozen=True, slots=True)

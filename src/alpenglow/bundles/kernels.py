@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.target import Target
 from alpenglow.machines.choice import ChosenKernel
+from alpenglow.machines.grid import select as grid
 from alpenglow.machines.proof import admitted
-from alpenglow.machines.vector.select import choose, compiles
+from alpenglow.machines.registry import machine_for
+from alpenglow.machines.vector import select as vector
 from alpenglow.program import Instr, Program
 
 
@@ -22,6 +24,7 @@ def chosen(program: Program, target: Target, strict: bool) -> tuple[ChosenKernel
 
 
 def _chosen(instr: Instr, target: Target, strict: bool) -> ChosenKernel:
+    choose = grid.choose if machine_for(target).family == "grid" else vector.choose
     choice = choose(instr, target, strict)
     assert choice is not None, f"{instr.op.name} has no kernel"
     if not admitted(choice.kernel, instr):
@@ -29,12 +32,13 @@ def _chosen(instr: Instr, target: Target, strict: bool) -> ChosenKernel:
     return choice
 
 
-def refuse_interpreted(programs: Iterable[Program]) -> None:
+def refuse_interpreted(programs: Mapping[Target, Iterable[Program]]) -> None:
     """Raise UnsupportedError if any instruction would need the interpreter."""
     missing: Counter[str] = Counter()
-    for program in programs:
-        for instr in program.instrs():
-            missing.update({op.name for op in instr.operators() if not compiles(op)})
+    for target, every in programs.items():
+        machine = machine_for(target)
+        for instr in (i for program in every for i in program.instrs()):
+            missing.update({op.name for op in instr.operators() if machine.lacks(op)})
     if missing:
         named = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))
         raise UnsupportedError(

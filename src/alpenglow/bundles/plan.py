@@ -177,8 +177,10 @@ def fat_layout(
     Constants that are the same for several of them, weights in the same order, are kept once.
     `name` is the bundle's, after which what handles its state is called.
     """
-    every = [p for by_entry in programs.values() for p in by_entry.values()]
-    refuse_interpreted(p for p in every if isinstance(p, Program))
+    refuse_interpreted({
+        target: [p for p in by_entry.values() if isinstance(p, Program)]
+        for target, by_entry in programs.items()
+    })  # fmt: skip
     maker = _Maker(strict, len(programs) == 1, name or next(iter(programs[next(iter(programs))])))
     by_target = [
         [maker.routine(entry, program, target) for entry, program in by_entry.items()]

@@ -225,7 +225,7 @@ def _version(
         try:
             with assuming(assumption):
                 program = open_program(g, target, options)
-                refuse_interpreted([program])
+                refuse_interpreted({target: [program]})
                 kernels = chosen(program, target, options.numerics == "strict")
         except TypeRuleError:
             if like == met:

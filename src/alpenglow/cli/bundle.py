@@ -12,6 +12,7 @@ from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.bundles import (
     Bundle,
     check,
+    default_format,
     default_name,
     machines,
     planned,
@@ -41,6 +42,7 @@ alpenglow bundle model.onnx -o board --target cortex-m4 --freestanding
 alpenglow bundle model.onnx -o source --format c --portable
 alpenglow bundle model.onnx -o web --format wasm --target wasm32
 alpenglow bundle model.onnx -o fat --target x86-64-v2,x86-64-v3,x86-64-v4
+alpenglow bundle model.onnx -o device --target opencl-gpu
 alpenglow bundle model.onnx -o packages --format wheel --release 1.1
 alpenglow bundle decoder.onnx -o decoder --state --length 256 --dim batch=1,sequence=1
 alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant large:image=1x3x96x96
@@ -56,9 +58,8 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 @click.option("--weights", type=click.Choice(["separate", "embedded"]), default="separate",
               show_default=True, help="Weights in a file of their own, or with the code.",
 )  # fmt: skip
-@click.option("--format", "kind", type=click.Choice(list(FORMATS)), default="object",
-              show_default=True, help="What is written.",
-)  # fmt: skip
+@click.option("--format", "kind", type=click.Choice(list(FORMATS)),
+              help="What is written.  [default: object; opencl for its targets]")  # fmt: skip
 @click.option("--variant", "variants", multiple=True, metavar="ENTRY:NAME=1x3x224x224[,…]",
               help="An entry point for these shapes; several share the weights.")  # fmt: skip
 @click.option("--state", is_flag=True,
@@ -81,7 +82,7 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
               help="Replace DIR if it holds what a bundle wrote, unchanged, and nothing else.",
 )  # fmt: skip
 def command(
-    request: Request, output: Path, api: Api, entry: str | None, weights: str, kind: str,
+    request: Request, output: Path, api: Api, entry: str | None, weights: str, kind: str | None,
     variants: tuple[str, ...], state: bool, length: int | None,
     last: tuple[str, ...], freestanding: bool,
     system: str | None,
@@ -94,8 +95,9 @@ def command(
     """
     name = entry or default_name(request.model)
     shapes = parse_variants(variants)
-    check(output, name, api, kind, tuple(shapes), force)
     targets = machines(request.target, system)
+    form = kind or default_format(targets)
+    check(output, name, api, form, tuple(shapes), force)
     requests = {e: replace(request, shapes=s) for e, s in shapes.items()} or {name: request}
     with progress() as report:
         options = request.options(report)
@@ -109,7 +111,7 @@ def command(
                 programs[target][each] = planned(source.ir, target, options, source.resume, length)
         bundle = write(
             programs, output, name, api=api, embedded=weights == "embedded",
-            format=kind, freestanding=freestanding, portable=portable, release=release,
+            format=form, freestanding=freestanding, portable=portable, release=release,
             options=options, force=force,
         )  # fmt: skip
     show(_described(bundle), str(bundle).splitlines(), request.json)
