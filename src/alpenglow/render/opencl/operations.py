@@ -105,7 +105,7 @@ class Native(Vectors):
         if dtype in FLOATS:
             name = self.exact(op, dtype) if op in ("min", "max", "rem") else _CALLS.get(op, op)
         if dtype == "i64":  # addresses are written as plain numbers, which are of int
-            operands = tuple(f"{x}L" if x.isdecimal() else x for x in operands)
+            operands = tuple(f"{x}L" if x.isdecimal() else x for x in map(bare, operands))
         text = f"{name}({', '.join(map(bare, operands))})"
         return f"as_{self.kind(dtype)}({text})" if op == "abs" and signed(dtype) else text
 
