@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import test_attention
 import test_conv
+import test_grid_attention
 import test_matmul
 import test_rows
 
@@ -25,7 +25,7 @@ def runtime(request: pytest.FixtureRequest) -> Runtime:
 
 
 FAMILIES = {
-    "attention": test_attention.drawn,
+    "attention": test_grid_attention.drawn,
     "conv": test_conv.drawn,
     "tile": test_matmul.drawn,
     "skinny": test_matmul.drawn_skinny,
