@@ -88,7 +88,7 @@ test-cross: $(VENV)/dev.stamp
 	status=$$?; $(TIMED); exit $$status
 
 test-kernels: .venv/opencl/kernels.stamp
-	@$(TIMED) kernels $(APART) .venv/opencl/bin/python -B -m pytest -n $(JOBS) -m opencl \
+	@CL_CONFIG_CPU_VECTORIZER_MODE=1 $(TIMED) kernels $(APART) .venv/opencl/bin/python -B -m pytest -n $(JOBS) -m opencl \
 		--sample $(SAMPLE); \
 	status=$$?; $(TIMED); exit $$status
 

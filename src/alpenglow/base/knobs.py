@@ -83,6 +83,12 @@ def opencl_libraries() -> tuple[str, ...]:
     return tuple(filter(None, os.environ.get("OCL_ICD_FILENAMES", "").split(os.pathsep)))
 
 
+def presume(variables: Mapping[str, str]) -> None:
+    """Set variables that the user has not set, for libraries that may read them at any time."""
+    for name, text in variables.items():
+        os.environ.setdefault(name, text)
+
+
 @contextlib.contextmanager
 def presumed(variables: Mapping[str, str]) -> Iterator[None]:
     """Set variables that the user has not set, for libraries that read them, during a block."""

@@ -1,6 +1,6 @@
 """ONNX's node tests through OpenCL: a fixed sample on each runtime, in both ways.
 
-`make conformance-opencl` runs them all and writes docs/conformance-opencl.md.
+`make conformance-opencl` runs them all.
 """
 
 from __future__ import annotations
@@ -38,5 +38,5 @@ def test_nodes_give_what_onnx_expects(
     sample = decided()[:: EVERY[way]][part::PARTS]
     outcomes = [try_node(test, target) for test in sample]
 
-    assert len(outcomes) > 1
+    assert outcomes
     assert not [o for o in outcomes if o.verdict not in ("equal", "near") or o.interpreted]

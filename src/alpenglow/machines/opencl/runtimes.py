@@ -28,9 +28,10 @@ NEEDED = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so")
 """What Intel's runtime loads by name, from the folder in which it lies itself."""
 
 VARIABLES = {"CL_CONFIG_CPU_VECTORIZER_MODE": "1"}
-"""What Intel's runtime is to do, which it reads when it is loaded: make no vectors of threads.  Its
-vectoriser ends the process at some loops (2026.2).  The attribute `intel_vec_len_hint(1)` of a
-kernel prevents that, too, but then some sums are rounded otherwise than the kernel says."""
+"""What Intel's runtime is to do: make no vectors of threads.  Its vectoriser ends the process at
+some loops (2026.2).  It reads that when it is loaded, and was seen not to know it later where it had
+been taken back: it stays.  The attribute `intel_vec_len_hint(1)` of a kernel prevents that, too, but
+then some sums are rounded otherwise than the kernel says."""
 
 
 @contextmanager
@@ -39,10 +40,10 @@ def prepared() -> Iterator[None]:
 
     Whoever has said where drivers are is left alone.
     """
+    knobs.presume(VARIABLES)
     intel = intel_folder()
     if intel is None or knobs.opencl_vendors() is not None:
-        with knobs.presumed(VARIABLES):
-            yield
+        yield
         return
     for name in NEEDED:
         with suppress(OSError):  # without them the loader passes the runtime over
@@ -51,7 +52,7 @@ def prepared() -> Iterator[None]:
         for file in _descriptions(SYSTEM):
             Path(folder, file.name).write_bytes(file.read_bytes())
         Path(folder, "alpenglow-intel.icd").write_text(f"{intel / INTEL}\n")
-        with knobs.presumed({**VARIABLES, "OCL_ICD_VENDORS": folder}):
+        with knobs.presumed({"OCL_ICD_VENDORS": folder}):
             yield
 
 
