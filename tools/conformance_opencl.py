@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
@@ -86,9 +87,15 @@ def page(results: list[dict[str, Any]], here: list[DeviceFacts]) -> list[str]:
         lines.append(f"| {way} | {runtime} | {tests} | {' | '.join(map(str, counts.values()))} |")
     lines += ["", f"{len(results[0]['undecided'])} tests are left out.", "", "## What did not pass"]
     failures = [(r["target"], f) for r in results for f in r["failures"]]
-    lines += ["", *(f"- {target}: `{f['case']}` is {f['verdict']}: {f['detail'].splitlines()[0]}"
+    lines += ["", *(f"- {target}: `{f['case']}` is {f['verdict']}: {reason(f['detail'])}"
                     for target, f in failures)] if failures else ["", "Nothing."]  # fmt: skip
     return lines
+
+
+def reason(detail: str) -> str:
+    """Return the beginning of why a test did not pass, without the names of files here."""
+    first = re.sub(r"\S*/\S+", "…", detail.splitlines()[0])
+    return first[:160]
 
 
 if __name__ == "__main__":

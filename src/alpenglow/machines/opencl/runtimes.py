@@ -29,9 +29,9 @@ NEEDED = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so")
 
 VARIABLES = {"CL_CONFIG_CPU_VECTORIZER_MODE": "1"}
 """What Intel's runtime is to do: make no vectors of threads.  Its vectoriser ends the process at
-some loops (2026.2).  It reads that when it is loaded, and was seen not to know it later where it had
-been taken back: it stays.  The attribute `intel_vec_len_hint(1)` of a kernel prevents that, too, but
-then some sums are rounded otherwise than the kernel says."""
+some loops (2026.2).  It reads that when it is loaded, and was seen not to know it later where it
+had been taken back: it stays.  The attribute `intel_vec_len_hint(1)` of a kernel prevents that,
+too, but then some sums are rounded otherwise than the kernel says."""
 
 
 @contextmanager
