@@ -98,6 +98,10 @@ SOFTMAX = """kernel @softmax(x: f32, y: mut f32) extents(n) subgroup 8 {
 }"""
 
 
+Sizes = tuple[tuple[int, ...], tuple[int, ...]]
+"""How many groups there are, and threads in each, along each axis."""
+
+
 @dataclass(frozen=True)
 class Right:
     """A kernel that is right, and the launch, operands and results of it."""
@@ -105,15 +109,15 @@ class Right:
     text: str
     operands: Mapping[str, Array]
     extents: Mapping[str, int]
-    launch: tuple[tuple[int, ...], tuple[int, ...]]
+    launch: Sizes
     result: str
     expected: Array
 
-    def run(self, text: str | None = None, **launch: object) -> Array:
+    def run(self, text: str | None = None, launch: Sizes | None = None) -> Array:
         """Run the kernel, or another in its place, and return the result."""
         operands = {name: a.copy() for name, a in self.operands.items()}
-        grid = launch.get("launch", self.launch)
-        evaluate(parse_kernel(text or self.text), operands, self.extents, launch=grid)  # type: ignore[arg-type]
+        kernel = parse_kernel(text or self.text)
+        evaluate(kernel, operands, self.extents, launch=launch or self.launch)
         return operands[self.result]
 
     def planted(self, old: str, new: str) -> str:

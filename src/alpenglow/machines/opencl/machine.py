@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from alpenglow.base.errors import DeviceError
 from alpenglow.base.store import Store
@@ -27,48 +28,76 @@ VERSION = "1"
 """Of what is written of a kernel: what was compiled with another is not used again."""
 
 
-class OpenClCpu(VectorMachine):
-    """Writes OpenCL C for devices that are processors."""
+class OpenCl:
+    """What machines share that write OpenCL C: its devices, and how their code is made.
 
-    name = targets.machine("cpu")
-    targets = (name, "opencl")
+    `kind` is that of the devices, "cpu" or "gpu"; kernels are chosen by the machine's `family`.
+    """
+
+    kind: str
+    family: str
     version = VERSION
 
+    @property
+    def _selecting(self) -> Any:
+        """What chooses kernels, which is imported with the first that is made."""
+        return import_module(f"alpenglow.machines.{self.family}.select")
+
+    @property
+    def _emitting(self) -> Any:
+        return import_module("alpenglow.machines.opencl.emit")
+
     def target(self, name: str, features: tuple[str, ...]) -> Target | None:
-        return targets.named("cpu", name, features)
+        return targets.named(self.kind, name, features)
 
     def runs_here(self, target: Target) -> bool:
-        return _runs_here(target, "cpu")
+        try:
+            return bool(self._here(target))
+        except DeviceError:
+            return False
 
     def refuses(self, instr: Instr, target: Target) -> str:
-        return _refusal(instr, target, "vector")
+        why: str = self._emitting.refusal(instr, target, self._selecting.choose)
+        return why
 
     def emit(
         self, program: Program, target: Target, strict: bool, store: Store, progress: Progress
     ) -> Artifact:
-        choose = import_module("alpenglow.machines.vector.select").choose
-        making = import_module("alpenglow.machines.opencl.emit")
-        artifact: Artifact = making.emit(program, target, strict, progress, choose)
+        choose = self._selecting.choose
+        artifact: Artifact = self._emitting.emit(program, target, strict, progress, choose)
         return artifact
 
     def device(self, target: Target) -> Device | None:
-        return device_of(_here(target, "cpu"))
+        return device_of(self._here(target))
+
+    def _here(self, target: Target) -> DeviceFacts:
+        """Return the device here that runs code for a target: the one that it names, or the first,
+        one of this kind if there is any.  Raises DeviceError if there is none."""
+        _, _, named = target.name.partition(":")
+        if named or target.name == "opencl":
+            return find(named)
+        every = devices()
+        alike = [d for d in every if (d.kind == "cpu") == (self.kind == "cpu")]
+        return [*alike, *every][0]
 
 
-class OpenClGpu:
+class OpenClCpu(OpenCl, VectorMachine):
+    """Writes OpenCL C for devices that are processors."""
+
+    kind = "cpu"
+    name = targets.machine(kind)
+    family = "vector"
+    targets = (name, "opencl")
+
+
+class OpenClGpu(OpenCl):
     """Writes OpenCL C for devices of many threads."""
 
-    name = targets.machine("gpu")
+    kind = "gpu"
+    name = targets.machine(kind)
     family = "grid"
     targets = (name,)
-    version = VERSION
     reasons: Sequence[Reason] = ()
-
-    def target(self, name: str, features: tuple[str, ...]) -> Target | None:
-        return targets.named("gpu", name, features)
-
-    def runs_here(self, target: Target) -> bool:
-        return _runs_here(target, "gpu")
 
     def passes(self, choices: Choices) -> Sequence[Pass]:
         return ()
@@ -77,59 +106,18 @@ class OpenClGpu:
         return False
 
     def takes_epilogue(self, op: Op) -> bool:
-        takes: bool = import_module("alpenglow.machines.grid.select").takes_epilogue(op)
-        return takes
+        return bool(self._selecting.takes_epilogue(op))
 
     def takes_attention(
         self, scores: Node, product: Node, target: Target, dtype: str | None = None
     ) -> bool:
-        selecting = import_module("alpenglow.machines.grid.select")
-        takes: bool = selecting.takes_attention(scores, product, target, dtype)
-        return takes
+        return bool(self._selecting.takes_attention(scores, product, target, dtype))
 
     def lacks(self, op: Op) -> str:
-        why: str = import_module("alpenglow.machines.grid.select").lacks(op)
+        why: str = self._selecting.lacks(op)
         return why
 
-    def refuses(self, instr: Instr, target: Target) -> str:
-        return _refusal(instr, target, "grid")
-
     def kernel(self, instr: Instr, target: Target) -> Kernel | None:
-        chosen = import_module("alpenglow.machines.grid.select").choose(instr, target, False)
+        chosen = self._selecting.choose(instr, target, False)
         kernel: Kernel | None = None if chosen is None else chosen.kernel
         return kernel
-
-    def emit(
-        self, program: Program, target: Target, strict: bool, store: Store, progress: Progress
-    ) -> Artifact:
-        choose = import_module("alpenglow.machines.grid.select").choose
-        making = import_module("alpenglow.machines.opencl.emit")
-        artifact: Artifact = making.emit(program, target, strict, progress, choose)
-        return artifact
-
-    def device(self, target: Target) -> Device | None:
-        return device_of(_here(target, "gpu"))
-
-
-def _refusal(instr: Instr, target: Target, family: str) -> str:
-    choose = import_module(f"alpenglow.machines.{family}.select").choose
-    why: str = import_module("alpenglow.machines.opencl.emit").refusal(instr, target, choose)
-    return why
-
-
-def _here(target: Target, kind: str) -> DeviceFacts:
-    """Return the device here that runs code for a target: the one that it names, or the first, one
-    of its kind if there is any.  Raises DeviceError if there is none."""
-    _, _, named = target.name.partition(":")
-    if named or target.name == "opencl":
-        return find(named)
-    every = devices()
-    alike = [d for d in every if (d.kind == "cpu") == (kind == "cpu")]
-    return [*alike, *every][0]
-
-
-def _runs_here(target: Target, kind: str) -> bool:
-    try:
-        return bool(_here(target, kind))
-    except DeviceError:
-        return False
