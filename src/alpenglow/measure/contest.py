@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -162,7 +163,9 @@ class Process:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                # A request that never reached a process that died is written again at closing.
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
 
 def compete(contestants: Mapping[str, Contestant], length: Length) -> dict[str, list[list[float]]]:
