@@ -8,7 +8,7 @@ races; any other is interpreted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -30,6 +30,11 @@ from alpenglow.program.interpret import UNWRITTEN, Memory, step
 from kernel_cases import Case
 
 GRID = Target("a-grid", machine="interpreter", facts=Facts(lanes=1, group=256, fuses=True))
+DOTS = Target(
+    "grid-of-words",
+    machine="interpreter",
+    facts=replace(GRID.facts, multiplies=("f32", "u8", "i8")),
+)
 SMALL = Target("small-grid", machine="interpreter", facts=Facts(lanes=1, group=64, fuses=True))
 
 

@@ -23,6 +23,7 @@ from alpenglow.kernel.expr import Const, Expr
 from alpenglow.kernel.legalise import Lacks
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.machines.opencl.runtimes import prepared
+from alpenglow.render.opencl.operations import NEWER
 from alpenglow.render.opencl.render import LACKS, render
 from kernel_cases import Case
 from loop_kernels import same_bits
@@ -67,7 +68,8 @@ class Runtime:
                 cl.enqueue_copy(self.queue, operands[b.name].view(np.uint8), buffers[b.name])
 
     def build(self, text: str) -> Any:
-        return cl.Program(self.context, text).build(OPTIONS)
+        newer = ["-cl-std=CL3.0"] if text.startswith(NEWER) else []
+        return cl.Program(self.context, text).build([*OPTIONS, *newer])
 
 
 def _size(kernel: Kernel) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from alpenglow.kernel.build import Builder
-from alpenglow.kernel.expr import Binary, Const, Load
-from alpenglow.render.opencl.render import render, render_placed
+from alpenglow.kernel.expr import Binary, Const, Intrinsic, Load
+from alpenglow.render.opencl.operations import NEWER
+from alpenglow.render.opencl.render import WITH_DOTS, render, render_placed
 
 
 def limited() -> Builder:
@@ -30,3 +31,16 @@ def test_operands_begin_at_an_offset_in_bytes() -> None:
 def test_products_are_kept_apart_from_additions_unless_all_is_fast() -> None:
     assert "FP_CONTRACT OFF" in render_placed(limited().done())
     assert "FP_CONTRACT" not in render_placed(limited().done(), fast=True)
+
+
+def test_products_of_bytes_are_functions_where_a_device_has_them() -> None:
+    b = Builder("dots")
+    x, y = b.buffer("x", "i32"), b.buffer("y", "i32", mutable=True)
+    with b.loop(9) as i:
+        b.store(y, i, Intrinsic("usdot", (Load(y, i), Load(x, i), Const(1, "i32"))))
+    kernel = b.done()
+
+    assert "dot_4x8packed_us_int(" in render_placed(kernel, lacks=WITH_DOTS)
+    assert render_placed(kernel, lacks=WITH_DOTS).startswith(NEWER)
+    assert "dot_4x8packed" not in render_placed(kernel)
+    assert not render_placed(kernel).startswith(NEWER)

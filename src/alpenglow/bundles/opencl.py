@@ -21,8 +21,8 @@ from alpenglow.bundles.opencl_project import cmake, example
 from alpenglow.bundles.plan import BundlePlan, KernelCall, KernelCode, Routine
 from alpenglow.bundles.project import pkg_config
 from alpenglow.kernel.stmt import Kernel
-from alpenglow.machines.opencl.emit import launch, spread
-from alpenglow.render.opencl.render import render_placed
+from alpenglow.machines.opencl.emit import as_text, launch
+from alpenglow.render.opencl.operations import NEWER
 
 
 def opencl_files(job: Job) -> Made:
@@ -197,7 +197,7 @@ class _Tables:
     def _source(self, code: KernelCode, text: str) -> None:
         """Add the text of a kernel, line by line: compilers cut long strings off."""
         number, lines = len(self.sources), text.splitlines()
-        standard = "-cl-std=CL3.0" if text.startswith("// OpenCL C 3.0\n") else "-cl-std=CL1.2"
+        standard = "-cl-std=CL3.0" if text.startswith(NEWER) else "-cl-std=CL1.2"
         quoted = "".join(f'  "{_escaped(line)}\\n",\n' for line in lines)
         self._texts.append(
             f"/* {code.what} */\nstatic const char *const kernel_{number}[] = {{\n{quoted}}};"
@@ -225,13 +225,12 @@ def _rendered(layout: BundlePlan) -> list[tuple[KernelCode, Kernel, str]]:
     rendered: list[tuple[KernelCode, Kernel, str]] = []
     lacking: dict[str, str] = {}
     for code in layout.kernels.values():
-        kernel = spread(code.kernel, code.target)
         try:
-            text = render_placed(kernel, code.aliased, fast=not code.exact)
+            written = as_text(code.kernel, code.target, code.aliased, code.exact)
         except UnsupportedError as error:
             lacking.setdefault(code.what.partition(":")[0], error.message)
             continue
-        rendered.append((code, kernel, text))
+        rendered.append((code, written.kernel, written.text))
     if lacking:
         listed = "; ".join(f"{what} ({why})" for what, why in sorted(lacking.items()))
         raise UnsupportedError(f"these operators are not written in OpenCL C: {listed}")

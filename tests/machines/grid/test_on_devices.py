@@ -8,9 +8,11 @@ import test_conv
 import test_grid_attention
 import test_matmul
 import test_rows
+from test_words import DRAWN, drawn_bytes
 
 from alpenglow.machines.grid.templates import attention
-from grid_programs import GRID, SMALL, feeds_of, run
+from alpenglow.render.opencl.render import WITH_DOTS
+from grid_programs import DOTS, GRID, SMALL, feeds_of, run
 from kernel_cases import Case
 from opencl_devices import NAMES, Runtime, check, runtime_called
 
@@ -49,3 +51,12 @@ def test_families(family: str, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
                 feeds[name] = numbers.standard_normal(x.shape).astype(x.dtype)
         cases += run(build, feeds, SMALL if seed % 2 else GRID).cases
     check(cases, runtime)
+
+
+@pytest.mark.parametrize("family", DRAWN)
+def test_bytes_four_at_once(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases: list[Case] = []
+    for seed in SAMPLE:
+        build, feeds = drawn_bytes(family, seed, monkeypatch)
+        cases += run(build, feeds, DOTS).cases
+    check(cases, runtime_called("intel"), WITH_DOTS)

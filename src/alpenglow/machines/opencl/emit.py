@@ -22,7 +22,7 @@ from alpenglow.machines.api import Artifact, Entry, Progress
 from alpenglow.machines.choice import ChosenKernel, dims_of, signature
 from alpenglow.machines.proof import admitted
 from alpenglow.program import Instr, Program
-from alpenglow.render.opencl.render import render_placed
+from alpenglow.render.opencl.render import LACKS, WITH_DOTS, render_placed
 
 Choose = Callable[[Instr, Target, bool], ChosenKernel | None]
 """Chooses the kernel of an instruction; None where there is none."""
@@ -51,8 +51,17 @@ def written(instr: Instr, target: Target, strict: bool, choose: Choose) -> Writt
     chosen = choose(instr, target, strict)
     if chosen is None or not admitted(chosen.kernel, instr):
         return None
-    kernel = spread(chosen.kernel, target)
-    return Written(kernel, render_placed(kernel, chosen.aliased, fast=not chosen.exact))
+    return as_text(chosen.kernel, target, chosen.aliased, chosen.exact)
+
+
+def as_text(kernel: Kernel, target: Target, aliased: frozenset[str], exact: bool) -> Written:
+    """Return a chosen kernel as the devices of a target run it.
+
+    Raises UnsupportedError if OpenCL C has no words for it.
+    """
+    kernel = spread(kernel, target)
+    lacks = WITH_DOTS if "i8" in target.facts.multiplies else LACKS
+    return Written(kernel, render_placed(kernel, aliased, fast=not exact, lacks=lacks))
 
 
 def refusal(instr: Instr, target: Target, choose: Choose) -> str:

@@ -17,6 +17,7 @@ from alpenglow.base.store import Store
 from alpenglow.machines.opencl.devices import DeviceFacts, handles
 from alpenglow.machines.opencl.library import ask, check, library, named, number, text
 from alpenglow.machines.opencl.runtimes import VARIABLES
+from alpenglow.render.opencl.operations import NEWER
 
 FORMAT = 1
 """The version of what is kept."""
@@ -49,7 +50,7 @@ def options(facts: DeviceFacts, source: str) -> Iterator[str]:
 
     Some runtimes divide exactly if asked to, but do not say that they can, and some refuse.
     """
-    standard = "-cl-std=CL3.0" if source.startswith("// OpenCL C 3.0\n") else "-cl-std=CL1.2"
+    standard = "-cl-std=CL3.0" if source.startswith(NEWER) else "-cl-std=CL1.2"
     yield f"{standard} {_EXACT}"
     if not facts.exact_division:
         yield standard

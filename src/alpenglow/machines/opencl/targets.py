@@ -58,7 +58,9 @@ def _of(d: DeviceFacts, kind: str, name: str) -> Target:
     """Return the target of a device."""
     if kind == "gpu":
         group = min(GROUP, d.most_threads)
-        return Target(name, machine(kind), replace(GRID, group=group, units=d.units))
+        multiplies = (*GRID.multiplies, "u8", "i8") if d.integer_dot else GRID.multiplies
+        facts = replace(GRID, group=group, units=d.units, multiplies=multiplies)
+        return Target(name, machine(kind), facts)
     lanes = max(min(d.lanes, LANES), 4)
     registers = 32 if lanes == LANES else 16
     return Target(

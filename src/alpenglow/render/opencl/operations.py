@@ -16,6 +16,11 @@ _SUBGROUPS = """#ifdef cl_khr_subgroups
 #pragma OPENCL EXTENSION cl_khr_subgroups : enable
 #endif
 """
+NEWER = "// OpenCL C 3.0\n"
+"""How a text begins that is not OpenCL C 1.2."""
+
+DOTS = {"usdot": "dot_4x8packed_us_int", "sdot": "dot_4x8packed_ss_int"}
+"""What devices with cl_khr_integer_dot_product have, without its sum."""
 _OWN = "const uint own = get_sub_group_local_id();"
 _SOURCES = {
     "xor": ["const uint from = get_sub_group_local_id() ^ n;"],
@@ -38,8 +43,9 @@ class KernelLibrary(clike.Library):
         self.contraction = "" if fast else _CONTRACTION
 
     def text(self) -> str:
+        newer = NEWER if "dots" in self.types else ""
         return "\n".join(
-            [self.contraction + "".join(self.types.values()), *self.functions.values()]
+            [newer + self.contraction + "".join(self.types.values()), *self.functions.values()]
         )
 
     def type(self, dtype: str, lanes: int = 1) -> str:
@@ -99,6 +105,24 @@ class Native(Vectors):
             lines = [*_SOURCES[op], f"return sub_group_shuffle({value}, from){end};"]
         name = f"across_{op}_{vector(dtype, self.lanes)}"
         return f"{self.library.define(kind, name, f'{kind} x, uint n', *lines)}({x}, {at})"
+
+    def intrinsic(self, name: str, *operands: str) -> str:
+        if name not in DOTS:
+            return super().intrinsic(name, *operands)
+        self.library.types["dots"] = ""  # functions of OpenCL C 3.0, behind no pragma
+        kind = self.kind("i32")
+        if self.lanes > 1:
+            scalars = Native(self.library)
+            lanes = (f".s{i:x}" for i in range(self.lanes))
+            each = (scalars.intrinsic(name, *(f"{x}{lane}" for x in "abc")) for lane in lanes)
+            value = f"({kind})({', '.join(map(bare, each))})"
+        else:
+            value = self.binary("add", "i32", "a", f"{DOTS[name]}((uint)b, (uint)c)")
+        parameters = ", ".join(f"{kind} {x}" for x in "abc")
+        called = self.library.define(
+            kind, f"{name}_{vector('i32', self.lanes)}", parameters, f"return {bare(value)};"
+        )
+        return f"{called}({', '.join(map(bare, operands))})"
 
     def called(self, op: str, dtype: str, *operands: str) -> str:
         name = op

@@ -24,7 +24,7 @@ from alpenglow.kernel.stmt import Atomic, For, Kernel, Scope, Store
 from alpenglow.render.clike.registers import Path, without_dead
 from alpenglow.render.clike.spelling import bare, identifier
 from alpenglow.render.clike.statements import Statements
-from alpenglow.render.opencl.operations import KernelLibrary, Native
+from alpenglow.render.opencl.operations import DOTS, KernelLibrary, Native
 from alpenglow.render.opencl.spelling import RESERVED, TYPES
 
 LACKS = Lacks(
@@ -47,6 +47,9 @@ LACKS = Lacks(
 WITH_SUBGROUPS = replace(LACKS, subgroups=False)
 """What devices lack that have cl_khr_subgroups, cl_khr_subgroup_shuffle and
 cl_intel_required_subgroup_size; a kernel says which size it wants of them."""
+
+WITH_DOTS = replace(LACKS, instructions=INSTRUCTIONS - set(DOTS))
+"""What devices lack that have cl_khr_integer_dot_product."""
 
 
 def render(*kernels: Kernel, lacks: Lacks = LACKS) -> str:

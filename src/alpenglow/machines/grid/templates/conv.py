@@ -22,6 +22,7 @@ from alpenglow.machines.grid.templates import templates
 from alpenglow.machines.grid.templates.groups import below, groups, is_plain, merge_axes, operands
 from alpenglow.machines.grid.templates.matmul import SHORT, TAKEN, summed
 from alpenglow.machines.grid.templates.tile import Elements, Shape, Side, Tile, shape_for
+from alpenglow.machines.grid.templates.words import WORD, in_words, sum_of_words
 from alpenglow.ops.contraction import Conv
 from alpenglow.program.instr import Anchor, Instr
 
@@ -51,23 +52,22 @@ def _fits(op: Conv, anchor: Anchor, instr: Instr, target: Target) -> bool:
 @templates.on(Conv, "strides pads dilations group wide", _fits)
 def conv(k: Frame, op: Conv, target: Target) -> None:
     """Build the convolution: a group for each tile of outputs and pixels."""
-    geometry = _Geometry(k, op)
+    geometry = _Geometry(k, op, target)
     shape = shape_for(geometry.outputs, geometry.pixels, op.group, geometry.dtype, target)
     assert shape is not None, "a tile fits"
     rows, columns = ceil_div(geometry.outputs, shape.rows), ceil_div(geometry.pixels, shape.columns)
     with groups(k, [op.group, rows, columns], shape.threads) as ((band, down, across), thread):
-        tile = Tile(k, shape, geometry.dtype, thread, target)
+        tile = Tile(k, shape, geometry.dtype, thread, target, geometry.dot)
         row, column = k.b.let(down.base * shape.rows), k.b.let(across.base * shape.columns)
         taps = [t for t in geometry.taps if t > 1]
         if not taps or _is_wasted(geometry, shape):
-            left, right = geometry.weights(band, None), geometry.image(band, None)
-            tile.multiply(geometry.channels * math.prod(taps), left, right, row, column)
+            left, right, steps = geometry.sides(band, None)
+            tile.multiply(steps, left, right, row, column)
         else:
-            blocks = ceil_div(geometry.channels, shape.depth)
+            blocks = ceil_div(geometry.steps, shape.depth)
             with k.b.loop(blocks) as block, k.b.loop(math.prod(taps)) as number:
-                tap = k.loops.split(number, geometry.taps)
-                left, right = geometry.weights(band, tap), geometry.image(band, tap)
-                parts = tile.parts(geometry.channels, left, right, row, column)
+                left, right, steps = geometry.sides(band, k.loops.split(number, geometry.taps))
+                parts = tile.parts(steps, left, right, row, column)
                 tile.add(parts, k.b.let(block * shape.depth))
 
         def store(line: Expr, where: list[Coord], total: Expr) -> None:
@@ -80,14 +80,14 @@ def conv(k: Frame, op: Conv, target: Target) -> None:
 
 def _is_wasted(geometry: _Geometry, shape: Shape) -> bool:
     """Return whether channels tap by tap are so few that many steps would be of nothing."""
-    whole = ceil_div(geometry.channels, shape.depth) * shape.depth
-    return whole > WASTE * geometry.channels
+    whole = ceil_div(geometry.steps, shape.depth) * shape.depth
+    return whole > WASTE * geometry.steps
 
 
 class _Geometry:
     """Where the operands of a convolution lie."""
 
-    def __init__(self, k: Frame, op: Conv) -> None:
+    def __init__(self, k: Frame, op: Conv, target: Target) -> None:
         self.k, self.op = k, op
         x, w, *bias = operands(k)
         self.x, self.w = x, w
@@ -105,6 +105,8 @@ class _Geometry:
             w.reshape((*w.region.shape[:2], 1), (*w.region.strides[:2], 0))
         self.outputs = w.region.shape[0] // op.group
         self.channels = w.region.shape[1]
+        self.dot = sum_of_words(w.buffer.dtype, x.buffer.dtype, target)
+        self.steps = ceil_div(self.channels, WORD) if self.dot else self.channels
         self.area = math.prod(self.places)
         self.pixels = x.region.shape[0] * self.area
         self.run = self.area if self.merged else 1
@@ -131,6 +133,12 @@ class _Geometry:
         if self.bias is None:
             return total
         return self.k.loops.m.add(total, self.bias.load(self.k.loops, [channel]))
+
+    def sides(self, band: Coord, tap: list[Coord] | None) -> tuple[Side, Side, int]:
+        """Return the weights and the image at a tap, or at all taps in a row, and their steps."""
+        left, right = self.weights(band, tap), self.image(band, tap)
+        inner = self.channels * (math.prod(self.taps) if tap is None else 1)
+        return (left, right, inner) if self.dot is None else in_words(self.k, left, right, inner)
 
     def weights(self, band: Coord, tap: list[Coord] | None) -> Side:
         """Return the weights of outputs at a tap; without one, those of all taps in a row."""

@@ -13,6 +13,7 @@ from alpenglow.loops.instruction import Frame
 from alpenglow.machines.grid.templates import templates
 from alpenglow.machines.grid.templates.groups import computed, groups, is_plain, merge_axes
 from alpenglow.machines.grid.templates.tile import Elements, Side, Tile, shape_for
+from alpenglow.machines.grid.templates.words import in_words, sum_of_words
 from alpenglow.ops.contraction import MatMul
 from alpenglow.program.instr import Anchor, Instr
 
@@ -56,10 +57,13 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
     assert shape is not None, "a tile fits"
     tiles = [*batch, ceil_div(rows, shape.rows), ceil_div(columns, shape.columns)]
     with groups(k, tiles, shape.threads) as ((*lead, down, across), thread):
-        tile = Tile(k, shape, dtype, thread, target)
+        dot = sum_of_words(x.buffer.dtype, y.buffer.dtype, target)
+        tile = Tile(k, shape, dtype, thread, target, dot)
         row, column = k.b.let(down.base * shape.rows), k.b.let(across.base * shape.columns)
         left = matrix(k, x, lead, dtype, turned=False)
         right = matrix(k, y, lead, dtype, turned=True)
+        if dot is not None:
+            left, right, inner = in_words(k, left, right, inner)
         tile.multiply(inner, left, right, row, column)
 
         def store(line: Expr, where: list[Coord], total: Expr) -> None:

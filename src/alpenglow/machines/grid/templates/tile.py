@@ -100,9 +100,15 @@ class Side:
 class Tile:
     """The sums of a group, as one of its threads sees them."""
 
-    def __init__(self, k: Frame, shape: Shape, dtype: str, thread: Expr, target: Target) -> None:
-        self.k, self.b, self.shape, self.dtype, self.target = k, k.b, shape, dtype, target
+    def __init__(
+        self, k: Frame, shape: Shape, dtype: str, thread: Expr, target: Target,
+        add: Callable[[Expr, Expr, Expr], Expr] | None = None,
+    ) -> None:  # fmt: skip
+        """`add` returns its last operand plus what the first two, of the left and of the right,
+        give; without it that is their product."""
+        self.k, self.b, self.shape, self.dtype = k, k.b, shape, dtype
         self.thread = thread
+        self.product = add or partial(multiply_add, target)
         across = shape.columns // shape.wide
         self.down = min(PIECE, shape.high)
         self.lanes = min(PIECE, shape.wide)
@@ -147,7 +153,7 @@ class Tile:
             one = factors[piece] if self.down == 1 else Shuffle(factors[piece], (lane,))
             factor = one if self.lanes == 1 else b.let(Splat(one, self.lanes))
             for weight, total in zip(weights, row, strict=True):
-                b.set(total, multiply_add(self.target, factor, weight, total))
+                b.set(total, self.product(factor, weight, total))
 
     # ── the results ──
 
