@@ -1,6 +1,6 @@
 """ONNX's node tests through OpenCL: a fixed sample on each runtime, in both ways.
 
-`make conformance-opencl` runs them all.
+`make conformance-opencl` runs them all and writes docs/conformance-opencl.md.
 """
 
 from __future__ import annotations
