@@ -1,0 +1,1 @@
+"""Networks on workers: who runs what, and who waits for whom."""

@@ -1,0 +1,60 @@
+"""A worker: what runs a part of a network, and how its operands come there.
+
+A worker is a target and what it may use of it: cores, memory, and the link by which values reach
+it.  Several may be of one machine, as two groups of the cores of a CPU, or two devices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from alpenglow.base.cpus import check_threads
+from alpenglow.base.errors import OptionError
+from alpenglow.ir.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How values come to a worker and leave it: the seconds before the first byte, and bytes a
+    second from then on."""
+
+    seconds: float = 0.0
+    bandwidth: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seconds < math.inf:
+            raise OptionError(f"a link's delay is {self.seconds!r} s, expected 0 or more")
+        if not self.bandwidth > 0:
+            raise OptionError(f"a link carries {self.bandwidth!r} bytes a second, expected some")
+
+    def time_of(self, nbytes: int) -> float:
+        """Return the seconds until so many bytes have come; 0 for none."""
+        return self.seconds + nbytes / self.bandwidth if nbytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What runs parts of networks: `threads` of a target, in `memory` bytes where that is limited.
+
+    `memory` holds the weights and the arena of all parts that it runs.  Raises OptionError where
+    the name is no word, or threads or memory are none.
+    """
+
+    name: str
+    target: Target
+    threads: int = 1
+    memory: int | None = None
+    link: Link = Link()
+
+    def __post_init__(self) -> None:
+        if not self.name or not all(c.isalnum() or c in "_-." for c in self.name):
+            raise OptionError(
+                f"a worker is called {self.name!r}, expected letters, digits, '_', '-' and '.'"
+            )
+        check_threads(self.threads)
+        if self.memory is not None and self.memory <= 0:
+            raise OptionError(
+                f"worker '{self.name}' has {self.memory!r} bytes, expected more than 0",
+                hint="leave memory out where it is not limited",
+            )
