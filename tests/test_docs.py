@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PROGRAMS = (
     "tour", "ago", "dynamic", "state", "quantization", "add-an-operator", "add-a-pass",
-    "add-a-machine", "architecture", "coming-from", "export",
+    "add-a-machine", "architecture", "coming-from", "export", "memory",
 )  # fmt: skip
 
 

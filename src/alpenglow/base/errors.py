@@ -105,6 +105,10 @@ class TimeLimitError(AlpenglowError):
     """A call took longer than its `timeout`."""
 
 
+class MemoryLimitError(AlpenglowError):
+    """A model needs more memory than it was allowed."""
+
+
 class DeviceError(AlpenglowError):
     """A device is not there, has not enough memory, refuses code, or was lost in mid-run."""
 

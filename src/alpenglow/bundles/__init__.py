@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -112,6 +112,7 @@ def bundle(
     portable: bool = False,
     release: str = "1.0",
     system: str | None = None,
+    memory: int | str | None = None,
     options: Options | None = None,
     force: bool = False,
 ) -> Bundle:
@@ -127,6 +128,9 @@ def bundle(
     architecture, else linux).  With `force` a folder is replaced that holds what a bundle wrote,
     unchanged, and nothing else.
 
+    `memory` limits the scratch memory of a call: bytes, or a text like "200KB".  Where that cannot
+    be met, a MemoryLimitError says what is the least.
+
     With `state` and `last`, as `compile` takes them, caches are kept in the mutable memory, which
     has room for `length` rows of each; `NAME_reset`, `NAME_length` and `NAME_trim` handle them.
     Variables of a graph are kept there, too.
@@ -137,6 +141,8 @@ def bundle(
     """
     folder = Path(out)
     targets, settings = machines(target, system), options or Options()
+    if memory is not None:
+        settings = replace(settings, memory=memory)
     name, written = entry or _name_of(model), format or default_format(targets)
     check(folder, name, api, written, tuple(variants or ()), force)
     asked: Mapping[str, Shapes | None] = variants or {name: shapes}

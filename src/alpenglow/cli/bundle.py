@@ -23,7 +23,7 @@ from alpenglow.bundles.entry import APIS, Api
 from alpenglow.bundles.formats import FORMATS
 from alpenglow.bundles.plan import Planned
 from alpenglow.bundles.system import SYSTEMS
-from alpenglow.cli.options import Request, Shapes, model_options, parse_shapes
+from alpenglow.cli.options import Request, Shapes, memory_option, model_options, parse_shapes
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress
 from alpenglow.cli.source import IMPORT, ModelSource, kind_of, read
@@ -38,7 +38,7 @@ from alpenglow.program import Program
     epilog=examples("""
 alpenglow bundle model.onnx -o bundle --shapes image=1x3x224x224
 alpenglow bundle model.onnx -o bundle --force
-alpenglow bundle model.onnx -o board --target cortex-m4 --freestanding
+alpenglow bundle model.onnx -o board --target cortex-m4 --freestanding --memory 64KB
 alpenglow bundle model.onnx -o source --format c --portable
 alpenglow bundle model.onnx -o web --format wasm --target wasm32
 alpenglow bundle model.onnx -o fat --target x86-64-v2,x86-64-v3,x86-64-v4
@@ -78,6 +78,7 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 @click.option("--portable", is_flag=True, help="With --format c: plain C11, without vectors.")
 @click.option("--release", default="1.0", show_default=True, metavar="VERSION",
               help="With --format wheel: the version of the package.")  # fmt: skip
+@memory_option
 @click.option("--force", is_flag=True,
               help="Replace DIR if it holds what a bundle wrote, unchanged, and nothing else.",
 )  # fmt: skip
@@ -86,13 +87,14 @@ def command(
     variants: tuple[str, ...], state: bool, length: int | None,
     last: tuple[str, ...], freestanding: bool,
     system: str | None,
-    portable: bool, release: str, force: bool,
+    portable: bool, release: str, memory: str | None, force: bool,
 ) -> None:  # fmt: skip
     """Write MODEL into a new folder as files that need nothing else.
 
     The code takes all memory from its caller, and how much of it is printed and stands in the
     header.
     """
+    request = replace(request, memory=memory)
     name = entry or default_name(request.model)
     shapes = parse_variants(variants)
     targets = machines(request.target, system)

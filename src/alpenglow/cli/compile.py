@@ -13,7 +13,7 @@ import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import counted
 from alpenglow.cli.feeds import feeds
-from alpenglow.cli.options import Request, input_option, model_options
+from alpenglow.cli.options import Request, input_option, memory_option, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.source import (
     IMPORT,
@@ -55,7 +55,10 @@ alpenglow run model.ago
     metavar="OUTPUT",
     help="With --state: of this output, as logits, only the last row of a call.",
 )
-def command(request: Request, output: Path, state: bool, last: tuple[str, ...]) -> None:
+@memory_option
+def command(
+    request: Request, output: Path, state: bool, last: tuple[str, ...], memory: str | None
+) -> None:
     """Compile MODEL for a target and write an archive.
 
     Extents that are left open stay so: code is made for the shapes of the arrays that --input
@@ -66,6 +69,7 @@ def command(request: Request, output: Path, state: bool, last: tuple[str, ...]) 
     that you trust.
     """
     begin = time.perf_counter()
+    request = replace(request, memory=memory)
     archived = remembering_model(request, state, last) if state or last else archived_model(request)
     archive.write(archived, output)
     artifacts = archive.artifacts_of(archived)

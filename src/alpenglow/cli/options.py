@@ -19,6 +19,7 @@ import numpy as np
 
 from alpenglow.base.errors import OptionError
 from alpenglow.base.knobs import MOST_THREADS
+from alpenglow.base.sizes import parse_nbytes
 from alpenglow.base.words import unread
 from alpenglow.cli import TRACEBACK
 from alpenglow.compiler.options import Options, Progress, silent
@@ -56,14 +57,28 @@ class Request:
     activations: Activations = "model"
     trust: bool = False
     key: Path | None = None
+    memory: str | None = None
 
     def options(self, progress: Progress = silent, check: bool | None = None) -> Options:
         """Return how to compile."""
         return Options(
             numerics=self.numerics, progress=progress, check=check,
             precision=self.precision, keep=self.keep, indices=self.indices,
-            activations=self.activations,
+            activations=self.activations, memory=_bytes_of(self.memory),
         )  # fmt: skip
+
+
+def _bytes_of(memory: str | None) -> int | None:
+    """Return how many bytes --memory says."""
+    return None if memory is None else parse_nbytes(memory, "--memory")
+
+
+def memory_option(function: Function) -> Function:
+    """Give a command the option that limits the memory of a call."""
+    option = click.option("--memory", metavar="BYTES|200KB|192KiB",
+                          help="Limit what a call takes beside inputs, outputs, state and weights.",
+    )  # fmt: skip
+    return option(function)
 
 
 def model_options(function: Function) -> Function:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from alpenglow.base import knobs
 from alpenglow.base.errors import OptionError, ParseError
+from alpenglow.base.sizes import parse_nbytes
 from alpenglow.passes.choices import Record
 from alpenglow.passes.keep import PRECISIONS
 from alpenglow.passes.table import Pass
@@ -44,6 +45,9 @@ class Options:
     model allows these, as accuracy_level 4 of MatMulNBits does; the default), "f32" whatever it
     allows, or "int8": where the target multiplies bytes, all but those that `keep` names have 8
     bits, and a scale for each group of neighbours.
+    `memory` limits what a call takes beside its inputs, outputs, state and weights: a number of
+    bytes, or a text like "200KB" or "192KiB".  What is planned keeps to it, or compiling raises
+    MemoryLimitError (docs/memory.md).
     """
 
     numerics: Literal["fast", "strict"] = "fast"
@@ -56,6 +60,7 @@ class Options:
     keep: tuple[str, ...] = ()
     indices: Literal["error", "clamp"] = "error"
     activations: Literal["model", "f32", "int8"] = "model"
+    memory: int | str | None = None
 
     def __post_init__(self) -> None:
         if self.numerics not in ("fast", "strict"):
@@ -66,6 +71,8 @@ class Options:
             raise OptionError(
                 f"activations is {self.activations!r}, expected 'model', 'f32' or 'int8'"
             )
+        if self.memory is not None:
+            object.__setattr__(self, "memory", parse_nbytes(self.memory, "memory"))
         if not isinstance(self.passes, tuple | list):
             raise OptionError(f"passes is {self.passes!r}, expected a tuple of Pass(…)")
         for p in self.passes:
@@ -81,6 +88,12 @@ class Options:
         if self.precision not in PRECISIONS:
             known = ", ".join(PRECISIONS)
             raise OptionError(f"precision is {self.precision!r}, expected one of {known}")
+
+    @property
+    def memory_nbytes(self) -> int | None:
+        """The limit in bytes; None if there is none."""
+        assert not isinstance(self.memory, str), "texts became numbers"
+        return self.memory
 
     @property
     def record(self) -> Record:

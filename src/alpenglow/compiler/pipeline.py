@@ -24,6 +24,7 @@ from alpenglow.base.errors import (
 )
 from alpenglow.base.log import log
 from alpenglow.base.store import Store
+from alpenglow.compiler.memory import refuse_open, require_known_memory
 from alpenglow.compiler.options import Options
 from alpenglow.compiler.validate import Validator
 from alpenglow.ir import dims
@@ -74,6 +75,7 @@ from alpenglow.program import (
     share,
 )
 from alpenglow.program.bind import bind
+from alpenglow.program.limit import require_fit
 from alpenglow.program.verify import verify
 
 REASONS: tuple[Reason, ...] = (
@@ -244,6 +246,9 @@ def run_stages(
         if resume not in names:
             raise OptionError(f"no pass is called '{resume}'; there are {', '.join(names)}")
         rows = rows[names.index(resume) + 1 :]
+    limit = options.memory_nbytes
+    if limit is not None:
+        require_known_memory(target)
     record = options.record
     validator = Validator() if (knobs.check() if options.check is None else options.check) else None
     if validator is not None:
@@ -266,6 +271,8 @@ def run_stages(
         if options.after is not None:
             options.after(p, ir)
         yield p, ir
+    if limit is not None and isinstance(ir, Program):
+        require_fit(ir, limit, planned_before=not rows)
 
 
 def _verify(stage: str, ir: Graph | Program, held: Properties) -> None:
@@ -378,6 +385,7 @@ def open_program(g: Graph, target: Target, options: Options) -> Program:
 
     Buffers have lifetimes and no addresses yet: their sizes are known when it is called.
     """
+    refuse_open(options)
     lowered: Any = g.bind({})  # types are inferred anew: an assumption may say more
     for node in g.nodes:  # what type rules ask of the extents becomes guards
         infer(node.op, [None if v is None else v.type for v in node.inputs], node.regions)

@@ -104,7 +104,7 @@ class ArtifactCache:
         versions = f"{machine_for(self.target).version} numpy{np.__version__} {readers}"
         record = hashlib.sha256(str(self.options.record).encode()).hexdigest()
         o = self.options
-        chosen = (o.numerics, o.precision, o.keep, o.indices, o.activations)
+        chosen = (o.numerics, o.precision, o.keep, o.indices, o.activations, o.memory_nbytes)
         return f"{astuple(self.target)} {chosen} {versions} {record} {_sources()}"
 
     def _unpacked(self, key: str) -> Artifact | None:

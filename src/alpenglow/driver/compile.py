@@ -16,6 +16,7 @@ from alpenglow.base.errors import ModelError, OptionError, ParseError, Unsupport
 from alpenglow.base.memory import uncollected
 from alpenglow.base.store import Store
 from alpenglow.compiler import Options, compile_graph, compile_open, run_ahead
+from alpenglow.compiler.memory import refuse_limit, refuse_open
 from alpenglow.compiler.options import Progress
 from alpenglow.driver import journal
 from alpenglow.driver.artifact_cache import ArtifactCache
@@ -61,6 +62,7 @@ def compile(
     keep: Sequence[str] = (),
     progress: bool | Progress = False,
     *,
+    memory: int | str | None = None,
     constants: Mapping[str, Any] | None = None,
     state: bool | Mapping[str, str] = False,
     last: Sequence[str] = (),
@@ -77,6 +79,9 @@ def compile(
     for short.  `progress` shows on stderr how far it is, or is called with what is being done, how
     many parts of it are done, and how many there are.  The logger `alpenglow` tells what is
     compiled when, and why.
+
+    `memory` limits what a call takes beside inputs, outputs, state and weights: bytes, or a text
+    like "200KB".  Where that cannot be met, a MemoryLimitError says what is the least.
 
     `constants` are values of inputs, by name, that are the same in all calls: see `load`.
 
@@ -101,6 +106,8 @@ def compile(
             precision=precision or chosen_options.precision,
             keep=(*chosen_options.keep, *keep),
         )
+    if memory is not None:
+        chosen_options = replace(chosen_options, memory=memory)
     if progress is not False:
         chosen_options = replace(chosen_options, progress=reporter(progress))
     store = Store(knobs.cache_folder())
@@ -156,6 +163,7 @@ def _staged(
     model: StagedModel, target: Target, options: Options, store: Store, threads: int | None
 ) -> StagedExecutable:
     """Return the Executable of a model that is compiled in parts."""
+    refuse_limit(options, "what this model computes depends on its data")
 
     def compile_part(g: Graph, guards: Guards, artifacts: Sequence[Artifact]) -> InProcess:
         if g.initial:
@@ -179,6 +187,7 @@ def _opened(
     artifacts: Sequence[Artifact], otherwise: Executable | None = None,
 ) -> OpenExecutable:  # fmt: skip
     """Return the Executable of a graph with open extents."""
+    refuse_open(options)
     types = {n: v.type for n, v in graph.callers_inputs().items()}
     rows = {n: graph.inputs[n].type.shape[axis] for n, axis in graph.growing.items()}
     executable = OpenExecutable(

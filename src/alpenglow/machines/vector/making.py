@@ -98,7 +98,8 @@ def passes(choices: Choices) -> Sequence[Pass]:
              needs=primitive, after="batch"),
         Pass("pitch", spread_rows,
              "rows and planes that would fall into one cache set are moved apart",
-             needs=program, after="share"),
+             needs=program, after="share", when=lambda choices: choices.memory_nbytes is None,
+             only="no limit of memory"),
     )  # fmt: skip
 
 
