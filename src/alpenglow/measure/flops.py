@@ -42,7 +42,7 @@ def flops_by_type(i: Instr) -> dict[str, int]:
         counts = [(left, flops_of(i))]
     else:
         counts = [
-            (next((v.type.dtype for v in n.inputs if v is not None), "f32"), _of_node(n))
+            (next((v.type.dtype for v in n.inputs if v is not None), "f32"), flops_of_node(n))
             for n in i.body.nodes
         ]
     total: dict[str, int] = {}
@@ -53,10 +53,11 @@ def flops_by_type(i: Instr) -> dict[str, int]:
 
 
 def _of_graph(g: Graph) -> int:
-    return sum(map(_of_node, g.nodes))
+    return sum(map(flops_of_node, g.nodes))
 
 
-def _of_node(n: Node) -> int:
+def flops_of_node(n: Node) -> int:
+    """Return the floating-point operations of one node of a graph."""
     ins = [None if v is None else v.type for v in n.inputs]
     return _of_op(n.op, ins, [v.type for v in n.results]) + sum(map(_of_graph, n.regions))
 

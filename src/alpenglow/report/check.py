@@ -47,10 +47,12 @@ def check(ir: Graph | Program, target: Target, resume: str = "") -> tuple[Operat
     return rows(planned(ir, target, resume), target)
 
 
-def planned(ir: Graph | Program, target: Target, resume: str = "") -> Program:
+def planned(
+    ir: Graph | Program, target: Target, resume: str = "", options: Options | None = None
+) -> Program:
     """Return the program that the pipeline makes for a target."""
     model: Graph | Program = ir.copy() if isinstance(ir, Graph) else ir
-    for _, stage in run_stages(model, target, Options(check=False), resume):
+    for _, stage in run_stages(model, target, options or Options(check=False), resume):
         model = stage
     assert isinstance(model, Program), "the pipeline ends with a program"
     return model
@@ -59,7 +61,7 @@ def planned(ir: Graph | Program, target: Target, resume: str = "") -> Program:
 def rows(program: Program, target: Target) -> tuple[OperatorCount, ...]:
     """Return how each operator of a program runs, interpreted ones first, then by count."""
     counts: Counter[tuple[str, How, str]] = Counter()
-    for instr, reasons in _judged(program, target):
+    for instr, reasons in judged(program, target):
         # An instruction is one kernel: it is compiled as a whole or not at all.
         how: How = "interpreted" if reasons else "compiled"
         fused = f"it is fused with {', '.join(reasons)}" if reasons else ""
@@ -77,11 +79,11 @@ def copied(program: Program, target: Target) -> tuple[Copies, ...]:
     if device is None:
         return ()
     # Of a table only this counts: which entries have kernels.
-    table = [Entry("" if why else instr.op.name, 1) for instr, why in _judged(program, target)]
+    table = [Entry("" if why else instr.op.name, 1) for instr, why in judged(program, target)]
     return copies(program, itinerary(program, table))
 
 
-def _judged(program: Program, target: Target) -> Iterator[tuple[Instr, dict[str, str]]]:
+def judged(program: Program, target: Target) -> Iterator[tuple[Instr, dict[str, str]]]:
     """Yield each instruction, and why operators of it keep it from being compiled."""
     machine = machine_for(target)
     known: dict[str, str] = {}

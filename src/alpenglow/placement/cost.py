@@ -1,0 +1,113 @@
+"""What nodes cost on a worker: measured as a profile, or estimated by what the machine reaches.
+
+Either way the whole graph is compiled for the worker's target, and the seconds of each instruction
+are those of the nodes that it comes from.  A cut between two nodes of one instruction would take it
+apart, so that is remembered, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from alpenglow.compiler import Options
+from alpenglow.compiler.validate import generate
+from alpenglow.driver.compile import compile
+from alpenglow.host.worker import Worker
+from alpenglow.ir.types import Array
+from alpenglow.measure.flops import flops_by_type, flops_of, flops_of_node
+from alpenglow.measure.limit import limits, roofline, touched
+from alpenglow.measure.profile import profile
+from alpenglow.measure.sources import sources
+from alpenglow.placement.schedule import Schedule
+from alpenglow.program import Instr, Program
+from alpenglow.report.check import judged, planned
+
+INTERPRETED = 1e9
+"""Operations a second, and bytes a second, that NumPy does as it interprets: an estimate."""
+
+ROUNDS = 5
+"""How often a graph is run to be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The `seconds` of each node, and why it is not compiled (`lacks`, by number).
+
+    `joined` are the numbers of nodes that are of one instruction with the node before.
+    """
+
+    seconds: Array
+    lacks: Mapping[int, str] = field(default_factory=dict)
+    joined: frozenset[int] = frozenset()
+
+
+def costs(s: Schedule, worker: Worker, options: Options, measured: bool) -> Costs:
+    """Return what the nodes of a schedule cost on a worker.
+
+    Raises DeviceError or UnsupportedError where they are to be measured, and the worker's target
+    does not run here.
+    """
+    program = planned(s.graph, worker.target, options=options)
+    instrs = list(program.instrs())
+    reasons = [" and ".join(why.values()) for _, why in judged(program, worker.target)]
+    if measured:
+        seconds, instrs, origins = _measured(s, worker, options)
+    else:
+        seconds, origins = _estimated(program, worker, reasons), sources(instrs, s.graph)
+    owners = _owners(s, origins)
+    total, work = np.zeros(len(s.nodes)), [flops_of_node(node) for node in s.nodes]
+    for k, nodes in enumerate(owners):
+        heirs = nodes or next((o for o in owners[k:] if o), [len(s.nodes) - 1])
+        total[max(heirs, key=lambda n: (work[n], n))] += seconds[k]
+    joined = {n for nodes in owners if nodes for n in range(nodes[0] + 1, nodes[-1] + 1)}
+    return Costs(total, _lacks(s, program, reasons), frozenset(joined))
+
+
+def _owners(s: Schedule, origins: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Return the nodes of each instruction, in order; a node is of the first that it is in."""
+    numbers = {s.name(k): k for k in range(len(s.nodes))}
+    owners: list[list[int]] = []
+    for names in origins:
+        owners.append(sorted(k for name in names if (k := numbers.pop(name, None)) is not None))
+    return owners
+
+
+def _lacks(s: Schedule, program: Program, reasons: Sequence[str]) -> dict[int, str]:
+    owners = _owners(s, sources(list(program.instrs()), s.graph))
+    return {k: why for nodes, why in zip(owners, reasons, strict=True) if why for k in nodes}
+
+
+def _measured(
+    s: Schedule, worker: Worker, options: Options
+) -> tuple[list[float], list[Instr], list[tuple[str, ...]]]:
+    """Return the median seconds of instructions on random inputs, and what these come from."""
+    exe = compile(s.graph.copy(), worker.target, worker.threads, options=options)
+    rng = np.random.default_rng(0)
+    feeds = {name: generate(v.type, rng) for name, v in s.graph.inputs.items()}
+    # Indices that a table has, whatever its size.
+    feeds = {k: a % 2 if a.dtype.kind in "iu" and a.itemsize > 1 else a for k, a in feeds.items()}
+    times = profile(exe, feeds, s.graph, ROUNDS)
+    parts = sum(p.seconds for p in times.parts)
+    # Parts are timed one by one, in between other work: what counts is the run.
+    scale = times.run / parts if parts else 1.0
+    seconds = [p.seconds * scale for p in times.parts]
+    return seconds, [], [p.sources for p in times.parts]
+
+
+def _estimated(program: Program, worker: Worker, reasons: Sequence[str]) -> list[float]:
+    """Return what instructions take at the limits of the machine: of operations, or of bytes."""
+    instrs = list(program.instrs())
+    compiled = [i for i, why in zip(instrs, reasons, strict=True) if not why]
+    on = roofline(compiled, worker.threads, worker.target) if compiled else None
+    least = limits(program, on) if on else [0.0] * len(instrs)
+    seconds: list[float] = []
+    for i, why, limit in zip(instrs, reasons, least, strict=True):
+        nbytes = sum(map(touched, {*i.reads(), *i.outs}))
+        if why or on is None:
+            seconds.append((flops_of(i) + nbytes) / INTERPRETED)
+        else:
+            seconds.append(max(limit, nbytes / on.bandwidth if not flops_by_type(i) else 0.0))
+    return seconds

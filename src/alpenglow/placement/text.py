@@ -1,0 +1,213 @@
+"""Placements, and their text, which parses back.
+
+placement of resnet50 for throughput
+worker left: cpu, 1 thread
+worker right: cpu, 1 thread, 200000000 bytes, link 0.001 s 1e+09 bytes/s
+stage left: nodes 0 to 57 from 'r0', 0.0123 s, 0.0001 s of copies, 90000000 bytes
+cut before 'r57': 802816 bytes, to balance left (0.0123 s) and right (0.0119 s)
+stage right: nodes 57 to 122 from 'r57', 0.0119 s, 0.0001 s of copies, 80000000 bytes
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from alpenglow.base.errors import ParseError
+from alpenglow.base.words import counted
+from alpenglow.host.worker import Link, Worker
+from alpenglow.ir.target import Target
+from alpenglow.placement.search import Goal
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a worker runs: the nodes of the schedule from `begin` to before `end`.
+
+    `first` is the name of the first one.  It computes for `seconds`, copies for `copying`, and
+    needs `nbytes` for weights, arena, what it reads and what it leaves.  `why` says why it is cut
+    off from the stage before, `crossing` how many bytes come over that cut; "" and 0 for the first.
+    `replicas` are workers that run it too, by turns.
+    """
+
+    worker: str
+    begin: int
+    end: int
+    first: str
+    seconds: float
+    copying: float
+    nbytes: int
+    crossing: int = 0
+    why: str = ""
+    replicas: tuple[str, ...] = ()
+
+    @property
+    def takes(self) -> float:
+        """The seconds between two results of the stage: workers take turns."""
+        return (self.seconds + self.copying) / (1 + len(self.replicas))
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The stages of a network, in order, and the workers that there are.
+
+    `within` is by what share the best placement may take less: 0 where this is it.  The text of a
+    placement parses back to it.
+    """
+
+    name: str
+    goal: Goal
+    workers: tuple[Worker, ...]
+    stages: tuple[Stage, ...]
+    within: float = 0.0
+
+    @property
+    def latency(self) -> float:
+        """The seconds from a request to its results, if nobody else asks."""
+        return sum(s.seconds + s.copying for s in self.stages)
+
+    @property
+    def interval(self) -> float:
+        """The seconds between results where requests wait in line."""
+        busy: dict[str, float] = {}
+        for s in self.stages:
+            busy[s.worker] = busy.get(s.worker, 0.0) + s.takes
+        return max(busy.values())
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Where the schedule is cut, its ends included."""
+        return (*(s.begin for s in self.stages), self.stages[-1].end)
+
+    def worker(self, name: str) -> Worker:
+        return next(w for w in self.workers if w.name == name)
+
+    def summary(self) -> str:
+        """Return a line that says what goes where, and what is cut."""
+        total = self.stages[-1].end
+        where = ", ".join(f"{s.end - s.begin}/{total} nodes on {s.worker}" for s in self.stages)
+        cuts = [f"{s.why}" for s in self.stages if s.why]
+        return f"{where}; " + ("; ".join(cuts) if cuts else "nothing is cut")
+
+    def __str__(self) -> str:
+        lines = [f"placement of {_quoted(self.name)} for {self.goal}"]
+        if self.within:
+            lines[0] += f" within {self.within!r}"
+        lines += map(_worker_line, self.workers)
+        for s in self.stages:
+            if s.begin:
+                lines.append(f"cut before {_quoted(s.first)}: {s.crossing} bytes, {s.why}")
+            lines.append(_stage_line(s))
+        return "\n".join(lines) + "\n"
+
+    @staticmethod
+    def parse(text: str) -> Placement:
+        """Return the placement that a text is of.  Raises ParseError, which names the line."""
+        return _parsed(text)
+
+
+def _quoted(name: str) -> str:
+    return "'" + name.replace("\\", r"\\").replace("'", r"\'").replace("\n", r"\n") + "'"
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text)
+
+
+def _worker_line(w: Worker) -> str:
+    words = [str(w.target), counted(w.threads, "thread")]
+    if w.memory is not None:
+        words.append(f"{w.memory} bytes")
+    if w.link != Link():
+        words.append(f"link {w.link.seconds!r} s {w.link.bandwidth!r} bytes/s")
+    return f"worker {w.name}: {', '.join(words)}"
+
+
+def _stage_line(s: Stage) -> str:
+    also = "".join(f" and {r}" for r in s.replicas)
+    return (
+        f"stage {s.worker}{also}: nodes {s.begin} to {s.end} from {_quoted(s.first)}, "
+        f"{s.seconds!r} s, {s.copying!r} s of copies, {s.nbytes} bytes"
+    )
+
+
+_NAME = r"'((?:[^'\\]|\\.)*)'"
+_NUMBER = r"([-+0-9.einfa]+)"
+_HEAD = re.compile(rf"placement of {_NAME} for (\w+)(?: within {_NUMBER})?")
+_WORKER = re.compile(
+    rf"worker ([\w.-]+): (.+?), (\d+) threads?(?:, (\d+) bytes)?"
+    rf"(?:, link {_NUMBER} s {_NUMBER} bytes/s)?"
+)
+_STAGE = re.compile(
+    rf"stage ([\w.-]+)((?: and [\w.-]+)*): nodes (\d+) to (\d+) from {_NAME}, "
+    rf"{_NUMBER} s, {_NUMBER} s of copies, (\d+) bytes"
+)
+_CUT = re.compile(rf"cut before {_NAME}: (\d+) bytes, (.*)")
+
+
+def _parsed(text: str) -> Placement:
+    lines = [line for line in text.splitlines() if line.strip()]
+    name, goal, within = _matched(_HEAD, lines, 0).groups()
+    known: dict[str, Goal] = {"latency": "latency", "throughput": "throughput"}
+    if goal not in known:
+        raise ParseError(f"line 1: a placement for '{goal}', expected {' or '.join(known)}")
+    workers: list[Worker] = []
+    stages: list[Stage] = []
+    cut: tuple[int, str] = (0, "")
+    for k, line in enumerate(lines[1:], 1):
+        if line.startswith("worker "):
+            workers.append(_worker(_matched(_WORKER, lines, k)))
+        elif line.startswith("cut "):
+            m = _matched(_CUT, lines, k)
+            cut = int(m[2]), m[3]
+        else:
+            m = _matched(_STAGE, lines, k)
+            also = tuple(m[2].split(" and ")[1:])
+            stages.append(
+                Stage(m[1], int(m[3]), int(m[4]), _unquoted(m[5]), _number(m[6], k),
+                      _number(m[7], k), int(m[8]), *cut, also)
+            )  # fmt: skip
+            cut = 0, ""
+    _check(stages, workers)
+    share = 0.0 if within is None else _number(within, 0)
+    return Placement(_unquoted(name), known[goal], tuple(workers), tuple(stages), share)
+
+
+def _matched(pattern: re.Pattern[str], lines: Sequence[str], k: int) -> re.Match[str]:
+    line = lines[k] if k < len(lines) else ""
+    m = pattern.fullmatch(line)
+    if m is None:
+        raise ParseError(f"line {k + 1}: '{line}' is no line of a placement")
+    return m
+
+
+def _number(text: str, k: int) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ParseError(f"line {k + 1}: '{text}' is no number") from None
+
+
+def _worker(m: re.Match[str]) -> Worker:
+    seconds, bandwidth = m[5], m[6]
+    link = Link() if seconds is None else Link(float(seconds), float(bandwidth))
+    memory = None if m[4] is None else int(m[4])
+    return Worker(m[1], Target.parse(m[2]), int(m[3]), memory, link)
+
+
+def _check(stages: Sequence[Stage], workers: Sequence[Worker]) -> None:
+    """Raise ParseError unless stages are of the workers, and each begins where one ends."""
+    if not stages:
+        raise ParseError("the placement has no stages")
+    names = {w.name for w in workers}
+    at = 0
+    for s in stages:
+        if unknown := {s.worker, *s.replicas} - names:
+            raise ParseError(
+                f"stage {s.begin} is on {', '.join(sorted(unknown))}, which is no worker"
+            )
+        if s.begin != at or s.end <= at or not math.isfinite(s.seconds + s.copying):
+            raise ParseError(f"a stage has nodes {s.begin} to {s.end}, expected them from {at} on")
+        at = s.end
