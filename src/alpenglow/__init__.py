@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from alpenglow.driver.open import open
     from alpenglow.exporters.onnx import export_onnx
     from alpenglow.frontends import load
+    from alpenglow.host.worker import Link, Worker
     from alpenglow.ir.graph import Graph
     from alpenglow.ir.target import Target
     from alpenglow.ir.types import TensorType
     from alpenglow.passes.choices import Record
+    from alpenglow.placement import PlacedModel, Placement, place, placed
     from alpenglow.quant import Profile, QuantOptions, quantize
     from alpenglow.runtime.executor import Executable
     from alpenglow.runtime.session import Session
@@ -33,14 +35,18 @@ __all__ = [
     "Bundle",
     "Executable",
     "Graph",
+    "Link",
     "Options",
     "Pass",
+    "PlacedModel",
+    "Placement",
     "Profile",
     "QuantOptions",
     "Record",
     "Session",
     "Target",
     "TensorType",
+    "Worker",
     "__version__",
     "bundle",
     "compile",
@@ -49,6 +55,8 @@ __all__ = [
     "load",
     "open",
     "ops",
+    "place",
+    "placed",
     "profile_ranges",
     "quantize",
 ]
@@ -57,19 +65,25 @@ _LATER = {
     "Bundle": "alpenglow.bundles",
     "Executable": "alpenglow.runtime.executor",
     "Graph": "alpenglow.ir.graph",
+    "Link": "alpenglow.host.worker",
     "Options": "alpenglow.compiler",
     "Pass": "alpenglow.compiler",
+    "PlacedModel": "alpenglow.placement",
+    "Placement": "alpenglow.placement",
     "Profile": "alpenglow.quant",
     "QuantOptions": "alpenglow.quant",
     "Record": "alpenglow.passes.choices",
     "Session": "alpenglow.runtime.session",
     "Target": "alpenglow.ir.target",
     "TensorType": "alpenglow.ir.types",
+    "Worker": "alpenglow.host.worker",
     "bundle": "alpenglow.bundles",
     "compile": "alpenglow.driver.compile",
     "export_onnx": "alpenglow.exporters.onnx",
     "load": "alpenglow.frontends",
     "open": "alpenglow.driver.open",
+    "place": "alpenglow.placement",
+    "placed": "alpenglow.placement",
     "profile_ranges": "alpenglow.calibration",
     "quantize": "alpenglow.quant",
 }

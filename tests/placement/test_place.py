@@ -17,8 +17,8 @@ from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul
-from alpenglow.placement.place import place
-from alpenglow.placement.placed import placed
+from alpenglow.placement.compiled import placed
+from alpenglow.placement.placing import place
 from alpenglow.placement.schedule import Schedule
 from alpenglow.placement.text import Placement, Stage
 

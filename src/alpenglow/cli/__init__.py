@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "reduce": "Make a model that fails as small as the failure allows.",
     "bench": "Measure time, work per second and share of the machine's peak.",
     "profile": "Tell which kernels take how long, and what of the model they compute.",
+    "place": "Cut a model over workers, and say why and what it costs.",
     "tune": "Measure ways to compute a model and remember the fastest.",
     "profile-ranges": "Run a model on samples and write the ranges of its values.",
     "devices": "List the OpenCL devices of this machine, and what they reach.",

@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-import alpenglow
 from alpenglow.compiler import Options
 from alpenglow.debug import peer
 from alpenglow.debug.compare import error
@@ -25,7 +24,7 @@ from alpenglow.ir.types import Array
 Kind = Literal["error", "crash", "hang", "differs"]
 Check = Literal["error", "interpreter", "onnxruntime"]
 CHECKS: tuple[Check, ...] = ("error", "interpreter", "onnxruntime")
-PACKAGE = Path(alpenglow.__file__).parent
+PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,141 @@
+"""`alpenglow place`: cut a model over workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from alpenglow.base.errors import OptionError
+from alpenglow.base.sizes import parse_nbytes
+from alpenglow.cli import files
+from alpenglow.cli.options import Request, model_options
+from alpenglow.cli.output import durations, examples, show, table
+from alpenglow.cli.source import read, refuse_staged
+from alpenglow.host.worker import Link, Worker
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.placement.placing import place
+from alpenglow.placement.search import Goal
+from alpenglow.placement.text import Placement
+
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+@click.command(
+    "place",
+    epilog=examples("""
+alpenglow place model.onnx --worker left=cpu --worker right=cpu --goal throughput
+alpenglow place model.onnx --worker big=cpu,threads=2 --worker gpu=opencl:0,memory=2GB,delay=1ms
+alpenglow place model.onnx --worker a=cpu --worker b=cpu --pin conv_17=b -o placement.txt
+"""),
+)
+@model_options
+@click.option("--worker", "workers", multiple=True, required=True,
+              metavar="NAME=TARGET[,threads=N][,memory=SIZE][,delay=1ms][,bandwidth=1GB]",
+              help="What may run a part: a target, threads, memory, the link to it.")  # fmt: skip
+@click.option("--goal", type=click.Choice(["latency", "throughput"]), default="latency",
+              show_default=True, help="What shall be short: the time of one request, or the time "
+              "between results where requests wait in line.")  # fmt: skip
+@click.option("--pin", "pins", multiple=True, metavar="RESULT=WORKER",
+              help="Where the node that makes a result must run.")  # fmt: skip
+@click.option("--replicate", is_flag=True, help="Let workers without a part share the slowest.")
+@click.option("--estimate", is_flag=True,
+              help="Do not measure how long nodes take, but estimate it.")  # fmt: skip
+@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Write the placement to a file, too.")  # fmt: skip
+def command(
+    request: Request, workers: tuple[str, ...], goal: Goal, pins: tuple[str, ...],
+    replicate: bool, estimate: bool, output: Path | None,
+) -> None:  # fmt: skip
+    """Cut MODEL over workers, so that a request, or many in line, take the least time.
+
+    It is the best of all ways to cut the model's schedule into intervals, with what crosses the
+    cuts brought over the workers' links, and no worker given more than its memory holds.  Prints
+    which worker runs what, why each cut is where it is, and what it costs.
+    """
+    source = read(request)
+    refuse_staged(request, source, "placed")
+    if not isinstance(source.ir, Graph):
+        raise OptionError("only a model can be placed, no program")
+    placement = place(
+        source.ir, [parse_worker(w) for w in workers], goal, pins=dict(map(_pin, pins)),
+        replicate=replicate, measure=not estimate, options=request.options(),
+    )  # fmt: skip
+    if output is not None:
+        files.write(output, lambda file: _write(file, placement))
+    result = {
+        "goal": goal, "latency": placement.latency, "interval": placement.interval,
+        "within": placement.within, "text": str(placement),
+        "stages": [
+            {"worker": s.worker, "replicas": list(s.replicas), "begin": s.begin, "end": s.end,
+             "first": s.first, "seconds": s.seconds, "copying": s.copying, "bytes": s.nbytes,
+             "crossing": s.crossing, "why": s.why}
+            for s in placement.stages
+        ],
+    }  # fmt: skip
+    show(result, _lines(placement), request.json)
+
+
+def parse_worker(text: str) -> Worker:
+    """Return the worker that a text like ``gpu=opencl:0,memory=2GB,delay=1ms`` describes."""
+    name, equals, rest = text.partition("=")
+    target, *settings = rest.split(",")
+    known: dict[str, str] = {}
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key not in ("threads", "memory", "delay", "bandwidth") or not value or key in known:
+            raise OptionError(
+                f"--worker '{text}': '{setting}' is none of threads=N, memory=SIZE, delay=TIME, "
+                "bandwidth=SIZE, each at most once"
+            )
+        known[key] = value
+    if not equals or not target:
+        raise OptionError(f"--worker is '{text}', expected NAME=TARGET", hint="left=cpu,threads=1")
+    threads = known.get("threads", "1")
+    if not threads.isascii() or not threads.isdecimal():
+        raise OptionError(f"--worker '{text}': threads is '{threads}', expected a number")
+    memory = parse_nbytes(known["memory"], "memory") if "memory" in known else None
+    link = Link(
+        _seconds(known["delay"]) if "delay" in known else 0.0,
+        parse_nbytes(known["bandwidth"], "bandwidth") if "bandwidth" in known else float("inf"),
+    )
+    return Worker(name, Target.parse(target), int(threads), memory, link)
+
+
+def _seconds(text: str) -> float:
+    number = text.rstrip("mus")
+    unit = text[len(number) :]
+    try:
+        return float(number) * _UNITS[unit]
+    except (ValueError, KeyError):
+        raise OptionError(f"delay is '{text}', expected a number with us, ms or s") from None
+
+
+def _pin(text: str) -> tuple[str, str]:
+    name, equals, worker = text.rpartition("=")
+    if not equals:
+        raise OptionError(f"--pin is '{text}', expected RESULT=WORKER")
+    return name, worker
+
+
+def _write(file: object, placement: Placement) -> None:
+    assert hasattr(file, "write"), "files are written"
+    file.write(str(placement).encode())
+
+
+def _lines(p: Placement) -> list[str]:
+    """Return a table of stages, the reasons of cuts, and what the whole takes."""
+    times = durations([x for s in p.stages for x in (s.seconds, s.copying)])
+    rows = [("worker", "nodes", "from", "time", "copies", "memory")]
+    for k, s in enumerate(p.stages):
+        where = " + ".join((s.worker, *s.replicas))
+        rows.append((where, str(s.end - s.begin), s.first, times[2 * k], times[2 * k + 1],
+                     f"{s.nbytes:,}"))  # fmt: skip
+    lines = table(rows, frozenset((1, 3, 4, 5)))
+    lines += [f"cut before {s.first}: {s.crossing:,} bytes; {s.why}" for s in p.stages if s.why]
+    latency, interval = durations([p.latency, p.interval])
+    lines.append(f"a request takes {latency}; in line, there is a result every {interval}")
+    if p.within:
+        lines.append(f"the best placement may take up to {p.within:.1%} less")
+    return lines
