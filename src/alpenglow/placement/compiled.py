@@ -14,6 +14,7 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.placement.cut import parts
 from alpenglow.placement.schedule import Schedule
+from alpenglow.placement.split import split
 from alpenglow.placement.text import Placement
 from alpenglow.runtime.executor import Executable
 
@@ -64,7 +65,7 @@ def placed(
     graph = loaded(model, shapes)
     if not isinstance(graph, Graph):
         raise UnsupportedError("the model depends on its data, and is not one graph to be placed")
-    schedule = Schedule(graph)
+    schedule = Schedule(split(graph, placement.splits))
     check_placed(schedule, placement)
     stages: list[Mapping[str, Executable]] = []
     for g, stage in zip(parts(schedule, placement.positions), placement.stages, strict=True):

@@ -19,6 +19,7 @@ from alpenglow.placement.cost import Costs, costs
 from alpenglow.placement.cut import part
 from alpenglow.placement.schedule import Schedule, Traffic, traffic
 from alpenglow.placement.search import Best, Cuts, Goal, Interval, soonest, steadiest
+from alpenglow.placement.split import parts_needed, split
 from alpenglow.placement.text import Placement, Stage
 from alpenglow.report.check import planned
 
@@ -52,6 +53,8 @@ def place(
     that have no stage share the slowest ones.  What nodes take is measured, where workers' targets
     run here, or with `measure=False` estimated from what the machine reaches.
 
+    A convolution, matrix product or table whose weights fit no worker is split into parts.
+
     Raises OptionError where workers or pins contradict, UnsupportedError where nothing fits: it
     names the worker and what is missing.
     """
@@ -64,6 +67,10 @@ def place(
     schedule = Schedule(graph)
     if not schedule.nodes:
         raise UnsupportedError(f"{shown(graph.name)} computes nothing that could be placed")
+    splits: dict[str, int] = {}
+    if None not in [w.memory for w in workers]:
+        splits = parts_needed(schedule, max(w.memory or 0 for w in workers))
+        schedule = Schedule(split(graph, splits))
     fixed = _pinned(schedule, workers, pins or {})
     chosen = options or Options()
     by_target: dict[tuple[Any, int], Costs] = {}
@@ -72,7 +79,7 @@ def place(
             by_target[w.target, w.threads] = costs(schedule, w, chosen, measure)
     each = [by_target[w.target, w.threads] for w in workers]
     search = _Search(schedule, workers, each, fixed, chosen)
-    placement = search.best(goal)
+    placement = replace(search.best(goal), splits=splits)
     return search.replicated(placement) if replicate else placement
 
 

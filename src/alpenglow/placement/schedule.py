@@ -65,7 +65,7 @@ class Schedule:
             readers = sorted(self.number[user] for user in v.users if user in self.number)
             readers += [len(self.nodes)] if v in outputs else []
             if readers:
-                lives.append(Life(v, _nbytes(v), maker, tuple(readers)))
+                lives.append(Life(v, nbytes(v), maker, tuple(readers)))
         return lives
 
     def constants(self, k: int) -> Iterator[Value]:
@@ -112,7 +112,8 @@ def _name(graph: Graph) -> None:
         v.name = name
 
 
-def _nbytes(v: Value) -> int:
+def nbytes(v: Value) -> int:
+    """Return the bytes of a value whose extents are numbers."""
     return math.prod(v.type.extents) * v.type.numpy.itemsize
 
 
@@ -178,7 +179,7 @@ def _weights(s: Schedule, part: Array, n: int) -> Array:
     for v, parts in readers.items():
         before = -1
         for r in sorted(parts):
-            _add(changes, (before + 1, r), (r + 1, n), _nbytes(v))
+            _add(changes, (before + 1, r), (r + 1, n), nbytes(v))
             before = r
     return _summed(changes)
 

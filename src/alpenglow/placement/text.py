@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from alpenglow.base.errors import ParseError
 from alpenglow.base.words import counted
@@ -53,7 +53,8 @@ class Stage:
 class Placement:
     """The stages of a network, in order, and the workers that there are.
 
-    `within` is by what share the best placement may take less: 0 where this is it.  The text of a
+    `within` is by what share the best placement may take less: 0 where this is it.  `splits` are
+    the nodes that fit no worker, and into how many parts they are split first.  The text of a
     placement parses back to it.
     """
 
@@ -62,6 +63,7 @@ class Placement:
     workers: tuple[Worker, ...]
     stages: tuple[Stage, ...]
     within: float = 0.0
+    splits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def latency(self) -> float:
@@ -96,6 +98,7 @@ class Placement:
         if self.within:
             lines[0] += f" within {self.within!r}"
         lines += map(_worker_line, self.workers)
+        lines += [f"split {_quoted(name)} into {count}" for name, count in self.splits.items()]
         for s in self.stages:
             if s.begin:
                 lines.append(f"cut before {_quoted(s.first)}: {s.crossing} bytes, {s.why}")
@@ -144,6 +147,7 @@ _STAGE = re.compile(
     rf"stage ([\w.-]+)((?: and [\w.-]+)*): nodes (\d+) to (\d+) from {_NAME}, "
     rf"{_NUMBER} s, {_NUMBER} s of copies, (\d+) bytes"
 )
+_SPLIT = re.compile(rf"split {_NAME} into (\d+)")
 _CUT = re.compile(rf"cut before {_NAME}: (\d+) bytes, (.*)")
 
 
@@ -155,10 +159,14 @@ def _parsed(text: str) -> Placement:
         raise ParseError(f"line 1: a placement for '{goal}', expected {' or '.join(known)}")
     workers: list[Worker] = []
     stages: list[Stage] = []
+    splits: dict[str, int] = {}
     cut: tuple[int, str] = (0, "")
     for k, line in enumerate(lines[1:], 1):
         if line.startswith("worker "):
             workers.append(_worker(_matched(_WORKER, lines, k)))
+        elif line.startswith("split "):
+            m = _matched(_SPLIT, lines, k)
+            splits[_unquoted(m[1])] = int(m[2])
         elif line.startswith("cut "):
             m = _matched(_CUT, lines, k)
             cut = int(m[2]), m[3]
@@ -172,7 +180,7 @@ def _parsed(text: str) -> Placement:
             cut = 0, ""
     _check(stages, workers)
     share = 0.0 if within is None else _number(within, 0)
-    return Placement(_unquoted(name), known[goal], tuple(workers), tuple(stages), share)
+    return Placement(_unquoted(name), known[goal], tuple(workers), tuple(stages), share, splits)
 
 
 def _matched(pattern: re.Pattern[str], lines: Sequence[str], k: int) -> re.Match[str]:

@@ -1,0 +1,168 @@
+"""Nodes whose weights fit no worker, as several nodes that have a part of the weights each.
+
+Convolutions and products are split by output channels, which are joined; tables by rows: each
+part is read at the nearest row that it has, and what it gives counts where the index is its own.
+Sums are of the same numbers, though the kernel of a narrow part may add them in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.words import shown
+from alpenglow.ir.dims import ceil_div
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import Array, TensorType
+from alpenglow.ops.arithmetic import Add, Maximum, Sub
+from alpenglow.ops.comparison import Less
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.gather import Gather
+from alpenglow.ops.movement import Broadcast, Concat, Reshape
+from alpenglow.ops.select import Where
+from alpenglow.placement.schedule import Schedule, nbytes
+
+Splitter = Callable[[Graph, Node, int], Value]
+
+
+def parts_needed(s: Schedule, most: int) -> dict[str, int]:
+    """Return into how many parts nodes have to be split, by name, so that none needs more bytes.
+
+    A node that cannot be split so is left out.
+    """
+    needed: dict[str, int] = {}
+    varying = {life.value for life in s.lives}
+    for k, node in enumerate(s.nodes):
+        weights = _weights(node)
+        operands = {v for v in node.inputs if v in varying}
+        others = sum(map(nbytes, operands)) + sum(map(nbytes, node.results))
+        if weights is None or others + nbytes(weights) <= most or others >= most:
+            continue
+        # Parts of results are joined, and parts of a table are chosen from, beside their own.
+        room = most - others - (2 * nbytes(node.output) if isinstance(node.op, Gather) else 0)
+        if room > 0 and (count := ceil_div(nbytes(weights), room)) <= _extent(node, weights):
+            needed[s.name(k)] = count
+    return needed
+
+
+def split(graph: Graph, counts: Mapping[str, int]) -> Graph:
+    """Return a graph with nodes split into parts, as `counts` says by their names in the schedule.
+
+    Raises UnsupportedError where there is no such node, or it cannot be split.
+    """
+    if not counts:
+        return graph
+    s = Schedule(graph)
+    for name, count in counts.items():
+        node = next((n for k, n in enumerate(s.nodes) if s.name(k) == name), None)
+        weights = None if node is None else _weights(node)
+        if node is None or weights is None or not 1 < count <= _extent(node, weights):
+            raise UnsupportedError(
+                f"{shown(graph.name)} has no node '{shown(name)}' that has {count} parts",
+                hint="place the model anew",
+            )
+        s.graph.replace(node.output, _SPLITTERS[type(node.op)](s.graph, node, count))
+        s.graph.prune()
+    return s.graph
+
+
+def _weights(node: Node) -> Value | None:
+    """Return the constant by which a node can be split."""
+    match node:
+        case Node(Conv(group=1), [_, w]):
+            found = w
+        case Node(Conv(group=1), [_, w, Value() as bias]) if bias.array is not None:
+            found = w
+        case Node(MatMul(), [_, Value(Node(Broadcast(), [w]))]) | Node(MatMul(), [_, w]):
+            found = w
+        case Node(Gather(axis=0), [table, _]):
+            found = table
+        case _:
+            return None
+    if found is None or found.array is None:
+        return None
+    # What is stretched along its columns has none of its own.
+    if isinstance(node.op, MatMul) and found.type.extents[-1] != node.output.type.extents[-1]:
+        return None
+    return found
+
+
+def _extent(node: Node, weights: Value) -> int:
+    """Return the most parts there can be."""
+    return weights.type.extents[-1 if isinstance(node.op, MatMul) else 0]
+
+
+def _bounds(extent: int, count: int) -> list[tuple[int, int]]:
+    """Return parts of about the same size."""
+    return [(i * extent // count, (i + 1) * extent // count) for i in range(count)]
+
+
+def _array(v: Value) -> Array:
+    assert v.array is not None, "weights are constants"
+    return v.array
+
+
+def _split_conv(g: Graph, node: Node, count: int) -> Value:
+    x, w, *bias = node.inputs
+    assert x is not None and w is not None, "a convolution has two operands"
+    results: list[Value] = []
+    for low, high in _bounds(w.type.extents[0], count):
+        operands = [x, g.constant(_array(w)[low:high], f"{w.name}.{low}", _rows(w, low, high))]
+        for b in bias:
+            assert b is not None and b.array is not None, "the bias is constant"
+            operands.append(g.constant(b.array[low:high], f"{b.name}.{low}", _rows(b, low, high)))
+        results.append(g(node.op, *operands))
+    return g(Concat(1), *results)
+
+
+def _split_product(g: Graph, node: Node, count: int) -> Value:
+    x, w = node.inputs
+    assert x is not None and w is not None, "a product has two operands"
+    results: list[Value] = []
+    weights = _weights(node)
+    assert weights is not None, "a product by a constant"
+    for low, high in _bounds(weights.type.extents[-1], count):
+        columns = np.ascontiguousarray(_array(weights)[..., low:high])
+        t = weights.type.with_shape((*weights.type.extents[:-1], high - low))
+        part = g.constant(columns, f"{weights.name}.{low}", t)
+        if weights is not w:
+            part = g(Broadcast((*w.type.extents[:-1], high - low)), part)
+        results.append(g(node.op, x, part))
+    return g(Concat(results[0].type.rank - 1), *results)
+
+
+def _split_table(g: Graph, node: Node, count: int) -> Value:
+    table, indices = node.inputs
+    assert table is not None and indices is not None, "a table is read at indices"
+    rows, shape = table.type.extents[0], indices.type.extents
+
+    def number(n: int) -> Value:
+        return g(Broadcast(shape), g.constant(np.array(n, indices.type.numpy)))
+
+    behind = g(Less(), indices, number(0))
+    front = g(Where(), behind, g(Add(), indices, number(rows)), indices)
+    result: Value | None = None
+    for low, high in _bounds(rows, count):
+        part = g.constant(_array(table)[low:high], f"{table.name}.{low}", _rows(table, low, high))
+        there = g(Gather(0), part, g(Maximum(), g(Sub(), front, number(low)), number(0)))
+        if result is None:
+            result = there
+            continue
+        extents = there.type.extents
+        column = (*shape, *[1] * (len(extents) - len(shape)))
+        before = g(Reshape(column), g(Less(), front, number(low)))
+        result = g(Where(), g(Broadcast(extents), before), result, there)
+    assert result is not None, "a table has parts"
+    return result
+
+
+def _rows(v: Value, low: int, high: int) -> TensorType:
+    return v.type.with_shape((high - low, *v.type.extents[1:]))
+
+
+_SPLITTERS: Mapping[type[Op], Splitter] = {
+    Conv: _split_conv, MatMul: _split_product, Gather: _split_table,
+}  # fmt: skip
