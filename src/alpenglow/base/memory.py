@@ -60,6 +60,8 @@ def forget(array: NDArray[Any]) -> None:
         if base.flags.writeable:  # what was written into a private map would be gone
             return
         base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
     if not isinstance(base, mmap.mmap) or not hasattr(base, "madvise"):
         return
     low = array.ctypes.data - np.frombuffer(base, np.uint8).ctypes.data

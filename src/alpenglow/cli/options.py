@@ -37,9 +37,9 @@ class Request:
     """What was asked for, on whichever command.
 
     `shapes` binds extents by input, `extents` by name; `constants` are values of inputs, which are
-    none then; `inputs` says where arrays come from: a
-    .npy file, a .npz file that holds an array of the input's name, or "random".  With `trust`, the
-    model may hold code under any name; of a `key` it must be a signed archive.
+    none then; `weights` is how much memory those of an archive may take; `inputs` says where arrays
+    come from: a .npy file, a .npz file that holds an array of the input's name, or "random".  With
+    `trust`, the model may hold code under any name; of a `key` it must be a signed archive.
     """
 
     model: Path
@@ -58,6 +58,7 @@ class Request:
     trust: bool = False
     key: Path | None = None
     memory: str | None = None
+    weights: str | None = None
 
     def options(self, progress: Progress = silent, check: bool | None = None) -> Options:
         """Return how to compile."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -10,11 +11,12 @@ from typing import BinaryIO
 import click
 import numpy as np
 
+from alpenglow.base.errors import OptionError
 from alpenglow.cli import files
 from alpenglow.cli.feeds import described, feeds, line
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
-from alpenglow.cli.source import executable
+from alpenglow.cli.source import executable, kind_of
 from alpenglow.ir.types import Array
 
 
@@ -25,6 +27,7 @@ alpenglow run model.onnx
 alpenglow run model.onnx --input image=photo.npy --output results
 alpenglow run model.onnx --shapes image=1x3x224x224
 alpenglow run model.ago --threads 1 --timeout 10
+alpenglow run large.ago --weights 800MB
 """),
 )
 @model_options
@@ -33,8 +36,19 @@ alpenglow run model.ago --threads 1 --timeout 10
               help="Write each output that is an array to DIR/NAME.npy.")  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
               help="End the run, with an error, when it has taken so long.")  # fmt: skip
-def command(request: Request, output: Path | None, timeout: float | None) -> None:
+@click.option("--weights", metavar="BYTES|800MB",
+              help="Of an archive: read weights as it runs, and keep no more of them in memory.",
+)  # fmt: skip
+def command(
+    request: Request, output: Path | None, timeout: float | None, weights: str | None
+) -> None:
     """Run MODEL once and print its outputs: name, type, least, mean and largest element."""
+    if weights is not None and kind_of(request) != "archive":
+        raise OptionError(
+            f"--weights is for an archive, which {request.model} is not",
+            flags="alpenglow compile MODEL -o model.ago",
+        )
+    request = replace(request, weights=weights)
     exe = executable(request)
     arrays = exe.run(feeds(exe.inputs, request.inputs), timeout=timeout)
     rows = [described(name, value) for name, value in arrays.items()]

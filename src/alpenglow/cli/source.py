@@ -258,7 +258,7 @@ def executable(request: Request, source: ModelSource | None = None) -> Executabl
     if kind_of(request) == "archive":
         _refuse_extents(request)
         refuse_constants(request, "MODEL has been imported already")
-        return ag.open(request.model, request.threads, key=request.key)
+        return ag.open(request.model, request.threads, weights=request.weights, key=request.key)
     source = source or read(request)
     if source.staged and source.model is None:
         raise UnsupportedError(

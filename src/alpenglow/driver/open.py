@@ -6,11 +6,12 @@ import os
 from importlib import import_module
 
 from alpenglow.base.cpus import check_threads
-from alpenglow.base.errors import ModelError, OptionError
+from alpenglow.base.errors import ModelError, OptionError, UnsupportedError
+from alpenglow.base.sizes import parse_nbytes
 from alpenglow.machines.api import Artifact
 from alpenglow.runtime import archive, signature
 from alpenglow.runtime.executor import Executable
-from alpenglow.runtime.installed import install
+from alpenglow.runtime.installed import install, stream
 
 
 def open(
@@ -18,6 +19,7 @@ def open(
     threads: int | None = None,
     *,
     mmap: bool | None = None,
+    weights: int | str | None = None,
     key: signature.Key | None = None,
 ) -> Executable:
     """Return the Executable that `Executable.save` wrote to `path`, without compiling anything.
@@ -30,6 +32,8 @@ def open(
     Instead of a path, the bytes of such a file may be given; they are copied.
     An archive of up to 64 MiB is copied; weights of a larger one are mapped from the file, which
     must then be replaced, never written into.  `mmap` says which of the two, whatever the size.
+    With `weights`, bytes or a text like "800MB", they take no more memory than that: while some are
+    computed with, others are read from the file, in each call anew (docs/memory.md).
     Raises ModelError if the file is no archive or damaged, and IncompatibleError if this version
     or this machine cannot run it; both before any of its code is loaded.  An archive is a program:
     open only what you would run.  `key`, a public Ed25519 key (a PEM file, or its bytes), must have
@@ -38,6 +42,8 @@ def open(
     check_threads(threads)
     if mmap is not None and not isinstance(mmap, bool):
         raise OptionError(f"mmap is {mmap!r}, expected True, False or None")
+    if weights is not None:
+        return _streamed(path, threads, mmap, parse_nbytes(weights, "weights"), key)
     archived = archive.read(path, mmap, key)
     if isinstance(archived, Artifact):
         return install(archived, threads)
@@ -48,3 +54,22 @@ def open(
     except ModelError as error:
         raise error.located(file=str(path) if isinstance(path, str | os.PathLike) else "") from None
     return executable
+
+
+def _streamed(
+    path: str | os.PathLike[str] | archive.Content, threads: int | None, mmap: bool | None,
+    nbytes: int, key: signature.Key | None,
+) -> Executable:  # fmt: skip
+    """Return the Executable of an archive whose weights are read as it runs."""
+    if mmap is False:
+        raise OptionError("mmap is False, but weights are read from the file as they are needed")
+    if not isinstance(path, str | os.PathLike):
+        raise OptionError("weights are read from a file, and the archive is bytes")
+    archived, file = archive.read_mapped(path, key)
+    if not isinstance(archived, Artifact):
+        raise UnsupportedError(
+            "weights are read as a call goes on where all is compiled, but this model has open "
+            "extents, or depends on its data",
+            hint="bind its extents before it is compiled",
+        )
+    return stream(archived, file, nbytes, threads)

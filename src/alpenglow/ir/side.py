@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from alpenglow.base.memory import bytes_of
+from alpenglow.base.memory import bytes_of, forget
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array, TensorType
 
@@ -18,10 +18,14 @@ class SideWeights(dict[str, Array]):
 
     Damage is found by the CRC-32 of their bytes where that is known: `sums`, by the SHA-256.  That
     takes 0.15 s for a gigabyte, and hashing half a second, in which Python can do something else.
+    If they are seen in `passing`, those that lie in a file leave memory once they are checked.
     """
 
-    def __init__(self, arrays: Mapping[str, Array], sums: Mapping[str, int]) -> None:
+    def __init__(
+        self, arrays: Mapping[str, Array], sums: Mapping[str, int], passing: bool = False
+    ) -> None:
         super().__init__(arrays)
+        self._passing = passing
         self._sums = sums
         self._pool = ThreadPoolExecutor(1)
         self._begun: dict[tuple[str, TensorType], tuple[Future[str], list[Value]]] = {}
@@ -44,8 +48,12 @@ class SideWeights(dict[str, Array]):
         """Return the SHA-256 of a constant: its name, if the bytes are undamaged."""
         assert v.array is not None, "constants have contents"
         if name in self._sums and crc32_of(v.array) == self._sums[name]:
-            return name
-        return v.digest
+            digest = name
+        else:
+            digest = v.digest
+        if self._passing:
+            forget(v.array)
+        return digest
 
 
 def crc32_of(array: Array) -> int:

@@ -151,12 +151,54 @@ def read(
         return archived
 
 
-def _checked(content: memoryview, key: signature.Key | None) -> Archived:
+class MappedFile:
+    """An archive's file, which is mapped from `address` on, and stays open to be read."""
+
+    def __init__(self, descriptor: int, content: memoryview) -> None:
+        self.address = int(np.frombuffer(content, np.uint8).ctypes.data)
+        self._nbytes = len(content)
+        self._descriptor = os.dup(descriptor)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def read(self, offset: int, to: memoryview) -> None:
+        """Read bytes from an offset on; raise ModelError if they are not there any more."""
+        done = 0
+        while done < len(to):
+            try:
+                count = os.preadv(self._descriptor, [to[done:]], offset + done)
+            except OSError as error:
+                raise ModelError(f"cannot read the archive: {error.strerror}") from error
+            if not count:
+                raise ModelError(
+                    f"the archive ends at byte {offset + done:,}; it had {self._nbytes:,} bytes "
+                    "when it was opened",
+                    hint="replace an archive by another file, do not write into it",
+                )
+            done += count
+
+
+def read_mapped(
+    path: str | os.PathLike[str], key: signature.Key | None = None
+) -> tuple[Archived, MappedFile]:
+    """Return what an archive holds, whose weights are views of the file, and that file.
+
+    Weights are looked at in passing: none stays in memory.  Raises what `read` does.
+    """
+    with _opened(path) as descriptor:
+        content = _content(descriptor, mapped=True)
+        return _checked(content, key, passing=True), MappedFile(descriptor, content)
+
+
+def _checked(content: memoryview, key: signature.Key | None, passing: bool = False) -> Archived:
     """Return what an archive holds, whose signature is checked first if there is a `key`."""
     body, signed = signature.parted(content)
     if key is not None:
         signature.check(bytes(body[: PREFIX.size]), signed, key)
-    return unpack(body, signed=key is not None)
+    return unpack(body, signed=key is not None, passing=passing)
 
 
 def _copied(source: Content) -> memoryview:
@@ -288,14 +330,15 @@ def _header(
 
 
 def unpack(
-    view: memoryview, *, ours: bool = False, foreign: bool = False, signed: bool = False
-) -> Archived:
+    view: memoryview, *, ours: bool = False, foreign: bool = False, signed: bool = False,
+    passing: bool = False,
+) -> Archived:  # fmt: skip
     """Return what the bytes of an archive hold; its weights are views of them.
 
     What this process or one like it wrote is `ours`: its bytes have been checked, and were made for
     this machine or to be looked at.  Others' are checked, and refused if this machine cannot run
     them, unless they may be `foreign`.  Of what is `signed`, weights are hashed: a CRC-32 is no
-    proof that nobody has changed them.
+    proof that nobody has changed them.  In `passing`, they leave memory once they are checked.
     """
     header, body = _split(view)
     try:
@@ -308,7 +351,9 @@ def unpack(
         sections = {name: _section(body, name, place) for name, place in fields["sections"].items()}
         places = fields["weights"]
         sums = {d: int(p["crc32"]) for d, p in places.items() if "crc32" in p and not signed}
-        weights = SideWeights({d: _constant(body, place) for d, place in places.items()}, sums)
+        weights = SideWeights(
+            {d: _constant(body, place) for d, place in places.items()}, sums, passing
+        )
         # Archives of older versions have none.
         metadata = of_plain(fields.get("metadata", {}))
         compiled = [

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.api import Artifact, Device
+from alpenglow.machines.registry import device_for
 from alpenglow.runtime import calls
+from alpenglow.runtime.archive import MappedFile
 from alpenglow.runtime.device_layout import layout_of
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.feeds import Inputs
 from alpenglow.runtime.in_process import InProcess
 from alpenglow.runtime.layout import Layout, Place
+from alpenglow.runtime.streamed import StreamedLayout
+from alpenglow.runtime.timing import Timing
 
 Types = dict[str, TensorType]
 
@@ -20,6 +26,19 @@ Types = dict[str, TensorType]
 def install(artifact: Artifact, threads: int | None = None) -> Executable:
     """Return what runs an artifact: in this process, or on the device of its target."""
     return Installed(artifact, threads)
+
+
+def stream(artifact: Artifact, file: MappedFile, nbytes: int, threads: int | None) -> Executable:
+    """Return what runs an artifact in this process, with weights that take `nbytes` at most.
+
+    Raises UnsupportedError for what runs on a device, MemoryLimitError if that is too little.
+    """
+    if device_for(artifact.target) is not None or not artifact.target.is_host_compatible():
+        raise UnsupportedError(
+            f"weights of code for '{artifact.target}' are not read while it runs",
+            hint="leave weights out: a device holds all of them",
+        )
+    return Streamed(artifact, file, nbytes, threads)
 
 
 class Installed(InProcess):
@@ -41,11 +60,14 @@ class Installed(InProcess):
         self._runs_here = self._runs_here or not artifact.objects
         self._place: Place | None = None
         if self._runs_here:
-            layout = layout_of(artifact, device)
+            layout = self._layout_of(artifact, device)
             self._artifact = layout.artifact
             self._place = layout, layout.bound({})
             if layout.is_plain:
                 self._plain = self._place
+
+    def _layout_of(self, artifact: Artifact, device: Device | None) -> Layout:
+        return layout_of(artifact, device)
 
     @property
     def artifacts(self) -> list[Artifact]:
@@ -69,6 +91,25 @@ class Installed(InProcess):
         # Calls of few steps are not noted one by one.
         if self._plain is not None:
             self._plain[1].stop(calls.CANCELLED)
+
+
+class Streamed(Installed):
+    """An artifact whose weights are read from its archive's file as a call goes on."""
+
+    def __init__(
+        self, artifact: Artifact, file: MappedFile, nbytes: int, threads: int | None
+    ) -> None:
+        self._file, self._nbytes = file, nbytes
+        super().__init__(artifact, threads)
+
+    def _layout_of(self, artifact: Artifact, device: Device | None) -> Layout:
+        return StreamedLayout(artifact, self._file, self._nbytes)
+
+    def timed(self, feeds: Mapping[str, Any], rounds: int) -> Timing:
+        raise UnsupportedError(
+            "what reads its weights as it runs is not timed by instructions",
+            hint="open it without weights",
+        )
 
 
 def initial_values(artifact: Artifact) -> dict[str, Value]:

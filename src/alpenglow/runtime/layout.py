@@ -153,8 +153,11 @@ class Layout:
     """An artifact in this process: its code, and how the argument tables of calls are made.
 
     It `is_plain` if a call is one table, with nothing interpreted, hidden or remembered.  `results`
-    are the names of the outputs, as the caller knows them.
+    are the names of the outputs, as the caller knows them.  If it `streams`, it is told before each
+    span, and after it.
     """
+
+    streams = False
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = _aligned(artifact)
@@ -181,7 +184,7 @@ class Layout:
                 self.spans.append(Span(len(table), len(table), self._interpreted))
                 self._interpreted += 1
                 continue
-            begin = self.spans.pop().begin if self._continues() else len(table)
+            begin = self.spans.pop().begin if self._continues(instr) else len(table)
             table.append((address(entry.kernel), 8 * len(self._args), 0))
             extents.append(entry.extent)
             self.spans.append(Span(begin, len(table)))
@@ -233,7 +236,8 @@ class Layout:
         conditions = [f"({d}) {relation} 0" for d, relation in guards]
         self._guard = compiled(self.symbols, [" and ".join(conditions) or "True"], "")
 
-    def _continues(self) -> bool:
+    def _continues(self, instr: Instr) -> bool:
+        """Return whether an instruction runs in one go with what is compiled before it."""
         return bool(self.spans) and self.spans[-1].number < 0
 
     def _number(self, dim: Sym) -> int:
@@ -259,8 +263,7 @@ class Layout:
         b = self.artifact.program.buffers[r.buffer]
         offset: Dim = r.offset * r.type.numpy.itemsize
         if b.space == "const":
-            assert b.array is not None, f"{b.name} is a constant without contents"
-            base = int(b.array.ctypes.data)
+            base = self._constant(b)
             if not isinstance(offset, Sym):
                 return base + offset
             self._shifted.append((slot, self._number(offset)))
@@ -273,10 +276,21 @@ class Layout:
             self._callers[r.buffer].append((slot, offset))
         return 0
 
+    def _constant(self, b: Buffer) -> int:
+        """Return where an instruction finds a constant."""
+        assert b.array is not None, f"{b.name} is a constant without contents"
+        return int(b.array.ctypes.data)
+
     def _symbols(self) -> set[str]:
         outer = {n for t in self._outer.values() if t is not None for n in t.symbols()}
         guarded = {n for d, _ in self.artifact.guards for n in dims.names(d)}
         return outer | guarded | {n for d in self._numbers for n in dims.names(d)}
+
+    def enter(self, span: int) -> None:
+        """Return when a span may run; of a layout that streams."""
+
+    def leave(self, span: int) -> None:
+        """Take note that a span has run; of a layout that streams."""
 
     # ── binding ──
 

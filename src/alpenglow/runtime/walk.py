@@ -84,15 +84,19 @@ def _walk_spans(layout: Layout, bound: Bound, c: Context, threads: int | None) -
     most = 1 if bound.widest <= 1 else min(threads or default_threads(), bound.widest)
     apart = bound.is_long or c.stop.deadline is not None
     process = this_process()
-    for span in layout.spans:
+    for k, span in enumerate(layout.spans):
         if c.stop.is_set():
             return
         if span.number >= 0:
             assert c.memory is not None
             step(c.memory, bound.interpreted[span.number])
             continue
+        if layout.streams:
+            layout.enter(k)
         table = c.base + ENTRY_NBYTES * span.begin, span.end - span.begin
         if apart:
             calls.run_apart(partial(process.run, *table, most, c.stop.address), c.stop)
         else:
             process.run(*table, most, c.stop.address)
+        if layout.streams:
+            layout.leave(k)
