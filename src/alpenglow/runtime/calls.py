@@ -163,8 +163,12 @@ def run_apart(code: Callable[[], None], stop: StopWord) -> None:
     """Run what looks at a stop word on another thread, and wait for its end.
 
     The word is set at its deadline.  What a signal's handler raises in the caller sets it, too, and
-    is raised when the code has ended.  Where no thread can be started the caller runs the code.
+    is raised when the code has ended.  Where there is nothing to wait for (signals come to the main
+    thread alone), or no thread can be started, the caller runs the code.
     """
+    if stop.deadline is None and threading.get_ident() != threading.main_thread().ident:
+        code()
+        return
     runner = _Runner.take()
     if runner is None:
         code()
