@@ -102,7 +102,11 @@ class CancelledError(AlpenglowError):
 
 
 class TimeLimitError(AlpenglowError):
-    """A call took longer than its `timeout`."""
+    """A call took longer than its `timeout`, or a request was not done by its deadline."""
+
+
+class BusyError(AlpenglowError):
+    """As many requests wait as may; later on there may be room for another."""
 
 
 class MemoryLimitError(AlpenglowError):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from alpenglow.base.cpus import default_threads
 from alpenglow.base.errors import ModelError, OptionError, UnsupportedError
@@ -36,6 +36,11 @@ from alpenglow.runtime.held import Held
 from alpenglow.runtime.layout import Place
 from alpenglow.runtime.session import Session
 from alpenglow.runtime.timing import Timings
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from alpenglow.runtime.requests import Manager
 
 Restore = Callable[[Any, int | None], "Executable"]
 
@@ -64,6 +69,8 @@ class Executable(ABC):
     _initial: Mapping[str, Value] = MappingProxyType({})
 
     _growing: Mapping[str, int] = MappingProxyType({})
+
+    manager: Manager | None = None  # of requests, once there has been one
 
     def __init__(
         self,
@@ -268,6 +275,26 @@ class Executable(ABC):
             f"device=True is for what runs on a device of its own, not as '{self.target}'",
             hint="leave it out: arrays of the host are where they are computed",
         )
+
+    def submit(
+        self,
+        feeds: Mapping[str, Any],
+        priority: int = 0,
+        deadline: float | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> Future[dict[str, Any]]:
+        """Return a future of what `run` returns: a thread runs one request after another.
+
+        The one of the highest priority comes first, of equals the first that came.  One that is not
+        done at its deadline, a time of `time.monotonic()`, fails with TimeLimitError; if it waits
+        till then it never runs.  `cancel` ends the call, too.  Arrays stay as they are meanwhile.
+
+        Raises FeedError where names do not fit, BusyError if too many wait, TimeLimitError if the
+        deadline has passed; the future has what else `run` raises.
+        """
+        self._check_host()
+        manager = self.manager or import_module("alpenglow.runtime.requests").managed(self)
+        return manager.call(self, feeds, outputs, priority, deadline)
 
     async def arun(
         self,

@@ -1,0 +1,328 @@
+"""Requests: calls that wait for their turn, and the manager that runs them one after another.
+
+Who submits a call has a future at once.  Of those that wait, that of the highest priority runs
+first, and of equals that which came first.  How many may wait is bounded: who comes when the queue
+is full is told so, rather than served when nobody cares any more.
+
+Imported when it is first needed: who never submits has neither the thread nor the queue.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from heapq import heapify, heappop, heappush
+from itertools import count
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal
+
+from alpenglow.base.errors import BusyError, OptionError, TimeLimitError, UnsupportedError
+from alpenglow.base.words import shown
+from alpenglow.runtime import calls, deadlines, feeds, short
+from alpenglow.runtime.calls import Call
+
+if TYPE_CHECKING:
+    from alpenglow.runtime.executor import Executable
+
+MOST_WAITING = 10_000
+"""How many requests wait for an Executable at most."""
+
+Results = dict[str, Any]
+Work = Callable[[Call], Results]
+"""Returns the outputs; the call is what stops it."""
+
+
+class Request(Future[Results]):
+    """A call that waits, runs or is over, and the future that its caller holds.
+
+    To `cancel` one that waits ends it at once.  One that runs ends as soon as its code has seen
+    that it is to; it is cancelled even if the code is done before.
+    """
+
+    def __init__(self, work: Work | None, priority: int = 0, deadline: float | None = None) -> None:
+        super().__init__()
+        self.priority, self.deadline = priority, deadline
+        self.work = work
+        self.call = Call(None)
+        self.queue: Waiting | None = None
+        """Where it waits."""
+        self._lock = threading.Lock()  # of the two that follow
+        self._is: Literal["waiting", "running", "over"] = "waiting"
+        self._stopped = 0  # why, as stop words say it
+
+    def running(self) -> bool:
+        return self._is == "running"
+
+    def cancel(self) -> bool:
+        """End the request; return False if it was over before, unless it was cancelled."""
+        return self.stop(calls.CANCELLED) or self.cancelled()
+
+    def stop(self, reason: int) -> bool:
+        """End the request, as stop words say why; return False if it was over before."""
+        with self._lock:
+            if self._is == "over":
+                return False
+            self._stopped = self._stopped or reason
+            waited = self._is == "waiting"
+            if waited:
+                self._is = "over"
+        if not waited:
+            self.call.stop(reason)
+            return True
+        if (queue := self.queue) is not None:
+            queue.forget(self)
+        self._settle_stopped("waited")
+        return True
+
+    def start(self) -> bool:
+        """Go from waiting to running; return False if the request is over, or late and so over."""
+        if self.deadline is not None and calls.is_over(self.deadline):
+            self.stop(calls.TIMED_OUT)
+        with self._lock:
+            if self._is != "waiting":
+                return False
+            self._is = "running"
+        return True
+
+    def pause(self) -> bool:
+        """Go from running to waiting, for a part that comes later; return False if it is over."""
+        with self._lock:
+            if self._is == "running" and not self._stopped:
+                self._is = "waiting"
+                return True
+        self._end()
+        return False
+
+    def finish(self, results: Results) -> None:
+        """Hand over what was asked for, unless the request has been stopped."""
+        if self._end():
+            self.set_result(results)
+
+    def fail(self, error: BaseException) -> None:
+        """Hand over what went wrong, unless the request has been stopped."""
+        if self._end():
+            self.set_exception(error)
+
+    def run(self) -> None:
+        """Run the work of a request that has been started, to its end."""
+        assert self.work is not None, "what is over is not started"
+        try:
+            results = self.work(self.call)
+        except BaseException as error:  # the caller's, who has the future
+            self.fail(error)
+        else:
+            self.finish(results)
+
+    def _end(self) -> bool:
+        """Be over; return True if something is to be handed over still."""
+        with self._lock:
+            if self._is == "over":
+                return False
+            self._is = "over"
+        if self._stopped:
+            self._settle_stopped("ran")
+            return False
+        self.work = None
+        return True
+
+    def _settle_stopped(self, how: str) -> None:
+        self.work = None  # it holds the caller's arrays
+        if self._stopped == calls.TIMED_OUT:
+            self.set_exception(TimeLimitError(f"the deadline passed while the request {how}"))
+            return
+        super().cancel()
+        self.set_running_or_notify_cancel()  # for those who wait for several
+
+
+class Waiting:
+    """Requests in the order in which they are to run; all methods hold `lock`."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._heap: list[tuple[int, int, Request]] = []
+        self._live: set[Request] = set()
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def put(self, request: Request, arrival: int) -> None:
+        """Add a request, the `arrival`-th; whoever calls holds the lock."""
+        request.queue = self
+        self._live.add(request)
+        heappush(self._heap, (-request.priority, arrival, request))
+
+    def first(self) -> tuple[int, int, Request] | None:
+        """Return the rank of the first request, and itself; whoever calls holds the lock."""
+        heap = self._heap
+        while heap and heap[0][2] not in self._live:
+            heappop(heap)
+        return heap[0] if heap else None
+
+    def take(self) -> Request | None:
+        """Return the first request, which waits no more; whoever calls holds the lock."""
+        entry = self.first()
+        if entry is None:
+            return None
+        heappop(self._heap)
+        self._live.discard(entry[2])
+        return entry[2]
+
+    def forget(self, request: Request) -> None:
+        """Drop a request that is over: others may take its place."""
+        with self._lock:
+            self._live.discard(request)
+            if len(self._heap) > 2 * len(self._live) + 64:
+                self._heap = [entry for entry in self._heap if entry[2] in self._live]
+                heapify(self._heap)
+
+
+class Manager:
+    """A thread that runs requests one after another, those that wait in their order.
+
+    The thread is a daemon, and begins with the first request.
+    """
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name, self._most = name, most
+        self._reset()
+        _managers.add(self)
+
+    def _reset(self) -> None:
+        """Begin with nothing: at first, and in the child of a fork."""
+        self._lock = threading.Lock()
+        self._waiting = Waiting(self._lock)
+        self._arrivals = count()
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._sleeps = False
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._current: Request | None = None
+
+    def call(
+        self, exe: Executable, arrays: Mapping[str, Any], outputs: Sequence[str] | None,
+        priority: int, deadline: float | None,
+    ) -> Request:  # fmt: skip
+        """Return a request for a call of an Executable; raise FeedError if names do not fit."""
+        feeds.named(arrays, exe.inputs)
+        if outputs is not None:
+            feeds.chosen(outputs, exe.outputs)
+        return self.submit(partial(run, exe, arrays, outputs), priority, deadline)
+
+    def submit(self, work: Work, priority: int = 0, deadline: float | None = None) -> Request:
+        """Return a request that runs when its turn has come; raise BusyError if too many wait."""
+        check(priority, deadline)
+        request = Request(work, priority, deadline)
+        with self._lock:
+            if self._closed:
+                raise UnsupportedError(f"{shown(self._name)} takes no more requests")
+            if len(self._waiting) >= self._most:
+                raise full(self._name, len(self._waiting))
+            if self._thread is None:
+                self._begin()
+            self._waiting.put(request, next(self._arrivals))
+            rings, self._sleeps = self._sleeps, False
+        if rings:
+            self._bell.put(None)
+        if deadline is not None:
+            deadlines.watch(request)
+        return request
+
+    def close(self) -> None:
+        """End the thread, with what waits and what runs."""
+        with self._lock:
+            self._closed = True
+            left = [r for r in (self._current, *self._waiting._live) if r is not None]
+        for request in left:
+            request.cancel()
+        self._bell.put(None)
+
+    def _begin(self) -> None:
+        name = f"alpenglow-{self._name}"
+        thread = threading.Thread(target=_serve, args=(self,), name=name, daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def next(self) -> Request | None:
+        """Return the first request as soon as there is one; None once this is closed."""
+        while True:
+            with self._lock:
+                self._current = request = self._waiting.take()
+                if request is not None:
+                    return request
+                if self._closed:
+                    return None
+                self._sleeps = True
+            self._bell.get()
+
+
+def _serve(manager: Manager) -> None:
+    while (request := manager.next()) is not None:
+        if request.start():
+            request.run()
+        del request  # it holds arrays, and results
+        manager._current = None
+
+
+def managed(exe: Executable) -> Manager:
+    """Return the manager of an Executable, made if need be; it ends with the Executable."""
+    with _making:
+        if exe.manager is None:
+            exe.manager = Manager(exe.name, MOST_WAITING)
+            weakref.finalize(exe, exe.manager.close)
+        return exe.manager
+
+
+def run(
+    exe: Executable, arrays: Mapping[str, Any], outputs: Sequence[str] | None, call: Call
+) -> Results:
+    """Return what `exe.run` returns, as a call that others may stop."""
+    if outputs is None:
+        row = [arrays[name] for name in exe.inputs]
+        place = exe.short_place(row)
+        if place is not None:
+            plain = short.run(place, row, exe.threads, exe.running, call)
+            if plain is not None:
+                return dict(zip(place[0].results, plain, strict=True))
+    return exe.run_some(arrays, None, outputs, call)
+
+
+def check(priority: int, deadline: float | None) -> None:
+    """Raise OptionError if these are none, TimeLimitError if the deadline has passed."""
+    if not isinstance(priority, int):
+        raise OptionError(f"priority is {priority!r}, expected a whole number, higher ones first")
+    if deadline is None:
+        return
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float):
+        raise OptionError(f"deadline is {deadline!r}, expected a time of time.monotonic()")
+    if calls.is_over(deadline):
+        raise TimeLimitError(
+            "the deadline had passed when the request came",
+            hint="deadlines are times of time.monotonic(): time.monotonic() + 0.1",
+        )
+
+
+def full(name: str, waiting: int) -> BusyError:
+    """Return the error for who comes when so many wait."""
+    return BusyError(
+        f"{shown(name)} is busy: {waiting} requests wait, and no more may",
+        hint="submit again when some of them are done, or elsewhere",
+    )
+
+
+_making = threading.Lock()
+_managers: weakref.WeakSet[Manager] = weakref.WeakSet()
+
+
+def _reset_all() -> None:
+    global _making
+    _making = threading.Lock()
+    for manager in list(_managers):
+        manager._reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_all)
