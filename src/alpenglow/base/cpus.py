@@ -29,11 +29,20 @@ def default_threads() -> int:
     named, quota = _settled()
     if named is not None:
         return named
-    if hasattr(os, "sched_getaffinity"):
-        cpus = len(os.sched_getaffinity(0))
-    else:
-        cpus = os.cpu_count() or 1
+    cpus = len(allowed_cpus())
     return cpus if quota is None else min(cpus, quota)
+
+
+def allowed_cpus() -> list[int]:
+    """Return the numbers of the CPUs on which the system lets this thread run."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def granted_cpus() -> list[int]:
+    """Return those of the allowed CPUs that there is time for: as many as a quota grants."""
+    return allowed_cpus()[: _settled()[1]]
 
 
 @cache

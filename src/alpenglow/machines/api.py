@@ -8,6 +8,7 @@ on.  `emit` is pure: it touches no device, so code for any target can be made an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -186,6 +187,13 @@ class HostDevice(Protocol):
 
         None is run after that whose byte of the flags is zero once it has run, or the stop word is
         not.  Returns how many have run.
+        """
+        ...
+
+    def own_team(self, threads: int) -> AbstractContextManager[None]:
+        """Let runs of this thread in a block have at most so many threads, and those to themselves.
+
+        They are started by this thread, and so run where it may.
         """
         ...
 

@@ -25,7 +25,7 @@ from alpenglow.ir.metadata import Metadata
 from alpenglow.ir.structure import Leaf, Structure, leaves
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.machines.api import Artifact
+from alpenglow.machines.api import Artifact, Device
 from alpenglow.machines.registry import device_for
 from alpenglow.program import print_program
 from alpenglow.runtime import ahead, archive, calls, describe, feeds, lasting, short
@@ -69,8 +69,8 @@ class Executable(ABC):
     _initial: Mapping[str, Value] = MappingProxyType({})
 
     _growing: Mapping[str, int] = MappingProxyType({})
-
     manager: Manager | None = None  # of requests, once there has been one
+    device: Device | None = None  # with memory of its own, which runs the code
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class Executable(ABC):
             self._check_host()
             if out is not None:
                 raise OptionError("out takes arrays of the host, which device=True leaves alone")
-            return dict(self._run_on_device(feeds, outputs, call))
+            return dict(self.begin(feeds, outputs, call))
         usual = call is None and out is None and outputs is None
         if usual and type(feeds) is dict and len(feeds) == len(self.inputs):
             arrays = [feeds.get(n) for n in self.inputs]
@@ -267,10 +267,10 @@ class Executable(ABC):
                 return dict(zip(place[0].results, plain, strict=True))
         return self.run_some(feeds, out, outputs, call)
 
-    def _run_on_device(
+    def begin(
         self, arrays: Mapping[str, Any], outputs: Sequence[str] | None, call: Call | None
     ) -> Mapping[str, Any]:
-        """Return the outputs that are wanted as arrays on the device that computes them."""
+        """Return the outputs that are wanted as arrays on the device, as soon as all is begun."""
         raise OptionError(
             f"device=True is for what runs on a device of its own, not as '{self.target}'",
             hint="leave it out: arrays of the host are where they are computed",

@@ -39,8 +39,8 @@ class InProcess(Executable):
     ) -> None:
         shown = {n: t for n, t in inputs.items() if not n.startswith(HIDDEN)}
         super().__init__(name, metadata, target, threads, shown, outputs)
-        device = device_for(target) if self._runs_here else None
-        self._arrays = Inputs(inputs, device)
+        self.device = device_for(target) if self._runs_here else None
+        self._arrays = Inputs(inputs, self.device)
 
     @abstractmethod
     def place(self, values: Mapping[str, int]) -> Place:
@@ -93,7 +93,7 @@ class InProcess(Executable):
         self._ran(told, place)
         return results
 
-    def _run_on_device(
+    def begin(
         self, arrays: Mapping[str, Any], outputs: Sequence[str] | None, call: Call | None
     ) -> Mapping[str, DeviceArray]:
         wanted = feeds.chosen(outputs, self.outputs)
@@ -103,7 +103,7 @@ class InProcess(Executable):
             raise UnsupportedError("for these extents the model runs in parts, here and there")
         layout, bound = place
         if not isinstance(layout, DeviceLayout):
-            return super()._run_on_device(arrays, outputs, call)
+            return super().begin(arrays, outputs, call)
         with lent(layout.artifact.program, None) as (entries, exits):
             before = {**inputs, **self._arrays.drawn(), **entries}
             results = layout.begin(bound, before, exits, wanted, self._running, call)

@@ -53,7 +53,7 @@ class Installed(InProcess):
         name = artifact.program.name
         super().__init__(name, artifact.metadata, artifact.target, threads, inputs, outputs)
         if device is not None:
-            self._arrays = Inputs(inputs, device)
+            self.device, self._arrays = device, Inputs(inputs, device)
         self._artifact = artifact
         self._initial = initial_values(artifact)
         # Where nothing is compiled, all is interpreted, anywhere.

@@ -16,7 +16,7 @@ from alpenglow.ir.target import Target
 from alpenglow.machines.cpu.assemble import assemble
 from alpenglow.machines.cpu.crowd import Crowd
 from alpenglow.machines.cpu.jit import Code
-from alpenglow.machines.cpu.team import Team
+from alpenglow.machines.cpu.team import Team, _teams, own_team
 
 # out[i] = 3 * in[n - 1 - i] + 1: each entry reads what other threads wrote in the one before.
 MIRROR = """
@@ -276,6 +276,29 @@ def test_the_interpreter_ends_while_there_is_a_team(way: str) -> None:
     command = [sys.executable, "-c", source, way]
 
     assert subprocess.run(command, env=environment, timeout=60, check=True).returncode == 0
+
+
+def test_a_team_of_a_thread_s_own_runs_where_that_thread_may(team: Team) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    seen: list[object] = []
+
+    def serve() -> None:
+        os.sched_setaffinity(0, {cpu})
+        with own_team(2):
+            table = Table(steps=7, extent=64)
+            table.start()
+            team.run(table.address, table.count, 5)
+            own = next(t for t in _teams if t._threads and t is not team and t is not Team.shared())
+            threads = [t.native_id for t in own._threads if t.native_id]
+            seen.extend([table.is_right(), *(os.sched_getaffinity(t) for t in threads)])
+        seen.append(own._threads)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    thread.join()
+
+    assert seen == [True, {cpu}, []]
+    assert team._threads == []
 
 
 def test_the_process_has_one_team_and_as_many_threads_as_it_may_use() -> None:

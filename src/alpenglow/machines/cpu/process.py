@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpenglow.machines.api import Artifact, Linked
 from alpenglow.machines.cpu.jit import Code
-from alpenglow.machines.cpu.team import Team
+from alpenglow.machines.cpu.team import Team, own_team
 
 
 class ThisProcess:
@@ -15,6 +15,7 @@ class ThisProcess:
         # Bound once: short calls count every step.
         self.run = team.run
         self.run_until = team.run_until
+        self.own_team = own_team
 
     def install(self, artifact: Artifact) -> Linked:
         return Code.install(list(artifact.objects.values()), list(artifact.objects))

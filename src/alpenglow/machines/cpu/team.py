@@ -9,6 +9,9 @@ somebody else's run.  After a fork the child's team is empty and starts anew.
 Threads that spin do not sleep, and it is when they wake that a system places threads.  Two that
 were pushed onto one CPU may so stay there for seconds, each waiting for the other: a third of the
 speed.  A run that finds that moves them apart.
+
+A thread that owns some cores has a team of its own there (`own_team`): new threads may run where
+the one may that starts them.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 
@@ -60,7 +64,9 @@ CALM = 2e-3  # seconds for which threads that have been moved are left alone
 class Team:
     """Threads that run tables together; see `Team.shared`."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        """Run tables on at most so many threads: of None, as many as are asked for."""
+        self._most = most
         self._calm_until = 0.0
         self.crowd = Crowd()
         self._reset()
@@ -79,6 +85,10 @@ class Team:
         Returns when all is done, or when what had begun has ended once the stop word, an i64 at
         `stop_address`, is not 0.  The table, the kernels and their operands must outlive that.
         """
+        own = getattr(_own, "team", self) if threads > 1 else self
+        if own is not self:
+            own.run(table_address, count, threads, stop_address)
+            return
         if threads <= 1 or not self._busy.acquire(blocking=False):
             walker = _walker()
             walker.alone(table_address, count, stop_address)
@@ -121,7 +131,7 @@ class Team:
         self, table_address: int, count: int, threads: int, stop_address: int
     ) -> None:
         walker = _walker()
-        threads = self.crowd.fit(min(threads, most_workers()))
+        threads = self.crowd.fit(min(threads, self._most or most_workers()))
         workers = threads if threads <= 1 else min(threads, self._grown(threads - 1, walker) + 1)
         if workers <= 1:
             walker.alone(table_address, count, stop_address)
@@ -285,6 +295,20 @@ def _calibrated(serve: Callable[[int, int], int]) -> int:
         times.append(time.perf_counter() - start)
     return max(rounds // 10, int(rounds * PATIENCE / max(min(times), 1e-9)))
 
+
+@contextmanager
+def own_team(threads: int) -> Iterator[None]:
+    """Let runs of this thread in a block have at most so many threads, and those to themselves."""
+    team = _own.team = Team(min(threads, most_workers()))
+    try:
+        yield
+    finally:
+        del _own.team
+        team.stop()
+
+
+_own = threading.local()
+"""The team of a thread that has one of its own."""
 
 _teams: weakref.WeakSet[Team] = weakref.WeakSet()
 
