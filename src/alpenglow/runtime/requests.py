@@ -9,16 +9,17 @@ Imported when it is first needed: who never submits has neither the thread nor t
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from alpenglow.base.errors import BusyError, OptionError, TimeLimitError, UnsupportedError
 from alpenglow.base.words import shown
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 10_000
 """How many requests wait for an Executable at most."""
+
+LAST_SECONDS = 1.0
+"""How long what runs is waited for as a process ends, once it was told to end."""
 
 Results = dict[str, Any]
 Work = Callable[[Call], Results]
@@ -48,7 +52,7 @@ class Request(Future[Results]):
         self.priority, self.deadline = priority, deadline
         self.work = work
         self.call = Call(None)
-        self.queue: Waiting | None = None
+        self.queue: Waiting[Any] | None = None
         """Where it waits."""
         self._lock = threading.Lock()  # of the two that follow
         self._is: Literal["waiting", "running", "over"] = "waiting"
@@ -75,6 +79,7 @@ class Request(Future[Results]):
             return True
         if (queue := self.queue) is not None:
             queue.forget(self)
+        self.leave()
         self._settle_stopped("waited")
         return True
 
@@ -89,13 +94,12 @@ class Request(Future[Results]):
         return True
 
     def pause(self) -> bool:
-        """Go from running to waiting, for a part that comes later; return False if it is over."""
+        """Wait for another part to be run; return False if the request was stopped, or is over."""
         with self._lock:
-            if self._is == "running" and not self._stopped:
-                self._is = "waiting"
-                return True
-        self._end()
-        return False
+            if self._stopped or self._is == "over":
+                return False
+            self._is = "waiting"
+            return True
 
     def finish(self, results: Results) -> None:
         """Hand over what was asked for, unless the request has been stopped."""
@@ -117,12 +121,16 @@ class Request(Future[Results]):
         else:
             self.finish(results)
 
+    def leave(self) -> None:
+        """Take note that the request is over, whatever came of it, before its caller is told."""
+
     def _end(self) -> bool:
         """Be over; return True if something is to be handed over still."""
         with self._lock:
             if self._is == "over":
                 return False
             self._is = "over"
+        self.leave()
         if self._stopped:
             self._settle_stopped("ran")
             return False
@@ -138,32 +146,39 @@ class Request(Future[Results]):
         self.set_running_or_notify_cancel()  # for those who wait for several
 
 
-class Waiting:
-    """Requests in the order in which they are to run; all methods hold `lock`."""
+R = TypeVar("R", bound=Request)
+
+
+class Waiting(Generic[R]):
+    """Requests in the order in which they are to run.  Whoever calls a method but `forget` holds
+    `lock`."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
-        self._heap: list[tuple[int, int, Request]] = []
-        self._live: set[Request] = set()
+        self._heap: list[tuple[int, int, R]] = []
+        self._live: set[R] = set()
 
     def __len__(self) -> int:
         return len(self._live)
 
-    def put(self, request: Request, arrival: int) -> None:
-        """Add a request, the `arrival`-th; whoever calls holds the lock."""
+    def __iter__(self) -> Iterator[R]:
+        return iter(self._live)
+
+    def put(self, request: R, arrival: int) -> None:
+        """Add a request, the `arrival`-th."""
         request.queue = self
         self._live.add(request)
         heappush(self._heap, (-request.priority, arrival, request))
 
-    def first(self) -> tuple[int, int, Request] | None:
-        """Return the rank of the first request, and itself; whoever calls holds the lock."""
+    def first(self) -> tuple[int, int, R] | None:
+        """Return the first request behind what it is ordered by: less priority, and its number."""
         heap = self._heap
         while heap and heap[0][2] not in self._live:
             heappop(heap)
         return heap[0] if heap else None
 
-    def take(self) -> Request | None:
-        """Return the first request, which waits no more; whoever calls holds the lock."""
+    def take(self) -> R | None:
+        """Return the first request, which waits no more."""
         entry = self.first()
         if entry is None:
             return None
@@ -171,7 +186,7 @@ class Waiting:
         self._live.discard(entry[2])
         return entry[2]
 
-    def forget(self, request: Request) -> None:
+    def forget(self, request: R) -> None:
         """Drop a request that is over: others may take its place."""
         with self._lock:
             self._live.discard(request)
@@ -194,7 +209,7 @@ class Manager:
     def _reset(self) -> None:
         """Begin with nothing: at first, and in the child of a fork."""
         self._lock = threading.Lock()
-        self._waiting = Waiting(self._lock)
+        self._waiting: Waiting[Request] = Waiting(self._lock)
         self._arrivals = count()
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._sleeps = False
@@ -231,14 +246,23 @@ class Manager:
             deadlines.watch(request)
         return request
 
+    def end(self) -> None:
+        """Take no more requests; the thread ends when nothing is left to do.
+
+        Nothing is locked here: this may be called wherever objects are collected.
+        """
+        self._closed = True
+        self._bell.put(None)
+
     def close(self) -> None:
-        """End the thread, with what waits and what runs."""
+        """Take no more requests, and end those that there are."""
+        self.end()
         with self._lock:
-            self._closed = True
-            left = [r for r in (self._current, *self._waiting._live) if r is not None]
+            left = [r for r in (self._current, *self._waiting) if r is not None]
         for request in left:
             request.cancel()
-        self._bell.put(None)
+        if (thread := self._thread) is not None:
+            thread.join(LAST_SECONDS)
 
     def _begin(self) -> None:
         name = f"alpenglow-{self._name}"
@@ -272,7 +296,7 @@ def managed(exe: Executable) -> Manager:
     with _making:
         if exe.manager is None:
             exe.manager = Manager(exe.name, MOST_WAITING)
-            weakref.finalize(exe, exe.manager.close)
+            weakref.finalize(exe, exe.manager.end).atexit = False
         return exe.manager
 
 
@@ -315,6 +339,13 @@ def full(name: str, waiting: int) -> BusyError:
 
 _making = threading.Lock()
 _managers: weakref.WeakSet[Manager] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Let no code run while the process ends, unless it does not look."""
+    for manager in list(_managers):
+        manager.close()
 
 
 def _reset_all() -> None:
