@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from alpenglow.driver.open import open
     from alpenglow.exporters.onnx import export_onnx
     from alpenglow.frontends import load
+    from alpenglow.host.host import Host
     from alpenglow.host.worker import Link, Worker
     from alpenglow.ir.graph import Graph
     from alpenglow.ir.target import Target
@@ -35,6 +36,7 @@ __all__ = [
     "Bundle",
     "Executable",
     "Graph",
+    "Host",
     "Link",
     "Options",
     "Pass",
@@ -65,6 +67,7 @@ _LATER = {
     "Bundle": "alpenglow.bundles",
     "Executable": "alpenglow.runtime.executor",
     "Graph": "alpenglow.ir.graph",
+    "Host": "alpenglow.host.host",
     "Link": "alpenglow.host.worker",
     "Options": "alpenglow.compiler",
     "Pass": "alpenglow.compiler",

@@ -1,0 +1,53 @@
+"""Provisioning: a model compiled once for each target, and a replica for each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from alpenglow.base.errors import OptionError
+from alpenglow.driver.compile import Model, compile
+from alpenglow.host.network import Network, Step
+from alpenglow.host.worker import Worker
+from alpenglow.ir.target import Target
+from alpenglow.machines.api import Artifact
+from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.installed import install
+
+
+def provisioned(
+    name: str, version: int, model: Model, workers: Sequence[Worker], options: dict[str, Any]
+) -> Network:
+    """Return a network of one step: a model, compiled, with an Executable for each worker."""
+    compiled: dict[Target, Executable] = {}
+    replicas: dict[str, Executable] = {}
+    for worker in workers:
+        exe = compiled.get(worker.target)
+        if exe is None:
+            exe = compile(model, worker.target, worker.threads, **options)
+            compiled[worker.target] = exe
+        elif not exe.is_open:
+            exe = install(exe.artifact, worker.threads)
+        # What is compiled as it is called serves all: workers use the threads that they have.
+        replicas[worker.name] = exe
+    return Network(name, version, (Step(replicas),))
+
+
+def check_memory(worker: Worker, executables: Iterable[Executable]) -> None:
+    """Raise OptionError if a worker has not the memory for weights and arenas of all that it runs.
+
+    Extents that are open count as nothing: they are not known before calls.
+    """
+    needed = sum(_nbytes(a) for exe in dict.fromkeys(executables) for a in exe.artifacts)
+    if worker.memory is not None and needed > worker.memory:
+        raise OptionError(
+            f"worker '{worker.name}' has {worker.memory} bytes, and with this network needs "
+            f"{needed} for weights and arenas",
+            hint="remove another network before",
+        )
+
+
+def _nbytes(artifact: Artifact) -> int:
+    program = artifact.program
+    weights = sum(b.array.nbytes for b in program.buffers.values() if b.array is not None)
+    return weights + (program.arena if isinstance(program.arena, int) else 0)
