@@ -10,6 +10,7 @@ from alpenglow.base.errors import FeedError, ModelError, UnsupportedError
 from alpenglow.base.words import shown, some
 from alpenglow.compiler import Options
 from alpenglow.driver.compile import compile, loaded
+from alpenglow.host.network import Network, Step
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.placement.cut import parts
@@ -49,6 +50,21 @@ class PlacedModel:
             results |= {name: made[name] for name in made if name in self.outputs}
             values |= {name: made[name] for name in made if name not in self.inputs}
         return {name: results[name] for name in self.outputs}
+
+    def network(self, version: int = 1) -> Network:
+        """Return what a host runs: a step for each stage, on its worker and its replicas.
+
+        Raises UnsupportedError where an output has the name of an input, but is another value.
+        """
+        passed = [name for name in self.outputs if name in self.inputs]
+        if passed:
+            raise UnsupportedError(
+                f"{shown(self.placement.name)} has an input and an output '{shown(passed[0])}', "
+                "which steps would take for one value",
+                hint="give the output another name",
+            )
+        steps = tuple(map(Step, self.stages))
+        return Network(self.placement.name, version, steps, tuple(self.outputs))
 
 
 def placed(

@@ -28,7 +28,7 @@ from alpenglow.report.check import judged, planned
 INTERPRETED = 1e9
 """Operations a second, and bytes a second, that NumPy does as it interprets: an estimate."""
 
-ROUNDS = 5
+ROUNDS = 20
 """How often a graph is run to be measured."""
 
 

@@ -23,6 +23,11 @@ def part(s: Schedule, begin: int, end: int) -> Graph:
     """Return the graph of the nodes from `begin` to before `end`."""
     g = Graph(f"{s.graph.name}.{begin}-{end}")
     known: dict[Value, Value] = {}
+    if not begin:  # what nobody reads is fed all the same
+        read = {life.value for life in s.lives}
+        for v in s.graph.inputs.values():
+            if v not in read:
+                _operand(g, s, v, known, begin)
     for node in s.nodes[begin:end]:
         _take(g, s, node, known, begin)
     for life in s.lives:
