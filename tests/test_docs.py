@@ -20,8 +20,8 @@ from pages import BLOCK, with_outputs
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PROGRAMS = (
-    "tour", "ago", "dynamic", "state", "quantization", "add-an-operator", "add-a-pass",
-    "add-a-machine", "architecture", "coming-from", "export", "memory",
+    "tour", "ago", "dynamic", "state", "host", "placement", "quantization", "add-an-operator",
+    "add-a-pass", "add-a-machine", "architecture", "coming-from", "export", "memory",
 )  # fmt: skip
 
 

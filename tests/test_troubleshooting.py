@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -259,6 +260,21 @@ def a_call_that_somebody_ends(folder: Path) -> None:
         exe.run({"x": np.ones(4, np.float32)}, timeout=30)
     finally:
         timer.join()
+
+
+@says("the deadline passed while the request …")
+def a_request_that_is_late(folder: Path) -> None:
+    exe = endless()
+    exe.submit({"x": np.ones(4, np.float32)}, deadline=time.monotonic() + 0.1).result(30)
+
+
+@says("… is busy: … requests wait, and no more may")
+def more_requests_than_may_wait(folder: Path) -> None:
+    exe = endless()
+    with ag.Host([ag.Worker("a", exe.target)], waiting=1) as host:
+        host.add(exe)
+        for _ in range(3):
+            host.submit(exe.name, {"x": np.ones(4, np.float32)})
 
 
 @says("another call of this session is running, …")
