@@ -249,6 +249,26 @@ def test_mistakes_are_told_at_once_or_by_the_future() -> None:
     assert list(exe.submit({"x": X}, outputs=["y"]).result(PATIENT)) == ["y"]
 
 
+def test_who_waits_for_the_first_request_runs_it_while_nothing_else_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Manager, "_begin", lambda manager: None)  # its thread never comes first
+    manager, ran = Manager("toy", 2), []
+
+    def note(name: str, call: Call) -> dict[str, Any]:
+        ran.append((name, threading.get_ident()))
+        return {}
+
+    first, second = (manager.submit(partial(note, name)) for name in ("first", "second"))
+    manager.run_here(second)
+    with manager._turn:
+        manager.run_here(first)
+    assert ran == []
+    assert (first.result(), second.result()) == ({}, {})
+
+    assert ran == [(name, threading.get_ident()) for name in ("first", "second")]
+
+
 def test_a_task_awaits_a_request() -> None:
     exe = negated()
 

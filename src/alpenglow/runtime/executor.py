@@ -283,7 +283,7 @@ class Executable(ABC):
         deadline: float | None = None,
         outputs: Sequence[str] | None = None,
     ) -> Future[dict[str, Any]]:
-        """Return a future of what `run` returns: a thread runs one request after another.
+        """Return a future of what `run` returns: requests run one after another.
 
         The one of the highest priority comes first, of equals the first that came.  One that is not
         done at its deadline, a time of `time.monotonic()`, fails with TimeLimitError; if it waits
