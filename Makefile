@@ -79,7 +79,7 @@ test-rest: $(VENV)/dev.stamp
 	$(TIMED) models $(BIN)/python tools/fetch_models.py && \
 	$(TIMED) slow $(PYTEST) -m "slow and not cross and not guarded and not opencl and not torch" && \
 	ALPENGLOW_CHECK=1 $(TIMED) checked-models $(PYTEST) \
-		tests/networks/test_models.py -m "not slow" -k "compiled and $(CHECKED)"; \
+		tests/networks/test_models.py -m "not slow or rest" -k "compiled and $(CHECKED)"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-cross: $(VENV)/dev.stamp
@@ -100,7 +100,7 @@ test-torch: .venv/torch/torch.stamp
 test-guarded: $(VENV)/dev.stamp
 	@$(TIMED) sweep $(PYTEST) -m guarded && \
 	ALPENGLOW_CHECK=0 PYTHONPATH=tests $(TIMED) guarded $(PYTEST) -p fuzz.everywhere \
-		-m "not models and not slow and not cross and not opencl and not torch"; \
+		-m "not models and (not slow or rest) and not cross and not opencl and not torch"; \
 	status=$$?; $(TIMED); exit $$status
 
 test-pythons:

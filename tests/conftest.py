@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -74,14 +75,58 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Validate every pass where NumPy is quick enough for it, unless one has said what to check."""
     if not CHECK_IS_SAID:
-        long = any(item.get_closest_marker(mark) for mark in ("models", "slow", "cross"))
+        names = {mark.name for mark in item.iter_markers()}
+        long = names & {"models", "cross"} or ("slow" in names and "rest" not in names)
         os.environ["ALPENGLOW_CHECK"] = "0" if long else "1"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what needs PyTorch, so that the other tests run without it also where it is."""
+    """Mark what needs PyTorch, so that the other tests run without it also where it is, and what
+    `make test` has no time for."""
     if NEED_TORCH in item.path.parents:
         item.add_marker(pytest.mark.torch)
+    if item.get_closest_marker("rest"):
+        item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Iterator[None]:
+    """Leave a sample of the cases of a test to `make test`, and all others to `make test-rest`.
+
+    Here are all cases of a test, whatever the command line chooses of them, so the sample is the
+    same everywhere.
+    """
+    items: Any = yield
+    if isinstance(items, list) and items:
+        mark = items[0].get_closest_marker("sampled")
+        if mark is not None:
+            _leave_a_sample(items, *mark.args)
+    return items
+
+
+def _leave_a_sample(items: Sequence[Any], count: int, *always: str) -> None:
+    """Mark as `rest` all cases but those with one of the ids `always` and `count` of the others."""
+    ids = [item.callspec.id for item in items]
+    unknown = set(always).difference(ids)
+    assert not unknown, f"{items[0].nodeid}: no case is called {sorted(unknown)}"
+    others = [
+        item
+        for item, name in zip(items, ids, strict=True)
+        if name not in always and item.get_closest_marker("slow") is None
+    ]
+    stay = set(_spread(len(others), count))
+    for k, item in enumerate(others):
+        if k not in stay:
+            item.add_marker(pytest.mark.rest)
+
+
+def _spread(many: int, few: int) -> Iterator[int]:
+    """Yield a number of each of `few` equal parts of `range(many)`: of the first the first, of the
+    next the second, and so on, so that of each of two parametrizations all values are met."""
+    few = min(many, few)
+    for part in range(few):
+        begin, end = part * many // few, (part + 1) * many // few
+        yield begin + part % (end - begin)
 
 
 @pytest.hookimpl(trylast=True)  # when it is known what -m and -k have left out

@@ -19,8 +19,20 @@ def test_one_of_many_cases(number: int) -> None:
     assert 0 <= number < 7
 
 
-def collected(*options: str) -> list[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *options, __file__]
+@pytest.mark.parametrize("letter", "ab")
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.sampled(3, "5-a")
+def test_a_sample_of_many_numbers(number: int, letter: str) -> None:
+    assert f"{number}-{letter}" in ALL
+
+
+ALL = [f"{number}-{letter}" for number in range(6) for letter in "ab"]
+KEPT = ["0-a", "2-a", "4-b", "5-a"]
+"""The named one, and of each third of the others one: the first, the second, the third."""
+
+
+def collected(*options: str, of: str = "") -> list[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *options, __file__ + of]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return re.findall(r"::(\S+)", done.stdout)
 
@@ -41,6 +53,34 @@ def test_cases_are_counted_among_those_that_are_chosen() -> None:
     assert chosen == ["test_one_of_many_cases[1]"]
 
 
+def sample(*options: str) -> list[str]:
+    """Return the chosen cases of the test of which there is a sample."""
+    names = collected(*options, of="::test_a_sample_of_many_numbers")
+    return [name.partition("[")[2].rstrip("]") for name in names]
+
+
+def test_a_sample_stays_and_all_other_cases_are_slow() -> None:
+    assert sample("-m", "not slow") == KEPT
+    assert sample("-m", "slow") == sample("-m", "rest") == [c for c in ALL if c not in KEPT]
+    assert sample() == ALL
+
+
+def test_a_sample_is_the_same_whatever_is_chosen_of_it() -> None:
+    of = "::test_a_sample_of_many_numbers"
+
+    assert sample("-m", "not slow", "-k", "4-b or 3-b") == ["4-b"]
+    assert collected("-m", "not slow", of=f"{of}[1-a]") == []
+    assert collected("-m", "not slow", of=f"{of}[2-a]") == ["test_a_sample_of_many_numbers[2-a]"]
+    assert sample("-m", "not slow", "--cases", "2") == ["0-a", "4-b"]
+
+
+def test_each_part_of_many_gives_one() -> None:
+    assert list(conftest._spread(12, 4)) == [0, 4, 8, 9]
+    assert list(conftest._spread(7, 3)) == [0, 3, 6]
+    assert list(conftest._spread(2, 5)) == [0, 1]
+    assert list(conftest._spread(5, 0)) == []
+
+
 CHECK = pytest.mark.skipif(conftest.CHECK_IS_SAID, reason="ALPENGLOW_CHECK is set from outside")
 
 
@@ -53,6 +93,12 @@ def test_passes_are_validated() -> None:
 @pytest.mark.slow
 def test_passes_are_not_validated_where_that_takes_long() -> None:
     assert not knobs.check()
+
+
+@CHECK
+@pytest.mark.rest
+def test_passes_are_validated_in_the_rest() -> None:
+    assert knobs.check()
 
 
 def test_the_home_of_the_user_is_not_seen() -> None:

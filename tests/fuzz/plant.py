@@ -34,7 +34,7 @@ SEED = 5_000_000
 EACH = 2
 """Settings of a model: what is wrong is mostly wrong at all widths, so more models are tried."""
 
-TESTS = ("not slow and not cross and not opencl and not models", "not fuzz")
+TESTS = ("(not slow or rest) and not cross and not opencl and not models", "not fuzz")
 """Which tests are run on a copy: marks, and words in names."""
 
 NEAREST = ("ops/test_operators.py", "passes/*.py", "frontends/onnx/test_onnx_*.py")
