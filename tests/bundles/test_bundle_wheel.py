@@ -218,6 +218,7 @@ def test_random_numbers_are_new_ones_in_each_call(tmp_path: Path) -> None:
 
 @pytest.mark.models
 @pytest.mark.parametrize("name", ["mnist8", "silero_vad_openvino_16k", "squeezenet11_qdq"])
+@pytest.mark.sampled(1)
 def test_packages_of_models_compute_what_compile_does(tmp_path: Path, name: str) -> None:
     feeds = models.inputs(name)
     shapes = {k: v.shape for k, v in feeds.items()}

@@ -291,6 +291,7 @@ RUN = [p.name for p in every_pass() if p.serves("cpu") and p.runs(ag.Options())]
 
 
 @pytest.mark.parametrize("stage", ["import", *RUN])
+@pytest.mark.sampled(13)
 def test_text_of_every_stage_is_a_model(folder: Path, stage: str) -> None:
     alpenglow(f"show model.onnx --dim batch=1 --after {stage} -o stage.txt")
 

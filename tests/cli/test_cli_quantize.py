@@ -71,6 +71,7 @@ def test_layers_stay_as_they_are_until_little_enough_is_lost(folder: Path) -> No
     assert "## Each layer alone" in (folder / "why.md").read_text()
 
 
+@pytest.mark.rest
 def test_the_report_says_how_to_compile_what_takes_halves(folder: Path) -> None:
     line = "quantize model.onnx --data samples.npz --metric sqnr --max-drop 0 --precision bf16"
     found = alpenglow(f"{line} -o small.onnx")

@@ -67,6 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("where", ["values", "operator", "missing", "type", "symbol"])
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+@pytest.mark.sampled(8)
 def test_no_command_prints_a_name_as_it_is(folder: Path, name: str, where: str) -> None:
     made = model(name, where)
     (folder / "m.onnx").write_bytes(made.SerializeToString())

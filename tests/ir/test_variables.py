@@ -341,6 +341,7 @@ CARRYING = [
 
 
 @pytest.mark.parametrize("example", CARRYING)
+@pytest.mark.sampled(18)
 def test_what_an_operator_carries_is_the_same_in_place(example: tuple[Any, ...]) -> None:
     op, *operands = example
     rng = np.random.default_rng(0)

@@ -158,6 +158,7 @@ def check(name: str, kind: Any, n: int, lanes: int, dtype: str = "f32", how: Any
 @pytest.mark.parametrize("kind", DATA, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("name", WAYS)
+@pytest.mark.sampled(30)
 def test_sums_are_as_exact_as_numpy(name: str, lanes: int, kind: Any) -> None:
     for n in SIZES:
         check(name, kind, n, lanes)
@@ -173,6 +174,7 @@ def test_long_sums_are_as_exact_as_numpy(name: str, lanes: int, kind: Any) -> No
 
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("name", WAYS)
+@pytest.mark.sampled(10)
 def test_sums_of_f64_are_as_exact_as_numpy(name: str, lanes: int) -> None:
     for n in (1_000, 100_000):
         for kind in DATA:

@@ -64,6 +64,7 @@ def views(g: Graph, name: str, shape: tuple[int, ...], dtype: str = "f32") -> li
 
 
 @pytest.mark.parametrize("columns", [1, 3, 5, 16, 17, 33])
+@pytest.mark.sampled(2)
 def test_products_of_views(columns: int) -> None:
     g = Graph("f")
     rows, inner = (4, 5) if columns % 2 else (7, 16)
@@ -87,6 +88,7 @@ def test_products_of_views_in_a_batch() -> None:
 
 
 @pytest.mark.parametrize("dtypes", [("u8", "i8"), ("bf16", "bf16")])
+@pytest.mark.sampled(1)
 def test_products_of_narrow_views(dtypes: tuple[str, str]) -> None:
     g = Graph("f")
     xs, ys = views(g, "x", (5, 11), dtypes[0]), views(g, "y", (11, 18), dtypes[1])

@@ -56,6 +56,7 @@ def assert_agrees(exe: ag.Executable, peer: onnxruntime.InferenceSession, feeds:
 
 
 @pytest.mark.models
+@pytest.mark.rest
 def test_minilm_is_compiled_once_for_sentences_of_any_length() -> None:
     path = models.model_path("minilm_l6_int8w")
     exe, peer = ag.compile(path), runtime(path)
@@ -70,6 +71,7 @@ def test_minilm_is_compiled_once_for_sentences_of_any_length() -> None:
 
 @pytest.mark.models
 @pytest.mark.parametrize("name", ["mtcnn_pnet", "style26"])
+@pytest.mark.sampled(0, "mtcnn_pnet")
 def test_pictures_of_any_size_share_what_was_compiled(name: str) -> None:
     path = models.model_path(name)
     exe, peer = ag.compile(path), runtime(path)
@@ -85,6 +87,7 @@ def test_pictures_of_any_size_share_what_was_compiled(name: str) -> None:
 
 @pytest.mark.models
 @pytest.mark.parametrize("name", SILERO)
+@pytest.mark.sampled(0, "silero_vad_16k_op15")
 def test_a_network_with_branches_answers_like_onnx_runtime(name: str) -> None:
     exe = ag.compile(models.model_path(name))
     numbers = [number for known, number in models.cases() if known == name]
@@ -99,6 +102,7 @@ def test_a_network_with_branches_answers_like_onnx_runtime(name: str) -> None:
 
 @pytest.mark.models
 @pytest.mark.parametrize("name", SILERO)
+@pytest.mark.sampled(0, "silero_vad_half")
 def test_a_network_with_branches_is_saved_with_those_that_were_taken(name: str) -> None:
     exe = ag.compile(models.model_path(name))
     every = [models.inputs(name, number) for known, number in models.cases() if known == name]

@@ -56,6 +56,7 @@ STORED: list[tuple[Schema, Calibration]] = [
 
 
 @pytest.mark.parametrize(("schema", "calibration"), STORED)
+@pytest.mark.sampled(3)
 def test_int8_reads_digits_within_a_tenth_of_a_point(
     reader: ag.Graph, profile: ag.Profile, digits: Dataset, schema: Schema, calibration: Calibration
 ) -> None:

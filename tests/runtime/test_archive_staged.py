@@ -94,6 +94,7 @@ def assert_equal(expected: Any, actual: Any) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
+@pytest.mark.sampled(10)
 def test_what_is_opened_computes_what_was_saved(case: Case, target: str, path: Path) -> None:
     calls = list(case.calls())
     exe = called(case.model(), calls, target=target)
@@ -111,6 +112,7 @@ def test_what_is_opened_computes_what_was_saved(case: Case, target: str, path: P
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=str)
+@pytest.mark.sampled(5)
 def test_an_archive_serves_what_would_have_been_imported_no_more(case: Case, path: Path) -> None:
     """Other calls run where the saved one would have gone through the stages that it had."""
     first, *others = case.calls()
@@ -150,6 +152,7 @@ def test_data_that_lead_elsewhere_are_refused_and_do_no_harm(path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["branches", "loop", "scan", "sequences", "text_between"])
+@pytest.mark.sampled(2)
 def test_it_runs_where_onnx_cannot_be_imported(name: str, path: Path) -> None:
     """At the extents that were met, and at others, for which parts are compiled."""
     case = CASES[name]

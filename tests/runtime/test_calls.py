@@ -185,6 +185,7 @@ def test_what_a_signal_s_handler_raises_ends_compiled_code() -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="signals go to processes otherwise")
 @pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.sampled(0, "2")
 def test_the_command_line_is_interrupted(tmp_path: Path, threads: str) -> None:
     path = tmp_path / "sum.onnx"
     onnx.save(MODELS["sum"](), path)

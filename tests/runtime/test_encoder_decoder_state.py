@@ -31,6 +31,7 @@ def begun(exe: ag.Executable, fed: dict[str, Array], began: dict[str, Array]) ->
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
 @pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.sampled(0, "1-cpu", "2-interpreter")
 def test_twenty_steps_equal_those_with_caches_that_are_handed_on(target: str, batch: int) -> None:
     fed = feeds(3, batch)
     began = ag.compile(first(), target=target).run(fed)
@@ -48,6 +49,7 @@ def test_twenty_steps_equal_those_with_caches_that_are_handed_on(target: str, ba
     np.testing.assert_array_equal(session.variables[key], given[key])
 
 
+@pytest.mark.rest
 def test_twenty_steps_equal_those_of_both_decoders_in_one_model() -> None:
     fed = feeds(3)
     staged = ag.compile(merged())

@@ -30,6 +30,7 @@ Array = NDArray[Any]
 
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
+@pytest.mark.sampled(2)
 def test_a_session_answers_as_with_caches_that_are_handed_on(target: str, last: bool) -> None:
     plain = ag.compile(decoder(last), target=target)
     session = ag.compile(decoder(last), target=target, state=True).session(length=40)

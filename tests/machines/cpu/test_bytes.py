@@ -135,6 +135,7 @@ def test_channels_that_lie_side_by_side_are_packed_as_they_lie(channels: int, ta
 
 
 @every_target
+@pytest.mark.sampled(3)
 def test_sums_of_bytes_are_exact(target: str) -> None:
     agrees(*built("u8", "i8"), target)
 
@@ -157,6 +158,7 @@ def test_the_extremes_do_not_saturate(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "x86-64", "x86-64-v3", "x86-64-v4"])
+@pytest.mark.sampled(2)
 def test_products_of_computed_bytes_are_exact(target: str) -> None:
     """Rows, columns and inner extents with and without rests; operands as they lie or turned."""
     shapes = [
@@ -181,6 +183,7 @@ def test_products_of_computed_bytes_are_exact(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
+@pytest.mark.sampled(1)
 def test_products_of_open_extents_are_exact(target: str) -> None:
     """One kernel serves rows, columns and inner extents of any number."""
     g = Graph("open")
@@ -276,6 +279,7 @@ def requantized_within(g: Graph, y: Value, low: int, high: int) -> Value:
 
 
 @every_target
+@pytest.mark.sampled(2)
 def test_rows_are_requantised_alike_however_many_there_are(target: str) -> None:
     g, feeds = Graph("rows"), {}
     bounds = cycle([(0, 255), (101, 255), (7, 180)])

@@ -49,6 +49,7 @@ def cases() -> Iterator[tuple[tuple[int, ...], tuple[int, ...], Conv | MatMul]]:
 
 @pytest.mark.parametrize("target", ["cpu", "x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.sampled(2)
 def test_sums_are_rounded_once(dtype: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not ag.Target.parse(target).is_host_compatible():
         pytest.skip(f"this machine is no {target}")

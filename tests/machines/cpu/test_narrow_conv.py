@@ -86,6 +86,7 @@ def test_weights_and_bias_that_are_computed() -> None:
     ((9, 11), Conv(strides=(2, 2), pads=(1, 1, 1, 1))),
     ((45,), Conv(pads=(1, 1))),
 ])  # fmt: skip
+@pytest.mark.sampled(8)
 def test_groups_narrower_than_vectors(
     group: int, channels: int, outputs: int, shape: tuple[int, ...], op: Conv
 ) -> None:
@@ -151,6 +152,7 @@ def test_shuffling_channels_between_groups_moves_nothing() -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
 @pytest.mark.parametrize(("size", "stride"), [(12, 1), (28, 1), (33, 2), (45, 1), (64, 2)])
+@pytest.mark.sampled(4)
 def test_images_stay_plain_between_narrow_groups(size: int, stride: int, target: str) -> None:
     g = shuffled(size=size, stride=stride)
     x = {"x": RNG.standard_normal((2, 40, size, size)).astype(np.float32)}
@@ -169,6 +171,7 @@ def test_groups_on_plain_images_give_the_same_bits_on_any_number_of_threads() ->
 
 @pytest.mark.parametrize("place", [(1, 1), (4, 5), (3, 16), (2, 33), (40,), (2, 3, 17)])
 @pytest.mark.parametrize("channels", [1, 15, 16, 20, 48])
+@pytest.mark.sampled(10)
 def test_pack_and_unpack(channels: int, place: tuple[int, ...]) -> None:
     g = ag.Graph("f")
     shape = (2, channels, *place)

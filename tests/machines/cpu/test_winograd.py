@@ -74,6 +74,7 @@ def test_the_matrices_make_a_convolution(block: int) -> None:
 
 @pytest.mark.parametrize("channels", [16, 128, 512])
 @pytest.mark.parametrize("block", POINTS)
+@pytest.mark.sampled(3)
 def test_the_error_is_what_the_table_says(
     block: int, channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_so_many_channels_that_errors_add_up_take_smaller_blocks() -> None:
 
 @pytest.mark.parametrize("extents", [(13, 12), (12, 17), (25, 6), (6, 1)])
 @pytest.mark.parametrize("block", POINTS)
+@pytest.mark.sampled(4)
 def test_images_that_are_not_whole_blocks(
     block: int, extents: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +146,7 @@ def banded(g: ag.Graph) -> tuple[ag.Executable, ag.Executable]:
 
 
 @pytest.mark.parametrize(("samples", "extent"), [(1, 40), (1, 45), (2, 40)])
+@pytest.mark.sampled(1)
 def test_bands_give_the_same_bits(samples: int, extent: int) -> None:
     split, whole = banded(network(samples, extent))
     x = normal(samples, 24, extent, extent)

@@ -74,6 +74,7 @@ def product(
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.sampled(14)
 def test_products_of_any_shape(seed: int) -> None:
     build, how = drawn(seed)
     ran = run(build, feeds_of(build, seed), SMALL if seed % 3 == 0 else GRID)
@@ -92,6 +93,7 @@ def test_products_with_few_rows_or_columns(seed: int) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.sampled(2)
 def test_each_tile_computes_products_that_it_does_not_divide(
     shape: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
