@@ -168,13 +168,15 @@ def test_helpers_that_sleep_are_woken(team: Team) -> None:
 
 
 def test_a_team_that_waits_long_becomes_smaller(team: Team) -> None:
-    limit = ctypes.c_int64(3_000_000)  # some milliseconds
+    """Of so many entries a helper does some; for a single one it may be late in every run."""
+    limit = ctypes.c_int64(1_000_000)  # half a millisecond
     args = (ctypes.c_int64 * 1)(ctypes.addressof(limit))
-    entry = (ctypes.c_int64 * 3)(CODE.address("linger"), ctypes.addressof(args), 2)
+    entries = [CODE.address("linger"), ctypes.addressof(args), 2] * 16
+    table = (ctypes.c_int64 * len(entries))(*entries)
     team.crowd = Crowd(running=lambda: None)
     until = time.monotonic() + 60
     while not team.crowd.workers and time.monotonic() < until:
-        team.run(ctypes.addressof(entry), 1, 2)
+        team.run(ctypes.addressof(table), 16, 2)
 
     assert team.crowd.workers == 1
 
