@@ -103,21 +103,26 @@ def forest(dtype: str) -> tuple[Graph, dict[str, Array], list[Elementwise]]:
 
 @pytest.mark.parametrize("numerics", ["fast", "strict"])
 @pytest.mark.parametrize(
-    "dtype",
-    [pytest.param(d, marks=pytest.mark.slow if d == "f64" else ()) for d in sorted(TOLERANCE)],
+    ("dtype", "target"),
+    [
+        pytest.param(d, t, id=f"{d} {t}", marks=pytest.mark.slow if d == "f64" else ())
+        for d in sorted(TOLERANCE)
+        for t in (TARGETS if d == "f32" else TARGETS[:1])
+    ],
 )
-def test_formulas_hold_to_the_ends_of_their_types(dtype: str, numerics: Numerics) -> None:
+@pytest.mark.sampled(5)
+def test_formulas_hold_to_the_ends_of_their_types(
+    dtype: str, target: ag.Target, numerics: Numerics
+) -> None:
     g, feeds, ops = forest(dtype)
     with np.errstate(all="ignore"):
         expected = evaluate(g, feeds)
     wrong = []
-    for target in TARGETS if dtype == "f32" else TARGETS[:1]:
-        actual = ag.compile(g, target=target, options=ag.Options(numerics=numerics)).run(feeds)
-        for name, want in expected.items():
-            number = int(name[1:])
-            for at in np.flatnonzero(differ(ops[number], want, actual[name], dtype))[:1]:
-                xs = [float(x[at]) for k, x in feeds.items() if k.endswith(f" of {number}")]
-                wrong.append(f"{ops[number]}{tuple(xs)}: {want[at]}, not {actual[name][at]}"
-                             f" ({target})")  # fmt: skip
+    actual = ag.compile(g, target=target, options=ag.Options(numerics=numerics)).run(feeds)
+    for name, want in expected.items():
+        number = int(name[1:])
+        for at in np.flatnonzero(differ(ops[number], want, actual[name], dtype))[:1]:
+            xs = [float(x[at]) for k, x in feeds.items() if k.endswith(f" of {number}")]
+            wrong.append(f"{ops[number]}{tuple(xs)}: {want[at]}, not {actual[name][at]}")
 
     assert wrong == []
