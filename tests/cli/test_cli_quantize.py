@@ -15,14 +15,13 @@ from residual_model import inputs, small
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with `model.onnx` and labelled `samples.npz`, and a cache of its own."""
+def folder(tmp_path: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with `model.onnx` and labelled `samples.npz`."""
     onnx.save(small(), tmp_path / "model.onnx")
     xs = np.concatenate(inputs(8))
     exe = ag.compile(small(), shapes={"x": (8, 3, 8, 8)})
     np.savez(tmp_path / "samples.npz", x=xs, labels=exe(xs).argmax(1))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ALPENGLOW_CACHE", str(tmp_path / "cache"))
     return tmp_path
 
 

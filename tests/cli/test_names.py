@@ -58,9 +58,8 @@ def model(name: str, where: str) -> onnx.ModelProto:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ALPENGLOW_CACHE", "off")
     monkeypatch.setenv("ALPENGLOW_CHECK", "0")
     return tmp_path
 

@@ -95,10 +95,10 @@ def test_a_deep_network_is_proved_by_few_guards_for_images_of_any_size(
         return prove(kernel, instr, guards, *more)
 
     monkeypatch.setattr(proof, "_proved", counting)
-    exe = ag.compile(deep())
+    exe, peer = ag.compile(deep()), ag.compile(deep(), target="interpreter")
     for h, w in ((128, 192), (192, 128), (384, 320), (256, 448)):
         given = feeds(deep(), {"H": h, "W": w})
-        expected = ag.compile(deep(), target="interpreter").run(given)
+        expected = peer.run(given)
         for name, got in exe.run(given).items():
             largest = float(np.abs(expected[name]).max())
             np.testing.assert_allclose(got / largest, expected[name] / largest, 0, 1e-5)
