@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -68,6 +69,12 @@ def programs(g: ag.Graph) -> tuple[ag.Executable, ag.Executable]:
     return split, ag.compile(g, with_cache(1 << 40), threads=1)
 
 
+@cache
+def both() -> tuple[ag.Executable, ag.Executable]:
+    """The network of six samples, with the pass and without, for all who look at it."""
+    return programs(network())
+
+
 def counts(exe: ag.Executable) -> Counter[str]:
     (artifact,) = exe.artifacts
     instrs = artifact.program.instrs()
@@ -75,7 +82,7 @@ def counts(exe: ag.Executable) -> Counter[str]:
 
 
 def test_parts_give_the_same_bits() -> None:
-    split, whole = programs(network())
+    split, whole = both()
     x = integers(SAMPLES, 16, 24, 24)
 
     assert counts(split) != counts(whole)
@@ -83,20 +90,21 @@ def test_parts_give_the_same_bits() -> None:
 
 
 def test_parts_need_less_memory_and_no_more_kernels() -> None:
-    split, whole = programs(network())
+    split, whole = both()
 
     assert split.artifact.program.arena < whole.artifact.program.arena
     assert len(split.artifact.objects) <= len(whole.artifact.objects) + 1
 
 
 def test_layers_of_many_weights_keep_the_batch() -> None:
-    split, whole = (counts(exe) for exe in programs(network()))
+    split, whole = (counts(exe) for exe in both())
 
     assert split["max_pool"] == SAMPLES and whole["max_pool"] == 1
     assert split["reduce_mean"] == whole["reduce_mean"] == 1
 
 
 @pytest.mark.parametrize(("samples", "extent"), [(1, 24), (SAMPLES, 6), ("N", 24)])
+@pytest.mark.sampled(0, "1-24", "6-6")
 def test_what_fits_is_one_sample_or_is_open_stays_whole(samples: int | str, extent: int) -> None:
     g = network(samples, extent)
     split, whole = programs(g)
