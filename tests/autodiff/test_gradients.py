@@ -176,6 +176,7 @@ EXAMPLES = derived()
 
 
 @pytest.mark.parametrize("name", sorted({op.name for op, _ in EXAMPLES}))
+@pytest.mark.sampled(80)
 def test_gradients_of_examples_agree_with_differences(name: str) -> None:
     lacking = False
     for op, operands in EXAMPLES:

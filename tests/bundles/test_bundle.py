@@ -119,6 +119,7 @@ class Loaded:
 
 @pytest.mark.parametrize("target", HERE)
 @pytest.mark.parametrize("numerics", ["fast", "strict"])
+@pytest.mark.sampled(4)
 def test_results_are_those_of_compile_bit_by_bit(
     path: Path, tmp_path: Path, target: str, numerics: Any
 ) -> None:
@@ -180,6 +181,7 @@ MAGIC = {"linux": b"\x7fELF", "macos": b"\xcf\xfa\xed\xfe"}
 @pytest.mark.parametrize("target", ["x86-64-v3", "aarch64"])
 @pytest.mark.parametrize("system", ["linux", "macos", "windows"])
 @pytest.mark.parametrize("api", ["static", "dynamic"])
+@pytest.mark.sampled(5)
 def test_each_system_has_its_format(
     path: Path, tmp_path: Path, target: str, system: str, api: Any
 ) -> None:
@@ -452,6 +454,7 @@ main()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits files as Linux does")
 @pytest.mark.parametrize("format", ["object", "c", "wasm"])
+@pytest.mark.sampled(1)
 def test_a_file_that_may_not_grow_leaves_nothing(path: Path, tmp_path: Path, format: str) -> None:
     target = "wasm32" if format == "wasm" else "x86-64-v2"
     done = subprocess.run(

@@ -155,6 +155,7 @@ def call(made: Bundle, constants: int | None = None) -> dict[str, Array]:
 
 @pytest.mark.parametrize("target", HERE)
 @pytest.mark.parametrize("api", ["static", "dynamic"])
+@pytest.mark.sampled(4)
 def test_results_are_those_of_compile_bit_by_bit(
     path: Path, tmp_path: Path, target: str, api: str
 ) -> None:
@@ -184,6 +185,7 @@ def test_embedded_weights_are_found_by_name(path: Path, tmp_path: Path) -> None:
         ({"weights": "embedded"}, {"net", "net_constants"}),
     ],
 )
+@pytest.mark.sampled(4)
 def test_only_what_the_header_declares_is_found(
     path: Path, tmp_path: Path, target: str, options: dict[str, Any], names: set[str]
 ) -> None:

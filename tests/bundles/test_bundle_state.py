@@ -363,6 +363,7 @@ def test_the_command_bundles_archives_of_state(language_model: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("command", ["compile", "bundle"])
+@pytest.mark.sampled(1)
 def test_the_commands_keep_the_last_row_of_an_output(
     command: str, language_model: Path, tmp_path: Path
 ) -> None:

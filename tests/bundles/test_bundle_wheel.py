@@ -75,6 +75,7 @@ def net(path: Path, tmp_path: Path) -> ModuleType:
 
 
 @pytest.mark.parametrize("target", HERE)
+@pytest.mark.sampled(2)
 def test_results_are_those_of_compile_bit_by_bit(path: Path, tmp_path: Path, target: str) -> None:
     net = imported(wheel(path, tmp_path / "out", target=target, shapes=SHAPES))
     expected = ag.compile(path, target, 1, SHAPES)(image()["image"])

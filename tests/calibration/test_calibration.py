@@ -348,6 +348,7 @@ SATURATED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", EXPORTED, ids=str)
+@pytest.mark.sampled(5)
 def test_onnx_runtime_answers_like_us(
     graph: Graph, profile: ag.Profile, options: dict[str, Any]
 ) -> None:

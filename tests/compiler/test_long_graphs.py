@@ -22,6 +22,7 @@ DEEP = 600
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["add", "alternating"])
+@pytest.mark.sampled(1)
 def test_a_chain_compiles_deep_down_in_a_recursion(kind: str, count: int) -> None:
     model, expected = (added if kind == "add" else alternating)(count)
 

@@ -262,6 +262,7 @@ CODES: tuple[Code, ...] = (tiles, pooled, sliced, shaped, unrolled, stretched, n
 
 @pytest.mark.parametrize("code", CODES, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("seed", range(25))
+@pytest.mark.sampled(60)
 def test_code_for_numbers_is_right_wherever_its_guards_hold(code: Code, seed: int) -> None:
     random = np.random.default_rng(seed)
     values = {s: int(random.integers(0, 24)) for s in ("N", "M")}
@@ -323,6 +324,7 @@ def walk(random: np.random.Generator, leaf: Mapping[str, Dim]) -> list[Dim]:
 
 
 @pytest.mark.parametrize("seed", range(150))
+@pytest.mark.sampled(50)
 def test_random_code_is_right_wherever_its_guards_hold(seed: int) -> None:
     values = {"N": 5 + seed % 11, "M": 3 + seed % 7}
     assumption = Assumption(values)

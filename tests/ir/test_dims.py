@@ -99,6 +99,7 @@ def test_bound_expressions_equal_python_arithmetic(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.sampled(100)
 def test_binding_some_symbols_first_changes_nothing(seed: int) -> None:
     made, values = expression(seed)
     dim = made.value(symbols())

@@ -238,6 +238,7 @@ def drawn_graph(rng: np.random.Generator) -> Graph:
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.sampled(14)
 def test_any_graph_of_variables_computes_what_it_says(seed: int) -> None:
     rng = np.random.default_rng(seed)
     g = drawn_graph(rng)

@@ -232,6 +232,7 @@ def pairs(dtype: str) -> tuple[Array, Array]:
     ["add", "sub", "mul", "div", "mod", "fmod", "pow", "minimum", "maximum", "bit_and", "bit_or",
      "bit_xor", "shift_left", "shift_right", "eq", "ne", "lt", "le", "gt", "ge"],
 )  # fmt: skip
+@pytest.mark.sampled(60)
 def test_integer_operation_is_numpys(name: str, dtype: str) -> None:
     x, y = pairs(dtype)
     with np.errstate(all="ignore"):

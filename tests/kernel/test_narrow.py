@@ -81,6 +81,7 @@ def assert_identical(expected: Array, actual: Array) -> None:
 
 @every_narrow
 @pytest.mark.parametrize("target", sorted(ALL))
+@pytest.mark.sampled(60)
 def test_every_code_becomes_the_same_number(dtype: str, target: str) -> None:
     x = codes(dtype)
     with np.errstate(all="ignore"):
@@ -149,6 +150,7 @@ def test_small_integers_keep_the_low_bits(dtype: str, source: str) -> None:
 
 @pytest.mark.parametrize("source", sorted(NARROW))
 @pytest.mark.parametrize("target", sorted(NARROW))
+@pytest.mark.sampled(60)
 def test_narrow_types_become_each_other_as_the_interpreter_has_it(source: str, target: str) -> None:
     x = codes(source)
     if target in NARROW_INTS:

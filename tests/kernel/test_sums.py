@@ -205,6 +205,7 @@ def test_sums_in_c_are_as_exact_as_numpy(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.sampled(2)
 def test_the_denominators_of_softmax_are_as_exact_as_numpy(axis: int, lanes: int) -> None:
     for n in SIZES:
         s = sequences(uniform, n)
@@ -251,6 +252,7 @@ def graph_of(op: Op, shape: str, through: bool = False) -> ag.Graph:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", DATA, ids=lambda f: f.__name__)
+@pytest.mark.sampled(2)
 def test_means_of_blocked_images_are_as_exact_as_numpy(target: str, kind: Any) -> None:
     for side in (10, 30, 100, 300):
         s = sequences(kind, side * side, count=32)

@@ -112,6 +112,7 @@ def test_a_sequence_has_the_same_bits_in_any_group(kind: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("float64", 1e-12)])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(4)
 def test_groups_of_half_and_double_precision(kind: str, dtype: str, tolerance: float) -> None:
     model = recurrent(kind, 21, 9, True, dtype)
     feeds = sequences(9, True)

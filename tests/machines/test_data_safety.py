@@ -126,6 +126,7 @@ def test_nothing_is_sorted_outside() -> None:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.sampled(3)
 def test_division_by_zero_overflow_and_any_shift_are_defined(dtype: str) -> None:
     numbers = extremes(DTYPES[dtype])
     x, y = (a.reshape(-1) for a in np.meshgrid(numbers, numbers))

@@ -52,6 +52,7 @@ def taken(exe: ag.Executable) -> list[str]:
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter", "x86-64-v3"])
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
+@pytest.mark.sampled(3)
 def test_results_lose_what_rounding_loses(precision: Any, target: str) -> None:
     x = normal(1, 32, 8, 8)
     exact = ag.compile(network(), "interpreter")(x)

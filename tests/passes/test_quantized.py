@@ -133,6 +133,7 @@ def feeds(g: Graph) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("name", WITH_FLOATS)
+@pytest.mark.sampled(3)
 def test_compiled_it_answers_bit_by_bit_like_the_interpreter(name: str) -> None:
     g = WITH_FLOATS[name]
     expected = ag.compile(g, "interpreter").run(feeds(g))["y"]
@@ -277,6 +278,7 @@ def test_a_fed_zero_point_of_the_input_needs_no_convolution_of_its_own() -> None
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 15, 16, 17, 32])
+@pytest.mark.sampled(2)
 def test_sums_begin_with_what_a_fed_zero_point_adds(outputs: int) -> None:
     g = Graph("conv")
     x = g.input("x", "u8[1,5,6,7]")

@@ -206,6 +206,7 @@ def programs(g: Graph) -> Iterator[tuple[str, Program]]:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.sampled(100)
 def test_every_step_computes_what_the_graph_does(seed: int) -> None:
     g = generate(seed)
     given = feeds(g, seed)

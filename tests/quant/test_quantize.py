@@ -120,6 +120,7 @@ def test_int8_is_near_the_original(schema: Schema, calibration: Calibration) -> 
     ],
     ids=str,
 )
+@pytest.mark.sampled(4)
 def test_each_precision_is_as_near_as_its_bits_allow(options: dict[str, Any], most: float) -> None:
     g = branched()
     profile = None if "weights_only" in options else profiled(g)

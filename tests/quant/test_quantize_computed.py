@@ -77,6 +77,7 @@ def planned(g: Graph, **options: Any) -> Plan:
 
 @pytest.mark.parametrize("schema", ["asymmetric", "symmetric", "symmetric_uint8"])
 @pytest.mark.parametrize("text", [ATTENTION, UPSAMPLING], ids=["attention", "upsampling"])
+@pytest.mark.sampled(3)
 def test_onnx_runtime_answers_like_us(text: str, schema: str) -> None:
     g = ag.load(model(text))
     made = planned(g, schema=schema)

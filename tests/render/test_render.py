@@ -102,6 +102,7 @@ def test_division_and_shifts_by_what_is_allowed(dtype: str, lanes: int) -> None:
 
 @LANES
 @pytest.mark.parametrize("dtype", sorted(ALL))
+@pytest.mark.sampled(9)
 def test_unary_operators(dtype: str, lanes: int) -> None:
     compare(unary(dtype), lanes)
 
@@ -156,6 +157,7 @@ def test_reduce_in_halves(dtype: str, lanes: int) -> None:
 
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3"])
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.sampled(2)
 def test_short_floats_without_instructions_for_them(dtype: str, level: str) -> None:
     target = Target.parse(level)
     if not target.is_host_compatible():

@@ -94,6 +94,7 @@ def test_open_extents_compile_once_and_run_at_any_size(case: Case, target: str) 
 
 
 @pytest.mark.parametrize("first", SPECIAL, ids=str)
+@pytest.mark.sampled(3)
 def test_code_made_for_special_extents_is_not_used_for_others(first: tuple[int, ...]) -> None:
     case = next(c for c in CASES if c.name == "attention")
     g = case.make()
@@ -149,6 +150,7 @@ def few_or_many() -> dict[str, Case]:
 @pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
 @pytest.mark.parametrize("first", [2, 5, 201])
 @pytest.mark.parametrize("name", list(few_or_many()))
+@pytest.mark.sampled(6)
 def test_a_product_of_few_rows_serves_many_and_the_other_way_round(
     name: str, first: int, target: str
 ) -> None:

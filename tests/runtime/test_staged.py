@@ -400,6 +400,7 @@ def called_from_threads(
 
 
 @pytest.mark.parametrize("name", ["nonzero", "loop", "sequences", "branches"])
+@pytest.mark.sampled(2)
 def test_calls_from_many_threads_give_the_bits_of_one(name: str) -> None:
     case = CASES[name]
     calls = list(case.calls())

@@ -133,7 +133,7 @@ def test_bytes_are_weights_like_nibbles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("chosen", "level"), [("int8", 4), ("f32", 0)])
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 def test_what_a_caller_says_of_activations_overrules_the_accuracy_level(
     tmp_path: Path, chosen: Literal["int8", "f32"], level: int
 ) -> None:

@@ -165,6 +165,7 @@ def test_svm_regressor_that_is_linear() -> None:
 @pytest.mark.parametrize("kernel", ["LINEAR", "RBF"])
 @pytest.mark.parametrize("proba", [False, True])
 @pytest.mark.parametrize("classes", [2, 3, 4])
+@pytest.mark.sampled(12)
 def test_svm_classifier(classes: int, proba: bool, kernel: str, dtype: type) -> None:
     random = np.random.default_rng(classes)
     counts = [3, 2, 4, 1][:classes]

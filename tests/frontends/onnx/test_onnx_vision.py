@@ -62,6 +62,7 @@ def test_the_node_tests_pass(op: str) -> None:
     ("opset", "mode"),
     [(16, "bilinear"), (16, "bicubic"), (16, "nearest"), (20, "linear"), (22, "cubic")],
 )
+@pytest.mark.sampled(10)
 def test_grids_are_sampled_as_onnx_runtime_does(
     opset: int, mode: str, padding: str, align: int
 ) -> None:

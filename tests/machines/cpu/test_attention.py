@@ -116,6 +116,7 @@ def written_out(rows: str, keys: str, bias: bool = False) -> ag.Graph:
 
 
 @pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.sampled(1)
 def test_open_extents_have_one_kernel_for_prompts_and_one_for_steps(bias: bool) -> None:
     g = written_out("rows", "keys", bias)
     exe = ag.compile(g)
@@ -267,6 +268,7 @@ def test_halves_are_multiplied_in_pairs(sizes: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(100, 115))
+@pytest.mark.sampled(5)
 def test_in_halves_it_answers_like_the_interpreter_of_rounded_operands(seed: int) -> None:
     case = Case.drawn(seed)
     case = Case(replace(case.op, scale=0.25), case.feeds)

@@ -94,6 +94,7 @@ def kept(g: Graph, target: str = "x86-64-v4") -> list[MatMulFewBits]:
     ("dtype", "group", "zeros"),
     [("i8", 0, False), ("u8", 32, True), ("i4", 32, False), ("u4", 0, True), ("u4", 32, True)],
 )
+@pytest.mark.sampled(7)
 def test_a_product_of_few_bits_is_that_of_the_floats_they_stand_for(
     rows: int, dtype: str, group: int, zeros: bool
 ) -> None:

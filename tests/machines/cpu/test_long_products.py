@@ -39,6 +39,7 @@ def assert_right(exe: ag.Executable, given: dict[str, np.ndarray], turned: bool)
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("columns", [3, 37])
+@pytest.mark.sampled(2)
 def test_products_around_the_longest_panels(columns: int, turned: bool) -> None:
     for inner in (LONGEST // 2, LONGEST // 2 + 1, LONGEST, LONGEST + 1):
         exe = ag.compile(product(inner, columns, turned), threads=1)

@@ -62,6 +62,7 @@ def agrees(g: Graph, exe: ag.Executable, feed: Array, tolerance: float = 1e-5) -
     ],
     ids=str,
 )
+@pytest.mark.sampled(3)
 def test_transposed_convolutions(g: Graph) -> None:
     assert made(g)
     agrees(g, ag.compile(g), numbers(*g.inputs["x"].type.extents))

@@ -144,6 +144,7 @@ def drawn_arg(seed: int) -> Drawn:
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("drawn", [drawn_softmax, drawn_norm])
+@pytest.mark.sampled(30)
 def test_rows_of_any_shape(drawn: Callable[[int], Drawn], seed: int) -> None:
     build, _ = drawn(seed)
     ran = run(build, feeds_of(build, seed), SMALL if seed % 3 == 0 else GRID)
@@ -153,6 +154,7 @@ def test_rows_of_any_shape(drawn: Callable[[int], Drawn], seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
+@pytest.mark.sampled(20)
 def test_reductions_of_any_shape(seed: int) -> None:
     build, _ = drawn_reduction(seed)
     ran = run(build, feeds_of(build, seed), SMALL if seed % 3 == 0 else GRID)
@@ -163,6 +165,7 @@ def test_reductions_of_any_shape(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.sampled(14)
 def test_places_of_extremes_of_any_shape(seed: int) -> None:
     build, _ = drawn_arg(seed)
     ran = run(build, feeds_of(build, seed), SMALL if seed % 3 == 0 else GRID)

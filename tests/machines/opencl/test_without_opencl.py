@@ -92,6 +92,7 @@ def test_a_folder_without_drivers_is_told(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("text", ["/nowhere/libdriver.so", "", "gar\1bage"])
+@pytest.mark.sampled(1)
 def test_a_broken_driver_is_an_error_of_the_device(text: str, tmp_path: Path) -> None:
     (tmp_path / "driver.icd").write_text(text)
     done = subprocess.run(
