@@ -633,7 +633,6 @@ def blocks(page: str, language: str) -> Iterator[str]:
     )
 
 
-@pytest.mark.rest
 def test_the_pages_for_newcomers_can_be_followed_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
