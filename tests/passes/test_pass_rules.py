@@ -45,8 +45,9 @@ RULES: dict[str, tuple[Rules, ...]] = {
 }
 """The rules of which a file has cases."""
 
-PASSES = {p.name: p for p in table(Options(precision="bf16", keep=("kept",)))[0]}
-"""All passes, as they are where halves are asked for, and one result is to be kept."""
+PASSES = {p.name: p for p in table(Options(precision="bf16", keep=("kept",), memory=300))[0]}
+"""All passes, as they are where halves are asked for, one result is to be kept, and memory is
+short."""
 
 ALIKE = {"tidy": "simplify", "settle": "widen", "prepare": "widen"}
 """Passes that run what another runs, and so make the same of its cases."""
@@ -64,6 +65,7 @@ TOLERANCE = {
     "phases": 1e-5,
     "precision": 0.1,
     "quantized": 1e-6,
+    "roll": 1e-5,
     "recover": 1e-4,
     "round": 0.02,
     "round_blocks": 0.02,
@@ -75,6 +77,7 @@ TOLERANCE = {
 
 ONCE = {
     "precision": "contractions of halves have results of f32 too",
+    "roll": "what is computed by rows stands in buffers that hold several values in turn",
     "schedule": "it makes a program of a graph",
     "views": "it moves what stands in buffers of its own",
 }

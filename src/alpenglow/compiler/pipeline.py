@@ -76,6 +76,7 @@ from alpenglow.program import (
 )
 from alpenglow.program.bind import bind
 from alpenglow.program.limit import require_fit
+from alpenglow.program.roll import roll
 from alpenglow.program.verify import verify
 
 REASONS: tuple[Reason, ...] = (
@@ -104,6 +105,8 @@ REASONS: tuple[Reason, ...] = (
     ("precision", "prepare", "what is packed has the type that it is multiplied in"),
     ("prepare", "fuse", "packed weights are operands, not producers"),
     ("fuse", "schedule", "an instruction is a fused node"),
+    ("schedule", "roll", "each buffer holds one value, whose rows are known"),
+    ("roll", "views", "what moves into windows of rows is no addressing of whole values"),
     ("schedule", "views", "only a Program has memory to view"),
     ("views", "share", "a view must not be mistaken for a buffer of its own"),
     ("share", "lifetimes", "shared buffers live as long as all that they hold"),
@@ -133,6 +136,11 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
         machine = machine_for(target)
         takes_attention = partial(machine.takes_attention, target=target)
         return fuse(g, machine.takes_epilogue, takes_attention)
+
+    def rolls(p: Program, target: Target) -> Program:
+        limit = choices.memory_nbytes
+        assert limit is not None, "rows roll where memory is limited"
+        return roll(p, limit)
 
     return (
         Pass("clamp", ignoring_target(clamp_indices), "indices out of range are no errors",
@@ -179,8 +187,11 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
              needs=primitive, makes=properties("fused")),
         Pass("schedule", ignoring_target(schedule), "Graph becomes Program",
              needs=primitive, makes=properties("program", "values")),
+        Pass("roll", rolls, "chains are computed a few rows at a time, where memory is short",
+             needs=properties("program", "values"), breaks=properties("values"),
+             when=lambda choices: choices.memory_nbytes is not None, only="a limit of memory"),
         Pass("views", ignoring_target(eliminate_copies), "moves become addressing",
-             needs=properties("program", "values"), breaks=properties("values")),
+             needs=program, breaks=properties("values")),
         Pass("share", ignoring_target(share), "results take over the memory of dying operands",
              needs=program),
         Pass("lifetimes", ignoring_target(mark_lifetimes), "alloc and free mark what is alive",

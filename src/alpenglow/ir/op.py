@@ -18,8 +18,8 @@ Of several results it takes a tuple, with None for those that do not matter.  El
 are differentiated by their formula and composites by what they are lowered to, so they need it only
 where another way is better.
 
-What others look up about an operator it says itself: `work`, `sample_axes`, `moves`, `carried`,
-`walks`.
+What others look up about an operator it says itself: `work`, `sample_axes`, `rows_of`, `moves`,
+`carried`, `walks`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.attribute import tests_of
+from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import ALL, FLOATS, Array, TensorType
 from alpenglow.ir.types import NAMES as NAMES_OF
 from alpenglow.ir.vocabulary import NUMPY
@@ -85,6 +86,19 @@ class Op:
         Types have numbers for extents.  What is elementwise, moves or reduces takes none.
         """
         return 0
+
+    def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
+        """Return how rows of the result are made of those of the first operand, and of all of the
+        others; None if they are not, or nobody has said so."""
+        return None
+
+    def with_edges(self, before: int, after: int) -> Op:
+        """Return the operator with so much padding before and after the rows of the operand.
+
+        Asked only of what pads by itself, for as much as it does, or less.
+        """
+        assert before == after == 0, f"{self.name} does not pad"
+        return self
 
     def __init_subclass__(cls, kind: bool = False) -> None:
         # Methods that are generated are most of what importing hundreds of operators costs.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,11 +15,12 @@ from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
+from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import ALL, FLOATS, HALVES, NUMBERS, Array, TensorType
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.reduction import ReduceSum
-from alpenglow.ops.window import conv_extent, windows
+from alpenglow.ops.window import conv_extent, edged, windows
 
 BYTES = frozenset({"i8", "u8"})
 """What is multiplied to i32, whatever the signs."""
@@ -152,6 +154,16 @@ class Conv(Primitive):
             self.strides or (1,) * spatial,
             self.dilations or (1,) * spatial,
         )
+
+    def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
+        w = ins[1]
+        assert w is not None, "w is there"
+        spatial = w.rank - 2
+        pads, strides, dilations = self.window(spatial)
+        return Rows(w.extents[2], strides[0], dilations[0], pads[0], pads[spatial])
+
+    def with_edges(self, before: int, after: int) -> Conv:
+        return replace(self, pads=edged(self.pads, before, after)) if self.pads else self
 
     def reference(self, x: Array, w: Array, bias: Array | None = None) -> Array:
         spatial = x.ndim - 2

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, ceil_div, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_positive, check_rank, normal_axis
+from alpenglow.ir.rows import SAME, Rows
 from alpenglow.ir.types import ALL, Array, TensorType, holds
 
 
@@ -386,6 +389,9 @@ class Pack(Primitive):
         shape = (x.shape[0], ceil_div(x.shape[1], self.lanes), *x.shape[2:], self.lanes)
         return TensorType(x.dtype, shape, x.shape[1])
 
+    def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
+        return SAME
+
     def reference(self, x: Array) -> Array:
         n, c, *rest = x.shape
         groups = -(-c // self.lanes)
@@ -413,6 +419,9 @@ class Unpack(Primitive):
         if x.blocked != self.channels:
             raise TypeRuleError(f"unpack: {x} does not hold {self.channels} channels in blocks")
         return x.with_shape((x.shape[0], self.channels, *x.shape[2:-1]))
+
+    def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
+        return SAME
 
     def reference(self, x: Array) -> Array:
         assert known(self.channels)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -10,6 +12,7 @@ from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
+from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import FLOATS, Array, TensorType
 from alpenglow.ops.arithmetic import Abs, Div, Mul, Pow
 from alpenglow.ops.gather import ScatterElements
@@ -17,7 +20,7 @@ from alpenglow.ops.movement import Broadcast, Pad, Reshape
 from alpenglow.ops.reduction import as_type, filled, in_floats, lowest
 from alpenglow.ops.transcendental import Sqrt
 from alpenglow.ops.unpooling import OverlapAdd
-from alpenglow.ops.window import conv_extent, windows
+from alpenglow.ops.window import conv_extent, edged, windows
 
 
 class MaxPool(Primitive):
@@ -37,6 +40,12 @@ class MaxPool(Primitive):
     def infer(self, x: TensorType) -> TensorType:
         check_dtype(self, "x", x, FLOATS | {"i8", "u8"})
         return pooled(self, x, self.kernel, self.strides, self.pads, self.dilations, self.ceil)
+
+    def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
+        return pooled_rows(self)
+
+    def with_edges(self, before: int, after: int) -> MaxPool:
+        return replace(self, pads=edged(self.pads, before, after))
 
     def reference(self, x: Array) -> Array:
         patches = padded_windows(self, x, lowest(x.dtype), self.dilations)
@@ -135,6 +144,12 @@ class AveragePool(Primitive):
     def infer(self, x: TensorType) -> TensorType:
         check_dtype(self, "x", x, FLOATS)
         return pooled(self, x, self.kernel, self.strides, self.pads, self.dilations, self.ceil)
+
+    def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
+        return pooled_rows(self)
+
+    def with_edges(self, before: int, after: int) -> AveragePool:
+        return replace(self, pads=edged(self.pads, before, after))
 
     def reference(self, x: Array) -> Array:
         wide = x.astype(np.result_type(x.dtype, np.float32))
@@ -295,6 +310,12 @@ def pad_that_holds_a_window(
         if pad > (kernel[axis] - 1) * dilations[axis]:
             return pad
     return None
+
+
+def pooled_rows(op: Pool) -> Rows:
+    """Return how rows of a pool's result are made of its operand's."""
+    pads = op.pads
+    return Rows(op.kernel[0], op.strides[0], op.dilations[0], pads[0], pads[len(pads) // 2])
 
 
 def padded_windows(op: Pool, x: Array, fill: float, dilations: tuple[int, ...]) -> Array:

@@ -49,6 +49,12 @@ def conv_extent(
     return count
 
 
+def edged(pads: tuple[int, ...], before: int, after: int) -> tuple[int, ...]:
+    """Return pads, those before each spatial axis and those after, with others around rows."""
+    spatial = len(pads) // 2
+    return (before, *pads[1:spatial], after, *pads[spatial + 1 :])
+
+
 def windows(
     x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> Array:

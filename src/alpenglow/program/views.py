@@ -220,19 +220,35 @@ def _movable(program: Program, r: Region, makers: Mapping[str, Instr], homes: Ho
     """Whether a region is a whole value that is computed, and nothing ties it down."""
     maker = makers.get(r.buffer)
     free = program.buffers[r.buffer].space == "arena" and r.buffer not in homes
-    computes = maker is not None and not _is_view(maker.op)
+    computes = maker is not None and not is_view(maker.op)
     return free and computes and r == whole(r.buffer, r.type)
 
 
-def _is_view(op: Op) -> bool:
+def is_view(op: Op) -> bool:
     return isinstance(op, Reshape | Transpose | Broadcast | Slice | ViewAsReal | ViewAsComplex)
+
+
+def at_home(r: Region, homes: Mapping[str, Region]) -> Region:
+    """Return where a region is once the value that fills its buffer has another home."""
+    home = homes.get(r.buffer)
+    if home is None:
+        return r
+    if r.shape == home.shape:
+        return home
+    assert r.strides == row_major(home.shape), "a part is a window on the value"
+    start = 0
+    rest = r.offset
+    for own, there in zip(r.strides, home.strides, strict=True):
+        start += rest // own * there
+        rest %= own
+    return Region(home.buffer, r.type, home.offset + start, home.strides)
 
 
 def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
     """Return what remains of one instruction, on the homes of its operands."""
-    ins = tuple(r if r is None else homes.get(r.buffer, r) for r in instr.ins)
-    outs = tuple(homes.get(r.buffer, r) for r in instr.outs)
-    if _is_view(instr.op):
+    ins = tuple(r if r is None else at_home(r, homes) for r in instr.ins)
+    outs = tuple(at_home(r, homes) for r in instr.outs)
+    if is_view(instr.op):
         (source,) = (r for r in ins if r is not None)
         seen = view(instr.op, source)
         if seen == outs[0]:

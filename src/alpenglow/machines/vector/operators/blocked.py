@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, ceil_div, is_open, known
 from alpenglow.ir.op import Examples, Op, Primitive, check_each, check_positive, check_rank
+from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.contraction import Conv, MatMul, work_of_product
 from alpenglow.ops.movement import Pack, Unpack
 from alpenglow.ops.packing import DOTS, PackConv, PackMatrix
-from alpenglow.ops.window import conv_extent
+from alpenglow.ops.window import conv_extent, edged
 
 SUMS = {"u8": ("i8", "i32"), "bf16": ("bf16", "f32")}
 """The weights that go with such an x, and what the sums are."""
@@ -128,6 +130,14 @@ class ConvBlocked(Primitive):
         blocks = ceil_div(self.outputs, self.lanes)
         return TensorType(dtype, (x.shape[0], blocks, *out, self.lanes), self.outputs)
 
+    def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
+        w = ins[1]
+        assert w is not None, "w is there"
+        return Rows(w.extents[2], self.strides[0], self.dilations[0], *self.edges)
+
+    def with_edges(self, before: int, after: int) -> ConvBlocked:
+        return replace(self, edges=(before, after))
+
     def reference(self, x: Array, w: Array) -> Array:
         spatial = len(self.strides)
         if x.dtype.name == "bfloat16":
@@ -201,6 +211,11 @@ class ConvPlanar(Primitive):
         ]  # fmt: skip
         return TensorType(dtype, (x.shape[0], w.shape[0], *out))
 
+    def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
+        w = ins[1]
+        assert w is not None, "w is there"
+        return Rows(w.extents[2], self.strides[0], self.dilations[0])
+
     def reference(self, x: Array, w: Array) -> Array:
         channels = 4 * x.shape[1]
         plain, taps = (Unpack(channels).reference(v) for v in (x, w))
@@ -253,6 +268,12 @@ class DepthwiseBlocked(Primitive):
             for i in range(spatial)
         ]
         return TensorType(dtype, (*x.shape[:2], *out, x.shape[-1]), x.blocked)
+
+    def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
+        w = ins[1]
+        assert w is not None, "w is there"
+        taps = self.taps if self.taps and len(self.strides) == 1 else w.extents[1]
+        return Rows(taps, self.strides[0], self.dilations[0])
 
     def reference(self, x: Array, w: Array) -> Array:
         n, blocks, *_, lanes = x.shape
@@ -318,6 +339,18 @@ class DepthwisePlanar(Primitive):
             for i in range(spatial)
         ]  # fmt: skip
         return x.with_shape((*x.shape[: 1 + lead], *out))
+
+    def rows_of(self, ins: Sequence[TensorType | None]) -> Rows | None:
+        w = ins[1]
+        assert w is not None, "w is there"
+        spatial = len(self.strides)
+        if w.rank - spatial > 1:
+            return None  # rows are a later axis
+        pads = self.pads
+        return Rows(w.extents[1], self.strides[0], self.dilations[0], pads[0], pads[spatial])
+
+    def with_edges(self, before: int, after: int) -> DepthwisePlanar:
+        return replace(self, pads=edged(self.pads, before, after))
 
     def reference(self, x: Array, w: Array) -> Array:
         lead = w.ndim - len(self.strides)
