@@ -8,7 +8,13 @@ import pytest
 
 import alpenglow as ag
 import models
+from alpenglow.bundles import planned
+from alpenglow.bundles.curve import curve
+from alpenglow.ir.target import Target
+from alpenglow.program import Program
 from bundle_cases import run
+from command import alpenglow
+from rolling_cases import network
 
 BOARD = """
 MEMORY
@@ -62,3 +68,28 @@ def test_half_of_the_memory_gives_the_same_bits_on_a_board(
     assert image.offset == 0
     assert routine.scratch_nbytes <= free.scratch_nbytes // 2
     assert said.strip() == "same bits"
+
+
+def test_the_curve_goes_down_to_the_least_and_writes_nothing() -> None:
+    g = network(1)
+
+    def plan(options: ag.Options) -> Program:
+        program = planned(g, Target.parse("cortex-m4"), options)
+        assert isinstance(program, Program)
+        return program
+
+    points = list(curve(ag.Options(), plan, lambda program: 0))
+    sizes = [p.scratch_nbytes for p in points]
+
+    assert len(sizes) > 1
+    assert sizes == sorted(sizes, reverse=True)
+    assert all(p.extra <= 0 for p in points)
+    with pytest.raises(ag.errors.MemoryLimitError):
+        plan(ag.Options(memory=sizes[-1] - 1))
+
+
+@pytest.mark.parametrize("flag", ["--memory 1KB", "-o there", "--state"])
+def test_the_curve_refuses_what_it_would_ignore(flag: str) -> None:
+    done = alpenglow(f"bundle no.onnx --target cortex-m4 --memory-curve {flag}", 2)
+
+    assert "--memory-curve is of one entry point" in done.output

@@ -110,7 +110,9 @@ class BusyError(AlpenglowError):
 
 
 class MemoryLimitError(AlpenglowError):
-    """A model needs more memory than it was allowed."""
+    """A model needs more memory than it was allowed: at least `least` bytes."""
+
+    least: int = 0
 
 
 class DeviceError(AlpenglowError):

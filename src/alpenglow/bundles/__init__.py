@@ -20,7 +20,7 @@ from alpenglow.base.words import counted, shown
 from alpenglow.bundles.entry import APIS, Api
 from alpenglow.bundles.fat import require_fat
 from alpenglow.bundles.formats import FORMATS
-from alpenglow.bundles.job import Job, Needs
+from alpenglow.bundles.job import Job, Made, Needs
 from alpenglow.bundles.mutable import State, identifiers
 from alpenglow.bundles.opencl import OPENCL
 from alpenglow.bundles.plan import BundlePlan, Planned, Routine, fat_layout
@@ -261,6 +261,30 @@ def write(
     force: bool = False,
 ) -> Bundle:
     """Write planned programs, one for each target and entry point."""
+    layout, product = produced(
+        programs, name, api=api, embedded=embedded, format=format, freestanding=freestanding,
+        portable=portable, release=release, options=options,
+    )  # fmt: skip
+    write_folder(folder, product.files, force)
+    sizes = {file: len(content) for file, content in product.files.items()}
+    return Bundle(
+        folder, name, layout.target, sizes, layout.constants_nbytes, layout.routines, product.needs
+    )
+
+
+def produced(
+    programs: Mapping[Target, Mapping[str, Planned]],
+    name: str,
+    *,
+    api: Api,
+    embedded: bool,
+    format: str,
+    freestanding: bool,
+    portable: bool = False,
+    release: str = "1.0",
+    options: Options,
+) -> tuple[BundlePlan, Made]:
+    """Return the layout of planned programs, and the files of their bundle."""
     for target in programs:
         if target.machine in OPENCL and format != "opencl":
             raise OptionError(
@@ -282,11 +306,7 @@ def write(
             release,
         )
     )
-    write_folder(folder, product.files, force)
-    sizes = {file: len(content) for file, content in product.files.items()}
-    return Bundle(
-        folder, name, layout.target, sizes, layout.constants_nbytes, layout.routines, product.needs
-    )
+    return layout, product
 
 
 def _graph(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -16,9 +17,11 @@ from alpenglow.bundles import (
     default_name,
     machines,
     planned,
+    produced,
     refuse_staged,
     write,
 )
+from alpenglow.bundles.curve import curve
 from alpenglow.bundles.entry import APIS, Api
 from alpenglow.bundles.formats import FORMATS
 from alpenglow.bundles.plan import Planned
@@ -27,6 +30,7 @@ from alpenglow.cli.options import Request, Shapes, memory_option, model_options,
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress
 from alpenglow.cli.source import IMPORT, ModelSource, kind_of, read
+from alpenglow.compiler import Options
 from alpenglow.driver.state import with_state
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
@@ -39,6 +43,7 @@ from alpenglow.program import Program
 alpenglow bundle model.onnx -o bundle --shapes image=1x3x224x224
 alpenglow bundle model.onnx -o bundle --force
 alpenglow bundle model.onnx -o board --target cortex-m4 --freestanding --memory 64KB
+alpenglow bundle model.onnx --target cortex-m4 --memory-curve
 alpenglow bundle model.onnx -o source --format c --portable
 alpenglow bundle model.onnx -o web --format wasm --target wasm32
 alpenglow bundle model.onnx -o fat --target x86-64-v2,x86-64-v3,x86-64-v4
@@ -49,7 +54,7 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 """),
 )
 @model_options
-@click.option("-o", "output", type=click.Path(path_type=Path), required=True, metavar="DIR",
+@click.option("-o", "output", type=click.Path(path_type=Path), metavar="DIR",
               help="The folder to make.")  # fmt: skip
 @click.option("--api", type=click.Choice(APIS), default="static", show_default=True,
               help="How C calls it: by sizes known when compiling, or by a table found at run "
@@ -79,15 +84,17 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 @click.option("--release", default="1.0", show_default=True, metavar="VERSION",
               help="With --format wheel: the version of the package.")  # fmt: skip
 @memory_option
+@click.option("--memory-curve", is_flag=True,
+              help="Print what limits of memory cost, and write nothing.")  # fmt: skip
 @click.option("--force", is_flag=True,
               help="Replace DIR if it holds what a bundle wrote, unchanged, and nothing else.",
 )  # fmt: skip
 def command(
-    request: Request, output: Path, api: Api, entry: str | None, weights: str, kind: str | None,
-    variants: tuple[str, ...], state: bool, length: int | None,
+    request: Request, output: Path | None, api: Api, entry: str | None, weights: str,
+    kind: str | None, variants: tuple[str, ...], state: bool, length: int | None,
     last: tuple[str, ...], freestanding: bool,
     system: str | None,
-    portable: bool, release: str, memory: str | None, force: bool,
+    portable: bool, release: str, memory: str | None, memory_curve: bool, force: bool,
 ) -> None:  # fmt: skip
     """Write MODEL into a new folder as files that need nothing else.
 
@@ -99,6 +106,20 @@ def command(
     shapes = parse_variants(variants)
     targets = machines(request.target, system)
     form = kind or default_format(targets)
+    if memory_curve:
+        if state or last or shapes or len(targets) > 1 or memory or output:
+            raise OptionError(
+                "--memory-curve is of one entry point for one target, without state; it takes no "
+                "--memory and no -o, as it writes nothing"
+            )
+        code = partial(
+            _code_of, target=targets[0], name=name, api=api, embedded=weights == "embedded",
+            format=form, freestanding=freestanding, portable=portable,
+        )  # fmt: skip
+        _show_curve(request, targets[0], code)
+        return
+    if output is None:
+        raise OptionError("a bundle needs a folder to be written to", flags="-o DIR")
     check(output, name, api, form, tuple(shapes), force)
     requests = {e: replace(request, shapes=s) for e, s in shapes.items()} or {name: request}
     with progress() as report:
@@ -117,6 +138,44 @@ def command(
             options=options, force=force,
         )  # fmt: skip
     show(_described(bundle), str(bundle).splitlines(), request.json)
+
+
+def _show_curve(request: Request, target: Target, code_of: Callable[..., int]) -> None:
+    """Print what limits of memory cost."""
+    source = read(request)
+    if source.staged:
+        refuse_staged()
+    if isinstance(source.ir, Program):
+        raise UnsupportedError("this is planned already", hint="--memory-curve of the model itself")
+    with progress() as report:
+        options = request.options(report)
+
+        def plan(chosen: Options) -> Program:
+            made = planned(source.ir, target, chosen, source.resume)
+            assert isinstance(made, Program), "there is no state"
+            return made
+
+        points = list(curve(options, plan, partial(code_of, options=options)))
+    lines = ["     scratch   extra multiply-adds   instructions        code"]
+    lines += [
+        f"{p.scratch_nbytes:12,} {p.extra:21,} {p.instructions:14,} "
+        f"{f'{p.code_nbytes:,}' if p.code_nbytes else '-':>11}"
+        for p in points
+    ]
+    show({"points": [asdict(p) for p in points]}, lines, request.json)
+
+
+def _code_of(
+    program: Program, *, options: Options, target: Target, name: str, api: Api, embedded: bool,
+    format: str, freestanding: bool, portable: bool,
+) -> int:  # fmt: skip
+    """Return how many bytes of code a program becomes; 0 where a C compiler decides that."""
+    _, product = produced(
+        {target: {name: program}}, name, api=api, embedded=embedded, format=format,
+        freestanding=freestanding, portable=portable, options=options,
+    )  # fmt: skip
+    needs = product.needs
+    return needs.code_nbytes + needs.data_nbytes if needs.compiled else 0
 
 
 def remembering_source(request: Request, state: bool, last: Sequence[str]) -> ModelSource:

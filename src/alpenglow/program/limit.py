@@ -24,12 +24,14 @@ def require_fit(program: Program, limit: int, *, planned_before: bool = False) -
     rest = f" and {counted(len(alive) - MOST_NAMED, 'other')}" if len(alive) > MOST_NAMED else ""
     least = "was planned with" if planned_before else "needs at least"
     hint = f"a limit of {program.arena} or more"
-    raise MemoryLimitError(
+    error = MemoryLimitError(
         f"the memory of a call is limited to {limit:,} bytes, but {program.name} {least} "
         f"{program.arena:,} beside its inputs, outputs and weights; instruction {step} has alive: "
         f"{', '.join(held)}{rest}",
         hint="the model itself in place of what was planned" if planned_before else hint,
     )
+    error.least = program.arena
+    raise error
 
 
 def worst_moment(program: Program) -> tuple[int, list[str]]:
