@@ -64,6 +64,7 @@ def work(program: Program) -> int:
     return sum(map(of, program.instrs()))
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("target", ["cpu", "x86-64-v2"])
 def test_limits_are_met_with_the_same_bits(seed: int, target: str) -> None:
@@ -100,6 +101,7 @@ def test_programs_of_rows_are_valid_and_multiply_no_more(seed: int) -> None:
     assert work(rolled) <= work(free)
 
 
+@pytest.mark.rest
 def test_mobilenet_takes_an_eighth_of_the_memory_and_no_more_multiply_adds() -> None:
     g = quantised(224)
     free = planned(g, "cortex-m4", ag.Options())
@@ -110,6 +112,7 @@ def test_mobilenet_takes_an_eighth_of_the_memory_and_no_more_multiply_adds() -> 
     assert work(rolled) == work(free)
 
 
+@pytest.mark.rest
 def test_quantised_mobilenet_computes_the_same_bits() -> None:
     g = quantised(64)
     free = ag.compile(g)
