@@ -35,7 +35,7 @@ from pathlib import Path
 import os
 
 path, weights = sys.argv[1:]
-exe = ag.open(path, 2, weights=weights)
+exe = ag.open(path, weights=weights)
 x = {"x": np.ones(exe.inputs["x"].extents, np.float32)}
 exe.run(x)
 seconds = []

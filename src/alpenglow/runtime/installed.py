@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from alpenglow.base.cpus import default_threads
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array, TensorType
@@ -31,6 +32,7 @@ def install(artifact: Artifact, threads: int | None = None) -> Executable:
 def stream(artifact: Artifact, file: MappedFile, nbytes: int, threads: int | None) -> Executable:
     """Return what runs an artifact in this process, with weights that take `nbytes` at most.
 
+    Unless `threads` is said, a CPU is left to what reads them.
     Raises UnsupportedError for what runs on a device, MemoryLimitError if that is too little.
     """
     if device_for(artifact.target) is not None or not artifact.target.is_host_compatible():
@@ -38,7 +40,7 @@ def stream(artifact: Artifact, file: MappedFile, nbytes: int, threads: int | Non
             f"weights of code for '{artifact.target}' are not read while it runs",
             hint="leave weights out: a device holds all of them",
         )
-    return Streamed(artifact, file, nbytes, threads)
+    return Streamed(artifact, file, nbytes, threads or max(1, default_threads() - 1))
 
 
 class Installed(InProcess):
