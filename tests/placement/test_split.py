@@ -14,7 +14,7 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
 from alpenglow.ops.contraction import Conv, MatMul
 from alpenglow.ops.gather import Gather
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.movement import Broadcast, Concat
 from alpenglow.placement.compiled import placed
 from alpenglow.placement.placing import place
 from alpenglow.placement.schedule import Schedule
@@ -91,6 +91,24 @@ def test_only_what_is_too_large_is_split() -> None:
     assert parts_needed(s, weights + others) == {}
     assert parts_needed(s, weights + others - 1) == {"y": 2}
     assert parts_needed(s, others) == {}
+
+
+def test_tables_are_handed_out_before_all_else() -> None:
+    g = Graph("tables")
+    rng = np.random.default_rng(0)
+    rows = [g(Gather(0), g.constant(numbers(rng, (n, 6))), g.input(f"i{n}", "i64[4]"), name=f"t{n}")
+            for n in (100, 400, 300, 200)]  # fmt: skip
+    g.output("y", g(Concat(0), *rows))
+    workers = [replace(w, memory=13_000) for w in PAIR]
+    p = place(g, workers, measure=False, tables_first=True)
+    names = {k: Schedule(g).name(k) for k in range(4)}
+    where = {names[k]: s.worker for s in p.stages for k in range(s.begin, s.end) if k in names}
+
+    # Of 13,000 bytes the largest table takes 9,600; the next two, 7,200 and 4,800, are together.
+    assert where == {"t400": "left", "t300": "right", "t200": "right", "t100": "left"}
+    assert all(s.nbytes <= 13_000 for s in p.stages)
+    fed = {f"i{n}": np.arange(4) * n // 5 for n in (100, 400, 300, 200)}
+    np.testing.assert_array_equal(placed(g, p).run(fed)["y"], ag.compile(g).run(fed)["y"])
 
 
 def test_what_cannot_be_split_is_told() -> None:

@@ -40,13 +40,16 @@ alpenglow place model.onnx --worker a=cpu --worker b=cpu --pin conv_17=b -o plac
 @click.option("--pin", "pins", multiple=True, metavar="RESULT=WORKER",
               help="Where the node that makes a result must run.")  # fmt: skip
 @click.option("--replicate", is_flag=True, help="Let workers without a part share the slowest.")
+@click.option("--tables-first", is_flag=True,
+              help="Hand out tables of which rows are gathered before all else, the largest first.",
+)  # fmt: skip
 @click.option("--estimate", is_flag=True,
               help="Do not measure how long nodes take, but estimate it.")  # fmt: skip
 @click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write the placement to a file, too.")  # fmt: skip
 def command(
     request: Request, workers: tuple[str, ...], goal: Goal, pins: tuple[str, ...],
-    replicate: bool, estimate: bool, output: Path | None,
+    replicate: bool, tables_first: bool, estimate: bool, output: Path | None,
 ) -> None:  # fmt: skip
     """Cut MODEL over workers, so that a request, or many in line, take the least time.
 
@@ -60,7 +63,8 @@ def command(
         raise OptionError("only a model can be placed, no program")
     placement = place(
         source.ir, [parse_worker(w) for w in workers], goal, pins=dict(map(_pin, pins)),
-        replicate=replicate, measure=not estimate, options=request.options(),
+        replicate=replicate, tables_first=tables_first, measure=not estimate,
+        options=request.options(),
     )  # fmt: skip
     if output is not None:
         files.write(output, lambda file: _write(file, placement))

@@ -19,7 +19,7 @@ from alpenglow.placement.cost import Costs, costs
 from alpenglow.placement.cut import part
 from alpenglow.placement.schedule import Schedule, Traffic, traffic
 from alpenglow.placement.search import Best, Cuts, Goal, Interval, soonest, steadiest
-from alpenglow.placement.split import parts_needed, split
+from alpenglow.placement.split import handed_out, parts_needed, split
 from alpenglow.placement.text import Placement, Stage
 from alpenglow.report.check import planned
 
@@ -37,6 +37,7 @@ def place(
     *,
     pins: Mapping[str, str] | None = None,
     replicate: bool = False,
+    tables_first: bool = False,
     measure: bool = True,
     shapes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
@@ -49,8 +50,10 @@ def place(
     best one (`Placement.within` says where it may not be).  What stages need of memory is
     what its planner says.
 
-    `pins` are names of results by the workers that must compute them.  With `replicate`, workers
-    that have no stage share the slowest ones.  What nodes take is measured, where workers' targets
+    `pins` are names of results by the workers that must compute them.  With `tables_first`, tables of
+    which rows are gathered are handed out before all else, the largest first, each to the first
+    worker that has room for it.  With `replicate`, workers that have no stage share the slowest
+    ones.  What nodes take is measured, where workers' targets
     run here, or with `measure=False` estimated from what the machine reaches.
 
     A convolution, matrix product or table whose weights fit no worker is split into parts.
@@ -72,6 +75,8 @@ def place(
         splits = parts_needed(schedule, max(w.memory or 0 for w in workers))
         schedule = Schedule(split(graph, splits))
     fixed = _pinned(schedule, workers, pins or {})
+    if tables_first:
+        fixed = {**handed_out(schedule, workers), **fixed}
     chosen = options or Options()
     by_target: dict[tuple[Any, int], Costs] = {}
     for w in workers:

@@ -7,12 +7,14 @@ Sums are of the same numbers, though the kernel of a narrow part may add them in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import shown
+from alpenglow.host.worker import Worker
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
@@ -46,6 +48,23 @@ def parts_needed(s: Schedule, most: int) -> dict[str, int]:
         if room > 0 and (count := ceil_div(nbytes(weights), room)) <= _extent(node, weights):
             needed[s.name(k)] = count
     return needed
+
+
+def handed_out(s: Schedule, workers: Sequence[Worker]) -> dict[int, int]:
+    """Return the workers, by number, of nodes that gather rows of tables: the largest tables first,
+    each on the first worker that has room for it; those that none has room for are left out."""
+    tables = [
+        (nbytes(weights), k)
+        for k, node in enumerate(s.nodes)
+        if isinstance(node.op, Gather) and (weights := _weights(node)) is not None
+    ]
+    room = [math.inf if w.memory is None else w.memory for w in workers]
+    where: dict[int, int] = {}
+    for size, k in sorted(tables, key=lambda t: (-t[0], t[1])):
+        d = next((d for d, free in enumerate(room) if size <= free), None)
+        if d is not None:
+            where[k], room[d] = d, room[d] - size
+    return where
 
 
 def split(graph: Graph, counts: Mapping[str, int]) -> Graph:
