@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.log import log
 from alpenglow.base.words import shown, some
 from alpenglow.compiler import Options
 from alpenglow.driver.compile import loaded
@@ -50,11 +51,11 @@ def place(
     best one (`Placement.within` says where it may not be).  What stages need of memory is
     what its planner says.
 
-    `pins` are names of results by the workers that must compute them.  With `tables_first`, tables of
-    which rows are gathered are handed out before all else, the largest first, each to the first
+    `pins` are names of results by the workers that must compute them.  With `tables_first`, tables
+    of which rows are gathered are handed out before all else, the largest first, each to the first
     worker that has room for it.  With `replicate`, workers that have no stage share the slowest
-    ones.  What nodes take is measured, where workers' targets
-    run here, or with `measure=False` estimated from what the machine reaches.
+    ones.  What nodes take is measured, where workers' targets run here, or with `measure=False`
+    estimated from what the machine reaches.  The logger `alpenglow` tells at INFO what went where.
 
     A convolution, matrix product or table whose weights fit no worker is split into parts.
 
@@ -85,7 +86,10 @@ def place(
     each = [by_target[w.target, w.threads] for w in workers]
     search = _Search(schedule, workers, each, fixed, chosen)
     placement = replace(search.best(goal), splits=splits)
-    return search.replicated(placement) if replicate else placement
+    if replicate:
+        placement = search.replicated(placement)
+    log.info("placed %s: %s", shown(graph.name), placement.summary())
+    return placement
 
 
 def check_workers(workers: Sequence[Worker]) -> None:
