@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def bless(request: pytest.FixtureRequest) -> bool:
     """Whether golden files are to be rewritten."""
     return bool(request.config.getoption("--bless"))
+
+
+@pytest.fixture
+def many_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let hosts of toys have as many CPUs as they want, wherever tests run."""
+    cpus = import_module("alpenglow.base.cpus")
+    here = cpus.allowed_cpus()[-1]
+    monkeypatch.setattr(cpus, "granted_cpus", lambda: [here] * 16)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from alpenglow.ops.arithmetic import Add, Neg
 from devices import Chip
 from host_toys import PATIENT, Gate, Toy, chain, workers
 
-pytestmark = pytest.mark.usefixtures("no_cache")
+pytestmark = pytest.mark.usefixtures("no_cache", "many_cpus")
 
 
 class Broken:

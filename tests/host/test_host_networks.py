@@ -21,7 +21,7 @@ from alpenglow.host.cores import allot
 from alpenglow.ops.contraction import MatMul
 from host_toys import HERE, PATIENT, Gate, Toy, chain, workers
 
-pytestmark = pytest.mark.usefixtures("no_cache")
+pytestmark = pytest.mark.usefixtures("no_cache", "many_cpus")
 CPU = ag.Target.parse("cpu")
 
 

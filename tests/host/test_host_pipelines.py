@@ -18,7 +18,7 @@ from alpenglow.runtime.executor import Executable
 from devices import Chip, on_chip
 from host_toys import PATIENT, Gate, Toy, chain, workers
 
-pytestmark = pytest.mark.usefixtures("no_cache")
+pytestmark = pytest.mark.usefixtures("no_cache", "many_cpus")
 X = np.arange(4, dtype=np.float32)
 
 

@@ -27,7 +27,7 @@ from alpenglow.host.network import Network
 from alpenglow.ops.arithmetic import Neg
 from host_toys import HERE, PATIENT, Gate, Toy, chain, workers
 
-pytestmark = pytest.mark.usefixtures("no_cache")
+pytestmark = pytest.mark.usefixtures("no_cache", "many_cpus")
 
 
 def same(x: Any) -> Any:
