@@ -85,6 +85,7 @@ def test_the_report_says_how_to_compile_what_takes_halves(folder: Path) -> None:
     assert sentences and all(" takes bf16: " in s for s in sentences)
 
 
+@pytest.mark.rest
 def test_converted_placeholders_are_measured_on_the_samples_as_they_are(folder: Path) -> None:
     line = "quantize model.onnx --dim N=1 --data samples.npz --metric sqnr"
     plain = answer(f"{line} -o plain.onnx")
@@ -103,6 +104,7 @@ def test_what_loses_nothing_says_so(folder: Path) -> None:
         f"{line} -o same.onnx").stdout  # fmt: skip
 
 
+@pytest.mark.rest
 def test_calibrating_on_some_samples_measures_on_the_others(folder: Path) -> None:
     told = answer("quantize model.onnx --data samples.npz --calibrate 3 -o a.onnx")
 

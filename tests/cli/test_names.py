@@ -66,7 +66,7 @@ def folder(tmp_path: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("where", ["values", "operator", "missing", "type", "symbol"])
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 def test_no_command_prints_a_name_as_it_is(folder: Path, name: str, where: str) -> None:
     made = model(name, where)
     (folder / "m.onnx").write_bytes(made.SerializeToString())

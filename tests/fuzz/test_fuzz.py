@@ -152,6 +152,7 @@ def test_threads_that_call_with_different_extents_get_the_bits_of_one(
     assert len(calls) == len(shapes)
 
 
+@pytest.mark.rest
 def test_a_seed_makes_the_same_model_again() -> None:
     """In every process: their strings have other hashes, and their sets another order."""
     text = (

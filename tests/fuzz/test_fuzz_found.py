@@ -188,7 +188,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("name", FOUND)
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 def test_a_found_model_is_the_same_everywhere(name: str) -> None:
     found = FOUND[name]
     domains = f'"" : {found.opset}, "com.microsoft" : 1'

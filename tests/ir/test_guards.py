@@ -83,6 +83,7 @@ def deep() -> ag.Graph:
     return chain("deep", nodes, {"x": (1, 3, "H", "W")}, constants).make()
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("own_cache")
 def test_a_deep_network_is_proved_by_few_guards_for_images_of_any_size(
     monkeypatch: pytest.MonkeyPatch,

@@ -98,6 +98,7 @@ def test_a_process_that_takes_too_long_is_ended(process: Process) -> None:
     process._process.wait(10)
 
 
+@pytest.mark.rest
 def test_alpenglow_tells_the_limit_of_its_kernels(process: Process) -> None:
     assert process.ask("limit")["seconds"] == 0  # nothing is multiplied
 

@@ -117,6 +117,7 @@ def test_problems_are_those_of_the_precision_that_is_compiled_for() -> None:
     assert [m.problem.w.dtype for m in found.values()] == ["bf16", "bf16"]
 
 
+@pytest.mark.rest
 def test_tuning_measures_those_with_most_work_first() -> None:
     tuning = tune(network(), ag.Target.parse("cpu"), 1, seconds=60)
 

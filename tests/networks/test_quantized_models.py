@@ -56,7 +56,7 @@ STORED: list[tuple[Schema, Calibration]] = [
 
 
 @pytest.mark.parametrize(("schema", "calibration"), STORED)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_int8_reads_digits_within_a_tenth_of_a_point(
     reader: ag.Graph, profile: ag.Profile, digits: Dataset, schema: Schema, calibration: Calibration
 ) -> None:
@@ -83,6 +83,7 @@ def test_digits_are_read_alike_in_onnx_runtime(
     assert sum(a != b for a, b in zip(expected, actual, strict=True)) <= 1
 
 
+@pytest.mark.rest
 def test_a_classifier_of_photographs_finds_as_many_in_its_top_five() -> None:
     pictures = sorted(models.data_path("imagenet").glob("*.jpg"))
     xs = [model_inputs.squeezenet_input(p.read_bytes()) for p in pictures]

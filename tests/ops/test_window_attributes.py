@@ -114,7 +114,7 @@ class Residual:
 
 @pytest.mark.parametrize("kind", CHANNELS)
 @pytest.mark.parametrize("shape", [(40, 1), (5, 9, 1)])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_columns_are_convolved_like_rows(kind: str, shape: tuple[int, ...]) -> None:
     channels, outputs, group = CHANNELS[kind]
     tail = (1,) * (len(shape) - 1)

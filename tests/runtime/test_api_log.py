@@ -103,6 +103,7 @@ def test_names_are_escaped(caplog: pytest.LogCaptureFixture) -> None:
     assert line.isprintable() and len(line) < 300
 
 
+@pytest.mark.rest
 def test_nothing_is_printed_unless_it_is_asked_for() -> None:
     source = """
 import numpy as np, alpenglow as ag

@@ -31,7 +31,7 @@ def begun(exe: ag.Executable, fed: dict[str, Array], began: dict[str, Array]) ->
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
 @pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.sampled(0, "1-cpu", "2-interpreter")
+@pytest.mark.sampled(0, "1-cpu")
 def test_twenty_steps_equal_those_with_caches_that_are_handed_on(target: str, batch: int) -> None:
     fed = feeds(3, batch)
     began = ag.compile(first(), target=target).run(fed)
@@ -70,6 +70,7 @@ def test_twenty_steps_equal_those_of_both_decoders_in_one_model() -> None:
         np.testing.assert_array_equal(session(given[TOKEN]), expected["logits"])
 
 
+@pytest.mark.rest
 def test_forks_share_what_lasts_and_a_reset_keeps_it(tmp_path: Path) -> None:
     fed = feeds(3)
     began = ag.compile(first()).run(fed)
@@ -123,6 +124,7 @@ def test_what_lasts_and_does_not_fit_is_refused() -> None:
         ag.compile(ranked).session(inputs={TOKEN: fed[TOKEN]})
 
 
+@pytest.mark.rest
 def test_what_lasts_is_not_given_again() -> None:
     fed = feeds(3)
     session = begun(ag.compile(later(), state=True), fed, ag.compile(first()).run(fed))

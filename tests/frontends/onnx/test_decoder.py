@@ -106,6 +106,7 @@ def test_prompts_and_steps_are_one_graph_of_two_kinds(
     assert len(talk.exe.artifacts) == 2
 
 
+@pytest.mark.rest
 def test_shorter_samples_go_on_where_they_end(path: Path, exe: ag.Executable) -> None:
     talk = Conversation(path, exe)
     talk.begin(2, SIZE)
@@ -114,6 +115,7 @@ def test_shorter_samples_go_on_where_they_end(path: Path, exe: ag.Executable) ->
         talk.say([1, 1])
 
 
+@pytest.mark.rest
 def test_a_buffer_with_room_for_more_keys_is_imported_anew(path: Path, exe: ag.Executable) -> None:
     """As past_present_share_buffer has it: keys and values are written over those in the buffer."""
     talk = Conversation(path, exe)
@@ -150,6 +152,7 @@ def test_what_a_caller_says_of_activations_overrules_the_accuracy_level(
     assert not np.array_equal(ag.compile(other).run(feeds)["logits"], expected)
 
 
+@pytest.mark.rest
 def test_products_that_a_caller_keeps_take_activations_as_they_are(tmp_path: Path) -> None:
     path = make_decoder.write(tmp_path, make_decoder.replace(SIZE, accuracy=0))
     options = ag.Options(activations="int8", keep=("mat_mul",))

@@ -62,6 +62,7 @@ def test_between_convolutions_nothing_leaves_its_blocks(mode: str) -> None:
     np.testing.assert_allclose(got, want, atol=2e-5 * float(np.abs(want).max()), rtol=0)
 
 
+@pytest.mark.rest
 def test_wrapping_goes_round_as_often_as_it_takes() -> None:
     g = Graph("f")
     tried = 0

@@ -89,6 +89,7 @@ def test_parts_give_the_same_bits() -> None:
     np.testing.assert_array_equal(split(x), whole(x))
 
 
+@pytest.mark.rest
 def test_parts_need_less_memory_and_no_more_kernels() -> None:
     split, whole = both()
 
@@ -96,6 +97,7 @@ def test_parts_need_less_memory_and_no_more_kernels() -> None:
     assert len(split.artifact.objects) <= len(whole.artifact.objects) + 1
 
 
+@pytest.mark.rest
 def test_layers_of_many_weights_keep_the_batch() -> None:
     split, whole = (counts(exe) for exe in both())
 
