@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -66,12 +67,12 @@ def told(rounds: list[float]) -> str:
     return f"{best:7.1f} µs at best, {middle:.1f} µs in the middle"
 
 
-def crowd(submit: Callable[[], object]) -> float:
+def crowd(submit: Callable[[], Future[Any]]) -> float:
     """Return the seconds until many requests that are submitted at once are done."""
     begin = time.perf_counter()
     futures = [submit() for _ in range(MANY)]
     for future in futures:
-        future.result()  # type: ignore[attr-defined]
+        future.result()
     return time.perf_counter() - begin
 
 

@@ -111,7 +111,7 @@ def test_what_wants_more_than_a_worker_has_is_refused() -> None:
             host.add(exe)
         with pytest.raises(OptionError, match=r"has code for 'cpu.*worker 'i' runs 'interpreter'"):
             host.add(exe, ["i"])
-        with pytest.raises(OptionError, match="'i' has 1000 bytes, and with this network needs"):
+        with pytest.raises(OptionError, match="'i' has 1,000 bytes, and with this network needs"):
             host.add_model("net", product(), ["i"])
         with pytest.raises(OptionError, match="says itself which workers"):
             host.add(chain(["a"], [abs]), ["a"])

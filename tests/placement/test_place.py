@@ -152,6 +152,16 @@ def test_workers_that_make_no_sense_are_told() -> None:
               measure=False)  # fmt: skip
 
 
+@pytest.mark.parametrize("measure", [True, False])
+def test_workers_that_are_elsewhere_are_told(measure: bool) -> None:
+    away = Worker("away", Target.parse("aarch64"))
+
+    with pytest.raises(
+        UnsupportedError, match="worker 'away' is not known: 'aarch64' does not run"
+    ):
+        place(layers(1), [PAIR[0], away], measure=measure)
+
+
 def test_texts_that_are_none_are_told() -> None:
     p = cut_at(layers(), {0: PAIR[0], 3: PAIR[1]}, PAIR)
     text = str(p)

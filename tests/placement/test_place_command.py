@@ -46,7 +46,7 @@ def test_workers_are_read_from_text() -> None:
     ("a=cpu,threads=1,threads=2", "at most once"),
     ("a=cpu,threads=two", "threads is 'two'"),
     ("a=cpu,memory=0", "memory is '0'"),
-    ("a=cpu,delay=1", "delay is '1'"),
+    ("a=cpu,delay=soon", "delay is 'soon'"),
     ("a b=cpu", "called 'a b'"),
 ])  # fmt: skip
 def test_workers_that_are_none_are_told(text: str, message: str) -> None:
@@ -58,3 +58,16 @@ def test_a_pin_without_a_worker_is_told(model: Path) -> None:
     result = alpenglow(f"place {model} --worker a=cpu --estimate --pin r1", 2)
 
     assert "expected RESULT=WORKER" in result.stderr
+
+
+def test_a_placement_that_was_written_is_run(model: Path) -> None:
+    to = model.with_suffix(".txt")
+    alpenglow(f"place {model} --worker a=cpu --worker b=cpu --goal throughput --estimate -o {to}")
+    whole, parts = (answer(f"run {model} {more}") for more in ("", f"--placement {to}"))
+    broken = model.with_suffix(".broken")
+    broken.write_text(to.read_text().replace("stage a", "stage nobody"))
+
+    assert parts == whole
+    assert "which is no worker" in alpenglow(f"run {model} --placement {broken}", 2).stderr
+    assert "cannot read the placement" in alpenglow(f"run {model} --placement none.txt", 2).stderr
+    assert "--timeout is for" in alpenglow(f"run {model} --placement {to} --timeout 1", 2).stderr

@@ -150,11 +150,11 @@ def bundle(
     programs = {
         t: {e: planned(g, t, settings, length=length) for e, g in graphs.items()} for t in targets
     }
-    return write(
-        programs, folder, name, api=api, embedded=weights == "embedded", format=written,
+    made = produced(
+        programs, name, api=api, embedded=weights == "embedded", format=written,
         freestanding=freestanding, portable=portable, release=release, options=settings,
-        force=force,
     )  # fmt: skip
+    return write(made, folder, name, force)
 
 
 def machines(target: str | Target, system: str | None = None) -> tuple[Target, ...]:
@@ -246,25 +246,9 @@ def planned(
     return model
 
 
-def write(
-    programs: Mapping[Target, Mapping[str, Planned]],
-    folder: Path,
-    name: str,
-    *,
-    api: Api,
-    embedded: bool,
-    format: str,
-    freestanding: bool,
-    portable: bool = False,
-    release: str = "1.0",
-    options: Options,
-    force: bool = False,
-) -> Bundle:
-    """Write planned programs, one for each target and entry point."""
-    layout, product = produced(
-        programs, name, api=api, embedded=embedded, format=format, freestanding=freestanding,
-        portable=portable, release=release, options=options,
-    )  # fmt: skip
+def write(made: tuple[BundlePlan, Made], folder: Path, name: str, force: bool = False) -> Bundle:
+    """Write what `produced` made into a folder."""
+    layout, product = made
     write_folder(folder, product.files, force)
     sizes = {file: len(content) for file, content in product.files.items()}
     return Bundle(
@@ -284,7 +268,8 @@ def produced(
     release: str = "1.0",
     options: Options,
 ) -> tuple[BundlePlan, Made]:
-    """Return the layout of planned programs, and the files of their bundle."""
+    """Return the layout of planned programs, one for each target and entry point, and the files of
+    their bundle."""
     for target in programs:
         if target.machine in OPENCL and format != "opencl":
             raise OptionError(

@@ -132,11 +132,11 @@ def command(
                 if source.staged:
                     refuse_staged()
                 programs[target][each] = planned(source.ir, target, options, source.resume, length)
-        bundle = write(
-            programs, output, name, api=api, embedded=weights == "embedded",
-            format=form, freestanding=freestanding, portable=portable, release=release,
-            options=options, force=force,
+        made = produced(
+            programs, name, api=api, embedded=weights == "embedded", format=form,
+            freestanding=freestanding, portable=portable, release=release, options=options,
         )  # fmt: skip
+        bundle = write(made, output, name, force)
     show(_described(bundle), str(bundle).splitlines(), request.json)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
 from alpenglow.base.errors import OptionError
 from alpenglow.base.sizes import parse_nbytes
 from alpenglow.cli import files
-from alpenglow.cli.options import Request, model_options
+from alpenglow.cli.options import Request, model_options, parse_seconds
 from alpenglow.cli.output import durations, examples, show, table
 from alpenglow.cli.source import read, refuse_staged
 from alpenglow.host.worker import Link, Worker
@@ -18,8 +19,6 @@ from alpenglow.ir.target import Target
 from alpenglow.placement.placing import place
 from alpenglow.placement.search import Goal
 from alpenglow.placement.text import Placement
-
-_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 @click.command(
@@ -101,19 +100,10 @@ def parse_worker(text: str) -> Worker:
         raise OptionError(f"--worker '{text}': threads is '{threads}', expected a number")
     memory = parse_nbytes(known["memory"], "memory") if "memory" in known else None
     link = Link(
-        _seconds(known["delay"]) if "delay" in known else 0.0,
+        parse_seconds(known["delay"], "delay") if "delay" in known else 0.0,
         parse_nbytes(known["bandwidth"], "bandwidth") if "bandwidth" in known else float("inf"),
     )
     return Worker(name, Target.parse(target), int(threads), memory, link)
-
-
-def _seconds(text: str) -> float:
-    number = text.rstrip("mus")
-    unit = text[len(number) :]
-    try:
-        return float(number) * _UNITS[unit]
-    except (ValueError, KeyError):
-        raise OptionError(f"delay is '{text}', expected a number with us, ms or s") from None
 
 
 def _pin(text: str) -> tuple[str, str]:
@@ -123,8 +113,7 @@ def _pin(text: str) -> tuple[str, str]:
     return name, worker
 
 
-def _write(file: object, placement: Placement) -> None:
-    assert hasattr(file, "write"), "files are written"
+def _write(file: BinaryIO, placement: Placement) -> None:
     file.write(str(placement).encode())
 
 

@@ -11,13 +11,16 @@ from typing import BinaryIO
 import click
 import numpy as np
 
-from alpenglow.base.errors import OptionError
+from alpenglow.base.errors import ModelError, OptionError, ParseError
 from alpenglow.cli import files
 from alpenglow.cli.feeds import described, feeds, line
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
-from alpenglow.cli.source import executable, kind_of
+from alpenglow.cli.source import executable, kind_of, read, refuse_staged
+from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
+from alpenglow.placement.compiled import PlacedModel, placed
+from alpenglow.placement.text import Placement
 
 
 @click.command(
@@ -28,6 +31,7 @@ alpenglow run model.onnx --input image=photo.npy --output results
 alpenglow run model.onnx --shapes image=1x3x224x224
 alpenglow run model.ago --threads 1 --timeout 10
 alpenglow run large.ago --weights 800MB
+alpenglow run model.onnx --placement placement.txt
 """),
 )
 @model_options
@@ -39,9 +43,13 @@ alpenglow run large.ago --weights 800MB
 @click.option("--weights", metavar="BYTES|800MB",
               help="Of an archive: read weights as it runs, and keep no more of them in memory.",
 )  # fmt: skip
+@click.option("--placement", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Run a model in the parts that alpenglow place wrote to a file.",
+)  # fmt: skip
 def command(
-    request: Request, output: Path | None, timeout: float | None, weights: str | None
-) -> None:
+    request: Request, output: Path | None, timeout: float | None, weights: str | None,
+    placement: Path | None,
+) -> None:  # fmt: skip
     """Run MODEL once and print its outputs: name, type, least, mean and largest element."""
     if weights is not None and kind_of(request) != "archive":
         raise OptionError(
@@ -49,8 +57,14 @@ def command(
             flags="alpenglow compile MODEL -o model.ago",
         )
     request = replace(request, weights=weights)
-    exe = executable(request)
-    arrays = exe.run(feeds(exe.inputs, request.inputs), timeout=timeout)
+    if placement is not None:
+        if timeout is not None:
+            raise OptionError("--timeout is for what runs as a whole, not with --placement")
+        parts = placed_model(request, placement)
+        arrays = parts.run(feeds(parts.inputs, request.inputs))
+    else:
+        exe = executable(request)
+        arrays = exe.run(feeds(exe.inputs, request.inputs), timeout=timeout)
     rows = [described(name, value) for name, value in arrays.items()]
     if output is not None:
         files_of = save({n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}, output)
@@ -58,6 +72,21 @@ def command(
             if row["name"] in files_of:
                 row["file"] = str(files_of[row["name"]])
     show({"outputs": rows}, map(line, rows), request.json)
+
+
+def placed_model(request: Request, file: Path) -> PlacedModel:
+    """Return a model in the parts that a file says."""
+    source = read(request)
+    refuse_staged(request, source, "placed")
+    if not isinstance(source.ir, Graph):
+        raise OptionError("only a model can be placed, no program")
+    try:
+        placement = Placement.parse(file.read_text())
+        return placed(source.ir, placement, options=request.options())
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"cannot read the placement {file}: {error}") from None
+    except (ParseError, ModelError) as error:
+        raise error.located(file=str(file)) from None
 
 
 def save(arrays: Mapping[str, Array], folder: Path) -> dict[str, Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import click
 from alpenglow.base import knobs
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.cli import files
-from alpenglow.cli.options import Request, model_options
+from alpenglow.cli.options import Request, model_options, parse_seconds
 from alpenglow.cli.output import examples, show, table
 from alpenglow.cli.progress import progress
 from alpenglow.cli.source import read, refuse_staged
@@ -21,8 +20,6 @@ from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.measure.tune import Tuned, tune
 from alpenglow.passes.choices import Record, Ways
-
-UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 @click.command(
@@ -48,7 +45,7 @@ def command(request: Request, budget: str, output: Path | None) -> None:
     path = output or knobs.tuning_file()
     if path is None:
         raise OptionError("there is no file for the record", hint="name one with -o")
-    seconds = parse_seconds(budget)
+    seconds = parse_seconds(budget, "--budget")
     source = read(request)
     refuse_staged(request, source, "tuned")
     if not isinstance(source.ir, Graph):
@@ -75,14 +72,6 @@ def command(request: Request, budget: str, output: Path | None) -> None:
         ],
     }  # fmt: skip
     show(result, lines(tuning.found, result), request.json)
-
-
-def parse_seconds(text: str) -> float:
-    """Return the seconds that a text like 30s or 2min stands for; raise OptionError else."""
-    m = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if m is None or m[2] not in UNITS:
-        raise OptionError(f"--budget is '{text}', expected a number with s, min or h: 30s, 2min")
-    return float(m[1]) * UNITS[m[2]]
 
 
 def _write(file: Any, record: Record) -> None:

@@ -19,7 +19,7 @@ from alpenglow.host.cores import allot
 from alpenglow.host.dispatch import Dispatch, Pipeline, Post
 from alpenglow.host.managers import Manager
 from alpenglow.host.network import Network
-from alpenglow.host.worker import Worker
+from alpenglow.host.worker import Worker, check_workers
 from alpenglow.runtime import deadlines, requests
 from alpenglow.runtime import feeds as fed
 from alpenglow.runtime.executor import Executable
@@ -42,7 +42,7 @@ class Host:
     def __init__(
         self, workers: Sequence[Worker], waiting: int = 100, window: int = 2, name: str = "host"
     ) -> None:
-        _check_workers(workers)
+        check_workers(workers)
         _check_number("waiting", waiting)
         _check_number("window", window)
         groups = allot(workers)
@@ -284,14 +284,6 @@ def _end_all() -> None:
         host._dispatch.end()
         for thread in host._threads:
             thread.join(requests.LAST_SECONDS)
-
-
-def _check_workers(workers: Sequence[Worker]) -> None:
-    names = [worker.name for worker in workers]
-    if not names:
-        raise OptionError("a host has no worker", hint="Host([Worker('a', Target.parse('cpu'))])")
-    if twice := [name for k, name in enumerate(names) if name in names[:k]]:
-        raise OptionError(f"two workers are called '{twice[0]}'")
 
 
 def _check_number(what: str, number: int) -> None:

@@ -10,7 +10,7 @@ from alpenglow.driver.compile import Model, compile
 from alpenglow.host.network import Network, Step
 from alpenglow.host.worker import Worker
 from alpenglow.ir.target import Target
-from alpenglow.machines.api import Artifact
+from alpenglow.program import Program
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.installed import install
 
@@ -34,20 +34,22 @@ def provisioned(
 
 
 def check_memory(worker: Worker, executables: Iterable[Executable]) -> None:
-    """Raise OptionError if a worker has not the memory for weights and arenas of all that it runs.
-
-    Extents that are open count as nothing: they are not known before calls.
-    """
-    needed = sum(_nbytes(a) for exe in dict.fromkeys(executables) for a in exe.artifacts)
+    """Raise OptionError if a worker has not the memory that all that it runs takes."""
+    artifacts = (a for exe in dict.fromkeys(executables) for a in exe.artifacts)
+    needed = sum(memory_of(a.program) for a in artifacts)
     if worker.memory is not None and needed > worker.memory:
         raise OptionError(
-            f"worker '{worker.name}' has {worker.memory} bytes, and with this network needs "
-            f"{needed} for weights and arenas",
+            f"worker '{worker.name}' has {worker.memory:,} bytes, and with this network needs "
+            f"{needed:,} for weights, arenas, inputs and outputs",
             hint="remove another network before",
         )
 
 
-def _nbytes(artifact: Artifact) -> int:
-    program = artifact.program
-    weights = sum(b.array.nbytes for b in program.buffers.values() if b.array is not None)
-    return weights + (program.arena if isinstance(program.arena, int) else 0)
+def memory_of(program: Program) -> int:
+    """Return the bytes that a planned program takes of a worker: weights, arena, what it reads and
+    what it leaves.
+
+    Extents that are open count as nothing: they are not known before calls.
+    """
+    held = [b.nbytes for b in program.buffers.values() if b.space in ("const", "input", "output")]
+    return sum(n for n in (program.arena, *held) if isinstance(n, int))

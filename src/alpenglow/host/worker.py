@@ -7,6 +7,7 @@ it.  Several may be of one machine, as two groups of the cores of a CPU, or two 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from alpenglow.base.cpus import check_threads
@@ -37,8 +38,8 @@ class Link:
 class Worker:
     """What runs parts of networks: `threads` of a target, in `memory` bytes where that is limited.
 
-    `memory` holds the weights and the arena of all parts that it runs.  Raises OptionError where
-    the name is no word, or threads or memory are none.
+    `memory` holds the weights, the arena, the inputs and the outputs of all parts that it runs.
+    Raises OptionError where the name is no word, or threads or memory are none.
     """
 
     name: str
@@ -58,3 +59,12 @@ class Worker:
                 f"worker '{self.name}' has {self.memory!r} bytes, expected more than 0",
                 hint="leave memory out where it is not limited",
             )
+
+
+def check_workers(workers: Sequence[Worker]) -> None:
+    """Raise OptionError unless there are workers, each with a name of its own."""
+    names = [w.name for w in workers]
+    if not names:
+        raise OptionError("there are no workers", hint="[Worker('a', Target.parse('cpu'))]")
+    if twice := [name for k, name in enumerate(names) if name in names[:k]]:
+        raise OptionError(f"two workers are called '{twice[0]}'")

@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.target import Target
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Const, Fma, Load, Splat
@@ -50,6 +51,10 @@ def peak_now(threads: int, target: Target | None = None, dtype: str = "f32") -> 
     """Measure the peak once more: clocks wander."""
     if target is None or target.name == "interpreter":
         target = Target.parse("cpu")
+    if not target.is_host_compatible():
+        raise UnsupportedError(
+            f"code for target '{target}' does not run on this machine: what it reaches is not known"
+        )
     if dtype != "f32":
         return _narrow_peak(threads, dtype, target)
     kernel = fma_kernel(target.facts.lanes, threads)

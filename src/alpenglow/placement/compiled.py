@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from alpenglow.base.errors import FeedError, ModelError, UnsupportedError
-from alpenglow.base.words import shown, some
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.words import shown
 from alpenglow.compiler import Options
 from alpenglow.driver.compile import compile, loaded
 from alpenglow.host.network import Network, Step
@@ -18,6 +18,7 @@ from alpenglow.placement.schedule import Schedule
 from alpenglow.placement.split import split
 from alpenglow.placement.text import Placement
 from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.feeds import named
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,11 +39,7 @@ class PlacedModel:
 
         Raises FeedError where feeds do not fit.
         """
-        if names := sorted(set(feeds) ^ set(self.inputs)):
-            raise FeedError(
-                f"feeds have {some(feeds) or 'nothing'}, the model has {some(self.inputs)}: "
-                f"see {some(names)}"
-            )
+        named(feeds, self.inputs)
         values, results = dict(feeds), dict[str, Array]()
         for stage in self.stages:
             exe = next(iter(stage.values()))

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from alpenglow.base.errors import UnsupportedError
 from alpenglow.compiler import Options
 from alpenglow.compiler.validate import generate
 from alpenglow.driver.compile import compile
 from alpenglow.host.worker import Worker
 from alpenglow.ir.types import Array
+from alpenglow.machines.registry import device_for
 from alpenglow.measure.flops import flops_by_type, flops_of, flops_of_node
 from alpenglow.measure.limit import limits, roofline, touched
 from alpenglow.measure.profile import profile
@@ -47,9 +49,16 @@ class Costs:
 def costs(s: Schedule, worker: Worker, options: Options, measured: bool) -> Costs:
     """Return what the nodes of a schedule cost on a worker.
 
-    Raises DeviceError or UnsupportedError where they are to be measured, and the worker's target
-    does not run here.
+    Raises DeviceError or UnsupportedError where the worker's target does not run here: nothing is
+    known of it then.
     """
+    if not worker.target.is_host_compatible():
+        device_for(worker.target)
+        raise UnsupportedError(
+            f"what nodes take on worker '{worker.name}' is not known: "
+            f"'{worker.target}' does not run on this machine",
+            hint="place the model where all workers are",
+        )
     program = planned(s.graph, worker.target, options=options)
     instrs = list(program.instrs())
     reasons = [" and ".join(why.values()) for _, why in judged(program, worker.target)]

@@ -13,7 +13,8 @@ from alpenglow.base.log import log
 from alpenglow.base.words import shown, some
 from alpenglow.compiler import Options
 from alpenglow.driver.compile import loaded
-from alpenglow.host.worker import Worker
+from alpenglow.host.provision import memory_of
+from alpenglow.host.worker import Worker, check_workers
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
 from alpenglow.placement.cost import Costs, costs
@@ -54,8 +55,9 @@ def place(
     `pins` are names of results by the workers that must compute them.  With `tables_first`, tables
     of which rows are gathered are handed out before all else, the largest first, each to the first
     worker that has room for it.  With `replicate`, workers that have no stage share the slowest
-    ones.  What nodes take is measured, where workers' targets run here, or with `measure=False`
-    estimated from what the machine reaches.  The logger `alpenglow` tells at INFO what went where.
+    ones.  What nodes take is measured, or with `measure=False` estimated from what the machine
+    reaches; workers' targets have to run here.  The logger `alpenglow` tells at INFO what went
+    where.
 
     A convolution, matrix product or table whose weights fit no worker is split into parts.
 
@@ -90,15 +92,6 @@ def place(
         placement = search.replicated(placement)
     log.info("placed %s: %s", shown(graph.name), placement.summary())
     return placement
-
-
-def check_workers(workers: Sequence[Worker]) -> None:
-    """Raise OptionError unless there are workers, each with a name of its own."""
-    names = [w.name for w in workers]
-    if not names:
-        raise OptionError("there are no workers", hint="workers=[Worker('a', Target.parse('cpu'))]")
-    if twice := {n for n in names if names.count(n) > 1}:
-        raise OptionError(f"two workers are called '{twice.pop()}'")
 
 
 def _pinned(s: Schedule, workers: Sequence[Worker], pins: Mapping[str, str]) -> dict[int, int]:
@@ -218,8 +211,7 @@ class _Search:
         program = planned(
             part(self.schedule, begin, end), self.workers[c.worker].target, options=self.options
         )
-        own = ("const", "input", "output")
-        return program.arena + sum(b.nbytes for b in program.buffers.values() if b.space in own)
+        return memory_of(program)
 
     def _nothing_fits(self, seconds: Array, goal: Goal) -> UnsupportedError:
         """Return the error that says what stands in the way."""

@@ -90,8 +90,8 @@ class Placement:
         """Return a line that says what goes where, and what is cut."""
         total = self.stages[-1].end
         where = ", ".join(f"{s.end - s.begin}/{total} nodes on {s.worker}" for s in self.stages)
-        cuts = [f"{s.why}" for s in self.stages if s.why]
-        return f"{where}; " + ("; ".join(cuts) if cuts else "nothing is cut")
+        cuts = "; ".join(s.why for s in self.stages if s.why)
+        return f"{where}; {cuts or 'nothing is cut'}"
 
     def __str__(self) -> str:
         lines = [f"placement of {_quoted(self.name)} for {self.goal}"]
