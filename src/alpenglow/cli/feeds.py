@@ -11,8 +11,8 @@ import numpy as np
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.cli.source import array_in, check_inputs
-from alpenglow.compiler.validate import generate
-from alpenglow.ir.types import NAMES, Array, TensorType
+from alpenglow.compiler.validate import made_up
+from alpenglow.ir.types import NAMES, TensorType
 
 FIRST = 5
 """How many elements are shown of an array."""
@@ -27,14 +27,8 @@ def feeds(types: Mapping[str, TensorType | None], inputs: Mapping[str, str]) -> 
             _check_known(name, t)
     rng = np.random.default_rng(0)
     # All are generated, so that a file for one input does not change the others.
-    generated = {name: _made_up(t, rng) for name, t in types.items() if t is not None and t.static}
+    generated = {name: made_up(t, rng) for name, t in types.items() if t is not None and t.static}
     return {name: loaded.get(name, generated.get(name)) for name in types}
-
-
-def _made_up(t: TensorType, rng: np.random.Generator) -> Array:
-    """Return contents for an input.  What may be an index is 0 or 1: most tables have both."""
-    array = generate(t, rng)
-    return array % 2 if t.dtype in ("i32", "i64") else array
 
 
 def _check_known(name: str, t: TensorType | None) -> None:

@@ -136,3 +136,9 @@ def difference(want: Array, got: Array) -> str:
     if key in NARROW:  # a rounding that goes the other way is a step of up to half the element
         return f"error {error:.1e} of the largest element" if error > 0.5 else ""
     return f"error {error:.1e} of the largest element" if error > TOLERANCE[key] else ""
+
+
+def made_up(t: TensorType, rng: np.random.Generator) -> Array:
+    """Return contents for an input.  What may be an index is 0 or 1: most tables have both."""
+    array = generate(t, rng)
+    return array % 2 if t.dtype in ("i32", "i64") else array

@@ -14,7 +14,7 @@ import numpy as np
 
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.compiler import Options
-from alpenglow.compiler.validate import generate
+from alpenglow.compiler.validate import made_up
 from alpenglow.driver.compile import compile
 from alpenglow.host.worker import Worker
 from alpenglow.ir.types import Array
@@ -24,7 +24,7 @@ from alpenglow.measure.limit import limits, roofline, touched
 from alpenglow.measure.profile import profile
 from alpenglow.measure.sources import sources
 from alpenglow.placement.schedule import Schedule
-from alpenglow.program import Instr, Program
+from alpenglow.program import Program
 from alpenglow.report.check import judged, planned
 
 INTERPRETED = 1e9
@@ -63,7 +63,7 @@ def costs(s: Schedule, worker: Worker, options: Options, measured: bool) -> Cost
     instrs = list(program.instrs())
     reasons = [" and ".join(why.values()) for _, why in judged(program, worker.target)]
     if measured:
-        seconds, instrs, origins = _measured(s, worker, options)
+        seconds, origins = _measured(s, worker, options)
     else:
         seconds, origins = _estimated(program, worker, reasons), sources(instrs, s.graph)
     owners = _owners(s, origins)
@@ -91,19 +91,17 @@ def _lacks(s: Schedule, program: Program, reasons: Sequence[str]) -> dict[int, s
 
 def _measured(
     s: Schedule, worker: Worker, options: Options
-) -> tuple[list[float], list[Instr], list[tuple[str, ...]]]:
+) -> tuple[list[float], list[tuple[str, ...]]]:
     """Return the median seconds of instructions on random inputs, and what these come from."""
     exe = compile(s.graph.copy(), worker.target, worker.threads, options=options)
     rng = np.random.default_rng(0)
-    feeds = {name: generate(v.type, rng) for name, v in s.graph.inputs.items()}
-    # Indices that a table has, whatever its size.
-    feeds = {k: a % 2 if a.dtype.kind in "iu" and a.itemsize > 1 else a for k, a in feeds.items()}
+    feeds = {name: made_up(v.type, rng) for name, v in s.graph.inputs.items()}
     times = profile(exe, feeds, s.graph, ROUNDS)
     parts = sum(p.seconds for p in times.parts)
     # Parts are timed one by one, in between other work: what counts is the run.
     scale = times.run / parts if parts else 1.0
     seconds = [p.seconds * scale for p in times.parts]
-    return seconds, [], [p.sources for p in times.parts]
+    return seconds, [p.sources for p in times.parts]
 
 
 def _estimated(program: Program, worker: Worker, reasons: Sequence[str]) -> list[float]:

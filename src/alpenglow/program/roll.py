@@ -18,9 +18,10 @@ from alpenglow.base.memory import rounded_up
 from alpenglow.program.banded import height
 from alpenglow.program.instr import Program
 from alpenglow.program.plan import lifetimes, mark_lifetimes, plan
-from alpenglow.program.rolling import Source, Windows, rolled, taken_over, windows_of
+from alpenglow.program.rolling import rolled
 from alpenglow.program.share import share
 from alpenglow.program.views import eliminate_copies
+from alpenglow.program.windows import Source, Windows, taken_over, windows_of
 
 LONGEST = 400
 """A chain of more instructions is not tried: each row of each is an instruction."""
