@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import click
 
-from alpenglow.base.errors import OptionError
+from alpenglow.base.errors import ModelError, OptionError, ParseError
 from alpenglow.base.sizes import parse_nbytes
 from alpenglow.cli import files
 from alpenglow.cli.options import Request, model_options, parse_seconds
@@ -16,6 +16,7 @@ from alpenglow.cli.source import read, refuse_staged
 from alpenglow.host.worker import Link, Worker
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
+from alpenglow.placement.compiled import PlacedModel, placed
 from alpenglow.placement.placing import place
 from alpenglow.placement.search import Goal
 from alpenglow.placement.text import Placement
@@ -56,12 +57,8 @@ def command(
     cuts brought over the workers' links, and no worker given more than its memory holds.  Prints
     which worker runs what, why each cut is where it is, and what it costs.
     """
-    source = read(request)
-    refuse_staged(request, source, "placed")
-    if not isinstance(source.ir, Graph):
-        raise OptionError("only a model can be placed, no program")
     placement = place(
-        source.ir, [parse_worker(w) for w in workers], goal, pins=dict(map(_pin, pins)),
+        _graph(request), [parse_worker(w) for w in workers], goal, pins=dict(map(_pin, pins)),
         replicate=replicate, tables_first=tables_first, measure=not estimate,
         options=request.options(),
     )  # fmt: skip
@@ -78,6 +75,27 @@ def command(
         ],
     }  # fmt: skip
     show(result, _lines(placement), request.json)
+
+
+def placed_model(request: Request, file: Path) -> PlacedModel:
+    """Return a model in the parts that a file says."""
+    graph = _graph(request)
+    try:
+        placement = Placement.parse(file.read_text())
+        return placed(graph, placement, options=request.options())
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"cannot read the placement {file}: {error}") from None
+    except (ParseError, ModelError) as error:
+        raise error.located(file=str(file)) from None
+
+
+def _graph(request: Request) -> Graph:
+    """Return the graph of a model that may be placed."""
+    source = read(request)
+    refuse_staged(request, source, "placed")
+    if not isinstance(source.ir, Graph):
+        raise OptionError("only a model can be placed, no program")
+    return source.ir
 
 
 def parse_worker(text: str) -> Worker:

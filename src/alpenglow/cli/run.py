@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
 
 import click
 import numpy as np
 
-from alpenglow.base.errors import ModelError, OptionError, ParseError
+from alpenglow.base.errors import OptionError
 from alpenglow.cli import files
 from alpenglow.cli.feeds import described, feeds, line
 from alpenglow.cli.options import Request, input_option, model_options
 from alpenglow.cli.output import examples, show
-from alpenglow.cli.source import executable, kind_of, read, refuse_staged
-from alpenglow.ir.graph import Graph
+from alpenglow.cli.source import executable, kind_of
 from alpenglow.ir.types import Array
-from alpenglow.placement.compiled import PlacedModel, placed
-from alpenglow.placement.text import Placement
 
 
 @click.command(
@@ -60,7 +58,8 @@ def command(
     if placement is not None:
         if timeout is not None:
             raise OptionError("--timeout is for what runs as a whole, not with --placement")
-        parts = placed_model(request, placement)
+        # What places is imported for this alone: an archive is run without it.
+        parts = import_module("alpenglow.cli.place").placed_model(request, placement)
         arrays = parts.run(feeds(parts.inputs, request.inputs))
     else:
         exe = executable(request)
@@ -72,21 +71,6 @@ def command(
             if row["name"] in files_of:
                 row["file"] = str(files_of[row["name"]])
     show({"outputs": rows}, map(line, rows), request.json)
-
-
-def placed_model(request: Request, file: Path) -> PlacedModel:
-    """Return a model in the parts that a file says."""
-    source = read(request)
-    refuse_staged(request, source, "placed")
-    if not isinstance(source.ir, Graph):
-        raise OptionError("only a model can be placed, no program")
-    try:
-        placement = Placement.parse(file.read_text())
-        return placed(source.ir, placement, options=request.options())
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"cannot read the placement {file}: {error}") from None
-    except (ParseError, ModelError) as error:
-        raise error.located(file=str(file)) from None
 
 
 def save(arrays: Mapping[str, Array], folder: Path) -> dict[str, Path]:
