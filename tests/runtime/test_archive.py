@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from mmap import mmap as Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,6 @@ from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.order import TopK
 from alpenglow.runtime import archive
-from alpenglow.runtime.installed import install
 from fuzz import damage
 
 Array = NDArray[Any]
@@ -322,71 +319,6 @@ def test_an_open_archive_may_be_replaced(path: Path) -> None:
 
     np.testing.assert_array_equal(expected, opened(given()))
     assert not np.array_equal(expected, ag.open(path)(given()))
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
-class TestUnloading:
-    """Code goes with the last Executable that uses it."""
-
-    @pytest.mark.rest
-    def test_dropped_executables_leave_little_behind(self) -> None:
-        x = np.ones(8, np.float32)
-
-        def compile_and_drop(begin: int, end: int) -> None:
-            for i in range(begin, end):
-                assert elementwise(i)(x)[3] == i
-
-        growth, handles = grown(compile_and_drop, warm=50, times=250)
-
-        # LLVM's pass pipeline leaves 50 KB behind for each module that it compiles.
-        assert growth / 250 < 110 << 10
-        assert handles == 0
-
-    def test_dropped_code_leaves_little_behind(self) -> None:
-        artifact = elementwise(3).artifact
-        x = np.ones(8, np.float32)
-
-        def install_and_drop(begin: int, end: int) -> None:
-            for _ in range(begin, end):
-                assert install(artifact, 1)(x)[3] == 3
-
-        growth, handles = grown(install_and_drop, warm=50, times=500)
-
-        # 10 KB a library are known to stay in the linker.
-        assert growth / 500 < 20 << 10
-        assert handles == 0
-
-    def test_dropped_archives_leave_little_behind(self, path: Path) -> None:
-        small(width=4096).save(path)  # 512 KB of weights
-        x = given()
-
-        def open_and_drop(begin: int, end: int) -> None:
-            for _ in range(begin, end):
-                ag.open(path, threads=1)(x)
-
-        growth, handles = grown(open_and_drop, warm=10, times=100)
-
-        assert growth / 100 < 40 << 10
-        assert handles == 0
-
-
-def grown(work: Callable[[int, int], None], warm: int, times: int) -> tuple[int, int]:
-    """Return by how many bytes and handles this process grows while it works."""
-    work(0, warm)
-    gc.collect()
-    before = resident(), open_handles()
-    work(warm, warm + times)
-    gc.collect()
-    return resident() - before[0], open_handles() - before[1]
-
-
-def resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def open_handles() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.parametrize("seed", range(40))
