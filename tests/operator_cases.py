@@ -40,7 +40,7 @@ from alpenglow.ops.mersenne import (
     MersenneUniformWhere,
 )
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
-from alpenglow.ops.packing import PackConv, PackMatrix
+from alpenglow.ops.packing import PackMatrix
 from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular, Swaps
 
 Array = NDArray[Any]
@@ -56,7 +56,6 @@ UNCOMPILED: dict[type[Op], str] = {
     ViewAsReal: "becomes addressing, or a copy",
     ViewAsComplex: "becomes addressing, or a copy",
     Concat: "its operands are computed in place, or copied",
-    PackConv: "applies to constants, when the graph is compiled",
     PackMatrix: "applies to constants, when the graph is compiled",
     PackNibbles: "applies to constants, when the graph is compiled",
     Ungroup: "applies to constants, when the graph is compiled",

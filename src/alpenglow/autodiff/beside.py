@@ -1,6 +1,7 @@
 """Gradients that cannot stand in the class of their operator, for they need what is built on it.
 
 A broadcast is undone by a sum, and a sum by a broadcast; one of the two files must come first.
+Each of the three products of a convolution is differentiated by the other two.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ops.arithmetic import Mul
+from alpenglow.ops.contraction import Conv, ConvTranspose
+from alpenglow.ops.conv_filter import ConvFilter
 from alpenglow.ops.gather import summed_at
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
 from alpenglow.ops.reduction import ReduceProd, ReduceSum
@@ -43,6 +46,37 @@ def pad(op: Pad, b: Graph, dy: Value, x: Value) -> Value:
     return dy
 
 
+def conv(
+    op: Conv, b: Graph, dy: Value, x: Value, w: Value, bias: Value | None = None
+) -> tuple[Value, Value, Value]:
+    spatial = x.type.rank - 2
+    pads, strides, dilations = op.window(spatial)
+    dw = b(ConvFilter(w.type.extents[2:], strides, pads, dilations, op.group), x, dy)
+    dbias = b(ReduceSum((0, *range(2, 2 + spatial)), False), dy)
+    return _input_of_conv(op, b, dy, x, w), dw, dbias
+
+
+def conv_filter(op: ConvFilter, b: Graph, ddw: Value, x: Value, dy: Value) -> tuple[Value, Value]:
+    """The products of x and dy are linear in each: take what the weights change by as weights."""
+    return _input_of_conv(op.conv, b, dy, x, ddw), b(op.conv, x, ddw)
+
+
+def _input_of_conv(op: Conv, b: Graph, dy: Value, x: Value, w: Value) -> Value:
+    """Add the windows up where they were; what the last one did not reach is appended."""
+    spatial = x.type.rank - 2
+    pads, strides, dilations = op.window(spatial)
+    missed = []
+    for i in range(spatial):
+        span = (w.type.shape[2 + i] - 1) * dilations[i] + 1
+        cut = pads[i] + pads[spatial + i]
+        reached = (dy.type.shape[2 + i] - 1) * strides[i] + span - cut
+        missed.append(x.type.shape[2 + i] - reached)
+    if not all(isinstance(n, int) for n in missed):
+        raise UnsupportedError("gradient: conv with strides has none for open extents")
+    back = ConvTranspose(strides, pads, dilations, tuple(map(int, missed)), op.group)
+    return b(back, dy, w)
+
+
 def reduce_prod(op: ReduceProd, b: Graph, dy: Value, x: Value) -> Value:
     """Multiply by all other elements: those before times those after, so that zeros do no harm."""
     kept = [a for a in range(x.type.rank) if a not in op.axes]
@@ -59,6 +93,8 @@ def reduce_prod(op: ReduceProd, b: Graph, dy: Value, x: Value) -> Value:
 
 RULES: dict[type[Op], Callable[..., Any]] = {
     Broadcast: broadcast,
+    Conv: conv,
+    ConvFilter: conv_filter,
     Pad: pad,
     ReduceProd: reduce_prod,
 }

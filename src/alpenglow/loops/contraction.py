@@ -6,6 +6,7 @@ from alpenglow.kernel.expr import Expr
 from alpenglow.loops.coord import Coord
 from alpenglow.loops.form import Loops, Source, pull
 from alpenglow.ops.contraction import Conv, Dilate, MatMul, summed
+from alpenglow.ops.conv_filter import ConvFilter
 
 
 @pull(MatMul)
@@ -46,6 +47,27 @@ def conv(k: Loops, op: Conv, ins: list[Source | None], at: list[Coord]) -> Expr:
         k.set(total, k.m.add(total, k.m.mul(_operand(k, value, dtype), weight)))
     if len(ins) > 2 and ins[2] is not None:
         return k.m.add(total, ins[2]([o]))
+    return total
+
+
+@pull(ConvFilter)
+def conv_filter(k: Loops, op: ConvFilter, ins: list[Source | None], at: list[Coord]) -> Expr:
+    x, dy = ins
+    assert x is not None and dy is not None
+    o, c, *taps = at
+    per_in, per_out = x.shape[1] // op.group, dy.shape[1] // op.group
+    channel = c + (o // per_out) * per_in if op.group > 1 else c
+    total = k.accumulator(0, x.type.dtype)
+    with k.loops([x.shape[0], *dy.shape[2:]]) as (n, *place):
+        where = [p * s + t * d - a for p, s, t, d, a in
+                 zip(place, op.strides, taps, op.dilations, op.pads, strict=False)]  # fmt: skip
+
+        def tap(n: Coord = n, where: list[Coord] = where) -> Expr:
+            return x([n, channel, *where])
+
+        inside = within(k, where, x.shape[2:], [bool(a) for a in either(op.pads)])
+        value = tap() if inside is None else k.when(inside, tap, k.constant(0, x.type.dtype))
+        k.set(total, k.m.add(total, k.m.mul(value, dy([n, o, *place]))))
     return total
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
@@ -19,7 +19,6 @@ from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import ALL, FLOATS, HALVES, NUMBERS, Array, TensorType
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose, stretch
-from alpenglow.ops.reduction import ReduceSum
 from alpenglow.ops.window import conv_extent, edged, windows
 
 BYTES = frozenset({"i8", "u8"})
@@ -188,42 +187,6 @@ class Conv(Primitive):
         if x.dtype.itemsize == 1:
             return _wrapped(out)
         return out.astype(np.float32 if self.wide else x.dtype)
-
-    def gradient(
-        self, b: Graph, dy: Value, x: Value, w: Value, bias: Value | None = None
-    ) -> tuple[Value, Value, Value]:
-        spatial = x.type.rank - 2
-        dbias = b(ReduceSum((0, *range(2, 2 + spatial)), False), dy)
-        return self._gradient_of_x(b, dy, x, w), self._gradient_of_w(b, dy, x, w), dbias
-
-    def _gradient_of_x(self, b: Graph, dy: Value, x: Value, w: Value) -> Value:
-        """Add the windows up where they were; what the last one did not reach is appended."""
-        spatial = x.type.rank - 2
-        pads, strides, dilations = self.window(spatial)
-        missed = []
-        for i in range(spatial):
-            span = (w.type.shape[2 + i] - 1) * dilations[i] + 1
-            cut = pads[i] + pads[spatial + i]
-            reached = (dy.type.shape[2 + i] - 1) * strides[i] + span - cut
-            missed.append(x.type.shape[2 + i] - reached)
-        if not all(isinstance(n, int) for n in missed):
-            raise UnsupportedError("gradient: conv with strides has none for open extents")
-        back = ConvTranspose(strides, pads, dilations, tuple(map(int, missed)), self.group)
-        return b(back, dy, w)
-
-    def _gradient_of_w(self, b: Graph, dy: Value, x: Value, w: Value) -> Value:
-        """Slide dy, as far apart as the windows were, over x: the batch is what is summed over."""
-        n, _, *image = x.type.shape
-        spatial, per_group = len(image), w.type.shape[1]
-        pads, strides, dilations = self.window(spatial)
-        split = b(Reshape((n, self.group, per_group, *image)), x)
-        groups = b(Transpose((2, 1, 0, *range(3, 3 + spatial))), split)
-        rows = b(Reshape((per_group, self.group * n, *image)), groups)
-        swap = Transpose((1, 0, *range(2, 2 + spatial)))
-        dw = b(swap, b(Conv(dilations, pads, strides, self.group), rows, b(swap, dy)))
-        # Where strides leave out the end of x, there is room for more taps than w has.
-        whole = Slice((0,) * dw.type.rank, w.type.shape, (1,) * dw.type.rank)
-        return dw if dw.type == w.type else b(whole, dw)
 
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         w = ins[1]

@@ -1,4 +1,4 @@
-"""What only training computes: batch statistics, and the steps of optimizers.
+"""What only training computes: batch statistics, dropout, and the steps of optimizers.
 
 An optimizer here takes the learning rate and the number of the step, both scalars, and of one
 tensor its value, its gradient and what it remembers, and returns the new value and memory.
@@ -13,12 +13,13 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, check_dtype
-from alpenglow.ir.types import INTS, TensorType
+from alpenglow.ir.types import FLOATS, INTS, TensorType
 from alpenglow.ops.arithmetic import Add, Div, Mul, Pow, Sub
-from alpenglow.ops.comparison import Greater
+from alpenglow.ops.comparison import Greater, GreaterOrEqual
 from alpenglow.ops.layer_norm import inverse_root
 from alpenglow.ops.movement import Broadcast, Reshape
 from alpenglow.ops.normalize import check_batch_norm, scaled
+from alpenglow.ops.random import KEY, RandomUniform
 from alpenglow.ops.reduction import ReduceMean, as_type, filled, in_floats
 from alpenglow.ops.select import Where
 from alpenglow.ops.transcendental import Sqrt
@@ -72,6 +73,38 @@ class BatchNormTraining(Composite):
         yield cls(), "f16[2,5,3]", "f16[5]", "f16[5]", "f32[5]", "f32[5]"
         yield cls(), "bf16[2,5,3]", *["bf16[5]"] * 4
         yield cls(), "f64[2,5,3]", *["f64[5]"] * 4
+
+
+class Dropout(Composite):
+    """x where a number drawn under a key u32[2] is not below `share`, else 0; over 1 - share.
+
+    The same key drops the same elements, on any machine and at any number of threads.
+    """
+
+    share: float
+
+    def infer(self, x: TensorType, key: TensorType) -> TensorType:
+        check_dtype(self, "x", x, FLOATS)
+        if key != KEY or not 0 <= self.share < 1:
+            raise TypeRuleError(
+                f"dropout: share is {self.share} and key is {key}, expected 0 to below 1 and {KEY}"
+            )
+        return x
+
+    def lower(self, b: Graph, x: Value, key: Value) -> Value:
+        wide = in_floats(b, x)
+        drawn = b(RandomUniform(x.type.shape, dtype="f32"), key)
+        kept = b(GreaterOrEqual(), drawn, filled(b, self.share, drawn))
+        y = b(Where(), kept, times(b, 1 / (1 - self.share), wide), filled(b, 0, wide))
+        return as_type(b, y, x.type.dtype)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls(0.5), "f32[3,5]", np.array([1, 2], np.uint32)
+        yield cls(0.25), "f32[2,70]", "u32[2]"
+        yield cls(0.0), "f32[0,3]", "u32[2]"
+        for dtype in sorted(FLOATS - {"f32"}):
+            yield cls(0.5), f"{dtype}[2,9]", "u32[2]"
 
 
 class Momentum(Composite):

@@ -17,6 +17,7 @@ from alpenglow.machines.vector.templates import (
     depthwise,
     depthwise_planar,
     few_bits,
+    filters,
     matmul,
     phases,
     planar,
@@ -30,8 +31,8 @@ from alpenglow.machines.vector.templates.products import dot
 from alpenglow.program import Instr
 
 FAMILIES = (
-    attention, conv, depthwise, depthwise_planar, few_bits, matmul, phases, planar, quantized,
-    transpose, winograd, words,
+    attention, conv, depthwise, depthwise_planar, few_bits, filters, matmul, phases, planar,
+    quantized, transpose, winograd, words,
 )  # fmt: skip
 """The modules that register templates."""
 

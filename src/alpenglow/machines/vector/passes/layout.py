@@ -27,8 +27,14 @@ from alpenglow.machines.vector.operators.blocked import (
     Ungroup,
     sliding_axis,
 )
+from alpenglow.machines.vector.operators.filters import (
+    ConvFilterBlocked,
+    DepthwiseFilter,
+    UnpackConv,
+)
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.conv_filter import ConvFilter
 from alpenglow.ops.movement import Broadcast, Pack, Pad, Reshape, Transpose, Unpack, stretch
 from alpenglow.ops.packing import DOTS, PackConv, PackMatrix
 from alpenglow.ops.reduction import as_type
@@ -40,6 +46,9 @@ WORTH_LEAVING_OUT = 1 / 16
 The loop over the rows of taps is then no longer as long for each row of the result.
 """
 
+OFTEN = 32
+"""How many results of an output channel pay for packing weights that are computed, in each run."""
+
 LEAST_FULL = 0.6
 """The least share of the lanes of plain images that must hold pixels, where groups are narrow."""
 
@@ -50,6 +59,8 @@ def layout(g: Graph, target: Target) -> Graph:
         match node:
             case Node(Conv()) if _packs(node):
                 _conv(g, node, target)
+            case Node(ConvFilter()) if node.output.type.dtype == "f32":
+                _conv_filter(g, node, target)
             case Node(MatMul()) if _packs(node):
                 _mat_mul(g, node, target)
     g.prune()
@@ -71,7 +82,7 @@ def _conv(g: Graph, node: Node, target: Target) -> None:
     assert isinstance(op, Conv)
     x, w, *rest = node.inputs
     assert x is not None and w is not None
-    bands = _bands(w)
+    bands = _bands(w, node)
     if bands == 0 or not x.type.static or 0 in node.output.type.shape:
         return
     outputs, per_group = w.type.extents[:2]
@@ -101,12 +112,15 @@ def _conv(g: Graph, node: Node, target: Target) -> None:
     g.replace(node.output, as_type(g, unpacked(g, y, bias, lanes), node.output.type.dtype))
 
 
-def _bands(w: Value) -> int:
-    """Return in how many groups constant weights stand on the diagonal; 0 if they are computed."""
+def _bands(w: Value, node: Node) -> int:
+    """Return in how many groups weights stand on the diagonal; 0 if packing them does not pay."""
     match w:
         case Value(Node(Ungroup(group), [Value() as inner])) if inner.array is not None:
             return group
-    return 0 if w.array is None else 1
+    if w.array is not None:
+        return 1
+    n, _, *image = node.output.type.extents
+    return int(w.type.dtype == "f32" and estimate(n * math.prod(image)) >= OFTEN)
 
 
 def planar_pays(op: Conv, w: tuple[int, ...], lanes: int) -> bool:
@@ -293,6 +307,32 @@ def _depthwise(g: Graph, node: Node, x: Value, w: Value, lanes: int) -> Value:
     packed = g(Pack(lanes), taps)
     plain = g(Reshape(packed.type.shape[1:]), packed)
     return g(DepthwiseBlocked(strides, dilations), source, plain)
+
+
+def _conv_filter(g: Graph, node: Node, target: Target) -> None:
+    """Compute the gradient of weights in blocks of outputs, and of inputs where these are many."""
+    op, lanes = node.op, target.facts.lanes
+    assert isinstance(op, ConvFilter)
+    x, dy = node.inputs
+    assert x is not None and dy is not None
+    outputs, channels, *_ = node.output.type.extents
+    if not x.type.static or 0 in (*x.type.shape, *dy.type.shape):
+        return
+    dw: Value
+    if op.group > 1:
+        if channels > 1 or outputs != op.group:
+            return
+        source, grads = padded(g, g(Pack(lanes), x), op.pads), g(Pack(lanes), dy)
+        packed = g(DepthwiseFilter(op.taps, op.strides, op.dilations), source, grads)
+        dw = g(Reshape(node.output.type.shape), g(Unpack(outputs), packed))
+    else:
+        many, pads = channels >= lanes // 2, op.pads
+        source = g(Pack(lanes), x) if many else padded(g, x, pads)
+        blocked = ConvFilterBlocked(
+            op.taps, op.strides, pads if many else (0,) * len(pads), op.dilations
+        )
+        dw = g(UnpackConv(outputs, channels), g(blocked, source, g(Pack(lanes), dy)))
+    g.replace(node.output, dw)
 
 
 def padded(g: Graph, x: Value, pads: tuple[int, ...]) -> Value:

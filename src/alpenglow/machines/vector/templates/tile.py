@@ -240,17 +240,22 @@ class Tile:
             return [self.b.let(Binary("add", total, self._common[column])) for total in sums]
         return sums
 
-    def step(self, w: Buffer, at: Expr, element: Callable[[int], Expr], ahead: bool = True) -> None:
+    def step(
+        self, w: Buffer, at: Expr, element: Callable[[int], Expr], ahead: bool = True,
+        apart: int | None = None,
+    ) -> None:  # fmt: skip
         """Add the product of one column of elements (row -> scalar) and `cols` vectors at `at`.
 
-        Weights are asked for `ahead`, unless the caller does that.
+        The vectors are so far `apart`, by default side by side.  They are asked for `ahead`, unless
+        the caller does that.
         """
         b, kind = self.b, self.kind
         width = self.lanes if w.dtype == "i32" else self.lanes * kind.dots
         if ahead and self.lanes > 1:
             for i in range(0, self.cols * width, LINE // DTYPES[w.dtype].itemsize):
                 b.prefetch(w, at + ((FAR_AHEAD if self.far else AHEAD) + i), later=self.far)
-        loaded = [b.let(kind.vector(w, at + j * width, self.lanes)) for j in range(self.cols)]
+        pitch = width if apart is None else apart
+        loaded = [b.let(kind.vector(w, at + j * pitch, self.lanes)) for j in range(self.cols)]
         weights = [[b.let(part) for part in kind.weights(one)] for one in loaded]
         elements = map(element, range(self.rows))
         for r, one in enumerate(self._in_memory(elements) if self.memory_operands else elements):

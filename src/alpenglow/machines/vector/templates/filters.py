@@ -1,0 +1,238 @@
+"""Gradients of weights in blocked layout: register tiles of weights, summed over all pixels.
+
+A tile is some rows of one block of inputs by a few blocks of outputs, for one tap: each pixel adds
+the product of a column of x and the vectors of dy.  A few rows of an image at a time are gone
+through for all taps, so that they are read from the nearest cache; the sums rest in memory between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from alpenglow.ir.dims import estimate
+from alpenglow.ir.target import Target
+from alpenglow.kernel.expr import Binary, Buffer, Compare, Const, Expr, Load, Register, lift
+from alpenglow.loops.coord import Coord, coord
+from alpenglow.loops.form import Window
+from alpenglow.loops.instruction import Frame
+from alpenglow.machines.vector.operators.filters import ConvFilterBlocked, DepthwiseFilter
+from alpenglow.machines.vector.templates import templates
+from alpenglow.machines.vector.templates.products import multiply_add
+from alpenglow.machines.vector.templates.tile import (
+    Tile,
+    dispatch,
+    split_rows,
+    tiles_in_parallel,
+)
+
+PIXELS = 64
+"""How many pixels pay for taking up the sums of a tile and putting them back."""
+
+Range = tuple[Expr, Expr]
+"""The first place along an axis, and how many there are."""
+
+
+@templates.on(ConvFilterBlocked, "taps strides pads dilations")
+def conv_filter_blocked(k: Frame, op: ConvFilterBlocked, target: Target) -> None:
+    """Build the loops: parallel over panels of outputs, blocks of inputs and tiles of these."""
+    filters = _Filters(k, op, target)
+    tiles = split_rows(filters.rows, filters.cols, target)
+    panels = filters.dy.region.shape[1] // filters.cols
+    extents = [panels, filters.x.region.shape[1], tiles_in_parallel(tiles)]
+    with k.loops.parallel(extents) as (panel, block, t):
+        dispatch(k.b, tiles, t, lambda height, first: filters.tile(height, first, panel, block))
+
+
+class _Filters:
+    """What the tiles of one gradient share.
+
+    The rows of a tile are inputs of a block or, where x is plain, taps of the last axis.
+    """
+
+    def __init__(self, k: Frame, op: ConvFilterBlocked, target: Target) -> None:
+        self.k, self.op, self.target = k, op, target
+        self.x, self.dy = k.inputs[:2]
+        self.spatial = len(op.taps)
+        self.lanes = self.dy.region.shape[-1]
+        self.plain = len(self.x.region.shape) == self.spatial + 2
+        if not self.plain and set(op.taps) == set(op.strides) == {1} and not any(op.pads):
+            _merge_pixels([self.x, self.dy])
+        self.rows = op.taps[-1] if self.plain else self.x.region.shape[-1]
+        self.visited = op.taps[:-1] if self.plain else op.taps
+        blocks = self.dy.region.shape[1]
+        choices = (4, 3, 2) if self.plain else (2,)
+        room = target.facts.registers
+        self.cols = next(
+            (c for c in choices if blocks % c == 0 and min(self.rows, 8) * c + c < room), 1
+        )
+
+    def tile(self, height: int, first: Expr, panel: Coord, block: Coord) -> None:
+        """Compute `height` rows from `first` on, of a block of inputs, for a panel of outputs."""
+        b = self.k.b
+        size = height * self.cols * self.lanes
+        visits = math.prod(self.visited)
+        sums = b.array("f32", visits * size)
+        with b.loop(visits * height * self.cols) as i:
+            b.store(sums, i * self.lanes, Const(0.0, "f32", self.lanes))
+        *outer, rows, _ = (1, *self.dy.region.shape[2 : 2 + self.spatial])
+        few = rows if visits == 1 else _few(rows, self.dy.region.shape[1 + self.spatial])
+        with ExitStack() as stack:
+            n = stack.enter_context(b.loop(lift(self.dy.region.shape[0])))
+            far = [stack.enter_context(b.loop(lift(d))) for d in outer[1:]]
+            part = stack.enter_context(b.loop((lift(rows) + (few - 1)) // few))
+            begin = b.let(part * few)
+            past = b.let(Binary("min", lift(rows), begin + few))
+            taps = [stack.enter_context(b.loop(t)) for t in self.visited]
+            place = b.let(_flat(taps, self.visited) * size)
+            tile = Tile(b, height, self.cols, self.lanes, self.target)
+            self._each(tile, lambda r, j: b.set(tile.acc[r][j], self._sum(sums, place, r, j)))
+            self._add(tile, n, far, (begin, past), taps, first, panel, block)
+            self._each(tile, lambda r, j: b.store(sums, self._at(place, r, j), tile.acc[r][j]))
+        self._store(sums, size, height, first, panel, block)
+
+    def _each(self, tile: Tile, do: Callable[[int, int], None]) -> None:
+        for r in range(tile.rows):
+            for j in range(self.cols):
+                do(r, j)
+
+    def _at(self, place: Expr, r: int | Expr, j: int) -> Expr:
+        return place + (lift(r) * self.cols + j) * self.lanes
+
+    def _sum(self, sums: Buffer, place: Expr, r: int | Expr, j: int) -> Expr:
+        return Load(sums, self._at(place, r, j), self.lanes)
+
+    def _add(
+        self, tile: Tile, n: Expr, far: Sequence[Expr], rows: Range, taps: Sequence[Expr],
+        first: Expr, panel: Coord, block: Coord,
+    ) -> None:  # fmt: skip
+        """Add the products of some rows of image `n` for one tap."""
+        b, op = self.k.b, self.op
+        xs, dys = self.x.region.strides, self.dy.region.strides
+        at_x = n * xs[0] + block.base * xs[1] + first
+        at_dy = n * dys[0] + panel.base * (self.cols * dys[1])
+        with ExitStack() as stack:
+            count = b.let(rows[1] - rows[0])
+            row = rows[0] + stack.enter_context(b.loop(count)) if self.spatial > 1 else Const(0)
+            for axis, place in enumerate([*far, row][: self.spatial - 1]):
+                pixel = b.let(place * op.strides[axis] + self._ahead(axis, taps[axis]))
+                if op.pads[axis] or op.pads[self.spatial + axis]:
+                    stack.enter_context(b.when(Compare("ge", pixel, Const(0))))
+                    inside = Compare("lt", pixel, lift(self.x.region.shape[2 + axis]))
+                    stack.enter_context(b.when(inside))
+                at_x = at_x + pixel * xs[2 + axis]
+                at_dy = at_dy + place * dys[2 + axis]
+            last = self.spatial - 1
+            tap = Const(0) if self.plain else taps[-1]
+            begin, count = self._places(last, tap)
+            place = begin + stack.enter_context(b.loop(count))
+            pixel = place * op.strides[-1] + self._ahead(last, tap)
+            at_x = b.let(at_x + pixel * xs[2 + last])
+            at_dy = b.let(at_dy + place * dys[2 + last])
+            pitch = op.dilations[-1] * xs[1 + self.spatial] if self.plain else 1
+
+            def element(r: int) -> Expr:
+                return Load(self.x.buffer, at_x + r * pitch)
+
+            tile.step(self.dy.buffer, at_dy, element, ahead=False, apart=dys[1])
+
+    def _ahead(self, axis: int, tap: Expr) -> Expr:
+        """Return how far ahead of the first pixel of its window a tap is."""
+        return tap * self.op.dilations[axis] - self.op.pads[axis]
+
+    def _places(self, axis: int, tap: Expr) -> Range:
+        """Return the places along an axis at which a tap meets x."""
+        b, op = self.k.b, self.op
+        extent, step = lift(self.dy.region.shape[2 + axis]), op.strides[axis]
+        before, after = op.pads[axis], op.pads[self.spatial + axis]
+        if not before and not after:
+            return Const(0), extent
+        ahead = self._ahead(axis, tap)
+        begin: Expr = Binary("max", Const(0), (Const(step - 1) - ahead) // step)
+        room = lift(self.x.region.shape[2 + axis]) - ahead
+        past = Binary("min", extent, (room + (step - 1)) // step)
+        begin = b.let(Binary("min", begin, extent))
+        return begin, b.let(Binary("max", Const(0), past - begin))
+
+    def _store(
+        self, sums: Buffer, size: int, height: int, first: Expr, panel: Coord, block: Coord
+    ) -> None:
+        k, b = self.k, self.k.b
+        ramp = Coord(Const(0), 1, self.lanes)
+        k.loops.current = self.lanes
+        with ExitStack() as stack:
+            taps = [stack.enter_context(b.loop(t)) for t in self.visited]
+            row = stack.enter_context(b.loop(height))
+            place = b.let(_flat(taps, self.visited) * size)
+            for j in range(self.cols):
+                at = [panel * self.cols + j, block, *map(coord, taps)]
+                at += [coord(first + row), *([coord(0)] if self.plain else []), ramp]
+                k.sink.store(at, b.let(self._sum(sums, place, row, j)))
+        k.loops.current = 1
+
+
+def _few(rows: int, width: int) -> int:
+    """Return how many rows of so many pixels are taken at once."""
+    return max(1, min(estimate(rows), -(-PIXELS // max(1, estimate(width)))))
+
+
+def _flat(taps: Sequence[Expr], extents: Sequence[int]) -> Expr:
+    flat: Expr = Const(0)
+    for tap, extent in zip(taps, extents, strict=True):
+        flat = flat * extent + tap
+    return flat
+
+
+def _merge_pixels(windows: Sequence[Window]) -> None:
+    """See the pixels of an image as one row of them where each operand steps evenly."""
+    for w in windows:
+        shape, strides = w.region.shape, w.region.strides
+        for a in range(2, len(shape) - 2):
+            if strides[a] != strides[a + 1] * shape[a + 1] and shape[a] != 1:
+                return
+    for w in windows:
+        shape, strides = w.region.shape, w.region.strides
+        ones = len(shape) - 4
+        merged = (*shape[:2], *(1,) * ones, math.prod(shape[2:-1]), shape[-1])
+        w.reshape(merged, (*strides[:2], *(0,) * ones, *strides[-2:]))
+
+
+@templates.on(DepthwiseFilter, "taps strides dilations")
+def depthwise_filter(k: Frame, op: DepthwiseFilter, target: Target) -> None:
+    """Build the loops: parallel over blocks of channels and runs of taps."""
+    x, dy = k.inputs[:2]
+    lanes, spatial = dy.region.shape[-1], len(op.taps)
+    most = target.facts.registers - 4
+    each = [tuple(_digits(i, op.taps)) for i in range(math.prod(op.taps))]
+    runs = [each[i : i + most] for i in range(0, len(each), most)]
+    b = k.b
+    with k.loops.parallel([dy.region.shape[1]]) as (block,):
+        for taps in runs:
+            acc: list[Register] = [b.var(Const(0.0, "f32", lanes)) for _ in taps]
+            with ExitStack() as stack:
+                n, *place = (
+                    coord(stack.enter_context(b.loop(lift(d))))
+                    for d in (dy.region.shape[0], *dy.region.shape[2 : 2 + spatial])
+                )
+                moved = [p * s for p, s in zip(place, op.strides, strict=True)]
+                at = b.let(x.address([n, block, *moved, coord(0)]).base)
+                by = b.let(Load(dy.buffer, dy.address([n, block, *place, coord(0)]).base, lanes))
+                for total, tap in zip(acc, taps, strict=True):
+                    steps = zip(tap, op.dilations, x.region.strides[2:], strict=False)
+                    ahead = sum(t * d * s for t, d, s in steps)
+                    pixel = Load(x.buffer, at + ahead, lanes)
+                    b.set(total, multiply_add(pixel, by, total, target))
+            k.loops.current = lanes
+            for total, tap in zip(acc, taps, strict=True):
+                ramp = Coord(Const(0), 1, lanes)
+                k.sink.store([coord(0), block, *map(coord, tap), ramp], total)
+            k.loops.current = 1
+
+
+def _digits(i: int, extents: Sequence[int]) -> list[int]:
+    digits: list[int] = []
+    for extent in reversed(extents):
+        digits.insert(0, i % extent)
+        i //= extent
+    return digits
