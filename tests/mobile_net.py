@@ -19,6 +19,9 @@ STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3,
           (6, 160, 3, 2), (6, 320, 1, 1))  # fmt: skip
 """How much wider inside, outputs, how many blocks, and the stride of the first."""
 
+MOBILE_NBYTES = 190_000
+"""What a call takes of 224 rows in 8 bits, at most; by layers it takes 1.5 MB."""
+
 
 class _Net:
     def __init__(self, side: int) -> None:

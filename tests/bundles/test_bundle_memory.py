@@ -14,6 +14,7 @@ from alpenglow.ir.target import Target
 from alpenglow.program import Program
 from bundle_cases import run
 from command import alpenglow
+from mobile_net import MOBILE_NBYTES, quantised
 from rolling_cases import network
 
 BOARD = """
@@ -21,15 +22,48 @@ MEMORY
 {
     flash (rx) : ORIGIN = 0x00000000, LENGTH = 4M
     ram (rw) : ORIGIN = 0x20000000, LENGTH = 4M
+    external (r) : ORIGIN = 0x21000000, LENGTH = 16M
 }
 SECTIONS
 {
     .text : { KEEP(*(.vectors)) *(.text* .rodata*) } > flash
     .ARM.exidx : { *(.ARM.exidx*) } > flash
+    .weights : { *(.weights) } > external
     .bss (NOLOAD) : { *(.bss* COMMON) } > ram
-    .stack (NOLOAD) : { . = ALIGN(8); . += 4K; stack_top = .; } > ram
+    .stack (NOLOAD) : { . = ALIGN(8); stack_end = .; . += 4K; stack_top = .; } > ram
 }
 """
+
+
+def bundled(
+    folder: Path, model: Path | ag.Graph, memory: int | None = None, **shapes: tuple[int, ...]
+) -> ag.Bundle:
+    """Make a bundle of a model, with a limit or without."""
+    name = "unlimited" if memory is None else "limited"
+    return ag.bundle(
+        model, folder / name, target="cortex-m4", entry=name, shapes=shapes or None,
+        freestanding=True, memory=memory,
+    )  # fmt: skip
+
+
+def said_by_board(folder: Path, free: ag.Bundle, scale: str) -> str:
+    """Run the bundles of a model with a limit and without on the emulated board."""
+    (routine,) = free.routines
+    (image,), (scores,) = routine.inputs, routine.outputs
+    assert image.offset == 0
+    (folder / "board.ld").write_text(BOARD)
+    run(
+        "arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16",
+        "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-nostdlib", "-I.",
+        f"-DNBYTES={image.type.nbytes}", f"-DRESULTS={scores.type.nbytes}", f"-DAT={scores.offset}",
+        f"-DSCALE={scale}", models.ROOT / "tests" / "data" / "bundle_memory.c",
+        "unlimited/unlimited.o", "limited/limited.o", "-T", "board.ld", "-z", "noexecstack",
+        "-o", "board.elf", "-lgcc", cwd=folder,
+    )  # fmt: skip
+    return run(
+        "qemu-system-arm", "-M", "mps2-an386", "-kernel", "board.elf", "-nographic",
+        "-semihosting-config", "enable=on,target=native", cwd=folder, timeout=280,
+    ).strip()  # fmt: skip
 
 
 @pytest.mark.cross
@@ -42,32 +76,23 @@ def test_half_of_the_memory_gives_the_same_bits_on_a_board(
     tmp_path: Path, model: str, shapes: dict[str, tuple[int, ...]], scale: str
 ) -> None:
     path = models.model_path(model)
-    made = {}
-    for name, memory in (("unlimited", None), ("limited", True)):
-        limit = made["unlimited"].routines[0].scratch_nbytes // 2 if memory else None
-        made[name] = ag.bundle(
-            path, tmp_path / name, target="cortex-m4", entry=name, shapes=shapes,
-            freestanding=True, memory=limit,
-        )  # fmt: skip
-    (routine,), (free,) = made["limited"].routines, made["unlimited"].routines
-    (image,), (scores,) = free.inputs, free.outputs
-    (tmp_path / "board.ld").write_text(BOARD)
-    run(
-        "arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16",
-        "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-nostdlib", "-I.",
-        f"-DNBYTES={image.type.nbytes}", f"-DRESULTS={scores.type.nbytes}", f"-DAT={scores.offset}",
-        f"-DSCALE={scale}", models.ROOT / "tests" / "data" / "bundle_memory.c",
-        "unlimited/unlimited.o", "limited/limited.o", "-T", "board.ld", "-z", "noexecstack",
-        "-o", "board.elf", "-lgcc", cwd=tmp_path,
-    )  # fmt: skip
-    said = run(
-        "qemu-system-arm", "-M", "mps2-an386", "-kernel", "board.elf", "-nographic",
-        "-semihosting-config", "enable=on,target=native", cwd=tmp_path, timeout=280,
-    )  # fmt: skip
+    free = bundled(tmp_path, path, **shapes)
+    half = free.routines[0].scratch_nbytes // 2
+    limited = bundled(tmp_path, path, half, **shapes)
 
-    assert image.offset == 0
-    assert routine.scratch_nbytes <= free.scratch_nbytes // 2
-    assert said.strip() == "same bits"
+    assert limited.routines[0].scratch_nbytes <= half
+    assert said_by_board(tmp_path, free, scale) == "same bits"
+
+
+@pytest.mark.cross
+def test_mobilenet_of_224_rows_computes_the_same_bits_in_190_kb_on_a_board(tmp_path: Path) -> None:
+    free = bundled(tmp_path, quantised(224))
+    limited = bundled(tmp_path, quantised(224), MOBILE_NBYTES)
+    (routine,), (other,) = limited.routines, free.routines
+
+    assert other.scratch_nbytes > 8 * MOBILE_NBYTES
+    assert routine.scratch_nbytes + limited.needs.stack_nbytes <= MOBILE_NBYTES
+    assert said_by_board(tmp_path, free, "(1.0f / 16384)") == "same bits"
 
 
 def test_the_curve_goes_down_to_the_least_and_writes_nothing() -> None:

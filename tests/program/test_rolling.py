@@ -15,11 +15,8 @@ from alpenglow.ops.contraction import Conv
 from alpenglow.program import Instr, Program
 from alpenglow.program.instr import Buffer
 from alpenglow.program.interpret import interpret
-from mobile_net import quantised
+from mobile_net import MOBILE_NBYTES, quantised
 from rolling_cases import network
-
-MOBILE_NBYTES = 190_000
-"""What MobileNetV2 of 224 rows takes in 8 bits, at most; by layers it takes 1.5 MB."""
 
 
 def planned(g: Graph, target: str, options: ag.Options) -> Program:
