@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from alpenglow.base import errors, extensions
 
 if TYPE_CHECKING:
-    from alpenglow import ops
+    from alpenglow import ops, train
+    from alpenglow.autodiff import gradients
     from alpenglow.bundles import Bundle, bundle
     from alpenglow.calibration import profile_ranges
     from alpenglow.compiler import Options, Pass
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from alpenglow.quant import Profile, QuantOptions, quantize
     from alpenglow.runtime.executor import Executable
     from alpenglow.runtime.session import Session
+    from alpenglow.train import trainable
 
 __version__ = "0.1.0"
 
@@ -54,6 +56,7 @@ __all__ = [
     "compile",
     "errors",
     "export_onnx",
+    "gradients",
     "load",
     "open",
     "ops",
@@ -61,6 +64,8 @@ __all__ = [
     "placed",
     "profile_ranges",
     "quantize",
+    "train",
+    "trainable",
 ]
 
 _LATER = {
@@ -83,19 +88,21 @@ _LATER = {
     "bundle": "alpenglow.bundles",
     "compile": "alpenglow.driver.compile",
     "export_onnx": "alpenglow.exporters.onnx",
+    "gradients": "alpenglow.autodiff",
     "load": "alpenglow.frontends",
     "open": "alpenglow.driver.open",
     "place": "alpenglow.placement",
     "placed": "alpenglow.placement",
     "profile_ranges": "alpenglow.calibration",
     "quantize": "alpenglow.quant",
+    "trainable": "alpenglow.train",
 }
 """Where each name is: imported when it is first asked for, since running needs less than making."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ops":
-        return import_module("alpenglow.ops")
+    if name in ("ops", "train"):
+        return import_module(f"alpenglow.{name}")
     if name not in _LATER:
         raise AttributeError(f"module 'alpenglow' has no attribute '{name}'")
     return getattr(import_module(_LATER[name]), name)

@@ -127,3 +127,7 @@ class SessionError(AlpenglowError):
 NONSENSE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """What Python raises in converters and type rules where attributes or operands of somebody else's
 make no sense.  No AssertionError: an assertion that a file can break is a check that is missing."""
+
+
+class TrainingError(AlpenglowError):
+    """A step of training came to a loss or a gradient that is infinite or NaN."""

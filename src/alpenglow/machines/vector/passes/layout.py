@@ -46,7 +46,7 @@ WORTH_LEAVING_OUT = 1 / 16
 The loop over the rows of taps is then no longer as long for each row of the result.
 """
 
-OFTEN = 32
+OFTEN = 4
 """How many results of an output channel pay for packing weights that are computed, in each run."""
 
 LEAST_FULL = 0.6

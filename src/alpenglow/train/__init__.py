@@ -1,0 +1,40 @@
+"""Training: a graph's parameters are changed by the gradient of a loss, step by step.
+
+A step is one graph and one program: forward, backward and update, in place where that can be.
+"""
+
+from alpenglow.train.losses import (
+    accuracy,
+    binary_cross_entropy,
+    cross_entropy,
+    dropout,
+    l1,
+    mse,
+    triplet,
+)
+from alpenglow.train.optimizers import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
+from alpenglow.train.parameters import trainable
+from alpenglow.train.schedules import cosine, steps, warmup
+from alpenglow.train.trainer import Epoch, Trainer
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Epoch",
+    "Optimizer",
+    "RMSprop",
+    "Trainer",
+    "accuracy",
+    "binary_cross_entropy",
+    "cosine",
+    "cross_entropy",
+    "dropout",
+    "l1",
+    "mse",
+    "steps",
+    "trainable",
+    "triplet",
+    "warmup",
+]

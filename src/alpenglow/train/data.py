@@ -1,0 +1,152 @@
+"""Data for training: batches by the names of a graph's inputs, in an order that a seed tells."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpenglow.base.errors import FeedError
+from alpenglow.base.words import shown
+
+Batch = Mapping[str, NDArray[Any]]
+
+Data = Mapping[str, Any] | Callable[[int], Iterable[Batch]] | Iterable[Batch]
+"""Arrays whose first axis goes through samples; or batches: a list of them, or a function that
+returns those of an epoch, which is told its number."""
+
+AHEAD = 2
+"""How many batches are made ready while a step runs."""
+
+
+class Samples:
+    """Arrays of equally many samples, handed out in batches."""
+
+    def __init__(
+        self, arrays: Mapping[str, Any], batch: int, seed: int | None, whole: bool
+    ) -> None:
+        """Shuffle by `seed`, in each epoch anew, or not at all; if not `whole`, the last batch may
+        be smaller."""
+        self.arrays = {name: np.asarray(x) for name, x in arrays.items()}
+        extents = {name: x.shape[0] if x.ndim else 0 for name, x in self.arrays.items()}
+        if len(set(extents.values())) != 1:
+            listed = ", ".join(f"{n} samples of {shown(name)}" for name, n in extents.items())
+            raise FeedError(f"there are {listed or 'no arrays'}, expected as many of each")
+        self.count = next(iter(extents.values()))
+        self.batch, self.seed, self.whole = batch, seed, whole
+        if batch < 1 or len(self) == 0:
+            raise FeedError(f"there are {self.count} samples, too few for batches of {batch}")
+
+    def __len__(self) -> int:
+        return self.count // self.batch if self.whole else -(-self.count // self.batch)
+
+    def epoch(self, number: int, begin: int = 0) -> Iterator[Batch]:
+        """Yield the batches of an epoch, from number `begin` on."""
+        order = np.arange(self.count)
+        if self.seed is not None:
+            np.random.default_rng([self.seed, number]).shuffle(order)
+        for k in range(begin, len(self)):
+            rows = order[k * self.batch : (k + 1) * self.batch]
+            yield {name: x[rows] for name, x in self.arrays.items()}
+
+
+class Stream:
+    """Batches that somebody else makes."""
+
+    def __init__(self, source: Callable[[int], Iterable[Batch]] | Iterable[Batch]) -> None:
+        if not callable(source) and iter(source) is source:
+            raise FeedError(
+                "an iterator can be gone through once",
+                hint="a list of batches, or a function of the epoch that returns an iterator",
+            )
+        self.source = source
+
+    def __len__(self) -> int:
+        """Return how many batches an epoch has, 0 if that is not known."""
+        return len(self.source) if isinstance(self.source, Sized) else 0
+
+    def epoch(self, number: int, begin: int = 0) -> Iterator[Batch]:
+        source = self.source
+        batches = source(number) if callable(source) else source
+        for k, batch in enumerate(batches):
+            if not isinstance(batch, Mapping):
+                raise FeedError(f"batch {k} is {type(batch).__name__}, expected arrays by name")
+            if k >= begin:
+                yield batch
+
+
+def batches(data: Data, batch: int, seed: int | None, whole: bool) -> Samples | Stream:
+    """Return data as batches."""
+    if isinstance(data, Mapping):
+        return Samples(data, batch, seed, whole)
+    return Stream(data)
+
+
+def folder(path: str | Path, size: tuple[int, int], names: tuple[str, str]) -> dict[str, Any]:
+    """Return the images below a folder, whose name of the folder they lie in is their class.
+
+    The arrays, by the two `names`: images f32[N, 3, height, width] from 0 to 1, and labels i64[N],
+    numbers of the classes in the order of their names.  Raises FeedError where there is no image,
+    or one that cannot be read.  Needs the extra `images`.
+    """
+    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  # an optional dependency
+
+    root = Path(path)
+    classes = sorted(p.name for p in root.iterdir() if p.is_dir())
+    height, width = size
+    images, labels = [], []
+    for number, name in enumerate(classes):
+        for file in sorted((root / name).iterdir()):
+            try:
+                with Image.open(file) as image:
+                    pixels = np.asarray(image.convert("RGB").resize((width, height)), np.float32)
+            except (UnidentifiedImageError, OSError) as error:
+                raise FeedError(f"{file} is no image that can be read: {error}") from error
+            images.append(pixels.transpose(2, 0, 1) / 255)
+            labels.append(number)
+    if not images:
+        raise FeedError(f"{root} has no folders with images, one for each class")
+    return {names[0]: np.stack(images), names[1]: np.asarray(labels, np.int64)}
+
+
+def ahead(source: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield what an iterator does, which goes on in a thread of its own meanwhile."""
+    made: queue.Queue[tuple[Batch | None, BaseException | None]] = queue.Queue(AHEAD)
+    stopped = threading.Event()
+
+    def put(item: tuple[Batch | None, BaseException | None]) -> None:
+        while not stopped.is_set():
+            try:
+                return made.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for batch in source:
+                put((batch, None))
+                if stopped.is_set():
+                    return
+        except BaseException as error:
+            put((None, error))
+        else:
+            put((None, None))
+
+    thread = threading.Thread(target=work, name="alpenglow data", daemon=True)
+    thread.start()
+    try:
+        while True:
+            batch, error = made.get()
+            if error is not None:
+                raise error
+            if batch is None:
+                return
+            yield batch
+    finally:
+        stopped.set()
+        thread.join()

@@ -1,0 +1,104 @@
+"""Losses and what else training adds to a graph: each appends nodes and returns a value.
+
+Losses are means over the batch, scalars of the type of what they are of.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ops.activation import Relu, Softplus
+from alpenglow.ops.arithmetic import Abs, Add, Mul, Sub
+from alpenglow.ops.comparison import Equal
+from alpenglow.ops.in_range import InRange
+from alpenglow.ops.loss import NegativeLogLikelihoodLoss
+from alpenglow.ops.movement import Concat, Reshape
+from alpenglow.ops.reduction import ArgMax, ReduceMean, ReduceSum, as_type, filled
+from alpenglow.ops.select import Where
+from alpenglow.ops.softmax import LogSoftmax
+from alpenglow.ops.training import Dropout
+from alpenglow.ops.transcendental import Sqrt
+from alpenglow.train.step import counter
+
+
+def cross_entropy(
+    g: Graph, logits: Value, labels: Value, weight: Value | None = None,
+    ignore: int | None = None,
+) -> Value:  # fmt: skip
+    """Return the mean of -log softmax(logits[N, C, …]) at the labels[N, …], integers below C.
+
+    With a `weight`[C] it is the mean weighted by those of the labels; labels that are `ignore`
+    do not count.  Others that are no class are a FeedError of the step.
+    """
+    classes = logits.type.shape[1]
+    ignored = () if ignore is None else (ignore,)
+    if ignore is None:
+        labels = g(InRange(0, classes - 1, "label"), labels)
+    else:
+        void = g(Equal(), labels, filled(g, ignore, labels))
+        some = g(InRange(0, classes - 1, "label"), g(Where(), void, filled(g, 0, labels), labels))
+        labels = g(Where(), void, labels, some)
+    scores = g(LogSoftmax(1), logits)
+    return g(NegativeLogLikelihoodLoss("mean", ignored), scores, labels, weight)
+
+
+def mse(g: Graph, x: Value, y: Value) -> Value:
+    """Return the mean of (x - y)²."""
+    apart = g(Sub(), x, y)
+    return _mean(g, g(Mul(), apart, apart))
+
+
+def l1(g: Graph, x: Value, y: Value) -> Value:
+    """Return the mean of |x - y|."""
+    return _mean(g, g(Abs(), g(Sub(), x, y)))
+
+
+def binary_cross_entropy(g: Graph, logits: Value, y: Value) -> Value:
+    """Return the mean of -y log s - (1 - y) log(1 - s), s the sigmoid of the logits, y from 0 to 1.
+
+    It is softplus(x) - x y, which nowhere overflows.
+    """
+    return _mean(g, g(Sub(), g(Softplus(), logits), g(Mul(), logits, y)))
+
+
+def triplet(g: Graph, anchor: Value, near: Value, far: Value, margin: float = 1.0) -> Value:
+    """Return the mean of max(0, |anchor - near| - |anchor - far| + margin) over rows[N, D].
+
+    (Schroff, Kalenichenko and Philbin, 2015; lengths, not their squares, as in PyTorch.)
+    """
+
+    def length(x: Value) -> Value:
+        apart = g(Sub(), anchor, x)
+        apart = g(Add(), apart, filled(g, 1e-6, apart))
+        return g(Sqrt(), g(ReduceSum((1,), False), g(Mul(), apart, apart)))
+
+    excess = g(Sub(), length(near), length(far))
+    return _mean(g, g(Relu(), g(Add(), excess, filled(g, margin, excess))))
+
+
+def accuracy(g: Graph, logits: Value, labels: Value) -> Value:
+    """Return the share of rows of logits[N, C, …] whose largest element is that at the label."""
+    best = g(ArgMax(1, False), logits)
+    hits = g(Equal(), as_type(g, best, labels.type.dtype), labels)
+    return _mean(g, as_type(g, hits, "f32"))
+
+
+def dropout(g: Graph, x: Value, share: float, seed: int = 0) -> Value:
+    """Return x with a `share` of its elements 0, others in each step, and the rest made larger.
+
+    What is dropped is told by the seed, the number of the step and how many there are before it in
+    the graph, so a run can be repeated bit for bit.  A trained graph has no dropout any more.
+    """
+    before = sum(isinstance(n.op, Dropout) for n in g.nodes)
+    own = g.constant(np.array([zlib.crc32(b"%d %d" % (seed, before))], np.uint32))
+    step = g(Reshape((1,)), as_type(g, counter(g), "u32"))
+    return g(Dropout(share), x, g(Concat(0), step, own))
+
+
+def _mean(g: Graph, x: Value) -> Value:
+    if x.type.rank == 0:
+        return x
+    return g(ReduceMean(tuple(range(x.type.rank)), False), x)

@@ -1,0 +1,123 @@
+"""From a model to what is trained, and back: constants become parameters, parameters constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from alpenglow.base.errors import OptionError
+from alpenglow.base.words import shown
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.types import FLOATS
+from alpenglow.ops.normalize import BatchNorm
+from alpenglow.ops.training import BatchNormTraining, Dropout
+from alpenglow.train.step import RATE, STEP
+
+Statistics = Literal["batch", "running"]
+
+
+def trainable(
+    graph: Graph, names: str | Iterable[str] = "*", statistics: Statistics = "batch"
+) -> Graph:
+    """Return a copy of a graph in which constants are parameters: variables to be trained.
+
+    These are the constants of floats with a name and an axis that match one of the patterns
+    `names`, but for the running means and variances of batch norms.  With `statistics` batch, a
+    batch norm whose scale is trained normalises by the mean and variance of the batch, and keeps
+    running ones; with running it uses those that it has.  Raises OptionError where a pattern
+    matches nothing.
+    """
+    g = graph.copy()
+    # What is trained has inputs besides, as labels: arguments are no longer what the model's were.
+    g.metadata = replace(g.metadata, structure=None)
+    patterns = [names] if isinstance(names, str) else list(names)
+    running = {v for n in g.nodes if isinstance(n.op, BatchNorm) for v in n.inputs[3:]}
+    able = [v for v in g.constants() if _may_be_trained(v) and v not in running]
+    for pattern in patterns:
+        if not any(fnmatchcase(v.name, pattern) for v in able):
+            known = ", ".join(v.name for v in able[:20]) or "none"
+            raise OptionError(f"no constant is called {shown(pattern)}; there are {known}")
+    trained = {_variable(g, v) for v in able if any(fnmatchcase(v.name, p) for p in patterns)}
+    if statistics == "batch":
+        for node in [n for n in g.nodes if isinstance(n.op, BatchNorm)]:
+            if node.inputs[1] in trained:
+                _normalise_by_batch(g, node)
+    g.prune()  # restores the order of nodes
+    return g
+
+
+def inference(g: Graph, outputs: Sequence[str] | None = None) -> Graph:
+    """Return what a graph that is trained computes when it is used: with the running statistics,
+    without dropout, and nothing is assigned.
+
+    `outputs` are the names of those that are kept, by default all; inputs that these do not need
+    are left out.
+    """
+    g = g.copy()
+    for node in list(g.nodes):
+        match node.op:
+            case Dropout():
+                x = node.inputs[0]
+                assert x is not None, "x is there"
+                g.replace(node.output, x)
+            case BatchNormTraining(epsilon=epsilon) if node.inputs[3] in g.inputs.values():
+                g.replace(node.results[0], g(BatchNorm(epsilon), *node.inputs))
+    for name in [n for n in g.outputs if n in g.initial]:
+        del g.outputs[name]
+    if outputs is not None:
+        if unknown := [n for n in outputs if n not in g.outputs]:
+            raise OptionError(
+                f"there is no output {shown(unknown[0])}; there are {', '.join(g.outputs)}"
+            )
+        g.outputs = {n: g.outputs[n] for n in outputs}
+    g.prune()
+    for name, v in list(g.inputs.items()):
+        if not g.users(v):
+            del g.inputs[name]
+            g.initial.pop(name, None)
+    return g
+
+
+def fixed(g: Graph, values: Mapping[str, Any]) -> Graph:
+    """Return a copy of a graph in which variables are constants, which hold these values."""
+    g = g.copy()
+    for name in list(g.initial):
+        v = g.inputs.pop(name)
+        del g.initial[name]
+        g.replace(v, g.constant(values[name], name))
+    return g
+
+
+def _may_be_trained(v: Value) -> bool:
+    return bool(v.name) and v.type.dtype in FLOATS and v.type.rank > 0 and v.type.size > 0
+
+
+def _variable(g: Graph, constant: Value) -> Value:
+    """Make a constant a variable, of its name where that is free."""
+    taken = {*g.inputs, *g.outputs, STEP, RATE}
+    name, number = constant.name, 1
+    while name in taken:
+        number += 1
+        name = f"{constant.name}.{number}"
+    v = g.variable(name, constant.array)
+    for user in constant.users:
+        user.inputs = tuple(v if x is constant else x for x in user.inputs)
+    v.users |= constant.users
+    constant.users = {}
+    return v
+
+
+def _normalise_by_batch(g: Graph, node: Node) -> None:
+    op = node.op
+    assert isinstance(op, BatchNorm)
+    mean, variance = node.inputs[3:5]
+    assert mean is not None and variance is not None
+    if mean.array is None or variance.array is None:
+        return
+    running = [_variable(g, v) for v in (mean, variance)]
+    new = g.add(BatchNormTraining(op.epsilon), [*node.inputs[:3], *running])
+    g.replace(node.output, new.results[0])
+    for v, after in zip(running, new.results[1:3], strict=True):
+        g.assign(v.name, after)

@@ -1,0 +1,269 @@
+"""The trainer: a step that is compiled once, and a session that keeps what it changes."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpenglow.base.errors import FeedError, OptionError, TrainingError
+from alpenglow.compiler import Options
+from alpenglow.driver.compile import compile
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.ops.in_range import InRange
+from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.session import Session
+from alpenglow.train.blame import first_infinite
+from alpenglow.train.data import Batch, Data, Samples, Stream, ahead, batches
+from alpenglow.train.optimizers import Optimizer
+from alpenglow.train.parameters import fixed, inference
+from alpenglow.train.schedules import Schedule, constant
+from alpenglow.train.step import NORM, RATE, STEP, Rules, parameters, training_step
+
+Array = NDArray[Any]
+
+BATCH = 32
+"""Samples of a batch where neither a caller nor the graph says how many."""
+
+
+@dataclass
+class Epoch:
+    """What came of going through the data once: means over batches, and over what was held back."""
+
+    number: int
+    steps: int
+    seconds: float
+    means: dict[str, float]
+    held: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        parts = [f"{name} {value:.4f}" for name, value in self.means.items()]
+        parts += [f"held {name} {value:.4f}" for name, value in self.held.items()]
+        return f"epoch {self.number}: {', '.join(parts)}, {self.seconds:.1f} s"
+
+
+class Trainer:
+    """Trains the parameters of a graph: variables of floats that it does not assign.
+
+    `loss` names the output that is to become small, a scalar.  A step feeds the other inputs of
+    the graph, and returns its outputs.  `schedule` says which share of the optimizer's rate a step
+    takes.  `clip`, `accumulate` and `guard` are those of `Rules`; `options` are those of `compile`.
+
+    Raises TypeRuleError where the loss is no scalar, OptionError where there is nothing to train
+    or a parameter has no part in the loss, UnsupportedError where an operator has no gradient.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        loss: str,
+        optimizer: Optimizer,
+        schedule: Schedule | None = None,
+        clip: float | None = None,
+        accumulate: int = 1,
+        guard: bool = True,
+        target: Target | str = "cpu",
+        threads: int | None = None,
+        options: Options | None = None,
+    ) -> None:
+        self.model = graph.copy()
+        self.loss, self.optimizer, self.schedule = loss, optimizer, schedule or constant()
+        self.rules = Rules(clip, accumulate, guard)
+        self.parameters = parameters(graph)
+        self.graph = training_step(graph, loss, optimizer, self.rules)
+        self._make: Callable[[Graph], Executable] = lambda g: compile(
+            g, target, threads, options=options
+        )
+        self.executable = self._make(self.graph)
+        self.session: Session = self.executable.session()
+        self.steps = 0
+        self._ranges = [
+            (name, node.op)
+            for name, v in self.model.inputs.items()
+            for node in v.users
+            if isinstance(node.op, InRange)
+        ]
+        self._evaluation: Session | None = None
+
+    def __repr__(self) -> str:
+        count = sum(self.graph.inputs[name].type.size for name in self.parameters)
+        return (
+            f"Trainer({self.model.name}; {len(self.parameters)} parameters of {count:,} elements, "
+            f"{self.optimizer}; {self.steps} steps)"
+        )
+
+    # ── steps ──
+
+    def step(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Take a step by one batch, and return the outputs of the graph.
+
+        Raises FeedError where the feeds do not fit, and TrainingError where the loss or a gradient
+        is infinite or NaN: then, with `guard`, nothing has changed.
+        """
+        for name, op in self._ranges:  # before anything changes
+            if name in feeds:
+                op.reference(np.asarray(feeds[name]))
+        rate = np.asarray(self.optimizer.rate * self.schedule(self.steps), np.float64)
+        outs = self.session.run({**feeds, RATE: rate})
+        norm = outs.get(NORM)
+        if not math.isfinite(outs[self.loss]) or (norm is not None and not math.isfinite(norm)):
+            raise self._failed(feeds, outs)
+        self.steps += 1
+        return outs
+
+    def _failed(self, feeds: Mapping[str, Any], outs: Mapping[str, Any]) -> TrainingError:
+        what = f"the loss is {float(outs[self.loss])}"
+        if math.isfinite(outs[self.loss]):
+            what = f"the gradient is {float(outs[NORM])}"
+        where, hint = "", "parameters may be lost"
+        if self.rules.guard:
+            given = {**feeds, **self.session.variables, RATE: np.asarray(self.optimizer.rate)}
+            where, hint = first_infinite(self.graph, given), "parameters are as they were before"
+        return TrainingError(
+            f"in step {self.steps}, {what}{where}", hint=f"a lower rate, or clip=1.0; {hint}"
+        )
+
+    # ── through data ──
+
+    def fit(
+        self,
+        data: Data,
+        epochs: int = 1,
+        batch: int | None = None,
+        seed: int | None = 0,
+        held: Data | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: int = 0,
+        report: Callable[[Epoch], None] | None = None,
+        progress: Callable[[int, int, Mapping[str, float]], None] | None = None,
+    ) -> list[Epoch]:
+        """Go through data `epochs` times in all, from where the steps so far have come.
+
+        Arrays are shuffled by the `seed`, in each epoch anew, and cut into batches of `batch`
+        samples, by default as many as the graph's inputs have, or 32; what is left over is dropped.
+        After each epoch what is `held` back is evaluated, and a checkpoint is written, also after
+        `every` so many steps.  `report` is told of each epoch, `progress` of each step: how many
+        there have been, how many there will be or 0, and the means so far.
+        """
+        if epochs < 1:
+            raise OptionError(f"epochs is {epochs}, expected 1 or more")
+        source = batches(data, batch or self._batch, seed, whole=True)
+        each = len(source)
+        number, begin = divmod(self.steps, each) if each else (0, 0)
+        found = []
+        while number < epochs:
+            epoch = self._epoch(source, number, begin, epochs, checkpoint, every, progress)
+            if held is not None:
+                epoch.held = self.evaluate(held, batch)
+            if checkpoint is not None:
+                self.save(checkpoint)
+            if report is not None:
+                report(epoch)
+            found.append(epoch)
+            number, begin = number + 1, 0
+        return found
+
+    def _epoch(
+        self, source: Samples | Stream, number: int, begin: int, epochs: int,
+        checkpoint: str | os.PathLike[str] | None, every: int,
+        progress: Callable[[int, int, Mapping[str, float]], None] | None,
+    ) -> Epoch:  # fmt: skip
+        began, means = time.perf_counter(), _Means()
+        steps = 0
+        for given in ahead(source.epoch(number, begin)):
+            means.add(self.step(given), 1)
+            steps += 1
+            if progress is not None:
+                progress(self.steps, len(source) * epochs, means.found())
+            if checkpoint is not None and every and self.steps % every == 0:
+                self.save(checkpoint)
+        if not steps:
+            raise FeedError(f"epoch {number} has no batches")
+        return Epoch(number, steps, time.perf_counter() - began, means.found())
+
+    def evaluate(self, data: Data, batch: int | None = None) -> dict[str, float]:
+        """Return the means of all scalar outputs over data: with running statistics, without
+        dropout.
+
+        Raises FeedError where the graph has a batch of a fixed size and data are no multiple of it.
+        """
+        if self._evaluation is None:
+            self._evaluation = self._make(inference(self.model)).session()
+        session, now = self._evaluation, self.session.variables
+        session.variables.update({name: now[name] for name in session.variables})
+        means = _Means()
+        for given in ahead(batches(data, batch or self._batch, None, whole=False).epoch(0)):
+            means.add(session.run(given), _samples(given))
+        return means.found()
+
+    @property
+    def _batch(self) -> int:
+        """Return how many samples the inputs of the graph hold, where they say so."""
+        firsts = {v.type.shape[0] for v in self.model.callers_inputs().values() if v.type.rank}
+        fixed = [d for d in firsts if isinstance(d, int)]
+        return fixed[0] if len(firsts) == len(fixed) == 1 else BATCH
+
+    # ── what comes of it ──
+
+    def values(self) -> dict[str, Array]:
+        """Return copies of the parameters, and of running statistics, by name."""
+        held = self.session.variables
+        return {name: held[name] for name in self.model.initial}
+
+    def trained(self, outputs: Sequence[str] | None = None) -> Graph:
+        """Return the model as it is used, with what was learned as constants.
+
+        `outputs` are those that it keeps, by default all that need no more inputs than one of
+        them: those but losses and what else is compared with labels.
+        """
+        g = inference(self.model, outputs or self._predictions())
+        values = self.values()
+        return fixed(g, {name: values[name] for name in g.initial})
+
+    def _predictions(self) -> list[str]:
+        """Return the outputs that the fewest inputs are needed for."""
+        needs = {
+            name: len(inference(self.model, [name]).callers_inputs())
+            for name in self.model.callers_outputs()
+        }
+        return [name for name, count in needs.items() if count == min(needs.values())]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint: all that a run goes on from.  It is complete, or not there at all."""
+        self.session.save(path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a checkpoint of the same graph and optimizer, to the same bits.
+
+        Raises ModelError where the file is no checkpoint, SessionError where it is another's.
+        """
+        self.session.load(path)
+        self.steps = int(self.session.variables[STEP])
+
+
+class _Means:
+    """Running means of scalar outputs."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = {}
+        self._weight = 0
+
+    def add(self, outs: Mapping[str, Any], weight: int) -> None:
+        self._weight += weight
+        for name, x in outs.items():
+            if np.ndim(x) == 0 and name != NORM:
+                self._sums[name] = self._sums.get(name, 0.0) + weight * float(x)
+
+    def found(self) -> dict[str, float]:
+        return {name: total / self._weight for name, total in self._sums.items()}
+
+
+def _samples(given: Batch) -> int:
+    return max((x.shape[0] for x in given.values() if x.ndim), default=1)
