@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, str] = {
     "profile-ranges": "Run a model on samples and write the ranges of its values.",
     "devices": "List the OpenCL devices of this machine, and what they reach.",
     "test-machine": "Run every operator and ONNX's node tests on a target.",
+    "train": "Train a model on samples with labels, and write it.",
     "quantize": "Store a model in few bits, within an allowed loss of accuracy.",
 }
 """Each command is `command` in a module of its own, imported when it is asked for."""

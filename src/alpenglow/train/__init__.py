@@ -15,7 +15,8 @@ from alpenglow.train.losses import (
 from alpenglow.train.optimizers import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from alpenglow.train.parameters import trainable
 from alpenglow.train.schedules import cosine, steps, warmup
-from alpenglow.train.trainer import Epoch, Trainer
+from alpenglow.train.supervised import supervise
+from alpenglow.train.trainer import Epoch, Trainer, batch_of
 
 __all__ = [
     "SGD",
@@ -27,6 +28,7 @@ __all__ = [
     "RMSprop",
     "Trainer",
     "accuracy",
+    "batch_of",
     "binary_cross_entropy",
     "cosine",
     "cross_entropy",
@@ -34,6 +36,7 @@ __all__ = [
     "l1",
     "mse",
     "steps",
+    "supervise",
     "trainable",
     "triplet",
     "warmup",

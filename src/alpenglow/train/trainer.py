@@ -154,7 +154,7 @@ class Trainer:
         """
         if epochs < 1:
             raise OptionError(f"epochs is {epochs}, expected 1 or more")
-        source = batches(data, batch or self._batch, seed, whole=True)
+        source = batches(data, batch or batch_of(self.model), seed, whole=True)
         each = len(source)
         number, begin = divmod(self.steps, each) if each else (0, 0)
         found = []
@@ -199,16 +199,11 @@ class Trainer:
         session, now = self._evaluation, self.session.variables
         session.variables.update({name: now[name] for name in session.variables})
         means = _Means()
-        for given in ahead(batches(data, batch or self._batch, None, whole=False).epoch(0)):
+        for given in ahead(
+            batches(data, batch or batch_of(self.model), None, whole=False).epoch(0)
+        ):
             means.add(session.run(given), _samples(given))
         return means.found()
-
-    @property
-    def _batch(self) -> int:
-        """Return how many samples the inputs of the graph hold, where they say so."""
-        firsts = {v.type.shape[0] for v in self.model.callers_inputs().values() if v.type.rank}
-        fixed = [d for d in firsts if isinstance(d, int)]
-        return fixed[0] if len(firsts) == len(fixed) == 1 else BATCH
 
     # ── what comes of it ──
 
@@ -246,6 +241,13 @@ class Trainer:
         """
         self.session.load(path)
         self.steps = int(self.session.variables[STEP])
+
+
+def batch_of(g: Graph) -> int:
+    """Return how many samples the inputs of a graph hold, or 32 where they do not say."""
+    firsts = {v.type.shape[0] for v in g.callers_inputs().values() if v.type.rank}
+    fixed = [d for d in firsts if isinstance(d, int)]
+    return fixed[0] if len(firsts) == len(fixed) == 1 else BATCH
 
 
 class _Means:

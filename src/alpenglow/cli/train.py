@@ -1,0 +1,228 @@
+"""`alpenglow train`: change what a model's constants hold by the gradient of a loss."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, get_args
+
+import click
+import numpy as np
+
+import alpenglow as ag
+from alpenglow import train
+from alpenglow.base.errors import FeedError, OptionError
+from alpenglow.base.words import unread
+from alpenglow.cli import files
+from alpenglow.cli.options import Request, model_options
+from alpenglow.cli.output import examples, show
+from alpenglow.cli.profile_ranges import whole_graph
+from alpenglow.cli.progress import epochs_progress
+from alpenglow.cli.source import refuse_constants
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.target import Target
+from alpenglow.train.data import folder
+from alpenglow.train.logs import Log, curve
+from alpenglow.train.schedules import Schedule
+from alpenglow.train.supervised import LABELS, Loss
+
+OPTIMIZERS = {
+    "sgd": train.SGD, "adam": train.Adam, "adamw": train.AdamW, "rmsprop": train.RMSprop,
+    "adagrad": train.Adagrad,
+}  # fmt: skip
+
+Arrays = dict[str, Any]
+
+
+@click.command(
+    "train",
+    epilog=examples("""
+alpenglow train model.onnx --data samples.npz --epochs 5 -o trained.onnx
+alpenglow train model.onnx --data pictures --held 0.2 --optimizer sgd --momentum 0.9 -o new.onnx
+alpenglow train model.onnx --data samples.npz --train 'fc.*' --checkpoint run.npz -o trained.ago
+"""),
+)
+@model_options
+@click.option("--data", type=click.Path(path_type=Path, exists=True), required=True,
+              metavar="NPZ|DIR", help="Samples: a .npz file with an array for each input and "
+              "`labels`, whose first axis goes through samples; or a folder of images, in a folder "
+              "for each class.")  # fmt: skip
+@click.option("--held", metavar="SHARE|NPZ|DIR", help="What is not trained with, but evaluated: "
+              "0.2 is every fifth sample.")  # fmt: skip
+@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="FILE.onnx or an archive, FILE.ago: the model as it is used.")  # fmt: skip
+@click.option("--loss", type=click.Choice(get_args(Loss)),
+              help="[default: cross-entropy where labels are integers, else mse]")  # fmt: skip
+@click.option("--of", "scores", metavar="NAME",
+              help="The output that the loss is of.  [default: the first]")  # fmt: skip
+@click.option("--train", "trained", multiple=True, default=["*"], metavar="PATTERN",
+              show_default=True, help="Which constants change, by name.")  # fmt: skip
+@click.option("--optimizer", type=click.Choice([*OPTIMIZERS]), default="adamw", show_default=True,
+              help="How they change.")  # fmt: skip
+@click.option("--rate", type=float, help="The learning rate.  [default: 0.01 for sgd, rmsprop and "
+              "adagrad, 0.001 for others]")  # fmt: skip
+@click.option("--momentum", type=float, help="Of sgd and rmsprop.")
+@click.option("--decay", type=float, help="Weight decay.")
+@click.option("--schedule", type=click.Choice(["constant", "cosine"]), default="cosine",
+              show_default=True, help="How the rate goes.")  # fmt: skip
+@click.option("--warmup", type=click.IntRange(min=0), default=0, show_default=True,
+              metavar="STEPS", help="Steps in which the rate rises first.")  # fmt: skip
+@click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True,
+              help="How often to go through the samples in all.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(min=1),
+              help="Samples of a step.  [default: as the model says, or 32]")  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Of the order of samples.")  # fmt: skip
+@click.option("--clip", type=float, help="How long the gradient may be.")
+@click.option("--accumulate", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Batches whose gradients are averaged.")  # fmt: skip
+@click.option("--checkpoint", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Written after each epoch; if it is there, go on from it.")  # fmt: skip
+@click.option("--every", type=click.IntRange(min=1), metavar="STEPS",
+              help="Write the checkpoint after so many steps, too.")  # fmt: skip
+@click.option("--log", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="A log that TensorBoard reads.")  # fmt: skip
+@click.option("--curve", "picture", type=click.Path(path_type=Path, dir_okay=False),
+              metavar="FILE.svg", help="The loss as a curve.")  # fmt: skip
+def command(
+    request: Request, data: Path, held: str | None, output: Path | None, loss: Loss | None,
+    scores: str | None, trained: tuple[str, ...], optimizer: str, schedule: str, warmup: int,
+    epochs: int, batch: int | None, seed: int, clip: float | None, accumulate: int,
+    checkpoint: Path | None, every: int | None, log: Path | None, picture: Path | None,
+    **numbers: float | None,
+) -> None:  # fmt: skip
+    """Train MODEL on samples with labels, and write it.
+
+    Batch norms take the mean and variance of the batch meanwhile, and keep running ones for use.
+    """
+    refuse_constants(request, "what is trained has all inputs")
+    if output is not None and output.suffix not in (".onnx", ".ago"):
+        raise OptionError(f"-o {output}: expected FILE.onnx or FILE.ago")
+    model = whole_graph(request)
+    arrays = _samples(model, data)
+    kept = None
+    if held is not None:
+        arrays, kept = _parted(model, arrays, held)
+    chosen = loss or ("mse" if arrays[LABELS].dtype.kind == "f" else "cross-entropy")
+    graph = train.supervise(ag.trainable(model, trained), chosen, scores)
+    arrays = {name: _fitting(graph, name, x) for name, x in arrays.items()}
+    kept = kept and {name: _fitting(graph, name, x) for name, x in kept.items()}
+    steps = epochs * (len(arrays[LABELS]) // (batch or train.batch_of(graph)))
+    trainer = train.Trainer(
+        graph, "loss", _optimizer(optimizer, numbers), _schedule(schedule, warmup, steps),
+        clip, accumulate, target=Target.parse(request.target), threads=request.threads,
+        options=request.options(),
+    )  # fmt: skip
+    if checkpoint is not None and checkpoint.exists():
+        trainer.load(checkpoint)
+        click.echo(f"goes on from step {trainer.steps}, as {checkpoint} says", err=True)
+    with contextlib.ExitStack() as stack:
+        notes = stack.enter_context(Log(log)) if log is not None else None
+        bar = stack.enter_context(epochs_progress())
+
+        def step(done: int, total: int, means: Mapping[str, float]) -> None:
+            bar(", ".join(f"{k} {v:.4f}" for k, v in means.items()), done, total)
+            if notes is not None:
+                notes.step(done, means)
+
+        def epoch(one: train.Epoch) -> None:
+            if not request.json:
+                click.echo(str(one))
+            if notes is not None:
+                notes.epoch(trainer.steps, one)
+
+        found = trainer.fit(arrays, epochs, batch, seed, kept, checkpoint, every or 0, epoch, step)
+    if picture is not None:
+        drawn = curve(found).encode()
+        files.write(picture, lambda file: _fill(file, drawn))
+    if output is not None:
+        _write(trainer.trained(), output, request)
+    last = found[-1] if found else None
+    result = {
+        "steps": trainer.steps, "parameters": len(trainer.parameters), "file": str(output or ""),
+        "epochs": [{"number": e.number, "seconds": e.seconds, **e.means,
+                    **{f"held_{k}": v for k, v in e.held.items()}} for e in found],
+    }  # fmt: skip
+    done = "nothing was left to do" if last is None else f"{trainer.steps} steps"
+    show(result, [f"{output}: {done}" if output is not None else done], request.json)
+
+
+def _optimizer(name: str, numbers: Mapping[str, float | None]) -> train.Optimizer:
+    given = {k: v for k, v in numbers.items() if v is not None}
+    if name not in ("sgd", "rmsprop") and "momentum" in given:
+        raise OptionError(f"--momentum is one of sgd and rmsprop, not of {name}")
+    given.setdefault("rate", 1e-3 if name.startswith("adam") else 1e-2)
+    kind: Any = OPTIMIZERS[name]
+    made: train.Optimizer = kind(**given)
+    return made
+
+
+def _schedule(name: str, warmup: int, steps: int) -> Schedule | None:
+    later = train.cosine(max(1, steps - warmup)) if name == "cosine" else None
+    return train.warmup(warmup, later) if warmup else later
+
+
+def _samples(g: Graph, path: Path) -> Arrays:
+    """Return arrays by the names of inputs, and `labels`."""
+    inputs = list(g.callers_inputs())
+    if path.is_dir():
+        t = g.inputs[inputs[0]].type
+        if len(inputs) != 1 or t.rank != 4 or not all(isinstance(d, int) for d in t.shape[2:]):
+            raise OptionError(
+                f"the inputs are {', '.join(f'{n} {g.inputs[n].type}' for n in inputs)}, but a "
+                "folder of images is for one, [N, 3, height, width]",
+                hint="a .npz file of arrays",
+            )
+        height, width = (int(d) for d in t.shape[2:])
+        return folder(path, (height, width), (inputs[0], LABELS))
+    try:
+        with np.load(path) as content:
+            arrays = dict(content) if not isinstance(content, np.ndarray) else {"": content}
+    except (OSError, ValueError, EOFError) as error:
+        raise FeedError(f"this holds no arrays: {unread(error)}", file=str(path)) from None
+    if arrays.keys() != {*inputs, LABELS}:
+        raise FeedError(
+            f"there are arrays {', '.join(arrays) or 'none'}, expected {', '.join(inputs)}, "
+            f"{LABELS}", file=str(path),
+        )  # fmt: skip
+    return arrays
+
+
+def _parted(g: Graph, arrays: Arrays, held: str) -> tuple[Arrays, Arrays]:
+    """Return what is trained with and what is held back: a share of it, evenly taken, or a file."""
+    try:
+        share = float(held)
+    except ValueError:
+        if not Path(held).exists():
+            raise OptionError(f"--held {held}: expected a share, as 0.2, or a file") from None
+        return arrays, _samples(g, Path(held))
+    if not 0 < share < 1:
+        raise OptionError(f"--held {held}: expected a share between 0 and 1")
+    count = len(arrays[LABELS])
+    out = np.zeros(count, bool)
+    out[(np.arange(int(count * share)) / share).astype(int)] = True
+    if not out.any():
+        raise OptionError(f"--held {held}: of {count} samples that is none")
+    parts = [{k: x[rows] for k, x in arrays.items()} for rows in (~out, out)]
+    return parts[0], parts[1]
+
+
+def _fitting(g: Graph, name: str, x: Any) -> Any:
+    """Return an array in the element type of its input, if nothing is lost by that."""
+    dtype = g.inputs[name].type.numpy
+    if x.dtype == dtype or (x.dtype.kind in "iub") != (dtype.kind in "iub"):
+        return x
+    return x.astype(dtype)
+
+
+def _write(g: Graph, output: Path, request: Request) -> None:
+    if output.suffix == ".onnx":
+        ag.export_onnx(g, output)
+    else:
+        exe = ag.compile(g, request.target, request.threads, options=request.options())
+        exe.save(output)
+
+
+def _fill(file: BinaryIO, content: bytes) -> None:
+    file.write(content)

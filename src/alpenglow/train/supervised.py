@@ -1,0 +1,54 @@
+"""A model and labels: the input and the outputs that training a loaded model takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from alpenglow.base.errors import OptionError
+from alpenglow.base.words import shown
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.types import TensorType
+from alpenglow.train.losses import accuracy, binary_cross_entropy, cross_entropy, l1, mse
+
+Loss = Literal["cross-entropy", "binary-cross-entropy", "mse", "l1"]
+
+OF_EQUALS: dict[Loss, Callable[[Graph, Value, Value], Value]] = {
+    "binary-cross-entropy": binary_cross_entropy,
+    "mse": mse,
+    "l1": l1,
+}
+"""Losses of what has the labels' type."""
+
+LABELS = "labels"
+
+
+def supervise(graph: Graph, loss: Loss, output: str | None = None) -> Graph:
+    """Return a copy of a graph with an input `labels` and an output `loss`.
+
+    The loss is that of an output, by default the first: by cross entropy of logits[N, C, …] with
+    labels i64[N, …], and then there is an output `accuracy` too; by the others of an output with
+    labels of its type.  Raises OptionError where a name is wrong, TypeRuleError where the output is
+    not what the loss takes.
+    """
+    g = graph.copy()
+    outputs = g.callers_outputs()
+    name = next(iter(outputs)) if output is None else output
+    if name not in outputs:
+        raise OptionError(f"there is no output {shown(name)}; there are {', '.join(outputs)}")
+    if taken := {LABELS, "loss", "accuracy"} & {*g.inputs, *g.outputs}:
+        raise OptionError(f"the model has an input or output called {shown(min(taken))} already")
+    y = outputs[name]
+    if loss in OF_EQUALS:
+        labels = g.input(LABELS, y.type)
+        g.output("loss", OF_EQUALS[loss](g, y, labels))
+        return g
+    if loss != "cross-entropy":
+        known = ", ".join(["cross-entropy", *OF_EQUALS])
+        raise OptionError(f"loss is '{loss}', expected one of {known}")
+    if y.type.rank < 2:
+        raise OptionError(f"output {shown(name)} is {y.type}, expected a score for each class")
+    labels = g.input(LABELS, TensorType("i64", (y.type.shape[0], *y.type.shape[2:])))
+    g.output("loss", cross_entropy(g, y, labels))
+    g.output("accuracy", accuracy(g, y, labels))
+    return g
