@@ -29,7 +29,7 @@ from alpenglow.machines.vector.operators.blocked import Ungroup
 from alpenglow.machines.vector.operators.few_bits import PackNibbles
 from alpenglow.machines.vector.operators.winograd import WinogradFilter
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
-from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Qr, Reflect, Reflected, Svd
+from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Svd
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.mersenne import (
@@ -41,6 +41,7 @@ from alpenglow.ops.mersenne import (
 )
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose
 from alpenglow.ops.packing import PackMatrix
+from alpenglow.ops.reflections import Qr, Reflect, Reflected
 from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular, Swaps
 
 Array = NDArray[Any]

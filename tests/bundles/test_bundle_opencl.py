@@ -20,11 +20,11 @@ from alpenglow.machines.opencl.devices import find
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.factorization import Qr
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.movement import Transpose
+from alpenglow.ops.reflections import Qr
 from alpenglow.ops.softmax import Softmax
 from bundle_cases import run as build
 

@@ -15,7 +15,9 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
+from alpenglow.ir.types import COMPLEX
 from alpenglow.ops.arithmetic import Mul
+from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.contraction import Conv, ConvTranspose
 from alpenglow.ops.conv_filter import ConvFilter
 from alpenglow.ops.gather import summed_at
@@ -27,8 +29,15 @@ from alpenglow.ops.scan import CumProd
 def broadcast(op: Broadcast, b: Graph, dy: Value, x: Value) -> Value:
     new = dy.type.rank - x.type.rank
     stretched = [i + new for i, d in enumerate(x.type.shape) if d != dy.type.shape[i + new]]
-    total = b(ReduceSum((*range(new), *stretched), False), dy)
+    total = summed(b, dy, (*range(new), *stretched))
     return b(Reshape(x.type.shape), total)
+
+
+def summed(b: Graph, x: Value, axes: tuple[int, ...]) -> Value:
+    """Return the sums of reals or complex numbers along axes."""
+    if x.type.dtype in COMPLEX:
+        return b(ViewAsComplex(), b(ReduceSum(axes, False), b(ViewAsReal(), x)))
+    return b(ReduceSum(axes, False), x)
 
 
 def pad(op: Pad, b: Graph, dy: Value, x: Value) -> Value:

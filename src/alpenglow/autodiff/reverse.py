@@ -2,8 +2,9 @@
 
 The nodes between are gone through backwards.  Each turns the gradients of its results into those
 of its operands: by the `gradient` of its operator; by its formula, if it is elementwise; by what
-it is lowered to, if it is composite.  Only floats have gradients, so what is computed by way of
-integers or booleans (positions, comparisons) counts as constant.
+it is lowered to, if it is composite.  Only floats and complex numbers have gradients, so what is
+computed by way of integers or booleans (positions, comparisons) counts as constant.  The gradient
+by a complex number has for parts the gradients by its parts.
 
 The new nodes are ordinary ones, so gradients of gradients need nothing more.  They compute anew
 what they need of the forward nodes; `cse` finds what is there twice.
@@ -22,11 +23,14 @@ from alpenglow.autodiff.formula import pull_back
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Composite, Elementwise
-from alpenglow.ir.types import FLOATS
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ir.types import COMPLEX, FLOATS
+from alpenglow.ops.algebra import plus
 from alpenglow.ops.reduction import filled
 
 Grads = list[Value | None]
+
+SMOOTH = FLOATS | COMPLEX
+"""Element types of what has a gradient."""
 
 
 def gradients(
@@ -39,7 +43,7 @@ def gradients(
     at.  Raises UnsupportedError if an operator on the way has no gradient.
     """
     for v in (y, *xs):
-        if v.type.dtype not in FLOATS:
+        if v.type.dtype not in (FLOATS if v is y else SMOOTH):
             raise TypeRuleError(f"gradient: {v} has none, expected floats")
     before = len(g.nodes)
     seed = filled(g, 1, y) if dy is None else dy
@@ -88,14 +92,14 @@ def _sweep(
 ) -> Grads:
     """Return the gradients of xs, None for 0, given those of values that `nodes` make of them."""
     leaves = {*xs, *fixed}
-    moving = {x for x in xs if x is not None and x.type.dtype in FLOATS}
+    moving = {x for x in xs if x is not None and x.type.dtype in SMOOTH}
     for node in nodes:
         if any(v in moving for v in node.inputs):
-            moving |= {v for v in node.results if v.type.dtype in FLOATS and v not in leaves}
+            moving |= {v for v in node.results if v.type.dtype in SMOOTH and v not in leaves}
     grads: dict[Value, Value] = {}
     for y, dy in seeds:
         if dy is not None and y in moving:
-            grads[y] = g(Add(), grads[y], dy) if y in grads else dy
+            grads[y] = plus(g, grads[y], dy) if y in grads else dy
     for node in reversed(nodes):
         wanted = [v in moving for v in node.inputs]
         dys = [None if v in leaves else grads.get(v) for v in node.results]
@@ -103,17 +107,31 @@ def _sweep(
             continue
         for v, dv in zip(node.inputs, _pull(g, node, dys, wanted), strict=False):
             if v is not None and dv is not None and v in moving:
+                if isinstance(dv, UnsupportedError):
+                    raise dv
                 assert dv.type == v.type, f"the gradient of {v} by {node.op} is {dv}"
-                grads[v] = g(Add(), grads[v], dv) if v in grads else dv
+                grads[v] = plus(g, grads[v], dv) if v in grads else dv
     return [None if x is None else grads.get(x) for x in xs]
 
 
-def _pull(g: Graph, node: Node, dys: Grads, wanted: Sequence[bool]) -> Sequence[Value | None]:
-    """Return the gradients of the operands of a node, for those of its results."""
+def _pull(
+    g: Graph, node: Node, dys: Grads, wanted: Sequence[bool]
+) -> Sequence[Value | UnsupportedError | None]:
+    """Return the gradients of the operands of a node, for those of its results.
+
+    An error stands where an operand has none, and nobody knows yet whether it matters.
+    """
     op, xs = node.op, node.inputs
     rule = op.gradient or (partial(RULES[type(op)], op) if type(op) in RULES else None)
     if rule is not None:
-        dxs = rule(g, dys[0] if len(dys) == 1 else tuple(dys), *xs)
+        try:
+            dxs = rule(g, dys[0] if len(dys) == 1 else tuple(dys), *xs)
+        except TypeRuleError as error:
+            if not any(v is not None and v.type.dtype in COMPLEX for v in (*xs, *node.results)):
+                raise
+            raise UnsupportedError(
+                f"gradient: {op.name} of complex numbers has none ({error})"
+            ) from error
         return [dxs] if isinstance(dxs, Value) else list(dxs)
     match op:
         case Elementwise():

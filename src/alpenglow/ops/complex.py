@@ -57,6 +57,9 @@ class ViewAsReal(Primitive):
         flat = np.ascontiguousarray(x).reshape(-1)
         return flat.view(DTYPES[PARTS[NAMES[x.dtype]]]).reshape(*x.shape, 2)
 
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        return b(ViewAsComplex(), dy)
+
     @classmethod
     def examples(cls) -> Examples:
         yield from unary(cls(), COMPLEX)
@@ -78,6 +81,9 @@ class ViewAsComplex(Primitive):
     def reference(self, x: Array) -> Array:
         whole = DTYPES[WHOLE[NAMES[x.dtype]]]
         return np.ascontiguousarray(x).reshape(-1).view(whole).reshape(x.shape[:-1])
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        return b(ViewAsReal(), dy)
 
     @classmethod
     def examples(cls) -> Examples:

@@ -13,100 +13,40 @@ from typing import Any
 import numpy as np
 from numpy.linalg import _umath_linalg as lapack
 
-from alpenglow.base.errors import FeedError, TypeRuleError
-from alpenglow.ir.dims import Dim, smaller
-from alpenglow.ir.op import Examples, Op, Primitive, check_dtype, check_rank
+from alpenglow.base.errors import FeedError, UnsupportedError
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Examples, Op, Primitive
 from alpenglow.ir.types import COMPLEX, PARTS, Array, TensorType
-from alpenglow.ops.linalg import check_square
+from alpenglow.ops.algebra import (
+    adjoint,
+    as_elements,
+    block,
+    by_columns,
+    by_rows,
+    folded,
+    halved,
+    least,
+    lower,
+    matrices,
+    minus,
+    on_diagonal,
+    over,
+    plus,
+    product,
+    real_part,
+    squares,
+    times,
+    unit,
+    with_rows,
+)
+from alpenglow.ops.arithmetic import Mul, Sub
+from alpenglow.ops.solving import Lu, SolveTriangular, Swaps
 
 SINGLE = {np.dtype(np.float32): "f->fff", np.dtype(np.complex64): "F->FfF"}
 """Element types whose singular values LAPACK finds in single precision, and its signature."""
 
-ELEMENTS = frozenset({"f32", "f64"}) | COMPLEX
 
-
-class Qr(Primitive):
-    """Matrices x[…, m, n] as orthogonal q times upper triangular r.
-
-    q has min(m, n) columns, or m if `complete`.  NumPy linalg.qr.
-    """
-
-    complete: bool = False
-
-    def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
-        *outer, m, n = matrices(self, x)
-        k = m if self.complete else least(x)
-        return x.with_shape((*outer, m, k)), x.with_shape((*outer, k, n))
-
-    def reference(self, x: Array) -> tuple[Array, Array]:
-        q, r = np.linalg.qr(x, "complete" if self.complete else "reduced")
-        return q, r
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield cls(), "f32[2,5,3]"
-        yield cls(True), "f32[5,3]"
-        yield cls(True), "f64[3,5]"
-        yield cls(), "f32[0,3]"
-        yield cls(), "c64[3,3]"
-
-
-class Reflect(Primitive):
-    """The reflections of Householder that make x[…, m, n] upper triangular, and their scales tau.
-
-    The triangle stands in the place of x, and under it the vectors of the reflections, whose first
-    element, 1, is left out.  LAPACK geqrf.
-    """
-
-    def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
-        *outer, _, _ = matrices(self, x)
-        return x, x.with_shape((*outer, least(x)))
-
-    def reference(self, x: Array) -> tuple[Array, Array]:
-        if not x.size:
-            return x, np.zeros((*x.shape[:-2], min(x.shape[-2:])), x.dtype)
-        h, tau = np.linalg.qr(x, "raw")
-        return np.ascontiguousarray(np.swapaxes(h, -1, -2)), tau
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield cls(), "f32[2,5,3]"
-        yield cls(), "f64[3,5]"
-        yield cls(), "f32[0,3]"
-
-
-class Reflected(Primitive):
-    """The orthogonal matrix of reflections, as `Reflect` leaves them in x[…, m, n], m >= n.
-
-    It has n columns, or m if `complete`.  LAPACK orgqr.
-    """
-
-    complete: bool = False
-
-    def infer(self, x: TensorType, tau: TensorType) -> TensorType:
-        *outer, m, n = matrices(self, x)
-        if tau.dtype != x.dtype or tau.shape[:-1] != tuple(outer):
-            raise TypeRuleError(f"reflected: tau is {tau}, expected scales for {x}")
-        return x.with_shape((*outer, m, m if self.complete else n))
-
-    def reference(self, x: Array, tau: Array) -> Array:
-        m, n = x.shape[-2:]
-        columns = m if self.complete else n
-        unit = np.eye(m, columns, dtype=x.dtype)
-        out = np.broadcast_to(unit, (*x.shape[:-2], m, columns)).copy()
-        for i in reversed(range(tau.shape[-1])):
-            v = x[..., :, i].copy()
-            v[..., :i], v[..., i] = 0, 1
-            along = np.einsum("...m,...mk->...k", v.conj(), out)
-            out -= tau[..., i, None, None] * v[..., :, None] * along[..., None, :]
-        return out
-
-    @classmethod
-    def examples(cls) -> Examples:
-        yield cls(), "f32[2,5,3]", "f32[2,3]"
-        yield cls(True), "f64[5,3]", "f64[2]"
-        yield cls(), "c64[3,3]", "c64[3]"
-        yield cls(), "f32[0,0]", "f32[0]"
+Grads = tuple[Value | None, ...]
 
 
 class Svd(Primitive):
@@ -133,6 +73,29 @@ class Svd(Primitive):
             u, s, vh = converged(self, np.linalg.svd, x, self.full)
         return u, s, vh
 
+    def gradient(self, b: Graph, dys: Grads, x: Value) -> Value:
+        """Townsend, "Differentiating the Singular Value Decomposition", 2016."""
+        du, ds, dvh = dys
+        m, n = x.type.shape[-2:]
+        k = least(x.type)
+        if self.full and ((du is not None and m != k) or (dvh is not None and n != k)):
+            raise UnsupportedError(
+                "gradient: svd has none by vectors beyond the singular values, which are any that "
+                "complete a basis"
+            )
+        refuse_phases(self, x, du, dvh)
+        u, s, vh = b.add(Svd(), [x]).results
+        total = None
+        if ds is not None:
+            total = product(b, times(b, u, by_columns(b, ds, u.type.shape)), vh)
+        if du is not None:
+            total = added(b, total, of_vectors(b, u, s, vh, du))
+        if dvh is not None:
+            turned = of_vectors(b, adjoint(b, vh), s, adjoint(b, u), adjoint(b, dvh))
+            total = added(b, total, adjoint(b, turned))
+        assert total is not None, "some result has a gradient"
+        return total
+
     @classmethod
     def examples(cls) -> Examples:
         yield cls(), "f32[2,5,3]"
@@ -158,6 +121,19 @@ class Eigh(Primitive):
         values, vectors = converged(self, np.linalg.eigh, x, "U" if self.upper else "L")
         return values, vectors
 
+    def gradient(self, b: Graph, dys: Grads, x: Value) -> Value:
+        dvalues, dvectors = dys
+        refuse_phases(self, x, dvectors)
+        values, vectors = b.add(self, [x]).results
+        inner = None if dvalues is None else on_diagonal(b, dvalues)
+        if dvectors is not None:
+            turning = product(b, adjoint(b, vectors), dvectors)
+            turning = halved(b, minus(b, turning, adjoint(b, turning)))
+            inner = added(b, inner, over(b, turning, apart(b, values)))
+        assert inner is not None, "some result has a gradient"
+        inner = as_elements(b, inner, x.type.dtype)
+        return product(b, product(b, vectors, inner), adjoint(b, vectors))
+
     @classmethod
     def examples(cls) -> Examples:
         yield cls(), "f32[2,4,4]"
@@ -181,6 +157,22 @@ class Eig(Primitive):
         values, vectors = converged(self, np.linalg.eig, x)
         whole = np.result_type(x.dtype, np.complex64)
         return values.astype(whole), vectors.astype(whole)
+
+    def gradient(self, b: Graph, dys: Grads, x: Value) -> Value:
+        dvalues, dvectors = dys
+        if dvectors is not None:
+            raise UnsupportedError(
+                "gradient: eig has none by vectors, whose phase is not determined"
+            )
+        assert dvalues is not None, "some result has a gradient"
+        _, vectors = b.add(self, [x]).results
+        turned = adjoint(b, vectors)
+        rows = times(b, turned, by_rows(b, dvalues, turned.type.shape))
+        factors, pivots, _ = b.add(Lu(), [turned]).results
+        y = with_rows(b, rows, b(Swaps(x.type.shape[-1]), pivots))
+        y = b(SolveTriangular(False, True), factors, y)
+        y = b(SolveTriangular(True), factors, y)
+        return y if x.type.dtype in COMPLEX else real_part(b, y)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -211,6 +203,18 @@ class Cholesky(Primitive):
             out[at] = np.nan if minors[at] else np.linalg.cholesky(x[at], upper=self.upper)
         return out, minors
 
+    def gradient(self, b: Graph, dys: Grads, x: Value) -> Value | None:
+        """Murray, "Differentiation of the Cholesky decomposition", 2016."""
+        dy, _ = dys
+        if dy is None:
+            return None
+        y, _ = b.add(self, [x]).results
+        root, droot = (adjoint(b, v) if self.upper else v for v in (y, dy))
+        up = adjoint(b, root)
+        inner = halved(b, folded(b, lower(b, product(b, up, lower(b, droot)))))
+        left = b(SolveTriangular(True), up, inner)
+        return adjoint(b, b(SolveTriangular(True), up, adjoint(b, left)))
+
     @classmethod
     def examples(cls) -> Examples:
         random = np.random.default_rng(0)
@@ -221,6 +225,46 @@ class Cholesky(Primitive):
         yield cls(), np.array([[1, 2], [2, 1]], np.float32)
         yield cls(), (positive[0] + 1j * (a[0] - a[0].T)).astype(np.complex64)
         yield cls(), "f32[0,0]"
+
+
+# ── gradients ──
+
+
+def of_vectors(b: Graph, u: Value, s: Value, vh: Value, du: Value) -> Value:
+    """Return the gradient of u s vh that comes by the columns of u."""
+    m, k = u.type.shape[-2:]
+    du = block(b, du, (0, m), (0, k))
+    turning = product(b, adjoint(b, u), du)
+    squared = b(Mul(), s, s)
+    turning = over(b, minus(b, turning, adjoint(b, turning)), apart(b, squared))
+    columns = by_columns(b, s, turning.type.shape)
+    left = product(b, u, times(b, turning, columns))
+    if m != k:
+        outside = minus(b, du, product(b, u, product(b, adjoint(b, u), du)))
+        left = plus(b, left, over(b, outside, by_columns(b, s, outside.type.shape)))
+    return product(b, left, vh)
+
+
+def apart(b: Graph, values: Value) -> Value:
+    """Return how far each of values […, n] is from another, in matrices; 1 on the diagonal."""
+    shape = (*values.type.shape, values.type.shape[-1])
+    apart = b(Sub(), by_columns(b, values, shape), by_rows(b, values, shape))
+    return plus(b, apart, unit(b, apart))
+
+
+def refuse_phases(op: Op, x: Value, *vectors: Value | None) -> None:
+    """Raise UnsupportedError if vectors of complex matrices matter, whose phase is anyone's."""
+    if x.type.dtype in COMPLEX and any(v is not None for v in vectors):
+        raise UnsupportedError(
+            f"gradient: {op.name} has none by complex vectors, whose phase is not determined"
+        )
+
+
+def added(b: Graph, x: Value | None, y: Value) -> Value:
+    return y if x is None else plus(b, x, y)
+
+
+# ── LAPACK ──
 
 
 def first_minor(a: Array, upper: bool) -> int:
@@ -237,24 +281,6 @@ def is_positive(a: Array, upper: bool) -> bool:
     except np.linalg.LinAlgError:
         return False
     return True
-
-
-def matrices(op: Op, x: TensorType) -> tuple[Any, ...]:
-    """Return the shape of x; raise TypeRuleError unless it holds matrices of numbers."""
-    check_dtype(op, "x", x, ELEMENTS)
-    check_rank(op, "x", x, 2)
-    return x.shape
-
-
-def squares(op: Op, x: TensorType) -> tuple[Any, ...]:
-    """Return the shape of x; raise TypeRuleError unless it holds square matrices of numbers."""
-    check_square(op, x)
-    return matrices(op, x)
-
-
-def least(x: TensorType) -> Dim:
-    """Return the smaller extent of matrices."""
-    return smaller(x.shape[-2], x.shape[-1])
 
 
 def in_single(op: Op, driver: Callable[..., Any], x: Array, signature: str) -> Any:

@@ -12,10 +12,11 @@ import math
 
 import numpy as np
 
-from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.factorization import matrices, squares
+from alpenglow.ops.algebra import conjugate, matrices, squares
 
 GROWTH = (1 + math.sqrt(17)) / 8
 """How much smaller than its column an element may be, and still be the pivot."""
@@ -136,6 +137,12 @@ class SolveLdl(Primitive):
             for at in np.ndindex(*b.shape[:-2]):
                 solve(factors[at], pivots[at], y[at])
         return y
+
+    def gradient(
+        self, g: Graph, dy: Value, factors: Value, pivots: Value, b: Value
+    ) -> tuple[UnsupportedError, None, Value]:
+        db = conjugate(g, g(self, factors, pivots, conjugate(g, dy)))
+        return UnsupportedError("gradient: solve_ldl has none by the factors"), None, db
 
     @classmethod
     def examples(cls) -> Examples:

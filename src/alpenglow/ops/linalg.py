@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
+from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype
 from alpenglow.ir.types import FLOATS, Array, TensorType
-from alpenglow.ops.reduction import as_type, in_floats
+from alpenglow.ops.algebra import check_square, diagonal, unit, with_rows, zeros
+from alpenglow.ops.arithmetic import Abs, Add, Mul, Neg
+from alpenglow.ops.comparison import Equal, Less
+from alpenglow.ops.contraction import turned
+from alpenglow.ops.generate import Range
+from alpenglow.ops.movement import append_axes, stretch
+from alpenglow.ops.reduction import ReduceMax, ReduceProd, as_type, filled, in_floats
+from alpenglow.ops.select import Where
+from alpenglow.ops.solving import Lu, SolveTriangular, Swaps, factors_pulled, unpacked
+
+NEAR = 1e-8
+"""How small a pivot is, against the largest element, where a matrix hardly has an inverse."""
 
 WIDE = frozenset({"f32", "f64"})
 
@@ -32,6 +42,21 @@ class Eliminate(Primitive):
             for at in np.ndindex(*x.shape[:-2]):
                 determinants[at] = eliminated(upper[at])
         return upper, determinants
+
+    def gradient(self, b: Graph, dys: tuple[Value | None, ...], x: Value) -> Value:
+        dy, dvalue = dys
+        if 0 in x.type.shape:
+            return zeros(b, x.type.shape, x.type.dtype)
+        total = None if dvalue is None else b(Mul(), by_matrices(b, dvalue, x), cofactors(b, x))
+        if dy is not None:
+            factors, pivots, _ = b.add(Lu(), [x]).results
+            below, above = unpacked(b, factors)
+            none = zeros(b, x.type.shape, x.type.dtype)
+            moved = factors_pulled(b, below, above, none, dy)
+            dx = with_rows(b, moved, b(Swaps(x.type.shape[-1], True), pivots))
+            total = dx if total is None else b(Add(), total, dx)
+        assert total is not None, "some result has a gradient"
+        return total
 
     @classmethod
     def examples(cls) -> Examples:
@@ -59,6 +84,45 @@ def eliminated(a: Array) -> Array:
     return np.asarray(value)
 
 
+def cofactors(b: Graph, x: Value) -> Value:
+    """Return what the determinants of x change by with its elements.
+
+    They are the determinants times the transposed inverses, to which matrices that have none, or
+    hardly one, are brought near: so they are right where the determinant is 0, too.  Matrices are
+    factored in f64, so that what that changes is lost in f32.
+    """
+    wide, n = as_type(b, x, "f64"), x.type.shape[-1]
+    factors, pivots, _ = b.add(Lu(), [wide]).results
+    below, above = unpacked(b, factors)
+    least = b(Mul(), largest(b, wide), filled(b, NEAR, wide))
+    eye, small = unit(b, above), b(Less(), b(Abs(), above), least)
+    none = filled(b, 0, above)
+    away = b(Where(), b(Less(), above, none), b(Neg(), least), least)
+    above = b(Add(), above, b(Mul(), eye, b(Where(), small, away, none)))
+    steps = b(Range(n, 1, 1, "i32"))
+    stays = b(Equal(), pivots, stretch(b, steps, pivots.type.shape))
+    pivot = diagonal(b, above)
+    signed = b(Where(), stays, pivot, b(Neg(), pivot))
+    value = b(ReduceProd((signed.type.rank - 1,), False), signed)
+    scaled = b(Mul(), by_matrices(b, value, wide), eye)
+    inverse = b(SolveTriangular(False), turned(b, above), scaled)
+    inverse = b(SolveTriangular(True, True), turned(b, below), inverse)
+    return as_type(b, with_rows(b, inverse, b(Swaps(n, True), pivots)), x.type.dtype)
+
+
+def largest(b: Graph, x: Value) -> Value:
+    """Return the largest size of an element of each matrix in its shape, 1 where all are 0."""
+    rank = x.type.rank
+    size = b(ReduceMax((rank - 2, rank - 1)), b(Abs(), x))
+    none = b(Equal(), size, filled(b, 0, size))
+    return stretch(b, b(Where(), none, filled(b, 1, size), size), x.type.shape)
+
+
+def by_matrices(b: Graph, s: Value, like: Value) -> Value:
+    """Return s[…] as matrices […, n, n]."""
+    return stretch(b, append_axes(b, s, 2), like.type.shape)
+
+
 class Det(Composite):
     """The determinants of the matrices x[…, n, n].  ONNX Det."""
 
@@ -77,10 +141,3 @@ class Det(Composite):
         yield cls(), "f32[2,3,2,2]"
         for dtype in sorted(FLOATS - {"f32"}):
             yield cls(), f"{dtype}[5,3,3]"
-
-
-def check_square(op: Op, x: TensorType) -> None:
-    """Raise TypeRuleError unless x holds square matrices."""
-    check_rank(op, "x", x, 2)
-    if x.shape[-1] != x.shape[-2]:
-        raise TypeRuleError(f"{op.name}: x is {x}, expected square matrices […, n, n]")

@@ -9,9 +9,26 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.factorization import least, matrices, squares
+from alpenglow.ops.algebra import (
+    adjoint,
+    block,
+    least,
+    lower,
+    matrices,
+    minus,
+    negative,
+    plus,
+    product,
+    squares,
+    unit,
+    upper,
+    with_rows,
+    zeros,
+)
+from alpenglow.ops.movement import Concat
 
 
 class Lu(Primitive):
@@ -35,6 +52,17 @@ class Lu(Primitive):
             for at in np.ndindex(*outer):
                 singular[at] = factored(out[at], pivots[at])
         return out, pivots, singular
+
+    def gradient(self, b: Graph, dys: tuple[Value | None, ...], x: Value) -> Value | None:
+        dy, (factors, pivots, _) = dys[0], b.add(self, [x]).results
+        if dy is None:
+            return None
+        below, above = unpacked(b, factors)
+        m, n = x.type.shape[-2:]
+        k = least(x.type)
+        d_below, d_above = block(b, dy, (0, m), (0, k)), block(b, dy, (0, k), (0, n))
+        moved = factors_pulled(b, below, above, d_below, d_above)
+        return with_rows(b, moved, b(Swaps(m, True), pivots))
 
     @classmethod
     def examples(cls) -> Examples:
@@ -61,6 +89,47 @@ def factored(a: Array, pivots: Array) -> int:
         a[i + 1 :, i] /= a[i, i]
         a[i + 1 :, i + 1 :] -= a[i + 1 :, i, None] * a[i, i + 1 :]
     return singular
+
+
+def unpacked(b: Graph, factors: Value) -> tuple[Value, Value]:
+    """Return the triangles that `Lu` leaves in one matrix, the lower with ones on its diagonal."""
+    m, n = factors.type.shape[-2:]
+    k = least(factors.type)
+    below = lower(b, block(b, factors, (0, m), (0, k)), -1)
+    return plus(b, below, unit(b, below)), upper(b, block(b, factors, (0, k), (0, n)))
+
+
+def factors_pulled(b: Graph, low: Value, up: Value, d_low: Value, d_up: Value) -> Value:
+    """Return the gradient of a product of triangles, given those of its factors: the lower one,
+    with ones on its diagonal, and the upper one.
+
+    Only what is in these triangles counts.  Walter and Lehmann, "Algorithmic
+    Differentiation of Linear Algebra Functions", 2010.
+    """
+    (m, k), n = low.type.shape[-2:], up.type.shape[-1]
+    square, d_low, d_up = (0, k), lower(b, d_low, -1), upper(b, d_up)
+    first, d_first = block(b, up, square, square), block(b, d_up, square, square)
+    top, d_top = block(b, low, square, square), block(b, d_low, square, square)
+    beside = under = None
+    if m != k:
+        under = divided(b, block(b, d_low, (k, m), square), first)
+        explained = product(b, adjoint(b, block(b, low, (k, m), square)), under)
+        d_first = minus(b, d_first, explained)
+    if n != k:
+        beside = b(SolveTriangular(True, True), adjoint(b, top), block(b, d_up, square, (k, n)))
+        explained = product(b, beside, adjoint(b, block(b, up, square, (k, n))))
+        d_top = minus(b, d_top, explained)
+    inner = plus(b, lower(b, product(b, adjoint(b, top), d_top), -1),
+                 upper(b, product(b, d_first, adjoint(b, first))))  # fmt: skip
+    corner = divided(b, b(SolveTriangular(True, True), adjoint(b, top), inner), first)
+    if under is not None:
+        return b(Concat(-2), corner, under)
+    return corner if beside is None else b(Concat(-1), corner, beside)
+
+
+def divided(b: Graph, x: Value, u: Value) -> Value:
+    """Return x times the inverse of the adjoint of upper triangular u."""
+    return adjoint(b, b(SolveTriangular(True), u, adjoint(b, x)))
 
 
 class Swaps(Primitive):
@@ -126,13 +195,18 @@ class SolveTriangular(Primitive):
                 y[..., rest, :] -= a[..., rest, i, None] * y[..., i, None, :]
         return y
 
+    def gradient(self, b: Graph, dy: Value, a: Value, x: Value) -> tuple[Value, Value]:
+        dx = b(SolveTriangular(not self.upper, self.unit), adjoint(b, a), dy)
+        da = negative(b, product(b, dx, adjoint(b, b(self, a, x))))
+        k = int(self.unit)
+        return upper(b, da, k) if self.upper else lower(b, da, -k), dx
+
     @classmethod
     def examples(cls) -> Examples:
         random = np.random.default_rng(0)
         a = (random.normal(0, 1, (2, 4, 4)) + 3 * np.eye(4)).astype(np.float32)
-        for upper in (False, True):
-            for unit in (False, True):
-                yield cls(upper, unit), a, "f32[2,4,3]"
+        for flags in ((False, False), (False, True), (True, False), (True, True)):
+            yield cls(*flags), a, "f32[2,4,3]"
         yield cls(), a[0].astype(np.float64), "f64[4,1]"
         yield cls(), "f32[2,0,0]", "f32[2,0,3]"
         yield cls(), a[1] + 1j * a[0], np.ones((4, 2), np.complex64)
@@ -155,6 +229,18 @@ class MatrixExp(Primitive):
             for at in np.ndindex(*x.shape[:-2]):
                 out[at] = exponential(wide[at])
         return out.astype(x.dtype)
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Najfeld and Havel, "Derivatives of the Matrix Exponential", 1995: it stands in a corner
+        of e raised to a matrix of four such blocks."""
+        n = x.type.shape[-1]
+        turned = adjoint(b, x)
+        rows = [
+            b(Concat(-1), turned, dy),
+            b(Concat(-1), zeros(b, x.type.shape, x.type.dtype), turned),
+        ]
+        whole = b(self, b(Concat(-2), *rows))
+        return block(b, whole, (0, n), (n, n * 2))
 
     @classmethod
     def examples(cls) -> Examples:

@@ -36,7 +36,7 @@ from alpenglow.machines.vector.operators.winograd import (
     WinogradProduct,
 )
 from alpenglow.ops.counted import Unique
-from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Qr, Reflect, Reflected, Svd
+from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Svd
 from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.mersenne import (
     MersenneInteger,
@@ -46,6 +46,7 @@ from alpenglow.ops.mersenne import (
     MersenneUniformWhere,
 )
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.reflections import Qr, Reflect, Reflected
 from alpenglow.ops.select import BitCast, Cast
 from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular
 from alpenglow.ops.suppress import Suppress

@@ -14,9 +14,10 @@ from alpenglow.ops.arithmetic import Abs, Maximum, Mul, Reciprocal
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.complex import ComplexMatMul, ComplexMul
 from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.factorization import Eig, Eigh, Qr, Reflect, Reflected, Svd
+from alpenglow.ops.factorization import Eig, Eigh, Svd
 from alpenglow.ops.movement import stretch
 from alpenglow.ops.reduction import ReduceMax
+from alpenglow.ops.reflections import Qr, Reflect, Reflected
 from alpenglow.ops.select import Where
 
 

@@ -1,0 +1,110 @@
+"""What gradients must be: differences of a function's values, of the fourth order in the step.
+
+The step is chosen for each direction by the differences alone: it is the first of several, each
+smaller, at which those of one step and of half of it agree.  So neither what is left out by a step
+that is too large, nor rounding by one that is too small, nor an edge between hides an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alpenglow.autodiff import gradients
+from alpenglow.evaluate import evaluate
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ops.arithmetic import Add, Mul
+from alpenglow.ops.reduction import ReduceSum
+
+Array = NDArray[Any]
+
+STEPS = (4e-3, 1e-3, 2e-4, 3e-5, 4e-6)
+
+
+class Unsettled(AssertionError):
+    """Differences do not agree at any step: there is an edge, or the function is not smooth."""
+
+
+def weighted_sum(g: Graph, values: Sequence[Value]) -> Value:
+    """Return the sum of all elements of values, times random numbers."""
+    random = np.random.default_rng(2)
+    total = g.constant(np.zeros(()))
+    for v in values:
+        weights = g.constant(random.standard_normal(v.type.extents))
+        part = g(ReduceSum(tuple(range(v.type.rank)), False), g(Mul(), v, weights))
+        total = g(Add(), total, part)
+    return total
+
+
+def check(
+    g: Graph, y: Value, feeds: dict[str, Array], rtol: float = 1e-6, symmetric: bool = False
+) -> None:
+    """Assert that the gradients of scalar y by each f64 input are what differences say.
+
+    If `symmetric`, y is a function of symmetric matrices.
+    """
+    g.output("y", y)
+    forward = g.copy()
+    forward.prune()
+    xs = {name: v for name, v in g.inputs.items() if v.type.dtype == "f64"}
+    for (name, x), dx in zip(xs.items(), gradients(g, y, list(xs.values())), strict=True):
+        g.output(f"d{name}", dx)
+        assert dx.type == x.type
+    with np.errstate(all="ignore"):
+        slopes = evaluate(g, feeds)
+        for name in xs:
+            slope = slopes[f"d{name}"]
+            for way in directions(slope, symmetric):
+                expected, noise = along(forward, feeds, name, way)
+                terms = slope * way
+                scale = max(abs(expected), 0.03 * float(np.abs(terms).sum()))
+
+                np.testing.assert_allclose(
+                    terms.sum(), expected, 0, rtol * scale + noise, err_msg=name
+                )
+
+
+def directions(slope: Array, symmetric: bool) -> Iterator[Array]:
+    """Yield some directions: one element each, all of few, and all at once."""
+    random = np.random.default_rng(3)
+    places = np.arange(slope.size)
+    if slope.size > 6:
+        largest = int(np.argmax(np.abs(slope)))
+        places = np.unique([0, largest, slope.size - 1, *random.integers(0, slope.size, 2)])
+        for _ in range(2):
+            yield turned_alike(random.standard_normal(slope.shape), symmetric)
+    for place in places:
+        way = np.zeros(slope.shape)
+        way.flat[place] = 1
+        yield turned_alike(way, symmetric)
+
+
+def turned_alike(way: Array, symmetric: bool) -> Array:
+    """Return matrices that are `symmetric`, if they are to be."""
+    return way + np.swapaxes(way, -1, -2) if symmetric else way
+
+
+def along(forward: Graph, feeds: dict[str, Array], name: str, way: Array) -> tuple[float, float]:
+    """Return what y changes by along a direction of an input, and how far rounding puts it off.
+
+    Raises Unsettled where that cannot be told.
+    """
+
+    def central(step: float) -> float:
+        ahead, behind = (
+            evaluate(forward, feeds | {name: feeds[name] + s * way})["y"] for s in (step, -step)
+        )
+        size.append(abs(float(ahead)))
+        return float(ahead - behind) / (2 * step)
+
+    size = [1.0]
+    for step in STEPS:
+        whole, half, quarter = (central(step / n) for n in (1, 2, 4))
+        rough, fine = (4 * half - whole) / 3, (4 * quarter - half) / 3
+        noise = 1e-14 * max(size) / step
+        if abs(fine - rough) <= 3e-7 * abs(fine) + noise:
+            return fine, noise
+    raise Unsettled(f"differences along {name} do not agree at any step")
