@@ -143,7 +143,11 @@ def _pull(
             body = op.lower(g, *xs)
             results = [body] if isinstance(body, Value) else list(body)
             seeds = list(zip(results, dys, strict=True))
-            return _sweep(g, list(g.nodes)[before:], seeds, xs)
+            dxs = _sweep(g, list(g.nodes)[before:], seeds, xs)
+            # The gradient of a value that is several operands is a sum over all of them.
+            return [
+                None if x in xs[:i] else dx for i, (x, dx) in enumerate(zip(xs, dxs, strict=True))
+            ]
     raise UnsupportedError(f"gradient: operator {op.name} has none", node=node.results[0].name)
 
 
