@@ -13,12 +13,12 @@ from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, check_dtype, check_rank
 from alpenglow.ir.types import FLOATS, TensorType
-from alpenglow.ops.arithmetic import Abs, Add, Div, Mul, Pow, Reciprocal, Sub
+from alpenglow.ops.arithmetic import Abs, Add, Div, Mul, Pow, Reciprocal, Sign, Sub
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.layer_norm import LayerNorm, inverse_root
 from alpenglow.ops.movement import Broadcast, Reshape, append_axes
 from alpenglow.ops.pooling import AveragePool
-from alpenglow.ops.reduction import ReduceMean, ReduceSum, as_type, filled, in_floats
+from alpenglow.ops.reduction import ReduceMean, ReduceSum, as_type, filled, in_floats, over
 from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import along, check_plain, rows
 from alpenglow.ops.transcendental import Sqrt
@@ -142,6 +142,19 @@ class MeanVarianceNorm(Composite):
         y = b(Div(), centred, b(Broadcast(x.type.shape), divisor))
         return as_type(b, y, x.type.dtype)
 
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """As if what never varies had no deviation to differentiate, which is not smooth there."""
+        shape, mean = x.type.shape, ReduceMean(self.axes)
+        wide, dwide = in_floats(b, x), in_floats(b, dy)
+        centred = b(Sub(), wide, b(Broadcast(shape), b(mean, wide)))
+        root = b(Sqrt(), b(mean, b(Mul(), centred, centred)))
+        divisor = b(Add(), root, filled(b, 1e-9, root))
+        shares = b(Div(), dwide, b(Broadcast(shape), divisor))
+        along_y = over(b, b(Div(), b(mean, b(Mul(), shares, centred)), divisor), root)
+        dcentred = b(Sub(), shares, b(Mul(), centred, b(Broadcast(shape), along_y)))
+        dx = b(Sub(), dcentred, b(Broadcast(shape), b(mean, dcentred)))
+        return as_type(b, dx, x.type.dtype)
+
     @classmethod
     def examples(cls) -> Examples:
         yield cls((0, 2, 3)), "f32[2,3,4,5]"
@@ -164,13 +177,27 @@ class LpNorm(Composite):
 
     def lower(self, b: Graph, x: Value) -> Value:
         wide = in_floats(b, x)
+        y = b(Mul(), wide, b(Broadcast(x.type.shape), self._factor(b, wide)))
+        return as_type(b, y, x.type.dtype)
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """0 where the norm is 0."""
+        shape, axis = x.type.shape, self.axis % x.type.rank
+        wide, dwide = in_floats(b, x), in_floats(b, dy)
+        factor = b(Broadcast(shape), self._factor(b, wide))
+        y = b(Mul(), wide, factor)
+        total = b(ReduceSum((axis,)), b(Mul(), dwide, y))
+        slope = b(Sign(), wide) if self.p == 1 else y
+        less = b(Mul(), slope, b(Broadcast(shape), total))
+        return as_type(b, b(Mul(), factor, b(Sub(), dwide, less)), x.type.dtype)
+
+    def _factor(self, b: Graph, wide: Value) -> Value:
+        """Return what rows are multiplied by."""
         size = b(Abs(), wide) if self.p == 1 else b(Mul(), wide, wide)
-        total = b(ReduceSum((self.axis % x.type.rank,)), size)
+        total = b(ReduceSum((self.axis % wide.type.rank,)), size)
         norm = total if self.p == 1 else b(Sqrt(), total)
         zero = b(Equal(), norm, filled(b, 0, norm))
-        factor = b(Where(), zero, filled(b, 0, norm), b(Reciprocal(), norm))
-        y = b(Mul(), wide, b(Broadcast(x.type.shape), factor))
-        return as_type(b, y, x.type.dtype)
+        return b(Where(), zero, filled(b, 0, norm), b(Reciprocal(), norm))
 
     @classmethod
     def examples(cls) -> Examples:

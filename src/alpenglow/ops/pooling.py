@@ -14,10 +14,12 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
 from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import FLOATS, Array, TensorType
-from alpenglow.ops.arithmetic import Abs, Div, Mul, Pow
+from alpenglow.ops.arithmetic import Abs, Div, Mul, Pow, Sign
+from alpenglow.ops.comparison import Equal
 from alpenglow.ops.gather import ScatterElements
 from alpenglow.ops.movement import Broadcast, Pad, Reshape
-from alpenglow.ops.reduction import as_type, filled, in_floats, lowest
+from alpenglow.ops.reduction import as_type, filled, in_floats, lowest, over
+from alpenglow.ops.select import Where
 from alpenglow.ops.transcendental import Sqrt
 from alpenglow.ops.unpooling import OverlapAdd
 from alpenglow.ops.window import conv_extent, edged, windows
@@ -230,11 +232,7 @@ class LpPool(Composite):
         return pooled(self, x, self.kernel, self.strides, self.pads, self.dilations, self.ceil)
 
     def lower(self, b: Graph, x: Value) -> Value:
-        spatial = len(self.kernel)
-        after = tuple(self._after(i, x.type.shape[2 + i]) for i in range(spatial))
-        full = b(Pad((0, 0, *self.pads[:spatial]), (0, 0, *after)), powers(b, x, self.p))
-        # Zeros are added by hand, so that every window has all its elements.
-        mean = AveragePool(self.kernel, self.strides, (0,) * (2 * spatial), self.dilations)
+        _, mean, full = self._mean(b, x)
         pooled = b(mean, full)
         total = b(Mul(), pooled, filled(b, int(np.prod(self.kernel)), pooled))
         if self.p == 2:
@@ -242,6 +240,40 @@ class LpPool(Composite):
         elif self.p != 1:
             total = b(Pow(), total, filled(b, 1 / self.p, total))
         return as_type(b, total, x.type.dtype)
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Elements share the gradient as x |x|^(p - 2) over y^(p - 1); 0 where y is 0."""
+        wide = in_floats(b, x)
+        (before, after), mean, full = self._mean(b, x)
+        shares = in_floats(b, dy)
+        if self.p != 1:
+            y = b(self, wide)
+            none = filled(b, 0, y)
+            power = y if self.p == 2 else b(Pow(), y, filled(b, self.p - 1, y))
+            shares = b(Where(), b(Equal(), y, none), none, over(b, shares, power))
+        dpooled = b(Mul(), shares, filled(b, int(np.prod(self.kernel)), shares))
+        dfull = mean.gradient(b, dpooled, full)
+        inside = b(Pad(tuple(-n for n in before), tuple(-n for n in after)), dfull)
+        slope = wide
+        if self.p != 2:
+            slope = b(Sign(), wide)
+        if self.p not in (1, 2):
+            none, size = filled(b, 0, wide), b(Abs(), wide)
+            raised = b(Mul(), slope, b(Pow(), size, filled(b, self.p - 1, wide)))
+            slope = b(Where(), b(Equal(), size, none), none, raised)
+        return as_type(b, b(Mul(), slope, inside), x.type.dtype)
+
+    def _mean(
+        self, b: Graph, x: Value
+    ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], AveragePool, Value]:
+        """Return zeros to add before and after x, how to pool then, and |x|^p with the zeros."""
+        spatial = len(self.kernel)
+        before = 0, 0, *self.pads[:spatial]
+        after = 0, 0, *(self._after(i, x.type.shape[2 + i]) for i in range(spatial))
+        full = b(Pad(before, after), powers(b, x, self.p))
+        # Zeros are added by hand, so that every window has all its elements.
+        mean = AveragePool(self.kernel, self.strides, (0,) * (2 * spatial), self.dilations)
+        return (before, after), mean, full
 
     def _after(self, i: int, extent: Dim) -> int:
         """Return how many zeros follow spatial axis i, with those that windows hang over to."""

@@ -231,6 +231,14 @@ class ReduceL2(Norm):
         total = b(ReduceSum(self.axes, self.keepdims), b(Mul(), wide, wide))
         return as_type(b, b(Sqrt(), total), x.type.dtype)
 
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """0 where all elements are 0, as in PyTorch."""
+        wide = in_floats(b, x)
+        shares = over(b, as_type(b, dy, wide.type.dtype), b(self, wide))
+        kept = reduced(self, x.type, self.axes, True).shape
+        stretched = b(Broadcast(x.type.shape), b(Reshape(kept), shares))
+        return as_type(b, b(Mul(), wide, stretched), x.type.dtype)
+
 
 class ReduceSumSquare(Norm):
     """The sum of x².  ONNX ReduceSumSquare."""
@@ -312,6 +320,12 @@ def in_floats(b: Graph, x: Value) -> Value:
     if x.type.dtype in FLOATS:
         return as_type(b, x, "f32") if x.type.numpy.itemsize == 2 else x
     return as_type(b, x, "f64")
+
+
+def over(b: Graph, x: Value, y: Value) -> Value:
+    """Return x / y, x itself where y is 0."""
+    none = b(Equal(), y, filled(b, 0, y))
+    return b(Div(), x, b(Where(), none, filled(b, 1, y), y))
 
 
 def as_type(b: Graph, x: Value, dtype: str) -> Value:

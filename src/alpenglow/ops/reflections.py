@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import smaller
+from alpenglow.ir.dims import known, smaller
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive
 from alpenglow.ir.types import COMPLEX, Array, TensorType
@@ -138,6 +138,9 @@ class Reflected(Primitive):
         *outer, m, n = matrices(self, x)
         if tau.dtype != x.dtype or tau.shape[:-1] != tuple(outer):
             raise TypeRuleError(f"reflected: tau is {tau}, expected scales for {x}")
+        if all(map(known, (m, n, tau.shape[-1]))) and not m >= n >= tau.shape[-1]:
+            raise TypeRuleError(f"reflected: {tau} and {x}, expected at most as many as columns, "
+                                "and no more of these than rows")  # fmt: skip
         return x.with_shape((*outer, m, m if self.complete else n))
 
     def reference(self, x: Array, tau: Array) -> Array:
