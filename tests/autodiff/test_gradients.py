@@ -7,6 +7,7 @@ of its operands; how that changes along some directions is what the gradients mu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,12 @@ from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.linear_attention import LinearAttention
 from alpenglow.ops.lookup import Lookup
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose
-from alpenglow.ops.pooling import AveragePool, MaxPool
+from alpenglow.ops.normalize import InstanceNorm, LpNorm, MeanVarianceNorm
+from alpenglow.ops.pooling import AveragePool, LpPool, MaxPool
 from alpenglow.ops.probability import Couple
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.recurrent_integer import LstmInteger
-from alpenglow.ops.reduction import ReduceMax, ReduceProd
+from alpenglow.ops.reduction import ReduceL2, ReduceMax, ReduceProd
 from alpenglow.ops.regions import MaxRoiPool, RoiAlign
 from alpenglow.ops.resize import Resize
 from alpenglow.ops.sampling import DeformConv, GridSample, Sample
@@ -234,6 +236,22 @@ def test_edges_have_the_slopes_that_are_said() -> None:
     assert slope_at(Floor(), ones) == 0
 
 
+def test_norms_of_zeros_have_gradient_0() -> None:
+    zeros = np.zeros((1, 1, 4))
+    pool = LpPool((2,), (2,), (0, 0), (1,))
+
+    for op in (ReduceL2((2,)), LpNorm(2), LpNorm(2, 1), pool, replace(pool, p=3)):
+        assert slope_at(op, zeros).tolist() == zeros.tolist()
+    slopes = slope_at(pool, np.array([[[0.0, 0, 3, 4]]]))
+
+    np.testing.assert_allclose(slopes, [[[0, 0, 0.6, 0.8]]], 1e-15)
+
+
+def test_what_never_varies_is_normalised_with_finite_gradients() -> None:
+    assert slope_at(MeanVarianceNorm((1,)), np.ones((2, 1))).tolist() == [[0], [0]]
+    assert np.isfinite(slope_at(MeanVarianceNorm((1,)), np.ones((2, 3), np.float32))).all()
+
+
 def test_what_is_not_chosen_may_be_infinite() -> None:
     g = Graph("choice")
     x = g.input("x", "f64[2]")
@@ -279,6 +297,15 @@ def test_a_value_that_is_read_twice_adds_up_gradients() -> None:
     g = Graph("twice")
     x = g.input("x", "f64[3]")
     check(g, weighted_sum(g, [g(Mul(), g(Transpose((0,)), x), g(Add(), x, x))]), {"x": np.ones(3)})
+
+
+def test_a_value_that_is_several_operands_of_a_composite_counts_once() -> None:
+    g = Graph("twice")
+    x, scale = g.input("x", "f64[2,3,4]"), g.input("scale", "f64[3]")
+    y = g(InstanceNorm(), x, scale, scale)
+    check(
+        g, weighted_sum(g, [y]), {"x": np.arange(24.0).reshape(2, 3, 4) ** 2, "scale": np.ones(3)}
+    )
 
 
 def test_values_that_are_not_read_have_gradient_0() -> None:
