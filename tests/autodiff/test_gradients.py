@@ -442,3 +442,17 @@ def test_open_extents_are_differentiated() -> None:
         expected = evaluate(g.bind({"N": n}), {"x": feed})["dx"]
 
         np.testing.assert_allclose(exe(feed), expected, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_wide_sums_of_halves_pass_gradients_on(dtype: str) -> None:
+    random = np.random.default_rng(6)
+    for op, *shapes in (
+        (MatMul(True), (3, 4), (4, 2)),
+        (Conv(wide=True), (1, 2, 5, 5), (3, 2, 2, 2)),
+    ):
+        xs = [random.standard_normal(s).astype(TensorType(dtype, ()).numpy) for s in shapes]
+        expected = slope_at(op.__class__(), *(x.astype(np.float32) for x in xs))
+
+        assert slope_at(op, *xs).dtype == xs[0].dtype
+        np.testing.assert_allclose(slope_at(op, *xs).astype(np.float32), expected, 1e-2)

@@ -22,7 +22,7 @@ from alpenglow.ops.contraction import Conv, ConvTranspose
 from alpenglow.ops.conv_filter import ConvFilter
 from alpenglow.ops.gather import summed_at
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
-from alpenglow.ops.reduction import ReduceProd, ReduceSum
+from alpenglow.ops.reduction import ReduceProd, ReduceSum, as_type
 from alpenglow.ops.scan import CumProd
 
 
@@ -60,9 +60,11 @@ def conv(
 ) -> tuple[Value, Value, Value]:
     spatial = x.type.rank - 2
     pads, strides, dilations = op.window(spatial)
-    dw = b(ConvFilter(w.type.extents[2:], strides, pads, dilations, op.group), x, dy)
+    wide_x, wide_w = (as_type(b, v, dy.type.dtype) for v in (x, w))
+    dx = _input_of_conv(op, b, dy, wide_x, wide_w)
+    dw = b(ConvFilter(w.type.extents[2:], strides, pads, dilations, op.group), wide_x, dy)
     dbias = b(ReduceSum((0, *range(2, 2 + spatial)), False), dy)
-    return _input_of_conv(op, b, dy, x, w), dw, dbias
+    return as_type(b, dx, x.type.dtype), as_type(b, dw, w.type.dtype), dbias
 
 
 def conv_filter(op: ConvFilter, b: Graph, ddw: Value, x: Value, dy: Value) -> tuple[Value, Value]:

@@ -19,6 +19,7 @@ from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import ALL, FLOATS, HALVES, NUMBERS, Array, TensorType
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose, stretch
+from alpenglow.ops.reduction import as_type
 from alpenglow.ops.window import conv_extent, edged, windows
 
 BYTES = frozenset({"i8", "u8"})
@@ -74,7 +75,9 @@ class MatMul(Primitive):
         return product
 
     def gradient(self, b: Graph, dy: Value, x: Value, y: Value) -> tuple[Value, Value]:
-        return b(MatMul(), dy, turned(b, y)), b(MatMul(), turned(b, x), dy)
+        wide_x, wide_y = (as_type(b, v, dy.type.dtype) for v in (x, y))
+        sums = b(MatMul(), dy, turned(b, wide_y)), b(MatMul(), turned(b, wide_x), dy)
+        return as_type(b, sums[0], x.type.dtype), as_type(b, sums[1], y.type.dtype)
 
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         return work_of_product(ins, outs)
