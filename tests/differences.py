@@ -29,13 +29,19 @@ class Unsettled(AssertionError):
 
 
 def weighted_sum(g: Graph, values: Sequence[Value]) -> Value:
-    """Return the sum of all elements of values, times random numbers."""
+    """Return the sum of all elements of f64 values, times random numbers; 0 of none."""
+    return total_of(g, values) if values else g.constant(np.zeros(()))
+
+
+def total_of(g: Graph, values: Sequence[Value]) -> Value:
+    """Return the sum of all elements of values of one type, times random numbers."""
     random = np.random.default_rng(2)
-    total = g.constant(np.zeros(()))
+    total: Value | None = None
     for v in values:
-        weights = g.constant(random.standard_normal(v.type.extents))
+        weights = g.constant(random.standard_normal(v.type.extents).astype(v.type.numpy))
         part = g(ReduceSum(tuple(range(v.type.rank)), False), g(Mul(), v, weights))
-        total = g(Add(), total, part)
+        total = part if total is None else g(Add(), total, part)
+    assert total is not None, "there is something to add up"
     return total
 
 
