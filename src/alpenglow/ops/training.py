@@ -205,8 +205,10 @@ class Adam(Composite):
         one = filled(b, 1, count)
         rest = [b(Sub(), one, b(Pow(), like(b, base, step, x), count))
                 for base in (self.alpha, self.beta)]  # fmt: skip
-        sooner = b(Div(), b(Mul(), rate, b(Sqrt(), rest[1])), rest[0])
-        rate = b(Where(), b(Greater(), step, filled(b, 0, step)), sooner, rate)
+        begun = b(Greater(), step, filled(b, 0, step))
+        divisor = b(Where(), begun, rest[0], one)  # not 0, where gradients would be 0 times that
+        sooner = b(Div(), b(Mul(), rate, b(Sqrt(), rest[1])), divisor)
+        rate = b(Where(), begun, sooner, rate)
         root = b(Sqrt(), h)
         share = b(Div(), v, b(Add(), root, filled(b, self.epsilon, root)))
         y = b(Sub(), x, b(Mul(), spread_to(b, rate, x), share))
