@@ -33,7 +33,6 @@ from alpenglow.ops.floating import Fraction, NextAfter
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.gather import Gather, OneHot, ScatterElements, ScatterNd
 from alpenglow.ops.incomplete import IncompleteGamma, Zeta
-from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.linear_attention import LinearAttention
 from alpenglow.ops.lookup import Lookup
@@ -63,11 +62,11 @@ DOMAINS: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 """Where operators are smooth, if that is not almost everywhere."""
 
-SYMMETRIC = {"cholesky", "eigh"}
+SYMMETRIC = {"cholesky", "eigh", "ldl"}
 """Operators whose gradient is symmetric, as what they are applied to."""
 
 WITHOUT = {
-    Ldl, SolveLdl, Svd, Couple, CumProd, DeformConv, Frames, GridSample, Gru, LinearAttention,
+    Svd, Couple, CumProd, DeformConv, Frames, GridSample, Gru, LinearAttention,
     Lookup, Lstm, LstmInteger, MaxRoiPool, OneHot, Resize, Rnn, RoiAlign, Sample, ScatterElements,
     ScatterNd, Stft, TreeEnsemble, Fraction, IncompleteGamma, NextAfter, Zeta,
 }  # fmt: skip

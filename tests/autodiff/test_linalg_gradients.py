@@ -181,19 +181,34 @@ def test_operators_that_have_no_gradient_by_complex_numbers_say_so() -> None:
         gradients(g, y, [x])
 
 
-def test_symmetric_systems_have_gradients_by_their_right_sides_alone() -> None:
-    a = drawn(2, 4, 4)
-    factors, pivots, _ = Ldl().reference(a + np.swapaxes(a, -1, -2))
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("diagonal", [1, 0.05], ids=["some pairs", "pairs"])
+def test_symmetric_factors_and_their_systems_have_gradients(n: int, diagonal: float) -> None:
+    a = drawn(2, n, n)
+    x = a + np.swapaxes(a, -1, -2)
+    x[:, range(n), range(n)] *= diagonal
     g = Graph("case")
-    x, f = g.input("x", "f64[2,4,3]"), g.input("f", "f64[2,4,4]")
-    y = weighted_sum(g, [g(SolveLdl(), f, g.constant(pivots), x)])
-    with pytest.raises(UnsupportedError, match="solve_ldl has none by the factors"):
-        gradients(g, y, [x, f])
-    fixed = Graph("case")
-    x = fixed.input("x", "f64[2,4,3]")
-    solved = fixed(SolveLdl(), fixed.constant(factors), fixed.constant(pivots), x)
+    y = weighted_sum(g, g.add(Ldl(), [g.input("x", type_of(x))]).results[:1])
+    check(g, y, {"x": x}, symmetric=True)
+    factors, pivots, _ = Ldl().reference(x)
 
-    check(fixed, weighted_sum(fixed, [solved]), {"x": drawn(2, 4, 3)})
+    compare(SolveLdl(), [factors, pivots, drawn(2, n, 3)])
+
+
+def test_complex_symmetric_systems_have_gradients_by_their_right_sides_alone() -> None:
+    a = drawn(3, 3, whole=True)
+    factors, pivots, _ = Ldl().reference(a + a.T)
+    g = Graph("case")
+    x, f = g.input("x", "f64[3,2,2]"), g.input("f", "c128[3,3]")
+    y = g(SolveLdl(), f, g.constant(pivots), g(ViewAsComplex(), x))
+    with pytest.raises(UnsupportedError, match="solve_ldl has none by complex factors"):
+        gradients(g, g(ViewAsReal(), y), [x, f])
+    fixed = Graph("case")
+    x = fixed.input("x", "f64[3,2,2]")
+    y = fixed(SolveLdl(), fixed.constant(factors), fixed.constant(pivots),
+              fixed(ViewAsComplex(), x))  # fmt: skip
+
+    check(fixed, weighted_sum(fixed, [fixed(ViewAsReal(), y)]), {"x": drawn(3, 2, 2)})
 
 
 @pytest.mark.parametrize("family", Orthogonal.families)

@@ -132,7 +132,7 @@ def _pull(
             raise UnsupportedError(
                 f"gradient: {op.name} of complex numbers has none ({error})"
             ) from error
-        return [dxs] if isinstance(dxs, Value) else list(dxs)
+        return [dxs] if dxs is None or isinstance(dxs, Value) else list(dxs)
     match op:
         case Elementwise():
             (dy,) = dys

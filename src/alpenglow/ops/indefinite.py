@@ -15,8 +15,18 @@ import numpy as np
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype
-from alpenglow.ir.types import Array, TensorType
-from alpenglow.ops.algebra import conjugate, matrices, squares
+from alpenglow.ir.types import COMPLEX, Array, TensorType
+from alpenglow.ops.algebra import (
+    conjugate,
+    halved,
+    matrices,
+    negative,
+    plus,
+    product,
+    squares,
+)
+from alpenglow.ops.contraction import turned
+from alpenglow.ops.symmetric_factors import factors_of_symmetric, packed_gradient, unpacked
 
 GROWTH = (1 + math.sqrt(17)) / 8
 """How much smaller than its column an element may be, and still be the pivot."""
@@ -43,6 +53,15 @@ class Ldl(Primitive):
             for at in np.ndindex(*x.shape[:-2]):
                 singular[at] = factored(out[at], pivots[at])
         return out, pivots, singular
+
+    def gradient(self, b: Graph, dys: tuple[Value | None, ...], x: Value) -> Value | None:
+        dy = dys[0]
+        if dy is None or 0 in x.type.shape:
+            return None
+        if x.type.dtype in COMPLEX:
+            raise UnsupportedError("gradient: ldl of complex numbers has none")
+        factors, pivots, _ = b.add(self, [x]).results
+        return factors_of_symmetric(b, unpacked(b, factors, pivots), dy)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -140,9 +159,15 @@ class SolveLdl(Primitive):
 
     def gradient(
         self, g: Graph, dy: Value, factors: Value, pivots: Value, b: Value
-    ) -> tuple[UnsupportedError, None, Value]:
+    ) -> tuple[Value | UnsupportedError | None, None, Value]:
         db = conjugate(g, g(self, factors, pivots, conjugate(g, dy)))
-        return UnsupportedError("gradient: solve_ldl has none by the factors"), None, db
+        if b.type.dtype in COMPLEX:
+            return UnsupportedError("gradient: solve_ldl has none by complex factors"), None, db
+        if 0 in factors.type.shape:
+            return None, None, db
+        da = negative(g, product(g, db, turned(g, g(self, factors, pivots, b))))
+        symmetric = halved(g, plus(g, da, turned(g, da)))
+        return packed_gradient(g, unpacked(g, factors, pivots), symmetric), None, db
 
     @classmethod
     def examples(cls) -> Examples:
