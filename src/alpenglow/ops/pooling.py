@@ -56,6 +56,8 @@ class MaxPool(Primitive):
 
     def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
         """Add each element to the first that was the largest of its window."""
+        if 0 in x.type.shape:  # windows of padding alone have no such element
+            return filled(b, 0, x)
         index = MaxPoolIndex(self.kernel, self.strides, self.pads, self.dilations, self.ceil)
         flat, count = (product(dy.type.shape),), (product(x.type.shape),)
         zeros = b(Broadcast(count), b.constant(np.zeros((), x.type.numpy)))
