@@ -116,7 +116,7 @@ def along(
     for step in reversed(STEPS) if smallest else STEPS:
         whole, half, quarter = (central(step / n) for n in (1, 2, 4))
         rough, fine = (4 * half - whole) / 3, (4 * quarter - half) / 3
-        noise = 1e-14 * max(size) / step
+        noise = 1e-13 * max(size) / step
         if abs(fine - rough) <= 3e-7 * abs(fine) + noise:
             return fine, noise
     raise Unsettled(f"differences along {name} do not agree at any step")
