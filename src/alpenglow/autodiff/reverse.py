@@ -103,13 +103,20 @@ def _sweep(
             continue
         for v, dv in zip(node.inputs, _pull(g, node, dys, wanted), strict=False):
             if v is not None and dv is not None and v in moving:
+                if isinstance(dv, UnsupportedError):
+                    raise dv
                 assert dv.type == v.type, f"the gradient of {v} by {node.op} is {dv}"
                 grads[v] = g(Add(), grads[v], dv) if v in grads else dv
     return [None if x is None else grads.get(x) for x in xs]
 
 
-def _pull(g: Graph, node: Node, dys: Grads, wanted: Sequence[bool]) -> Sequence[Value | None]:
-    """Return the gradients of the operands of a node, for those of its results."""
+def _pull(
+    g: Graph, node: Node, dys: Grads, wanted: Sequence[bool]
+) -> Sequence[Value | UnsupportedError | None]:
+    """Return the gradients of the operands of a node, for those of its results.
+
+    An error stands where an operand has none, and nobody knows yet whether it matters.
+    """
     op, xs = node.op, node.inputs
     rule = op.gradient or (partial(RULES[type(op)], op) if type(op) in RULES else None)
     if rule is not None:

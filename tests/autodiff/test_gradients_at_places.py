@@ -1,0 +1,252 @@
+"""Gradients of what reads or writes at places that are data.
+
+Examples are checked in `test_gradients`; here are repeated places, ties, zeros and edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from test_gradients import Array, check, of_example, slope_at, weighted_sum
+
+import alpenglow as ag
+from alpenglow.autodiff import gradients
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.evaluate import evaluate
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import TensorType, type_of
+from alpenglow.ops.floating import Fraction, NextAfter
+from alpenglow.ops.gather import (
+    REDUCTIONS,
+    Gather,
+    GatherElements,
+    GatherNd,
+    OneHot,
+    ScatterElements,
+    ScatterNd,
+)
+from alpenglow.ops.lookup import Lookup
+from alpenglow.ops.pooling import MaxPool
+from alpenglow.ops.resize import Interpolate, Resize
+from alpenglow.ops.signal import Frames
+from alpenglow.ops.sum_at import SumAt
+from alpenglow.ops.unpooling import MaxUnpool
+
+AT = np.array([[2, 0, -1, 9], [2, 2, 1, -9]])
+"""Indices of 3 elements: repeated, from the end, and out of range."""
+
+TAPS = np.array([[0, 1, 2, -1], [1, 2, 9, 0]], np.int32)
+SHARES = np.array([[0.25, 1, 0.5, -0.5], [0.75, 0, 0.5, 1.5]], np.float32)
+
+BYTES = np.array([[3, 250, 3], [0, 255, 3]], np.uint8)
+
+WHOLE = (1, 2, 6, 9)
+"""Extents that an image of 5 by 4 is resized to."""
+
+CASES: dict[str, tuple[Any, ...]] = {
+    "gather": (Gather(1), "f32[2,3,5]", AT),
+    "gather of rows": (Gather(0), "f32[3,40]", AT),
+    "gather of numbers": (Gather(0), "f32[3]", AT),
+    "gather of none": (Gather(0), "f32[3,2]", np.zeros((0, 2), np.int64)),
+    "gather_elements": (GatherElements(1), "f32[2,3]", AT),
+    "gather_nd": (GatherNd(1), "f32[2,3,5]", AT[..., None]),
+    "sum_at": (SumAt(-2, 3), "f32[2,4,5]", AT, None),
+    "interpolate": (Interpolate(1, "f32"), "f32[2,3,5]", TAPS, SHARES),
+    "lookup": (Lookup(), BYTES, "f32[256]"),
+    "lookup of negatives": (Lookup(), BYTES.view(np.int8), "f32[256]"),
+    "one_hot": (OneHot(3, 0), AT, "f32[2]"),
+    "frames": (Frames(1, 5, 2), "f32[2,12,3]"),
+    "frames apart": (Frames(0, 3, 5), "f32[17]"),
+    "frames to the end": (Frames(0, 4, 4), "f32[12,2]"),
+    "frames of one": (Frames(0, 1, 1), "f32[4]"),
+    "max_unpool": (MaxUnpool((2, 3)), "f32[2,4]", AT),
+    "max_pool": (MaxPool((3, 2), (1, 2), (1, 0, 1, 1), (2, 1), True), "f32[2,3,7,6]"),
+    "max_pool of none": (MaxPool((2,), (2,), (0, 0), (1,)), "f32[0,3,6]"),
+    **{
+        f"scatter_elements {r}": (ScatterElements(1, r), "f32[2,3]", AT, "f32[2,4]")
+        for r in REDUCTIONS
+    },
+    **{
+        f"scatter_nd {r}": (ScatterNd(r), "f32[3,2]", AT[..., None], "f32[2,4,2]")
+        for r in REDUCTIONS
+    },
+    **{
+        f"resize {m}": (Resize(WHOLE, mode=m), "f32[1,2,5,4]")
+        for m in ("nearest", "linear", "cubic")
+    },
+}
+
+
+def operands_of(operands: Sequence[Any]) -> list[Array | None]:
+    """Return arrays for the operands of a case, with random floats."""
+    random = np.random.default_rng(7)
+    return [
+        random.uniform(-2, 2, TensorType.parse(x).extents).astype(np.float32)
+        if isinstance(x, str)
+        else x
+        for x in operands
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_agree_with_differences(name: str) -> None:
+    op, *operands = CASES[name]
+    # Weights of f32 have gradients of their own, which differences are too coarse for.
+    g, y, feeds = of_example(op, operands) if name != "interpolate" else interpolated()
+
+    check(g, y, feeds)
+
+
+def interpolated() -> tuple[Graph, Any, dict[str, Array]]:
+    g = Graph("interpolated")
+    x = g.input("x", "f64[2,3,5]")
+    y = g(Interpolate(1, "f64"), x, g.constant(TAPS), g.constant(SHARES))
+    return g, weighted_sum(g, [y]), {"x": np.random.default_rng(0).standard_normal((2, 3, 5))}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_gradients_agree_with_evaluated_ones(name: str) -> None:
+    op, *operands = CASES[name]
+    assert_compiled(op, operands_of(operands))
+
+
+def assert_compiled(op: Op, operands: Sequence[Array | None], second: bool = False) -> None:
+    """Assert that gradients by all floats are compiled, and are what they are evaluated to.
+
+    With `second` they are those of the gradients.
+    """
+    g = Graph("step")
+    xs = [None if x is None else g.input(f"x{i}", type_of(x)) for i, x in enumerate(operands)]
+    leaves = [v for v in g.inputs.values() if v.type.dtype in ("f32", "f64")]
+    results = [v for v in g.add(op, xs).results if v.type.dtype == "f32"]
+    total = weighted_sum(g, results)
+    if second:
+        total = weighted_sum(g, gradients(g, total, leaves))
+    for v, dv in zip(leaves, gradients(g, total, leaves), strict=True):
+        g.output(f"d{v.name}", dv)
+    g.prune()
+    feeds = {f"x{i}": x for i, x in enumerate(operands) if x is not None}
+    exe = ag.compile(g, threads=1)
+    with np.errstate(all="ignore"):
+        expected = evaluate(g, feeds)
+    actual = exe.run(feeds)
+
+    assert all(entry.kernel for entry in exe.artifact.table)
+    for key, value in expected.items():
+        np.testing.assert_allclose(actual[key], value, 1e-4, 1e-4, err_msg=key)
+
+
+@pytest.mark.parametrize("op", [ScatterElements(0, "mul"), ScatterNd("mul")])
+def test_zeros_do_no_harm_to_products(op: Op) -> None:
+    at = np.array([0, 0, 1, 1, 1, 2, 3])
+    at = at if isinstance(op, ScatterElements) else at[:, None]
+    g = Graph("products")
+    x, u = g.input("x", "f64[5]"), g.input("u", "f64[7]")
+    feeds = {"x": np.array([2.0, 0, 0, 0, 0]), "u": np.array([3.0, 0, 0, 0, 5, 7, 0])}
+    y = weighted_sum(g, [g(op, x, g.constant(at), u)])
+    by_x, by_u = gradients(g, y, [x, u])
+    slopes = weighted_sum(g, [by_x, by_u])
+    g.output("by x", by_x)
+    g.output("by u", by_u)
+    found = evaluate(g, feeds)
+
+    assert (found["by x"] != 0).tolist() == [False, False, True, False, True]
+    assert (found["by u"] != 0).tolist() == [False, True, *[False] * 5]
+    check(g, slopes, feeds)  # what is 0 of a gradient changes nevertheless
+
+
+@pytest.mark.parametrize("reduction", ["min", "max"])
+def test_equal_extremes_share_a_gradient(reduction: str) -> None:
+    g = Graph("ties")
+    x, u = g.input("x", "f64[3]"), g.input("u", "f64[4]")
+    at = g.constant(np.array([0, 0, 0, 2]))
+    y = g(ScatterElements(0, reduction), x, at, u)
+    for name, v in zip(
+        "xu", gradients(g, y, [x, u], dy=g.constant(np.array([6.0, 1, 8]))), strict=True
+    ):
+        g.output(name, v)
+    far = np.array([5.0, 5, 0, 7]) * (1 if reduction == "max" else -1)
+    found = evaluate(g, {"x": np.full(3, far[0]), "u": far})
+
+    assert found["x"].tolist() == [2, 1, 0]
+    assert found["u"].tolist() == [2, 2, 0, 8]
+
+
+def test_the_last_update_of_a_place_arrives_whatever_their_number() -> None:
+    g = Graph("open")
+    x, u, at = g.input("x", "f32[3]"), g.input("u", "f32[N]"), g.input("at", "i64[N]")
+    y = g(ScatterElements(0), x, at, u)
+    for name, v in zip(("dx", "du"), gradients(g, y, [x, u]), strict=True):
+        g.output(name, v)
+    g.prune()
+    exe = ag.compile(g, threads=1)
+    for places, arrive, stay in (([0], [1], [0, 1, 1]), ([1, 2, 1, -1], [0, 0, 1, 1], [1, 0, 0])):
+        u_feed = np.ones(len(places), np.float32)
+        found = exe.run({"x": np.zeros(3, np.float32), "u": u_feed, "at": np.array(places)})
+
+        assert (found["du"].tolist(), found["dx"].tolist()) == (arrive, stay)
+
+
+def test_frames_of_open_signals_are_put_back() -> None:
+    g = Graph("open")
+    x = g.input("x", "f32[N,2]")
+    g.output("dx", gradients(g, g(Frames(0, 5, 2), x), [x])[0])
+    g.prune()
+    exe = ag.compile(g, threads=1)
+    for n in (5, 6, 12):
+        starts = np.arange(0, n - 4, 2)
+        expected = np.bincount((starts[:, None] + np.arange(5)).reshape(-1), minlength=n)
+
+        assert exe(np.ones((n, 2), np.float32))[:, 1].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_halves_are_added_up_in_single_precision(dtype: str) -> None:
+    """Where 4000 ones meet, halves of their own would stay at 2048 or at 256."""
+    numpy = TensorType(dtype, ()).numpy
+    rows, ones, at = np.zeros((2, 3), numpy), np.ones((1, 1, 4000), numpy), np.zeros(4000, np.int64)
+
+    assert slope_at(Gather(0), rows, at)[0].tolist() == [4000] * 3
+    assert slope_at(GatherElements(0), rows[0], at)[0] == 4000
+    assert slope_at(GatherNd(), rows, at[:, None])[0].tolist() == [4000] * 3
+    ramp = np.arange(4000).astype(numpy)[None, None]
+    pooled = MaxPool((4000,), (1,), (3999, 3999), (1,))
+    assert (
+        slope_at(pooled, np.where(np.arange(4000) == 9, numpy.type(9999), ramp * 0))[0, 0, 9]
+        == 4000
+    )
+    assert ones.shape == ramp.shape
+
+
+def test_weights_of_interpolation_have_gradients() -> None:
+    g = Graph("weights")
+    x, w = g.input("x", "f32[2,3,5]"), g.input("w", "f32[2,4]")
+    y = weighted_sum(g, [g(Interpolate(1, "f32"), x, g.constant(TAPS), w)])
+    g.output("y", y)
+    g.output("dw", gradients(g, y, [w])[0])
+    feeds = {
+        "x": np.random.default_rng(0).standard_normal((2, 3, 5)).astype(np.float32),
+        "w": SHARES,
+    }
+    way = np.float32(np.arange(8).reshape(2, 4))
+    before, after = evaluate(g, feeds), evaluate(g, feeds | {"w": SHARES + way})
+
+    np.testing.assert_allclose(after["y"] - before["y"], np.sum(before["dw"] * way), 1e-4)
+
+
+def test_fractions_are_divided_by_a_power_of_two() -> None:
+    x = np.array([0, -0.0, 1, -3, 0.75, 1e-40, 3e38, 1e-30], np.float32)
+    slopes = slope_at(Fraction(), x)
+
+    assert slopes[[0, 1, 2, 3, 4]].tolist() == [1, 1, 0.5, 0.25, 1]
+    np.testing.assert_allclose(slopes[[6, 7]] * x[[6, 7]], np.frexp(x[[6, 7]])[0], 1e-5)
+    assert np.isinf(slopes[5])  # 2 raised to 132
+
+
+def test_steps_of_rounding_have_no_gradient() -> None:
+    with pytest.raises(UnsupportedError, match="next_after has none"):
+        slope_at(NextAfter(), np.ones(1), np.ones(1))
