@@ -44,7 +44,6 @@ from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.recurrent_integer import LstmInteger
 from alpenglow.ops.reduction import ReduceMax, ReduceProd, ReduceSum
 from alpenglow.ops.regions import MaxRoiPool, RoiAlign
-from alpenglow.ops.sampling import DeformConv, GridSample, Sample
 from alpenglow.ops.scan import CumProd
 from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.softmax import Softmax
@@ -62,8 +61,8 @@ DOMAINS: dict[str, tuple[float, float]] = {
 
 WITHOUT = {
     Cholesky, Eigh, Ldl, Lu, MatrixExp, Qr, SolveLdl, Reflect, Reflected, SolveTriangular, Svd,
-    Couple, CumProd, DeformConv, Det, Eliminate, GridSample, Gru, LinearAttention,
-    Lstm, LstmInteger, MaxRoiPool, Rnn, RoiAlign, Sample,
+    Couple, CumProd, Det, Eliminate, Gru, LinearAttention,
+    Lstm, LstmInteger, MaxRoiPool, Rnn, RoiAlign,
     TreeEnsemble, IncompleteGamma, NextAfter, Orthogonal, Zeta,
 }  # fmt: skip
 """Operators that have no gradient in all or some of their forms."""

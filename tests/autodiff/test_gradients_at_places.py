@@ -14,11 +14,12 @@ from test_gradients import Array, check, of_example, slope_at, weighted_sum
 
 import alpenglow as ag
 from alpenglow.autodiff import gradients
-from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType, type_of
+from alpenglow.ops.deform import DeformConv
 from alpenglow.ops.floating import Fraction, NextAfter
 from alpenglow.ops.gather import (
     REDUCTIONS,
@@ -32,6 +33,7 @@ from alpenglow.ops.gather import (
 from alpenglow.ops.lookup import Lookup
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.resize import Interpolate, Resize
+from alpenglow.ops.sampling import GridSample, Sample, SampleSlope, Spread
 from alpenglow.ops.signal import Frames
 from alpenglow.ops.sum_at import SumAt
 from alpenglow.ops.unpooling import MaxUnpool
@@ -63,6 +65,17 @@ CASES: dict[str, tuple[Any, ...]] = {
     "frames apart": (Frames(0, 3, 5), "f32[17]"),
     "frames to the end": (Frames(0, 4, 4), "f32[12,2]"),
     "frames of one": (Frames(0, 1, 1), "f32[4]"),
+    "grid_sample": (GridSample(), "f32[2,3,4,5]", "f32[2,3,7,2]"),
+    "grid_sample cubic": (GridSample("cubic", "reflection", True), "f32[2,3,4,5]", "f32[2,9,1,2]"),
+    "grid_sample nearest": (GridSample("nearest", "border"), "f32[2,3,4,5]", "f32[2,9,1,2]"),
+    "deform_conv": (
+        DeformConv((2, 1), (1, 0, 0, 1), (1, 2), 2, 2),
+        "f32[2,4,5,6]",
+        "f32[6,2,3,2]",
+        "f32[2,24,2,5]",
+        "f32[6]",
+        "f32[2,12,2,5]",
+    ),
     "max_unpool": (MaxUnpool((2, 3)), "f32[2,4]", AT),
     "max_pool": (MaxPool((3, 2), (1, 2), (1, 0, 1, 1), (2, 1), True), "f32[2,3,7,6]"),
     "max_pool of none": (MaxPool((2,), (2,), (0, 0), (1,)), "f32[0,3,6]"),
@@ -250,3 +263,31 @@ def test_fractions_are_divided_by_a_power_of_two() -> None:
 def test_steps_of_rounding_have_no_gradient() -> None:
     with pytest.raises(UnsupportedError, match="next_after has none"):
         slope_at(NextAfter(), np.ones(1), np.ones(1))
+
+
+@pytest.mark.parametrize("padding", ["border", "reflection"])
+def test_what_is_read_at_an_end_does_not_change_with_the_place(padding: str) -> None:
+    g = Graph("ends")
+    x, at = g.input("x", "f64[1,1,3]"), g.input("at", "f64[1,5,1]")
+    y = g(Sample("linear", padding, True), x, at)
+    g.output("slope", gradients(g, y, [at])[0])
+    places = np.array([0, 2, 0.5, 1, -0.5]).reshape(1, 5, 1)
+    found = evaluate(g, {"x": np.array([[[0.0, 1, 3]]]), "at": places})
+
+    beyond = 0 if padding == "border" else -1
+    assert found["slope"].reshape(-1).tolist() == [0, 0, 1, 2, beyond]
+
+
+@pytest.mark.parametrize("op", [Sample("cubic", "border"), Sample("linear", "zeros", False, True)])
+def test_gradients_of_sampled_gradients_are_compiled(op: Op) -> None:
+    assert_compiled(op, operands_of(["f32[2,3,4,5]", "f32[2,6,2]"]), second=True)
+
+
+def test_what_is_flat_is_not_asked_for_its_slope() -> None:
+    slopes = slope_at(Spread("nearest", extents=(4,)), np.ones((1, 2, 3)), np.zeros((1, 3, 1)))
+
+    assert slopes.tolist() == np.ones((1, 2, 3)).tolist()
+    with pytest.raises(TypeRuleError, match="flat"):
+        g = Graph("flat")
+        operands = [g.input(n, "f32[1,1,1]") for n in ("y", "x", "at")]
+        g(SampleSlope("nearest"), *operands)
