@@ -43,7 +43,7 @@ from alpenglow.ops.probability import Couple
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.recurrent_integer import LstmInteger
 from alpenglow.ops.reduction import ReduceMax, ReduceProd, ReduceSum
-from alpenglow.ops.regions import MaxRoiPool, RoiAlign
+from alpenglow.ops.regions import RoiAlign, RoiAlignIndex, RoiAlignSlope
 from alpenglow.ops.scan import CumProd
 from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.softmax import Softmax
@@ -62,7 +62,7 @@ DOMAINS: dict[str, tuple[float, float]] = {
 WITHOUT = {
     Cholesky, Eigh, Ldl, Lu, MatrixExp, Qr, SolveLdl, Reflect, Reflected, SolveTriangular, Svd,
     Couple, CumProd, Det, Eliminate, Gru, LinearAttention,
-    Lstm, LstmInteger, MaxRoiPool, Rnn, RoiAlign,
+    Lstm, LstmInteger, Rnn, RoiAlign, RoiAlignIndex, RoiAlignSlope,
     TreeEnsemble, IncompleteGamma, NextAfter, Orthogonal, Zeta,
 }  # fmt: skip
 """Operators that have no gradient in all or some of their forms."""

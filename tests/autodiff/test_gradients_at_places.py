@@ -32,6 +32,7 @@ from alpenglow.ops.gather import (
 )
 from alpenglow.ops.lookup import Lookup
 from alpenglow.ops.pooling import MaxPool
+from alpenglow.ops.regions import MaxRoiPool, RoiAlign
 from alpenglow.ops.resize import Interpolate, Resize
 from alpenglow.ops.sampling import GridSample, Sample, SampleSlope, Spread
 from alpenglow.ops.signal import Frames
@@ -45,6 +46,20 @@ TAPS = np.array([[0, 1, 2, -1], [1, 2, 9, 0]], np.int32)
 SHARES = np.array([[0.25, 1, 0.5, -0.5], [0.75, 0, 0.5, 1.5]], np.float32)
 
 BYTES = np.array([[3, 250, 3], [0, 255, 3]], np.uint8)
+
+BOXES = np.array([[1.3, 0.4, 7.1, 5.2], [-3.2, 2.7, 4.6, 3.3], [2, 2.1, 2.2, 2.3], [5, 6, 30, 40]])
+BOXES = BOXES.astype(np.float32)
+IMAGES = np.array([0, 1, 1, 9])
+
+ALIGNED = {
+    f"roi_align {scale} {samples} {half}": (
+        RoiAlign(3, 2, scale, samples, "avg", half),
+        "f32[2,3,6,7]",
+        BOXES,
+        IMAGES,
+    )
+    for scale, samples, half in ((0.5, 2, True), (0.9, 0, True), (1.1, 1, False), (0.2, 0, False))
+}
 
 WHOLE = (1, 2, 6, 9)
 """Extents that an image of 5 by 4 is resized to."""
@@ -76,6 +91,7 @@ CASES: dict[str, tuple[Any, ...]] = {
         "f32[6]",
         "f32[2,12,2,5]",
     ),
+    **ALIGNED,
     "max_unpool": (MaxUnpool((2, 3)), "f32[2,4]", AT),
     "max_pool": (MaxPool((3, 2), (1, 2), (1, 0, 1, 1), (2, 1), True), "f32[2,3,7,6]"),
     "max_pool of none": (MaxPool((2,), (2,), (0, 0), (1,)), "f32[0,3,6]"),
@@ -291,3 +307,50 @@ def test_what_is_flat_is_not_asked_for_its_slope() -> None:
         g = Graph("flat")
         operands = [g.input(n, "f32[1,1,1]") for n in ("y", "x", "at")]
         g(SampleSlope("nearest"), *operands)
+
+
+REGIONS = np.concatenate([IMAGES[:, None], BOXES], axis=1).astype(np.float32)
+
+POOLED: dict[str, tuple[Any, ...]] = {
+    "largest part": (RoiAlign(3, 2, 0.9, 2, "max"), BOXES, IMAGES),
+    "largest of a sample an element": (
+        RoiAlign(2, 3, 0.61, 0, "max", False),
+        BOXES,
+        IMAGES,
+    ),
+    "largest element": (MaxRoiPool(3, 2, 0.7), REGIONS),
+    "largest of small bins": (MaxRoiPool(2, 17, 0.7), REGIONS),
+}
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_the_largest_of_a_region_gets_its_gradient(name: str) -> None:
+    op, regions, *batch = POOLED[name]
+    for dtype in ("f64", "f32"):
+        numpy = TensorType(dtype, ()).numpy
+        g = Graph("largest")
+        x = g.input("x", f"{dtype}[2,3,6,7]")
+        y = weighted_sum(g, [g(op, x, *map(g.constant, (regions.astype(numpy), *batch)))])
+        feeds = {"x": np.random.default_rng(0).standard_normal((2, 3, 6, 7)).astype(numpy)}
+        if dtype == "f64":
+            check(g, y, feeds)
+            continue
+        g.output("dx", gradients(g, y, [x])[0])
+        exe = ag.compile(g, threads=1)
+        expected = evaluate(g, feeds)["dx"]
+
+        assert all(entry.kernel for entry in exe.artifact.table)
+        np.testing.assert_allclose(exe.run(feeds)["dx"], expected, 1e-4, 1e-5)
+
+
+def test_regions_move_means_and_not_the_largest_elements() -> None:
+    image = np.ones((1, 1, 4, 4))
+    slopes = slope_at(MaxRoiPool(2, 2), image, np.array([[0.0, 0, 0, 3, 3]]))
+
+    assert slopes.sum() == 4
+    g = Graph("regions")
+    x, rois, batch = g.input("x", "f64[1,1,4,4]"), g.input("r", "f64[1,4]"), g.input("b", "i64[1]")
+    y = g(RoiAlign(2, 2, mode="max"), x, rois, batch)
+    gradients(g, y, [x])
+    with pytest.raises(UnsupportedError, match="none by regions"):
+        gradients(g, y, [rois])
