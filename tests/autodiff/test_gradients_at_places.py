@@ -233,6 +233,19 @@ def test_frames_of_open_signals_are_put_back() -> None:
         assert exe(np.ones((n, 2), np.float32))[:, 1].tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_images_of_open_extents_are_resized_and_back(mode: str) -> None:
+    g = Graph("open")
+    x = g.input("x", "f32[1,2,H,W]")
+    *outer, h, w = x.type.shape
+    g.output("dx", gradients(g, g(Resize((*outer, h * 2, w * 2), mode=mode), x), [x])[0])
+    exe = ag.compile(g, threads=1)
+    for h, w in ((3, 4), (8, 8)):
+        found = exe(np.zeros((1, 2, h, w), np.float32))
+
+        np.testing.assert_allclose(found.sum(), 2 * 4 * h * w, 1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_halves_are_added_up_in_single_precision(dtype: str) -> None:
     """Where 4000 ones meet, halves of their own would stay at 2048 or at 256."""

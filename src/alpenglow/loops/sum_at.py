@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from alpenglow.ir.dims import ceil_div, estimate, known
-from alpenglow.loops.coord import Coord
+from alpenglow.kernel.expr import Expr, lift
+from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Loops, Sink, Source, push
 from alpenglow.loops.gather import clamped
 from alpenglow.loops.rows import block, width
@@ -64,13 +65,17 @@ def strips(
     vectors = min(VECTORS, max(ceil_div(estimate(last), lanes), 1))
     wide = lanes * vectors
     whole = known(last) and last % wide == 0
+    limit = None if whole or lanes == 1 else last
     with k.parallel([*outer, *middle, ceil_div(last, wide)]) as at:
         front, between, number = at[: len(outer)], at[len(outer) : -1], at[-1]
+        turns: Expr | int = vectors
+        if not whole:
+            left = (coord(lift(ceil_div(last, lanes))) - number * vectors).expr()
+            turns = k.b.let(k.m.minimum(left, vectors))
 
         def neighbours(run: Callable[[list[Coord]], None]) -> None:
-            with k.b.loop(vectors) as vector:
+            with k.b.loop(turns) as vector:
                 start = number.expr() * wide + vector * lanes
-                limit = None if whole else last
                 block(k, start, lanes, limit, lambda c: run([*between, c]))
 
         body(front, neighbours)

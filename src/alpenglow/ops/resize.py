@@ -173,7 +173,7 @@ class Resize(Composite):
         axes = [a for a in range(t.rank) if not unchanged(self, t.shape[a], a)]
         # What shrinks most comes first and leaves the others less to do; then inner before outer
         # axes, since whole rows are read faster than scattered elements.
-        growth = {a: estimate(self.sizes[a]) / max(estimate(t.shape[a]), 1) for a in axes}
+        growth = {a: _growth(t.shape[a], self.sizes[a]) for a in axes}
         for axis in sorted(axes, key=lambda a: (growth[a], -a)):
             axes.remove(axis)
             wide = "f64" if t.dtype == "f64" else "f32"
@@ -230,6 +230,13 @@ class Resize(Composite):
             yield cls((4,)), f"{dtype}[3]"
         for dtype in sorted(FLOATS | {"u8", "i8", "i32"} - {"f32"}):
             yield cls((4, 5), mode="cubic"), f"{dtype}[3,2]"
+
+
+def _growth(extent: Dim, size: Dim) -> float:
+    """Return by how much an axis grows; what is not known yet counts as if it stayed."""
+    if not known(extent) or not known(size):
+        return 1.0
+    return estimate(size) / max(estimate(extent), 1)
 
 
 def check_choice(what: str, choice: str, choices: tuple[str, ...]) -> None:
