@@ -13,14 +13,23 @@ import pytest
 
 from alpenglow.ir.op import Primitive
 from alpenglow.ops.linalg import Eliminate
-from alpenglow.ops.regions import MaxRoiPool, RoiAlign
-from alpenglow.ops.sampling import MODES, PADDINGS, Sample
+from alpenglow.ops.regions import (
+    MaxRoiPool,
+    MaxRoiPoolIndex,
+    RoiAlign,
+    RoiAlignIndex,
+    RoiAlignSlope,
+    RoiAlignSpread,
+)
+from alpenglow.ops.sampling import MODES, PADDINGS, Sample, SampleSlope, Spread
 from alpenglow.ops.signal import Frames
+from alpenglow.ops.sum_at import SumAt
 from alpenglow.ops.unpooling import OverlapAdd
 from loop_forms import check
 
 OPERATORS: tuple[type[Primitive], ...] = (
-    Sample, RoiAlign, MaxRoiPool, OverlapAdd, Frames, Eliminate,
+    Sample, Spread, SampleSlope, RoiAlign, RoiAlignSpread, RoiAlignSlope, RoiAlignIndex, MaxRoiPool,
+    MaxRoiPoolIndex, OverlapAdd, Frames, SumAt, Eliminate,
 )  # fmt: skip
 
 BOXES = np.random.default_rng(0).uniform(-5, 30, (40, 5)).astype(np.float32)
@@ -28,8 +37,15 @@ BOXES = np.random.default_rng(0).uniform(-5, 30, (40, 5)).astype(np.float32)
 LARGER: list[tuple[Any, ...]] = [
     (Sample("linear", "zeros"), "f32[2,5,17,30]", "f32[2,700,2]"),
     (Sample("cubic", "reflection"), "f32[1,3,9,8,7]", "f32[1,300,3]"),
+    (Spread(extents=(17, 30)), "f32[2,37,700]", "f32[2,700,2]"),
+    (SampleSlope("cubic", "border"), "f32[2,5,700]", "f32[2,5,17,30]", "f32[2,700,2]"),
+    (SumAt(1, 40), "f32[2,90,700]", np.arange(90)[None] * 7 % 40, None),
     (RoiAlign(7, 7, 0.5), "f32[2,9,20,25]", BOXES[:, 1:], np.arange(40) % 2),
+    (RoiAlignSpread((2, 20, 25), 0.5), "f32[40,19,7,7]", BOXES[:, 1:], np.arange(40) % 2),
+    (RoiAlignSlope(0.5), "f32[40,9,7,7]", "f32[2,9,20,25]", BOXES[:, 1:], np.arange(40) % 2),
+    (RoiAlignIndex(7, 7, 0.5), "f32[2,9,20,25]", BOXES[:, 1:], np.arange(40) % 2),
     (MaxRoiPool(7, 7, 0.5), "f32[2,9,20,25]", BOXES),
+    (MaxRoiPoolIndex(7, 7, 0.5), "f32[2,9,20,25]", BOXES),
     (OverlapAdd((40, 50), (2, 1), (1,) * 4, (1, 1)), "f32[2,7,3,3,20,50]"),
     (Frames(1, 400, 160), "f32[3,16000]"),
     (Eliminate(), "f64[9,30,30]"),
@@ -58,6 +74,7 @@ def test_places_that_are_no_numbers_read_nothing_outside(mode: str, padding: str
 
     with np.errstate(all="ignore"):
         check(Sample(mode, padding), "f32[1,2,4,5]", at)
+        check(Spread(mode, padding, extents=(4, 5)), f"f32[1,2,{at.shape[1]}]", at)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38, -3e38])

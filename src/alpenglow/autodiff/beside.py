@@ -15,15 +15,18 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import COMPLEX
+from alpenglow.ir.types import COMPLEX, TensorType
 from alpenglow.ops.arithmetic import Mul
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.contraction import Conv, ConvTranspose
 from alpenglow.ops.conv_filter import ConvFilter
 from alpenglow.ops.gather import summed_at
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
-from alpenglow.ops.reduction import ReduceProd, ReduceSum, as_type
+from alpenglow.ops.reduction import ReduceProd, ReduceSum, as_type, filled
+from alpenglow.ops.resize import Interpolate, summed_products
 from alpenglow.ops.scan import CumProd
+from alpenglow.ops.select import Cast
+from alpenglow.ops.sum_at import SumAt
 
 
 def broadcast(op: Broadcast, b: Graph, dy: Value, x: Value) -> Value:
@@ -102,10 +105,24 @@ def reduce_prod(op: ReduceProd, b: Graph, dy: Value, x: Value) -> Value:
     return b(Transpose(tuple(perm.index(a) for a in range(x.type.rank))), back)
 
 
+def sum_at(
+    op: SumAt, b: Graph, dy: Value, x: Value, indices: Value, weights: Value | None = None
+) -> tuple[Value, None, Value | None]:
+    """Read where elements went to."""
+    shape = TensorType("f32", indices.type.shape)
+    factors = filled(b, 1, Value(shape)) if weights is None else weights
+    places = b(Cast("i32"), indices)
+    dx = b(Interpolate(op.axis, x.type.dtype), dy, places, factors)
+    if weights is None:
+        return dx, None, None
+    return dx, None, summed_products(b, op.axis, x, dy, indices)
+
+
 RULES: dict[type[Op], Callable[..., Any]] = {
     Broadcast: broadcast,
     Conv: conv,
     ConvFilter: conv_filter,
     Pad: pad,
     ReduceProd: reduce_prod,
+    SumAt: sum_at,
 }

@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from alpenglow.base.errors import UnsupportedError
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise, Examples
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.logarithm import BIAS
+from alpenglow.ops.arithmetic import Floor, Mul, Neg, Sub
+from alpenglow.ops.logarithm import BIAS, Exp2
+from alpenglow.ops.reduction import as_type, filled, in_floats
 from alpenglow.ops.sample import binary, unary
+from alpenglow.ops.select import Cast
 from alpenglow.ops.series import dtype_of
 
 EDGES = np.array([0, -0.0, 1, -1, 2.5, -2.5, 1e-40, -1e-40, 3e38, np.inf, -np.inf], np.float32)
@@ -61,6 +66,9 @@ class NextAfter(Elementwise):
         undefined = m.bit_or(m.isnan(x), m.isnan(y))
         return m.where(undefined, math.nan, m.where(m.eq(x, y), y, beside))
 
+    def gradient(self, b: Graph, dy: Value, x: Value, y: Value) -> tuple[Value, Value]:
+        raise UnsupportedError("gradient: next_after has none: its steps are those of rounding")
+
     @classmethod
     def examples(cls) -> Examples:
         yield from binary(cls(), {"f32", "f64"})
@@ -82,6 +90,15 @@ class Fraction(Elementwise):
         rest = m.bit_and(m.bits(normal, whole), ~((2 * bias + 1) << place))
         halved = m.bits(m.bit_or(rest, (bias - 1) << place), dtype_of(x))
         return m.where(_has_parts(m, x), halved, x)
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Divide by the power of 2 that x is divided by, in two steps: it may be no number."""
+        wide = in_floats(b, dy)
+        power = b(Neg(), b(Cast(wide.type.dtype), b(Exponent(), x)))
+        half = b(Floor(), b(Mul(), power, filled(b, 0.5, power)))
+        first = b(Mul(), wide, b(Exp2(), half))
+        total = b(Mul(), first, b(Exp2(), b(Sub(), power, half)))
+        return as_type(b, total, x.type.dtype)
 
     @classmethod
     def examples(cls) -> Examples:

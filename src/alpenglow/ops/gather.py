@@ -9,11 +9,12 @@ axis of no elements can only be indexed by no indices.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import (
@@ -26,12 +27,14 @@ from alpenglow.ir.op import (
     normal_axis,
 )
 from alpenglow.ir.types import ALL, COMPLEX, NUMBERS, Array, TensorType
-from alpenglow.ops.comparison import Equal
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Transpose
-from alpenglow.ops.reduction import filled
-from alpenglow.ops.select import Where
+from alpenglow.ops.generate import Iota
+from alpenglow.ops.movement import Concat, Reshape
+from alpenglow.ops.places import INDICES, check_reachable, clamped
+from alpenglow.ops.reduction import ReduceSum, as_type, filled, in_floats
+from alpenglow.ops.select import Cast, Where
+from alpenglow.ops.sum_at import SumAt
+from alpenglow.ops.unscattering import Unscattering
 
-INDICES = frozenset({"i32", "i64"})
 REDUCTIONS = ("none", "add", "mul", "min", "max")
 
 
@@ -89,7 +92,7 @@ class GatherElements(Primitive):
         return np.asarray(data[elements(data, indices, self.axis % data.ndim)])
 
     def gradient(self, b: Graph, dy: Value, data: Value, indices: Value) -> tuple[Value, None]:
-        return b(ScatterElements(self.axis, "add"), filled(b, 0, data), indices, dy), None
+        return added_at(b, ScatterElements(self.axis, "add"), data, indices, dy), None
 
     @classmethod
     def examples(cls) -> Examples:
@@ -123,12 +126,10 @@ class GatherNd(Primitive):
     def gradient(self, b: Graph, dy: Value, data: Value, indices: Value) -> tuple[Value, None]:
         shape = indices.type.shape[:-1]
         if self.batch_dims:
-            if not all(known(d) for d in shape):
-                raise UnsupportedError("gradient: gather_nd with batch axes has none for open ones")
-            grid = np.indices([int(d) for d in shape])[: self.batch_dims]
-            batch = np.moveaxis(grid, 0, -1).astype(indices.type.numpy)
-            indices = b(Concat(-1), b.constant(np.ascontiguousarray(batch)), indices)
-        return b(ScatterNd("add"), filled(b, 0, data), indices, dy), None
+            batch = [b(Reshape((*shape, 1)), b(Iota(shape, i))) for i in range(self.batch_dims)]
+            whole = Cast(indices.type.dtype)
+            indices = b(Concat(-1), *(b(whole, v) for v in batch), indices)
+        return added_at(b, ScatterNd("add"), data, indices, dy), None
 
     @classmethod
     def examples(cls) -> Examples:
@@ -167,7 +168,8 @@ class ScatterElements(Primitive):
     def gradient(
         self, b: Graph, dy: Value, data: Value, indices: Value, updates: Value
     ) -> tuple[Value, None, Value]:
-        return unscattered(b, self, GatherElements(self.axis), dy, indices, updates)
+        scatter, gather = partial(ScatterElements, self.axis), GatherElements(self.axis)
+        return Unscattering(b, scatter, gather, indices).by(self.reduction, dy, data, updates)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -206,7 +208,8 @@ class ScatterNd(Primitive):
     def gradient(
         self, b: Graph, dy: Value, data: Value, indices: Value, updates: Value
     ) -> tuple[Value, None, Value]:
-        return unscattered(b, self, GatherNd(), dy, indices, updates)
+        unscattering = Unscattering(b, ScatterNd, GatherNd(), indices)
+        return unscattering.by(self.reduction, dy, data, updates)
 
     @classmethod
     def examples(cls) -> Examples:
@@ -250,6 +253,13 @@ class OneHot(Primitive):
         hot = np.expand_dims(at, self.axis) == np.arange(self.depth).reshape(shape)
         return np.asarray(np.where(hot, values[1], values[0]))
 
+    def gradient(self, b: Graph, dy: Value, indices: Value, values: Value) -> tuple[None, Value]:
+        """Add up where the one value is, and where the other."""
+        hot = b(self, indices, b.constant(np.array([False, True])))
+        zeros, every = filled(b, 0, dy), tuple(range(dy.type.rank))
+        parts = (b(Where(), hot, zeros, dy), b(Where(), hot, dy, zeros))
+        return None, b(Concat(0), *(b(Reshape((1,)), b(ReduceSum(every, False), p)) for p in parts))
+
     @classmethod
     def examples(cls) -> Examples:
         yield cls(5, -1), np.array([0, 4, -1, -5, 5, -6]), "f32[2]"
@@ -266,12 +276,6 @@ class OneHot(Primitive):
 def spatial(t: TensorType, axis: int) -> bool:
     """Whether `axis` is neither the batch, nor the channels, nor the lanes of a blocked tensor."""
     return 2 <= axis < t.rank - 1
-
-
-def clamped(indices: Array, extent: int) -> Array:
-    """Return indices counted from the front and limited to what an axis of `extent` has."""
-    front = np.where(indices < 0, indices + extent, indices)
-    return np.clip(front, 0, max(extent - 1, 0))
 
 
 def elements(data: Array, indices: Array, axis: int) -> tuple[Array, ...]:
@@ -307,40 +311,23 @@ def scattered(data: Array, where: tuple[Array, ...], updates: Array, reduction: 
 
 
 def summed_at(b: Graph, dy: Value, indices: Value, axis: int, extent: Dim) -> Value:
-    """Return what Gather along `axis` makes of gradients dy: each is added where it was read."""
-    rank, count = dy.type.rank, indices.type.rank
-    rest = [i for i in range(rank) if not axis <= i < axis + count]
-    updates = b(Transpose((*range(axis, axis + count), *rest)), dy)
-    shape = (extent, *(dy.type.shape[i] for i in rest))
-    zeros = b(Broadcast(shape), b.constant(np.zeros((), dy.type.numpy)))
-    total = b(ScatterNd("add"), zeros, b(Reshape((*indices.type.shape, 1)), indices), updates)
-    return b(Transpose((*range(1, axis + 1), 0, *range(axis + 1, len(shape)))), total)
+    """Return what Gather along `axis` makes of gradients dy: each is added where it was read.
+
+    Halves are added up in f32, and rounded once.
+    """
+    end = axis + indices.type.rank
+    outer, inner = dy.type.shape[:axis], dy.type.shape[end:]
+    count = product(indices.type.shape)
+    rows = b(Reshape((product(outer), count, product(inner))), in_floats(b, dy))
+    total = b(SumAt(1, extent), rows, b(Reshape((1, count)), indices))
+    return as_type(b, b(Reshape((*outer, extent, *inner)), total), dy.type.dtype)
 
 
-def unscattered(
-    b: Graph, op: ScatterElements | ScatterNd, gather: Op, dy: Value, indices: Value, updates: Value
-) -> tuple[Value, None, Value]:
-    """Return the gradients of the operands of a scatter, whose inverse is `gather`."""
-    read = b(gather, dy, indices)
-    if op.reduction == "add":
-        return dy, None, read
-    if op.reduction != "none":
-        raise UnsupportedError(f"gradient: {op.name} by {op.reduction} has none")
-    # Of several updates of one place only the last arrives: it finds its own number there.
-    if not updates.type.static:
-        raise UnsupportedError(f"gradient: {op.name} has none for open extents")
-    number = b.constant(np.arange(updates.type.size).reshape(updates.type.extents))
-    nobody = b(Broadcast(dy.type.shape), b.constant(np.array(-1)))
-    last = b(gather, b(op, nobody, indices, number), indices)
-    zeros = filled(b, 0, updates)
-    arrived = b(Where(), b(Equal(), last, number), read, zeros)
-    return b(op, dy, indices, zeros), None, arrived
-
-
-def check_reachable(op: Op, data: TensorType, axis: int, shape: tuple[Dim, ...]) -> None:
-    """Raise TypeRuleError if an axis of no elements is read at all."""
-    if data.shape[axis] == 0 and product(shape) != 0:
-        raise TypeRuleError(f"{op.name}: {data} has nothing to index on axis {axis}")
+def added_at(b: Graph, scatter: Op, data: Value, indices: Value, dy: Value) -> Value:
+    """Return zeros like data, to which a scatter by add has added dy; halves as in `summed_at`."""
+    wide = in_floats(b, dy)
+    zeros = filled(b, 0, Value(data.type.with_dtype(wide.type.dtype)))
+    return as_type(b, b(scatter, zeros, indices, wide), dy.type.dtype)
 
 
 def check_beside(op: Op, data: TensorType, indices: TensorType, axis: int) -> None:

@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.op import Examples, Op, check_dtype
+from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Elementwise, Examples, Op, check_dtype
 from alpenglow.ir.types import FLOATS, TensorType
+from alpenglow.ops.arithmetic import Add, Mul, Neg
 from alpenglow.ops.gamma import BERNOULLI, STIRLING, Lgamma
-from alpenglow.ops.iterated import Iterated, State
+from alpenglow.ops.iterated import Iterated, State, narrowed
 from alpenglow.ops.logarithm import Log1p
 from alpenglow.ops.normal import Erfc
-from alpenglow.ops.series import polynomial
+from alpenglow.ops.reduction import as_type, filled, in_floats
+from alpenglow.ops.series import dtype_of, polynomial
 
 TURNS = 100_000.0
 """After so many turns a sum that has not converged is given up: the result is NaN."""
@@ -105,6 +108,11 @@ class IncompleteGamma(Iterated):
     def _near(self, m: Any, a: Any, x: Any) -> Any:
         return m.lt(x, m.add(a, 1.0))
 
+    def gradient(self, b: Graph, dy: Value, a: Value, x: Value) -> tuple[UnsupportedError, Value]:
+        density = b(Mul(), dy, b(GammaDensity(), a, x))
+        error = UnsupportedError("gradient: incomplete_gamma has none by a")
+        return error, b(Neg(), density) if self.upper else density
+
     @classmethod
     def examples(cls) -> Examples:
         a = np.array([0.5, 1, 3, 30, 200, 0, 0, 2, 2, -1, np.inf, np.inf, 5], np.float32)
@@ -115,19 +123,49 @@ class IncompleteGamma(Iterated):
         yield from some(cls())
 
 
-def _peak(m: Any, a: Any, x: Any) -> Any:
-    """Return x^a exp(-x) / gamma(a).
+class GammaDensity(Elementwise):
+    """x^(a - 1) exp(-x) / gamma(a): what the share of the gamma function below x grows by with x.
 
-    Where a is large the exponents are so large, too, that their difference has no digits; with
-    x = a (1 + s) it is that of a (log(1 + s) - s) and of what Stirling's formula leaves.
+    It is NaN where a or x is negative.
     """
+
+    dtypes = FLOATS
+
+    def scalar(self, m: Any, *operands: Any) -> Any:
+        a, x = (m.cast(v, "f64") for v in operands)
+        power = m.where(m.eq(a, 1.0), 0.0, m.mul(m.sub(a, 1.0), m.log(x)))
+        small = m.exp(m.sub(m.sub(power, x), Lgamma().scalar(m, a)))
+        large = m.where(m.eq(x, 0.0), 0.0, m.div(_large_peak(m, a, x), x))
+        value = m.where(m.gt(a, 100.0), large, small)
+        value = m.where(m.isinf(m.maximum(a, x)), 0.0, value)
+        value = m.where(m.lt(m.minimum(a, x), 0.0), math.nan, value)
+        return m.cast(value, narrowed(dtype_of(operands[0])))
+
+    @classmethod
+    def examples(cls) -> Examples:
+        a = np.array([0.5, 1, 3, 30, 200, 0, 2, 200, 1, -1, np.inf, 5], np.float32)
+        x = np.array([0.1, 2.5, 2, 33, 150, 1, 0, 0, 0, 1, 1, np.nan], np.float32)
+        yield cls(), a, x
+        yield from some(cls())
+
+
+def _peak(m: Any, a: Any, x: Any) -> Any:
+    """Return x^a exp(-x) / gamma(a)."""
     small = m.exp(m.sub(m.sub(m.mul(a, m.log(x)), x), Lgamma().scalar(m, a)))
+    return m.where(m.gt(a, 100.0), _large_peak(m, a, x), small)
+
+
+def _large_peak(m: Any, a: Any, x: Any) -> Any:
+    """Return x^a exp(-x) / gamma(a) where a is large.
+
+    The exponents are so large, too, that their difference has no digits; with x = a (1 + s) it is
+    that of a (log(1 + s) - s) and of what Stirling's formula leaves.
+    """
     step = m.div(m.sub(x, a), a)
     fall = m.mul(a, m.sub(Log1p().scalar(m, step), step))
     inverse = m.div(1.0, a)
     series = m.mul(polynomial(m, m.mul(inverse, inverse), STIRLING), inverse)
-    large = m.mul(m.sqrt(m.mul(a, 0.5 / math.pi)), m.exp(m.sub(fall, series)))
-    return m.where(m.gt(a, 100.0), large, small)
+    return m.mul(m.sqrt(m.mul(a, 0.5 / math.pi)), m.exp(m.sub(fall, series)))
 
 
 class Zeta(Iterated):
@@ -172,6 +210,14 @@ class Zeta(Iterated):
         total = m.where(m.bit_or(_is_sum(m, x, q), pole), total, math.nan)
         total = m.where(m.bit_or(pole, m.eq(x, 1.0)), math.inf, total)
         return m.where(m.bit_or(m.lt(x, 1.0), m.isnan(m.add(x, q))), math.nan, total)
+
+    def gradient(self, b: Graph, dy: Value, x: Value, q: Value) -> tuple[UnsupportedError, Value]:
+        """Each term 1 / (q + k)^x changes by -x / (q + k)^(x + 1) with q."""
+        change, power, first = (in_floats(b, v) for v in (dy, x, q))
+        higher = b(self, b(Add(), power, filled(b, 1, power)), first)
+        slope = b(Neg(), b(Mul(), change, b(Mul(), power, higher)))
+        error = UnsupportedError("gradient: zeta has none by x, the exponent")
+        return error, as_type(b, slope, q.type.dtype)
 
     @classmethod
     def examples(cls) -> Examples:

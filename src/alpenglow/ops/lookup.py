@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank, is_half
 from alpenglow.ir.types import DTYPES, NUMBERS, Array, TensorType
+from alpenglow.ops.gather import summed_at
+from alpenglow.ops.select import BitCast, Cast
 
 
 class Find(Primitive):
@@ -60,6 +63,10 @@ class Lookup(Primitive):
 
     def reference(self, x: Array, table: Array) -> Array:
         return np.asarray(table[x.view(np.uint8)])
+
+    def gradient(self, b: Graph, dy: Value, x: Value, table: Value) -> tuple[None, Value]:
+        place = b(Cast("i32"), b(BitCast("u8"), x))
+        return None, summed_at(b, dy, place, 0, 256)
 
     @classmethod
     def examples(cls) -> Examples:

@@ -10,8 +10,9 @@ from alpenglow.ir.op import Composite, Examples, check_dtype, check_rank
 from alpenglow.ir.types import FLOATS, TensorType
 from alpenglow.ops.arithmetic import Div, Mul, Neg
 from alpenglow.ops.comparison import Equal
-from alpenglow.ops.gather import INDICES, Gather, GatherElements
+from alpenglow.ops.gather import Gather, GatherElements
 from alpenglow.ops.movement import Reshape
+from alpenglow.ops.places import INDICES
 from alpenglow.ops.reduction import ReduceSum, as_type, filled, in_floats
 from alpenglow.ops.select import Where
 

@@ -14,9 +14,10 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
 from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import FLOATS, Array, TensorType
-from alpenglow.ops.arithmetic import Abs, Div, Mul, Pow, Sign
+from alpenglow.ops.arithmetic import Abs, Div, Mul, Pow, Sign, Sub
 from alpenglow.ops.comparison import Equal
-from alpenglow.ops.gather import ScatterElements
+from alpenglow.ops.gather import ScatterElements, added_at
+from alpenglow.ops.generate import Range
 from alpenglow.ops.movement import Broadcast, Pad, Reshape
 from alpenglow.ops.reduction import as_type, filled, in_floats, lowest, over
 from alpenglow.ops.select import Where
@@ -55,14 +56,21 @@ class MaxPool(Primitive):
         return np.asarray(patches.max(axis=axes))
 
     def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
-        """Add each element to the first that was the largest of its window."""
+        """Add each element to the first that was the largest of its window, plane by plane."""
         if 0 in x.type.shape:  # windows of padding alone have no such element
             return filled(b, 0, x)
         index = MaxPoolIndex(self.kernel, self.strides, self.pads, self.dilations, self.ceil)
-        flat, count = (product(dy.type.shape),), (product(x.type.shape),)
-        zeros = b(Broadcast(count), b.constant(np.zeros((), x.type.numpy)))
-        where = b(Reshape(flat), b(index, x))
-        total = b(ScatterElements(0, "add"), zeros, where, b(Reshape(flat), dy))
+        where, plane = b(index, x), product(x.type.shape[2:])
+        rows: Dim = 1
+        if known(plane):
+            rows = product(x.type.shape[:2])
+            column = (*x.type.shape[:2], *[1] * len(self.kernel))
+            first = b(Reshape(column), b(Range(rows, 0, int(plane))))
+            where = b(Sub(), where, b(Broadcast(where.type.shape), first))
+        each = product(dy.type.shape[2:] if known(plane) else dy.type.shape)
+        flat = [b(Reshape((rows, each)), v) for v in (where, dy)]
+        empty = Value(x.type.with_shape((rows, plane if known(plane) else product(x.type.shape))))
+        total = added_at(b, ScatterElements(1, "add"), empty, *flat)
         return b(Reshape(x.type.shape), total)
 
     @classmethod

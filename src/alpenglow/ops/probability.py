@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import Array, TensorType
+from alpenglow.ops.arithmetic import Add, Mul, Neg, Sub
+from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.generate import Eye
+from alpenglow.ops.inverse import Inverse
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.reduction import ReduceSum, filled
+from alpenglow.ops.select import Where
 
 ROUNDS = 100
 """How often the probabilities are improved at most."""
@@ -50,6 +58,45 @@ class Couple(Primitive):
             p = np.where(going[:, None], better, p)
         return p
 
+    def gradient(self, b: Graph, dr: Value, r: Value) -> Value:
+        """Take p as where the sum is least: Q p + c 1 = 0 and 1·p = 1, a symmetric system.
+
+        With the inverse S of its matrix, p is the last column of that, and a change of Q changes p
+        by -S dQ p; Q is made of products of elements of r.
+        """
+        n, classes = r.type.shape[:2]
+        edge = (*r.type.shape[:1], 1)
+        corner, rest = (0, 0, 0), (1, 1, 1)
+        inverse = b.add(Inverse(), [self._system(b, r)]).results[1]
+        inner = b(Slice(corner, r.type.shape, rest), inverse)
+        p = b(Slice((0, classes, 0), (*edge, classes), rest), inverse)
+        pulled = b(MatMul(), b(Reshape((*edge, classes)), dr), inner)
+        dq = b(Neg(), b(MatMul(), b(Reshape((n, classes, 1)), pulled), p))
+        loss, both = self._loss(b, dq), b(Add(), dq, b(Transpose((0, 2, 1)), dq))
+        own = b(Mul(), r, b(Add(), loss, loss))
+        other = b(Mul(), b(Transpose((0, 2, 1)), r), both)
+        return self._beside(b, b(Sub(), own, other))
+
+    def _loss(self, b: Graph, dq: Value) -> Value:
+        """Return what is on the diagonals of matrices, the same in each column."""
+        line = b(ReduceSum((1,)), b(Mul(), dq, unit(b, dq, dq.type.dtype)))
+        return b(Broadcast(dq.type.shape), line)
+
+    def _beside(self, b: Graph, x: Value) -> Value:
+        """Return matrices with zeros on their diagonals."""
+        return b(Where(), unit(b, x, "bool"), filled(b, 0, x), x)
+
+    def _system(self, b: Graph, r: Value) -> Value:
+        """Return Q with a row and a column of ones, and 0 in the corner where these meet."""
+        off = self._beside(b, r)
+        across = b(Mul(), off, b(Transpose((0, 2, 1)), off))
+        lost = b(Broadcast(r.type.shape), b(ReduceSum((1,)), b(Mul(), off, off)))
+        q = b(Sub(), b(Mul(), unit(b, r, r.type.dtype), lost), across)
+        side = b(Pad((0, 0, 0), (0, 0, 1), value=1.0), q)
+        n, classes = r.type.shape[:2]
+        ones = b(Pad((0, 0, 0), (0, 0, 1)), filled(b, 1, Value(r.type.with_shape((n, 1, classes)))))
+        return b(Concat(1), side, ones)
+
     @classmethod
     def examples(cls) -> Examples:
         random = np.random.default_rng(0)
@@ -59,6 +106,12 @@ class Couple(Primitive):
             yield cls(), np.where(above, win, 1 - win.transpose(0, 2, 1)).astype(dtype)
         yield cls(), "f32[0,3,3]"
         yield cls(), np.zeros((2, 1, 1), np.float32)
+
+
+def unit(b: Graph, like: Value, dtype: str) -> Value:
+    """Return unit matrices in the shape of others."""
+    classes = like.type.shape[-1]
+    return b(Broadcast(like.type.shape), b(Eye(classes, classes, dtype=dtype)))
 
 
 def improved(q: Array, p: Array, qp: Array, total: Array) -> Array:

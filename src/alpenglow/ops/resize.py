@@ -23,9 +23,13 @@ from alpenglow.ir.op import (
     normal_axis,
 )
 from alpenglow.ir.types import ALL, DTYPES, FLOATS, NUMBERS, Array, TensorType, holds
-from alpenglow.ops.gather import Gather, clamped, spatial
-from alpenglow.ops.movement import Pad
+from alpenglow.ops.arithmetic import Mul
+from alpenglow.ops.gather import Gather, spatial
+from alpenglow.ops.movement import Broadcast, Pad, Reshape
+from alpenglow.ops.places import clamped
+from alpenglow.ops.reduction import ReduceSum, as_type
 from alpenglow.ops.resampling import Rule, computed_table, keys_kernel, positions, rounded
+from alpenglow.ops.sum_at import SumAt
 
 COORDINATES = (
     "asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
@@ -73,6 +77,16 @@ class Interpolate(Primitive):
                 total += part * weight.astype(wide).reshape(column)
         return narrowed(total, DTYPES[self.dtype])
 
+    def gradient(
+        self, b: Graph, dy: Value, x: Value, indices: Value, weights: Value
+    ) -> tuple[Value | None, None, Value]:
+        wide = as_type(b, dy, "f64" if x.type.dtype == "f64" else "f32")
+        dw = summed_products(b, self.axis, wide, as_type(b, x, wide.type.dtype), indices)
+        if x.type.dtype not in FLOATS:
+            return None, None, dw
+        dx = b(SumAt(self.axis, x.type.shape[self.axis]), wide, indices, weights)
+        return as_type(b, dx, x.type.dtype), None, dw
+
     @classmethod
     def examples(cls) -> Examples:
         at = np.array([[0, 1, 2, -1], [1, 2, 9, 0]], np.int32)
@@ -86,6 +100,20 @@ class Interpolate(Primitive):
             yield cls(1, dtype), f"{dtype}[2,3]", at, share
         yield cls(1, "f32"), "u8[2,3]", at, share
         yield cls(1, "u8"), "f32[2,3]", at, share
+
+
+def summed_products(b: Graph, axis: int, along: Value, read: Value, indices: Value) -> Value:
+    """Return, for each tap and element along `axis`, the sum of its products with what was read.
+
+    These are the gradients of weights, f32[taps, elements].
+    """
+    axis %= along.type.rank
+    taken = b(Gather(axis), read, indices)
+    shape = along.type.shape
+    one = b(Reshape((*shape[:axis], 1, *shape[axis:])), along)
+    products = b(Mul(), taken, b(Broadcast(taken.type.shape), one))
+    others = tuple(i for i in range(taken.type.rank) if i not in (axis, axis + 1))
+    return as_type(b, b(ReduceSum(others, False), products), "f32")
 
 
 def narrowed(total: Array, dtype: np.dtype[Any]) -> Array:
@@ -145,7 +173,7 @@ class Resize(Composite):
         axes = [a for a in range(t.rank) if not unchanged(self, t.shape[a], a)]
         # What shrinks most comes first and leaves the others less to do; then inner before outer
         # axes, since whole rows are read faster than scattered elements.
-        growth = {a: estimate(self.sizes[a]) / max(estimate(t.shape[a]), 1) for a in axes}
+        growth = {a: _growth(t.shape[a], self.sizes[a]) for a in axes}
         for axis in sorted(axes, key=lambda a: (growth[a], -a)):
             axes.remove(axis)
             wide = "f64" if t.dtype == "f64" else "f32"
@@ -202,6 +230,13 @@ class Resize(Composite):
             yield cls((4,)), f"{dtype}[3]"
         for dtype in sorted(FLOATS | {"u8", "i8", "i32"} - {"f32"}):
             yield cls((4, 5), mode="cubic"), f"{dtype}[3,2]"
+
+
+def _growth(extent: Dim, size: Dim) -> float:
+    """Return by how much an axis grows; what is not known yet counts as if it stayed."""
+    if not known(extent) or not known(size):
+        return 1.0
+    return estimate(size) / max(estimate(extent), 1)
 
 
 def check_choice(what: str, choice: str, choices: tuple[str, ...]) -> None:

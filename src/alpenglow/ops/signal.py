@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, known, product
+from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.ir.dims import Dim, ceil_div, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import (
     Composite,
@@ -27,6 +27,7 @@ from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.contraction import MatMul
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import as_type, in_floats
+from alpenglow.ops.unpooling import OverlapAdd
 
 DENSE = 512
 """The longest transform that is a product with its matrix."""
@@ -229,6 +230,31 @@ class Frames(Primitive):
         axis, length = self.axis % x.ndim, int(self.length)
         starts = np.arange(0, x.shape[axis] - length + 1, self.step)
         return np.asarray(np.take(x, starts[:, None] + np.arange(length), axis=axis))
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """Add frames up where they lie, in blocks of a step.
+
+        Block m of frame f lies on block f + m of x; `OverlapAdd` looks at blocks, not at elements.
+        """
+        if not known(self.length):
+            raise UnsupportedError("gradient: frames has none for an open length")
+        axis, rank, step = self.axis % x.type.rank, x.type.rank, self.step
+        blocks = ceil_div(self.length, step)
+        after = (*[0] * (axis + 1), blocks * step - self.length, *[0] * (rank - axis - 1))
+        full = b(Pad((0,) * (rank + 1), after), dy)
+        outer, inner = x.type.shape[:axis], x.type.shape[axis + 1 :]
+        count = dy.type.shape[axis]
+        split = b(Reshape((product(outer), count, blocks, step, product(inner))), full)
+        moved = b(Transpose((0, 3, 4, 2, 1)), split)
+        rows = b(Reshape((product(outer), step * product(inner), blocks, count)), moved)
+        total = b(OverlapAdd((count + blocks - 1,), (1,), (0, 0), (1,)), rows)
+        covered = (count + blocks - 1) * step
+        apart = b(Reshape((product(outer), step, product(inner), count + blocks - 1)), total)
+        line = b(Reshape((*outer, covered, *inner)), b(Transpose((0, 3, 1, 2)), apart))
+        # Less than a step of x lies behind the last frame, or blocks reach as far beyond x.
+        more = tuple(step if i == axis else 0 for i in range(rank))
+        whole = b(Pad((0,) * rank, more), line)
+        return b(Slice((0,) * rank, x.type.shape, (1,) * rank), whole)
 
     @classmethod
     def examples(cls) -> Examples:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import TypeRuleError
+from alpenglow.base.errors import TypeRuleError, UnsupportedError
 from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.types import Array, TensorType
 
@@ -96,6 +97,14 @@ class TreeEnsemble(Primitive):
             yes = (value <= threshold[node]) | (np.isnan(value) & nan[node])
             node = np.minimum(child[node] + yes, len(nodes) - 1)
         return aggregated(self, feature[node], target, weight, first)
+
+    def gradient(
+        self, b: Graph, dy: Value, x: Value, nodes: Value, target: Value, weight: Value,
+        first: Value | None = None,
+    ) -> tuple[None, None, None, UnsupportedError, None]:  # fmt: skip
+        """Nothing changes with x but where it crosses a threshold, as with any comparison."""
+        error = UnsupportedError("gradient: tree_ensemble has none by the weights of its leaves")
+        return None, None, None, error, None
 
     @classmethod
     def examples(cls) -> Examples:

@@ -47,8 +47,16 @@ from alpenglow.ops.mersenne import (
 )
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.reflections import Qr, Reflect, Reflected
+from alpenglow.ops.regions import (
+    MaxRoiPoolIndex,
+    RoiAlignIndex,
+    RoiAlignSlope,
+    RoiAlignSpread,
+)
+from alpenglow.ops.sampling import Sample, SampleSlope, Spread
 from alpenglow.ops.select import BitCast, Cast
 from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular
+from alpenglow.ops.sum_at import SumAt
 from alpenglow.ops.suppress import Suppress
 from alpenglow.ops.tree import TreeEnsemble
 from onnx_runs import Array, as_exported, imported, in_runtime
@@ -66,6 +74,8 @@ from operator_cases import (
 MACHINE = "a pass of the CPU makes it"
 FACTORS = "LAPACK's, of which ONNX has none"
 MERSENNE = "PyTorch's generator, whose state no other has"
+
+GRADIENT = "gradients are made of it"
 
 REFUSED = {
     PackNibbles: MACHINE,
@@ -97,6 +107,13 @@ REFUSED = {
     MersenneInteger: MERSENNE,
     MersennePermutation: MERSENNE,
     MersenneUniformWhere: MERSENNE,
+    SumAt: GRADIENT,
+    Spread: GRADIENT,
+    SampleSlope: GRADIENT,
+    RoiAlignSpread: GRADIENT,
+    RoiAlignSlope: GRADIENT,
+    RoiAlignIndex: GRADIENT,
+    MaxRoiPoolIndex: GRADIENT,
 }
 """Operators that no model of ONNX says, and why."""
 
@@ -106,6 +123,8 @@ def is_refused(a: Application, constant: bool) -> bool:
     match a.op:
         case TreeEnsemble():
             return not constant  # the nodes are records of bits, which are read as it is written
+        case Sample():
+            return any(a.op.orders)
         case BitCast(dtype):
             (source,) = a.types
             assert source is not None, "the operand is there"

@@ -12,9 +12,10 @@ from alpenglow.exporters.onnx.table import find
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.op import Composite, Elementwise, Primitive
 from alpenglow.ops.cache import UpdateCache
+from alpenglow.ops.deform import DeformConv
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.resize import Resize
-from alpenglow.ops.sampling import AffineGrid, DeformConv
+from alpenglow.ops.sampling import AffineGrid
 from alpenglow.ops.signal import CosineWindow, Dft
 from alpenglow.passes.lower import lower_node
 

@@ -18,11 +18,8 @@ from alpenglow.exporters.onnx.write_movement import expanded, reshaped
 from alpenglow.exporters.onnx.write_resample import narrowed
 from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim, is_open, product
-from alpenglow.ir.graph import Value
-from alpenglow.ops.sampling import SHARPNESS, Sample
-
-OFFSETS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
-"""Which neighbours a place on an axis reads, from the one before it."""
+from alpenglow.ir.graph import Node, Value
+from alpenglow.ops.sampling import OFFSETS, SHARPNESS, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,12 @@ class Tap:
     inside: Tensor | None
 
 
-@on(Sample)
+def _is_read(opset: int, node: Node) -> bool:
+    """Return True unless the weights are derivatives, as in gradients."""
+    return isinstance(node.op, Sample) and not any(node.op.orders)
+
+
+@on(Sample, when=_is_read)
 def sample(w: Writer, op: Sample, x: Value, at: Value) -> Tensor:
     n, c, *spatial = x.type.shape
     result = (n, c, at.type.shape[1])

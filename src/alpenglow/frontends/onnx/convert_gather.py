@@ -9,7 +9,6 @@ from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.gather import (
-    INDICES,
     Gather,
     GatherElements,
     GatherNd,
@@ -19,6 +18,7 @@ from alpenglow.ops.gather import (
 )
 from alpenglow.ops.movement import Concat, Slice
 from alpenglow.ops.order import TopK
+from alpenglow.ops.places import INDICES
 
 
 @on("Gather")

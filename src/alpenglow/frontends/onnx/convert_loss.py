@@ -7,8 +7,8 @@ from alpenglow.frontends.onnx.table import Made, Site, on, scalar
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import holds
 from alpenglow.ops.comparison import Equal
-from alpenglow.ops.gather import INDICES
 from alpenglow.ops.loss import NegativeLogLikelihoodLoss
+from alpenglow.ops.places import INDICES
 from alpenglow.ops.reduction import as_type, in_floats
 from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import LogSoftmax

@@ -11,10 +11,11 @@ from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.contraction import Conv
+from alpenglow.ops.deform import DeformConv
 from alpenglow.ops.linalg import Det
 from alpenglow.ops.movement import Concat, Reshape, Slice
 from alpenglow.ops.regions import MaxRoiPool, RoiAlign
-from alpenglow.ops.sampling import AffineGrid, DeformConv, GridSample
+from alpenglow.ops.sampling import AffineGrid, GridSample
 from alpenglow.ops.unpooling import MaxUnpool, OverlapAdd
 from alpenglow.ops.window import conv_extent
 

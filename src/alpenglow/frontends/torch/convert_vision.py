@@ -11,10 +11,10 @@ from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.convert_index import within
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.graph import Value
+from alpenglow.ops.deform import DeformConv
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.movement import Concat, Slice
 from alpenglow.ops.regions import MaxRoiPool, RoiAlign
-from alpenglow.ops.sampling import DeformConv
 
 
 def images_of(s: Site, x: Value, rois: Value) -> Value:
