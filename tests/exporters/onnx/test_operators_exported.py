@@ -46,6 +46,7 @@ from alpenglow.ops.mersenne import (
     MersenneUniformWhere,
 )
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.scan import LinearScan
 from alpenglow.ops.select import BitCast, Cast
 from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular
 from alpenglow.ops.suppress import Suppress
@@ -66,7 +67,10 @@ MACHINE = "a pass of the CPU makes it"
 FACTORS = "LAPACK's, of which ONNX has none"
 MERSENNE = "PyTorch's generator, whose state no other has"
 
+GRADIENT = "what gradients of recurrences are made of; ONNX has no operator like it"
+
 REFUSED = {
+    LinearScan: GRADIENT,
     PackNibbles: MACHINE,
     Ungroup: MACHINE,
     ConvPhases: MACHINE,
