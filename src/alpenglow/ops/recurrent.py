@@ -97,6 +97,7 @@ class Lstm(LstmLayer):
     """
 
     carried = MappingProxyType({1: 2, 2: 3})  # the state is in a local array during the steps
+    rereads = (1,)
 
     def infer(
         self, xw: TensorType, r: TensorType, h0: TensorType, c0: TensorType,
@@ -154,6 +155,7 @@ class Gru(Primitive):
     """
 
     carried = MappingProxyType({1: 2})  # the state is in a local array during the steps
+    rereads = (1,)
 
     reverse: bool = False
     activations: tuple[Activation, ...] = (SIGMOID, TANH)
@@ -210,6 +212,7 @@ class Rnn(Primitive):
     """
 
     carried = MappingProxyType({1: 2})  # the state is in a local array during the steps
+    rereads = (1,)
 
     reverse: bool = False
     activations: tuple[Activation, ...] = (TANH,)
