@@ -42,6 +42,7 @@ from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose
 from alpenglow.ops.pooling import AveragePool, MaxPool
 from alpenglow.ops.probability import Couple
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
 from alpenglow.ops.recurrent_integer import LstmInteger
 from alpenglow.ops.reduction import ReduceMax, ReduceProd, ReduceSum
 from alpenglow.ops.regions import MaxRoiPool, RoiAlign
@@ -64,9 +65,10 @@ DOMAINS: dict[str, tuple[float, float]] = {
 
 WITHOUT = {
     Cholesky, Eigh, Ldl, Lu, MatrixExp, Qr, SolveLdl, Reflect, Reflected, SolveTriangular, Svd,
-    Couple, DeformConv, Det, Eliminate, Frames, GridSample, Gru, LinearAttention,
-    Lookup, Lstm, LstmInteger, MaxRoiPool, OneHot, Resize, Rnn, RoiAlign, Sample, ScatterElements,
-    ScatterNd, Stft, TreeEnsemble, Fraction, IncompleteGamma, NextAfter, Orthogonal, Zeta,
+    Couple, DeformConv, Det, Eliminate, Frames, GridSample, Gru, GruGradient, LinearAttention,
+    Lookup, Lstm, LstmGradient, LstmInteger, MaxRoiPool, OneHot, Resize, Rnn, RnnGradient, RoiAlign,
+    Sample, ScatterElements, ScatterNd, Stft, TreeEnsemble, Fraction, IncompleteGamma, NextAfter,
+    Orthogonal, Zeta,
 }  # fmt: skip
 """Operators that have no gradient in all or some of their forms."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from alpenglow.autodiff import recurrent
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
@@ -61,4 +62,5 @@ RULES: dict[type[Op], Callable[..., Any]] = {
     Broadcast: broadcast,
     Pad: pad,
     ReduceProd: reduce_prod,
+    **recurrent.RULES,
 }

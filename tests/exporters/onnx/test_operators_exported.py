@@ -46,6 +46,7 @@ from alpenglow.ops.mersenne import (
     MersenneUniformWhere,
 )
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
 from alpenglow.ops.scan import LinearScan
 from alpenglow.ops.select import BitCast, Cast
 from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular
@@ -71,6 +72,9 @@ GRADIENT = "what gradients of recurrences are made of; ONNX has no operator like
 
 REFUSED = {
     LinearScan: GRADIENT,
+    LstmGradient: GRADIENT,
+    GruGradient: GRADIENT,
+    RnnGradient: GRADIENT,
     PackNibbles: MACHINE,
     Ungroup: MACHINE,
     ConvPhases: MACHINE,
@@ -113,6 +117,8 @@ def is_refused(a: Application, constant: bool) -> bool:
             (source,) = a.types
             assert source is not None, "the operand is there"
             return source.dtype != dtype and bool({source.dtype, dtype} & (COMPLEX | SIX_BITS))
+        case Lstm() | Gru() | Rnn():
+            return a.op.traced  # what went into the gates is no result of ONNX's layers
         case Lu() | SolveTriangular() | Cholesky():
             return a.types[0] is not None and a.types[0].dtype in COMPLEX
     return type(a.op) in REFUSED
