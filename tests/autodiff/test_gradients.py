@@ -36,7 +36,7 @@ from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.iterated import Orthogonal
 from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.linalg import Det, Eliminate
-from alpenglow.ops.linear_attention import LinearAttention
+from alpenglow.ops.linear_attention import LinearAttentionGradient
 from alpenglow.ops.lookup import Lookup
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose
 from alpenglow.ops.pooling import AveragePool, MaxPool
@@ -65,8 +65,9 @@ DOMAINS: dict[str, tuple[float, float]] = {
 
 WITHOUT = {
     Cholesky, Eigh, Ldl, Lu, MatrixExp, Qr, SolveLdl, Reflect, Reflected, SolveTriangular, Svd,
-    Couple, DeformConv, Det, Eliminate, Frames, GridSample, Gru, GruGradient, LinearAttention,
-    Lookup, Lstm, LstmGradient, LstmInteger, MaxRoiPool, OneHot, Resize, Rnn, RnnGradient, RoiAlign,
+    Couple, DeformConv, Det, Eliminate, Frames, GridSample, Gru, GruGradient,
+    LinearAttentionGradient, Lookup, Lstm, LstmGradient, LstmInteger, MaxRoiPool, OneHot, Resize,
+    Rnn, RnnGradient, RoiAlign,
     Sample, ScatterElements, ScatterNd, Stft, TreeEnsemble, Fraction, IncompleteGamma, NextAfter,
     Orthogonal, Zeta,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Gradients of what goes along an axis element by element: running products, recurrences."""
+"""Gradients of what goes along an axis step by step: running products, recurrences, states."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
+import loop_forms
 from alpenglow.autodiff import gradients
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import Array, type_of
+from alpenglow.ops.linear_attention import LinearAttention, LinearAttentionGradient
 from alpenglow.ops.scan import CumProd, LinearScan
 
 WAYS = list(product((False, True), repeat=2))
@@ -105,3 +107,92 @@ def test_running_products_are_differentiated_twice(op: CumProd) -> None:
     actual = (slopes(slope, weights, x)["dx0"] * way).sum()
 
     np.testing.assert_allclose(actual, expected, 1e-6)
+
+
+def attending(steps: int, heads: int, decay: int, beta: int) -> list[Array | None]:
+    """Return operands of linear attention for two states; decay and beta have so many elements."""
+    random = np.random.default_rng(3)
+    q, k = random.uniform(-1, 1, (2, steps, heads, 5)), random.uniform(-0.5, 0.5, (2, steps, 2, 5))
+    v, state = random.uniform(-1, 1, (2, steps, 2, 19)), random.uniform(-1, 1, (2, 2, 5, 19))
+    return [
+        q, k, v, state, -random.random((2, steps, 2, decay)) if decay else None,
+        random.random((2, steps, beta)) if beta else None,
+    ]  # fmt: skip
+
+
+def derived(op: LinearAttention, xs: list[Array | None], which: tuple[int, ...]) -> Graph:
+    """Return a graph of some results, of what they are weighted by, and of the gradients."""
+    g, random = Graph("attending"), np.random.default_rng(4)
+    values = [None if x is None else g.input(f"x{i}", type_of(x)) for i, x in enumerate(xs)]
+    results = g.add(op, values).results
+    given = [v for v in values if v is not None]
+    for i in which:
+        y = results[i]
+        weights = g.constant(random.uniform(-1, 1, y.type.extents).astype(y.type.numpy))
+        g.output(f"y{i}", y)
+        g.output(f"weights{i}", weights)
+        for v, dv in zip(given, gradients(g, y, given, dy=weights), strict=True):
+            g.output(f"d{v.name}_{i}", dv)
+    g.prune()
+    return g
+
+
+@pytest.mark.parametrize("decay", [0, 1, 5])
+@pytest.mark.parametrize("beta", [0, 1, 2])
+@pytest.mark.parametrize(("steps", "heads"), [(3, 2), (70, 4), (64, 2)])
+def test_linear_attention_has_the_gradients_that_differences_say(
+    steps: int, heads: int, beta: int, decay: int
+) -> None:
+    xs = attending(steps, heads, decay, beta)
+    feeds = {f"x{i}": x for i, x in enumerate(xs) if x is not None}
+    g, random = derived(LinearAttention(0.5), xs, (0, 1)), np.random.default_rng(5)
+    found, exe = evaluate(g, feeds), ag.compile(g, threads=2)
+    compiled = exe.run(feeds)
+
+    assert all(entry.kernel for entry in exe.artifact.table)
+    for name, x in feeds.items():
+        way = random.standard_normal(x.shape)
+        ends = [evaluate(g, feeds | {name: x + s * way}) for s in (1e-6, -1e-6)]
+        for i in (0, 1):
+            change = (ends[0][f"y{i}"] - ends[1][f"y{i}"]) * found[f"weights{i}"]
+            slope = found[f"d{name}_{i}"]
+
+            np.testing.assert_allclose((slope * way).sum(), change.sum() / 2e-6, 1e-5, 1e-6)
+            np.testing.assert_allclose(compiled[f"d{name}_{i}"], slope, 1e-9, 1e-9)
+
+
+def test_linear_attention_of_halves_has_gradients_of_halves() -> None:
+    xs = [None if x is None else x.astype(np.float16) for x in attending(9, 4, 5, 2)]
+    assert xs[3] is not None
+    xs[3] = xs[3].astype(np.float32)
+    g = derived(LinearAttention(0.5), xs, (0,))
+    feeds = {f"x{i}": x for i, x in enumerate(xs) if x is not None}
+    expected, actual = evaluate(g, feeds), ag.compile(g, threads=1).run(feeds)
+    for name, x in feeds.items():
+        dx = actual[f"d{name}_0"]
+
+        assert dx.dtype == x.dtype and np.isfinite(dx).all()
+        np.testing.assert_allclose(dx, expected[f"d{name}_0"], 1e-2, 1e-2)
+
+
+def test_linear_attention_of_open_length_is_differentiated() -> None:
+    g = Graph("open")
+    q, k = g.input("q", "f32[1,T,2,3]"), g.input("k", "f32[1,T,1,3]")
+    v, state = g.input("v", "f32[1,T,1,17]"), g.input("state", "f32[1,1,3,17]")
+    beta = g.input("beta", "f32[1,T,1]")
+    y = g.add(LinearAttention(0.5), [q, k, v, state, None, beta]).results[0]
+    for name, dx in zip("qkvsb", gradients(g, y, [q, k, v, state, beta]), strict=True):
+        g.output(f"d{name}", dx)
+    g.prune()
+    exe, random = ag.compile(g, threads=1), np.random.default_rng(6)
+    for steps in (1, 31, 32, 75):
+        shapes = {n: x.type.bind({"T": steps}).extents for n, x in g.inputs.items()}
+        feeds = {n: random.uniform(-0.5, 0.5, s).astype(np.float32) for n, s in shapes.items()}
+        expected = evaluate(g.bind({"T": steps}), feeds)
+        for name, dx in exe.run(feeds).items():
+            np.testing.assert_allclose(dx, expected[name], 1e-3, 1e-4)
+
+
+def test_steps_back_through_any_extents_agree_with_the_reference() -> None:
+    for op, *given in LinearAttentionGradient.examples():
+        loop_forms.check(op, *given, tolerance=1e-4)

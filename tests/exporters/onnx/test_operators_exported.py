@@ -38,6 +38,7 @@ from alpenglow.machines.vector.operators.winograd import (
 from alpenglow.ops.counted import Unique
 from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Qr, Reflect, Reflected, Svd
 from alpenglow.ops.indefinite import Ldl, SolveLdl
+from alpenglow.ops.linear_attention import LinearAttentionGradient
 from alpenglow.ops.mersenne import (
     MersenneInteger,
     MersenneNormal,
@@ -72,6 +73,7 @@ GRADIENT = "what gradients of recurrences are made of; ONNX has no operator like
 
 REFUSED = {
     LinearScan: GRADIENT,
+    LinearAttentionGradient: GRADIENT,
     LstmGradient: GRADIENT,
     GruGradient: GRADIENT,
     RnnGradient: GRADIENT,
