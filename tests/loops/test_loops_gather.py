@@ -30,6 +30,7 @@ from alpenglow.ops.gather import (
 from alpenglow.ops.movement import Trilu
 from alpenglow.ops.order import ReverseSequence, TopK
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
 from alpenglow.ops.recurrent_integer import LstmInteger
 from alpenglow.ops.resize import Interpolate
 from alpenglow.program.instr import Instr, whole
@@ -37,7 +38,7 @@ from loop_forms import assert_same, check, drawn, results
 
 OPERATORS: tuple[type[Primitive], ...] = (
     Gather, GatherElements, GatherNd, ScatterElements, ScatterNd, OneHot, TopK, ReverseSequence,
-    Trilu, Interpolate, Lstm, LstmInteger, Gru, Rnn,
+    Trilu, Interpolate, Lstm, LstmInteger, Gru, Rnn, LstmGradient, GruGradient, RnnGradient,
 )  # fmt: skip
 
 FAR = np.random.default_rng(1).integers(-300, 300, (40, 3))
@@ -54,6 +55,17 @@ LARGER: list[tuple[Any, ...]] = [
     (Lstm(), "f32[4,3,280]", "f32[70,280]", "f32[3,70]", "f32[3,70]", "f32[3,70]"),
     (Gru(True), "f32[4,3,210]", "f32[70,210]", "f32[3,70]", "f32[70]", np.int32([4, 0, 9])),
     (Rnn(), "f32[4,3,70]", "f32[70,70]", "f32[3,70]"),
+    (LstmGradient(), "f64[4,3,280]", "f64[280,70]", *["f64[4,3,70]"] * 2, *["f64[3,70]"] * 3),
+    (
+        GruGradient(True),
+        "f64[4,3,210]",
+        "f64[210,70]",
+        *["f64[4,3,70]"] * 2,
+        "f64[3,70]",
+        None,
+        np.int32([4, 0, 9]),
+    ),
+    (RnnGradient(), "f64[4,3,70]", "f64[70,70]", "f64[4,3,70]", "f64[3,70]"),
 ]
 
 

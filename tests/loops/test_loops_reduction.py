@@ -29,14 +29,14 @@ from alpenglow.ops.reduction import (
     ReduceProd,
     ReduceSum,
 )
-from alpenglow.ops.scan import CumProd, CumSum
+from alpenglow.ops.scan import CumProd, CumSum, LinearScan
 from alpenglow.ops.softmax import Softmax
 from alpenglow.program.instr import Instr, whole
 from loop_forms import HOST, assert_same, check, drawn, results, run
 
 OPERATORS = (
     ReduceSum, ReduceMean, ReduceProd, ReduceMax, ReduceMin, ArgMax, ArgMin, CumSum, CumProd,
-    Softmax, LayerNorm, MaxPoolIndex, Dilate,
+    LinearScan, Softmax, LayerNorm, MaxPoolIndex, Dilate,
 )  # fmt: skip
 LARGER: list[tuple[Any, ...]] = [
     (ReduceSum((1,)), "f32[3,5000]"),
@@ -48,6 +48,7 @@ LARGER: list[tuple[Any, ...]] = [
     (ArgMax(-1), np.array([[1, np.nan, 3, np.nan], [4, 4, 2, 2]], np.float32)),
     (ArgMin(-1, last=True), np.array([[1, np.nan, 3, np.nan], [4, 4, 2, 2]], np.float32)),
     (CumSum(1, True, True), "f16[3,40,21]"),
+    (LinearScan(1, False, True), "f16[3,40,21]", "f16[3,40,21]"),
     (Softmax(-1), "f32[2,5000]"),
     (Softmax(-1), "f32[70,197]"),
     (Softmax(1), "f32[2,9,70]"),

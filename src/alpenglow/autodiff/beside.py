@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from alpenglow.autodiff import recurrent
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
@@ -125,4 +126,5 @@ RULES: dict[type[Op], Callable[..., Any]] = {
     Pad: pad,
     ReduceProd: reduce_prod,
     SumAt: sum_at,
+    **recurrent.RULES,
 }

@@ -20,7 +20,7 @@ are differentiated by their formula and composites by what they are lowered to, 
 where another way is better.
 
 What others look up about an operator it says itself: `work`, `sample_axes`, `rows_of`, `moves`,
-`carried`, `walks`.
+`carried`, `walks`, `rereads`.
 """
 
 from __future__ import annotations
@@ -80,6 +80,10 @@ class Op:
     walks: ClassVar[Literal["", "rows", "planes"]] = ""
     """What a kernel reads at many places side by side: rows of its operands, or planes of operands
     and results along the first axis."""
+
+    rereads: ClassVar[tuple[int, ...]] = ()
+    """Operands, by number, that a kernel reads many times over along their last axis: if that is
+    not dense in memory, a copy of them pays."""
 
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         """Return how many multiply-adds along inner dimensions an application takes.

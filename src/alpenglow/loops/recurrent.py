@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from alpenglow.ir.dims import ceil_div, is_open
 from alpenglow.ir.types import HALVES, TensorType
@@ -130,14 +131,14 @@ class Rows:
 class Group:
     """Sequences that take their steps together: `count` of the batch, from `first` on.
 
-    Their steps count up to `lengths`; the rest of y is zero.
+    Their steps count up to `lengths`; the rest of `ys` is zero.
     """
 
     layer: DirectionKernel
     first: Expr
     count: Expr
     lengths: Source | None
-    y: Sink
+    ys: tuple[Sink, ...]
 
     @contextmanager
     def each(self) -> Iterator[tuple[Expr, Coord]]:
@@ -147,7 +148,7 @@ class Group:
 
     @contextmanager
     def each_at(self, t: Coord) -> Iterator[tuple[Expr, Coord]]:
-        """Loop over the sequences that have a step t; for others it is zero in y."""
+        """Loop over the sequences that have a step t; for others it is zero in `ys`."""
         b = self.layer.k.b
         with self.each() as (j, s):
             # The step of a group is left out if none of its sequences has it.
@@ -177,35 +178,55 @@ class Group:
     def blank(self, s: Coord, t: Coord) -> None:
         """Store zeros for a step of a sequence."""
         zero = self.layer.k.constant(0, self.layer.dtype)
-        self.layer.each(lambda u: self.y.store([t, s, u], zero))
+        for y in self.ys:
+            part = partial(self._blank_units, y, [t, s], zero)
+            self.layer.each(part, int(y.shape[-1]) // self.layer.units)
+
+    @staticmethod
+    def _blank_units(y: Sink, at: list[Coord], zero: Expr, u: Coord) -> None:
+        y.store([*at, u], zero)
+
+    def begin_state(self, rows: Rows, source: Source | None) -> None:
+        """Set the rows to the elements of [B, units], or to zero if there is no source."""
+        zero = self.layer.k.constant(0, self.layer.dtype)
+        with self.each() as (j, s):
+            self.layer.each(
+                lambda u: rows.write(j, u, zero if source is None else source([s, u])), rows.gates
+            )
 
     def begin(self, sums: Rows, t: Coord, gates: int) -> None:
         """Set the sums of the first gates to their part of xw."""
         with self.each() as (j, s):
             self.layer.each(lambda u: sums.write(j, u, self.layer.xw([t, s, u])), gates)
 
-    def add_product(self, sums: Rows, state: Rows, first: int, gates: int) -> None:
-        """Add the states times the columns of r for some gates to their sums."""
-        b = self.layer.k.b
+    def add_product(
+        self, sums: Rows, state: Rows, first: int, gates: int, rows: range = range(1)
+    ) -> None:
+        """Add the states times the columns of r for some gates to their sums.
+
+        `rows` are the gates of the state, and of the rows of r, that are multiplied.
+        """
+        b, units = self.layer.k.b, self.layer.units
+        part = range(rows.start * units, rows.stop * units)
         if self.layer.size == 1:
-            self._alone(sums, state, first, gates)
+            self._alone(sums, state, first, gates, part)
         elif isinstance(self.count, Const):
-            self._together(sums, state, first, gates)
+            self._together(sums, state, first, gates, part)
         else:
             with b.when(self.layer.k.m.gt(self.count, 1)):
-                self._together(sums, state, first, gates)
+                self._together(sums, state, first, gates, part)
             with b.otherwise():
-                self._alone(sums, state, first, gates)
+                self._alone(sums, state, first, gates, part)
 
-    def _alone(self, sums: Rows, state: Rows, first: int, gates: int) -> None:
+    def _alone(self, sums: Rows, state: Rows, first: int, gates: int, part: range) -> None:
         """Multiply the state of one sequence: several rows at a time, all columns."""
-        full, rest = divmod(self.layer.units, ROWS)
+        full, rest = divmod(len(part), ROWS)
         if full:
             with self.layer.k.b.loop(full) as i:
-                rows = [i * ROWS + j for j in range(ROWS)]
+                rows = [i * ROWS + (part.start + j) for j in range(ROWS)]
                 self._add_rows(sums, state, rows, first, gates)
         if rest:
-            last = [Const(full * ROWS + j) for j in range(rest)]
+            last = [Const(part.start + full * ROWS + j) for j in range(rest)]
             self._add_rows(sums, state, last, first, gates)
 
     def _add_rows(
@@ -223,7 +244,7 @@ class Group:
 
         layer.each(columns, gates)
 
-    def _together(self, sums: Rows, state: Rows, first: int, gates: int) -> None:
+    def _together(self, sums: Rows, state: Rows, first: int, gates: int, part: range) -> None:
         """Multiply the states of all sequences, absent ones as well: a few columns, all rows."""
         layer, k = self.layer, self.layer.k
         sequences = [Const(j) for j in range(layer.size)]
@@ -231,7 +252,8 @@ class Group:
         def columns(us: list[Coord]) -> None:
             at = [u + first * layer.units for u in us]
             totals = [[k.b.var(sums.read(j, u)) for u in at] for j in sequences]
-            with k.b.loop(layer.units) as row:
+            with k.b.loop(len(part)) as i:
+                row = i + part.start
                 weights = [k.b.let(layer.r([row, u])) for u in at]
                 for j, into in zip(sequences, totals, strict=True):
                     factor = k.b.let(Load(state.buffer, row + state.row(j)))
@@ -248,6 +270,9 @@ class Group:
 Step = Callable[[Group, Coord], None]
 """Emits one step of the sequences of a group."""
 
+States = list[tuple[Rows, Source | None, Sink]]
+"""Local arrays, where they begin, and where they end."""
+
 
 def together(batch: int, nbytes: int, scratch: int) -> int:
     """Return how many sequences of a batch make a group; each has sums of `nbytes`."""
@@ -263,13 +288,13 @@ def scan(
     reverse: bool,
     lengths: Source | None,
     sums: Rows,
-    states: list[tuple[Rows, Source, Sink]],
-    y: Sink,
+    states: States,
+    ys: tuple[Sink, ...],
     step: Step,
 ) -> None:
     """Run `step` on all sequences from the first step that counts to the last.
 
-    `states` holds the local arrays, where they begin and where they end.
+    `states` holds the local arrays, where they begin (None: at zero) and where they end.
     """
     k = layer.k
     steps, batch = layer.xw.shape[:2]
@@ -280,21 +305,20 @@ def scan(
         first = k.b.let((part * layer.size).expr())
         left = k.m.sub(k.extent(batch, "i64"), first)
         count = Const(layer.size) if whole else k.b.let(k.m.minimum(left, layer.size))
-        group = Group(layer, first, count, lengths, y)
+        group = Group(layer, first, count, lengths, ys)
         if not whole:
             # Absent sequences are multiplied as well.
             for rows in (sums, *(rows for rows, _, _ in states)):
                 rows.clear()
         for rows, begin, _ in states:
-            with group.each() as (j, s):
-                layer.each(lambda u: rows.write(j, u, begin([s, u])))
+            group.begin_state(rows, begin)
         if is_open(steps) or steps:
             longest = None if lengths is None else group.longest()
             with k.loop(steps) as i:
                 _counted(group, longest, coord(steps - 1) - i if reverse else i, step)
         for rows, _, end in states:
             with group.each() as (j, s):
-                layer.each(lambda u: end.store([s, u], rows.read(j, u)))
+                layer.each(lambda u: end.store([s, u], rows.read(j, u)), rows.gates)
 
 
 def _counted(group: Group, longest: Expr | None, t: Coord, step: Step) -> None:
@@ -358,16 +382,21 @@ def lstm(k: Loops, op: Lstm, ins: list[Source | None], outs: list[Sink]) -> None
     layer = layer_of(k, xw, r, 4)
     h, c, sums = Rows.of(layer), Rows.of(layer), Rows.of(layer, 4)
     advanced = cell(k, op, peepholes)
+    trace = outs[3:]
 
     def unit(j: Expr, s: Coord, t: Coord, u: Coord) -> None:
-        gates = [sums.read(j, u, which) for which in range(4)]
-        state, after = advanced(gates, c.read(j, u), u)
+        gates, before = [sums.read(j, u, which) for which in range(4)], c.read(j, u)
+        if trace:
+            store_gates(layer, trace[0], [t, s, u], gates)
+            trace[1].store([t, s, u], before)
+        state, after = advanced(gates, before, u)
         c.write(j, u, after)
         h.write(j, u, state)
         outs[0].store([t, s, u], state)
 
-    states = [(h, h0, outs[1]), (c, c0, outs[2])]
-    scan(layer, op.reverse, lengths, sums, states, outs[0], one_product(sums, h, unit))
+    states: States = [(h, h0, outs[1]), (c, c0, outs[2])]
+    ys = (outs[0], *trace)
+    scan(layer, op.reverse, lengths, sums, states, ys, one_product(sums, h, unit))
 
 
 @push(Gru)
@@ -377,8 +406,11 @@ def gru(k: Loops, op: Gru, ins: list[Source | None], outs: list[Sink]) -> None:
     layer = layer_of(k, xw, r, 3)
     h, sums, scaled = Rows.of(layer), Rows.of(layer, 3), Rows.of(layer)
     f, g = (_function(k, a, op.clip) for a in op.activations)
+    trace = outs[2:]
 
     def emit(j: Expr, s: Coord, t: Coord, u: Coord, z: Expr, inner: Expr) -> None:
+        if trace:
+            store_gates(layer, trace[0], [t, s, u], [sums.read(j, u, i) for i in range(3)])
         state = k.m.add(k.m.mul(k.m.sub(1.0, z), g(inner)), k.m.mul(z, h.read(j, u)))
         h.write(j, u, state)
         outs[0].store([t, s, u], state)
@@ -409,7 +441,8 @@ def gru(k: Loops, op: Gru, ins: list[Source | None], outs: list[Sink]) -> None:
             layer.each(lambda u: emit(j, s, t, u, f(sums.read(j, u, 0)), sums.read(j, u, 2)))
 
     step = reset_before if bias is None else reset_after
-    scan(layer, op.reverse, lengths, sums, [(h, h0, outs[1])], outs[0], step)
+    ys = (outs[0], *trace)
+    scan(layer, op.reverse, lengths, sums, [(h, h0, outs[1])], ys, step)
 
 
 @push(Rnn)
@@ -420,13 +453,28 @@ def rnn(k: Loops, op: Rnn, ins: list[Source | None], outs: list[Sink]) -> None:
     h, sums = Rows.of(layer), Rows.of(layer)
     f = _function(k, op.activations[0], op.clip)
 
+    trace = outs[2:]
+
     def unit(j: Expr, s: Coord, t: Coord, u: Coord) -> None:
-        state = f(sums.read(j, u))
+        total = sums.read(j, u)
+        if trace:
+            store_gates(layer, trace[0], [t, s, u], [total])
+        state = f(total)
         h.write(j, u, state)
         outs[0].store([t, s, u], state)
 
-    states = [(h, h0, outs[1])]
-    scan(layer, op.reverse, lengths, sums, states, outs[0], one_product(sums, h, unit))
+    states: States = [(h, h0, outs[1])]
+    ys = (outs[0], *trace)
+    scan(layer, op.reverse, lengths, sums, states, ys, one_product(sums, h, unit))
+
+
+def store_gates(
+    layer: DirectionKernel, out: Sink, at: Sequence[Coord], gates: Sequence[Expr]
+) -> None:
+    """Store an element a gate to a result [T, B, G·H]."""
+    t, s, u = at
+    for which, value in enumerate(gates):
+        out.store([t, s, u + which * layer.units], value)
 
 
 def operands(ins: list[Source | None], count: int) -> list[Source | None]:

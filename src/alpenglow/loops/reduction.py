@@ -32,7 +32,7 @@ from alpenglow.ops.reduction import (
     highest,
     lowest,
 )
-from alpenglow.ops.scan import CumProd, CumSum, Scan
+from alpenglow.ops.scan import CumProd, CumSum, LinearScan, Scan
 
 SLOTS = 4
 """Accumulators of a row: enough to keep the adders busy."""
@@ -152,9 +152,9 @@ def better(k: Loops, op: ArgReduction, value: Expr, best: Expr) -> Expr:
     return k.m.bit_or(wins, nan if op.last else k.m.bit_and(nan, k.m.eq(best, best)))
 
 
-@push(CumSum, CumProd)
-def scan(k: Loops, op: Scan, ins: list[Source | None], outs: list[Sink]) -> None:
-    (x,) = ins
+@push(CumSum, CumProd, LinearScan)
+def scan(k: Loops, op: Scan | LinearScan, ins: list[Source | None], outs: list[Sink]) -> None:
+    x, *rest = ins
     assert x is not None
     rank, shape = x.type.rank, x.shape
     axis = op.axis % rank
@@ -162,25 +162,37 @@ def scan(k: Loops, op: Scan, ins: list[Source | None], outs: list[Sink]) -> None
         return
     if axis == rank - 1:
         with k.parallel(shape[:-1]) as outer:
-            _run(k, op, x, outs[0], axis, outer)
+            _run(k, op, [x, *rest], outs[0], axis, outer)
         return
     kept = [d for a, d in enumerate(shape[:-1]) if a != axis]
-    columns(k, kept, shape[-1], lambda outer, last: _run(k, op, x, outs[0], axis, [*outer, last]))
+    columns(k, kept, shape[-1], lambda outer, last: _run(
+        k, op, [x, *rest], outs[0], axis, [*outer, last]))  # fmt: skip
 
 
-def _run(k: Loops, op: Scan, x: Source, out: Sink, axis: int, outer: list[Coord]) -> None:
+def _run(
+    k: Loops, op: Scan | LinearScan, xs: list[Source | None], out: Sink, axis: int,
+    outer: list[Coord],
+) -> None:  # fmt: skip
     """Store the running totals along the axis at one place (or vector of places) of the others."""
+    x = xs[0]
+    assert x is not None
     dtype = "f32" if x.type.dtype in HALVES else x.type.dtype
-    fold = "mul" if isinstance(op, CumProd) else "add"
-    total = k.accumulator(op.neutral, dtype)
+    total = k.accumulator(op.neutral if isinstance(op, Scan) else 0, dtype)
     with k.loop(x.shape[axis]) as i:
         step = i * -1 + (x.shape[axis] - 1) if op.reverse else i
         at = placed(x.type.rank, [axis], [step], outer)
+        # The elements are read before the result is stored: they may share memory.
+        values = [v(at) for v in xs if v is not None]
         if op.exclusive:
-            # The element is read before the result is stored: they may share memory.
-            value = x(at)
             out.store(at, total)
-            k.set(total, combine(k, fold, total, value))
-        else:
-            k.set(total, combine(k, fold, total, x(at)))
+        k.set(total, _next(k, op, total, values))
+        if not op.exclusive:
             out.store(at, total)
+
+
+def _next(k: Loops, op: Scan | LinearScan, total: Expr, values: list[Expr]) -> Expr:
+    """Return the running total with one more element of each operand."""
+    if isinstance(op, LinearScan):
+        factor, term = values
+        return k.m.add(k.m.mul(factor, total), term)
+    return combine(k, "mul" if isinstance(op, CumProd) else "add", total, values[0])

@@ -10,6 +10,9 @@ comes first.
 Results are y[T, B, H], the state after each step, and the final state [B, H].  `activations` are
 triples (name, alpha, beta) of `activate`; `clip`, if not 0, limits what goes into them.  Half
 precision is computed in f32, the state kept so between the steps, and rounded once.
+
+A layer that is `traced` has one result more, or two, from which its gradients are computed: what
+went into the gates of each step, 0 past `lengths`, in f32 at least.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.op import Examples, Op, Primitive, check_dtype, check_rank
-from alpenglow.ir.types import FLOATS, Array, TensorType
+from alpenglow.ir.types import FLOATS, HALVES, Array, TensorType
 from alpenglow.ir.vocabulary import NUMPY
 
 Activation = tuple[str, float, float]
@@ -94,33 +97,41 @@ class Lstm(LstmLayer):
     `c0[B, H]` is the initial cell state, `peepholes[3, H]` holds p_i, p_o and p_f.  With `couple`
     the forget gate is 1 - i.  `clip` limits what goes into the gates, f and g, but not the cell
     state that goes into h.  The results are y, the final h and the final c.  ONNX LSTM.
+
+    Traced are xw + h·r [T, B, 4H], and the c before each step [T, B, H].
     """
 
+    traced: bool = False
+
     carried = MappingProxyType({1: 2, 2: 3})  # the state is in a local array during the steps
+    rereads = (1,)
 
     def infer(
         self, xw: TensorType, r: TensorType, h0: TensorType, c0: TensorType,
         peepholes: TensorType | None = None, lengths: TensorType | None = None,
-    ) -> tuple[TensorType, TensorType, TensorType]:  # fmt: skip
+    ) -> tuple[TensorType, ...]:  # fmt: skip
         y, h = recurrent(self, 4, self.activations, 3, xw, r, h0, lengths)
         if c0 != h0:
             raise TypeRuleError(f"lstm: c0 is {c0}, expected {h0}")
         if peepholes is not None and peepholes != xw.with_shape((3, h0.shape[1])):
             raise TypeRuleError(f"lstm: peepholes are {peepholes}, expected 3 rows for h0 {h0}")
-        return y, h, h
+        return (y, h, h, *((widest(xw), widest(y)) if self.traced else ()))
 
     def reference(
         self, xw: Array, r: Array, h0: Array, c0: Array,
         peepholes: Array | None = None, lengths: Array | None = None,
-    ) -> tuple[Array, Array, Array]:  # fmt: skip
+    ) -> tuple[Array, ...]:  # fmt: skip
         x, weights, h, c = (wide(a) for a in (xw, r, h0, c0))
         rows = None if peepholes is None else wide(peepholes)
-        y = np.zeros((*x.shape[:2], h.shape[1]), h.dtype)
+        y, sums = np.zeros((*x.shape[:2], h.shape[1]), h.dtype), np.zeros_like(x)
+        cells = np.zeros_like(y)
         for t, alive in steps(x, lengths, self.reverse):
-            new_h, new_c = self.advanced(x[t] + h @ weights, c, rows)
+            sums[t], cells[t] = np.where(alive, x[t] + h @ weights, 0), np.where(alive, c, 0)
+            new_h, new_c = self.advanced(sums[t], c, rows)
             y[t] = np.where(alive, new_h, 0)
             h, c = np.where(alive, new_h, h), np.where(alive, new_c, c)
-        return y.astype(xw.dtype), h.astype(xw.dtype), c.astype(xw.dtype)
+        trace = (sums, cells) if self.traced else ()
+        return (*(v.astype(xw.dtype) for v in (y, h, c)), *trace)
 
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         xw, r = ins[:2]
@@ -136,11 +147,14 @@ class Lstm(LstmLayer):
         yield cls(True, clip=0.5, couple=True), *a, "f32[3,5]", np.array([3, 0], np.int32)
         custom = (("hardsigmoid", 0.2, 0.5), ("relu", 0.0, 0.0), ("affine", 0.5, -0.1))
         yield cls(activations=custom), *a
+        yield cls(traced=True), *a, "f32[3,5]"
+        yield cls(True, traced=True), *a, None, np.array([1, 3], np.int32)
         yield cls(), "f32[1,1,68]", "f32[17,68]", "f32[1,17]", "f32[1,17]"
         yield cls(), "f32[0,2,4]", "f32[1,4]", "f32[2,1]", "f32[2,1]"
         yield cls(), "f32[2,0,4]", "f32[1,4]", "f32[0,1]", "f32[0,1]"
         for d in sorted(FLOATS - {"f32"}):
             yield cls(), f"{d}[2,3,8]", f"{d}[2,8]", f"{d}[3,2]", f"{d}[3,2]"
+            yield cls(traced=True), f"{d}[2,3,8]", f"{d}[2,8]", f"{d}[3,2]", f"{d}[3,2]"
 
 
 class Gru(Primitive):
@@ -151,39 +165,46 @@ class Gru(Primitive):
 
     The second form of n (linear before reset) is used where `bias` is given.  The results are y and
     the final h.  ONNX GRU.
+
+    Traced are [T, B, 3H] what goes into z and s, and what goes into n or, with `bias`, the product
+    in it: h·r_h + bias.
     """
 
     carried = MappingProxyType({1: 2})  # the state is in a local array during the steps
+    rereads = (1,)
 
     reverse: bool = False
     activations: tuple[Activation, ...] = (SIGMOID, TANH)
     clip: float = 0.0
+    traced: bool = False
 
     def infer(
         self, xw: TensorType, r: TensorType, h0: TensorType,
         bias: TensorType | None = None, lengths: TensorType | None = None,
-    ) -> tuple[TensorType, TensorType]:  # fmt: skip
+    ) -> tuple[TensorType, ...]:  # fmt: skip
         y, h = recurrent(self, 3, self.activations, 2, xw, r, h0, lengths)
         if bias is not None and bias != xw.with_shape(h0.shape[1:]):
             raise TypeRuleError(f"gru: bias is {bias}, expected one element a unit of h0 {h0}")
-        return y, h
+        return (y, h, *((widest(xw),) if self.traced else ()))
 
     def reference(
         self, xw: Array, r: Array, h0: Array,
         bias: Array | None = None, lengths: Array | None = None,
-    ) -> tuple[Array, Array]:  # fmt: skip
+    ) -> tuple[Array, ...]:  # fmt: skip
         f, g = (act(a, self.clip) for a in self.activations)
         x, weights, h = wide(xw), wide(r), wide(h0)
         units = h.shape[1]
         gates, hidden = weights[:, : 2 * units], weights[:, 2 * units :]
-        y = np.zeros((*x.shape[:2], units), h.dtype)
+        y, sums = np.zeros((*x.shape[:2], units), h.dtype), np.zeros_like(x)
         for t, alive in steps(x, lengths, self.reverse):
-            z, s = np.split(f(x[t, :, : 2 * units] + h @ gates), 2, axis=1)
-            inner = (s * h) @ hidden if bias is None else s * (h @ hidden + wide(bias))
-            new = (1 - z) * g(x[t, :, 2 * units :] + inner) + z * h
+            both, fresh = x[t, :, : 2 * units] + h @ gates, x[t, :, 2 * units :]
+            z, s = np.split(f(both), 2, axis=1)
+            last = fresh + (s * h) @ hidden if bias is None else h @ hidden + wide(bias)
+            new = (1 - z) * g(last if bias is None else fresh + s * last) + z * h
+            sums[t] = np.where(alive, np.concatenate([both, last], axis=1), 0)
             y[t] = np.where(alive, new, 0)
             h = np.where(alive, new, h)
-        return y.astype(xw.dtype), h.astype(xw.dtype)
+        return (y.astype(xw.dtype), h.astype(xw.dtype), *((sums,) if self.traced else ()))
 
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         xw, r = ins[:2]
@@ -197,40 +218,47 @@ class Gru(Primitive):
         yield cls(reverse=True), *a, "f32[5]"
         yield cls(), *a, None, np.array([1, 3], np.int32)
         yield cls(True, (("softsign", 0.0, 0.0), ("elu", 0.5, 0.0)), 0.5), *a, "f32[5]", "i32[2]"
+        yield cls(traced=True), *a
+        yield cls(True, traced=True), *a, "f32[5]", np.array([1, 3], np.int32)
         yield cls(), "f32[1,1,51]", "f32[17,51]", "f32[1,17]"
         yield cls(), "f32[0,2,3]", "f32[1,3]", "f32[2,1]"
         for d in sorted(FLOATS - {"f32"}):
             yield cls(), f"{d}[2,3,6]", f"{d}[2,6]", f"{d}[3,2]", f"{d}[2]"
+            yield cls(traced=True), f"{d}[2,3,6]", f"{d}[2,6]", f"{d}[3,2]"
 
 
 class Rnn(Primitive):
     """The plain recurrent layer: h' = f(xw + h·r).
 
-    The results are y and the final h.  ONNX RNN.
+    The results are y and the final h.  ONNX RNN.  Traced is xw + h·r [T, B, H].
     """
 
     carried = MappingProxyType({1: 2})  # the state is in a local array during the steps
+    rereads = (1,)
 
     reverse: bool = False
     activations: tuple[Activation, ...] = (TANH,)
     clip: float = 0.0
+    traced: bool = False
 
     def infer(
         self, xw: TensorType, r: TensorType, h0: TensorType, lengths: TensorType | None = None
-    ) -> tuple[TensorType, TensorType]:
-        return recurrent(self, 1, self.activations, 1, xw, r, h0, lengths)
+    ) -> tuple[TensorType, ...]:
+        y, h = recurrent(self, 1, self.activations, 1, xw, r, h0, lengths)
+        return (y, h, *((widest(xw),) if self.traced else ()))
 
     def reference(
         self, xw: Array, r: Array, h0: Array, lengths: Array | None = None
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, ...]:
         f = act(self.activations[0], self.clip)
         x, weights, h = wide(xw), wide(r), wide(h0)
-        y = np.zeros(x.shape, h.dtype)
+        y, sums = np.zeros(x.shape, h.dtype), np.zeros_like(x)
         for t, alive in steps(x, lengths, self.reverse):
-            new = f(x[t] + h @ weights)
+            sums[t] = np.where(alive, x[t] + h @ weights, 0)
+            new = f(sums[t])
             y[t] = np.where(alive, new, 0)
             h = np.where(alive, new, h)
-        return y.astype(xw.dtype), h.astype(xw.dtype)
+        return (y.astype(xw.dtype), h.astype(xw.dtype), *((sums,) if self.traced else ()))
 
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         xw, r = ins[:2]
@@ -242,12 +270,15 @@ class Rnn(Primitive):
         a = ("f32[3,2,5]", "f32[5,5]", "f32[2,5]")
         yield cls(), *a
         yield cls(reverse=True, clip=0.5), *a, np.array([2, 3], np.int32)
+        yield cls(traced=True), *a
+        yield cls(True, traced=True), *a, np.array([1, 3], np.int32)
         for name in sorted(FORMULAS):
             yield cls(activations=((name, 0.5, 0.25),)), *a
         yield cls(), "f32[1,1,17]", "f32[17,17]", "f32[1,17]"
         yield cls(), "f32[0,2,1]", "f32[1,1]", "f32[2,1]"
         for d in sorted(FLOATS - {"f32"}):
             yield cls(), f"{d}[2,3,2]", f"{d}[2,2]", f"{d}[3,2]"
+            yield cls(traced=True), f"{d}[2,3,2]", f"{d}[2,2]", f"{d}[3,2]"
 
 
 def recurrent(
@@ -269,12 +300,17 @@ def recurrent(
         )
     if lengths is not None and lengths != TensorType("i32", (batch,)):
         raise TypeRuleError(f"{op.name}: lengths are {lengths}, expected i32[{batch}]")
-    if len(activations) != functions or any(a[0] not in FORMULAS for a in activations):
+    check_activations(op, activations, functions)
+    return xw.with_shape((*xw.shape[:2], units)), h0
+
+
+def check_activations(op: Op, activations: tuple[Activation, ...], count: int) -> None:
+    """Raise TypeRuleError unless so many activations are given, each by a name of FORMULAS."""
+    if len(activations) != count or any(a[0] not in FORMULAS for a in activations):
         raise TypeRuleError(
-            f"{op.name}: activations are {activations}, expected {functions} of "
+            f"{op.name}: activations are {activations}, expected {count} of "
             f"{' '.join(sorted(FORMULAS))}"
         )
-    return xw.with_shape((*xw.shape[:2], units)), h0
 
 
 def act(which: Activation, clip: float) -> Callable[[Array], Array]:
@@ -285,6 +321,11 @@ def act(which: Activation, clip: float) -> Callable[[Array], Array]:
             return np.asarray(activate(NUMPY, which, clip, x))
 
     return apply
+
+
+def widest(t: TensorType) -> TensorType:
+    """Return the type of what is traced of a tensor: f32 for half precision."""
+    return t.with_dtype("f32") if t.dtype in HALVES else t
 
 
 def wide(a: Array) -> Array:

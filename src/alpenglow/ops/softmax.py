@@ -18,6 +18,7 @@ from alpenglow.ops.comparison import Equal
 from alpenglow.ops.movement import Broadcast
 from alpenglow.ops.reduction import ReduceMax, ReduceSum, as_type, filled, in_floats, widened
 from alpenglow.ops.scan import CumSum
+from alpenglow.ops.select import Where
 from alpenglow.ops.transcendental import Exp, Log
 
 ZEROS = ("masked", "undefined")
@@ -54,11 +55,22 @@ class Softmax(Primitive):
             return np.asarray(share).astype(x.dtype)
 
     def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
-        """Return y (dy - the sum of y dy)."""
+        """Return y (dy - the sum of y dy).
+
+        A row whose shares are NaN, and which nobody reads, has a gradient of 0: models put zeros in
+        the place of what a query sees that sees nothing.
+        """
         y, wide = b(self, in_floats(b, x)), in_floats(b, dy)
-        total = b(ReduceSum((self.axis % x.type.rank,)), b(Mul(), y, wide))
+        total = b(ReduceSum((self.axis % x.type.rank,)), self._times(b, y, wide))
         centred = b(Sub(), wide, b(Broadcast(x.type.shape), total))
-        return as_type(b, b(Mul(), y, centred), x.type.dtype)
+        return as_type(b, self._times(b, y, centred), x.type.dtype)
+
+    def _times(self, b: Graph, y: Value, d: Value) -> Value:
+        """Return y d, and 0 where d is: of a y that may be NaN, too."""
+        if self.zeros == "undefined":
+            return b(Mul(), y, d)
+        zero = filled(b, 0, d)
+        return b(Where(), b(Equal(), d, zero), zero, b(Mul(), y, d))
 
     @classmethod
     def examples(cls) -> Examples:

@@ -1,20 +1,21 @@
 """Simplification: nodes that do nothing, undo each other, or can be said in fewer.
 
 The rules stand in files by what they are about: arithmetic (`identities`), the movement of
-elements (`rearrange`), quantisation there and back (`roundtrips`), checks (`indices`).  Every rule
-is exact but for the sign of zeros, and holds for NaN and infinities.  The pass applies to models as
-imported as well as to primitives and blocked tensors.
+elements (`rearrange`), quantisation there and back (`roundtrips`), checks (`indices`), recurrent
+layers that gradients trace (`traced`).  Every rule is exact but for the sign of zeros, and holds
+for NaN and infinities.  The pass applies to models as imported as well as to primitives and blocked
+tensors.
 """
 
 from __future__ import annotations
 
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.rewrite import Rules
-from alpenglow.passes import identities, indices, rearrange, roundtrips
+from alpenglow.passes import identities, indices, rearrange, roundtrips, traced
 
 rules = Rules()
-for part in (identities.rules, rearrange.rules, roundtrips.rules, indices.rules):
-    for root, group in part.by_root.items():
+for part in (identities, rearrange, roundtrips, indices, traced):
+    for root, group in part.rules.by_root.items():
         for rule in group:
             rules.on(root)(rule)
 

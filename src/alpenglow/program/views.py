@@ -4,7 +4,7 @@ Forwards, the result of a reshape, transpose, slice or broadcast becomes a view 
 so do complex numbers read as pairs, and pairs as complex numbers.  Backwards, the operands of a
 concat or of a pad with a constant are computed in place, inside the result; a pad then only fills
 its border.  Pairs that are an output as complex numbers are computed there.  What no strides can
-express stays as a copy.
+express stays as a copy, and so does what a kernel reads over and over against the grain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from alpenglow.ir.types import TensorType
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.copy import Copy, Fill
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
-from alpenglow.program.instr import Instr, Program, Region, row_major, whole
+from alpenglow.program.instr import Buffer, Instr, Program, Region, row_major, whole
 
 Homes = dict[str, Region]
 
@@ -37,11 +37,13 @@ def eliminate_copies(program: Program) -> Program:
         if isinstance(instr.op, ViewAsComplex):
             _into_output(program, instr, makers, homes)
     body: list[Instr] = []
+    buffers = dict(program.buffers)
     for instr in program.instrs():
-        body += _forward(program, instr, homes)
+        for moved in _forward(program, instr, homes):
+            body += _with_dense_rows(moved, buffers)
     used = {r.buffer for i in body for r in (*i.reads(), *i.outs)}
     outer = ("input", "output", "variable")
-    kept = {k: b for k, b in program.buffers.items() if b.space in outer or k in used}
+    kept = {k: b for k, b in buffers.items() if b.space in outer or k in used}
     return replace(program, buffers=kept, body=tuple(body))
 
 
@@ -279,3 +281,19 @@ def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
         fills = (Instr(f, (s,), (), names=instr.names) for f, s in zip(fill, slabs, strict=True))
         return [*fills, *moves]
     return [replace(instr, ins=ins, outs=outs)]
+
+
+def _with_dense_rows(instr: Instr, buffers: dict[str, Buffer]) -> list[Instr]:
+    """Return an instruction after copies of what it rereads along rows that are not dense."""
+    copies: list[Instr] = []
+    ins = list(instr.ins)
+    for i in instr.op.rereads:
+        r = ins[i]
+        if r is None or is_open(r.strides[-1]) or r.strides[-1] == 1 or r.type.extents[-1] == 1:
+            continue
+        name = f"{instr.outs[0].buffer}.{instr.op.operands[i]}"
+        assert name not in buffers, f"two buffers are called {name}"
+        buffers[name] = Buffer(name, r.type.nbytes, "arena", r.type)
+        ins[i] = whole(name, r.type)
+        copies.append(Instr(Copy(), (whole(name, r.type),), (r,), names=instr.names))
+    return [*copies, replace(instr, ins=tuple(ins)) if copies else instr]

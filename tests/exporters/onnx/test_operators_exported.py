@@ -38,6 +38,7 @@ from alpenglow.machines.vector.operators.winograd import (
 from alpenglow.ops.counted import Unique
 from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Svd
 from alpenglow.ops.indefinite import Ldl, SolveLdl
+from alpenglow.ops.linear_attention import LinearAttentionGradient
 from alpenglow.ops.mersenne import (
     MersenneInteger,
     MersenneNormal,
@@ -46,6 +47,7 @@ from alpenglow.ops.mersenne import (
     MersenneUniformWhere,
 )
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
+from alpenglow.ops.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
 from alpenglow.ops.reflections import Qr, Reflect, Reflected
 from alpenglow.ops.regions import (
     MaxRoiPoolIndex,
@@ -54,6 +56,7 @@ from alpenglow.ops.regions import (
     RoiAlignSpread,
 )
 from alpenglow.ops.sampling import Sample, SampleSlope, Spread
+from alpenglow.ops.scan import LinearScan
 from alpenglow.ops.select import BitCast, Cast
 from alpenglow.ops.solving import Lu, MatrixExp, SolveTriangular
 from alpenglow.ops.sum_at import SumAt
@@ -75,9 +78,14 @@ MACHINE = "a pass of the CPU makes it"
 FACTORS = "LAPACK's, of which ONNX has none"
 MERSENNE = "PyTorch's generator, whose state no other has"
 
-GRADIENT = "gradients are made of it"
+GRADIENT = "what gradients are made of; ONNX has no operator like it"
 
 REFUSED = {
+    LinearScan: GRADIENT,
+    LinearAttentionGradient: GRADIENT,
+    LstmGradient: GRADIENT,
+    GruGradient: GRADIENT,
+    RnnGradient: GRADIENT,
     PackNibbles: MACHINE,
     Ungroup: MACHINE,
     ConvPhases: MACHINE,
@@ -129,6 +137,8 @@ def is_refused(a: Application, constant: bool) -> bool:
             (source,) = a.types
             assert source is not None, "the operand is there"
             return source.dtype != dtype and bool({source.dtype, dtype} & (COMPLEX | SIX_BITS))
+        case Lstm() | Gru() | Rnn():
+            return a.op.traced  # what went into the gates is no result of ONNX's layers
         case Lu() | SolveTriangular() | Cholesky():
             return a.types[0] is not None and a.types[0].dtype in COMPLEX
     return type(a.op) in REFUSED
