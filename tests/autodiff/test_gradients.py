@@ -144,7 +144,7 @@ EXAMPLES = derived()
 
 
 @pytest.mark.parametrize("name", sorted({op.name for op, _ in EXAMPLES}))
-@pytest.mark.sampled(80)
+@pytest.mark.sampled(24)
 def test_gradients_of_examples_agree_with_differences(name: str) -> None:
     lacking = False
     for op, operands in EXAMPLES:
@@ -188,6 +188,7 @@ def elementwise_examples() -> list[Elementwise]:
     return list(found)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("op", elementwise_examples(), ids=repr)
 def test_gradients_of_gradients_agree_with_differences(op: Elementwise) -> None:
     count = len(op.operands)

@@ -121,6 +121,7 @@ def operands_of(operands: Sequence[Any]) -> list[Array | None]:
     ]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_agree_with_differences(name: str) -> None:
     op, *operands = CASES[name]
@@ -137,6 +138,7 @@ def interpolated() -> tuple[Graph, Any, dict[str, Array]]:
     return g, weighted_sum(g, [y]), {"x": np.random.default_rng(0).standard_normal((2, 3, 5))}
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_gradients_agree_with_evaluated_ones(name: str) -> None:
     op, *operands = CASES[name]

@@ -65,6 +65,7 @@ def compare(op: Op, xs: Sequence[Array], reads: Sequence[int] | None = None) -> 
     check(g, weighted_sum(g, [v for v in shown if v.type.dtype == "f64"]), feeds)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("op", [Lu(), Qr(), Qr(True), Reflect(), Svd()], ids=repr)
 def test_matrices_of_any_shape_have_gradients(op: Op, shape: tuple[int, ...]) -> None:
