@@ -114,10 +114,10 @@ def sink_pool(g: Graph, node: Node) -> Value | None:
 
 @rules.on(Reduction)
 def sink_reduction(g: Graph, node: Node) -> Value | None:
-    """reduce(unpack(x))  =>  unpack(reduce(x)), where only spatial axes are reduced"""
+    """reduce(unpack(x))  =>  unpack(reduce(x)), where channels are not reduced"""
     match node:
         case Node(Reduction() as op, [Value(Node(Unpack(channels), [Value() as x])) as v]):
-            if not op.axes or min(op.axes) < 2:
+            if not op.axes or 1 in op.axes:
                 return None
             y = g(Unpack(channels), g(replace(op, keepdims=True), called(x, v)))
             return y if op.keepdims else g(Reshape(node.output.type.shape), y)
