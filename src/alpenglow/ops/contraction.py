@@ -13,7 +13,7 @@ import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, known, product
-from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import ALL, FLOATS, HALVES, NUMBERS, Array, TensorType
@@ -76,8 +76,14 @@ class MatMul(Primitive):
 
     def gradient(self, b: Graph, dy: Value, x: Value, y: Value) -> tuple[Value, Value]:
         wide_x, wide_y = (as_type(b, v, dy.type.dtype) for v in (x, y))
-        sums = b(MatMul(), dy, turned(b, wide_y)), b(MatMul(), turned(b, wide_x), dy)
-        return as_type(b, sums[0], x.type.dtype), as_type(b, sums[1], y.type.dtype)
+        dx = b(MatMul(), dy, turned(b, wide_y))
+        match y:
+            case Value(Node(Transpose(perm=perm))) if perm == _turn(y.type.rank):
+                # What has been turned is turned back by its own gradient, which meets this.
+                dw = turned(b, b(MatMul(), turned(b, dy), wide_x))
+            case _:
+                dw = b(MatMul(), turned(b, wide_x), dy)
+        return as_type(b, dx, x.type.dtype), as_type(b, dw, y.type.dtype)
 
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         return work_of_product(ins, outs)
@@ -450,5 +456,8 @@ def _wrapped(sums: Array) -> Array:
 
 def turned(b: Graph, x: Value) -> Value:
     """Return the matrices x[…, m, n] as […, n, m]."""
-    rank = x.type.rank
-    return b(Transpose((*range(rank - 2), rank - 1, rank - 2)), x)
+    return b(Transpose(_turn(x.type.rank)), x)
+
+
+def _turn(rank: int) -> tuple[int, ...]:
+    return (*range(rank - 2), rank - 1, rank - 2)
