@@ -49,7 +49,8 @@ class Ran:
 
 def run(build: Callable[[], Graph], feeds: Mapping[str, Array], target: Target = GRID) -> Ran:
     """Run a graph, which `build` makes anew each time, on a grid and in the interpreter."""
-    g = fuse(fold(lower(build())), takes_epilogue, partial(takes_attention, target=target))
+    attends = partial(takes_attention, target=target)
+    g = fuse(fold(lower(build())), takes_epilogue, lambda op: False, attends)
     program = share(eliminate_copies(schedule(g)))
     memory = Memory(program)
     ran = Ran({}, interpreted(build(), feeds))

@@ -135,7 +135,7 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
     def fused(g: Graph, target: Target) -> Graph:
         machine = machine_for(target)
         takes_attention = partial(machine.takes_attention, target=target)
-        return fuse(g, machine.takes_epilogue, takes_attention)
+        return fuse(g, machine.takes_epilogue, machine.takes_prologue, takes_attention)
 
     def rolls(p: Program, target: Target) -> Program:
         limit = choices.memory_nbytes

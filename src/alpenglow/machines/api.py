@@ -243,6 +243,11 @@ class Machine(Protocol):
         """Return whether elementwise operators that follow `op` can be computed with it."""
         ...
 
+    def takes_prologue(self, op: Op) -> bool:
+        """Return whether elementwise operators whose result `op` alone reads can be computed with
+        it: as it reads, so once if it reads each element once."""
+        ...
+
     def takes_attention(
         self, scores: Node, product: Node, target: Target, dtype: str | None = None
     ) -> bool:

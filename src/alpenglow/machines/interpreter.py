@@ -45,6 +45,9 @@ class Interpreter:
     def takes_epilogue(self, op: Op) -> bool:
         return False
 
+    def takes_prologue(self, op: Op) -> bool:
+        return False
+
     def takes_attention(
         self, scores: Node, product: Node, target: Target, dtype: str | None = None
     ) -> bool:

@@ -24,11 +24,19 @@ MOST = 64
 looked at for each that joins it."""
 
 
-def fuse(g: Graph, takes_epilogue: Callable[[Op], bool], takes_attention: Takes) -> Graph:
+FEW = 8
+"""Operators of a prologue, at most: a kernel holds them for each of its running totals."""
+
+
+def fuse(
+    g: Graph, takes_epilogue: Callable[[Op], bool], takes_prologue: Callable[[Op], bool],
+    takes_attention: Takes,
+) -> Graph:  # fmt: skip
     """Gather operators into fused nodes.
 
     `takes_epilogue` is the machine's word on which operators, other than elementwise ones, can
-    compute what follows them on the way out, `takes_attention` on which chains it computes at once.
+    compute what follows them on the way out, `takes_prologue` what comes before them on the way in,
+    and `takes_attention` on which chains it computes at once.
     """
     _read_bytes(g)
     group: dict[Node, list[Node]] = {}
@@ -48,6 +56,9 @@ def fuse(g: Graph, takes_epilogue: Callable[[Op], bool], takes_attention: Takes)
         for node in group:
             while isinstance(node.op, Elementwise) and _grow(g, node, group, narrow):
                 pass
+    for node in list(group):
+        if not isinstance(node.op, Elementwise) and takes_prologue(node.op):
+            _take_prologue(g, node, group)
     done: set[int] = set()
     for members in list(group.values()):
         if len(members) > 1 and id(members) not in done:
@@ -138,6 +149,20 @@ def _grow(g: Graph, node: Node, group: dict[Node, list[Node]], narrow: bool) -> 
                 group.update((each, merged) for each in merged if each in group)
                 return True
     return False
+
+
+def _take_prologue(g: Graph, node: Node, group: dict[Node, list[Node]]) -> None:
+    """Join the elementwise operators that make the only operand of `node` for it alone."""
+    match node.inputs:
+        case [Value(Node() as maker) as x] if maker in group and group[maker] is not group[node]:
+            before = group[maker]
+        case _:
+            return
+    if maker is not before[-1] or len(before) > FEW or _heavy(before) or g.users(x) != 1:
+        return
+    merged = before + group[node]
+    if len(merged) <= MOST:
+        group.update((each, merged) for each in merged if each in group)
 
 
 def _may_join(g: Graph, producers: list[Node], consumers: list[Node], maker: Node) -> bool:

@@ -108,6 +108,9 @@ class OpenClGpu(OpenCl):
     def takes_epilogue(self, op: Op) -> bool:
         return bool(self._selecting.takes_epilogue(op))
 
+    def takes_prologue(self, op: Op) -> bool:
+        return False  # threads of a group share what a reduction reads of memory
+
     def takes_attention(
         self, scores: Node, product: Node, target: Target, dtype: str | None = None
     ) -> bool:

@@ -14,6 +14,7 @@ from alpenglow.ir.graph import Node
 from alpenglow.ir.op import Op
 from alpenglow.ir.target import Target
 from alpenglow.kernel.stmt import Kernel
+from alpenglow.ops.reduction import Reduction
 from alpenglow.passes.table import Choices, Pass, Reason
 from alpenglow.program import Instr
 
@@ -69,6 +70,9 @@ class VectorMachine:
 
     def takes_epilogue(self, op: Op) -> bool:
         return bool(self._making.takes_epilogue(op))
+
+    def takes_prologue(self, op: Op) -> bool:
+        return isinstance(op, Reduction)
 
     def takes_attention(
         self, scores: Node, product: Node, target: Target, dtype: str | None = None
