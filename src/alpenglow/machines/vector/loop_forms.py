@@ -13,7 +13,6 @@ from alpenglow.loops.form import Loops, Sink, Source, pull, push
 from alpenglow.loops.rows import unless_masked
 from alpenglow.machines.vector.operators.blocked import ConvPlanar, DepthwisePlanar
 from alpenglow.machines.vector.operators.few_bits import NIBBLES, WORD, MatMulFewBits
-from alpenglow.machines.vector.operators.filters import UnpackConv
 from alpenglow.machines.vector.operators.quantized import (
     BESIDE,
     MatMulGroups,
@@ -27,16 +26,6 @@ HELD = 16
 
 INFINITE = 0x7F800000
 """The bits of the infinite f32: those of finite ones, without their sign, are less."""
-
-
-@pull(UnpackConv)
-def unpack_conv(k: Loops, op: UnpackConv, ins: list[Source | None], at: list[Coord]) -> Expr:
-    (w,) = ins
-    assert w is not None
-    *_, lanes, width = w.shape
-    output, channel, *taps = at
-    place = [output // width, channel // lanes, *taps, channel % lanes, output % width]
-    return w(place)
 
 
 @pull(MatMulFewBits)

@@ -82,7 +82,7 @@ class ConvFilterBlocked(Primitive):
 
 
 class UnpackConv(Primitive):
-    """The weights w[outputs, inputs, …] that PackConv with one of each packed."""
+    """The weights that PackConv packed, those of an output in a row: [outputs, inputs · taps]."""
 
     outputs: int
     inputs: int
@@ -95,13 +95,13 @@ class UnpackConv(Primitive):
             raise TypeRuleError(
                 f"unpack_conv: {self.outputs} outputs of {self.inputs} inputs do not fill {w}"
             )
-        return w.with_shape((self.outputs, self.inputs, *taps))
+        return w.with_shape((self.outputs, self.inputs * math.prod(taps)))
 
     def reference(self, w: Array) -> Array:
         ob, ib, *taps, lanes, width = w.shape
         order = (0, w.ndim - 1, 1, w.ndim - 2, *range(2, 2 + len(taps)))
         full = w.transpose(order).reshape(ob * width, ib * lanes, *taps)
-        return np.ascontiguousarray(full[: self.outputs, : self.inputs])
+        return full[: self.outputs, : self.inputs].reshape(self.outputs, -1)
 
     @classmethod
     def examples(cls) -> Examples:

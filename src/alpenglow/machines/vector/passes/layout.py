@@ -331,7 +331,8 @@ def _conv_filter(g: Graph, node: Node, target: Target) -> None:
         blocked = ConvFilterBlocked(
             op.taps, op.strides, pads if many else (0,) * len(pads), op.dilations
         )
-        dw = g(UnpackConv(outputs, channels), g(blocked, source, g(Pack(lanes), dy)))
+        rows = g(UnpackConv(outputs, channels), g(blocked, source, g(Pack(lanes), dy)))
+        dw = g(Reshape(node.output.type.shape), rows)
     g.replace(node.output, dw)
 
 

@@ -15,9 +15,13 @@ from alpenglow.ir.dims import estimate
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Binary, Buffer, Compare, Const, Expr, Load, Register, lift
 from alpenglow.loops.coord import Coord, coord
-from alpenglow.loops.form import Window
+from alpenglow.loops.form import Window, element
 from alpenglow.loops.instruction import Frame
-from alpenglow.machines.vector.operators.filters import ConvFilterBlocked, DepthwiseFilter
+from alpenglow.machines.vector.operators.filters import (
+    ConvFilterBlocked,
+    DepthwiseFilter,
+    UnpackConv,
+)
 from alpenglow.machines.vector.templates import templates
 from alpenglow.machines.vector.templates.products import multiply_add
 from alpenglow.machines.vector.templates.tile import (
@@ -196,6 +200,48 @@ def _merge_pixels(windows: Sequence[Window]) -> None:
         ones = len(shape) - 4
         merged = (*shape[:2], *(1,) * ones, math.prod(shape[2:-1]), shape[-1])
         w.reshape(merged, (*strides[:2], *(0,) * ones, *strides[-2:]))
+
+
+@templates.on(UnpackConv, "outputs inputs")
+def unpack_conv(k: Frame, op: UnpackConv, target: Target) -> None:
+    """Build the loops: parallel over blocks; each output's part of one is gathered into its row."""
+    (w,) = k.inputs[:1]
+    blocks, inner, *taps, lanes, width = w.region.shape
+    size = lanes * math.prod(taps)
+    left = (op.inputs % lanes or lanes) * math.prod(taps)  # the last block may be partly full
+    vector = target.facts.lanes
+    b = k.b
+    with k.loops.parallel([blocks, inner]) as (panel, block):
+        origin = w.address([panel, block, *[coord(0)] * (len(taps) + 2)]).base
+        with b.loop(width) as o:
+            output = panel.base * width + o
+            with b.when(Compare("lt", output, Const(op.outputs))):
+                last = Compare("eq", block.base, Const(inner - 1))
+                if left < size:
+                    with b.when(last):
+                        _gather_row(k, w, origin + o, output, block.base * size, left, vector)
+                    with b.otherwise():
+                        _gather_row(k, w, origin + o, output, block.base * size, size, vector)
+                else:
+                    _gather_row(k, w, origin + o, output, block.base * size, size, vector)
+
+
+def _gather_row(
+    k: Frame, w: Window, origin: Expr, output: Expr, first: Expr, count: int, lanes: int
+) -> None:
+    """Store `count` weights of one output: those of an input, tap by tap, and of the next ones."""
+    *_, inner, width = w.region.shape
+    taps = math.prod(w.region.shape[2:-2])
+    k.loops.current = lanes
+    for begin in range(0, count, lanes):
+        number = Coord(Const(begin), 1, lanes)
+        at = number % taps * (inner * width) + number // taps * width + origin
+        there = min(lanes, count - begin)
+        ramp = Coord(Const(0), 1, lanes)
+        k.loops.mask = k.b.let(ramp.compare("lt", there)) if there < lanes else None
+        value = k.b.let(element(w.buffer, at, k.loops.mask))
+        k.sink.store([coord(output), Coord(first + begin, 1, lanes)], value)
+    k.loops.mask, k.loops.current = None, 1
 
 
 @templates.on(DepthwiseFilter, "taps strides dilations")
