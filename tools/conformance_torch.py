@@ -5,6 +5,7 @@
     python tools/conformance_torch.py --ops '^softmax$' --verbose
     python tools/conformance_torch.py --dynamo --first         through torch.compile
     python tools/conformance_torch.py --modules --ops LSTM     modules (module_db), exported
+    python tools/conformance_torch.py --gradients --dtype float64 --first
     python tools/conformance_torch.py --page --jobs 2          all; writes docs/conformance-torch.md
 
 Each sample is traced to ATen, decomposed as far as there are no converters, imported, run, and
@@ -43,6 +44,7 @@ from alpenglow.frontends.torch.model import model_of
 from alpenglow.frontends.torch.refusals import listed
 from alpenglow.torch.backend import recording
 from conformance_torch_page import is_right, page
+from gradients_torch import check_gradients
 from judge_torch import WIDER, alike, differs, mistyped, nearer, tensors_of, tolerance
 from modules_torch import check_module, module_entries
 
@@ -157,6 +159,7 @@ def main() -> int:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--first", action="store_true", help="only the first sample of each")
     parser.add_argument("--dynamo", action="store_true", help="through torch.compile")
+    parser.add_argument("--gradients", action="store_true", help="gradients beside autograd's")
     parser.add_argument("--modules", action="store_true", help="modules instead of operators")
     parser.add_argument("--target", default="interpreter")
     parser.add_argument("--share", default="0/1", help="k/n: every n-th operator from k on")
@@ -173,7 +176,10 @@ def main() -> int:
     DECOMPOSITIONS.update(fx.decompositions())
     k, n = map(int, options.share.split("/"))
     records: dict[str, Any] = {}
-    for op in chosen(options.ops, options.dtype, options.modules)[k::n]:
+    ops = chosen(options.ops, options.dtype, options.modules)
+    if options.gradients:
+        ops = [o for o in ops if o.supports_autograd]
+    for op in ops[k::n]:
         records[name(op)] = {"counts": {"failed": 1}, "why": "failed: the process died"}
         if options.json:  # before it runs: some operators end the process
             options.json.write_text(json.dumps(records, indent=1))
@@ -195,13 +201,16 @@ def entry(op: Any, options: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
     counts: Counter[str] = Counter()
     why = ""
-    samples = list(op.sample_inputs("cpu", getattr(torch, options.dtype)))
+    more = {"requires_grad": True} if options.gradients else {}
+    samples = list(op.sample_inputs("cpu", getattr(torch, options.dtype), **more))
     parts = {} if options.modules else {
         s.output_process_fn_grad.__code__: s.output_process_fn_grad for s in samples
     }  # fmt: skip
     for i, sample in enumerate(samples):
         if options.modules:
             outcome, message = check_module(sample, options.target, differs)
+        elif options.gradients:
+            outcome, message = check_gradients(op, sample, options.target, traced)
         elif options.dynamo:
             outcome, message = check_compiled(op, sample)
         else:
