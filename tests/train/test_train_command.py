@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,13 +32,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_model_is_trained_and_written(folder: Path) -> None:
     alpenglow("train model.onnx --data samples.npz --held 0.2 --epochs 3 --rate 0.01 -o out.onnx "
-              "--curve loss.svg --log log")  # fmt: skip
+              "--curve loss.svg")  # fmt: skip
     held = samples(64, SHAPE, seed=9)
     exe = ag.compile(folder / "out.onnx")
     scores = np.concatenate([exe(held["x"][k : k + 8]) for k in range(0, 64, 8)])
 
     assert np.mean(scores.argmax(1) == held["labels"]) > 0.9
     assert (folder / "loss.svg").read_text().count("<polyline") == 2
+
+
+def test_a_log_is_written(folder: Path) -> None:
+    """In a process of its own: what writes it imports torch if there is one, and finds our tests'
+    folder of that name here."""
+    command = [sys.executable, "-B", "-m", "alpenglow", "train", "model.onnx", "--data"]
+    source = Path(ag.__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    done = subprocess.run(
+        [*command, "samples.npz", "--log", "log"], env=environment, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
     assert any((folder / "log").iterdir())
 
 
