@@ -15,6 +15,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.frontends import load
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
+from alpenglow.ops.probability import Couple
 from differences import Array, Unsettled, check, weighted_sum
 from drawn_operators import Application, drawn_from
 from fuzz import models
@@ -67,7 +68,8 @@ def compare_operators(name: str, seeds: range) -> Compared:
     return found
 
 
-NAMES = sorted({op.name for op, _ in EXAMPLES})
+# Pivots that are drawn are none that a factorization makes.
+NAMES = sorted({op.name for op, _ in EXAMPLES} - {"solve_ldl"})
 
 FAMILIES = (
     "attention", "average_pool", "batch_norm_training", "conv", "conv_transpose", "group_norm",
@@ -153,6 +155,8 @@ def compare_graph(seed: int) -> str:
         return "large"
     if not finite(g, feeds):
         return "infinite"
+    if any(isinstance(n.op, Couple) for n in g.nodes):
+        return "ends where it is near enough"  # which differences are not
     g.outputs.clear()
     y = weighted_sum(g, ys)
     try:

@@ -149,7 +149,7 @@ def test_results_that_do_not_matter_have_no_gradient(layer: Layer, which: tuple[
 
 @pytest.mark.parametrize("sizes", [(0, 2, 3), (2, 0, 3), (2, 3, 0), (1, 1, 1), (5, 1, 9)])
 @of_layers
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_extents_may_be_small_or_0(layer: Layer, sizes: tuple[int, int, int]) -> None:
     for reverse in (False, True):
         op = replace(layer, reverse=reverse)
@@ -161,7 +161,7 @@ def test_extents_may_be_small_or_0(layer: Layer, sizes: tuple[int, int, int]) ->
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("lengths", [False, True])
 @of_layers
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_compiled_gradients_agree_with_evaluated_ones(
     layer: Layer, lengths: bool, reverse: bool, sizes: tuple[int, int, int]
 ) -> None:

@@ -60,6 +60,7 @@ def test_the_model_and_the_report_are_written(folder: Path) -> None:
     assert "| c | conv | quantised |" in report
 
 
+@pytest.mark.rest
 def test_layers_stay_as_they_are_until_little_enough_is_lost(folder: Path) -> None:
     loose = answer("quantize model.onnx --data samples.npz --metric sqnr -o a.onnx")
     line = "quantize model.onnx --data samples.npz --metric sqnr -o b.onnx --report why.md"

@@ -65,6 +65,7 @@ def test_what_is_no_record_is_refused(tmp_path: Path, line: str) -> None:
         ag.Record.read(path)
 
 
+@pytest.mark.rest
 def test_every_way_of_every_problem_gives_the_same() -> None:
     feeds = {"x": integers(1, 32, 16, 16), "z": integers(20, 40)}
     expected = compiled(ag.Record()).run(feeds)

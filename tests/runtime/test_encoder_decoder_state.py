@@ -29,6 +29,7 @@ def begun(exe: ag.Executable, fed: dict[str, Array], began: dict[str, Array]) ->
     return session
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.sampled(0, "1-cpu")

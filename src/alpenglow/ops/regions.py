@@ -317,6 +317,8 @@ def check_aligned(
         raise TypeRuleError(f"{op.name}: {batch} does not name the images of {rois}")
     if y.dtype != x.dtype or y.rank != 4 or y.shape[:2] != (rois.shape[0], x.shape[1]):
         raise TypeRuleError(f"{op.name}: {y} does not hold bins of {rois} of {x}")
+    if getattr(op, "samples", 0) < 0:
+        raise TypeRuleError(f"{op.name}: a number of samples is negative: {op}")
 
 
 def put_back(b: Graph, dy: Value, where: Value, x: TensorType) -> Value:
@@ -394,8 +396,9 @@ class MaxRoiPoolIndex(Primitive):
         y = np.full((len(rois), c, self.height, self.width), -1)
         wide = widened(x)
         for r, number, i, j, rows, columns in whole_bins(self, rois, x):
-            part = wide[number, :, rows, columns].reshape(c, -1)
+            part = wide[number, :, rows, columns]
             if part.size:
+                part = part.reshape(c, -1)
                 y[r, :, i, j] = places[number, rows, columns].reshape(-1)[part.argmax(axis=1)]
         return y
 

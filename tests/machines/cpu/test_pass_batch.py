@@ -81,6 +81,7 @@ def counts(exe: ag.Executable) -> Counter[str]:
     return Counter(n.op.name for i in instrs for n in (i.body.nodes if i.body is not None else [i]))
 
 
+@pytest.mark.rest
 def test_parts_give_the_same_bits() -> None:
     split, whole = both()
     x = integers(SAMPLES, 16, 24, 24)
