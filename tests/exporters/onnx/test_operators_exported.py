@@ -36,6 +36,7 @@ from alpenglow.machines.vector.operators.winograd import (
     WinogradOutput,
     WinogradProduct,
 )
+from alpenglow.ops.conv_filter import ConvFilter
 from alpenglow.ops.counted import Unique
 from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Svd
 from alpenglow.ops.indefinite import Ldl, SolveLdl
@@ -82,6 +83,7 @@ MERSENNE = "PyTorch's generator, whose state no other has"
 GRADIENT = "what gradients are made of; ONNX has no operator like it"
 
 REFUSED = {
+    ConvFilter: GRADIENT,
     LinearScan: GRADIENT,
     LinearAttentionGradient: GRADIENT,
     LstmGradient: GRADIENT,
