@@ -19,6 +19,17 @@ SLOTS = 4
 """Rows of the state that are treated together: as many sums, so that none waits for the last."""
 
 
+def each_row(k: Loops, rows: int, body: Callable[[Coord, int], None]) -> None:
+    """Run `body` on so many rows, a few at a time; its second argument tells these apart."""
+    full, rest = divmod(rows, SLOTS)
+    if full:
+        with k.loop(full) as i:
+            for slot in range(SLOTS):
+                body(i * SLOTS + slot, slot)
+    for slot in range(rest):
+        body(coord(full * SLOTS + slot), slot)
+
+
 @dataclass(frozen=True)
 class StateColumns:
     """A vector of columns of the state while its kernel is built; row d lies at d · lanes."""
@@ -36,13 +47,7 @@ class StateColumns:
 
     def each(self, body: Callable[[Coord, int], None]) -> None:
         """Run `body` on all rows; its second argument tells neighbours apart."""
-        full, rest = divmod(self.rows, SLOTS)
-        if full:
-            with self.k.loop(full) as i:
-                for slot in range(SLOTS):
-                    body(i * SLOTS + slot, slot)
-        for slot in range(rest):
-            body(coord(full * SLOTS + slot), slot)
+        each_row(self.k, self.rows, body)
 
     def sums(self) -> list[Register]:
         return [self.k.accumulator(0, self.array.dtype) for _ in range(min(SLOTS, self.rows) or 1)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from alpenglow.kernel.expr import Buffer, Expr, Load, Reduce, Register
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Loops, Sink, Source, push
-from alpenglow.loops.linear_attention import SLOTS
+from alpenglow.loops.linear_attention import SLOTS, each_row
 from alpenglow.loops.rows import along, width
 from alpenglow.ops.linear_attention import CHUNK, LinearAttentionGradient
 
@@ -91,13 +91,7 @@ class Head:
 
     def each_row(self, body: Callable[[Coord, int], None]) -> None:
         """Run `body` on all rows; its second argument tells neighbours apart."""
-        full, rest = divmod(self.size, SLOTS)
-        if full:
-            with self.k.loop(full) as i:
-                for slot in range(SLOTS):
-                    body(i * SLOTS + slot, slot)
-        for slot in range(rest):
-            body(coord(full * SLOTS + slot), slot)
+        each_row(self.k, self.size, body)
 
     def summed(self, element: Callable[[Coord], tuple[Expr, Expr]]) -> Expr:
         """Return the sum of products over all rows, in the lanes of the present columns."""

@@ -31,7 +31,7 @@ def conv_blocked(k: Frame, op: ConvBlocked, target: Target) -> None:
     """Build the loops: parallel over images, panels of outputs, rows and tiles of a row."""
     w = k.inputs[1]
     if _pointwise(op, w.region.shape):
-        _merge_rows(k)
+        merge_pixels([k.inputs[0], k.out, *k.inputs[2:]], len(k.out.region.shape))
     op = _turned(k, op)
     panels, _, *taps, _, width = w.region.shape[: len(op.strides) + 4]
     lanes = op.lanes
@@ -187,10 +187,11 @@ def _turned(k: Frame, op: ConvBlocked) -> ConvBlocked:
     return replace(op, strides=swapped(op.strides), dilations=swapped(op.dilations))
 
 
-def _merge_rows(k: Frame) -> None:
-    """See all spatial axes as one where every operand steps through them evenly."""
-    windows = [k.inputs[0], k.out, *k.inputs[2:]]
-    rank = len(k.out.region.shape)
+def merge_pixels(windows: Sequence[Window], rank: int) -> None:
+    """See all spatial axes as one where every operand steps through them evenly.
+
+    Those of `rank` are blocked: lanes are behind them.
+    """
     for w in windows:
         shape, strides = w.region.shape, w.region.strides
         last = len(shape) - (2 if len(shape) == rank else 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import product
 
 from alpenglow.ir.dims import estimate
 from alpenglow.ir.target import Target
@@ -23,6 +24,7 @@ from alpenglow.machines.vector.operators.filters import (
     UnpackConv,
 )
 from alpenglow.machines.vector.templates import templates
+from alpenglow.machines.vector.templates.conv import merge_pixels
 from alpenglow.machines.vector.templates.products import multiply_add
 from alpenglow.machines.vector.templates.tile import (
     Tile,
@@ -62,7 +64,7 @@ class _Filters:
         self.lanes = self.dy.region.shape[-1]
         self.plain = len(self.x.region.shape) == self.spatial + 2
         if not self.plain and set(op.taps) == set(op.strides) == {1} and not any(op.pads):
-            _merge_pixels([self.x, self.dy])
+            merge_pixels([self.x, self.dy], self.spatial + 3)
         self.rows = op.taps[-1] if self.plain else self.x.region.shape[-1]
         self.visited = op.taps[:-1] if self.plain else op.taps
         blocks = self.dy.region.shape[1]
@@ -188,20 +190,6 @@ def _flat(taps: Sequence[Expr], extents: Sequence[int]) -> Expr:
     return flat
 
 
-def _merge_pixels(windows: Sequence[Window]) -> None:
-    """See the pixels of an image as one row of them where each operand steps evenly."""
-    for w in windows:
-        shape, strides = w.region.shape, w.region.strides
-        for a in range(2, len(shape) - 2):
-            if strides[a] != strides[a + 1] * shape[a + 1] and shape[a] != 1:
-                return
-    for w in windows:
-        shape, strides = w.region.shape, w.region.strides
-        ones = len(shape) - 4
-        merged = (*shape[:2], *(1,) * ones, math.prod(shape[2:-1]), shape[-1])
-        w.reshape(merged, (*strides[:2], *(0,) * ones, *strides[-2:]))
-
-
 @templates.on(UnpackConv, "outputs inputs")
 def unpack_conv(k: Frame, op: UnpackConv, target: Target) -> None:
     """Build the loops: parallel over blocks; each output's part of one is gathered into its row."""
@@ -250,7 +238,7 @@ def depthwise_filter(k: Frame, op: DepthwiseFilter, target: Target) -> None:
     x, dy = k.inputs[:2]
     lanes, spatial = dy.region.shape[-1], len(op.taps)
     most = target.facts.registers - 4
-    each = [tuple(_digits(i, op.taps)) for i in range(math.prod(op.taps))]
+    each = list(product(*map(range, op.taps)))
     runs = [each[i : i + most] for i in range(0, len(each), most)]
     b = k.b
     with k.loops.parallel([dy.region.shape[1]]) as (block,):
@@ -274,11 +262,3 @@ def depthwise_filter(k: Frame, op: DepthwiseFilter, target: Target) -> None:
                 ramp = Coord(Const(0), 1, lanes)
                 k.sink.store([coord(0), block, *map(coord, tap), ramp], total)
             k.loops.current = 1
-
-
-def _digits(i: int, extents: Sequence[int]) -> list[int]:
-    digits: list[int] = []
-    for extent in reversed(extents):
-        digits.insert(0, i % extent)
-        i //= extent
-    return digits
