@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from PIL import Image
 
 import alpenglow as ag
+import staged_cases
 from alpenglow.ir.graph import Graph
 from alpenglow.train.parameters import fixed, inference
 from command import alpenglow
@@ -82,13 +85,13 @@ def test_an_archive_is_written_too(folder: Path) -> None:
 
 
 def test_images_in_folders_are_samples(folder: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
+
     random = np.random.default_rng(0)
     for k, name in enumerate(("dark", "grey", "light", "red", "blue")):
         (folder / "pictures" / name).mkdir(parents=True)
         for i in range(8):
             pixels = random.integers(40 * k, 40 * k + 40, (20, 16, 3), np.uint8)
-            image.fromarray(pixels).save(folder / "pictures" / name / f"{i}.png")
+            Image.fromarray(pixels).save(folder / "pictures" / name / f"{i}.png")
     done = alpenglow("train model.onnx --data pictures --json --epochs 2")
 
     assert json.loads(done.stdout)["steps"] == 10
@@ -107,6 +110,9 @@ def test_images_in_folders_are_samples(folder: Path) -> None:
         ("--data samples.npz --of logits", "there is no output logits"),
         ("--data samples.npz --optimizer adam --momentum 0.9", "one of sgd and rmsprop"),
         ("--data samples.npz -o out.txt", "expected FILE.onnx or FILE.ago"),
+        ("--data samples.npz -o nowhere/out.onnx", "there is no such folder"),
+        ("--data samples.npz --curve nowhere/loss.svg", "there is no such folder"),
+        ("--data samples.npz --held 0.1125", "takes 8 at a time"),
         ("--data samples.npz --rate -1", "rate is -1.0"),
         ("--data samples.npz --batch 4", "expected (8, 3, 12, 12)"),
         ("--data samples.npz --checkpoint samples.npz", "samples.npz"),
@@ -114,3 +120,10 @@ def test_images_in_folders_are_samples(folder: Path) -> None:
 )
 def test_mistakes_are_told(folder: Path, options: str, text: str) -> None:
     assert text in alpenglow(f"train model.onnx {options}", 2).stderr
+
+
+def test_a_model_that_depends_on_its_data_is_refused(folder: Path) -> None:
+    onnx.save(staged_cases.CASES["nonzero"].model(), "few.onnx")
+    for command in ("train", "quantize -o out.onnx"):
+        done = alpenglow(f"{command} few.onnx --data samples.npz", 2)
+        assert "no graph of the whole" in done.stderr

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
+import staged_cases
 from alpenglow import train
 from alpenglow.base.errors import (
     FeedError,
@@ -24,6 +25,7 @@ from alpenglow.base.errors import (
     SessionError,
     TrainingError,
     TypeRuleError,
+    UnsupportedError,
 )
 from alpenglow.ir.graph import Graph
 from alpenglow.ops.arithmetic import Add, Mul
@@ -321,9 +323,17 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "ragged arrays": (
         lambda: trainer().fit({**samples(32), "labels": np.zeros(31, np.int64)}, batch=16),
         FeedError, "32 samples of x, 31 samples of labels"),
+    "too few held back for a whole batch": (
+        lambda: trainer().fit(samples(32), held=samples(20)), FeedError, "takes 16 at a time"),
+    "a checkpoint in no folder": (
+        lambda: trainer().fit(samples(32), checkpoint="nowhere/run.npz"), OptionError,
+        "no folder to write checkpoint"),
+    "a model that depends on its data": (
+        lambda: ag.trainable(ag.load(staged_cases.CASES["nonzero"].model())), UnsupportedError,
+        "no graph of a whole model"),
     "an iterator": (lambda: trainer().fit(iter([samples(16)])), FeedError, "gone through once"),
     "what is no batch": (
-        lambda: trainer().fit([np.zeros(3)]), FeedError, "batch 0 is ndarray"),  # type: ignore[list-item]
+        lambda: trainer().fit([np.zeros(3)]), FeedError, "batch 0 is ndarray"),
     "batches of other shapes": (
         lambda: trainer().fit([samples(15)]), FeedError, r"expected \(16, 20\)"),
     "a pattern without a constant": (

@@ -18,9 +18,14 @@ def write(path: Path, fill: whole.Fill) -> None:
 def write_all(fills: Mapping[Path, whole.Fill]) -> None:
     """Write several files, all of them or none."""
     for path in fills:
-        if not path.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
+        check_folder(path)
     whole.write_all(fills)
+
+
+def check_folder(path: Path) -> None:
+    """Raise FileNotFoundError if there is no folder for a file: before long work, not after."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
 
 
 def stems(names: Iterable[str]) -> dict[str, str]:

@@ -67,6 +67,11 @@ def whole_graph(request: Request) -> Graph:
             file=str(request.model),
             hint="give the model itself",
         )
+    if source.staged:
+        raise UnsupportedError(
+            "the graph of this model depends on its data: there is no graph of the whole",
+            file=str(request.model),
+        )
     return source.ir
 
 

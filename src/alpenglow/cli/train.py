@@ -26,6 +26,7 @@ from alpenglow.train.data import folder
 from alpenglow.train.logs import Log, curve
 from alpenglow.train.schedules import Schedule
 from alpenglow.train.supervised import LABELS, Loss
+from alpenglow.train.trainer import batch_of
 
 OPTIMIZERS = {
     "sgd": train.SGD, "adam": train.Adam, "adamw": train.AdamW, "rmsprop": train.RMSprop,
@@ -99,6 +100,9 @@ def command(
     refuse_constants(request, "what is trained has all inputs")
     if output is not None and output.suffix not in (".onnx", ".ago"):
         raise OptionError(f"-o {output}: expected FILE.onnx or FILE.ago")
+    for path in (output, picture):
+        if path is not None:
+            files.check_folder(path)
     model = whole_graph(request)
     arrays = _samples(model, data)
     kept = None
@@ -108,7 +112,7 @@ def command(
     graph = train.supervise(ag.trainable(model, trained), chosen, scores)
     arrays = {name: _fitting(graph, name, x) for name, x in arrays.items()}
     kept = kept and {name: _fitting(graph, name, x) for name, x in kept.items()}
-    steps = epochs * (len(arrays[LABELS]) // (batch or train.batch_of(graph)))
+    steps = epochs * (len(arrays[LABELS]) // (batch or batch_of(graph)))
     trainer = train.Trainer(
         graph, "loss", _optimizer(optimizer, numbers), _schedule(schedule, warmup, steps),
         clip, accumulate, target=Target.parse(request.target), threads=request.threads,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -13,11 +13,15 @@ from alpenglow.ir.types import NAMES, Array, TensorType
 from alpenglow.ops.fused import Fused
 
 
-def evaluate(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def evaluate(
+    g: Graph, feeds: Mapping[str, Array],
+    after: Callable[[Node, Sequence[Array | None], Sequence[Array]], None] | None = None,
+) -> dict[str, Array]:  # fmt: skip
     """Return the outputs of `g` by name, for one array an input.
 
     Hidden inputs that are not given are all zeros: the same random numbers every time.  Variables
     that are not given have their initial values; what is assigned to one is under its name.
+    `after` each node it is told that, the operands and the results.
     """
     env = {v: feeds[k] if k in feeds else _default(g, k) for k, v in g.inputs.items()}
     left = _reads(g)
@@ -25,6 +29,8 @@ def evaluate(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
         arrays = [None if v is None else _lookup(env, v) for v in node.inputs]
         results = apply(node.op, arrays, node.regions, [v.type for v in node.results])
         env.update(zip(node.results, results, strict=True))
+        if after is not None:
+            after(node, arrays, results)
         for v in node.inputs:
             if v is not None and v in left:
                 left[v] -= 1

@@ -16,7 +16,7 @@ from alpenglow.train.optimizers import SGD, Adagrad, Adam, AdamW, Optimizer, RMS
 from alpenglow.train.parameters import trainable
 from alpenglow.train.schedules import cosine, steps, warmup
 from alpenglow.train.supervised import supervise
-from alpenglow.train.trainer import Epoch, Trainer, batch_of
+from alpenglow.train.trainer import Epoch, Trainer
 
 __all__ = [
     "SGD",
@@ -28,7 +28,6 @@ __all__ = [
     "RMSprop",
     "Trainer",
     "accuracy",
-    "batch_of",
     "binary_cross_entropy",
     "cosine",
     "cross_entropy",

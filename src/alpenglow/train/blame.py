@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alpenglow.evaluate import apply
-from alpenglow.ir.graph import Graph, Value
+from alpenglow.evaluate import evaluate
+from alpenglow.ir.graph import Graph, Node
 
 Array = NDArray[Any]
 
@@ -17,25 +17,22 @@ Array = NDArray[Any]
 def first_infinite(g: Graph, feeds: Mapping[str, Array]) -> str:
     """Return where, in words, with a comma before: the first node whose result is not finite though
     its operands are, of a graph that is evaluated anew; "" if there is none."""
-    env: dict[Value, Array] = {}
-    for name, v in g.inputs.items():
-        x = np.asarray(feeds[name], v.type.numpy) if name in feeds else None
-        env[v] = np.zeros(v.type.extents, v.type.numpy) if x is None else x
-        if not _finite(env[v]):
+    for name, x in feeds.items():
+        if not _finite(np.asarray(x)):
             return f", and input '{name}' is not finite"
-    for node in g.nodes:
-        arrays = [None if v is None else _of(env, v) for v in node.inputs]
-        with np.errstate(all="ignore"):
-            results = apply(node.op, arrays, node.regions, [v.type for v in node.results])
-        env.update(zip(node.results, results, strict=True))
-        if not all(map(_finite, results)) and all(x is None or _finite(x) for x in arrays):
-            name = next((v.name for v in node.results if v.name), "")
-            return f", first in {node.op.name}" + (f" '{name}'" if name else "")
-    return ""
+    found: list[Node] = []
 
+    def look(node: Node, operands: Sequence[Array | None], results: Sequence[Array]) -> None:
+        before = all(x is None or _finite(x) for x in operands)
+        if not found and before and not all(map(_finite, results)):
+            found.append(node)
 
-def _of(env: Mapping[Value, Array], v: Value) -> Array:
-    return env[v] if v.array is None else v.array
+    with np.errstate(all="ignore"):
+        evaluate(g, feeds, look)
+    if not found:
+        return ""
+    name = next((v.name for v in found[0].results if v.name), "")
+    return f", first in {found[0].op.name}" + (f" '{name}'" if name else "")
 
 
 def _finite(x: Array) -> bool:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from alpenglow.base.errors import FeedError
 from alpenglow.base.words import shown
+from alpenglow.ops.image import decoder
 
 Batch = Mapping[str, NDArray[Any]]
 
@@ -92,10 +93,9 @@ def folder(path: str | Path, size: tuple[int, int], names: tuple[str, str]) -> d
 
     The arrays, by the two `names`: images f32[N, 3, height, width] from 0 to 1, and labels i64[N],
     numbers of the classes in the order of their names.  Raises FeedError where there is no image,
-    or one that cannot be read.  Needs the extra `images`.
+    or one that cannot be read, UnsupportedError without the extra `images`.
     """
-    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  # an optional dependency
-
+    pillow = decoder()
     root = Path(path)
     classes = sorted(p.name for p in root.iterdir() if p.is_dir())
     height, width = size
@@ -103,9 +103,9 @@ def folder(path: str | Path, size: tuple[int, int], names: tuple[str, str]) -> d
     for number, name in enumerate(classes):
         for file in sorted((root / name).iterdir()):
             try:
-                with Image.open(file) as image:
+                with pillow.open(file) as image:
                     pixels = np.asarray(image.convert("RGB").resize((width, height)), np.float32)
-            except (UnidentifiedImageError, OSError) as error:
+            except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
                 raise FeedError(f"{file} is no image that can be read: {error}") from error
             images.append(pixels.transpose(2, 0, 1) / 255)
             labels.append(number)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from alpenglow.base.errors import OptionError
+from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.normalize import BatchNorm
 from alpenglow.ops.training import BatchNormTraining, Dropout
@@ -19,7 +20,7 @@ Statistics = Literal["batch", "running"]
 
 
 def trainable(
-    graph: Graph, names: str | Iterable[str] = "*", statistics: Statistics = "batch"
+    graph: Graph | StagedModel, names: str | Iterable[str] = "*", statistics: Statistics = "batch"
 ) -> Graph:
     """Return a copy of a graph in which constants are parameters: variables to be trained.
 
@@ -27,8 +28,10 @@ def trainable(
     `names`, but for the running means and variances of batch norms.  With `statistics` batch, a
     batch norm whose scale is trained normalises by the mean and variance of the batch, and keeps
     running ones; with running it uses those that it has.  Raises OptionError where a pattern
-    matches nothing.
+    matches nothing, UnsupportedError for a model whose graph depends on its data.
     """
+    if isinstance(graph, StagedModel):
+        raise UnsupportedError(f"{graph!r} is no graph of a whole model, which could be trained")
     g = graph.copy()
     # What is trained has inputs besides, as labels: arguments are no longer what the model's were.
     g.metadata = replace(g.metadata, structure=None)

@@ -20,7 +20,7 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import FLOATS
 from alpenglow.ops.comparison import IsInf, IsNaN
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr
-from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.movement import stretch
 from alpenglow.ops.reduction import ReduceSum, as_type
 from alpenglow.ops.select import Where
 from alpenglow.train.optimizers import Optimizer
@@ -196,16 +196,12 @@ def _update(
 
 def _if(g: Graph, condition: Value | None, x: Value, y: Value) -> Value:
     """Return x, or y where a condition that there is does not hold."""
-    return x if condition is None else g(Where(), _spread(g, condition, x), x, y)
+    return x if condition is None else g(Where(), stretch(g, condition, x.type.shape), x, y)
 
 
 def _as(g: Graph, x: Value, like: Value) -> Value:
     """Return a scalar in the type of another value."""
-    return _spread(g, as_type(g, x, like.type.dtype), like)
-
-
-def _spread(g: Graph, x: Value, like: Value) -> Value:
-    return x if x.type.shape == like.type.shape else g(Broadcast(like.type.shape), x)
+    return stretch(g, as_type(g, x, like.type.dtype), like.type.shape)
 
 
 def _axes(x: Value) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -155,15 +156,19 @@ class Trainer:
         if epochs < 1:
             raise OptionError(f"epochs is {epochs}, expected 1 or more")
         source = batches(data, batch or batch_of(self.model), seed, whole=True)
+        if held is not None:
+            self._check_held(held)
+        if checkpoint is not None and not Path(checkpoint).absolute().parent.is_dir():
+            raise OptionError(f"there is no folder to write checkpoint {checkpoint} into")
         each = len(source)
         number, begin = divmod(self.steps, each) if each else (0, 0)
         found = []
         while number < epochs:
             epoch = self._epoch(source, number, begin, epochs, checkpoint, every, progress)
-            if held is not None:
-                epoch.held = self.evaluate(held, batch)
             if checkpoint is not None:
                 self.save(checkpoint)
+            if held is not None:
+                epoch.held = self.evaluate(held, batch)
             if report is not None:
                 report(epoch)
             found.append(epoch)
@@ -205,6 +210,18 @@ class Trainer:
             means.add(session.run(given), _samples(given))
         return means.found()
 
+    def _check_held(self, held: Data) -> None:
+        """Raise FeedError, before anything is trained, where the last batch would not be whole."""
+        size = fixed_batch(self.model)
+        if size is None or not isinstance(held, Mapping):
+            return
+        count = len(Samples(held, 1, None, whole=False))
+        if count % size:
+            raise FeedError(
+                f"{count} samples are held back, but the graph takes {size} at a time",
+                hint=f"hold back {count - count % size}, or build the graph with an open batch",
+            )
+
     # ── what comes of it ──
 
     def values(self) -> dict[str, Array]:
@@ -243,11 +260,16 @@ class Trainer:
         self.steps = int(self.session.variables[STEP])
 
 
-def batch_of(g: Graph) -> int:
-    """Return how many samples the inputs of a graph hold, or 32 where they do not say."""
+def fixed_batch(g: Graph) -> int | None:
+    """Return how many samples the inputs of a graph hold, None if they do not say."""
     firsts = {v.type.shape[0] for v in g.callers_inputs().values() if v.type.rank}
-    fixed = [d for d in firsts if isinstance(d, int)]
-    return fixed[0] if len(firsts) == len(fixed) == 1 else BATCH
+    numbers = [d for d in firsts if isinstance(d, int)]
+    return numbers[0] if len(firsts) == len(numbers) == 1 else None
+
+
+def batch_of(g: Graph) -> int:
+    """Return how many samples a batch has where nobody says."""
+    return fixed_batch(g) or BATCH
 
 
 class _Means:
