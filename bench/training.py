@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -155,7 +156,7 @@ def measured(name: str, threads: int, rounds: int, inductor: bool) -> None:
 
     ways: dict[str, Callable[[], Any]] = {
         "alpenglow": lambda: float(step(feeds)["loss"]),
-        **{k: lambda of=of: theirs(of) for k, of in losses.items()},  # type: ignore[misc]
+        **{k: partial(theirs, of) for k, of in losses.items()},
         "alpenglow forward": lambda: forward(feeds),
         "eager forward": lambda: float(loss()),
     }

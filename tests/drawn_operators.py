@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ def drawn_from(
 
 def _mixed(op: Op, examples: Sequence[Application], random: np.random.Generator) -> Op | None:
     """Return an operator with some attributes of other examples, or changed; None if it is none."""
-    attributes = {f.name: getattr(op, f.name) for f in fields(op)}  # type: ignore[arg-type]
+    attributes = dict(op.__dict__)
     for name in attributes:
         fate = random.random()
         if fate < 0.3:

@@ -73,7 +73,7 @@ def test_queries_that_see_nothing_change_nothing(op: Attention, mask: str) -> No
         operands.append(g.input("m", type_of(given)))
         feeds["m"] = given
     if mask == "added":
-        xs.append(operands[3])  # type: ignore[arg-type]  # it is there
+        xs.append(operands[3])
     check(g, g.add(op, operands).results[0], xs, feeds)
 
 

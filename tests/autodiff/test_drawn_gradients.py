@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -137,7 +136,7 @@ def widened(graph: Graph) -> Graph:
 
 def in_f64(op: Op) -> Op:
     """Return an operator with f64 where an attribute of it is a smaller float."""
-    attributes = {f.name: getattr(op, f.name) for f in fields(op)}  # type: ignore[arg-type]
+    attributes = dict(op.__dict__)
     small = [k for k, v in attributes.items() if isinstance(v, str) and v in FLOATS]
     return type(op)(**attributes | dict.fromkeys(small, "f64")) if small else op
 

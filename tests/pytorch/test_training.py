@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,13 +89,15 @@ def test_losses_are_those_of_eager(name: str) -> None:
 
 
 def test_losses_are_those_of_eager_where_gradients_are_cut() -> None:
-    sgd: Callable[[Any], Any] = lambda p: Optim.SGD(p, 0.5)  # noqa: E731
-    assert_same_losses(perceptron(), train.SGD(0.5), sgd, (20,), 16, clip=0.3)
+    assert_same_losses(
+        perceptron(), train.SGD(0.5), partial(Optim.SGD, lr=0.5), (20,), 16, clip=0.3
+    )
 
 
 def test_losses_of_convolutions_and_norms_are_those_of_eager() -> None:
-    sgd: Callable[[Any], Any] = lambda p: Optim.SGD(p, 0.01)  # noqa: E731
-    assert_same_losses(convolutional(), train.SGD(0.01), sgd, (3, 12, 12), 8)
+    assert_same_losses(
+        convolutional(), train.SGD(0.01), partial(Optim.SGD, lr=0.01), (3, 12, 12), 8
+    )
 
 
 LOSSES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[str, ...]]] = {
