@@ -284,6 +284,20 @@ def test_a_gradient_of_infinity_is_told_too() -> None:
     np.testing.assert_array_equal(t.values()["w"], [1, 1])
 
 
+def test_running_statistics_stay_as_they_were_too() -> None:
+    t = trainer(convolutional())
+    t.step(samples(8, (3, 12, 12)))
+    before = dict(t.session.variables)
+    broken = samples(8, (3, 12, 12))
+    broken["x"][0] = np.nan
+    with pytest.raises(TrainingError, match="input 'x' is not finite"):
+        t.step(broken)
+
+    assert any("mean" in name for name in before)
+    for name, value in before.items():
+        np.testing.assert_array_equal(t.session.variables[name], value, err_msg=name)
+
+
 def test_labels_that_are_no_class_are_refused_before_anything_changes() -> None:
     t = trainer()
     batch = samples(16)

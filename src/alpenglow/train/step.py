@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.autodiff import gradients
+from alpenglow.autodiff import gradients, leading_to
 from alpenglow.autodiff.formula import GraphMath
 from alpenglow.base.errors import OptionError, TypeRuleError
 from alpenglow.base.words import shown
@@ -95,6 +95,7 @@ def training_step(g: Graph, loss: str, optimizer: Optimizer, rules: Rules) -> Gr
     usable: Value | None = None
     if rules.guard:
         usable = g(BitAnd(), _finite(g, _norm(g, dws)), _finite(g, as_type(g, y, "f64")))
+        _keep_unless(g, usable)
     change, calls = usable, rules.accumulate
     if calls > 1:
         dws, last = _averaged(g, names, dws, count, calls, usable)
@@ -109,6 +110,13 @@ def training_step(g: Graph, loss: str, optimizer: Optimizer, rules: Rules) -> Gr
     return g
 
 
+def _keep_unless(g: Graph, usable: Value) -> None:
+    """Let what the model itself assigns, as running statistics, stay as it is unless `usable`."""
+    for name, v in g.variables.items():
+        if v.assigned is not None and v.assigned is not v.value and name not in g.growing:
+            g.outputs[name] = _if(g, usable, v.assigned, v.value)
+
+
 def _loss(g: Graph, name: str) -> Value:
     if name not in g.outputs:
         raise OptionError(f"there is no output {shown(name)}; there are {', '.join(g.outputs)}")
@@ -119,12 +127,7 @@ def _loss(g: Graph, name: str) -> Value:
 
 
 def _check_used(g: Graph, y: Value, names: Sequence[str], ws: Sequence[Value]) -> None:
-    seen, waiting = {y}, [y]
-    while waiting:
-        node = waiting.pop().producer
-        fresh = [] if node is None else [v for v in node.inputs if v is not None and v not in seen]
-        seen.update(fresh)
-        waiting += fresh
+    seen = {y, *(v for node in leading_to(g, [y], ws) for v in node.inputs)}
     if idle := [name for name, w in zip(names, ws, strict=True) if w not in seen]:
         raise OptionError(
             f"the loss does not depend on {', '.join(map(shown, idle))}",
