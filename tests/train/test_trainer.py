@@ -104,6 +104,14 @@ def test_a_batch_may_be_open() -> None:
     assert set(t.evaluate(samples(50), batch=16)) == {"loss", "accuracy"}
 
 
+def test_products_may_be_of_halves() -> None:
+    t = trainer(options=ag.Options(precision="bf16"))
+    t.fit(samples(320), epochs=3)
+
+    assert {x.dtype for x in t.values().values()} == {np.dtype(np.float32)}
+    assert t.evaluate(samples(64, seed=2))["accuracy"] > 0.95
+
+
 # ── rules ──
 
 
@@ -345,6 +353,9 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a model that depends on its data": (
         lambda: ag.trainable(ag.load(staged_cases.CASES["nonzero"].model())), UnsupportedError,
         "no graph of a whole model"),
+    "a batch of nothing": (
+        lambda: trainer().fit(samples(32), batch=0), OptionError, "batch is 0"),
+    "a seed below 0": (lambda: trainer().fit(samples(32), seed=-1), OptionError, "seed is -1"),
     "an iterator": (lambda: trainer().fit(iter([samples(16)])), FeedError, "gone through once"),
     "what is no batch": (
         lambda: trainer().fit([np.zeros(3)]), FeedError, "batch 0 is ndarray"),

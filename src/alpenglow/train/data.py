@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpenglow.base.errors import FeedError
+from alpenglow.base.errors import FeedError, OptionError
 from alpenglow.base.words import shown
 from alpenglow.ops.image import decoder
 
@@ -33,6 +33,9 @@ class Samples:
     ) -> None:
         """Shuffle by `seed`, in each epoch anew, or not at all; if not `whole`, the last batch may
         be smaller."""
+        for what, number, least in (("batch", batch, 1), ("seed", seed, 0)):
+            if number is not None and (not isinstance(number, int) or number < least):
+                raise OptionError(f"{what} is {number!r}, expected {least} or more")
         self.arrays = {name: np.asarray(x) for name, x in arrays.items()}
         extents = {name: x.shape[0] if x.ndim else 0 for name, x in self.arrays.items()}
         if len(set(extents.values())) != 1:
@@ -40,7 +43,7 @@ class Samples:
             raise FeedError(f"there are {listed or 'no arrays'}, expected as many of each")
         self.count = next(iter(extents.values()))
         self.batch, self.seed, self.whole = batch, seed, whole
-        if batch < 1 or len(self) == 0:
+        if len(self) == 0:
             raise FeedError(f"there are {self.count} samples, too few for batches of {batch}")
 
     def __len__(self) -> int:

@@ -102,7 +102,8 @@ def training_step(g: Graph, loss: str, optimizer: Optimizer, rules: Rules) -> Gr
         change = last if usable is None else g(BitAnd(), last, usable)
     if rules.clip is not None or rules.guard:
         norm = _norm(g, dws)
-        g.output(NORM, as_type(g, norm, "f32"))
+        wide = any(w.type.dtype == "f64" for w in ws)
+        g.output(NORM, as_type(g, norm, "f64" if wide else "f32"))
         if rules.clip is not None:
             dws = _clipped(g, dws, norm, rules.clip)
     _update(g, optimizer, names, ws, dws, rate, _steps(g, taken, calls), change)

@@ -155,7 +155,7 @@ class Trainer:
         """
         if epochs < 1:
             raise OptionError(f"epochs is {epochs}, expected 1 or more")
-        source = batches(data, batch or batch_of(self.model), seed, whole=True)
+        source = batches(data, self._size(batch), seed, whole=True)
         if held is not None:
             self._check_held(held)
         if checkpoint is not None and not Path(checkpoint).absolute().parent.is_dir():
@@ -204,11 +204,12 @@ class Trainer:
         session, now = self._evaluation, self.session.variables
         session.variables.update({name: now[name] for name in session.variables})
         means = _Means()
-        for given in ahead(
-            batches(data, batch or batch_of(self.model), None, whole=False).epoch(0)
-        ):
+        for given in ahead(batches(data, self._size(batch), None, whole=False).epoch(0)):
             means.add(session.run(given), _samples(given))
         return means.found()
+
+    def _size(self, batch: int | None) -> int:
+        return batch_of(self.model) if batch is None else batch
 
     def _check_held(self, held: Data) -> None:
         """Raise FeedError, before anything is trained, where the last batch would not be whole."""
