@@ -20,9 +20,12 @@ class ConvFilterBlocked(Primitive):
     """ConvFilter of one group, as PackConv has weights: [O/lanes, C/inner, *taps, inner, lanes].
 
     dy is blocked, [N, O/lanes, …, lanes], and x too, [N, C/inner, …, inner]; or x is plain, without
-    padding along its last axis, and inner is 1.  What belongs to padding channels is unspecified.
+    padding along its last axis, and inner is 1.  There are so many `outputs` and `inputs`; what is
+    beyond them is 0.
     """
 
+    outputs: int
+    inputs: int
     taps: tuple[int, ...]
     strides: tuple[int, ...]
     pads: tuple[int, ...]
@@ -33,6 +36,7 @@ class ConvFilterBlocked(Primitive):
         check_each(self, spatial, strides=self.strides, dilations=self.dilations)
         plain = x.blocked is None
         fits = x.dtype == dy.dtype == "f32" and dy.blocked is not None
+        fits = fits and (dy.channels, x.channels) == (self.outputs, self.inputs)
         if not fits or x.rank != spatial + 3 - plain or dy.rank != spatial + 3:
             raise TypeRuleError(f"conv_filter_blocked: {x} does not go with {dy}")
         logical = self._logical
@@ -52,7 +56,7 @@ class ConvFilterBlocked(Primitive):
         rank = len(self.taps) + 3
         wide = [np.moveaxis(a, -1, 2).reshape(len(a), -1, *a.shape[2:-1]) if a.ndim == rank else a
                 for a in (x, dy)]  # fmt: skip
-        dw = self._logical.reference(*wide)
+        dw = self._logical.reference(*wide)[: self.outputs, : self.inputs]
         inner = x.shape[-1] if x.ndim == rank else 1
         return PackConv(inner, dy.shape[-1]).reference(dw)
 
@@ -63,21 +67,33 @@ class ConvFilterBlocked(Primitive):
 
     @classmethod
     def examples(cls) -> Examples:
-        op = cls((3, 3), (1, 1), (1, 1, 1, 1), (1, 1))
-        yield op, "f32[2,32/16,7,9,16]", "f32[2,32/16,7,9,16]"
-        yield op, "f32[2,16/16,30,5,16]", "f32[2,48/16,30,5,16]"
-        yield op, "f32[1,16/8,3,70,8]", "f32[1,40/8,3,70,8]"
+        three = (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)
+        yield cls(32, 32, *three), "f32[2,32/16,7,9,16]", "f32[2,32/16,7,9,16]"
+        yield cls(48, 16, *three), "f32[2,16/16,30,5,16]", "f32[2,48/16,30,5,16]"
+        yield cls(40, 16, *three), "f32[1,16/8,3,70,8]", "f32[1,40/8,3,70,8]"
+        yield cls(37, 20, *three), "f32[2,20/16,7,9,16]", "f32[2,37/16,7,9,16]"
         yield (
-            cls((3, 2), (2, 2), (1, 1, 2, 0), (1, 2)),
+            cls(32, 16, (3, 2), (2, 2), (1, 1, 2, 0), (1, 2)),
             "f32[3,16/16,9,8,16]",
             "f32[3,32/16,5,4,16]",
         )
-        yield cls((1, 1), (1, 1), (0,) * 4, (1, 1)), "f32[3,32/16,5,9,16]", "f32[3,16/16,5,9,16]"
-        yield cls((1, 1), (2, 2), (0,) * 4, (1, 1)), "f32[3,32/16,5,9,16]", "f32[3,16/16,3,5,16]"
-        yield cls((7, 7), (2, 2), (3, 0, 3, 0), (1, 1)), "f32[2,3,14,18]", "f32[2,64/16,7,6,16]"
-        yield cls((5,), (1,), (0, 0), (2,)), "f32[2,3,20]", "f32[2,16/16,12,16]"
-        yield cls((3,), (1,), (1, 1), (1,)), "f32[2,16/16,20,16]", "f32[2,16/16,20,16]"
-        yield cls((3, 2, 3), (1, 1, 2), (1, 0, 1, 1, 0, 1), (1,) * 3), (
+        one = (1, 1), (1, 1), (0,) * 4, (1, 1)
+        yield cls(16, 32, *one), "f32[3,32/16,5,9,16]", "f32[3,16/16,5,9,16]"
+        yield cls(9, 21, *one), "f32[3,21/16,5,9,16]", "f32[3,9/16,5,9,16]"
+        yield (
+            cls(16, 32, (1, 1), (2, 2), (0,) * 4, (1, 1)),
+            "f32[3,32/16,5,9,16]",
+            "f32[3,16/16,3,5,16]",
+        )
+        yield (
+            cls(64, 3, (7, 7), (2, 2), (3, 0, 3, 0), (1, 1)),
+            "f32[2,3,14,18]",
+            "f32[2,64/16,7,6,16]",
+        )
+        yield cls(16, 3, (5,), (1,), (0, 0), (2,)), "f32[2,3,20]", "f32[2,16/16,12,16]"
+        yield cls(5, 3, (5,), (1,), (0, 0), (2,)), "f32[2,3,20]", "f32[2,5/16,12,16]"
+        yield cls(16, 16, (3,), (1,), (1, 1), (1,)), "f32[2,16/16,20,16]", "f32[2,16/16,20,16]"
+        yield cls(16, 16, (3, 2, 3), (1, 1, 2), (1, 0, 1, 1, 0, 1), (1,) * 3), (
             "f32[1,16/16,4,5,6,16]"), "f32[1,16/16,4,4,3,16]"  # fmt: skip
 
 

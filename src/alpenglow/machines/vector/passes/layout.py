@@ -328,9 +328,8 @@ def _conv_filter(g: Graph, node: Node, target: Target) -> None:
     else:
         many, pads = channels >= lanes // 2, op.pads
         source = g(Pack(lanes), x) if many else padded(g, x, pads)
-        blocked = ConvFilterBlocked(
-            op.taps, op.strides, pads if many else (0,) * len(pads), op.dilations
-        )
+        left = pads if many else (0,) * len(pads)
+        blocked = ConvFilterBlocked(outputs, channels, op.taps, op.strides, left, op.dilations)
         rows = g(UnpackConv(outputs, channels), g(blocked, source, g(Pack(lanes), dy)))
         dw = g(Reshape(node.output.type.shape), rows)
     g.replace(node.output, dw)

@@ -10,11 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial, reduce
 from itertools import product
 
 from alpenglow.ir.dims import estimate
 from alpenglow.ir.target import Target
-from alpenglow.kernel.expr import Binary, Buffer, Compare, Const, Expr, Load, Register, lift
+from alpenglow.kernel.expr import (
+    Binary,
+    Buffer,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Register,
+    Select,
+    Splat,
+    lift,
+)
 from alpenglow.loops.coord import Coord, coord
 from alpenglow.loops.form import Window, element
 from alpenglow.loops.instruction import Frame
@@ -40,7 +52,7 @@ Range = tuple[Expr, Expr]
 """The first place along an axis, and how many there are."""
 
 
-@templates.on(ConvFilterBlocked, "taps strides pads dilations")
+@templates.on(ConvFilterBlocked, "outputs inputs taps strides pads dilations")
 def conv_filter_blocked(k: Frame, op: ConvFilterBlocked, target: Target) -> None:
     """Build the loops: parallel over panels of outputs, blocks of inputs and tiles of these."""
     filters = _Filters(k, op, target)
@@ -172,10 +184,27 @@ class _Filters:
             row = stack.enter_context(b.loop(height))
             place = b.let(_flat(taps, self.visited) * size)
             for j in range(self.cols):
-                at = [panel * self.cols + j, block, *map(coord, taps)]
+                value = self._sum(sums, place, row, j)
+                outputs = panel * self.cols + j
+                if there := self._logical(outputs * self.lanes + ramp, block, first + row):
+                    value = Select(there, value, Const(0.0, "f32", self.lanes))
+                at = [outputs, block, *map(coord, taps)]
                 at += [coord(first + row), *([coord(0)] if self.plain else []), ramp]
-                k.sink.store(at, b.let(self._sum(sums, place, row, j)))
+                k.sink.store(at, b.let(value))
         k.loops.current = 1
+
+    def _logical(self, output: Coord, block: Coord, row: Expr) -> Expr | None:
+        """Return which lanes are of outputs, in a row of an input; None if all of all blocks are.
+
+        What the padding channels of an operand hold is unspecified.
+        """
+        tests: list[Expr] = []
+        if self.op.outputs % self.lanes:
+            tests.append(output.compare("lt", self.op.outputs))
+        if not self.plain and self.op.inputs % self.rows:
+            one = Compare("lt", block.base * self.rows + row, Const(self.op.inputs))
+            tests.append(Splat(one, self.lanes))
+        return reduce(partial(Binary, "and"), tests) if tests else None
 
 
 def _few(rows: int, width: int) -> int:
