@@ -26,6 +26,10 @@ _VISITS = 4_000_000
 """The most visits to rivals by all placements but the first: bounds the time on large programs."""
 
 
+Span = tuple[int, int]
+"""The bottom and the top of a block; both are 0 where none is placed."""
+
+
 @dataclass(frozen=True)
 class Block:
     """A piece of memory of `size` bytes, live on the half-open interval of steps [begin, end)."""
@@ -53,25 +57,31 @@ class Placement:
         return self.peak / self.lower_bound - 1 if self.lower_bound else 0.0
 
 
-def assign_offsets(blocks: Sequence[Block], alignment: int = 64) -> Placement:
+def assign_offsets(blocks: Sequence[Block], alignment: int = 64, enough: int = 0) -> Placement:
     """Choose an offset for every block, so that live blocks never overlap and the arena is small.
 
     Sizes count rounded up to the alignment.  A block of size 0 overlaps nothing and lies at 0.
+    Nothing better is looked for once the arena is no larger than what is `enough`.
     """
     assert alignment > 0, f"the alignment is {alignment}"
     rounded = [Block(-(-b.size // alignment) * alignment, b.begin, b.end) for b in blocks]
-    task = _Task([b.size for b in rounded], _rivals(rounded), _largest_live_sum(rounded))
+    bound = _largest_live_sum(rounded)
+    task = _Task([b.size for b in rounded], _rivals(rounded), bound, max(bound, enough))
     layout = _repair(task, _first_layout(task, rounded))
     return Placement(tuple(bottom for bottom, _ in layout.spans), layout.peak, task.bound)
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What a placement must respect: sizes, for each block those live with it, the lower bound."""
+    """What a placement must respect: sizes, for each block those live with it, the lower bound.
+
+    A peak of `enough` is as good as the bound.
+    """
 
     sizes: list[int]
     rivals: list[list[int]]
     bound: int
+    enough: int
 
     @property
     def affordable(self) -> int:
@@ -81,10 +91,10 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Layout:
-    """An order of the blocks (no empty ones), and the (bottom, top) where first fit puts each."""
+    """An order of the blocks (no empty ones), and where first fit puts each."""
 
     order: list[int]
-    spans: list[tuple[int, int]]
+    spans: list[Span]
     peak: int
 
 
@@ -94,7 +104,7 @@ def _first_layout(task: _Task, blocks: list[Block]) -> _Layout:
     layouts: list[_Layout] = []
     for priority in _PRIORITIES[: 1 + task.affordable]:
         layouts.append(_place(task, sorted(occupied, key=lambda i: priority(blocks[i]))))
-        if layouts[-1].peak == task.bound:
+        if layouts[-1].peak <= task.enough:
             break
     return min(layouts, key=lambda layout: layout.peak)
 
@@ -117,7 +127,12 @@ _PRIORITIES = (_by_size, _by_area, _by_life)
 def _place(task: _Task, order: list[int]) -> _Layout:
     """First fit: block after block goes to the lowest offset free during its whole life."""
     spans = [(0, 0)] * len(task.sizes)
-    peak = 0
+    _fill(task, spans, order)
+    return _Layout(order, spans, max((top for _, top in spans), default=0))
+
+
+def _fill(task: _Task, spans: list[Span], order: Sequence[int], most: int | None = None) -> bool:
+    """Place more blocks among those that are; stop, and return False, above `most`."""
     for i in order:
         size, bottom = task.sizes[i], 0
         for low, high in sorted([span for j in task.rivals[i] if (span := spans[j])[1]]):
@@ -125,9 +140,24 @@ def _place(task: _Task, order: list[int]) -> _Layout:
                 break
             if high > bottom:
                 bottom = high
+        if most is not None and bottom + size > most:
+            return False
         spans[i] = bottom, bottom + size
-        peak = max(peak, bottom + size)
-    return _Layout(order, spans, peak)
+    return True
+
+
+def _moved(task: _Task, layout: _Layout, block: int, own: int, to: int) -> _Layout | None:
+    """Return how it is with a block moved forward to a place, None if the peak is higher then.
+
+    `own` is its place so far.  What is placed before both stays where it is.
+    """
+    order = [*layout.order[:to], block, *layout.order[to:own], *layout.order[own + 1 :]]
+    spans = [(0, 0)] * len(task.sizes)
+    for i in order[:to]:
+        spans[i] = layout.spans[i]
+    if not _fill(task, spans, order[to:], layout.peak):
+        return None
+    return _Layout(order, spans, max(top for _, top in spans))
 
 
 def _repair(task: _Task, layout: _Layout) -> _Layout:
@@ -139,18 +169,15 @@ def _repair(task: _Task, layout: _Layout) -> _Layout:
     """
     random = Random(0)
     for _ in range(min(_REPAIRS, task.affordable)):
-        if layout.peak == task.bound:
+        if layout.peak <= task.enough:
             break
         moved = random.choice(_pile(task, layout, random))
         place = {block: index for index, block in enumerate(layout.order)}
         earlier = [j for j in task.rivals[moved] if place.get(j, place[moved]) < place[moved]]
         if not earlier:
             continue
-        order = [i for i in layout.order if i != moved]
-        order.insert(place[random.choice(earlier)], moved)
-        trial = _place(task, order)
-        if trial.peak <= layout.peak:
-            layout = trial
+        to = place[random.choice(earlier)]
+        layout = _moved(task, layout, moved, place[moved], to) or layout
     return layout
 
 

@@ -22,11 +22,14 @@ def mark_lifetimes(program: Program) -> Program:
     return replace(program, body=tuple(body))
 
 
-def plan(program: Program) -> Program:
-    """Choose an offset for every buffer, so that live buffers never overlap."""
+def plan(program: Program, enough: int = 0) -> Program:
+    """Choose an offset for every buffer, so that live buffers never overlap.
+
+    No arena smaller than what is `enough` is looked for.
+    """
     lives = lifetimes(program)
     blocks = [Block(program.buffers[n].nbytes, a, b + 1) for n, (a, b) in lives.items()]
-    placement = assign_offsets(blocks, ALIGNMENT)
+    placement = assign_offsets(blocks, ALIGNMENT, enough)
     buffers = dict(program.buffers)
     for name, offset in zip(lives, placement.offsets, strict=True):
         buffers[name] = replace(buffers[name], offset=offset)

@@ -11,18 +11,17 @@ come before all who write what it has at exit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise
-from alpenglow.program.instr import Cell, Instr, Program, Region, whole
+from alpenglow.program.instr import Instr, Program, Region, whole
 
 
 def share(program: Program) -> Program:
     """Return the program with results computed in place where that is possible."""
-    for name, cell in program.variables.items():
-        if cell.exit not in ("", name) and _stays(program, name, cell):
-            program = _in_one_buffer(program, name, cell)
+    program = _in_one_buffer(program, _staying(program))
     instrs = list(program.instrs())
     last = {r.buffer: k for k, i in enumerate(instrs) for r in (*i.outs, *i.reads())}
     writers: dict[str, int] = {}
@@ -57,33 +56,52 @@ def share(program: Program) -> Program:
     return replace(program, body=tuple(body), buffers=kept)
 
 
-def _stays(program: Program, name: str, cell: Cell) -> bool:
-    """Whether a variable may be computed in place."""
+def _staying(program: Program) -> dict[str, str]:
+    """Return the variables that may be computed in place, by the buffers of what they have at exit.
+
+    Each of these buffers is another, so of each variable that is decided for itself.
+    """
     instrs = list(program.instrs())
-    readers = [k for k, i in enumerate(instrs) if any(r.buffer == name for r in i.reads())]
-    writers = [k for k, i in enumerate(instrs) if any(r.buffer == cell.exit for r in i.outs)]
-    assert writers, f"nothing writes what variable {name} has at exit"
-    last, first = max(readers, default=-1), min(writers)
-    if last != first:
-        return last < first
-    instr = instrs[first]
+    readers: dict[str, list[int]] = {}
+    writers: dict[str, list[int]] = {}
+    for k, instr in enumerate(instrs):
+        for r in instr.reads():
+            readers.setdefault(r.buffer, []).append(k)
+        for r in instr.outs:
+            writers.setdefault(r.buffer, []).append(k)
+    found = {}
+    for name, cell in program.variables.items():
+        if cell.exit in ("", name):
+            continue
+        assert cell.exit in writers, f"nothing writes what variable {name} has at exit"
+        last, first = max(readers.get(name, [-1])), min(writers[cell.exit])
+        if last < first or (last == first and _overwrites(instrs[first], name, cell.exit)):
+            found[cell.exit] = name
+    return found
+
+
+def _overwrites(instr: Instr, name: str, exit_: str) -> bool:
+    """Whether an instruction may write what a variable has at exit over what it reads of it."""
     reads = [i for i, r in enumerate(instr.ins) if r is not None and r.buffer == name]
-    results = [i for i, r in enumerate(instr.outs) if r.buffer == cell.exit]
+    results = [i for i, r in enumerate(instr.outs) if r.buffer == exit_]
     if len(reads) != 1 or len(results) != 1:
         return False
     read, result = instr.ins[reads[0]], instr.outs[results[0]]
     return (
         reads[0] in in_place_operands(instr, results[0])
         and read == whole(name, result.type)
-        and result == whole(cell.exit, result.type)
+        and result == whole(exit_, result.type)
     )
 
 
-def _in_one_buffer(program: Program, name: str, cell: Cell) -> Program:
-    """Return the program with what a variable has at exit in the buffer of what it has at entry."""
+def _in_one_buffer(program: Program, names: Mapping[str, str]) -> Program:
+    """Return the program with buffers in others, as `names` says: what variables have at exit in
+    those of what they have at entry."""
+    if not names:
+        return program
 
     def moved(r: Region) -> Region:
-        return replace(r, buffer=name) if r.buffer == cell.exit else r
+        return replace(r, buffer=names[r.buffer]) if r.buffer in names else r
 
     body = tuple(
         replace(
@@ -93,9 +111,9 @@ def _in_one_buffer(program: Program, name: str, cell: Cell) -> Program:
         )
         for i in program.instrs()
     )
-    buffers = {label: b for label, b in program.buffers.items() if label != cell.exit}
-    variables = {**program.variables, name: replace(cell, exit=name)}
-    return replace(program, body=body, buffers=buffers, variables=variables)
+    buffers = {label: b for label, b in program.buffers.items() if label not in names}
+    cells = {name: replace(program.variables[name], exit=name) for name in names.values()}
+    return replace(program, body=body, buffers=buffers, variables={**program.variables, **cells})
 
 
 def in_place_operands(instr: Instr, result: int = 0) -> set[int]:
