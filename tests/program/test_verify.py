@@ -277,7 +277,7 @@ def test_a_pass_of_a_user_may_leave_values_in_parts_if_it_says_so() -> None:
 
     honest = ag.Pass("parts", same, "says so", breaks=frozenset({"values"}), after="schedule")
 
-    with pytest.raises(OptionError, match="pass roll needs values"):
+    with pytest.raises(OptionError, match="pass recompute needs values"):
         ag.compile(net(), options=ag.Options(passes=(honest,)))
 
 
@@ -291,7 +291,7 @@ def test_what_our_passes_make_is_verified_where_passes_are_checked(
     for _ in run_stages(net(), ag.Target.parse("cpu"), ag.Options(check=True)):
         pass
 
-    assert len(seen) == len(PROGRAMS) - 1  # without a limit of memory nothing rolls
+    assert len(seen) == len(PROGRAMS) - 2  # there is no limit of memory
     assert "values" in seen[0] and "planned" in seen[-1]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from alpenglow.base.errors import MemoryLimitError
 from alpenglow.compiler import Options
-from alpenglow.program import Instr, Program
+from alpenglow.program import Program
 
 STEPS = (0.75, 0.5, 0.375, 0.25, 0.1875, 0.125, 0.0625)
 """The limits that are tried, as parts of what is taken without one."""
@@ -43,7 +43,7 @@ def curve(
 
 def multiply_adds(program: Program) -> int:
     """Return how many multiply-adds along inner dimensions a program takes."""
-    return sum(map(_work, program.instrs()))
+    return sum(i.work() for i in program.instrs())
 
 
 def _programs(
@@ -61,14 +61,3 @@ def _programs(
             if error.least < free.arena:
                 yield plan(replace(options, memory=error.least))
             return
-
-
-def _work(instr: Instr) -> int:
-    if instr.body is None:
-        return instr.op.work(
-            [None if r is None else r.type for r in instr.ins], [r.type for r in instr.outs]
-        )
-    return sum(
-        n.op.work([None if v is None else v.type for v in n.inputs], [v.type for v in n.results])
-        for n in instr.body.nodes
-    )

@@ -8,7 +8,7 @@ every pass made.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -76,6 +76,7 @@ from alpenglow.program import (
 )
 from alpenglow.program.bind import bind
 from alpenglow.program.limit import require_fit
+from alpenglow.program.recompute import recompute
 from alpenglow.program.roll import roll
 from alpenglow.program.verify import verify
 
@@ -105,6 +106,8 @@ REASONS: tuple[Reason, ...] = (
     ("precision", "prepare", "what is packed has the type that it is multiplied in"),
     ("prepare", "fuse", "packed weights are operands, not producers"),
     ("fuse", "schedule", "an instruction is a fused node"),
+    ("schedule", "recompute", "what lives when is known of an order"),
+    ("recompute", "roll", "rows of what is kept roll"),
     ("schedule", "roll", "each buffer holds one value, whose rows are known"),
     ("roll", "views", "what moves into windows of rows is no addressing of whole values"),
     ("schedule", "views", "only a Program has memory to view"),
@@ -137,10 +140,13 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
         takes_attention = partial(machine.takes_attention, target=target)
         return fuse(g, machine.takes_epilogue, machine.takes_prologue, takes_attention)
 
-    def rolls(p: Program, target: Target) -> Program:
-        limit = choices.memory_nbytes
-        assert limit is not None, "rows roll where memory is limited"
-        return roll(p, limit)
+    def within(fit: Callable[[Program, int], Program]) -> Callable[[Program, Target], Program]:
+        def fitted(p: Program, target: Target) -> Program:
+            limit = choices.memory_nbytes
+            assert limit is not None, "memory is limited"
+            return fit(p, limit)
+
+        return fitted
 
     return (
         Pass("clamp", ignoring_target(clamp_indices), "indices out of range are no errors",
@@ -187,7 +193,11 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
              needs=primitive, makes=properties("fused")),
         Pass("schedule", ignoring_target(schedule), "Graph becomes Program",
              needs=primitive, makes=properties("program", "values")),
-        Pass("roll", rolls, "chains are computed a few rows at a time, where memory is short",
+        Pass("recompute", within(recompute), "what waits long is made again, where memory is short",
+             needs=properties("program", "values"),
+             when=lambda choices: choices.memory_nbytes is not None, only="a limit of memory"),
+        Pass("roll", within(roll),
+             "chains are computed a few rows at a time, where memory is short",
              needs=properties("program", "values"), breaks=properties("values"),
              when=lambda choices: choices.memory_nbytes is not None, only="a limit of memory"),
         Pass("views", ignoring_target(eliminate_copies), "moves become addressing",

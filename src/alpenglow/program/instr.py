@@ -97,6 +97,18 @@ class Instr:
             return [self.op]
         return [n.op for n in self.body.nodes if not isinstance(n.op, Broadcast)]
 
+    def work(self) -> int:
+        """Return how many multiply-adds along inner dimensions it takes."""
+        if self.body is None:
+            ins = [None if r is None else r.type for r in self.ins]
+            return self.op.work(ins, [r.type for r in self.outs])
+        return sum(
+            n.op.work(
+                [None if v is None else v.type for v in n.inputs], [v.type for v in n.results]
+            )
+            for n in self.body.nodes
+        )
+
     def anchor(self) -> Anchor | None:
         """Return the operator around which the instruction is fused; None if all is elementwise.
 

@@ -39,7 +39,7 @@ def roll(program: Program, limit: int) -> Program:
     Each buffer holds one value.  If no choice keeps to the limit, the one is returned that takes
     the least memory; it is the same for any such limit.
     """
-    if _arena(program) <= limit:
+    if arena_of(program, limit) <= limit:
         return program
     prices = _Prices.of(program)
     target = limit
@@ -48,16 +48,16 @@ def roll(program: Program, limit: int) -> Program:
         if chains is None:
             break
         chosen = rolled(prices.source, chains)
-        arena = _arena(chosen)
+        arena = arena_of(chosen, limit)
         if arena <= limit:
             return chosen
         target -= max(arena - limit, limit // 50) // 2
-    return min((program, *prices.least()), key=_arena)
+    return min((program, *prices.least()), key=arena_of)
 
 
-def _arena(program: Program) -> int:
-    """Return how many bytes a program takes once it is planned."""
-    return plan(_laid_out(program)).arena
+def arena_of(program: Program, enough: int = 0) -> int:
+    """Return how many bytes a program takes once it is planned, or more if that is `enough`."""
+    return plan(_laid_out(program), enough).arena
 
 
 def _laid_out(program: Program) -> Program:
