@@ -20,7 +20,7 @@ are differentiated by their formula and composites by what they are lowered to, 
 where another way is better.
 
 What others look up about an operator it says itself: `work`, `sample_axes`, `rows_of`, `moves`,
-`carried`, `walks`, `rereads`.
+`carried`, `walks`, `rereads`, `infinite`.
 """
 
 from __future__ import annotations
@@ -84,6 +84,9 @@ class Op:
     rereads: ClassVar[tuple[int, ...]] = ()
     """Operands, by number, that a kernel reads many times over along their last axis: if that is
     not dense in memory, a copy of them pays."""
+
+    infinite: ClassVar[frozenset[int]] = frozenset()
+    """Results, by number, in which an infinity is no sign that something went wrong."""
 
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         """Return how many multiply-adds along inner dimensions an application takes.
