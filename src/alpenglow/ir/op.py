@@ -15,9 +15,9 @@ one, ``*xs`` a variadic tail.  `examples` yields applications that drive every p
 `gradient` says how an operator is differentiated: it takes the graph to build in, the gradient of
 the result, and the operands, and returns the gradient of each operand, None where there is none.
 Of several results it takes a tuple, with None for those that do not matter.  An UnsupportedError in
-place of a gradient is raised if somebody wants that one.  Elementwise operators
-are differentiated by their formula and composites by what they are lowered to, so they need it only
-where another way is better.
+place of a gradient is raised if somebody wants that one.  Of a node with regions it is given these
+by keyword, as `infer` is.  Elementwise operators are differentiated by their formula and composites
+by what they are lowered to, so they need it only where another way is better.
 
 What others look up about an operator it says itself: `work`, `sample_axes`, `rows_of`, `moves`,
 `carried`, `walks`, `rereads`, `infinite`.

@@ -3,6 +3,7 @@
 A step is one graph and one program: forward, backward and update, in place where that can be.
 """
 
+from alpenglow.autodiff import stop_gradient
 from alpenglow.train.losses import (
     accuracy,
     binary_cross_entropy,
@@ -37,6 +38,7 @@ __all__ = [
     "l1",
     "mse",
     "steps",
+    "stop_gradient",
     "supervise",
     "trainable",
     "triplet",
