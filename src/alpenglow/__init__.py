@@ -12,7 +12,7 @@ from alpenglow.base import errors, extensions
 
 if TYPE_CHECKING:
     from alpenglow import ops, train
-    from alpenglow.autodiff import gradients
+    from alpenglow.autodiff import custom_gradient, gradients
     from alpenglow.bundles import Bundle, bundle
     from alpenglow.calibration import profile_ranges
     from alpenglow.compiler import Options, Pass
@@ -54,6 +54,7 @@ __all__ = [
     "__version__",
     "bundle",
     "compile",
+    "custom_gradient",
     "errors",
     "export_onnx",
     "gradients",
@@ -87,6 +88,7 @@ _LATER = {
     "Worker": "alpenglow.host.worker",
     "bundle": "alpenglow.bundles",
     "compile": "alpenglow.driver.compile",
+    "custom_gradient": "alpenglow.autodiff",
     "export_onnx": "alpenglow.exporters.onnx",
     "gradients": "alpenglow.autodiff",
     "load": "alpenglow.frontends",

@@ -28,6 +28,7 @@ from alpenglow.ops.activation import Elu, Mish, Relu, Selu, Sigmoid, Softplus, S
 from alpenglow.ops.arithmetic import Add, Clip, Div, Floor, Maximum, Mul, Pow, Sub
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.ctc import Ctc, CtcGradient
 from alpenglow.ops.factorization import Svd
 from alpenglow.ops.floating import NextAfter
 from alpenglow.ops.fused import Fused
@@ -61,9 +62,9 @@ SYMMETRIC = {"cholesky", "eigh", "ldl"}
 """Operators whose gradient is symmetric, as what they are applied to."""
 
 WITHOUT = {
-    Svd, Gru, GruGradient, LinearAttentionGradient, Lstm, LstmGradient, LstmInteger, Rnn,
-    RnnGradient, RoiAlign, RoiAlignIndex, RoiAlignSlope, TreeEnsemble, IncompleteGamma, NextAfter,
-    Zeta,
+    Ctc, CtcGradient, Svd, Gru, GruGradient, LinearAttentionGradient, Lstm, LstmGradient,
+    LstmInteger, Rnn, RnnGradient, RoiAlign, RoiAlignIndex, RoiAlignSlope, TreeEnsemble,
+    IncompleteGamma, NextAfter, Zeta,
 }  # fmt: skip
 """Operators that have no gradient in all or some of their forms."""
 

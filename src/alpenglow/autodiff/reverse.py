@@ -125,7 +125,8 @@ def _pull(
     rule = op.gradient or (partial(RULES[type(op)], op) if type(op) in RULES else None)
     if rule is not None:
         try:
-            dxs = rule(g, dys[0] if len(dys) == 1 else tuple(dys), *xs)
+            regions = {"regions": node.regions} if node.regions else {}
+            dxs = rule(g, dys[0] if len(dys) == 1 else tuple(dys), *xs, **regions)
         except TypeRuleError as error:
             if not any(v is not None and v.type.dtype in COMPLEX for v in (*xs, *node.results)):
                 raise

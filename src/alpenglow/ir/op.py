@@ -15,12 +15,12 @@ one, ``*xs`` a variadic tail.  `examples` yields applications that drive every p
 `gradient` says how an operator is differentiated: it takes the graph to build in, the gradient of
 the result, and the operands, and returns the gradient of each operand, None where there is none.
 Of several results it takes a tuple, with None for those that do not matter.  An UnsupportedError in
-place of a gradient is raised if somebody wants that one.  Elementwise operators
-are differentiated by their formula and composites by what they are lowered to, so they need it only
-where another way is better.
+place of a gradient is raised if somebody wants that one.  Of a node with regions it is given these
+by keyword, as `infer` is.  Elementwise operators are differentiated by their formula and composites
+by what they are lowered to, so they need it only where another way is better.
 
 What others look up about an operator it says itself: `work`, `sample_axes`, `rows_of`, `moves`,
-`carried`, `walks`, `rereads`.
+`carried`, `walks`, `rereads`, `infinite`.
 """
 
 from __future__ import annotations
@@ -84,6 +84,9 @@ class Op:
     rereads: ClassVar[tuple[int, ...]] = ()
     """Operands, by number, that a kernel reads many times over along their last axis: if that is
     not dense in memory, a copy of them pays."""
+
+    infinite: ClassVar[frozenset[int]] = frozenset()
+    """Results, by number, in which an infinity is no sign that something went wrong."""
 
     def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
         """Return how many multiply-adds along inner dimensions an application takes.

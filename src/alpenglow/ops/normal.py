@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise, Examples
 from alpenglow.ir.types import FLOATS
+from alpenglow.ops.arithmetic import Div, Mul
+from alpenglow.ops.logarithm import Log1p
+from alpenglow.ops.reduction import as_type, filled, in_floats
 from alpenglow.ops.sample import unary
 from alpenglow.ops.series import rational
 
@@ -80,6 +84,29 @@ class Erfcx(Elementwise):
         beyond = m.where(m.lt(x, 0.0), m.sub(m.div(2.0, bell), far), far)
         near = m.div(m.sub(1.0, m.erf(x)), bell)
         return m.where(m.gt(m.abs(x), 0.46875), beyond, near)
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield from unary(cls(), FLOATS)
+
+
+class LogNdtr(Elementwise):
+    """The logarithm of the share of a normal distribution that is below x, however far out."""
+
+    dtypes = FLOATS
+
+    def scalar(self, m: Any, x: Any) -> Any:
+        t = m.mul(x, math.sqrt(0.5))
+        below = m.sub(m.log(m.mul(Erfcx().scalar(m, m.neg(t)), 0.5)), m.mul(t, t))
+        above = Log1p().scalar(m, m.mul(Erfc().scalar(m, t), -0.5))
+        return m.where(m.lt(x, 1.0), below, above)
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
+        """The density over the share, which the formula would divide 0 by 0 for."""
+        wide = in_floats(b, x)
+        scaled = b(Erfcx(), b(Mul(), wide, filled(b, -math.sqrt(0.5), wide)))
+        slope = b(Div(), filled(b, math.sqrt(2 / math.pi), wide), scaled)
+        return as_type(b, b(Mul(), in_floats(b, dy), slope), x.type.dtype)
 
     @classmethod
     def examples(cls) -> Examples:

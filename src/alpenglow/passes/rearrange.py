@@ -7,6 +7,7 @@ Rules that drop a node compare whole types, so that a blocked tensor never passe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -278,7 +279,7 @@ def reduce_keeping_axes(g: Graph, node: Node) -> Rewritten:
         case Node(Reshape(shape=shape), [Value(Node(Reduction() as op, [Value() as x])) as y]):
             kept = tuple(1 if i in op.axes else d for i, d in enumerate(x.type.shape))
             if not op.keepdims and shape == kept and read_once(g, y):
-                return g(type(op)(op.axes), x)
+                return g(replace(op, keepdims=True), x)
     return None
 
 

@@ -9,6 +9,8 @@ constants, which folding transposes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
@@ -59,9 +61,9 @@ def past_reduction(g: Graph, node: Node) -> Rewritten:
     if source is None or not isinstance(node.op, Reduction | Norm):
         return None
     x, perm = source
-    axes, keepdims = node.op.axes, node.op.keepdims
-    reduced = g(type(node.op)(tuple(sorted(perm[a] for a in axes)), keepdims), x)
-    if keepdims:
+    axes = node.op.axes
+    reduced = g(replace(node.op, axes=tuple(sorted(perm[a] for a in axes))), x)
+    if node.op.keepdims:
         return g(Transpose(perm), reduced)
     kept = [perm[i] for i in range(len(perm)) if i not in axes]
     return g(Transpose(tuple(sorted(kept).index(p) for p in kept)), reduced)

@@ -3,10 +3,12 @@
 A step is one graph and one program: forward, backward and update, in place where that can be.
 """
 
+from alpenglow.autodiff import stop_gradient
 from alpenglow.train.losses import (
     accuracy,
     binary_cross_entropy,
     cross_entropy,
+    ctc,
     dropout,
     l1,
     mse,
@@ -31,10 +33,12 @@ __all__ = [
     "binary_cross_entropy",
     "cosine",
     "cross_entropy",
+    "ctc",
     "dropout",
     "l1",
     "mse",
     "steps",
+    "stop_gradient",
     "supervise",
     "trainable",
     "triplet",

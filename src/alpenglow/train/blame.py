@@ -24,7 +24,8 @@ def first_infinite(g: Graph, feeds: Mapping[str, Array]) -> str:
 
     def look(node: Node, operands: Sequence[Array | None], results: Sequence[Array]) -> None:
         before = all(x is None or _finite(x) for x in operands)
-        if not found and before and not all(map(_finite, results)):
+        told = [x for i, x in enumerate(results) if i not in node.op.infinite]
+        if not found and before and not all(map(_finite, told)):
             found.append(node)
 
     with np.errstate(all="ignore"):

@@ -9,14 +9,18 @@ import zlib
 
 import numpy as np
 
+from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ops.activation import Relu, Softplus
-from alpenglow.ops.arithmetic import Abs, Add, Mul, Sub
-from alpenglow.ops.comparison import Equal
+from alpenglow.ops.arithmetic import Abs, Add, Div, Maximum, Mul, Sub
+from alpenglow.ops.comparison import Equal, IsInf, Less
+from alpenglow.ops.ctc import Ctc
+from alpenglow.ops.generate import Iota
 from alpenglow.ops.in_range import InRange
+from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.loss import NegativeLogLikelihoodLoss
-from alpenglow.ops.movement import Concat, Reshape
-from alpenglow.ops.reduction import ArgMax, ReduceMean, ReduceSum, as_type, filled
+from alpenglow.ops.movement import Concat, Reshape, append_axes, stretch
+from alpenglow.ops.reduction import ArgMax, ReduceMean, ReduceSum, as_type, filled, in_floats
 from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import LogSoftmax
 from alpenglow.ops.training import Dropout
@@ -43,6 +47,52 @@ def cross_entropy(
         labels = g(Where(), void, labels, some)
     scores = g(LogSoftmax(1), logits)
     return g(NegativeLogLikelihoodLoss("mean", ignored), scores, labels, weight)
+
+
+def ctc(
+    g: Graph, logits: Value, labels: Value, input_lengths: Value, label_lengths: Value,
+    blank: int = 0, zero_infinity: bool = False,
+) -> Value:  # fmt: skip
+    """Return the mean of -log of how probable labels are, without a word on when each comes.
+
+    logits[T, N, C] score the classes of each step, as in PyTorch, and as recurrent layers leave
+    them; labels[N, S] are integers below C, none of them `blank`.  Of sequence n the first
+    input_lengths[n] steps count, and the first label_lengths[n] labels: what is behind may be any.
+    Lengths and labels that are out of range are a FeedError of the step.
+
+    Each loss is divided by the number of its labels, if there is one, before the mean is taken
+    (PyTorch's `mean`).  That of labels which no path through the steps gives, as they are more than
+    steps or equal ones leave no room for blanks, is infinite, or 0 with `zero_infinity`; its
+    gradient is 0 either way.  (Graves, Fernández, Gomez and Schmidhuber, 2006.)
+    """
+    if logits.type.rank != 3 or labels.type.rank != 2:
+        raise TypeRuleError(
+            f"ctc: logits are {logits.type} and labels {labels.type}, expected [T,N,C] and [N,S]"
+        )
+    steps, batch, classes = logits.type.shape
+    if labels.type.shape[0] != batch:
+        swapped = labels.type.shape[0] == steps
+        raise TypeRuleError(
+            f"ctc: labels are {labels.type}, expected {batch} rows for logits {logits.type}",
+            hint="logits[T,N,C] have their steps first: Transpose((1, 0, 2))" if swapped else "",
+        )
+    input_lengths = g(InRange(0, steps, "input length"), input_lengths)
+    label_lengths = g(InRange(0, labels.type.shape[1], "label length"), label_lengths)
+    count = stretch(g, as_type(g, append_axes(g, label_lengths, 1), "i64"), labels.type.shape)
+    counts = g(Less(), g(Iota(labels.type.shape, 1)), count)
+    labels = g(Where(), counts, labels, filled(g, 0, labels))
+    labels = g(InRange(0, classes - 1, "label"), labels)
+    blanks = g(BitAnd(), counts, g(Equal(), labels, filled(g, blank, labels)))
+    number = g(ReduceSum((1,), False), as_type(g, blanks, label_lengths.type.dtype))
+    none = g(InRange(0, 0, f"number of blanks ({blank}) among the labels of a sequence"), number)
+    label_lengths = g(Add(), label_lengths, none)
+    scores = g(LogSoftmax(2), in_floats(g, logits))
+    loss = g.add(Ctc(blank), [scores, labels, input_lengths, label_lengths]).results[0]
+    if zero_infinity:
+        loss = g(Where(), g(IsInf(), loss), filled(g, 0, loss), loss)
+    share = g(Maximum(), label_lengths, filled(g, 1, label_lengths))
+    return as_type(g, _mean(g, g(Div(), loss, as_type(g, share, loss.type.dtype))),
+                   logits.type.dtype)  # fmt: skip
 
 
 def mse(g: Graph, x: Value, y: Value) -> Value:

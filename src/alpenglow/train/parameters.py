@@ -12,6 +12,7 @@ from alpenglow.base.words import shown
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.types import FLOATS
+from alpenglow.ops.custom_gradient import CustomGradient
 from alpenglow.ops.normalize import BatchNorm
 from alpenglow.ops.training import BatchNormTraining, Dropout
 from alpenglow.train.step import RATE, STEP
@@ -53,7 +54,7 @@ def trainable(
 
 def inference(g: Graph, outputs: Sequence[str] | None = None) -> Graph:
     """Return what a graph that is trained computes when it is used: with the running statistics,
-    without dropout, and nothing is assigned.
+    without dropout and gradients that are said, and nothing is assigned.
 
     `outputs` are the names of those that are kept, by default all; inputs that these do not need
     are left out.
@@ -61,7 +62,7 @@ def inference(g: Graph, outputs: Sequence[str] | None = None) -> Graph:
     g = g.copy()
     for node in list(g.nodes):
         match node.op:
-            case Dropout():
+            case Dropout() | CustomGradient():
                 x = node.inputs[0]
                 assert x is not None, "x is there"
                 g.replace(node.output, x)

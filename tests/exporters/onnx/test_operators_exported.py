@@ -38,6 +38,7 @@ from alpenglow.machines.vector.operators.winograd import (
 )
 from alpenglow.ops.conv_filter import ConvFilter
 from alpenglow.ops.counted import Unique
+from alpenglow.ops.ctc import Ctc, CtcGradient
 from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Svd
 from alpenglow.ops.indefinite import Ldl, SolveLdl
 from alpenglow.ops.linear_attention import LinearAttentionGradient
@@ -84,6 +85,8 @@ GRADIENT = "what gradients are made of; ONNX has no operator like it"
 
 REFUSED = {
     ConvFilter: GRADIENT,
+    Ctc: "a loss; ONNX has no operator like it",
+    CtcGradient: GRADIENT,
     LinearScan: GRADIENT,
     LinearAttentionGradient: GRADIENT,
     LstmGradient: GRADIENT,

@@ -9,8 +9,9 @@ import numpy as np
 
 from alpenglow.exporters.onnx.pairs import has_complex, in_pairs
 from alpenglow.exporters.onnx.table import find
-from alpenglow.ir.graph import Graph, Node, Value, is_closed
+from alpenglow.ir.graph import Graph, Node, is_closed
 from alpenglow.ir.op import Composite, Elementwise, Primitive
+from alpenglow.ir.region import inlined
 from alpenglow.ops.cache import UpdateCache
 from alpenglow.ops.deform import DeformConv
 from alpenglow.ops.fused import Fused
@@ -82,12 +83,5 @@ def _computed(g: Graph, node: Node) -> None:
 def _inline(g: Graph, node: Node) -> None:
     """Put the parts of a fused node in its place."""
     (body,) = node.regions
-    env: dict[Value, Value | None] = dict(zip(body.inputs.values(), node.inputs, strict=True))
-    for part in body.nodes:
-        operands = [None if v is None else env.get(v, v) for v in part.inputs]
-        new = g.add(part.op, operands, part.regions, part.results[0].name)
-        env.update(zip(part.results, new.results, strict=True))
-    for old, inner in zip(node.results, body.outputs.values(), strict=True):
-        new_value = env.get(inner, inner)
-        assert new_value is not None, "the operands of a fused node are there"
-        g.replace(old, new_value)
+    for old, new in zip(node.results, inlined(g, body, node.inputs), strict=True):
+        g.replace(old, new)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from alpenglow.autodiff import stop_gradient
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.table import Converter, Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, known, product
@@ -111,13 +112,15 @@ def normal_numbers(
 
 @draws("aten.normal.Tensor_float")
 def normal_about(s: Site, mean: Value, std: float = 1.0) -> Made:
-    return s.apply(Add(), normal_of(s, 0.0, std), mean, dtype=s.result.dtype)
+    fixed = stop_gradient(s.g, mean)  # PyTorch says that a drawn number has no gradient
+    return s.apply(Add(), normal_of(s, 0.0, std), fixed, dtype=s.result.dtype)
 
 
 @draws("aten.normal.float_Tensor", "aten.normal.Tensor_Tensor")
 def normal_by(s: Site, mean: Value | float, std: Value) -> Made:
-    y = s.apply(Mul(), normal_of(s, 0.0, 1.0), std, dtype=s.result.dtype)
-    return s.apply(Add(), y, mean, dtype=s.result.dtype)
+    y = s.apply(Mul(), normal_of(s, 0.0, 1.0), stop_gradient(s.g, std), dtype=s.result.dtype)
+    fixed = stop_gradient(s.g, mean) if isinstance(mean, Value) else mean
+    return s.apply(Add(), y, fixed, dtype=s.result.dtype)
 
 
 def normal_of(s: Site, mean: float, std: float) -> Value:

@@ -6,18 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from alpenglow.autodiff import custom_gradient
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch.counterparts import of_parts, wide
 from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Site, axes_of, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, product
-from alpenglow.ir.graph import Value
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX
 from alpenglow.ops import arithmetic, comparison, reduction, select, transcendental
 from alpenglow.ops.complex import ComplexMul, ViewAsComplex, ViewAsReal, bare_parts
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.movement import Concat, Slice, Transpose
+from alpenglow.ops.reduce_lp import ReduceLp
 from alpenglow.ops.softmax import LogSoftmax, Softmax
 
 Axes = int | Sequence[int] | None
@@ -192,7 +194,7 @@ def spread(name: str, root: bool, with_mean: bool) -> None:
         keepdim: bool = False,
     ) -> Made:  # fmt: skip
         y, centre = _variance(s, x, dim, correction, keepdim)
-        y = s.g(transcendental.Sqrt(), y) if root else y
+        y = deviation(s, y) if root else y
         y = s.cast(y, s.stated(0).dtype)
         return [y, s.cast(centre, x.type.dtype)] if with_mean else y
 
@@ -201,6 +203,18 @@ spread("var", root=False, with_mean=False)
 spread("std", root=True, with_mean=False)
 spread("var_mean", root=False, with_mean=True)
 spread("std_mean", root=True, with_mean=True)
+
+
+def deviation(s: Site, variance: Value) -> Value:
+    """Return the root of a variance, with PyTorch's gradient: 0 where that is 0."""
+
+    def backward(b: Graph, dy: Value, y: Value, variance: Value) -> list[Value | None]:
+        zero = reduction.filled(b, 0, y)
+        slope = b(arithmetic.Div(), dy, b(arithmetic.Add(), y, y))
+        return [None, b(select.Where(), b(comparison.Equal(), y, zero), zero, slope)]
+
+    y = s.g(transcendental.Sqrt(), variance)
+    return custom_gradient(s.g, y, [y, variance], backward)
 
 
 @on("aten.var.dim")
@@ -317,12 +331,7 @@ def norm(s: Site, x: Value, p: float) -> Value:
         equal = s.g(comparison.Equal(), x, reduction.filled(s.g, 0, x))
         size = s.g(select.Where(), equal, *(reduction.filled(s.g, n, x) for n in (0, 1)))
     elif p == 2:
-        size = s.g(arithmetic.Mul(), x, x)
+        return s.g(reduction.ReduceL2(axes, False), x)
     elif p != 1:
-        size = s.g(arithmetic.Pow(), size, reduction.filled(s.g, p, x))
-    sums = s.g(reduction.ReduceSum(axes, False), size)
-    if p == 2:
-        return s.g(transcendental.Sqrt(), sums)
-    if p in (0, 1):
-        return sums
-    return s.g(arithmetic.Pow(), sums, reduction.filled(s.g, 1 / p, sums))
+        return s.g(ReduceLp(axes, False, p), x)
+    return s.g(reduction.ReduceSum(axes, False), size)

@@ -1,0 +1,67 @@
+"""Gradients of what was traced, where a formula has none and PyTorch says which it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import alpenglow as ag
+from alpenglow.autodiff import gradients
+
+ROWS = [[0.0, 0, 0], [1, 2, -3], [0, 2, 0]]
+EQUAL = [[1.0, 2, 3], [1, 2, 3], [0, 0, 1]]
+FAR = [-1e3, -50.0, -30, -5, -1, 0, 0.999, 1, 5, 8, 30, 50, 1e3]
+
+
+class Called(torch.nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+def normed(p: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: torch.linalg.vector_norm(x, p, 1)
+
+
+def columns(p: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: torch.linalg.vector_norm(x, p, 0)
+
+
+CASES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Any]] = {
+    **{f"norm {p}": (normed(p), ROWS) for p in (0.5, 1, 1.5, 2, 3, -1, -2)},
+    **{f"norm {p}": (normed(p), ROWS[:2]) for p in (float("inf"), -float("inf"))},
+    **{f"norm of columns {p}": (columns(p), ROWS) for p in (0.5, 2, 4)},
+    "norm of all": (torch.linalg.norm, np.zeros((2, 2)).tolist()),
+    "renorm": (lambda x: torch.renorm(x, 2, 0, 1.0), ROWS),
+    "normalize": (lambda x: functional.normalize(x, dim=1), ROWS),
+    "pdist": (functional.pdist, EQUAL),
+    "cdist": (lambda x: torch.cdist(x, x, 1.5), EQUAL),
+    "euclidean cdist": (lambda x: torch.cdist(x, x), EQUAL),
+    "std": (lambda x: x.std(1), [*EQUAL, [2.0, 2, 2]]),
+    "log_ndtr": (torch.special.log_ndtr, FAR),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_gradient_at_an_edge_is_that_of_pytorch(name: str) -> None:
+    function, numbers = CASES[name]
+    x = torch.tensor(numbers, dtype=torch.float64)
+    g = ag.load(torch.export.export(Called(function), (x,)))
+    ((inside, value),), ((out, y),) = g.inputs.items(), g.outputs.items()
+    g.output("slope", gradients(g, y, [value])[0])
+    results = ag.compile(g, target="interpreter").run({inside: x.numpy()})
+    x.requires_grad_()
+    expected = function(x)
+    expected.sum().backward()
+
+    assert x.grad is not None and x.grad.isfinite().all()
+    np.testing.assert_allclose(results[out], expected.detach().numpy(), 1e-12, 1e-300)
+    np.testing.assert_allclose(results["slope"], x.grad.numpy(), 1e-9, 1e-15)
