@@ -15,7 +15,7 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import stoppable
 from alpenglow.kernel.text import print_kernel
 from alpenglow.loops.form import UNPROVED
-from alpenglow.ops.fake_quantize import FakeQuantize, StraightThrough
+from alpenglow.ops.fake_quantize import FakeQuantize, StraightThrough, SymmetricScale
 from alpenglow.ops.quantize import Quantize, Requantize
 from alpenglow.ops.recurrent_integer import LstmInteger
 from alpenglow.program import Instr
@@ -35,8 +35,8 @@ class ChosenKernel:
     exact: bool
 
 
-ROUNDING = (Quantize, Requantize, FakeQuantize, StraightThrough, LstmInteger)
-"""Operators that round floats to integers."""
+ROUNDING = (Quantize, Requantize, FakeQuantize, StraightThrough, SymmetricScale, LstmInteger)
+"""Operators that round floats to integers, or say in which steps."""
 
 
 def chosen(kernel: Kernel, instr: Instr, strict: bool) -> ChosenKernel:

@@ -18,6 +18,13 @@ from alpenglow.ops.quantize import QUANTIZED_INTS, bounds, check_scale
 from alpenglow.ops.sample import SHAPES
 
 ROUNDED = QUANTIZED_INTS | {"i32"}
+SIGNED = ("i4", "i8", "i16")
+
+SMALLEST = 2.0**-126
+"""The smallest scale: the least normal number of f32."""
+
+FRACTION = (1 << 23) - 1
+"""The bits of an f32 that are 0 in a power of two."""
 
 
 class FakeQuantize(Elementwise):
@@ -90,6 +97,42 @@ class StraightThrough(Elementwise):
         for op, x, *rest in FakeQuantize.examples():
             kind = x if isinstance(x, str) else np.arange(x.size, dtype=np.float32)
             yield cls(op.dtype), kind, x, *rest
+
+
+class SymmetricScale(Elementwise):
+    """The scale in which the greatest step of `dtype` is x, which is not negative.
+
+    With `power2` it is the next power of two.  It is 1 where x is 0, and 2^-126 at least.  There is
+    no gradient: steps count as constant.
+    """
+
+    dtype: str
+    power2: bool = False
+    dtypes = frozenset({"f32"})
+
+    def infer(self, *xs: TensorType) -> TensorType:
+        if self.dtype not in SIGNED:
+            raise TypeRuleError(f"symmetric_scale: '{self.dtype}' is none of {' '.join(SIGNED)}")
+        return super().infer(*xs)
+
+    def scalar(self, m: Any, x: Any) -> Any:
+        scale = m.maximum(m.div(x, bounds(self.dtype)[1]), SMALLEST)
+        scale = m.where(m.eq(x, 0.0), 1.0, scale)
+        if not self.power2:
+            return scale
+        over = m.add(m.bits(scale, "i32"), FRACTION)
+        return m.bits(m.bit_and(over, ~FRACTION), "f32")
+
+    def gradient(self, b: Graph, dy: Value, x: Value) -> None:
+        return None
+
+    @classmethod
+    def examples(cls) -> Examples:
+        edges = np.array([0, 1e-44, 127, 127.00001, 1, 3e38, 7, 32767], np.float32)
+        for dtype in SIGNED:
+            for power2 in (False, True):
+                yield cls(dtype, power2), edges
+                yield cls(dtype, power2), "f32[3,7]"
 
 
 def moved_steps(m: Any, dtype: str, x: Any, scale: Any, zero_point: Any) -> tuple[Any, Any]:
