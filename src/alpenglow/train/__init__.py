@@ -3,6 +3,7 @@
 A step is one graph and one program: forward, backward and update, in place where that can be.
 """
 
+from alpenglow.quant.aware import quantization_aware
 from alpenglow.train.losses import (
     accuracy,
     binary_cross_entropy,
@@ -34,6 +35,7 @@ __all__ = [
     "dropout",
     "l1",
     "mse",
+    "quantization_aware",
     "steps",
     "supervise",
     "trainable",
