@@ -76,7 +76,7 @@ def held(g: Graph) -> dict[str, Array]:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=words)
 @pytest.mark.parametrize("name", NETS)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 def test_training_begins_with_the_bits_of_the_quantised_graph(
     name: str, options: dict[str, Any]
 ) -> None:
@@ -104,7 +104,7 @@ def test_training_begins_with_the_bits_of_the_quantised_graph(
 
 @pytest.mark.parametrize("options", OPTIONS, ids=words)
 @pytest.mark.parametrize("name", NETS)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_what_is_trained_stores_the_bits_that_were_evaluated(
     name: str, options: dict[str, Any]
 ) -> None:
@@ -121,7 +121,7 @@ def test_what_is_trained_stores_the_bits_that_were_evaluated(
 
 
 @pytest.mark.parametrize("name", ["pooled", "blocks", "widened"])
-@pytest.mark.sampled(1, "blocks")
+@pytest.mark.sampled(0, "pooled")
 def test_compiled_integers_are_the_bits_of_the_trained_floats(name: str) -> None:
     """Sums of products of powers of two are exact in floats, too, so nothing may differ."""
     t = trained(NETS[name](), schema="symmetric_power2")
@@ -139,7 +139,7 @@ def test_compiled_integers_are_the_bits_of_the_trained_floats(name: str) -> None
 
 @pytest.mark.parametrize("schema", ["asymmetric", "symmetric", "symmetric_uint8"])
 @pytest.mark.parametrize("name", ["pooled", "normed", "attentive"])
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 def test_compiled_integers_are_near_the_trained_floats(name: str, schema: str) -> None:
     """Sums of floats may round to the next step: of the largest score that is a percent."""
     t = trained(NETS[name](), schema=schema)
@@ -249,7 +249,7 @@ def wide(v: Value) -> TensorType:
 
 
 @pytest.mark.parametrize("schema", ["symmetric", "symmetric_power2"])
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 def test_training_wins_back_what_outliers_cost(schema: str) -> None:
     """Channels whose sizes differ leave one scale for all few steps for the small ones."""
     data, others = samples(640, IMAGE), samples(160, IMAGE, seed=2)
@@ -313,6 +313,7 @@ def test_a_weight_that_became_no_number_is_not_stored() -> None:
         stored(g)
 
 
+@pytest.mark.rest
 def test_an_input_that_is_no_number_stops_a_step() -> None:
     t = trainer(pooled())
     broken = batches(1)[0]
