@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from alpenglow.base.errors import OptionError
+from alpenglow.ops.fake_quantize import SymmetricScale
 from alpenglow.quant.schema import (
     SCHEMAS,
     SMALLEST,
@@ -14,7 +15,6 @@ from alpenglow.quant.schema import (
     check_scale,
     limits,
     parameters,
-    scales_of,
     steps,
     storage,
 )
@@ -110,7 +110,7 @@ def test_scales_of_power_two_are_powers_of_two_that_hold_the_range(high: float) 
 @pytest.mark.parametrize("dtype", ["i4", "i8", "i16"])
 def test_weights_come_back_within_half_a_step(dtype: str) -> None:
     w = np.random.default_rng(0).standard_normal((5, 40)).astype(np.float32)
-    scales = scales_of(np.abs(w).max(1, keepdims=True), dtype, "symmetric")
+    scales = SymmetricScale(dtype).reference(np.abs(w).max(1, keepdims=True))
     stored = steps(w, scales, dtype).astype(np.float64)
 
     assert np.abs(stored).max() == limits(dtype)[1]
@@ -118,12 +118,16 @@ def test_weights_come_back_within_half_a_step(dtype: str) -> None:
 
 
 def test_weights_of_zeros_have_scale_1_and_come_back_as_zeros() -> None:
-    scales = scales_of(np.array([[0.0], [1e-44]]), "i8", "symmetric")
+    scales = SymmetricScale("i8").reference(np.float32([[0.0], [1e-44]]))
 
     assert scales.tolist() == [[1.0], [SMALLEST]]
     assert not steps(np.zeros((2, 3)), scales, "i8").any()
 
 
-def test_weights_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(OptionError, match="NaN or infinities"):
-        scales_of(np.array([1.0, np.inf]), "i8", "symmetric")
+def test_weights_have_powers_of_two_for_scales_if_asked() -> None:
+    largest = np.float32([127, 126.9, np.nextafter(np.float32(127), 128), 3e38, 1e-30])
+    scales = SymmetricScale("i8", power2=True).reference(largest)
+    exponents = np.log2(scales.astype(np.float64))
+
+    assert (exponents == np.round(exponents)).all() and scales[:2].tolist() == [1, 1]
+    assert (largest / scales < 127.5).all() and (largest / scales > 63).all()

@@ -71,7 +71,7 @@ def test_half_of_the_memory_takes_little_more_to_compute() -> None:
 @pytest.mark.parametrize(
     "net", [convolutional, perceptron, residual], ids=lambda net: str(net.__name__)
 )
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(0, "perceptron-0.5", "convolutional-0.5")
 def test_the_memory_of_a_step_is_limited_with_the_same_bits(net: Any, part: float) -> None:
     g = net()
     data = samples(64, g.inputs["x"].type.extents[1:])
@@ -94,6 +94,7 @@ def limited(g: Graph, memory: int) -> train.Trainer:
     return train.Trainer(g, "loss", train.AdamW(1e-2), threads=1, options=options)
 
 
+@pytest.mark.rest
 def test_the_least_that_is_named_is_met() -> None:
     with pytest.raises(ag.errors.MemoryLimitError) as caught:
         planned(residual(1, 8, 12), 1000)
@@ -105,7 +106,7 @@ def test_the_least_that_is_named_is_met() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_what_is_counted_as_alive_is_what_a_plan_takes(seed: int) -> None:
     """Of orders that are drawn from those that are found; plans may leave gaps."""
     random = np.random.default_rng(seed)

@@ -15,6 +15,7 @@ from alpenglow.kernel.stmt import Kernel
 from alpenglow.kernel.stoppable import stoppable
 from alpenglow.kernel.text import print_kernel
 from alpenglow.loops.form import UNPROVED
+from alpenglow.ops.fake_quantize import FakeQuantize, StraightThrough, SymmetricScale
 from alpenglow.ops.quantize import Quantize, Requantize
 from alpenglow.ops.recurrent_integer import LstmInteger
 from alpenglow.program import Instr
@@ -32,6 +33,10 @@ class ChosenKernel:
     aliased: frozenset[str]
     extent: Dim
     exact: bool
+
+
+ROUNDING = (Quantize, Requantize, FakeQuantize, StraightThrough, SymmetricScale, LstmInteger)
+"""Operators that round floats to integers, or say in which steps."""
 
 
 def chosen(kernel: Kernel, instr: Instr, strict: bool) -> ChosenKernel:
@@ -90,7 +95,7 @@ def _body_signature(body: Graph) -> str:
 
 def _quantizes(instr: Instr) -> bool:
     """Whether an instruction rounds floats to integers, which the last bit may decide."""
-    return any(isinstance(op, Quantize | Requantize | LstmInteger) for op in instr.operators())
+    return any(isinstance(op, ROUNDING) for op in instr.operators())
 
 
 def _aliased(instr: Instr) -> frozenset[str]:

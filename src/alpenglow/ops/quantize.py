@@ -59,7 +59,7 @@ class Quantize(Elementwise):
             known = " ".join(sorted(PRECISIONS))
             raise TypeRuleError(f"quantize: precision '{self.precision}' is none of {known}")
         check_dtype(self, "x", x, REALS | {"i32"})
-        _check_scale(self, x, scale)
+        check_scale(self, x, scale)
         if zero_point != x.with_dtype(self.dtype):
             raise TypeRuleError(
                 f"quantize: zero_point is {zero_point}, expected {x.with_dtype(self.dtype)}"
@@ -67,13 +67,11 @@ class Quantize(Elementwise):
         return zero_point
 
     def scalar(self, m: Any, x: Any, scale: Any, zero_point: Any) -> Any:
-        quotient = self._quotient(m, x, scale)
-        zero = m.cast(zero_point, "f32")
         if self.dtype in NARROW_FLOATS:
-            moved = m.add(quotient, zero)
+            moved = m.add(self._quotient(m, x, scale), m.cast(zero_point, "f32"))
             return m.cast(limited(m, moved, self.dtype) if self.saturate else moved, self.dtype)
-        low, high = _limits(self.dtype)
-        moved = m.add(m.round(quotient), zero)
+        low, high = bounds(self.dtype)
+        moved = m.add(m.round(self._quotient(m, x, scale)), m.cast(zero_point, "f32"))
         near = m.minimum(m.maximum(moved, low), high)
         return m.cast(m.cast(near, "i32"), self.dtype)
 
@@ -116,7 +114,7 @@ class Dequantize(Elementwise):
         if self.dtype not in REALS:
             raise TypeRuleError(f"dequantize: '{self.dtype}' is none of {' '.join(sorted(REALS))}")
         check_dtype(self, "x", x, QUANTIZED | {"i32"})
-        _check_scale(self, x, scale)
+        check_scale(self, x, scale)
         if zero_point != x:
             raise TypeRuleError(f"dequantize: zero_point is {zero_point}, expected {x}")
         return x.with_dtype(self.dtype)
@@ -155,7 +153,7 @@ class Requantize(Elementwise):
         x, multiplier, zero_point = xs
         if self.dtype not in STEPS:
             raise TypeRuleError(f"requantize: '{self.dtype}' is none of {' '.join(sorted(STEPS))}")
-        least, most = _limits(self.dtype)
+        least, most = bounds(self.dtype)
         if not least <= self.low <= self.high <= most:
             raise TypeRuleError(
                 f"requantize: bounds {self.low} and {self.high} are not ordered within {self.dtype}"
@@ -190,7 +188,7 @@ class Requantize(Elementwise):
         sums = np.array([0, 1, 3, -5, 2**31 - 1, -(2**31), 255, 1000003], np.int32)
         halves = np.array([0.5, 1.5, -2.5, np.nan, np.inf, -np.inf, 3e9, 0.49999997], np.float32)
         for dtype in sorted(STEPS):
-            least, most = map(int, _limits(dtype))
+            least, most = map(int, bounds(dtype))
             half = np.full(8, 0.5, np.float32)
             zero = np.arange(8).astype(DTYPES[dtype])
             yield cls(dtype, least, most), sums, half, zero
@@ -237,13 +235,13 @@ def measured(b: Graph, x: Value) -> tuple[Value, Value]:
     return scale, b(Quantize("u8"), b(Neg(), low), scale, b.constant(np.uint8(0)))
 
 
-def _limits(dtype: str) -> tuple[float, float]:
+def bounds(dtype: str) -> tuple[float, float]:
     """Return the least and the greatest number of an integer type."""
     bits, half = width(dtype), 0.5 * (dtype[0] == "i")
     return -half * 2.0**bits, (1 - half) * 2.0**bits - 1
 
 
-def _check_scale(op: Op, x: TensorType, scale: TensorType) -> None:
+def check_scale(op: Op, x: TensorType, scale: TensorType) -> None:
     check_dtype(op, "scale", scale, SCALES)
     if scale.with_dtype(x.dtype) != x:
         raise TypeRuleError(

@@ -11,10 +11,8 @@ from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.contraction import MatMul
 from alpenglow.quant.layers import ConstantOrigin
 from alpenglow.quant.options import QuantOptions
-from alpenglow.quant.schema import SMALLEST, scales_of, steps
-
-LARGEST_BIAS = 2.0**30
-"""In steps of the sums: it leaves them as much room again."""
+from alpenglow.quant.scales import Fitted, OfSums, Roomy, Scaling, along, scales_of
+from alpenglow.quant.schema import steps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,9 +20,10 @@ class Stored:
     """A constant in few bits: `data` with the `scales` of its channels or blocks.
 
     The scales broadcast to the data, but along the inner axis of `source` each serves `block`
-    elements where that is not 0.
+    elements where that is not 0.  `scaling` says what they follow from.
     """
 
+    scaling: Scaling
     source: ConstantOrigin
     name: str
     dtype: str
@@ -35,11 +34,10 @@ class Stored:
 
 def weight_alone(node: Node, source: ConstantOrigin, name: str, options: QuantOptions) -> Stored:
     """Return the weight of a layer whose activations stay as they are."""
-    dtype = options.weight_dtype
     grouped = options.group and isinstance(node.op, MatMul)
     block = min(options.group, source.array.shape[source.inner]) if grouped else 0
     by_channel = options.granularity != "tensor"
-    return _stored(source, name, dtype, _fitted(source, dtype, by_channel, block, options), block)
+    return _stored(name, Fitted(source, options.weight_dtype, options.power2, by_channel, block))
 
 
 def weight(
@@ -52,17 +50,14 @@ def weight(
 ) -> Stored:
     """Return the weight of a layer whose operand has the scale `step`.
 
-    Its scale grows where the bias would otherwise not fit into the sums.
+    Its scale holds its largest elements: to cut them off for the sake of a smaller squared error of
+    all makes results worse.  It grows where the bias would otherwise not fit into the sums.
     """
     granularity = options.granularity
     by_channel = granularity == "channel" or (granularity == "row" and isinstance(node.op, MatMul))
-    scales = _fitted(source, options.weight_dtype, by_channel, 0, options)
-    if bias is not None and options.bias == "int32":
-        needed = np.abs(bias.array.astype(np.float64)).reshape(-1) / (step * LARGEST_BIAS)
-        if len(needed) != source.array.shape[source.channel] or not by_channel:
-            needed = needed.max(initial=0.0, keepdims=True)
-        scales = np.maximum(scales, np.reshape(needed, _along(source))).astype(np.float32)
-    return _stored(source, name, options.weight_dtype, scales)
+    fitted = Fitted(source, options.weight_dtype, options.power2, by_channel)
+    roomy = bias is not None and options.bias == "int32"
+    return _stored(name, Roomy(fitted, bias, step) if bias is not None and roomy else fitted)
 
 
 def bias(
@@ -80,13 +75,12 @@ def bias(
     """
     moved = weight.data.astype(np.float64) * weight.scales - weight.source.array
     axes = tuple(a for a in range(moved.ndim) if a != weight.source.channel)
-    shift = np.reshape(moved.sum(axes) * mean, _along(source))
+    shift = np.reshape(moved.sum(axes) * mean, along(source))
     source = replace(source, array=(source.array - shift).astype(np.float32))
     if options.bias == "int8":
-        largest = _largest(source.array, source.channel, False)
-        return _stored(source, name, "i8", scales_of(largest, "i8", options.schema))
-    scales = np.reshape(weight.scales.reshape(-1) * np.float32(step), _along(source))
-    return _stored(source, name, "i32", np.maximum(scales, np.float32(SMALLEST)))
+        return _stored(name, Fitted(source, "i8", options.power2, by_channel=False))
+    assert not isinstance(weight.scaling, OfSums), "a weight is in steps of its own"
+    return _stored(name, OfSums(source, weight.scaling, step))
 
 
 def spread(scales: Array, t: TensorType, axis: int, block: int) -> Array:
@@ -94,40 +88,10 @@ def spread(scales: Array, t: TensorType, axis: int, block: int) -> Array:
     return np.repeat(scales, block, axis).take(range(t.extents[axis]), axis) if block else scales
 
 
-def _along(source: ConstantOrigin) -> list[int]:
-    """Return the shape of a vector along the channels of a constant."""
-    shape = [1] * source.array.ndim
-    shape[source.channel] = -1
-    return shape
-
-
-def _stored(source: ConstantOrigin, name: str, dtype: str, scales: Array, block: int = 0) -> Stored:
+def _stored(name: str, how: Scaling) -> Stored:
+    fitted = how.fitted if isinstance(how, Roomy) else how
+    source = fitted.source
+    dtype, block = ("i32", 0) if isinstance(fitted, OfSums) else (fitted.dtype, fitted.block)
+    scales = scales_of(how)
     full = spread(scales, source.base.type, source.inner, block)
-    return Stored(source, name, dtype, steps(source.array, full, dtype), scales, block)
-
-
-def _fitted(
-    source: ConstantOrigin, dtype: str, by_channel: bool, block: int, options: QuantOptions
-) -> Array:
-    """Return the scales of a weight, which hold its largest elements.
-
-    To cut off large weights for the sake of a smaller squared error of all makes results worse.
-    """
-    if block:
-        largest = _in_blocks(source.array, source.inner, block)
-    else:
-        largest = _largest(source.array, source.channel, by_channel)
-    return scales_of(largest, dtype, options.schema)
-
-
-def _largest(array: Array, axis: int, by_channel: bool) -> Array:
-    """Return the largest magnitude of each channel, or of all, with the rank of the array."""
-    axes = tuple(a for a in range(array.ndim) if a != axis or not by_channel)
-    peaks: Array = np.abs(array).max(axes, keepdims=True, initial=0)
-    return peaks
-
-
-def _in_blocks(array: Array, axis: int, block: int) -> Array:
-    """Return the largest magnitude of each `block` elements along an axis."""
-    peaks: Array = np.maximum.reduceat(np.abs(array), np.arange(0, array.shape[axis], block), axis)
-    return peaks
+    return Stored(how, source, name, dtype, steps(source.array, full, dtype), scales, block)

@@ -12,7 +12,7 @@ import numpy as np
 
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Graph, Node, Value
-from alpenglow.ir.types import DTYPES, TensorType
+from alpenglow.ir.types import DTYPES, Array, TensorType
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.movement import Broadcast, Reshape, Slice, append_axes, stretch
@@ -49,13 +49,13 @@ def convert(planned: Plan, *, floats: bool = False) -> Graph:
 
 def written(planned: Plan, *, floats: bool = False) -> tuple[Graph, dict[Value, Value]]:
     """Return the graph of a plan, and what stands in it for each value of the old one."""
-    writer = _Writer(planned, floats)
+    writer = Writer(planned, floats)
     g = writer.graph()
     g.prune()
     return g, writer.env
 
 
-class _Writer:
+class Writer:
     """The graph while it is written, and what stands for each value of the old one."""
 
     def __init__(self, planned: Plan, floats: bool) -> None:
@@ -79,9 +79,10 @@ class _Writer:
                 x = self.g.input(name, v.type.with_dtype(a.parameters.dtype))
                 self.env[v] = self.read_back[a] = _dequantized(self.g, x, a.parameters, name)
         for v in old.constants():
-            self.env[v] = Value(v.type, v.name, array=v.array)
+            self.env[v] = Value(v.type, v.name, array=self.content(v))
         for node in old.nodes:
-            self.write(node)
+            if node.results[0] not in self.env:
+                self.write(node)
         wanted = {a.value: a for a in self.plan.activations} if placeholders else {}
         for name, v in old.outputs.items():
             y = self.env[v]
@@ -92,6 +93,11 @@ class _Writer:
                     y = _dequantized(self.g, y, p, name)
             self.g.output(name, y)
         return self.g
+
+    def content(self, constant: Value) -> Array:
+        """Return what a constant holds that stays one."""
+        assert constant.array is not None
+        return constant.array
 
     def write(self, node: Node) -> None:
         operands = [None if v is None else self.operand(node, i, v)
@@ -109,14 +115,32 @@ class _Writer:
         """Return what a node reads in place of `v`."""
         stored = self.constant.get((node, index))
         if stored is not None:
-            return _constant(self.g, stored, self.plan.options)
+            y = self.rounded_constant(stored)
+            for op in stored.source.path:
+                y = self.g(op, y)
+            return y
         a = self.activation.get((node, index))
         if a is None:
             return self.env[v]
         if a not in self.read_back:
-            q = _quantized(self.g, self.env[v], a.parameters, a.name)
-            self.read_back[a] = _dequantized(self.g, q, a.parameters, a.name)
+            self.read_back[a] = self.rounded(self.env[v], a)
         return self.read_back[a]
+
+    def rounded(self, x: Value, a: Activation) -> Value:
+        """Return x as it is read back."""
+        return _dequantized(
+            self.g, _quantized(self.g, x, a.parameters, a.name), a.parameters, a.name
+        )
+
+    def rounded_constant(self, stored: Stored) -> Value:
+        """Return a constant as it is read back."""
+        t = TensorType(stored.dtype, stored.data.shape)
+        data = self.g.constant(stored.data, f"{stored.name}_quantized", t)
+        scales = np.ascontiguousarray(stored.scales, np.float32)
+        scale = stretched(self.g, self.g.constant(scales, f"{stored.name}_scale"), t, stored)
+        back = Dequantize(self.plan.options.compute)
+        name = f"{stored.name}_dequantized"
+        return self.g(back, data, scale, nowhere(self.g, t), name=name)
 
     def narrowed(self, node: Node, operands: Iterable[Value | None], name: str) -> Value:
         """Apply a layer in bf16, whose weights are bf16 already; a bias is added in f32."""
@@ -132,21 +156,12 @@ class _Writer:
         return self.g(Add(), y, self.g(Broadcast(y.type.shape), column), name=name)
 
 
-def _constant(g: Graph, stored: Stored, options: QuantOptions) -> Value:
-    """Return a constant read back from few bits, moved as the one that it stands for."""
-    t = TensorType(stored.dtype, stored.data.shape)
-    data = g.constant(stored.data, f"{stored.name}_quantized", t)
-    scales = np.ascontiguousarray(stored.scales, np.float32)
-    scale = _scales(g, g.constant(scales, f"{stored.name}_scale"), t, stored)
-    zero = g(Broadcast(t.shape), g.constant(np.zeros((), DTYPES[stored.dtype])))
-    back = Dequantize(options.compute)
-    v = g(back, data, scale, zero, name=f"{stored.name}_dequantized")
-    for op in stored.source.path:
-        v = g(op, v)
-    return v
+def nowhere(g: Graph, t: TensorType) -> Value:
+    """Return zero points of symmetric storage."""
+    return g(Broadcast(t.shape), g.constant(np.zeros((), DTYPES[t.dtype])))
 
 
-def _scales(g: Graph, scale: Value, t: TensorType, stored: Stored) -> Value:
+def stretched(g: Graph, scale: Value, t: TensorType, stored: Stored) -> Value:
     """Return scales stretched to the type of what they belong to."""
     if stored.block:
         axis = stored.source.inner
@@ -163,14 +178,14 @@ def _scales(g: Graph, scale: Value, t: TensorType, stored: Stored) -> Value:
 
 
 def _quantized(g: Graph, x: Value, p: Parameters, name: str) -> Value:
-    return g(Quantize(p.dtype), x, *_spread(g, p, x.type), name=f"{name}_quantized")
+    return g(Quantize(p.dtype), x, *spread(g, p, x.type), name=f"{name}_quantized")
 
 
 def _dequantized(g: Graph, x: Value, p: Parameters, name: str) -> Value:
-    return g(Dequantize(), x, *_spread(g, p, x.type), name=f"{name}_dequantized")
+    return g(Dequantize(), x, *spread(g, p, x.type), name=f"{name}_dequantized")
 
 
-def _spread(g: Graph, p: Parameters, t: TensorType) -> tuple[Value, Value]:
+def spread(g: Graph, p: Parameters, t: TensorType) -> tuple[Value, Value]:
     """Return scale and zero point, each stretched to a tensor."""
     scale = g.constant(np.float32(p.scale))
     zero = g.constant(np.asarray(p.zero_point, DTYPES[p.dtype]))

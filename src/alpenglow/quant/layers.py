@@ -20,6 +20,7 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
+from alpenglow.ops.fake_quantize import FakeQuantize
 from alpenglow.ops.movement import Broadcast, Transpose
 from alpenglow.ops.quantize import Dequantize
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
@@ -87,7 +88,7 @@ def quantized_already(node: Node) -> bool:
     for v in node.inputs:
         while v is not None and v.producer and isinstance(v.producer.op, Broadcast | Transpose):
             v = v.producer.inputs[0]
-        if v is not None and v.producer and isinstance(v.producer.op, Dequantize):
+        if v is not None and v.producer and isinstance(v.producer.op, Dequantize | FakeQuantize):
             return True
     return False
 
@@ -166,7 +167,7 @@ def _source(place: Place, v: Value, channel: int, inner: int = -1) -> ConstantOr
             break
         path.insert(0, op)
         v = x
-    array = _computed(v)
+    array = computed_constant(v)
     return None if array is None else ConstantOrigin(place, v, array, tuple(path), channel, inner)
 
 
@@ -176,7 +177,7 @@ def _whole(x: Value, v: Value, axes: Sequence[int]) -> bool:
     return all(a < 0 or (a >= added and x.type.shape[a - added] == v.type.shape[a]) for a in axes)
 
 
-def _computed(v: Value) -> Array | None:
+def computed_constant(v: Value) -> Array | None:
     """Return the elements of a constant or of what is computed from some; None if it is open."""
     if v.array is not None:
         return v.array
@@ -184,7 +185,7 @@ def _computed(v: Value) -> Array | None:
         return None
     arrays: list[Array | None] = []
     for operand in v.producer.inputs:
-        array = None if operand is None else _computed(operand)
+        array = None if operand is None else computed_constant(operand)
         if array is None and operand is not None:
             return None
         arrays.append(array)

@@ -82,6 +82,11 @@ class QuantOptions:
         return 16 if self.precision == "int16" else 8
 
     @property
+    def power2(self) -> bool:
+        """Whether scales are powers of two."""
+        return self.schema == "symmetric_power2"
+
+    @property
     def weight_dtype(self) -> str:
         """The element type of weights."""
         if self.weights_only != "none":

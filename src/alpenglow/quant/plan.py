@@ -140,7 +140,8 @@ def check_graph(g: object) -> None:
     if g.initial:
         names = ", ".join(g.initial)
         raise UnsupportedError(f"graph {g.name} can be neither profiled nor quantised: what its "
-                               f"variables hold ({names}) depends on earlier calls")  # fmt: skip
+                               f"variables hold ({names}) depends on earlier calls",
+                               hint="of parameters, Trainer.trained makes constants")  # fmt: skip
 
 
 def _check_names(g: Graph, known: Iterable[str], options: QuantOptions) -> None:

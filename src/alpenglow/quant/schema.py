@@ -18,12 +18,11 @@ import numpy as np
 
 from alpenglow.base.errors import OptionError
 from alpenglow.ir.types import DTYPES, NARROW_INTS, Array, width
+from alpenglow.ir.vocabulary import NUMPY
+from alpenglow.ops.fake_quantize import SMALLEST, moved_steps
 
 Schema = Literal["asymmetric", "symmetric", "symmetric_uint8", "symmetric_power2"]
 SCHEMAS: tuple[Schema, ...] = ("asymmetric", "symmetric", "symmetric_uint8", "symmetric_power2")
-
-SMALLEST = 2.0**-126
-"""The smallest scale: the least normal number of f32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,24 +118,13 @@ def parameters(low: float, high: float, dtype: str, schema: Schema) -> Parameter
     return Parameters(dtype, scale, middle)
 
 
-def scales_of(largest: Array, dtype: str, schema: Schema) -> Array:
-    """Return symmetric scales, one for each magnitude in `largest`: those of weights."""
-    if not np.isfinite(largest).all():
-        raise OptionError("the weights hold NaN or infinities")
-    _, last = limits(dtype)
-    scales = np.maximum(np.asarray(largest, np.float64) / last, SMALLEST)
-    scales = np.where(largest == 0, 1.0, scales)
-    if schema == "symmetric_power2":
-        scales = 2.0 ** np.ceil(np.log2(scales))
-    return np.maximum(scales.astype(np.float32), np.float32(SMALLEST))
-
-
 def steps(x: Array, scale: Array, dtype: str) -> Array:
     """Return `x` in steps of symmetric scales that broadcast to it, limited on both sides alike."""
     _, last = limits(dtype)
+    zero = np.zeros((), DTYPES[dtype])
     with np.errstate(over="ignore"):
-        quotient = np.rint(np.asarray(x, np.float64) / scale)
-    near = np.clip(quotient, -last, last).astype(np.int64)
+        moved, _ = moved_steps(NUMPY, dtype, np.asarray(x, np.float32), scale, zero)
+    near = np.clip(moved, -last, last).astype(np.int64)
     # NumPy converts to narrow integers from bytes only.
     stored: Array = (near.astype(np.int8) if dtype in NARROW_INTS else near).astype(DTYPES[dtype])
     return stored

@@ -4,6 +4,7 @@ A step is one graph and one program: forward, backward and update, in place wher
 """
 
 from alpenglow.autodiff import stop_gradient
+from alpenglow.quant.aware import quantization_aware
 from alpenglow.train.losses import (
     accuracy,
     binary_cross_entropy,
@@ -37,6 +38,7 @@ __all__ = [
     "dropout",
     "l1",
     "mse",
+    "quantization_aware",
     "steps",
     "stop_gradient",
     "supervise",

@@ -19,6 +19,7 @@ from alpenglow.driver.compile import compile
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ops.in_range import InRange
+from alpenglow.quant.aware import stored
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.session import Session
 from alpenglow.train.blame import first_infinite
@@ -234,11 +235,12 @@ class Trainer:
         """Return the model as it is used, with what was learned as constants.
 
         `outputs` are those that it keeps, by default all that need no more inputs than one of
-        them: those but losses and what else is compared with labels.
+        them: those but losses and what else is compared with labels.  What `quantization_aware`
+        rounds is stored in few bits.
         """
         g = inference(self.model, outputs or self._predictions())
         values = self.values()
-        return fixed(g, {name: values[name] for name in g.initial})
+        return stored(fixed(g, {name: values[name] for name in g.initial}))
 
     def _predictions(self) -> list[str]:
         """Return the outputs that the fewest inputs are needed for."""
