@@ -3,6 +3,7 @@
 A step is one graph and one program: forward, backward and update, in place where that can be.
 """
 
+from alpenglow.train.layers import batch_norm, conv, dense, embedding, layer_norm, max_pool
 from alpenglow.train.losses import (
     accuracy,
     binary_cross_entropy,
@@ -28,11 +29,17 @@ __all__ = [
     "RMSprop",
     "Trainer",
     "accuracy",
+    "batch_norm",
     "binary_cross_entropy",
+    "conv",
     "cosine",
     "cross_entropy",
+    "dense",
     "dropout",
+    "embedding",
     "l1",
+    "layer_norm",
+    "max_pool",
     "mse",
     "steps",
     "supervise",
