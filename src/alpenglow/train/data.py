@@ -97,8 +97,9 @@ def folder(
     """Return the images below a folder, whose name of the folder they lie in is their class.
 
     The arrays, by the two `names`: images f32[N, 3, height, width] from 0 to 1, one channel if
-    `grey`, and labels i64[N], numbers of the classes in the order of their names.  Raises FeedError where there is no image,
-    or one that cannot be read, UnsupportedError without the extra `images`.
+    `grey`, and labels i64[N], numbers of the classes in the order of their names.  Raises
+    FeedError where there is no image, or one that cannot be read, UnsupportedError without the
+    extra `images`.
     """
     pillow = decoder()
     root = Path(path)
