@@ -43,8 +43,20 @@ def python(*args: Path | str, folder: Path) -> str:
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.sampled(0, "tour", "add-an-operator", "ago", "architecture", "coming-from", "export")
 def test_a_page_prints_what_it_says(name: str, tmp_path: Path, bless: bool) -> None:
+    assert_printed(name, tmp_path, bless)
+
+
+@pytest.mark.models
+@pytest.mark.rest
+def test_the_examples_of_training_print_what_they_say(tmp_path: Path, bless: bool) -> None:
+    (tmp_path / ".models").symlink_to(models.MODELS)
+    assert_printed("training-examples", tmp_path, bless)
+
+
+def assert_printed(name: str, folder: Path, bless: bool) -> None:
+    """Assert that the blocks of a page print what stands behind them, run in a folder."""
     page = DOCS / f"{name}.md"
-    outputs = json.loads(python(ROOT / "tests" / "pages.py", page, folder=tmp_path))
+    outputs = json.loads(python(ROOT / "tests" / "pages.py", page, folder=folder))
     actual = page.read_text()
     expected = with_outputs(actual, outputs)
     if bless:
@@ -54,7 +66,7 @@ def test_a_page_prints_what_it_says(name: str, tmp_path: Path, bless: bool) -> N
     assert expected == actual
     assert any(outputs)
     if name.startswith("add-"):
-        assert_again(actual, outputs, tmp_path)
+        assert_again(actual, outputs, folder)
 
 
 def assert_again(page: str, outputs: list[str | None], folder: Path) -> None:

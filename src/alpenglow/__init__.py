@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from alpenglow.host.worker import Link, Worker
     from alpenglow.ir.graph import Graph
     from alpenglow.ir.target import Target
+    from alpenglow.ir.truncate import truncate
     from alpenglow.ir.types import TensorType
     from alpenglow.passes.choices import Record
     from alpenglow.placement import PlacedModel, Placement, place, placed
@@ -67,6 +68,7 @@ __all__ = [
     "quantize",
     "train",
     "trainable",
+    "truncate",
 ]
 
 _LATER = {
@@ -98,6 +100,7 @@ _LATER = {
     "profile_ranges": "alpenglow.calibration",
     "quantize": "alpenglow.quant",
     "trainable": "alpenglow.train",
+    "truncate": "alpenglow.ir.truncate",
 }
 """Where each name is: imported when it is first asked for, since running needs less than making."""
 

@@ -1,4 +1,4 @@
-"""The page on PyTorch is a program that prints what it says."""
+"""The pages that need PyTorch are programs that print what they say."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import models
 from pages import with_outputs
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+MODELS = pytest.mark.models
 
 
-def test_the_page_on_pytorch_prints_what_it_says(tmp_path: Path, bless: bool) -> None:
-    page = ROOT / "docs" / "pytorch.md"
+@pytest.mark.parametrize("name", ["pytorch", pytest.param("training-examples", marks=MODELS)])
+def test_a_page_prints_what_it_says(name: str, tmp_path: Path, bless: bool) -> None:
+    page = ROOT / "docs" / f"{name}.md"
+    if name == "training-examples":
+        (tmp_path / ".models").symlink_to(models.MODELS)
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "pages.py"), str(page)],
         cwd=tmp_path,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +18,10 @@ from PIL import Image
 
 import alpenglow as ag
 import staged_cases
+from alpenglow import train
+from alpenglow.cli.interrupts import interruptible
 from alpenglow.ir.graph import Graph
+from alpenglow.train.data import folder as train_folder
 from alpenglow.train.parameters import fixed, inference
 from command import alpenglow
 from train_cases import convolutional, samples
@@ -75,6 +81,52 @@ def test_a_run_goes_on_where_it_was(folder: Path) -> None:
     np.testing.assert_array_equal(ag.compile("whole.onnx")(x), ag.compile("parts.onnx")(x))
 
 
+@pytest.mark.rest
+def test_ctrl_c_ends_after_a_step_and_says_where_to_go_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = train.Trainer.step
+
+    def third(self: train.Trainer, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        if self.steps == 2:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, feeds)
+
+    common = "train model.onnx --data samples.npz --target interpreter"
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patched:
+        patched.setattr(train.Trainer, "step", third)
+        first = alpenglow(f"{common} --checkpoint run.npz -o out.onnx", 130)
+        second = alpenglow(common, 130)
+
+    assert "3 steps were taken; the same command goes on from run.npz" in first.stderr
+    assert "3 steps were taken; nothing of it is left; with --checkpoint" in second.stderr
+    assert signal.getsignal(signal.SIGINT) is before and not (folder / "out.onnx").exists()
+    third_run = alpenglow(f"{common} --checkpoint run.npz -o out.onnx --curve loss.svg")
+    assert "goes on from step 3" in third_run.stderr and "out.onnx: 20 steps" in third_run.stdout
+    alpenglow(f"{common} -o whole.onnx")
+    x = samples(8, SHAPE)["x"]
+    np.testing.assert_array_equal(ag.compile("out.onnx")(x), ag.compile("whole.onnx")(x))
+
+
+def test_ctrl_c_once_more_ends_at_once() -> None:
+    with pytest.raises(KeyboardInterrupt), interruptible() as pressed:
+        assert not pressed()
+        signal.raise_signal(signal.SIGINT)
+        assert pressed()
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_curve_of_nothing_is_not_drawn(folder: Path) -> None:
+    common = "train model.onnx --data samples.npz --target interpreter --checkpoint run.npz"
+    alpenglow(f"{common} --curve loss.svg")
+    (folder / "loss.svg").unlink()
+    done = alpenglow(f"{common} --curve loss.svg")
+
+    assert "nothing was left to do; -o FILE writes the model" in done.stdout
+    assert not (folder / "loss.svg").exists()
+
+
 def test_an_archive_is_written_too(folder: Path) -> None:
     alpenglow("train model.onnx --data samples.npz --train last.* -o out.ago")
     before, after = ag.load("model.onnx"), ag.open("out.ago")
@@ -97,6 +149,21 @@ def test_images_in_folders_are_samples(folder: Path) -> None:
     assert json.loads(done.stdout)["steps"] == 10
     (folder / "pictures" / "dark" / "0.png").write_bytes(b"no image")
     assert "0.png is no image" in alpenglow("train model.onnx --data pictures", 2).stderr
+
+
+def test_images_are_grey_where_a_model_has_one_channel(tmp_path: Path) -> None:
+    for k, name in enumerate(("left", "right")):
+        (tmp_path / name).mkdir()
+        pixels = np.zeros((4, 6, 3), np.uint8)
+        pixels[:, 3 * k : 3 * k + 3] = 0, 255, 0
+        Image.fromarray(pixels).save(tmp_path / name / "0.png")
+    grey, colours = (train_folder(tmp_path, (4, 6), ("x", "y"), grey=g) for g in (True, False))
+
+    assert grey["x"].shape == (2, 1, 4, 6) and colours["x"].shape == (2, 3, 4, 6)
+    np.testing.assert_array_equal(colours["x"][1, :, 0], [[0] * 6, [0, 0, 0, 1, 1, 1], [0] * 6])
+    # Rec. 601, as Pillow rounds it.
+    np.testing.assert_array_equal(grey["x"][0, 0, 2], np.float32([150, 150, 150, 0, 0, 0]) / 255)
+    assert grey["y"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

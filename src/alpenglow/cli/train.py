@@ -15,6 +15,7 @@ from alpenglow import train
 from alpenglow.base.errors import FeedError, OptionError
 from alpenglow.base.words import unread
 from alpenglow.cli import files
+from alpenglow.cli.interrupts import interruptible
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.profile_ranges import whole_graph
@@ -124,11 +125,14 @@ def command(
     with contextlib.ExitStack() as stack:
         notes = stack.enter_context(Log(log)) if log is not None else None
         bar = stack.enter_context(epochs_progress())
+        pressed = stack.enter_context(interruptible())
 
         def step(done: int, total: int, means: Mapping[str, float]) -> None:
             bar(", ".join(f"{k} {v:.4f}" for k, v in means.items()), done, total)
             if notes is not None:
                 notes.step(done, means)
+            if pressed():
+                _end(trainer, checkpoint)
 
         def epoch(one: train.Epoch) -> None:
             if not request.json:
@@ -137,7 +141,7 @@ def command(
                 notes.epoch(trainer.steps, one)
 
         found = trainer.fit(arrays, epochs, batch, seed, kept, checkpoint, every or 0, epoch, step)
-    if picture is not None:
+    if picture is not None and found:
         drawn = curve(found).encode()
         files.write(picture, lambda file: _fill(file, drawn))
     if output is not None:
@@ -149,7 +153,19 @@ def command(
                     **{f"held_{k}": v for k, v in e.held.items()}} for e in found],
     }  # fmt: skip
     done = "nothing was left to do" if last is None else f"{trainer.steps} steps"
+    if output is None:
+        done += "; -o FILE writes the model"
     show(result, [f"{output}: {done}" if output is not None else done], request.json)
+
+
+def _end(trainer: train.Trainer, checkpoint: Path | None) -> None:
+    """End a run between two steps, and say what is left of it."""
+    left = "nothing of it is left; with --checkpoint FILE the same command could go on"
+    if checkpoint is not None:
+        trainer.save(checkpoint)
+        left = f"the same command goes on from {checkpoint}"
+    click.echo(f"{trainer.steps} steps were taken; {left}", err=True)
+    raise KeyboardInterrupt
 
 
 def _optimizer(name: str, numbers: Mapping[str, float | None]) -> train.Optimizer:
@@ -172,14 +188,17 @@ def _samples(g: Graph, path: Path) -> Arrays:
     inputs = list(g.callers_inputs())
     if path.is_dir():
         t = g.inputs[inputs[0]].type
-        if len(inputs) != 1 or t.rank != 4 or not all(isinstance(d, int) for d in t.shape[2:]):
+        plain = (
+            t.rank == 4 and t.shape[1] in (1, 3) and all(isinstance(d, int) for d in t.shape[2:])
+        )
+        if len(inputs) != 1 or not plain:
             raise OptionError(
                 f"the inputs are {', '.join(f'{n} {g.inputs[n].type}' for n in inputs)}, but a "
-                "folder of images is for one, [N, 3, height, width]",
+                "folder of images is for one, [N, 3, height, width] or [N, 1, height, width]",
                 hint="a .npz file of arrays",
             )
         height, width = (int(d) for d in t.shape[2:])
-        return folder(path, (height, width), (inputs[0], LABELS))
+        return folder(path, (height, width), (inputs[0], LABELS), grey=t.shape[1] == 1)
     try:
         with np.load(path) as content:
             arrays = dict(content) if not isinstance(content, np.ndarray) else {"": content}

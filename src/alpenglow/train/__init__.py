@@ -5,6 +5,7 @@ A step is one graph and one program: forward, backward and update, in place wher
 
 from alpenglow.autodiff import stop_gradient
 from alpenglow.quant.aware import quantization_aware
+from alpenglow.train.layers import batch_norm, conv, dense, embedding, layer_norm, max_pool
 from alpenglow.train.losses import (
     accuracy,
     binary_cross_entropy,
@@ -31,12 +32,18 @@ __all__ = [
     "RMSprop",
     "Trainer",
     "accuracy",
+    "batch_norm",
     "binary_cross_entropy",
+    "conv",
     "cosine",
     "cross_entropy",
     "ctc",
+    "dense",
     "dropout",
+    "embedding",
     "l1",
+    "layer_norm",
+    "max_pool",
     "mse",
     "quantization_aware",
     "steps",

@@ -91,12 +91,15 @@ def batches(data: Data, batch: int, seed: int | None, whole: bool) -> Samples | 
     return Stream(data)
 
 
-def folder(path: str | Path, size: tuple[int, int], names: tuple[str, str]) -> dict[str, Any]:
+def folder(
+    path: str | Path, size: tuple[int, int], names: tuple[str, str], grey: bool = False
+) -> dict[str, Any]:
     """Return the images below a folder, whose name of the folder they lie in is their class.
 
-    The arrays, by the two `names`: images f32[N, 3, height, width] from 0 to 1, and labels i64[N],
-    numbers of the classes in the order of their names.  Raises FeedError where there is no image,
-    or one that cannot be read, UnsupportedError without the extra `images`.
+    The arrays, by the two `names`: images f32[N, 3, height, width] from 0 to 1, one channel if
+    `grey`, and labels i64[N], numbers of the classes in the order of their names.  Raises
+    FeedError where there is no image, or one that cannot be read, UnsupportedError without the
+    extra `images`.
     """
     pillow = decoder()
     root = Path(path)
@@ -107,7 +110,8 @@ def folder(path: str | Path, size: tuple[int, int], names: tuple[str, str]) -> d
         for file in sorted((root / name).iterdir()):
             try:
                 with pillow.open(file) as image:
-                    pixels = np.asarray(image.convert("RGB").resize((width, height)), np.float32)
+                    same = image.convert("L" if grey else "RGB").resize((width, height))
+                    pixels = np.asarray(same, np.float32).reshape(height, width, -1)
             except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
                 raise FeedError(f"{file} is no image that can be read: {error}") from error
             images.append(pixels.transpose(2, 0, 1) / 255)

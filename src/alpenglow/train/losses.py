@@ -10,6 +10,7 @@ import zlib
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ops.activation import Relu, Softplus
 from alpenglow.ops.arithmetic import Abs, Add, Div, Maximum, Mul, Sub
@@ -19,7 +20,7 @@ from alpenglow.ops.generate import Iota
 from alpenglow.ops.in_range import InRange
 from alpenglow.ops.logic import BitAnd
 from alpenglow.ops.loss import NegativeLogLikelihoodLoss
-from alpenglow.ops.movement import Concat, Reshape, append_axes, stretch
+from alpenglow.ops.movement import Concat, Reshape, Transpose, append_axes, stretch
 from alpenglow.ops.reduction import ArgMax, ReduceMean, ReduceSum, as_type, filled, in_floats
 from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import LogSoftmax
@@ -30,13 +31,16 @@ from alpenglow.train.step import counter
 
 def cross_entropy(
     g: Graph, logits: Value, labels: Value, weight: Value | None = None,
-    ignore: int | None = None,
+    ignore: int | None = None, axis: int = 1,
 ) -> Value:  # fmt: skip
     """Return the mean of -log softmax(logits[N, C, …]) at the labels[N, …], integers below C.
 
-    With a `weight`[C] it is the mean weighted by those of the labels; labels that are `ignore`
-    do not count.  Others that are no class are a FeedError of the step.
+    Classes lie along an `axis` of the logits that the labels do not have: 1 as in PyTorch, or -1 as
+    in a model of language.  With a `weight`[C] it is the mean weighted by those of the labels;
+    labels that are `ignore` do not count.  Others that are no class are a FeedError of the step.
+    Raises TypeRuleError where labels have other extents than logits besides.
     """
+    logits, labels = _in_rows(g, "cross_entropy", logits, labels, axis)
     classes = logits.type.shape[1]
     ignored = () if ignore is None else (ignore,)
     if ignore is None:
@@ -129,8 +133,10 @@ def triplet(g: Graph, anchor: Value, near: Value, far: Value, margin: float = 1.
     return _mean(g, g(Relu(), g(Add(), excess, filled(g, margin, excess))))
 
 
-def accuracy(g: Graph, logits: Value, labels: Value) -> Value:
-    """Return the share of rows of logits[N, C, …] whose largest element is that at the label."""
+def accuracy(g: Graph, logits: Value, labels: Value, axis: int = 1) -> Value:
+    """Return the share of rows of logits[N, C, …] whose largest element is that at the label;
+    classes lie along an `axis`, as those of `cross_entropy`."""
+    logits, labels = _in_rows(g, "accuracy", logits, labels, axis)
     best = g(ArgMax(1, False), logits)
     hits = g(Equal(), as_type(g, best, labels.type.dtype), labels)
     return _mean(g, as_type(g, hits, "f32"))
@@ -146,6 +152,29 @@ def dropout(g: Graph, x: Value, share: float, seed: int = 0) -> Value:
     own = g.constant(np.array([zlib.crc32(b"%d %d" % (seed, before))], np.uint32))
     step = g(Reshape((1,)), as_type(g, counter(g), "u32"))
     return g(Dropout(share), x, g(Concat(0), step, own))
+
+
+def _in_rows(g: Graph, what: str, logits: Value, labels: Value, axis: int) -> tuple[Value, Value]:
+    """Return logits whose classes lie along axis 1, and labels; rows where they lay elsewhere."""
+    rank = logits.type.rank
+    if not -rank <= axis < rank:
+        raise TypeRuleError(f"{what}: axis is {axis}, but the logits are {logits.type}")
+    axis %= rank
+    rest = tuple(a for a in range(rank) if a != axis)
+    shape = tuple(logits.type.shape[a] for a in rest)
+    if labels.type.shape != shape:
+        raise TypeRuleError(
+            f"{what}: the labels are {labels.type}, but the logits {logits.type} with classes "
+            f"along axis {axis}",
+            hint="axis= says which axis of the logits goes through classes",
+        )
+    if axis == 1:
+        return logits, labels
+    if axis != rank - 1:
+        logits = g(Transpose((*rest, axis)), logits)
+    count = product(shape)
+    rows = g(Reshape((count, logits.type.shape[-1])), logits)
+    return rows, g(Reshape((count,)), labels)
 
 
 def _mean(g: Graph, x: Value) -> Value:

@@ -23,13 +23,14 @@ OF_EQUALS: dict[Loss, Callable[[Graph, Value, Value], Value]] = {
 LABELS = "labels"
 
 
-def supervise(graph: Graph, loss: Loss, output: str | None = None) -> Graph:
+def supervise(graph: Graph, loss: Loss, output: str | None = None, axis: int = 1) -> Graph:
     """Return a copy of a graph with an input `labels` and an output `loss`.
 
-    The loss is that of an output, by default the first: by cross entropy of logits[N, C, …] with
-    labels i64[N, …], and then there is an output `accuracy` too; by the others of an output with
-    labels of its type.  Raises OptionError where a name is wrong, TypeRuleError where the output is
-    not what the loss takes.
+    The loss is that of an output, by default the first.  By cross entropy it is of logits[N, C, …]
+    with labels i64[N, …], and then there is an output `accuracy` too; classes lie along an `axis`
+    of the logits, which labels do not have.  By the others it is of an output with labels of its
+    type.  Raises OptionError where a name is wrong or there is no such axis, TypeRuleError where
+    the output is not what the loss takes.
     """
     g = graph.copy()
     outputs = g.callers_outputs()
@@ -48,7 +49,10 @@ def supervise(graph: Graph, loss: Loss, output: str | None = None) -> Graph:
         raise OptionError(f"loss is '{loss}', expected one of {known}")
     if y.type.rank < 2:
         raise OptionError(f"output {shown(name)} is {y.type}, expected a score for each class")
-    labels = g.input(LABELS, TensorType("i64", (y.type.shape[0], *y.type.shape[2:])))
-    g.output("loss", cross_entropy(g, y, labels))
-    g.output("accuracy", accuracy(g, y, labels))
+    if not -y.type.rank <= axis < y.type.rank:
+        raise OptionError(f"axis is {axis}, but output {shown(name)} is {y.type}")
+    shape = tuple(d for a, d in enumerate(y.type.shape) if a != axis % y.type.rank)
+    labels = g.input(LABELS, TensorType("i64", shape))
+    g.output("loss", cross_entropy(g, y, labels, axis=axis))
+    g.output("accuracy", accuracy(g, y, labels, axis=axis))
     return g

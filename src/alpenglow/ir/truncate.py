@@ -1,0 +1,77 @@
+"""The first part of a graph: up to values that are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from alpenglow.base.errors import OptionError, UnsupportedError
+from alpenglow.base.words import shown, some
+from alpenglow.ir import dims
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.staged import StagedModel
+
+
+def truncate(graph: Graph | StagedModel, *names: str) -> Graph:
+    """Return a copy of a graph that ends with values of these names, which are its outputs.
+
+    Names are those of results of nodes (as `alpenglow show` prints them), of outputs and of
+    inputs.  What no such value needs is left out, inputs too.  A variable that is still read is
+    assigned what it was.  Raises OptionError where a name is none, or two values have it,
+    UnsupportedError for a model whose graph depends on its data.
+    """
+    if isinstance(graph, StagedModel):
+        raise UnsupportedError(f"{graph!r} is no graph of a whole model, which could be cut")
+    if not names:
+        raise OptionError("a graph is cut at no value, expected the name of one or more")
+    g = graph.copy()
+    # A caller's structure tells of outputs that there are no more, and another import has them all.
+    g.metadata, g.otherwise = replace(g.metadata, structure=None), None
+    ends = {name: _named(g, name) for name in names}
+    g.outputs = {**_assigned(g, ends.values()), **ends}
+    g.prune()
+    for name, v in list(g.inputs.items()):
+        if not g.users(v):
+            del g.inputs[name]
+            g.initial.pop(name, None)
+            g.growing.pop(name, None)
+    open_extents = {symbol for v in g.inputs.values() for symbol in v.type.symbols()}
+    g.guards = tuple((x, relation) for x, relation in g.guards if dims.names(x) <= open_extents)
+    return g
+
+
+def _assigned(g: Graph, ends: Iterable[Value]) -> dict[str, Value]:
+    """Return what variables are assigned that these values read, or that what is assigned reads."""
+    variables = {v.value: (name, v.assigned) for name, v in g.variables.items()}
+    assigned: dict[str, Value] = {}
+    seen: set[Value] = set()
+    stack = list(ends)
+    while stack:
+        v = stack.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        name, after = variables.get(v, ("", None))
+        if after is not None:
+            assigned[name] = after
+            stack.append(after)
+        if v.producer is not None:
+            stack += [x for x in v.producer.inputs if x is not None]
+    return assigned
+
+
+def _named(g: Graph, name: str) -> Value:
+    if name in g.callers_outputs():
+        return g.outputs[name]
+    values = [*g.inputs.values(), *(v for node in g.nodes for v in node.results)]
+    matching = [v for v in values if v.name == name]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        many = f"{len(matching)} values of graph {shown(g.name)}"
+        raise OptionError(f"{many} are called {shown(name)}")
+    last = [v.name for node in reversed(g.nodes) for v in node.results if v.name]
+    raise OptionError(
+        f"no value of graph {shown(g.name)} is called {shown(name)}; the last ones are "
+        f"{some(last, 8) or 'none'}"
+    )
