@@ -47,6 +47,7 @@ from alpenglow.program import Program, parse_program, print_program
 from alpenglow.program.instr import Instr, whole
 from alpenglow.program.interpret import interpret
 from alpenglow.program.text import side_weights as program_weights
+from alpenglow.runtime.held import Held
 from alpenglow.runtime.installed import Installed
 from devices import Chip
 
@@ -603,6 +604,24 @@ def test_a_call_that_fails_in_place_says_so_until_the_session_is_reset(target: s
     session.reset()
     session(np.array([2]))
     np.testing.assert_array_equal(session.variables["total"], drawn(8, 5)[2:3])
+
+
+def test_an_interrupt_as_variables_are_swapped_says_so_until_the_session_is_reset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(held: Held, program: Program) -> None:
+        raise KeyboardInterrupt
+
+    session = ag.compile(swapped_only()).session()
+    with monkeypatch.context() as m:
+        m.setattr(Held, "advance", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session(np.arange(5))
+
+    with pytest.raises(SessionError, match="total may have changed, then came KeyboardInterrupt"):
+        session(np.arange(5))
+    session.reset()
+    session(np.arange(5))
 
 
 # ── devices ──

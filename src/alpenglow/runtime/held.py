@@ -151,15 +151,22 @@ def lent(program: Program, held: Held | None) -> Iterator[Memory]:
         initial = {name: cell.initial for name, cell in program.variables.items()}
         yield Held(initial).memory(program)
         return
+    ran = False
     try:
         yield held.memory(program)
+        ran = True
+        held.advance(program)
     except BaseException as error:
-        changed = [n for n, cell in program.variables.items() if overwrites(program, n, cell)]
+        # Once it ran, an interrupt may have come between one variable and the next.
+        changed = [
+            name for name, cell in program.variables.items()
+            if overwrites(program, name, cell) or (ran and cell.exit)
+        ]  # fmt: skip
         if changed:
             why = f"{type(error).__name__}: {error}".removesuffix(": ")
-            held.lost = f"{', '.join(changed)} may have changed in place, then came {why}"
+            where = "" if ran else " in place"
+            held.lost = f"{', '.join(changed)} may have changed{where}, then came {why}"
         raise
-    held.advance(program)
 
 
 def overwrites(program: Program, name: str, cell: Cell) -> bool:
