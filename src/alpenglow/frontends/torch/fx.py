@@ -326,7 +326,7 @@ def body_of(module: Any, floats: bool = True) -> Body:
     """Return the calls of a GraphModule whose nodes say what they make (``node.meta["val"]``).
 
     Numbers with fractions that are computed from extents are tensors; those that come from outside
-    are unknown unless `floats`.
+    or from data are unknown unless `floats`.
     """
     return _Reader(module, floats).body()
 
@@ -402,10 +402,10 @@ class _Reader:
         return None
 
     def _is_untold(self, node: Any) -> bool:
-        """Whether a number comes from outside, or from another one that does."""
-        return node.op == "placeholder" or any(
-            isinstance(self.argument(a), Unknown) for a in node.args
-        )
+        """Whether a number comes from outside or from data, or from another one that does."""
+        if node.op == "placeholder" or target_of(node.target) in READERS:
+            return True
+        return any(isinstance(self.argument(a), Unknown) for a in node.args)
 
     def _state(self, name: str, val: Any) -> None:
         if (t := type_of(val)) is not None:
