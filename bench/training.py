@@ -1,15 +1,21 @@
 """Steps of training beside PyTorch's: eager and, if asked, Inductor.
 
     .venv/torch/bin/python bench/training.py [NET …] [--threads 1] [--inductor] [--rounds 15]
+        [--memory]
 
-Each net is loaded with the parameters that PyTorch has, and both take steps of the same optimizer
-on the same batch, in turns.  Prints the least and the median milliseconds of a step, of the forward
-pass alone, and the loss after as many steps.
+Each net is loaded with the parameters that PyTorch has, and all ways take steps of the same
+optimizer on the same batch, in turns: `alpenglow` is our Trainer, `compile` torch.compile with our
+backend (loss and optimizer.step), `eager` and `inductor` PyTorch's.  Each trains parameters of its
+own.  Prints the least and the median milliseconds of a step, of the forward pass alone, and the
+loss after as many steps.  With --memory each way takes a few steps in a process of its own, whose
+largest resident memory (VmHWM of /proc, Linux alone) is printed beside that before the first one.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -126,58 +132,129 @@ def mine(net: nn.Module, x: Any, optimizer: train.Optimizer, threads: int) -> tu
     return next(iter(loaded.inputs)), trainer.step, forward.run
 
 
-def measured(name: str, threads: int, rounds: int, inductor: bool) -> None:
+Step = Callable[[], float]
+WAYS = ("alpenglow", "compile", "eager", "inductor")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A net of PyTorch's, and the batch that it is trained on."""
+
+    case: Case
+    net: nn.Module
+    x: Any
+    labels: Any
+
+    def loss(self, net: nn.Module) -> Any:
+        scores = net(self.x)
+        return F.cross_entropy(scores.reshape(-1, scores.shape[-1]), self.labels.reshape(-1))
+
+
+def task(name: str) -> Task:
     torch.manual_seed(0)
-    torch.set_num_threads(threads)
     case = CASES[name]
     net = case.net()
     words = len(case.shape) == 2 and case.shape[1] == TOKENS
     x = torch.randint(VOCABULARY, case.shape) if words else torch.randn(case.shape)
-    t = torch.randint(10, case.shape if words else case.shape[:1])
-    begin = time.perf_counter()
-    of, step, forward = mine(net, x, case.mine, threads)
-    made = time.perf_counter() - begin
-    feeds = {of: x.numpy(), "labels": t.numpy()}
-    net.train()
-    optimizer = case.theirs(net.parameters())
+    labels = torch.randint(10, case.shape if words else case.shape[:1])
+    return Task(case, net, x, labels)
 
-    def loss() -> Any:
-        scores = net(x)
-        return F.cross_entropy(scores.reshape(-1, scores.shape[-1]), t.reshape(-1))
 
-    losses = {"eager": loss, **({"inductor": torch.compile(loss)} if inductor else {})}
+def ways(t: Task, names: list[str], threads: int) -> dict[str, Step]:
+    """Return what takes a step and returns its loss, for each way and for forward passes alone."""
+    steps: dict[str, Step] = {}
+    for name in names:
+        net = copy.deepcopy(t.net)
+        if name == "alpenglow":
+            of, step, forward = mine(net, t.x, t.case.mine, threads)
+            feeds = {of: t.x.numpy(), "labels": t.labels.numpy()}
+            steps[name] = partial(_loss_of, step, feeds)
+            steps["alpenglow forward"] = partial(_loss_of, forward, feeds)
+            continue
+        steps[name] = theirs(t, net.train(), name)
+        if name == "eager":
+            steps["eager forward"] = partial(_forward, t, net)
+    return steps
 
-    def theirs(of: Callable[[], Any]) -> float:
+
+def _loss_of(call: Callable[..., Any], feeds: Any) -> float:
+    return float(call(feeds)["loss"])
+
+
+def _forward(t: Task, net: nn.Module) -> float:
+    return float(t.loss(net).detach())
+
+
+def theirs(t: Task, net: nn.Module, way: str) -> Step:
+    """Return what takes a step of PyTorch's optimizer, by eager or through torch.compile."""
+    optimizer = t.case.theirs(net.parameters())
+    loss, update = partial(t.loss, net), optimizer.step
+    if way != "eager":
+        backend = {"compile": "alpenglow"}.get(way, way)
+        loss, update = (torch.compile(f, backend=backend) for f in (loss, update))
+
+    def step() -> float:
         optimizer.zero_grad()
-        found = of()
+        found = loss()
         found.backward()
-        optimizer.step()
-        return float(found)
+        update()
+        return float(found.detach())
 
-    ways: dict[str, Callable[[], Any]] = {
-        "alpenglow": lambda: float(step(feeds)["loss"]),
-        **{k: partial(theirs, of) for k, of in losses.items()},
-        "alpenglow forward": lambda: forward(feeds),
-        "eager forward": lambda: float(loss()),
-    }
-    times: dict[str, list[float]] = {k: [] for k in ways}
-    last: dict[str, Any] = {}
+    return step
+
+
+def measured(name: str, threads: int, rounds: int, inductor: bool) -> None:
+    torch.set_num_threads(threads)
+    begin = time.perf_counter()
+    taken = ways(task(name), [w for w in WAYS if inductor or w != "inductor"], threads)
+    times: dict[str, list[float]] = {k: [] for k in taken}
+    last: dict[str, float] = {}
     for round_ in range(rounds + 2):
-        for k, way in ways.items():
-            begin = time.perf_counter()
+        for k, way in taken.items():
+            start = time.perf_counter()
             last[k] = way()
             if round_ >= 2:
-                times[k].append(time.perf_counter() - begin)
-    print(f"{name}: made in {made:.1f} s")
+                times[k].append(time.perf_counter() - start)
+            elif round_ == 1 and k == list(taken)[-1]:
+                print(f"{name}: made in {time.perf_counter() - begin:.1f} s")
     for k, seconds in times.items():
-        end = f"  loss {last[k]:.5f}" if isinstance(last[k], float) else ""
         best, middle = min(seconds) * 1e3, median(seconds) * 1e3
-        print(f"  {k:18} {best:9.2f} ms at best, {middle:9.2f} in the middle{end}")
-    for k in losses:
-        pairs = zip(times[k], times["alpenglow"], strict=True)
-        print(f"  a step takes {k} {median(a / b for a, b in pairs):.2f} times as long")
+        print(f"  {k:18} {best:9.2f} ms at best, {middle:9.2f} in the middle  loss {last[k]:.5f}")
+    for k in [w for w in WAYS[1:] if w in times]:
+        for mine_ in ("alpenglow", "compile")[: 1 if k == "compile" else 2]:
+            pairs = zip(times[k], times[mine_], strict=True)
+            ratio = median(a / b for a, b in pairs)
+            print(f"  a step takes {k} {ratio:.2f} times as long as {mine_}")
     ratio = min(times["alpenglow"]) / min(times["alpenglow forward"])
     print(f"  a step takes {ratio:.2f} times as long as the forward pass")
+
+
+def remembered(name: str, threads: int, inductor: bool) -> None:
+    """Print how much memory each way takes at most, in a process of its own."""
+    for way in [w for w in WAYS if inductor or w != "inductor"]:
+        command = [sys.executable, __file__, name, "--threads", str(threads), "--alone", way]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        before, most = map(int, said[-2:])
+        print(
+            f"  {way:18} {most / 1024:9.1f} MiB at most, {(most - before) / 1024:9.1f} of it since"
+        )
+
+
+def alone(name: str, way: str, threads: int) -> None:
+    """Take steps by one way, and print the largest resident memory before and after, in KiB."""
+    torch.set_num_threads(threads)
+    t = task(name)
+    before = resident()
+    step = ways(t, [way], threads)[way]
+    for _ in range(4):
+        step()
+    print(before, resident())
+
+
+def resident() -> int:
+    """Return the largest resident memory of this process so far, in KiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
 
 
 def main() -> None:
@@ -186,9 +263,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--inductor", action="store_true")
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--alone", choices=WAYS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     for name in asked.nets:
+        if asked.alone:
+            alone(name, asked.alone, asked.threads)
+            continue
         measured(name, asked.threads, asked.rounds, asked.inductor)
+        if asked.memory:
+            remembered(name, asked.threads, asked.inductor)
 
 
 if __name__ == "__main__":

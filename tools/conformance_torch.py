@@ -5,13 +5,14 @@
     python tools/conformance_torch.py --ops '^softmax$' --verbose
     python tools/conformance_torch.py --dynamo --first         through torch.compile
     python tools/conformance_torch.py --modules --ops LSTM     modules (module_db), exported
+    python tools/conformance_torch.py --modules --backward     a step of training, torch.compile
     python tools/conformance_torch.py --gradients --dtype float64 --first
     python tools/conformance_torch.py --page --jobs 2          all; writes docs/conformance-torch.md
 
 Each sample is traced to ATen, decomposed as far as there are no converters, imported, run, and
 compared with eager under torch's own tolerances.  `--target cpu` compiles; the default,
 `interpreter`, checks the converters alone.  With `--dynamo` samples go through torch.compile, where
-what is not converted would run in eager; it counts as such.  All suites take about half an hour on
+what is not converted would run in eager; it counts as such.  All suites take about an hour on
 one core; with `--page --keep FOLDER` those that ended are not run again.
 """
 
@@ -46,7 +47,7 @@ from alpenglow.torch.backend import recording
 from conformance_torch_page import is_right, page
 from gradients_torch import check_gradients
 from judge_torch import WIDER, alike, differs, mistyped, nearer, tensors_of, tolerance
-from modules_torch import check_module, module_entries
+from modules_torch import check_backward, check_module, module_entries
 
 SEED = 42
 """What OpInfo's samples of random numbers seed the generator with (wrapper_set_seed)."""
@@ -161,6 +162,7 @@ def main() -> int:
     parser.add_argument("--dynamo", action="store_true", help="through torch.compile")
     parser.add_argument("--gradients", action="store_true", help="gradients beside autograd's")
     parser.add_argument("--modules", action="store_true", help="modules instead of operators")
+    parser.add_argument("--backward", action="store_true", help="with --modules: train them")
     parser.add_argument("--target", default="interpreter")
     parser.add_argument("--share", default="0/1", help="k/n: every n-th operator from k on")
     parser.add_argument("--verbose", action="store_true", help="each bad sample")
@@ -176,7 +178,7 @@ def main() -> int:
     DECOMPOSITIONS.update(fx.decompositions())
     k, n = map(int, options.share.split("/"))
     records: dict[str, Any] = {}
-    ops = chosen(options.ops, options.dtype, options.modules)
+    ops = chosen(options.ops, options.dtype, options.modules, options.backward)
     if options.gradients:
         ops = [o for o in ops if o.supports_autograd]
     for op in ops[k::n]:
@@ -207,7 +209,9 @@ def entry(op: Any, options: argparse.Namespace) -> dict[str, Any]:
         s.output_process_fn_grad.__code__: s.output_process_fn_grad for s in samples
     }  # fmt: skip
     for i, sample in enumerate(samples):
-        if options.modules:
+        if options.modules and options.backward:
+            outcome, message = check_backward(sample)
+        elif options.modules:
             outcome, message = check_module(sample, options.target, differs)
         elif options.gradients:
             outcome, message = check_gradients(op, sample, options.target, traced)
@@ -225,12 +229,14 @@ def entry(op: Any, options: argparse.Namespace) -> dict[str, Any]:
     return {"counts": dict(counts), "why": why, "seconds": time.perf_counter() - began}
 
 
-def chosen(pattern: str, dtype: str, modules: bool = False) -> list[Any]:
+def chosen(
+    pattern: str, dtype: str, modules: bool = False, training: bool = False
+) -> list[Any]:  # fmt: skip
     """Return the operators or modules that have an element type, and a name that fits."""
     kind = getattr(torch, dtype)
     ops = [o for o in op_db if kind in o.supported_dtypes("cpu")]
     if modules:
-        ops = module_entries(kind)
+        ops = module_entries(kind, training)
     return [o for o in ops if re.search(pattern, name(o))]
 
 
@@ -247,6 +253,7 @@ SUITES = {
     "bool": ("bool",),
     "bf16": ("bfloat16",),
     "modules, f32": ("float32", "--modules"),
+    "modules in training, f32, torch.compile": ("float32", "--modules", "--backward"),
 }
 """What the page tells of: the element type, and further arguments of this program."""
 

@@ -1,7 +1,12 @@
-"""PyTorch's own samples of its modules (module_db), exported and compared with eager."""
+"""PyTorch's own samples of its modules (module_db), compared with eager.
+
+They are exported; with `--backward` a step of training goes through torch.compile: forward and
+backward as compiled graphs.
+"""
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,10 +14,13 @@ from typing import Any
 
 import torch
 from torch.testing._internal.common_modules import module_db
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.frontends.torch import fx
+from alpenglow.frontends.torch.convert_random import DRAWS
+from alpenglow.frontends.torch.refusals import listed
 from alpenglow.torch.backend import recording
 from judge_torch import tensors_of
 
@@ -22,6 +30,7 @@ class ModuleEntry:
     """A module of module_db, which is asked as an operator of op_db is."""
 
     info: Any
+    training: bool = False
 
     @property
     def name(self) -> str:
@@ -30,19 +39,19 @@ class ModuleEntry:
     variant_test_name = ""
 
     def sample_inputs(self, device: str, dtype: torch.dtype) -> Iterator[Any]:
-        """Yield a module and its arguments for each sample that has any, as in inference."""
-        make = self.info.module_inputs_func
-        for sample in make(self.info, device, dtype, requires_grad=False, training=False):
+        """Yield a module and its arguments for each sample that has any."""
+        make, training = self.info.module_inputs_func, self.training
+        for sample in make(self.info, device, dtype, requires_grad=training, training=training):
             given = sample.constructor_input
             if sample.forward_input is None:
                 continue
-            module = self.info.module_cls(*given.args, **given.kwargs).to(dtype).eval()
+            module = self.info.module_cls(*given.args, **given.kwargs).to(dtype).train(training)
             yield module, sample.forward_input.args, sample.forward_input.kwargs
 
 
-def module_entries(dtype: torch.dtype) -> list[ModuleEntry]:
-    """Return the modules that have an element type."""
-    return [ModuleEntry(info) for info in module_db if dtype in info.dtypes]
+def module_entries(dtype: torch.dtype, training: bool = False) -> list[ModuleEntry]:
+    """Return the modules that have an element type, in inference or in training."""
+    return [ModuleEntry(info, training) for info in module_db if dtype in info.dtypes]
 
 
 def check_module(
@@ -101,3 +110,71 @@ def through_dynamo(
     if not record.plans:
         return "untraced", f"{reason}; Dynamo traces no graph either"
     return "compiled", f"not exported: {reason}"
+
+
+# ── training ──
+
+
+def check_backward(sample: Any) -> tuple[str, str]:
+    """Return what torch.compile makes of a step of training, and why.
+
+    It is right; eager, where it is right and calls that draw no random numbers ran in eager, or
+    Dynamo traced no backward graph; wrong, failed, or untraced, where eager itself has no step.
+    """
+    module, args, kwargs = sample
+    own = copy.deepcopy(module)
+    torch._dynamo.reset()
+    try:
+        expected = step(module, module, args, kwargs)
+    except Exception as error:
+        return "untraced", f"eager: {type(error).__name__}: {str(error).splitlines()[:1]}"
+    try:
+        # Dynamo passes cells by unless it is told not to.
+        with recording() as record, torch._dynamo.config.patch(allow_rnn=True):
+            got = step(torch.compile(own, backend="alpenglow"), own, args, kwargs)
+    except Exception as error:
+        return "failed", traceback.format_exception_only(error)[-1].strip()[:500]
+    if message := unlike(got, expected):
+        return "wrong", message
+    refusals = [r for _, p in record.plans for r in p.refusals if r.call.target not in DRAWS]
+    if refusals:
+        return "eager", listed(refusals)
+    purposes = {purpose for purpose, _ in record.plans}
+    has_gradient = any(name.startswith("gradient") for name in expected)
+    if ("backward" if has_gradient else "inference") in purposes:
+        return "right", ""
+    return "eager", f"Dynamo traced {', '.join(sorted(purposes)) or 'no graph'} alone"
+
+
+def step(call: Any, module: Any, args: Any, kwargs: Any) -> dict[str, torch.Tensor]:
+    """Return results, gradients and buffers of a step, of copies of the arguments."""
+    leaves, spec = tree_flatten((args, kwargs))
+    own = [x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
+           for x in leaves]  # fmt: skip
+    more, named = tree_unflatten(own, spec)
+    module.zero_grad()
+    torch.manual_seed(0)
+    results = tensors_of(call(*more, **named))
+    random = torch.Generator().manual_seed(1)
+    losses = [(y * torch.rand(y.shape, generator=random).to(y.dtype)).sum()
+              for y in results if y.requires_grad]  # fmt: skip
+    if losses:
+        sum(losses).backward()
+    tensors = {f"result {i}": y.detach() for i, y in enumerate(results)}
+    tensors |= {f"gradient of input {i}": x.grad for i, x in enumerate(own)
+                if isinstance(x, torch.Tensor) and x.grad is not None}  # fmt: skip
+    tensors |= {f"gradient of {n}": p.grad for n, p in module.named_parameters()
+                if p.grad is not None}  # fmt: skip
+    return tensors | {n: b.clone() for n, b in module.named_buffers()}
+
+
+def unlike(got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> str:
+    """Return where what a step made differs from eager's; "" where it does not."""
+    if got.keys() != expected.keys():
+        return f"made {', '.join(got)}, expected {', '.join(expected)}"
+    for name, y in expected.items():
+        try:
+            torch.testing.assert_close(got[name], y, equal_nan=True, rtol=1e-4, atol=1e-5)
+        except AssertionError as error:
+            return f"{name}: " + str(error).replace("\n", " ")[:300]
+    return ""

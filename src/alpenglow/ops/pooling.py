@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
-from alpenglow.ir.dims import Dim, known, product
+from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, Primitive, check_dtype, check_rank
 from alpenglow.ir.rows import Rows
@@ -186,11 +186,13 @@ class AveragePool(Primitive):
 
     def gradient(self, b: Graph, dy: Value, x: Value) -> Value:
         """Divide each element among its window, and add the windows up where they lie."""
-        if not x.type.static:
+        spatial = x.type.shape[2:]
+        if any(map(is_open, spatial)):
             raise UnsupportedError("gradient: average_pool has none for open extents")
         n, c, *places = dy.type.shape
         wide = in_floats(b, dy)
-        count = b.constant(self.counts(x.type.extents).astype(wide.type.numpy))
+        counts = self.counts((1, 1, *map(int, spatial)))
+        count = b.constant(counts.astype(wide.type.numpy))
         share = b(Div(), wide, b(Broadcast(dy.type.shape), count))
         ones = [1] * len(self.kernel)
         taps = b(Reshape((n, c, *ones, *places)), share)
@@ -199,7 +201,7 @@ class AveragePool(Primitive):
 
     def _overlap(self, x: TensorType, places: list[Dim]) -> OverlapAdd:
         """Return what adds up windows; with `ceil` they reach further than the padding."""
-        before, spatial = self.pads[: len(self.kernel)], x.extents[2:]
+        before, spatial = self.pads[: len(self.kernel)], tuple(map(int, x.shape[2:]))
         reach = [
             (int(p) - 1) * s + (k - 1) * d + 1
             for p, s, k, d in zip(places, self.strides, self.kernel, self.dilations, strict=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 
 from alpenglow.base.errors import OptionError, UnsupportedError
@@ -21,6 +22,7 @@ from alpenglow.base.words import counted
 from alpenglow.compiler.options import Options
 from alpenglow.frontends.torch import fx
 from alpenglow.frontends.torch.refusals import listed
+from alpenglow.torch import attention
 from alpenglow.torch.plan import Plan, plan
 from alpenglow.torch.runner import Runner
 
@@ -104,8 +106,9 @@ def backend(
         fw_compiler=forward,
         bw_compiler=backward,
         inference_compiler=inference,
-        decompositions=fx.decompositions(),
+        decompositions={**fx.decompositions(), attention.ATEN: attention.without_forward},
         keep_inference_input_mutations=False,
+        partition_fn=min_cut_rematerialization_partition,
     )
     outcome: Callable[..., Any] = compile_graph(module, example_inputs)
     return outcome

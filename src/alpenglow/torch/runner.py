@@ -64,7 +64,11 @@ class Runner:
     def _is_whole(self) -> bool:
         """Whether one compiled part is all there is: inputs go in, its outputs come out."""
         first = self.steps[0] if len(self.steps) == 1 else None
-        return isinstance(first, Compiled) and first.body.outputs == self._outputs
+        return (
+            isinstance(first, Compiled)
+            and first.body.outputs == self._outputs
+            and not any(map(_has_fraction, self._returned))
+        )
 
     def _last_reads(self) -> list[list[str]]:
         """Return, for each step, the names that nothing reads after it."""
@@ -118,9 +122,11 @@ class Runner:
         node = step.node
         made = self._applied(node, env, values)
         env[node.name] = made
-        if isinstance(made, tuple | list):
+        if step.call.results == (node.name,):
+            pass  # also where it is a list of whose elements PyTorch states no types
+        elif isinstance(made, tuple | list):
             env.update((n, y) for n, y in zip(step.call.results, made, strict=True) if n)
-        elif not isinstance(made, torch.Tensor) and is_open(number := self._symbols_of(node)):
+        if not isinstance(made, torch.Tensor) and is_open(number := self._symbols_of(node)):
             values[str(number)] = int(made)
         for name in step.call.results:
             self._bind(name, env, values)
@@ -134,7 +140,9 @@ class Runner:
     def _value(self, node: Any, env: Mapping[str, Any], values: Mapping[str, int]) -> Any:
         """Return what a node stands for: what was made, an attribute, or a number of extents."""
         if node.name in env:
-            return env[node.name]
+            made = env[node.name]
+            is_number = _has_fraction(node) and isinstance(made, torch.Tensor)
+            return made.item() if is_number else made
         if node.op == "get_attr":
             return operator.attrgetter(node.target)(self._module)
         if node.target is not operator.getitem and (number := _number(node, values)) is not None:
@@ -166,6 +174,11 @@ def _forms(module: Any) -> Iterator[tuple[str, Lying]]:
             for i, fake in enumerate(val):
                 if fx.type_of(fake) is not None:
                     yield f"{node.name}#{i}", lying(fake)
+
+
+def _has_fraction(node: Any) -> bool:
+    """Whether a node is a float of Python's, which compiled parts have as a tensor."""
+    return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.SymFloat)
 
 
 def _attribute(module: Any, name: str) -> str:

@@ -264,6 +264,12 @@ def _added(s: Site, x: Value, a: Value, b: Value, value: Number, op: Op) -> Valu
     return s.cast(calculated(s, arithmetic.Add(), x, y, dtype=dtype), s.result.dtype)
 
 
+@on("prims.fma.default")
+def fma(s: Site, a: Value, b: Value, c: Value) -> Made:
+    """a·b + c, which Dynamo traces where an optimizer calls addcmul; eager rounds the product."""
+    return _added(s, c, a, b, 1, arithmetic.Mul())
+
+
 @on("aten.addr.default")
 def addr(s: Site, x: Value, vec1: Value, vec2: Value, beta: Number = 1, alpha: Number = 1) -> Made:
     """Add an outer product; x counts for nothing where beta is 0, not even its NaN."""

@@ -29,10 +29,10 @@ def on_cpu(
     s: Site, query: Value, key: Value, value: Value, dropout_p: float = 0.0,
     is_causal: bool = False, attn_mask: Value | None = None, scale: float | Value | None = None,
 ) -> Made:  # fmt: skip
-    """The second result serves the derivative alone."""
+    """Heads may share keys.  The second result serves PyTorch's own derivative alone."""
     if s.is_read(1):
         raise UnsupportedError("the logarithms of attention's sums, which derivatives read")
-    return [mixed(s, query, key, value, attn_mask, dropout_p, is_causal, scale, False), None]
+    return [mixed(s, query, key, value, attn_mask, dropout_p, is_causal, scale, True), None]
 
 
 def mixed(

@@ -325,7 +325,8 @@ def target_of(op: Any) -> str:
 def body_of(module: Any, floats: bool = True) -> Body:
     """Return the calls of a GraphModule whose nodes say what they make (``node.meta["val"]``).
 
-    Numbers with fractions that are computed from extents are tensors, or unknown unless `floats`.
+    Numbers with fractions that are computed from extents are tensors; those that come from outside
+    or from data are unknown unless `floats`.
     """
     return _Reader(module, floats).body()
 
@@ -341,6 +342,7 @@ class _Reader:
         self.calls: list[Call] = []
         self.constants: dict[str, Array] = {}
         self.symbols: dict[str, Argument] = {}
+        self._untyped: set[str] = set()  # what makes results that PyTorch states no types of
 
     def body(self) -> Body:
         inputs: list[str] = []
@@ -390,14 +392,20 @@ class _Reader:
                 return extent(str(val))
             except AlpenglowError as error:
                 return Unknown(error.message)
-        if isinstance(val, t.SymFloat) and not self._floats:
-            return Unknown(f"computed from extents: {val}")
+        if isinstance(val, t.SymFloat) and not self._floats and self._is_untold(node):
+            return Unknown(f"computed from numbers: {val}")
         if isinstance(val, t.SymBool):
             try:
                 return Condition(conditions(str(val)))
             except AlpenglowError as error:
                 return Unknown(error.message)
         return None
+
+    def _is_untold(self, node: Any) -> bool:
+        """Whether a number comes from outside or from data, or from another one that does."""
+        if node.op == "placeholder" or target_of(node.target) in READERS:
+            return True
+        return any(isinstance(self.argument(a), Unknown) for a in node.args)
 
     def _state(self, name: str, val: Any) -> None:
         if (t := type_of(val)) is not None:
@@ -411,7 +419,7 @@ class _Reader:
             self.alias[node.name] = number
             if target not in READERS:
                 return
-        if node.target is operator.getitem:
+        if node.target is operator.getitem and node.args[0].name not in self._untyped:
             return  # the call that it takes a result of has named it
         val = node.meta.get("val")
         results: tuple[str, ...] = (node.name,)
@@ -422,7 +430,8 @@ class _Reader:
         elif isinstance(val, torch().SymFloat) and number is None:
             self.types[node.name] = TensorType("f64", ())
         elif val is None:
-            results = ()
+            self._untyped.add(node.name)
+            results = (node.name,) if node.users else ()
         else:
             self._state(node.name, val)
         arguments = {k: self.argument(a) for k, a in self._by_name(node).items()}

@@ -180,6 +180,10 @@ class Site:
         """The type that PyTorch states for the first result."""
         return self.stated(0)
 
+    def before(self, result: Value) -> Site:
+        """Return the site of the operator that made a result, whose derivative this call is."""
+        return Site(self.g, self.call, [result.type], self._context)
+
     def stated(self, i: int) -> TensorType:
         """Return the type that PyTorch states for result i."""
         t = self._stated[i] if i < len(self._stated) else None
