@@ -207,6 +207,30 @@ def test_batches_of_any_size_take_two_pairs_of_graphs() -> None:
     ]  # fmt: skip
 
 
+def test_images_of_any_size_go_through_batch_norms_in_parts() -> None:
+    """What counts elements is a fraction, which one compiled part hands to the next."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 6, 3, 2, 1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+        nn.Conv2d(6, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(8, 5),
+    ).double()  # fmt: skip
+    other = copy.deepcopy(net)
+    loss = torch.compile(
+        lambda x, labels: cross_entropy(other, x, labels), backend="alpenglow", dynamic=True
+    )
+    for count, side in ((4, 32), (5, 41), (3, 56)):
+        x, labels = torch.randn(count, 3, side, side).double(), torch.randint(5, (count,))
+        pairs = []
+        for of in (loss, lambda x, labels: cross_entropy(net, x, labels)):
+            found = of(x, labels)
+            found.backward()
+            pairs.append(found.detach())
+        torch.testing.assert_close(*pairs, rtol=1e-12, atol=1e-12)
+        for p, q in zip(other.parameters(), net.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-9, atol=1e-10)
+
+
 def test_attention_and_shared_weights_are_trained_as_in_eager() -> None:
     assert_same(Encoder(), words)
 

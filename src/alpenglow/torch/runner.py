@@ -92,7 +92,7 @@ class Runner:
         del given
         for step, reads, dead in zip(self.steps, self._reads, self._dead, strict=True):
             if isinstance(step, Compiled):
-                made = step([env[n] for n in reads], values)
+                made = step([_tensor(env[n]) for n in reads], values)
                 env.update((a.name, y) for a, y in zip(step.body.outputs, made, strict=True)
                            if isinstance(a, Ref))  # fmt: skip
             else:
@@ -170,10 +170,17 @@ def _forms(module: Any) -> Iterator[tuple[str, Lying]]:
         val = node.meta.get("val")
         if fx.type_of(val) is not None:
             yield node.name, lying(val)
+        elif _has_fraction(node):
+            yield node.name, Lying(torch.float64, (), (), ())
         elif isinstance(val, tuple | list):
             for i, fake in enumerate(val):
                 if fx.type_of(fake) is not None:
                     yield f"{node.name}#{i}", lying(fake)
+
+
+def _tensor(given: Any) -> Any:
+    """Return what a compiled part reads: a float of Python's as a tensor."""
+    return torch.tensor(given, dtype=torch.float64) if isinstance(given, float) else given
 
 
 def _has_fraction(node: Any) -> bool:
