@@ -38,6 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ag.export_onnx(model, "model.onnx")
     data = samples(160, SHAPE)
     np.savez("samples.npz", x=data["x"], labels=data["labels"])
+    np.savez("bytes.npz", x=np.zeros((8, *SHAPE), np.uint8), labels=np.zeros(8, np.int64))
     return tmp_path
 
 
@@ -171,6 +172,7 @@ def test_images_are_grey_where_a_model_has_one_channel(tmp_path: Path) -> None:
     [
         ("--data nowhere.npz", "nowhere.npz"),
         ("--data model.onnx", "this holds no arrays"),
+        ("--data bytes.npz", "array x holds uint8, expected floats"),
         ("--data samples.npz --train zz*", "no constant is called zz*; there are"),
         ("--data samples.npz --held 2", "between 0 and 1"),
         ("--data samples.npz --held there", "expected a share, as 0.2, or a file"),

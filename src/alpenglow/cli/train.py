@@ -22,6 +22,7 @@ from alpenglow.cli.profile_ranges import whole_graph
 from alpenglow.cli.progress import epochs_progress
 from alpenglow.cli.source import refuse_constants
 from alpenglow.ir.graph import Graph
+from alpenglow.ir.types import FLOATS
 from alpenglow.ir.target import Target
 from alpenglow.train.data import folder
 from alpenglow.train.logs import Log, curve
@@ -209,6 +210,12 @@ def _samples(g: Graph, path: Path) -> Arrays:
             f"there are arrays {', '.join(arrays) or 'none'}, expected {', '.join(inputs)}, "
             f"{LABELS}", file=str(path),
         )  # fmt: skip
+    for name in inputs:
+        if g.inputs[name].type.dtype in FLOATS and arrays[name].dtype.kind in "iub":
+            raise FeedError(
+                f"array {name} holds {arrays[name].dtype}, expected floats", file=str(path),
+                hint="bytes of pictures are divided by what the model expects, mostly 255",
+            )  # fmt: skip
     return arrays
 
 
