@@ -161,7 +161,7 @@ def test_extents_may_be_small_or_0(layer: Layer, sizes: tuple[int, int, int]) ->
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("lengths", [False, True])
 @of_layers
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_compiled_gradients_agree_with_evaluated_ones(
     layer: Layer, lengths: bool, reverse: bool, sizes: tuple[int, int, int]
 ) -> None:
@@ -175,6 +175,7 @@ def test_compiled_gradients_agree_with_evaluated_ones(
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 @of_layers
+@pytest.mark.sampled(3)
 def test_other_floats_have_gradients(layer: Layer, dtype: str) -> None:
     check_compiled(replace(layer, reverse=True, clip=0.9), (4, 3, 5), (2, 4, 1), True, dtype)
 

@@ -158,7 +158,7 @@ def test_threads_do_not_change_results(path: Path, tmp_path: Path, target: str) 
 
 @pytest.mark.parametrize("target", ELF_LEVELS)
 @pytest.mark.parametrize("api", ["static", "dynamic"])
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 def test_objects_for_every_target_need_nothing(
     path: Path, tmp_path: Path, target: str, api: Any
 ) -> None:

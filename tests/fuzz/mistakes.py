@@ -196,8 +196,8 @@ MISTAKES = (
     # Operators and converters.
     Mistake(
         "quantising rounds halves away from zero", "ops/quantize.py",
-        "moved = m.add(m.round(quotient), zero)",
-        "moved = m.add(m.floor(m.add(quotient, 0.5)), zero)",
+        "m.add(m.round(self._quotient(m, x, scale)),",
+        "m.add(m.floor(m.add(self._quotient(m, x, scale), 0.5)),",
     ),
     Mistake(
         "padding for SAME_LOWER is that of SAME_UPPER", f"{ONNX}/convert_window.py",

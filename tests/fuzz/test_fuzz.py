@@ -117,10 +117,10 @@ def test_many_damaged_files_of_exported_programs_are_refused_or_run(
     received(1_000_000, 10_000, 600.0, record_property, only="exported")
 
 
-@pytest.mark.parametrize("first", [0, 1700])
+@pytest.mark.parametrize("first", [0, 850, 1700, 2550])
 @pytest.mark.sampled(1)
 def test_damaged_files_are_refused_or_run(first: int, record_property: Record) -> None:
-    received(first, 1700, 12.0, record_property)
+    received(first, 850, 6.0, record_property)
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def unproved(kernel: Kernel, instr: Instr) -> list[str]:
 
 
 @every_operator
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(16)
 def test_addresses_of_every_example_are_proved(
     cls: type[Op], record_property: pytest.RecordProperty
 ) -> None:

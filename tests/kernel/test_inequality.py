@@ -106,10 +106,12 @@ def _truncated(a: int, b: int) -> int:
     return abs(a) // b * (1 if a >= 0 else -1)
 
 
-def test_nothing_false_is_proved(record_property: pytest.RecordProperty) -> None:
+@pytest.mark.parametrize("first", [0, 500, 1000, 1500])
+@pytest.mark.sampled(1)
+def test_nothing_false_is_proved(first: int, record_property: pytest.RecordProperty) -> None:
     """Thousands of random sums, with and without facts that hold, and all their values."""
     proved = true = 0
-    for seed in range(2000):
+    for seed in range(first, first + 500):
         known = Known(seed)
         for _ in range(known.random.randint(0, 3)):
             known.derive()

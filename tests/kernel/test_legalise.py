@@ -148,7 +148,7 @@ def test_memory_loops_and_branches_mean_the_same(lacks: Lacks) -> None:
 
 
 @pytest.mark.parametrize(("cls", "lanes"), sampled(0.1))
-@pytest.mark.sampled(17)
+@pytest.mark.sampled(8)
 def test_loop_forms_mean_the_same(cls: type[Op], lanes: int) -> None:
     for lacks in (RECORDS["opencl"], RECORDS["fours"]):
         check(loop_cases(cls, lanes, 2), lacks)

@@ -134,6 +134,7 @@ def numbers(*shape: int) -> Array:
 @pytest.mark.parametrize("how", STEPS)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", OPS)
+@pytest.mark.sampled(12)
 def test_compiled_kernels_have_the_same_bits(
     name: str, threads: int, how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -158,7 +158,7 @@ def check(name: str, kind: Any, n: int, lanes: int, dtype: str = "f32", how: Any
 @pytest.mark.parametrize("kind", DATA, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("name", WAYS)
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(12)
 def test_sums_are_as_exact_as_numpy(name: str, lanes: int, kind: Any) -> None:
     for n in SIZES:
         check(name, kind, n, lanes)

@@ -78,7 +78,7 @@ def sequences(batch: int, lengths: bool) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("target", "units", "lengths"), [("x86-64-v4", 37, True), ("x86-64-v2", 9, False)]
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_groups_of_sequences_of_every_size(
     target: str, units: int, lengths: bool, kind: str
 ) -> None:

@@ -89,7 +89,7 @@ PARTS = 5
     "kind",
     [pytest.param(k, marks=pytest.mark.slow if "groups" in k else ()) for k in CHANNELS],
 )
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_convolutions_heed_all_their_attributes(kind: str, part: int) -> None:
     channels, outputs, group = CHANNELS[kind]
     cases = [

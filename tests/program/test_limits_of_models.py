@@ -90,7 +90,7 @@ def check(g: ag.Graph, feeds: Feeds, arenas: list[Arena], seed: str) -> None:
 
 
 @pytest.mark.parametrize("load", [pytest.param(f, id=name) for name, f in networks().items()])
-@pytest.mark.sampled(0, "mnist8", "light_squeezenet", "silero_vad")
+@pytest.mark.sampled(0, "mnist8", "silero_vad")
 def test_drawn_limits_are_met_with_the_same_bits(
     load: Callable[[], Network], arenas: list[Arena], request: pytest.FixtureRequest
 ) -> None:

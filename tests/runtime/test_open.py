@@ -77,7 +77,7 @@ def assert_agrees(g: Graph, exe: ag.Executable, values: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.sampled(44)
+@pytest.mark.sampled(24)
 def test_open_extents_compile_once_and_run_at_any_size(case: Case, target: str) -> None:
     g = case.make()
     exe = ag.compile(g, target=target)

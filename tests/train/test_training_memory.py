@@ -71,7 +71,7 @@ def test_half_of_the_memory_takes_little_more_to_compute() -> None:
 @pytest.mark.parametrize(
     "net", [convolutional, perceptron, residual], ids=lambda net: str(net.__name__)
 )
-@pytest.mark.sampled(0, "perceptron-0.5", "convolutional-0.5")
+@pytest.mark.sampled(0, "perceptron-0.5")
 def test_the_memory_of_a_step_is_limited_with_the_same_bits(net: Any, part: float) -> None:
     g = net()
     data = samples(64, g.inputs["x"].type.extents[1:])

@@ -22,8 +22,8 @@ from alpenglow.cli.profile_ranges import whole_graph
 from alpenglow.cli.progress import epochs_progress
 from alpenglow.cli.source import refuse_constants
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.types import FLOATS
 from alpenglow.ir.target import Target
+from alpenglow.ir.types import FLOATS
 from alpenglow.train.data import folder
 from alpenglow.train.logs import Log, curve
 from alpenglow.train.schedules import Schedule

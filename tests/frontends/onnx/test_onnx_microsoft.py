@@ -311,6 +311,7 @@ def grouped(
 
 @pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sampled(4)
 def test_group_query_attention(case: str, rotary: bool) -> None:
     grouped(case, 2, 5, 0, 0, rotary)
     grouped(case, 2, 1, 6, 6, rotary)
