@@ -114,7 +114,7 @@ def test_damaged_files_of_exported_programs_are_refused_or_run(
 def test_many_damaged_files_of_exported_programs_are_refused_or_run(
     record_property: Record,
 ) -> None:
-    received(1_000_000, 10_000, 600.0, record_property, only="exported")
+    received(1_000_000, 3_000, 200.0, record_property, only="exported")
 
 
 @pytest.mark.parametrize("first", [0, 850, 1700, 2550])
