@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import alpenglow as ag
+from alpenglow.base.extensions import bring_operators
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.op import Host, Op
 from alpenglow.ir.types import (
@@ -71,6 +72,8 @@ UNCOMPILED: dict[type[Op], str] = {
     ),
 }
 """Primitives without a kernel, and why they need none."""
+
+bring_operators()  # which there are must not depend on what else was imported
 
 OPERATORS = [
     cls

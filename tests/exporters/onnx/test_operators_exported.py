@@ -28,6 +28,11 @@ from alpenglow.machines.vector.operators.blocked import (
     Ungroup,
 )
 from alpenglow.machines.vector.operators.few_bits import MatMulFewBits, PackNibbles
+from alpenglow.machines.vector.operators.filters import (
+    ConvFilterBlocked,
+    DepthwiseFilter,
+    UnpackConv,
+)
 from alpenglow.machines.vector.operators.phases import ConvPhases
 from alpenglow.machines.vector.operators.quantized import MatMulGroups, QuantizeGroups
 from alpenglow.machines.vector.operators.winograd import (
@@ -100,6 +105,9 @@ REFUSED = {
     DepthwiseBlocked: MACHINE,
     DepthwisePlanar: MACHINE,
     MatMulPacked: MACHINE,
+    ConvFilterBlocked: MACHINE,
+    DepthwiseFilter: MACHINE,
+    UnpackConv: MACHINE,
     MatMulFewBits: MACHINE,
     QuantizeGroups: MACHINE,
     MatMulGroups: MACHINE,
