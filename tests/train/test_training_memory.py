@@ -17,8 +17,9 @@ from alpenglow.ops.contraction import Conv
 from alpenglow.ops.reduction import ReduceMean
 from alpenglow.ops.training import BatchNormTraining
 from alpenglow.program.instr import Program
-from alpenglow.program.recompute import Lives, Units
+from alpenglow.program.recompute import Lives, smaller
 from alpenglow.program.roll import arena_of
+from alpenglow.program.units import Units
 from alpenglow.train.step import Rules, training_step
 from train_cases import convolutional, dense, judged, perceptron, samples
 
@@ -114,7 +115,7 @@ def test_what_is_counted_as_alive_is_what_a_plan_takes(seed: int) -> None:
     step = training_step(g, "loss", train.SGD(0.1), Rules())
     (values,) = [p for stage, p in run_stages(step, CPU, ag.Options()) if stage.name == "schedule"]
     units = Units(values)
-    orders = [lives.order for lives in units.smaller()]
+    orders = [lives.order for lives in smaller(units)]
     order = orders[random.integers(len(orders))]
 
     assert arena_of(units.program_of(order)) == pytest.approx(
