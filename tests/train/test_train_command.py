@@ -53,6 +53,16 @@ def test_a_model_is_trained_and_written(folder: Path) -> None:
     assert (folder / "loss.svg").read_text().count("<polyline") == 2
 
 
+def test_the_memory_of_a_step_is_limited(folder: Path) -> None:
+    run = "train model.onnx --data samples.npz --epochs 1 -o"
+    alpenglow(f"{run} free.onnx")
+    alpenglow(f"{run} short.onnx --memory 200KB")
+    least = alpenglow(f"{run} none.onnx --memory 1KB", 2).stderr
+
+    assert "the memory of a call is limited to 1,000 bytes" in least
+    assert Path("free.onnx").read_bytes() == Path("short.onnx").read_bytes()
+
+
 def test_a_log_is_written(folder: Path) -> None:
     """In a process of its own: what writes it imports torch if there is one, and finds our tests'
     folder of that name here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, get_args
 
@@ -16,7 +17,7 @@ from alpenglow.base.errors import FeedError, OptionError
 from alpenglow.base.words import unread
 from alpenglow.cli import files
 from alpenglow.cli.interrupts import interruptible
-from alpenglow.cli.options import Request, model_options
+from alpenglow.cli.options import Request, memory_option, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.profile_ranges import whole_graph
 from alpenglow.cli.progress import epochs_progress
@@ -88,12 +89,13 @@ alpenglow train model.onnx --data samples.npz --train 'fc.*' --checkpoint run.np
               help="A log that TensorBoard reads.")  # fmt: skip
 @click.option("--curve", "picture", type=click.Path(path_type=Path, dir_okay=False),
               metavar="FILE.svg", help="The loss as a curve.")  # fmt: skip
+@memory_option
 def command(
     request: Request, data: Path, held: str | None, output: Path | None, loss: Loss | None,
     scores: str | None, trained: tuple[str, ...], optimizer: str, schedule: str, warmup: int,
     epochs: int, batch: int | None, seed: int, clip: float | None, accumulate: int,
     checkpoint: Path | None, every: int | None, log: Path | None, picture: Path | None,
-    **numbers: float | None,
+    memory: str | None, **numbers: float | None,
 ) -> None:  # fmt: skip
     """Train MODEL on samples with labels, and write it.
 
@@ -118,7 +120,7 @@ def command(
     trainer = train.Trainer(
         graph, "loss", _optimizer(optimizer, numbers), _schedule(schedule, warmup, steps),
         clip, accumulate, target=Target.parse(request.target), threads=request.threads,
-        options=request.options(),
+        options=replace(request, memory=memory).options(),
     )  # fmt: skip
     if checkpoint is not None and checkpoint.exists():
         trainer.load(checkpoint)
