@@ -163,6 +163,16 @@ def many_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def traced_anew() -> Iterator[None]:
+    """Let PyTorch trace everything anew, and draw the same numbers."""
+    torch = import_module("torch")
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
 def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile everything anew."""
     monkeypatch.setenv("ALPENGLOW_CACHE", "off")

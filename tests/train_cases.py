@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow import train
+from alpenglow.autodiff import gradients
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
@@ -69,6 +70,21 @@ def convolutional(batch: int = 8, seed: int = 0) -> Graph:
     h = convolved(g, h, "second", 16, random)
     h = g(Reshape((batch, 16 * 9)), h)
     return judged(g, dense(g, h, "last", CLASSES, random), labels)
+
+
+def sequences(
+    sizes: tuple[Any, Any, Any, Any], blank: int = 0, dtype: str = "f64", zero: bool = False
+) -> Graph:
+    """Return the loss of so many steps, sequences, classes and labels, and its gradient."""
+    steps, batch, classes, most = sizes
+    g = Graph("ctc")
+    logits = g.input("logits", f"{dtype}[{steps},{batch},{classes}]")
+    labels = g.input("labels", f"i64[{batch},{most}]")
+    lengths = [g.input(name, f"i64[{batch}]") for name in ("inputs", "counts")]
+    loss = train.ctc(g, logits, labels, *lengths, blank, zero)
+    g.output("loss", loss)
+    g.output("gradient", gradients(g, loss, [logits])[0])
+    return g
 
 
 def samples(count: int, shape: tuple[int, ...] = (20,), seed: int = 1) -> dict[str, Array]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,13 +13,7 @@ import alpenglow.torch
 from alpenglow.base.errors import OptionError
 from alpenglow.torch.backend import recording
 
-
-@pytest.fixture(autouse=True)
-def apart() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("traced_anew")
 
 
 def compiled(module: Any, **options: Any) -> Any:

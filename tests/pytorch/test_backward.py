@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-import alpenglow.torch  # noqa: F401  # registers an operator
+from alpenglow.torch import attention
 
-
-@pytest.fixture(autouse=True)
-def apart() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("traced_anew")
 
 
 def assert_same_gradients(
@@ -167,7 +161,7 @@ def test_gradients_of_attention_where_it_runs_in_eager(words: dict[str, Any], sh
     dy = torch.randn(shapes[0], dtype=torch.float64)
     y = F.scaled_dot_product_attention(*xs, **words, enable_gqa=True)
     expected = torch.autograd.grad(y, xs, dy)
-    found = torch.ops.alpenglow.attention_backward(
+    found = attention.OPERATOR(
         dy, *(x.detach() for x in xs), words.get("attn_mask"), words.get("is_causal", False),
         words.get("scale"),
     )  # fmt: skip

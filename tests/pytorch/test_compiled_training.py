@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +21,7 @@ Loss = Callable[[Net, Any, Any], torch.Tensor]
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-@pytest.fixture(autouse=True)
-def apart() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("traced_anew")
 
 
 def sgd(parameters: Any) -> torch.optim.Optimizer:

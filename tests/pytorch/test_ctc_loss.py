@@ -8,10 +8,8 @@ import torch
 from torch.nn.functional import ctc_loss, log_softmax
 
 import alpenglow as ag
-from alpenglow import train
-from alpenglow.autodiff import gradients
 from alpenglow.evaluate import evaluate
-from alpenglow.ir.graph import Graph
+from train_cases import sequences
 
 BATCH = 5
 
@@ -34,13 +32,7 @@ def compare(steps: int, most: int, classes: int, blank: int, zero: bool, compile
         "inputs": random.integers(0, steps + 1, BATCH),
         "counts": random.integers(0, most + 1, BATCH),
     }
-    g = Graph("ctc")
-    logits = g.input("logits", f"f64[{steps},{BATCH},{classes}]")
-    labels = g.input("labels", f"i64[{BATCH},{most}]")
-    lengths = [g.input(name, f"i64[{BATCH}]") for name in ("inputs", "counts")]
-    loss = train.ctc(g, logits, labels, *lengths, blank, zero)
-    g.output("loss", loss)
-    g.output("gradient", gradients(g, loss, [logits])[0])
+    g = sequences((steps, BATCH, classes, most), blank, zero=zero)
     actual = ag.compile(g).run(feeds) if compiled else evaluate(g, feeds)
 
     x, *rest = (torch.from_numpy(a) for a in feeds.values())

@@ -21,25 +21,10 @@ from alpenglow.ops.movement import Reshape
 from alpenglow.ops.transcendental import Log
 from alpenglow.train.blame import first_infinite
 from differences import check, total_of
-from train_cases import dense
+from train_cases import dense, sequences
 
 Array = NDArray[Any]
 INF = float("inf")
-
-
-def lossy(
-    sizes: tuple[Any, Any, Any, Any], blank: int = 0, dtype: str = "f64", zero: bool = False
-) -> Graph:
-    """Return the loss of so many steps, sequences, classes and labels, and its gradient."""
-    steps, batch, classes, most = sizes
-    g = Graph("ctc")
-    logits = g.input("logits", f"{dtype}[{steps},{batch},{classes}]")
-    labels = g.input("labels", f"i64[{batch},{most}]")
-    lengths = [g.input(name, f"i64[{batch}]") for name in ("inputs", "counts")]
-    loss = train.ctc(g, logits, labels, *lengths, blank, zero)
-    g.output("loss", loss)
-    g.output("gradient", gradients(g, loss, [logits])[0])
-    return g
 
 
 def by_steps(scores: Array, labels: list[list[int]], inputs: Any, counts: Any) -> Any:
@@ -153,9 +138,9 @@ def test_long_sequences_keep_their_digits() -> None:
         "inputs": np.array([1500, 900]),
         "counts": np.array([120, 77]),
     }
-    expected = ag.compile(lossy(sizes)).run(feeds)
+    expected = ag.compile(sequences(sizes)).run(feeds)
     narrow = feeds | {"logits": feeds["logits"].astype(np.float32)}
-    actual = ag.compile(lossy(sizes, dtype="f32")).run(narrow)
+    actual = ag.compile(sequences(sizes, dtype="f32")).run(narrow)
     scale = float(np.abs(expected["gradient"]).max())
 
     np.testing.assert_allclose(actual["loss"], expected["loss"], 1e-6)
@@ -163,7 +148,7 @@ def test_long_sequences_keep_their_digits() -> None:
 
 
 def test_extents_may_be_open() -> None:
-    exe = ag.compile(lossy(("T", "N", 5, "S"), dtype="f32"))
+    exe = ag.compile(sequences(("T", "N", 5, "S"), dtype="f32"))
     for steps, batch, most in ((30, 3, 11), (4, 2, 2), (3, 2, 0)):
         random = np.random.default_rng(steps)
         feeds = {
@@ -172,7 +157,7 @@ def test_extents_may_be_open() -> None:
             "inputs": np.full(batch, steps),
             "counts": np.full(batch, most // 2),
         }
-        expected = ag.compile(lossy((steps, batch, 5, most)), target="interpreter").run(
+        expected = ag.compile(sequences((steps, batch, 5, most)), target="interpreter").run(
             feeds | {"logits": feeds["logits"].astype(np.float64)}
         )
         for name, y in exe.run(feeds).items():
@@ -184,10 +169,10 @@ def test_halves_are_computed_in_f32() -> None:
     logits = random.standard_normal((20, 2, 5)).astype(np.float16)
     feeds = {"logits": logits, "labels": random.integers(1, 5, (2, 4)),
              "inputs": np.array([20, 15]), "counts": np.array([4, 3])}  # fmt: skip
-    actual = ag.compile(lossy(sizes, dtype="f16")).run(feeds)
+    actual = ag.compile(sequences(sizes, dtype="f16")).run(feeds)
     wide = feeds | {"logits": logits.astype(np.float64)}
 
-    for name, y in evaluate(lossy(sizes), wide).items():
+    for name, y in evaluate(sequences(sizes), wide).items():
         assert actual[name].dtype == np.float16
         np.testing.assert_allclose(actual[name], y, 2e-3, 1e-4, err_msg=name)
 
@@ -206,7 +191,7 @@ WRONG = {
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
 def test_labels_and_lengths_out_of_range_are_refused(target: str) -> None:
-    exe = ag.compile(lossy((6, 1, 4, 2)), target=target)
+    exe = ag.compile(sequences((6, 1, 4, 2)), target=target)
     feeds = {"logits": np.zeros((6, 1, 4)), "labels": np.array([[1, 2]]), "inputs": np.array([6]),
              "counts": np.array([2])}  # fmt: skip
     exe.run(feeds)
@@ -280,7 +265,7 @@ def test_labels_are_learned_without_a_word_on_when_each_comes() -> None:
 
 
 def test_what_went_wrong_is_said_of_the_labels_not_of_states_that_no_path_reaches() -> None:
-    g = lossy((4, 1, 3, 2))
+    g = sequences((4, 1, 3, 2))
     w = g.input("w", "f64[]")
     g.output("other", g(Log(), w))
     feeds = {"logits": np.zeros((4, 1, 3)), "labels": np.array([[2, 2]]), "w": np.array(-1.0)}
