@@ -62,9 +62,11 @@ class Executable(ABC):
     """A function of a module that makes an Executable of what its archive holds; it is pickled by
     name."""
 
+    _table: Place | None = None
+    """Where all calls run, if there is one table for them, with nothing interpreted or hidden."""
+
     _plain: Place | None = None
-    """Where all calls run, if there is one table for them, with nothing interpreted, hidden or
-    remembered."""
+    """The same, if nothing is remembered."""
 
     _initial: Mapping[str, Value] = MappingProxyType({})
 
@@ -133,12 +135,13 @@ class Executable(ABC):
         `held` is what variables hold; without it they have their initial values.
         """
 
-    def short_place(self, arrays: Sequence[Any]) -> Place | None:
+    def short_place(self, arrays: Sequence[Any], lends: bool = False) -> Place | None:
         """Return where a call with inputs of these shapes runs quickly, if one has run there.
 
-        `arrays` is anything with shapes, in input order.
+        `arrays` is anything with shapes, in input order.  Whoever `lends` gives the memory of
+        variables, too.
         """
-        place = self._plain or self._known.place(arrays)
+        place = self._table if lends else self._plain or self._known.place(arrays)
         return None if place is None or place[1].is_long else place
 
     @property

@@ -54,6 +54,13 @@ class Held:
         self.spare: dict[str, Array] = {}
         self.lost = ""
 
+    @staticmethod
+    def of(arrays: dict[str, Array]) -> Held:
+        """Return what variables hold where these arrays are that: none of them is copied."""
+        held = Held({})
+        held.arrays = arrays
+        return held
+
     def make_room(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         """Have an array of this shape for a variable that grows.
 

@@ -65,6 +65,8 @@ class Installed(InProcess):
             layout = self._layout_of(artifact, device)
             self._artifact = layout.artifact
             self._place = layout, layout.bound({})
+            if layout.is_table:
+                self._table = self._place
             if layout.is_plain:
                 self._plain = self._place
 
@@ -91,8 +93,8 @@ class Installed(InProcess):
     def cancel(self) -> None:
         super().cancel()
         # Calls of few steps are not noted one by one.
-        if self._plain is not None:
-            self._plain[1].stop(calls.CANCELLED)
+        if self._table is not None:
+            self._table[1].stop(calls.CANCELLED)
 
 
 class Streamed(Installed):

@@ -152,7 +152,8 @@ def _always(values: Mapping[str, int], turn: int) -> Mapping[str, int]:
 class Layout:
     """An artifact in this process: its code, and how the argument tables of calls are made.
 
-    It `is_plain` if a call is one table, with nothing interpreted, hidden or remembered.  `results`
+    A call `is_table` if it is one table, with nothing interpreted or hidden; it `is_plain` if
+    nothing is remembered either.  `results`
     are the names of the outputs, as the caller knows them.  If it `streams`, it is told before each
     span, and after it.
     """
@@ -192,8 +193,9 @@ class Layout:
         self.entries = len(table)
         self.table = np.array(table or [(0, 0, 0)], np.uint64)
         in_one_piece = len(self.spans) == 1 and self.spans[0].number < 0
-        fills = any(n.startswith(HIDDEN) for n in program.inputs) or bool(program.variables)
-        self.is_plain = in_one_piece and not fills
+        fills = any(n.startswith(HIDDEN) for n in program.inputs)
+        self.is_table = in_one_piece and not fills
+        self.is_plain = self.is_table and not program.variables
         self.results = [program.names.get(n, n) for n in program.outputs]
         self._extents = [(i, self._number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]
         self._fixed_extents = np.array([0 if isinstance(d, Sym) else d for d in extents] or [0])

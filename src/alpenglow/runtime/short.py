@@ -7,7 +7,8 @@ wrong with it, converts it, or compiles.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from alpenglow.ir.types import Array
 from alpenglow.machines.registry import this_process
 from alpenglow.runtime.calls import Call, StopWord
 from alpenglow.runtime.layout import Context, Place, address_of
+
+NO_VARIABLES: Mapping[str, int] = MappingProxyType({})
 
 MOST_KNOWN = 64
 """For how many shapes of inputs an Executable keeps in mind which code served them."""
@@ -111,10 +114,12 @@ def run_at(
     outputs: Sequence[int],
     threads: int | None,
     running: set[StopWord | Call],
+    variables: Mapping[str, int] = NO_VARIABLES,
 ) -> None:
     """Run on memory at these addresses, dense and of the types and shapes of the place.
 
-    Whoever calls has seen to that, and that the place is plain and not long.
+    `variables` are those of the buffers of variables, by name.  Whoever calls has seen to all that,
+    and that the place is a table and not long.
     """
     layout, bound = place
     context = layout.take(bound)
@@ -128,6 +133,9 @@ def run_at(
                 args[slot] = address + offset
         for address, (_, _, slots) in zip(outputs, bound.outputs, strict=True):
             for slot, offset in slots:
+                args[slot] = address + offset
+        for name, address in variables.items():
+            for slot, offset in bound.slots[name]:
                 args[slot] = address + offset
         _walk(place, context, threads)
     finally:

@@ -1,7 +1,8 @@
 """The backend of `torch.compile`: registered as "alpenglow", so that no import is needed.
 
-Dynamo traces, AOTAutograd makes a graph of ATen calls without mutations of it, and what converters
-take of that is compiled (`plan`).  Gradients work: forward and backward graphs are compiled alike.
+Dynamo traces, AOTAutograd makes a graph of ATen calls of it that mutate nothing but inputs, at the
+end (`writes`), and what converters take of that is compiled (`plan`).  Gradients work: forward and
+backward graphs are compiled alike.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from alpenglow.frontends.torch.refusals import listed
 from alpenglow.torch import attention
 from alpenglow.torch.plan import Plan, plan
 from alpenglow.torch.runner import Runner
+from alpenglow.torch.writes import take_out
 
 LOG = logging.getLogger(__name__)
 
@@ -107,7 +109,7 @@ def backend(
         bw_compiler=backward,
         inference_compiler=inference,
         decompositions={**fx.decompositions(), attention.ATEN: attention.without_forward},
-        keep_inference_input_mutations=False,
+        keep_inference_input_mutations=True,
         partition_fn=min_cut_rematerialization_partition,
     )
     outcome: Callable[..., Any] = compile_graph(module, example_inputs)
@@ -127,6 +129,7 @@ def _fixed() -> frozenset[int]:
 def _compiled(
     graph: Any, purpose: str, options: BackendOptions, fixed: frozenset[int]
 ) -> Runner:  # fmt: skip
+    writes = take_out(graph)
     steps = plan(graph)
     record = _listening.get()
     if record is not None:
@@ -138,4 +141,4 @@ def _compiled(
         calls = counted(len(steps.refusals), "call")
         LOG.warning("%s of %d in the %s graph run in eager: %s", calls,
                     len(steps.program.body.calls), purpose, said)  # fmt: skip
-    return Runner(graph, steps, fixed, options.compiler)
+    return Runner(graph, steps, fixed, options.compiler, writes)

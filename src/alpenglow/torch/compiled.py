@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from alpenglow.compiler.options import Options
@@ -28,8 +29,10 @@ from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.solve import sources
 from alpenglow.ir.types import TensorType
 from alpenglow.ops.movement import Transpose
+from alpenglow.program.instr import Program
 from alpenglow.runtime import short
 from alpenglow.runtime.executor import Executable
+from alpenglow.runtime.held import Held
 
 LOG = logging.getLogger(__name__)
 
@@ -89,13 +92,16 @@ class Compiled:
     """A body as a function of its inputs, in order, that returns its outputs.
 
     `fixed` are the places of inputs that are always the same tensor; `forms` says how tensors lie.
+    `writes` are the places of outputs that are what an input holds afterwards, with those of the
+    inputs: what can be is computed where the input lies, and None stands in its place then.
     """
 
     def __init__(
         self, body: Body, ranges: Ranges, forms: Mapping[str, Lying], fixed: frozenset[int],
-        options: Options | None,
+        options: Options | None, writes: Mapping[int, int],
     ) -> None:  # fmt: skip
         self.body = body
+        self._writes = {at: i for at, i in writes.items() if _stays(forms[body.inputs[i]])}
         self._ranges = ranges
         self._forms = forms
         self._options = options
@@ -109,8 +115,9 @@ class Compiled:
         # Symbols that follow from no input: extents, which an empty input tells, and numbers.
         self._carried: tuple[str, ...] = ()
         self._scalars: tuple[str, ...] = ()
+        self._variables = [body.inputs[i] for i in self._writes.values()]
         names = [a.name for a in body.outputs if isinstance(a, Ref)]
-        self._outputs = [forms[name] for name in names]
+        self._outputs = [None if at in self._writes else forms[n] for at, n in enumerate(names)]
 
     @property
     def executable(self) -> Executable | None:
@@ -122,12 +129,18 @@ class Compiled:
         if self._executable is None or not self._is_current(arguments):
             self._compile(arguments)
         tensors = [self._dense(i, arguments[i]) for i in self._free]
+        states = [self._dense(i, arguments[i]) for i in self._writes.values()]
         if self._carried or self._scalars:
             tensors += [torch.empty((values[s], 0), dtype=torch.uint8) for s in self._carried]
             tensors += [torch.tensor(values[s], dtype=torch.int64) for s in self._scalars]
-        outputs = [_empty(form, values) for form in self._outputs]
-        self._run(tensors, outputs)
-        return [_finished(y, form, values) for y, form in zip(outputs, self._outputs, strict=True)]
+        outputs = [_empty(form, values) for form in self._outputs if form is not None]
+        self._run(tensors, outputs, states)
+        for state, i in zip(states, self._writes.values(), strict=True):
+            lying = _in_order(arguments[i], self._forms[self.body.inputs[i]])
+            if state.data_ptr() != lying.data_ptr():
+                lying.detach().copy_(state)
+        made = iter(outputs)
+        return [None if f is None else _finished(next(made), f, values) for f in self._outputs]
 
     def _is_current(self, arguments: Sequence[Any]) -> bool:
         """Whether what is always the same tensor still is what was compiled in."""
@@ -152,9 +165,10 @@ class Compiled:
         self._places = list(map(PLACE, frozen))
         self._frozen = frozen
         constants = dict(zip(self._fixed, frozen, strict=True))
+        written = frozenset(self._writes.values())
         self._free = tuple(
             i for i, name in enumerate(self.body.inputs)
-            if i not in constants and name in self.body.types
+            if i not in constants and i not in written and name in self.body.types
         )  # fmt: skip
         graph = self._graph(constants)
         self._executable = compile(graph, options=self._options)
@@ -164,12 +178,13 @@ class Compiled:
         g = Graph("torch")
         named = fx.arrays({str(i): x for i, x in constants.items()})
         operands: list[Value | None] = []
+        written = frozenset(self._writes.values())
         for i, name in enumerate(self.body.inputs):
             t = self.body.types.get(name)
             if i in constants:
                 operands.append(g.constant(named[str(i)], name))
             else:
-                operands.append(None if t is None else self._input(g, name, t))
+                operands.append(None if t is None else self._input(g, name, t, i in written))
         importer = Importer(g, self._ranges, trusted=True)
         self._carried, self._scalars = _untold(
             self.body, {n: v.type.shape for n, v in g.inputs.items()}
@@ -181,18 +196,26 @@ class Compiled:
         results = importer.run(self.body, operands)
         assert not importer.refusals, listed(importer.refusals)
         for i, (v, form) in enumerate(zip(results, self._outputs, strict=True)):
-            perm = form.perm
-            g.output(f"output_{i}", v if perm is None or form.is_plain else g(Transpose(perm), v))
+            if form is None:
+                name = self.body.inputs[self._writes[i]]
+                g.assign(name, _lain(g, v, self._forms[name]))
+            else:
+                g.output(f"output_{i}", _lain(g, v, form))
         symbols = {s for v in g.inputs.values() for s in v.type.symbols()}
         g.guards = (*guards(self._ranges, symbols), *importer.demands)
         g.prune()
         return g
 
-    def _input(self, g: Graph, name: str, t: TensorType) -> Value:
+    def _input(self, g: Graph, name: str, t: TensorType, is_written: bool) -> Value:
         form = self._forms[name]
+        if form.perm is not None:
+            t = t.with_shape(t.shape[p] for p in form.perm)
+        if is_written:  # what it begins with is in the caller's memory
+            lying = g.variable(name, np.broadcast_to(np.zeros((), t.numpy), t.extents))
+        else:
+            lying = g.input(name, t)
         if form.perm is None or form.is_plain:
-            return g.input(name, t)
-        lying = g.input(name, t.with_shape(t.shape[p] for p in form.perm))
+            return lying
         return g(Transpose(tuple(form.perm.index(i) for i in range(t.rank))), lying)
 
     def _dense(self, i: int, tensor: Any) -> Any:
@@ -202,21 +225,59 @@ class Compiled:
             tensor = tensor.resolve_conj().resolve_neg()
         return tensor if tensor.is_contiguous() else tensor.contiguous()
 
-    def _run(self, tensors: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Run on tensors that lie as inputs do, and into memory for outputs."""
+    def _run(
+        self, tensors: Sequence[Any], outputs: Sequence[Any], states: Sequence[Any]
+    ) -> None:  # fmt: skip
+        """Run on tensors that lie as inputs do, into memory for outputs, and change states."""
         exe = self._executable
         assert exe is not None, "it is compiled before it runs"
-        place = exe.short_place(tensors)
+        place = exe.short_place(tensors, bool(states))
         if place is not None:
             threads = torch.get_num_threads()
+            memory, elsewhere = self._memory(place[0].artifact.program, states)
             short.run_at(place, [x.data_ptr() for x in tensors], [x.data_ptr() for x in outputs],
-                         threads, exe.running)  # fmt: skip
+                         threads, exe.running, memory)  # fmt: skip
+            for state, new in elsewhere:
+                state.detach().copy_(new)
             return
         arrays = dict(zip(exe.inputs, map(fx.array_of, tensors), strict=True))
-        lying = [_in_order(y, form) for y, form in zip(outputs, self._outputs, strict=True)]
+        forms = [form for form in self._outputs if form is not None]
+        lying = [_in_order(y, form) for y, form in zip(outputs, forms, strict=True)]
         results = dict(zip(exe.outputs, map(fx.array_of, lying), strict=True))
         exe.threads = torch.get_num_threads()
-        exe.run(arrays, out=results)
+        own = dict(zip(self._variables, map(fx.array_of, states), strict=True))
+        held = Held.of(dict(own)) if own else None
+        exe.run_some(arrays, results, None, None, held)
+        for name, array in own.items():
+            assert held is not None, "what is there is held"
+            if held.arrays[name] is not array:
+                array[...] = held.arrays[name]
+
+    def _memory(
+        self, program: Program, states: Sequence[Any]
+    ) -> tuple[dict[str, int], list[tuple[Any, Any]]]:
+        """Return where variables lie, and states with what is computed of them elsewhere."""
+        memory: dict[str, int] = {}
+        elsewhere = []
+        for name, state in zip(self._variables, states, strict=True):
+            memory[name] = state.data_ptr()
+            cell = program.variables[name]
+            if cell.exit not in ("", name):
+                new = torch.empty_like(state)
+                memory[cell.exit] = new.data_ptr()
+                elsewhere.append((state, new))
+        return memory, elsewhere
+
+
+def _stays(form: Lying) -> bool:
+    """Whether compiled code may write where a tensor lies: of known extents, without gaps."""
+    open_ = any(is_open(d) for d in form.shape)
+    return form.perm is not None and not open_ and not form.dtype.is_complex
+
+
+def _lain(g: Graph, v: Value, form: Lying) -> Value:
+    """Return a value with its axes as they lie."""
+    return v if form.perm is None or form.is_plain else g(Transpose(form.perm), v)
 
 
 def _untold(

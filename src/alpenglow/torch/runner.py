@@ -12,23 +12,28 @@ import torch
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.compiler.options import Options
 from alpenglow.frontends.torch import fx
-from alpenglow.frontends.torch.program import Ref
+from alpenglow.frontends.torch.program import Body, Ref
 from alpenglow.frontends.torch.symbols import extent
 from alpenglow.ir.dims import Dim, Sym, bind, is_open
 from alpenglow.ir.solve import sources, values_of
 from alpenglow.torch.compiled import Compiled, Lying, lying
 from alpenglow.torch.plan import Eager, Part, Plan, read_by, refs
+from alpenglow.torch.writes import Writes
+
+NO_WRITES = Writes()
 
 
 class Runner:
     """Runs the steps of a plan; called with a list of arguments, which it empties.
 
-    `fixed` are the places of arguments that are always the same tensor.
+    `fixed` are the places of arguments that are always the same tensor.  `writes` says which
+    results are written into arguments.
     """
 
     def __init__(
-        self, module: Any, plan: Plan, fixed: frozenset[int], options: Options | None
-    ) -> None:
+        self, module: Any, plan: Plan, fixed: frozenset[int], options: Options | None,
+        writes: Writes = NO_WRITES,
+    ) -> None:  # fmt: skip
         self._boxed_call = True  # of the instance: torch copies what instances have
         self._module = module
         self.plan = plan
@@ -38,6 +43,7 @@ class Runner:
         self._types = body.types
         self._outputs = body.outputs
         self._returned = module.graph.output_node().args[0]
+        self._writes = writes
         forms = dict(_forms(module))
         own = {self._inputs[i] for i in fixed}
         self.steps: list[Compiled | Eager] = []
@@ -46,7 +52,8 @@ class Runner:
             if isinstance(step, Part):
                 inner = frozenset(i for i, n in enumerate(step.body.inputs) if n in own)
                 ranges = plan.program.ranges
-                self.steps.append(Compiled(step.body, ranges, forms, inner, options))
+                written = self._written_by(step.body)
+                self.steps.append(Compiled(step.body, ranges, forms, inner, options, written))
                 self._reads.append(list(step.body.inputs))
             else:
                 self.steps.append(step)
@@ -70,6 +77,14 @@ class Runner:
             and not any(map(_has_fraction, self._returned))
         )
 
+    def _written_by(self, body: Body) -> dict[int, int]:
+        """Return which results of a body it writes into its inputs itself: all, if it is all."""
+        if body.outputs != self._outputs or len(self.plan.steps) > 1:
+            return {}
+        names = [self._inputs[i] for i in self._writes.into]
+        first = len(body.outputs) - len(names)
+        return {at: body.inputs.index(n) for at, n in enumerate(names, first) if n in body.inputs}
+
     def _last_reads(self) -> list[list[str]]:
         """Return, for each step, the names that nothing reads after it."""
         kept = {n for a in self._outputs for n in refs(a)}
@@ -87,8 +102,10 @@ class Runner:
         if self._whole:
             first = self.steps[0]
             assert isinstance(first, Compiled)
-            return first([env[n] for n in first.body.inputs], values)
+            made = first([env[n] for n in first.body.inputs], values)
+            return self._writes.done(made, given) if self._writes.into else made
         env |= self._constants
+        kept = given if self._writes.into else ()
         del given
         for step, reads, dead in zip(self.steps, self._reads, self._dead, strict=True):
             if isinstance(step, Compiled):
@@ -99,10 +116,11 @@ class Runner:
                 self._eager(step, env, values)
             for name in dead:
                 env.pop(name, None)
-        return [
+        made = [
             self._value(n, env, values) if isinstance(n, torch.fx.Node) else n
             for n in self._returned
         ]
+        return self._writes.done(made, kept) if self._writes.into else made
 
     def _values(self, given: Sequence[Any]) -> dict[str, int]:
         """Return the values of the symbols of a call."""
