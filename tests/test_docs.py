@@ -41,7 +41,7 @@ def python(*args: Path | str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(0, "tour", "add-an-operator", "ago", "architecture", "coming-from", "export")
+@pytest.mark.sampled(0, "tour", "add-an-operator", "ago", "architecture")
 def test_a_page_prints_what_it_says(name: str, tmp_path: Path, bless: bool) -> None:
     assert_printed(name, tmp_path, bless)
 

@@ -55,7 +55,7 @@ def test_the_best_level_that_is_here_is_chosen(path: Path, tmp_path: Path, api: 
 
 @pytest.mark.parametrize("api", ["static", "dynamic"])
 @pytest.mark.parametrize("system", ["linux", "macos", "windows"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_one_object_holds_all_levels(path: Path, tmp_path: Path, system: str, api: Any) -> None:
     made = ag.bundle(
         path, tmp_path / "out", target=FAT, shapes=SHAPES, entry="net", api=api, system=system,

@@ -112,6 +112,7 @@ def test_calibrating_on_some_samples_measures_on_the_others(folder: Path) -> Non
     assert told["samples"] == 5
 
 
+@pytest.mark.rest
 def test_other_names_get_the_text_of_the_graph(folder: Path) -> None:
     alpenglow("quantize model.onnx --dim N=1 --data samples.npz -o small.txt")
     text = (folder / "small.txt").read_text()

@@ -31,6 +31,7 @@ def test_a_chain_compiles_deep_down_in_a_recursion(kind: str, count: int) -> Non
     np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.rest
 def test_layers_with_residual_sums_compile_deep_down_in_a_recursion() -> None:
     model, expected = layers(1_000)
 
@@ -57,6 +58,7 @@ def test_five_thousand_operands_compile_deep_down_in_a_recursion(op: str) -> Non
     np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.rest
 def test_no_fused_node_has_more_than_64_parts() -> None:
     seen: list[int] = []
 

@@ -162,7 +162,7 @@ def test_every_golden_file_belongs_to_a_stage() -> None:
         for name in models.names()
     ],
 )
-@pytest.mark.sampled(0, "mnist8", "espcn_x3", "mtcnn_pnet", "silero_vad_half")
+@pytest.mark.sampled(0, "mnist8", "silero_vad_half")
 def test_compilation_goes_on_from_the_text_of_any_stage(name: str) -> None:
     graph, feeds = loaded(name), models.inputs(name)
     made = stages(graph, Target.parse("cpu"))

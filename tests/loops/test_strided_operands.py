@@ -77,6 +77,7 @@ def test_products_of_views(columns: int) -> None:
     assert disagreements(g) == []
 
 
+@pytest.mark.rest
 def test_products_of_views_in_a_batch() -> None:
     g = Graph("f")
     xs, ys = views(g, "x", (2, 3, 4, 5)), views(g, "y", (2, 3, 5, 6))
@@ -88,7 +89,7 @@ def test_products_of_views_in_a_batch() -> None:
 
 
 @pytest.mark.parametrize("dtypes", [("u8", "i8"), ("bf16", "bf16")])
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 def test_products_of_narrow_views(dtypes: tuple[str, str]) -> None:
     g = Graph("f")
     xs, ys = views(g, "x", (5, 11), dtypes[0]), views(g, "y", (11, 18), dtypes[1])

@@ -160,6 +160,7 @@ def test_padding_written_out_before_a_convolution_is_padding_of_its_own() -> Non
     ])  # fmt: skip
 
 
+@pytest.mark.rest
 def test_transposed_convolutions_heed_all_their_attributes() -> None:
     for shape, spatial in (((1, 20, 4, 5), 2), ((1, 20, 3, 4, 3), 3)):
         assert_right(shape, [
@@ -225,7 +226,7 @@ def test_windows_hang_over_the_end_as_in_onnx_runtime(op_type: str) -> None:
 @pytest.mark.parametrize(
     "op_type", ["MaxPool", "AveragePool", pytest.param("LpPool", marks=pytest.mark.slow)]
 )
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 def test_windows_hang_over_an_end_that_is_open(op_type: str) -> None:
     for attributes, extents in overhanging():
         x = RANDOM.standard_normal((1, 2, max(extents))).astype(np.float32)

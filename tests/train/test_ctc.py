@@ -147,6 +147,7 @@ def test_long_sequences_keep_their_digits() -> None:
     np.testing.assert_allclose(actual["gradient"], expected["gradient"], 0, 2e-5 * scale)
 
 
+@pytest.mark.rest
 def test_extents_may_be_open() -> None:
     exe = ag.compile(sequences(("T", "N", 5, "S"), dtype="f32"))
     for steps, batch, most in ((30, 3, 11), (4, 2, 2), (3, 2, 0)):

@@ -76,7 +76,7 @@ def held(g: Graph) -> dict[str, Array]:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=words)
 @pytest.mark.parametrize("name", NETS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_training_begins_with_the_bits_of_the_quantised_graph(
     name: str, options: dict[str, Any]
 ) -> None:
@@ -104,7 +104,7 @@ def test_training_begins_with_the_bits_of_the_quantised_graph(
 
 @pytest.mark.parametrize("options", OPTIONS, ids=words)
 @pytest.mark.parametrize("name", NETS)
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 def test_what_is_trained_stores_the_bits_that_were_evaluated(
     name: str, options: dict[str, Any]
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_model_is_trained_and_written(folder: Path) -> None:
     assert (folder / "loss.svg").read_text().count("<polyline") == 2
 
 
+@pytest.mark.rest
 def test_the_memory_of_a_step_is_limited(folder: Path) -> None:
     run = "train model.onnx --data samples.npz --epochs 1 -o"
     alpenglow(f"{run} free.onnx")

@@ -184,7 +184,7 @@ def test_an_operator_is_exported(cls: type[Op]) -> None:
 
 
 @every_operator
-@pytest.mark.sampled(80)
+@pytest.mark.sampled(56)
 def test_an_operator_on_constants_is_exported(cls: type[Op]) -> None:
     """Writers look at constants: at indices, at divisors, at zero points, at trees."""
     cases = [a for a in applications(cls) if any(x is not None for x in a.given[1:])]

@@ -90,7 +90,7 @@ def fused(exe: ag.Executable) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(45))
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(11)
 def test_it_answers_like_the_interpreter(seed: int) -> None:
     case = Case.drawn(seed)
     g = case.graph()

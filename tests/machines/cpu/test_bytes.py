@@ -141,6 +141,7 @@ def test_sums_of_bytes_are_exact(target: str) -> None:
 
 
 @pytest.mark.parametrize(("x", "w"), [("i8", "u8"), ("u8", "u8"), ("i8", "i8")])
+@pytest.mark.sampled(1)
 def test_signs_that_no_machine_multiplies_are_changed(x: str, w: str) -> None:
     agrees(*built(x, w), "cpu")
 
@@ -158,7 +159,7 @@ def test_the_extremes_do_not_saturate(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "x86-64", "x86-64-v3", "x86-64-v4"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_products_of_computed_bytes_are_exact(target: str) -> None:
     """Rows, columns and inner extents with and without rests; operands as they lie or turned."""
     shapes = [

@@ -107,7 +107,7 @@ def test_layers_of_many_weights_keep_the_batch() -> None:
 
 
 @pytest.mark.parametrize(("samples", "extent"), [(1, 24), (SAMPLES, 6), ("N", 24)])
-@pytest.mark.sampled(0, "1-24", "6-6")
+@pytest.mark.sampled(0, "6-6")
 def test_what_fits_is_one_sample_or_is_open_stays_whole(samples: int | str, extent: int) -> None:
     g = network(samples, extent)
     split, whole = programs(g)
