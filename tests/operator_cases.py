@@ -28,7 +28,6 @@ from alpenglow.ir.types import (
 )
 from alpenglow.machines.vector.operators.blocked import Ungroup
 from alpenglow.machines.vector.operators.few_bits import PackNibbles
-from alpenglow.machines.vector.operators.winograd import WinogradFilter
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.factorization import Cholesky, Eig, Eigh, Svd
 from alpenglow.ops.fused import Fused
@@ -61,7 +60,6 @@ UNCOMPILED: dict[type[Op], str] = {
     PackMatrix: "applies to constants, when the graph is compiled",
     PackNibbles: "applies to constants, when the graph is compiled",
     Ungroup: "applies to constants, when the graph is compiled",
-    WinogradFilter: "applies to constants, when the graph is compiled",
     **dict.fromkeys((Qr, Reflect, Reflected, Svd, Eigh, Eig, Cholesky), "is LAPACK's, by NumPy"),
     **dict.fromkeys((Lu, Swaps, SolveTriangular, MatrixExp), "is interpreted, in NumPy"),
     **dict.fromkeys((Ldl, SolveLdl), "is interpreted, in NumPy"),

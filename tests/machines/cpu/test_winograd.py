@@ -11,7 +11,6 @@ import alpenglow as ag
 from alpenglow.ir.types import Array
 from alpenglow.machines.choice import ChosenKernel
 from alpenglow.machines.cpu import emit
-from alpenglow.machines.vector.operators import winograd as ops_winograd
 from alpenglow.machines.vector.operators.winograd import (
     POINTS,
     WinogradFilter,
@@ -22,7 +21,8 @@ from alpenglow.machines.vector.operators.winograd import (
 from alpenglow.machines.vector.passes import bands, winograd
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv
+from alpenglow.ops.contraction import Conv, ConvTranspose
+from alpenglow.ops.packing import PackConv
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.program.instr import Instr
 
@@ -240,17 +240,37 @@ def test_a_result_that_is_read_twice_ends_the_band(monkeypatch: pytest.MonkeyPat
     assert WinogradOutput.name in operators(split)
 
 
-@pytest.mark.parametrize("columns", [1, 48, 256])
-def test_filters_are_transformed_alike_however_many_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
+def test_filters_are_transformed_as_they_are_packed() -> None:
     w, one = normal(20, 19, 3, 3), transforms(4).filter
     each = np.einsum("ai,ocij,bj->abco", one, w, one).reshape(36, 19, 20)
-    monkeypatch.setattr(ops_winograd, "COLUMNS", columns)
-    monkeypatch.setattr(ops_winograd, "aligned_bytes", lambda n: np.full(n, 255, np.uint8))
 
-    packed = WinogradFilter(16, 16).reference(w).reshape(36, 2, 32, 16)
+    packed = WinogradFilter().reference(PackConv(16, 16).reference(w)).reshape(36, 2, 32, 16)
 
     np.testing.assert_allclose(packed[:, 0, :19], each[:, :, :16], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(packed[:, 1, :19, :4], each[:, :, 16:], rtol=1e-5, atol=1e-6)
     assert not packed[:, :, 19:].any() and not packed[:, 1, :, 4:].any()
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("target", ["cpu", "x86-64", "x86-64-v3"])
+@pytest.mark.parametrize("block", POINTS)
+@pytest.mark.sampled(4)
+def test_filters_that_are_computed_are_transformed_in_each_run(
+    block: int, target: str, back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "best_block", lambda *_: block)
+    one, filters = normal(1, 20, 13, 9), normal(40, 20, 3, 3)
+    # The gradient of an image is a convolution by filters that are turned round.
+    given = filters.swapaxes(0, 1)[:, :, ::-1, ::-1] if back else filters
+    op = ConvTranspose((1, 1), (1,) * 4, (1, 1), (0, 0)) if back else Conv((1, 1), (1,) * 4)
+    g = ag.Graph("computed")
+    x, w = g.input("x", f"f32[{_text(one)}]"), g.input("w", f"f32[{_text(given)}]")
+    g.output("y", g(op, x, w))
+    exe = ag.compile(g, target, threads=1)
+
+    for sign in (1, -1):
+        y = exe(one, np.ascontiguousarray(sign * given))
+        wanted = convolved(one, sign * filters)
+        far = np.abs(y[0] - wanted).max() / np.abs(wanted).max()
+        assert far < winograd.error(block, 20)
+    assert {"winograd_filter", "winograd_product"} <= set(operators(exe))

@@ -23,9 +23,6 @@ from alpenglow.ir.types import Array, TensorType
 
 TAPS = 3
 
-COLUMNS = 256
-"""Filters that are transformed by one product: few enough for BLAS to stay in this thread."""
-
 POINTS: dict[int, tuple[float, ...]] = {
     2: (0, 1, -1),
     4: (0, 1, -1, 2, -2),
@@ -67,48 +64,40 @@ def block_of(points: int) -> int:
 
 
 class WinogradFilter(Primitive):
-    """w[O, I, 3, 3] transformed and packed: [(m + 2)², O/width, I/lanes, lanes, width].
+    """Filters that PackConv packed, transformed: [(m + 2)², O/width, I/lanes, lanes, width].
 
-    m is `block`.  Computed in f64 and rounded once; zeros where a block of channels is not full.
+    w[O/width, I/lanes, 3, 3, lanes, width] is f32, m is `block`.  The reference computes in f64 and
+    rounds once.
     """
 
-    lanes: int
-    width: int
     block: int = 4
 
     def infer(self, w: TensorType) -> TensorType:
-        if w.rank != 4 or w.shape[2:] != (3, 3) or w.dtype != "f32":
-            raise TypeRuleError(f"winograd_filter: expected f32 filters [O, I, 3, 3], found {w}")
-        check_positive(self, block=self.block, lanes=self.lanes, width=self.width)
-        blocks = (ceil_div(w.shape[0], self.width), ceil_div(w.shape[1], self.lanes))
-        return w.with_shape(((self.block + 2) ** 2, *blocks, self.lanes, self.width))
+        if w.rank != 6 or w.shape[2:4] != (TAPS, TAPS) or w.dtype != "f32":
+            raise TypeRuleError(
+                f"winograd_filter: expected f32 [panels, blocks, 3, 3, lanes, width], found {w}"
+            )
+        check_positive(self, block=self.block)
+        return w.with_shape(((self.block + 2) ** 2, *w.shape[:2], *w.shape[4:]))
 
     def reference(self, w: Array) -> Array:
-        outputs, inputs = w.shape[:2]
-        ob, ib = -(-outputs // self.width), -(-inputs // self.lanes)
+        panels, blocks, _, _, lanes, width = w.shape
         points, one = (self.block + 2) ** 2, transforms(self.block).filter
-        shape = (points, ob, ib * self.lanes, self.width)
+        shape = (points, panels, blocks, lanes * width)
         packed = aligned_bytes(4 * math.prod(shape)).view(np.float32).reshape(shape)
-        packed[:, -1:, :, outputs - (ob - 1) * self.width :] = 0
-        packed[:, :, inputs:] = 0
         both = np.kron(one, one)
-        # A few channels of a panel at a time: these are most of a network's weights, f64 doubles
-        # them, and BLAS would begin its threads for nine numbers a sum, which takes longer.
-        step = max(1, COLUMNS // self.width)
-        for panel in range(ob):
-            rows = w[panel * self.width : (panel + 1) * self.width]
-            for first in range(0, inputs, step):
-                part = rows[:, first : first + step].astype(np.float64)
-                flat = part.transpose(2, 3, 1, 0).reshape(9, -1)
-                done = (both @ flat).reshape(points, part.shape[1], len(part))
-                packed[:, panel, first : first + part.shape[1], : len(part)] = done
-        return packed.reshape(points, ob, ib, self.lanes, self.width)
+        # A block at a time: these are most of a network's weights, f64 doubles them, and BLAS would
+        # begin its threads for nine numbers a sum, which takes longer.
+        for panel, block in np.ndindex(panels, blocks):
+            part = w[panel, block].astype(np.float64).reshape(TAPS * TAPS, -1)
+            packed[:, panel, block] = both @ part
+        return packed.reshape(points, panels, blocks, lanes, width)
 
     @classmethod
     def examples(cls) -> Examples:
-        yield cls(16, 32), "f32[40,20,3,3]"
-        yield cls(16, 32, 6), "f32[40,20,3,3]"
-        yield cls(8, 16), "f32[20,12,3,3]"
+        yield cls(), "f32[2,2,3,3,16,32]"
+        yield cls(6), "f32[2,2,3,3,16,32]"
+        yield cls(2), "f32[2,2,3,3,8,16]"
 
 
 class WinogradInput(Primitive):

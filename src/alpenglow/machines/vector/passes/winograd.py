@@ -21,10 +21,14 @@ from alpenglow.machines.vector.operators.winograd import (
 from alpenglow.machines.vector.passes.layout import padded, panel_width, unpacked
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.movement import Pack
+from alpenglow.ops.packing import PackConv
 from alpenglow.passes.choices import Problem
 
 READS = 5
 """Reading the filters from memory costs as much as the products of this many tiles."""
+
+WRITES = 24
+"""What writing filters that are computed in each run costs, as products of so many tiles."""
 
 TOUCH = 12
 """What moving one element through a transform costs, in multiply-adds of the products."""
@@ -49,13 +53,13 @@ def winograd(g: Graph, target: Target) -> Graph:
     for node in list(g.nodes):
         match node:
             case Node(Conv() as op, [x, w, *rest]) if x is not None and w is not None:
-                if not x.type.static or w.array is None or x.type.dtype != "f32":
+                if not x.type.static or {x.type.dtype, w.type.dtype} != {"f32"}:
                     continue
                 result = node.output.type.extents
                 if not winograd_fits(op, w.type.extents, result, target.facts.lanes):
                     continue
                 problem = Problem(op, x.type, w.type, target)
-                best = best_block(w.type.extents, result)
+                best = best_block(w.type.extents, result, 1.0, w.array is not None)
                 block = problem.choose("winograd", best, DIRECT, *POINTS)
                 if block != DIRECT:
                     y = _blocks(g, problem, x, w, result, block)
@@ -72,7 +76,10 @@ def winograd_fits(op: Conv, filters: tuple[int, ...], result: tuple[int, ...], l
     return plain and op.group == 1 and 0 not in result and min(filters[:2]) >= lanes
 
 
-def best_block(filters: tuple[int, ...], result: tuple[int, ...], direct_speed: float = 1.0) -> int:
+def best_block(
+    filters: tuple[int, ...], result: tuple[int, ...], direct_speed: float = 1.0,
+    is_constant: bool = True,
+) -> int:  # fmt: skip
     """Return the size of blocks that costs least, by an estimate in multiply-adds.
 
     `DIRECT` stands for none, whose multiply-adds go `direct_speed` times as fast.  It needs no
@@ -83,7 +90,7 @@ def best_block(filters: tuple[int, ...], result: tuple[int, ...], direct_speed: 
     best = DIRECT
     bound = 0.8 * 9 * n * height * width * filters[1] * outputs / direct_speed
     for block in sorted(POINTS):
-        cost = winograd_cost(block, filters, result)
+        cost = winograd_cost(block, filters, result, is_constant)
         if cost < bound and error(block, filters[1]) < TOLERATED:
             best, bound = block, 0.9 * cost
     return best
@@ -97,18 +104,21 @@ def error(block: int, channels: int) -> float:
     return ERROR[block] * math.sqrt(channels / 16)
 
 
-def winograd_cost(block: int, filters: tuple[int, ...], result: tuple[int, ...]) -> int:
+def winograd_cost(
+    block: int, filters: tuple[int, ...], result: tuple[int, ...], is_constant: bool = True
+) -> int:  # fmt: skip
     """Return what F(block×block, 3×3) costs.
 
     The transforms touch every channel of a patch; what they cost must be small beside what the
     products save.  Filters grow by (block + 2)² / 9 and are read once a run, so there must be
-    enough tiles to use them on.
+    enough tiles to use them on; more if they are not constant, for then each run transforms them.
     """
     n, outputs, height, width = map(estimate, result)
     channels = filters[1]
     points = (block + 2) ** 2
     tiles = n * ceil_div(height, block) * ceil_div(width, block)
-    products = points * (tiles + READS) * channels * outputs
+    filters_cost = READS + (0 if is_constant else WRITES)
+    products = points * (tiles + filters_cost) * channels * outputs
     return products + points * tiles * (channels + outputs) * TOUCH
 
 
@@ -127,6 +137,6 @@ def _blocks(
     patches = g(WinogradInput(block), padded(g, g(Pack(lanes), x), grown))
     row = estimate(tiles) * (estimate(x.type.shape[0]) if estimate(tiles) <= FEW else 1)
     panel = panel_width(problem, outputs, row, alone=True)
-    filters = g(WinogradFilter(lanes, panel, block), w)
+    filters = g(WinogradFilter(block), g(PackConv(lanes, panel), w))
     products = g(WinogradProduct(w.type.extents[1], outputs), patches, filters)
     return g(WinogradOutput(outputs, height, width), products)

@@ -17,6 +17,7 @@ from alpenglow.kernel.expr import Binary, Const, Expr, Load
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.instruction import Frame
 from alpenglow.machines.vector.operators.winograd import (
+    WinogradFilter,
     WinogradInput,
     WinogradOutput,
     WinogradProduct,
@@ -63,6 +64,34 @@ def winograd_input(k: Frame, op: WinogradInput, target: Target) -> None:
             xs = [b.let(Load(half, (i * patch + c) * lanes, lanes)) for c in range(patch)]
             for c, y in enumerate(transformed(b, matrix, xs, target)):
                 k.sink.store([coord(i) * patch + c, image, block, tile, ramp], y)
+        k.loops.current = 1
+
+
+@templates.on(WinogradFilter, "block")
+def winograd_filter(k: Frame, op: WinogradFilter, target: Target) -> None:
+    """Build the transform of filters that are computed: parallel over panels, blocks and inputs."""
+    (w,) = k.inputs
+    panels, blocks, taps, _, inputs, width = w.region.shape
+    lanes, patch = target.facts.lanes, op.block + 2
+    matrix = transforms(op.block).filter
+    down, across = w.region.strides[2:4]
+    b = k.b
+    with (
+        k.loops.parallel([panels, blocks, inputs]) as (panel, block, row),
+        k.loops.loop(width // lanes) as part,
+    ):
+        column = part * lanes
+        at = b.let(w.address([panel, block, coord(0), coord(0), row, column]).base)
+        columns = []
+        for j in range(taps):
+            xs = [b.let(Load(w.buffer, at + i * down + j * across, lanes)) for i in range(taps)]
+            columns.append([b.let(y) for y in transformed(b, matrix, xs, target)])
+        k.loops.current = lanes
+        for a in range(patch):
+            done = transformed(b, matrix, [column_[a] for column_ in columns], target)
+            for c, y in enumerate(done):
+                place = [coord(a * patch + c), panel, block, row, Coord(column.base, 1, lanes)]
+                k.sink.store(place, y)
         k.loops.current = 1
 
 
