@@ -53,6 +53,18 @@ def test_a_model_is_trained_and_written(folder: Path) -> None:
     assert (folder / "loss.svg").read_text().count("<polyline") == 2
 
 
+def test_a_model_is_trained_for_8_bits(folder: Path) -> None:
+    alpenglow("train model.onnx --data samples.npz --epochs 3 --rate 0.01 --quantize "
+              "symmetric_uint8 --granularity tensor -o small.onnx")  # fmt: skip
+    held = samples(64, SHAPE, seed=9)
+    exe = ag.compile(folder / "small.onnx")
+    scores = np.concatenate([exe(held["x"][k : k + 8]) for k in range(0, 64, 8)])
+
+    assert np.mean(scores.argmax(1) == held["labels"]) > 0.9
+    weights = [t for t in onnx.load("small.onnx").graph.initializer if len(t.dims) > 1]
+    assert weights and {t.data_type for t in weights} == {onnx.TensorProto.INT8}
+
+
 @pytest.mark.rest
 def test_the_memory_of_a_step_is_limited(folder: Path) -> None:
     run = "train model.onnx --data samples.npz --epochs 1 -o"
@@ -194,6 +206,8 @@ def test_images_are_grey_where_a_model_has_one_channel(tmp_path: Path) -> None:
         ("--data samples.npz --curve nowhere/loss.svg", "there is no such folder"),
         ("--data samples.npz --held 0.1125", "takes 8 at a time"),
         ("--data samples.npz --rate -1", "rate is -1.0"),
+        ("--data samples.npz --granularity tensor", "--granularity is one of --quantize"),
+        ("--data samples.npz --quantize symmetric --keep zz", "zz"),
         ("--data samples.npz --batch 4", "expected (8, 3, 12, 12)"),
         ("--data samples.npz --checkpoint samples.npz", "samples.npz"),
     ],

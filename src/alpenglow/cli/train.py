@@ -25,6 +25,8 @@ from alpenglow.cli.source import refuse_constants
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import FLOATS
+from alpenglow.quant.options import Granularity, QuantOptions
+from alpenglow.quant.schema import SCHEMAS, Schema
 from alpenglow.train.data import folder
 from alpenglow.train.logs import Log, curve
 from alpenglow.train.schedules import Schedule
@@ -36,6 +38,9 @@ OPTIMIZERS = {
     "adagrad": train.Adagrad,
 }  # fmt: skip
 
+PROFILED = 8
+"""Batches of which the ranges of activations are taken before training for 8 bits."""
+
 Arrays = dict[str, Any]
 
 
@@ -45,6 +50,7 @@ Arrays = dict[str, Any]
 alpenglow train model.onnx --data samples.npz --epochs 5 -o trained.onnx
 alpenglow train model.onnx --data pictures --held 0.2 --optimizer sgd --momentum 0.9 -o new.onnx
 alpenglow train model.onnx --data samples.npz --train 'fc.*' --checkpoint run.npz -o trained.ago
+alpenglow train model.onnx --data samples.npz --quantize symmetric_uint8 -o small.onnx
 """),
 )
 @model_options
@@ -89,19 +95,28 @@ alpenglow train model.onnx --data samples.npz --train 'fc.*' --checkpoint run.np
               help="A log that TensorBoard reads.")  # fmt: skip
 @click.option("--curve", "picture", type=click.Path(path_type=Path, dir_okay=False),
               metavar="FILE.svg", help="The loss as a curve.")  # fmt: skip
+@click.option("--quantize", "schema", type=click.Choice(SCHEMAS), help="Train for 8 bits, with "
+              "activations that are stored so; -o writes a model that stores.  Their ranges are "
+              "those of samples before the first step.")  # fmt: skip
+@click.option("--granularity", type=click.Choice(get_args(Granularity)),
+              help="What of a weight has a scale of its own, with --quantize.  "
+              "[default: channel]")  # fmt: skip
 @memory_option
 def command(
     request: Request, data: Path, held: str | None, output: Path | None, loss: Loss | None,
     scores: str | None, trained: tuple[str, ...], optimizer: str, schedule: str, warmup: int,
     epochs: int, batch: int | None, seed: int, clip: float | None, accumulate: int,
     checkpoint: Path | None, every: int | None, log: Path | None, picture: Path | None,
-    memory: str | None, **numbers: float | None,
+    schema: Schema | None, granularity: Granularity | None, memory: str | None,
+    **numbers: float | None,
 ) -> None:  # fmt: skip
     """Train MODEL on samples with labels, and write it.
 
     Batch norms take the mean and variance of the batch meanwhile, and keep running ones for use.
     """
     refuse_constants(request, "what is trained has all inputs")
+    if granularity is not None and schema is None:
+        raise OptionError("--granularity is one of --quantize, which is not there")
     if output is not None and output.suffix not in (".onnx", ".ago"):
         raise OptionError(f"-o {output}: expected FILE.onnx or FILE.ago")
     for path in (output, picture):
@@ -113,6 +128,12 @@ def command(
     if held is not None:
         arrays, kept = _parted(model, arrays, held)
     chosen = loss or ("mse" if arrays[LABELS].dtype.kind == "f" else "cross-entropy")
+    if schema is not None:
+        seen = {name: _fitting(model, name, x) for name, x in arrays.items() if name != LABELS}
+        keep = frozenset(request.keep)
+        options = QuantOptions(schema=schema, granularity=granularity or "channel", keep=keep)
+        profile = ag.profile_ranges(model, _first(seen, batch or batch_of(model)))
+        model = train.quantization_aware(model, profile, options)
     graph = train.supervise(ag.trainable(model, trained), chosen, scores)
     arrays = {name: _fitting(graph, name, x) for name, x in arrays.items()}
     kept = kept and {name: _fitting(graph, name, x) for name, x in kept.items()}
@@ -159,6 +180,15 @@ def command(
     if output is None:
         done += "; -o FILE writes the model"
     show(result, [f"{output}: {done}" if output is not None else done], request.json)
+
+
+def _first(arrays: Arrays, batch: int) -> list[Arrays]:
+    """Return batches of samples that are evenly taken, `PROFILED` of them if there are as many."""
+    count = len(next(iter(arrays.values())))
+    batches = min(PROFILED, count // batch)
+    rows = np.arange(batches * batch) * count // max(1, batches * batch)
+    parts = np.split(rows, batches) if batches else []
+    return [{name: x[part] for name, x in arrays.items()} for part in parts]
 
 
 def _end(trainer: train.Trainer, checkpoint: Path | None) -> None:
