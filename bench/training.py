@@ -120,6 +120,14 @@ CASES = {
 
 def mine(net: nn.Module, x: Any, optimizer: train.Optimizer, threads: int) -> tuple[Any, ...]:
     """Return what takes a step by our own means, and what computes the forward pass alone."""
+    g, of = trainable(net, x)
+    trainer = train.Trainer(g, "loss", optimizer, threads=threads)
+    forward = ag.compile(g, threads=threads).session()
+    return of, trainer.step, forward.run
+
+
+def trainable(net: nn.Module, x: Any) -> tuple[Graph, str]:
+    """Return a net with parameters and a loss of its scores, and the name of its input."""
     loaded = ag.load(net.eval(), args=(x,))
     assert isinstance(loaded, Graph)
     g = ag.trainable(loaded)
@@ -127,9 +135,7 @@ def mine(net: nn.Module, x: Any, optimizer: train.Optimizer, threads: int) -> tu
     labels = g.input("labels", ag.TensorType("i64", scores.type.extents[:-1]))
     flat = g(Reshape((labels.type.size, scores.type.extents[-1])), scores)
     g.output("loss", train.cross_entropy(g, flat, g(Reshape((labels.type.size,)), labels)))
-    trainer = train.Trainer(g, "loss", optimizer, threads=threads)
-    forward = ag.compile(g, threads=threads).session()
-    return next(iter(loaded.inputs)), trainer.step, forward.run
+    return g, next(iter(loaded.inputs))
 
 
 Step = Callable[[], float]
