@@ -21,6 +21,8 @@ APART = (
 """Files and choices of the user, none of which is seen by a test."""
 
 NEED_TORCH = Path(__file__).with_name("pytorch")
+VALIDATED = {Path(__file__).with_name(name) for name in ("passes", "ops", "machines", "loops")}
+"""Tests whose every pass is followed by an evaluation, for they are about these."""
 """The tests of this folder run where PyTorch is: `make test-torch`."""
 
 collect_ignore = [] if find_spec("torch") else [str(NEED_TORCH)]
@@ -74,11 +76,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before there are fixtures
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Validate every pass where NumPy is quick enough for it, unless one has said what to check."""
+    """Validate every pass where it is about passes and operators, and in what `make test` left out
+    where NumPy is quick enough for it, unless one has said what to check."""
     if not CHECK_IS_SAID:
         names = {mark.name for mark in item.iter_markers()}
         long = names & {"models", "cross"} or ("slow" in names and "rest" not in names)
-        os.environ["ALPENGLOW_CHECK"] = "0" if long else "1"
+        about = "rest" in names or VALIDATED & set(item.path.parents)
+        os.environ["ALPENGLOW_CHECK"] = "1" if about and not long else "0"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -297,6 +297,7 @@ def test_embedded_weights_are_part_of_the_object(path: Path, tmp_path: Path) -> 
     assert 0 <= made.needs.data_nbytes - separate.needs.data_nbytes < 64  # padding
 
 
+@pytest.mark.rest
 def test_the_same_input_gives_the_same_bytes(path: Path, tmp_path: Path) -> None:
     script = (
         "import sys, alpenglow as ag\n"

@@ -268,6 +268,7 @@ def test_tuning_for_no_loss_at_all_keeps_everything(
     assert found.plan.layers == () and found.after == 0.0
 
 
+@pytest.mark.rest
 def test_tuning_gives_halves_to_what_is_not_quantised(
     graph: Graph, profile: ag.Profile, data: Dataset
 ) -> None:
@@ -284,6 +285,7 @@ def test_tuning_gives_halves_to_what_is_not_quantised(
     assert 0 < loss("sqnr", outputs, reference, None) == found.after <= most
 
 
+@pytest.mark.rest
 def test_tuning_keeps_layers_in_f32_that_lose_too_much_in_halves(
     graph: Graph, profile: ag.Profile, data: Dataset
 ) -> None:

@@ -121,6 +121,7 @@ def test_other_names_get_the_text_of_the_graph(folder: Path) -> None:
     assert answer("run small.txt")["outputs"][0]["name"] == "scores"
 
 
+@pytest.mark.rest
 def test_the_text_of_a_graph_cannot_become_onnx(folder: Path) -> None:
     alpenglow("show model.onnx --dim N=1 -o graph.txt")
     found = alpenglow("quantize graph.txt --data samples.npz -o small.onnx", 2)

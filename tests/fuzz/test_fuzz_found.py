@@ -361,6 +361,7 @@ def test_padding_by_what_is_fed_serves_all_amounts(mode: str) -> None:
         np.testing.assert_array_equal(y, np.pad(cut, amounts, mode=mode))  # type: ignore[call-overload]
 
 
+@pytest.mark.rest
 def test_bytes_of_an_open_number_of_channels_are_convolved() -> None:
     model = onnx.parser.parse_model("""
         <ir_version: 10, opset_import: ["" : 21]>

@@ -133,7 +133,7 @@ def test_a_composite_is_what_it_lowers_to(cls: type[Op]) -> None:
 
 
 @every_operator
-@pytest.mark.sampled(75)
+@pytest.mark.sampled(64)
 def test_compiled_code_agrees_with_the_interpreter(cls: type[Op]) -> None:
     assert_compiled_agrees(cls, special=False)
 

@@ -77,7 +77,7 @@ def assert_agrees(g: Graph, exe: ag.Executable, values: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "interpreter"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(14)
 def test_open_extents_compile_once_and_run_at_any_size(case: Case, target: str) -> None:
     g = case.make()
     exe = ag.compile(g, target=target)
@@ -323,7 +323,7 @@ def test_what_is_left_of_a_constant_may_begin_where_an_extent_says() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.sampled(22)
+@pytest.mark.sampled(10)
 def test_an_open_executable_is_saved_with_its_code_and_makes_more(
     case: Case, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_what_is_trained_can_be_written_as_onnx(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.rest
 def test_a_batch_may_be_open() -> None:
     t, fixed = trainer(perceptron("N")), trainer()
     data = samples(64)
@@ -369,6 +370,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
+@pytest.mark.sampled(4)
 def test_mistakes_are_told(what: str) -> None:
     wrong, error, text = WRONG[what]
     with pytest.raises(error, match=text if "\\" in text else re.escape(text)):

@@ -56,6 +56,7 @@ def drawn(*shape: int, below: int = 3, dtype: str = "float32") -> Array:
 
 
 @pytest.mark.parametrize("name", NODE_TESTS)
+@pytest.mark.sampled(20)
 def test_the_node_tests_of_onnx_pass(name: str) -> None:
     case = NODE_TESTS[name]
     assert case.model is not None
