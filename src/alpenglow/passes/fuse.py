@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
+from alpenglow.ops.arithmetic import Abs, Add, Clip, Mul, Neg, Sub
+from alpenglow.ops.comparison import Equal, Greater, Less
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.gather import Gather, GatherElements, GatherNd, ScatterElements, ScatterNd
 from alpenglow.ops.in_range import InRange
@@ -28,6 +30,13 @@ FEW = 8
 """Operators of a prologue, at most: a kernel holds them for each of its running totals."""
 
 
+QUICK = (Abs, Add, Clip, Equal, Greater, Less, Mul, Neg, Sub)
+"""Operators that cost next to nothing beside reading an operand."""
+
+SEVERAL = 4
+"""So many readers may compute the same, at most."""
+
+
 def fuse(
     g: Graph, takes_epilogue: Callable[[Op], bool], takes_prologue: Callable[[Op], bool],
     takes_attention: Takes,
@@ -39,6 +48,7 @@ def fuse(
     and `takes_attention` on which chains it computes at once.
     """
     _read_bytes(g)
+    _compute_again(g, takes_epilogue, takes_prologue)
     group: dict[Node, list[Node]] = {}
     chains = [c for c in attentions(g, takes_attention) if len(c) <= MOST]
     shared = {node for chain in chains for node in positions(chain)}
@@ -109,6 +119,43 @@ def _read_bytes(g: Graph) -> None:
         for reader in node.users[1:]:
             _read_instead(reader, node.output, g(node.op, *node.inputs))
     g.prune()
+
+
+def _compute_again(
+    g: Graph, takes_epilogue: Callable[[Op], bool], takes_prologue: Callable[[Op], bool]
+) -> None:
+    """Compute what is quickly made of one value in memory anew for each reader.
+
+    They read that value in its place, so nothing more is read and one result less is written.
+    """
+    results = set(g.outputs.values())
+    for node in reversed(list(g.nodes)):
+        if not isinstance(node.op, QUICK) or node.output in results:
+            continue
+        read = list({v: None for v in node.inputs if v is not None and not _stretched(v)})
+        if len(read) != 1 or not 1 < len(node.users) <= SEVERAL:
+            continue
+        maker = read[0].producer
+        on_its_way = maker is not None and _fusible(maker, takes_epilogue)
+        if on_its_way and g.users(read[0]) == 1 and read[0] not in results:
+            continue  # it joins what makes that
+        if not all(_takes(user, node.output, takes_prologue) for user in node.users):
+            continue
+        for reader in node.users[1:]:
+            _read_instead(reader, node.output, g(node.op, *node.inputs))
+    g.prune()
+
+
+def _stretched(v: Value) -> bool:
+    """Whether a value is a smaller one, read again and again."""
+    return v.producer is not None and isinstance(v.producer.op, Broadcast)
+
+
+def _takes(user: Node, v: Value, takes_prologue: Callable[[Op], bool]) -> bool:
+    """Whether a node computes what it reads of a value on the way in."""
+    if isinstance(user.op, Elementwise):
+        return not user.op.moves
+    return takes_prologue(user.op) and list(user.inputs) == [v]
 
 
 def _widens(node: Node) -> bool:

@@ -28,7 +28,22 @@ def sink_unpacks(g: Graph) -> Graph:
         match node:
             case Node(Unpack(), [Value() as x]):
                 called(x, node.output)
+    _pack_once(g)
     return g
+
+
+def _pack_once(g: Graph) -> None:
+    """Merge packs of one value, but for those that are written into padding as they are made."""
+    first: dict[tuple[Pack, Value], Node] = {}
+    for node in list(g.nodes):
+        match node:
+            case Node(Pack() as op, [Value() as x]):
+                if any(isinstance(user.op, Pad) for user in node.users):
+                    continue
+                same = first.setdefault((op, x), node)
+                if same is not node:
+                    g.replace(node.output, same.output)
+    g.prune()
 
 
 @dataclass(frozen=True, slots=True)
