@@ -156,6 +156,20 @@ def test_what_is_written_is_what_eager_writes(
             torch.testing.assert_close(memory_of(x), memory_of(y), **exact)
 
 
+@torch.no_grad()
+def test_a_buffer_is_written_by_batches_of_any_size() -> None:
+    def function(buffer: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        buffer.mul_(0.5).add_(x.sum(0))
+        return x - buffer
+
+    call = torch.compile(function, backend="alpenglow", options={"strict": True})
+    given, expected = torch.zeros(5), torch.zeros(5)
+    for n in (3, 4, 5, 7, 1, 5, 9, 100):
+        x = torch.randn(n, 5)
+        torch.testing.assert_close(call(given, x), function(expected, x))
+        torch.testing.assert_close(given, expected)
+
+
 def with_a_copy(x: Any, memory: Any) -> Any:
     y = x * memory.clone()
     memory.add_(1)
