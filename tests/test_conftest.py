@@ -85,8 +85,8 @@ CHECK = pytest.mark.skipif(conftest.CHECK_IS_SAID, reason="ALPENGLOW_CHECK is se
 
 
 @CHECK
-def test_passes_are_validated() -> None:
-    assert knobs.check()
+def test_passes_are_not_validated_where_tests_are_about_something_else() -> None:
+    assert not knobs.check()
 
 
 @CHECK

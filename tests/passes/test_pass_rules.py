@@ -9,6 +9,8 @@ from pkgutil import walk_packages
 
 import pytest
 
+import conftest
+from alpenglow.base import knobs
 from alpenglow.compiler import Options
 from alpenglow.compiler.pipeline import properties_after, table
 from alpenglow.ir.graph import Graph, Node
@@ -184,3 +186,8 @@ def test_a_network_of_bytes_has_no_floats_but_multipliers() -> None:
     floats = [n for n in g.nodes if n.output.type.dtype == "f32" and n.op.name != "broadcast"]
 
     assert floats == []
+
+
+@pytest.mark.skipif(conftest.CHECK_IS_SAID, reason="ALPENGLOW_CHECK is set from outside")
+def test_passes_are_validated_here() -> None:
+    assert knobs.check()
