@@ -123,7 +123,15 @@ def of_one_memory(k: int) -> tuple[Any, ...]:
     return memory[:3], memory[1:]
 
 
-ARGUMENTS = (plain, turned, with_gaps, of_any_extent, in_half_precision, of_one_memory)
+def off_the_line(k: int) -> tuple[Any, ...]:
+    """Tensors that begin four bytes behind where memory does."""
+    g = torch.Generator().manual_seed(k)
+    return tuple(torch.randn(17, generator=g)[1:16].view(3, 5) for _ in range(2))
+
+
+ARGUMENTS = (
+    plain, turned, with_gaps, of_any_extent, in_half_precision, off_the_line, of_one_memory,
+)  # fmt: skip
 REFUSED = (swapped, scaled_by_each_other, returned, with_eager_between, of_the_other)
 """What eager does not do where arguments share memory."""
 CASES = [
@@ -147,7 +155,7 @@ def test_what_is_written_is_what_eager_writes(
     function: Callable[..., Any], arguments: Callable[[int], tuple[Any, ...]]
 ) -> None:
     call = torch.compile(function, backend="alpenglow")
-    exact = {"rtol": 2**-7, "atol": 2**-7} if arguments is in_half_precision else {}
+    exact = {"rtol": 2**-6, "atol": 2**-6} if arguments is in_half_precision else {}
     for k in range(4):  # the first call of code goes another way than those after it
         given, expected = arguments(k), arguments(k)
         result = call(*given)
