@@ -22,7 +22,7 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Examples, Host, Op, Primitive
 from alpenglow.ir.types import FLOATS, TensorType, type_of
-from alpenglow.machines.vector.operators import blocked, winograd
+from alpenglow.machines.vector.operators import blocked, filters, winograd
 from alpenglow.ops import activation, arithmetic, packing, transcendental
 from alpenglow.ops.activation import Elu, Mish, Relu, Selu, Sigmoid, Softplus, Swish
 from alpenglow.ops.arithmetic import Add, Clip, Div, Floor, Maximum, Mul, Pow, Sub
@@ -68,7 +68,7 @@ WITHOUT = {
 }  # fmt: skip
 """Operators that have no gradient in all or some of their forms."""
 
-LAYOUTS = (blocked.__name__, packing.__name__, winograd.__name__)
+LAYOUTS = (blocked.__name__, filters.__name__, packing.__name__, winograd.__name__)
 """Modules of operators that only passes make."""
 
 

@@ -111,7 +111,10 @@ def proved(kernel: Kernel, instr: Instr) -> list[Access]:
         if all(a.proved for a in verdicts):
             break
         again = _proved(kernel, instr, more, known)
-        verdicts = [a if a.proved else b for a, b in zip(verdicts, again, strict=True)]
+        if len(again) == len(verdicts):
+            verdicts = [a if a.proved else b for a, b in zip(verdicts, again, strict=True)]
+        elif all(a.proved for a in again):
+            verdicts = again  # where names are numbers, other addresses are taken together
     return verdicts
 
 

@@ -40,6 +40,9 @@ share of the largest element of the result."""
 TOLERATED = 6e-5
 """The error from which on blocks are too large."""
 
+LEARNT = 2e-6
+"""The same for filters that are computed: what is trained sums gradients up that cancel."""
+
 FEW = 7
 """Up to so many tiles of an image are multiplied together with those of the next."""
 
@@ -91,7 +94,7 @@ def best_block(
     bound = 0.8 * 9 * n * height * width * filters[1] * outputs / direct_speed
     for block in sorted(POINTS):
         cost = winograd_cost(block, filters, result, is_constant)
-        if cost < bound and error(block, filters[1]) < TOLERATED:
+        if cost < bound and error(block, filters[1]) < (TOLERATED if is_constant else LEARNT):
             best, bound = block, 0.9 * cost
     return best
 
