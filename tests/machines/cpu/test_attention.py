@@ -118,19 +118,20 @@ def written_out(rows: str, keys: str, bias: bool = False) -> ag.Graph:
     return g
 
 
+@pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.sampled(1)
 def test_open_extents_have_one_kernel_for_prompts_and_one_for_steps(
-    bias: bool, monkeypatch: pytest.MonkeyPatch
+    bias: bool, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With few registers the last keys of a mask's kernel are not proved to lie inside, for all
     # extents: then code serves those alone that it was made for, and says so.
-    proved = not bias or Target.parse("cpu").facts.registers > 16
+    proved = not bias or Target.parse(target).facts.registers > 16
     if not proved:
         monkeypatch.setenv("ALPENGLOW_CHECK", "0")
     with nullcontext() if proved else pytest.warns(ProofWarning, match="serves these alone"):
         g = written_out("rows", "keys", bias)
-        exe = ag.compile(g)
+        exe = ag.compile(g, target)
         rng = np.random.default_rng(0)
         for rows, keys in [(40, 40), (1, 41), (2, 300), (33, 112), (70, 113), (5, 1), (12, 650)]:
             shapes = {
