@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV = .venv
 JOBS ?= 2
 SAMPLE ?= 1
+REST ?= 1
 SECONDS ?= 300
 DEMO_MODELS = data squeezenet11
 
@@ -23,7 +24,8 @@ help:
 	@echo "make test-offline  run the tests that need no models"
 	@echo "make test-few      run a few cases of each test that needs no models"
 	@echo "make test-all      make test, then make test-rest"
-	@echo "make test-rest     ruff, mypy, import-linter, slow tests, models with every pass checked"
+	@echo "make test-rest     ruff, mypy, import-linter, slow tests, models with every pass checked;"
+	@echo "                   REST=0.5 runs half of what make test leaves out"
 	@echo "make test-cross    run bundles on other machines' emulators; .ci/run installs these"
 	@echo "make test-kernels  run what is for OpenCL on the runtimes that it installs into .venv/opencl"
 	@echo "                   and on PoCL, and the kernels of all examples there and as C, by gcc;"
@@ -77,7 +79,8 @@ test-rest: $(VENV)/dev.stamp
 	$(TIMED) mypy $(BIN)/mypy && \
 	$(TIMED) lint-imports $(BIN)/lint-imports && \
 	$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	$(TIMED) slow $(PYTEST) -m "slow and not cross and not guarded and not opencl and not torch" && \
+	$(TIMED) slow $(PYTEST) -m "slow and not cross and not guarded and not opencl and not torch" \
+		--rest $(REST) && \
 	ALPENGLOW_CHECK=1 $(TIMED) checked-models $(PYTEST) \
 		tests/networks/test_models.py -m "not slow or rest" -k "compiled and $(CHECKED)"; \
 	status=$$?; $(TIMED); exit $$status

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -68,6 +69,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cases", type=int, metavar="N", help="run at most N cases of each test, evenly spread"
     )
+    parser.addoption(
+        "--rest", type=float, metavar="SHARE", default=1.0,
+        help="of what `make test` leaves out run this share, always the same (default 1)",
+    )  # fmt: skip
     parser.addoption(
         "--sample", type=float, metavar="SHARE", default=0.1,
         help="on devices run this share of all kernels, chosen by a seed (default 0.1)",
@@ -136,7 +141,10 @@ def _spread(many: int, few: int) -> Iterator[int]:
 
 @pytest.hookimpl(trylast=True)  # when it is known what -m and -k have left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is more than the asked number of cases of a test."""
+    """Leave out what is more than the asked number of cases of a test, or share of the rest."""
+    share = config.getoption("--rest")
+    if share < 1:
+        _leave_out(config, items, [item for item in items if not _is_left(item, share)])
     most = config.getoption("--cases")
     if most is None:
         return
@@ -148,8 +156,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for all_of_one in cases.values()
         for k in range(most)
     }
-    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
-    items[:] = [item for item in items if id(item) in kept]
+    _leave_out(config, items, [item for item in items if id(item) in kept])
+
+
+def _is_left(item: pytest.Item, share: float) -> bool:
+    """Whether a test is of the rest, and none of a share of that: its name tells."""
+    of_rest = item.get_closest_marker("rest") is not None
+    return of_rest and zlib.crc32(item.nodeid.encode()) >= share * 2**32
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    chosen = set(map(id, kept))
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
+    items[:] = kept
 
 
 @pytest.fixture

@@ -111,3 +111,12 @@ def test_the_home_of_the_user_is_not_seen() -> None:
 def test_no_process_writes_bytecode() -> None:
     with pytest.raises(AssertionError, match="would write bytecode"):
         subprocess.run([sys.executable, "-c", ""], env={}, check=True)
+
+
+def test_a_share_of_the_rest_is_always_the_same() -> None:
+    whole, half, none = (collected("-m", "rest", "--rest", share) for share in ("1", "0.5", "0"))
+
+    assert not none
+    assert set(half) < set(whole) and half == collected("-m", "rest", "--rest", "0.5")
+    assert 1 < len(half) < len(whole) - 1
+    assert collected("-m", "not slow", "--rest", "0") == collected("-m", "not slow")
