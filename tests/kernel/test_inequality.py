@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from alpenglow.ir.dims import symbol
 from alpenglow.kernel.inequality import Premises
 from alpenglow.kernel.sums import Sum, divided, number, plus, product, scaled
 
@@ -261,3 +262,16 @@ def test_a_polynomial_that_grows_is_least_where_its_atom_is() -> None:
     assert facts.nonnegative(plus(rows, plus(p, s), -2))
     assert not facts.nonnegative(plus(rows, plus(p, s), -3))
     assert not facts.nonnegative(plus(scaled(plus(p, s), 1 << 40), rows, -1))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["k//8", "k//16", "k%16"])))
+def test_a_remainder_is_told_by_the_quotient_that_others_use(order: Sequence[str]) -> None:
+    """k//16 is (k//8)//2 where there is k//8, also in what k%16 is."""
+    k = symbol("k")
+    dims = {"k//8": k // 8, "k//16": k // 16, "k%16": k % 16}
+    facts = Premises()
+    sums = {name: facts.extent(dims[name]) for name in order}
+    whole = plus(product(number(16), sums["k//16"]), sums["k%16"])
+
+    assert facts.nonnegative(plus(facts.extent(k), whole, -1))
+    assert facts.nonnegative(plus(whole, facts.extent(k), -1))

@@ -84,10 +84,12 @@ class Premises:
         if name.op in ("max", "min"):
             pick = self.maximum if name.op == "max" else self.minimum
             return pick(self.extent(name.left), self.extent(name.right))
-        left, right = self._part_of(name)
-        # Of extents, quotients are rounded down.
-        q = self.quotient(left, right, down=True)
-        return q if name.op == "//" else self.remainder(left, right, down=True)
+        a, b = self.extent(name.left), self.extent(name.right)
+        # Of extents, quotients are rounded down; a remainder is told by the same quotient.
+        key = (frozenset(a.items()), frozenset(b.items()), True)
+        if key not in self._quotients:
+            self._quotients[key] = self.quotient(*self._part_of(name), down=True)
+        return self._quotients[key] if name.op == "//" else self.remainder(a, b, down=True)
 
     def _part_of(self, ratio: Ratio) -> tuple[Sum, Sum]:
         """Return what is divided by what: a quotient that is there already, if it can be.
@@ -97,7 +99,7 @@ class Premises:
         by = _number(ratio.right)
         best, fraction = 1, (self.extent(ratio.left), self.extent(ratio.right))
         for other, s in self.symbols.items():
-            if ratio.op != "//" or not isinstance(other, Ratio) or other.op != "//":
+            if not isinstance(other, Ratio) or other.op != "//":
                 continue
             less, more = _number(other.right), ratio.left - other.left
             if best < less < by and by % less == 0 and isinstance(more, int) and more % less == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +12,7 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
-from alpenglow.ir.target import Target
 from alpenglow.kernel.evaluate import evaluate as run_kernel
-from alpenglow.machines.proof import ProofWarning
 from alpenglow.machines.registry import kernels
 from alpenglow.machines.vector.templates import templates
 from alpenglow.ops.arithmetic import Add, Mul
@@ -122,25 +119,17 @@ def written_out(rows: str, keys: str, bias: bool = False) -> ag.Graph:
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.sampled(1)
 def test_open_extents_have_one_kernel_for_prompts_and_one_for_steps(
-    bias: bool, target: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # With few registers the last keys of a mask's kernel are not proved to lie inside, for all
-    # extents: then code serves those alone that it was made for, and says so.
-    proved = not bias or Target.parse(target).facts.registers > 16
-    if not proved:
-        monkeypatch.setenv("ALPENGLOW_CHECK", "0")
-    with nullcontext() if proved else pytest.warns(ProofWarning, match="serves these alone"):
-        g = written_out("rows", "keys", bias)
-        exe = ag.compile(g, target)
-        rng = np.random.default_rng(0)
-        for rows, keys in [(40, 40), (1, 41), (2, 300), (33, 112), (70, 113), (5, 1), (12, 650)]:
-            shapes = {
-                "q": (2, rows, 24), "k": (2, keys, 24), "v": (2, keys, 40), "bias": (rows, keys)
-            }  # fmt: skip
-            feeds = {n: rng.standard_normal(shapes[n]).astype(np.float32) for n in g.inputs}
+    bias: bool, target: str
+) -> None:  # fmt: skip
+    g = written_out("rows", "keys", bias)
+    exe = ag.compile(g, target)
+    rng = np.random.default_rng(0)
+    for rows, keys in [(40, 40), (1, 41), (2, 300), (33, 112), (70, 113), (5, 1), (12, 650)]:
+        shapes = {"q": (2, rows, 24), "k": (2, keys, 24), "v": (2, keys, 40), "bias": (rows, keys)}
+        feeds = {n: rng.standard_normal(shapes[n]).astype(np.float32) for n in g.inputs}
 
-            expected = evaluate(g.bind({"rows": rows, "keys": keys}), feeds)["y"]
-            np.testing.assert_allclose(exe.run(feeds)["y"], expected, rtol=1e-4, atol=1e-5)
+        expected = evaluate(g.bind({"rows": rows, "keys": keys}), feeds)["y"]
+        np.testing.assert_allclose(exe.run(feeds)["y"], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_scores_are_not_in_memory() -> None:
