@@ -42,25 +42,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def accuracy(model: Path) -> float:
+    """Return the share of samples that were held back which a model of batches of 8 tells apart."""
+    held = samples(64, SHAPE, seed=9)
+    exe = ag.compile(model)
+    scores = np.concatenate([exe(held["x"][k : k + 8]) for k in range(0, 64, 8)])
+    return float(np.mean(scores.argmax(1) == held["labels"]))
+
+
 def test_a_model_is_trained_and_written(folder: Path) -> None:
     alpenglow("train model.onnx --data samples.npz --held 0.2 --epochs 3 --rate 0.01 -o out.onnx "
               "--curve loss.svg")  # fmt: skip
-    held = samples(64, SHAPE, seed=9)
-    exe = ag.compile(folder / "out.onnx")
-    scores = np.concatenate([exe(held["x"][k : k + 8]) for k in range(0, 64, 8)])
 
-    assert np.mean(scores.argmax(1) == held["labels"]) > 0.9
+    assert accuracy(folder / "out.onnx") > 0.9
     assert (folder / "loss.svg").read_text().count("<polyline") == 2
 
 
 def test_a_model_is_trained_for_8_bits(folder: Path) -> None:
     alpenglow("train model.onnx --data samples.npz --epochs 3 --rate 0.01 --quantize "
               "symmetric_uint8 --granularity tensor -o small.onnx")  # fmt: skip
-    held = samples(64, SHAPE, seed=9)
-    exe = ag.compile(folder / "small.onnx")
-    scores = np.concatenate([exe(held["x"][k : k + 8]) for k in range(0, 64, 8)])
 
-    assert np.mean(scores.argmax(1) == held["labels"]) > 0.9
+    assert accuracy(folder / "small.onnx") > 0.9
     weights = [t for t in onnx.load("small.onnx").graph.initializer if len(t.dims) > 1]
     assert weights and {t.data_type for t in weights} == {onnx.TensorProto.INT8}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, get_args
 
@@ -27,7 +28,7 @@ from alpenglow.ir.target import Target
 from alpenglow.ir.types import FLOATS
 from alpenglow.quant.options import Granularity, QuantOptions
 from alpenglow.quant.schema import SCHEMAS, Schema
-from alpenglow.train.data import folder
+from alpenglow.train.data import Samples, folder
 from alpenglow.train.logs import Log, curve
 from alpenglow.train.schedules import Schedule
 from alpenglow.train.supervised import LABELS, Loss
@@ -39,7 +40,7 @@ OPTIMIZERS = {
 }  # fmt: skip
 
 PROFILED = 8
-"""Batches of which the ranges of activations are taken before training for 8 bits."""
+"""Batches, the first ones, of which the ranges of activations are taken to train for 8 bits."""
 
 Arrays = dict[str, Any]
 
@@ -97,7 +98,7 @@ alpenglow train model.onnx --data samples.npz --quantize symmetric_uint8 -o smal
               metavar="FILE.svg", help="The loss as a curve.")  # fmt: skip
 @click.option("--quantize", "schema", type=click.Choice(SCHEMAS), help="Train for 8 bits, with "
               "activations that are stored so; -o writes a model that stores.  Their ranges are "
-              "those of samples before the first step.")  # fmt: skip
+              "those of the first batches, before a step.")  # fmt: skip
 @click.option("--granularity", type=click.Choice(get_args(Granularity)),
               help="What of a weight has a scale of its own, with --quantize.  "
               "[default: channel]")  # fmt: skip
@@ -132,7 +133,8 @@ def command(
         seen = {name: _fitting(model, name, x) for name, x in arrays.items() if name != LABELS}
         keep = frozenset(request.keep)
         options = QuantOptions(schema=schema, granularity=granularity or "channel", keep=keep)
-        profile = ag.profile_ranges(model, _first(seen, batch or batch_of(model)))
+        first = Samples(seen, batch or batch_of(model), seed, whole=True).epoch(0)
+        profile = ag.profile_ranges(model, list(islice(first, PROFILED)))
         model = train.quantization_aware(model, profile, options)
     graph = train.supervise(ag.trainable(model, trained), chosen, scores)
     arrays = {name: _fitting(graph, name, x) for name, x in arrays.items()}
@@ -180,15 +182,6 @@ def command(
     if output is None:
         done += "; -o FILE writes the model"
     show(result, [f"{output}: {done}" if output is not None else done], request.json)
-
-
-def _first(arrays: Arrays, batch: int) -> list[Arrays]:
-    """Return batches of samples that are evenly taken, `PROFILED` of them if there are as many."""
-    count = len(next(iter(arrays.values())))
-    batches = min(PROFILED, count // batch)
-    rows = np.arange(batches * batch) * count // max(1, batches * batch)
-    parts = np.split(rows, batches) if batches else []
-    return [{name: x[part] for name, x in arrays.items()} for part in parts]
 
 
 def _end(trainer: train.Trainer, checkpoint: Path | None) -> None:
