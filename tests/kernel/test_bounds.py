@@ -498,6 +498,24 @@ def test_what_is_not_proved_for_open_extents_serves_those_that_it_is_proved_for(
         ag.compile(g)(rows[0])
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_where_names_are_numbers_other_addresses_may_be_taken_together(
+    told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = Access("x0", "n*8", True, False), Access("x0", "i*n", True, True)
+
+    def by(kernel: Kernel, instr: Instr, guards: Any, numbers: Any) -> list[Access]:
+        return [one] if numbers else [two, replace(two, proved=told)]
+
+    monkeypatch.setattr(proof, "_proved", by)
+    monkeypatch.setattr(proof, "_numbers", lambda: {"n": 3})
+    instr, kernel = sliced(0, 3)
+    verdicts = proved(kernel, instr)
+
+    assert all(a.proved for a in verdicts) == told
+    assert len(verdicts) == (2 if told else 1)
+
+
 def test_what_is_not_proved_is_interpreted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def timid(kernel: Kernel, instr: Instr) -> list[Access]:
         return [replace(a, proved=False) for a in proved(kernel, instr)]

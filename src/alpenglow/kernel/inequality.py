@@ -84,12 +84,11 @@ class Premises:
         if name.op in ("max", "min"):
             pick = self.maximum if name.op == "max" else self.minimum
             return pick(self.extent(name.left), self.extent(name.right))
-        a, b = self.extent(name.left), self.extent(name.right)
-        # Of extents, quotients are rounded down; a remainder is told by the same quotient.
-        key = (frozenset(a.items()), frozenset(b.items()), True)
-        if key not in self._quotients:
-            self._quotients[key] = self.quotient(*self._part_of(name), down=True)
-        return self._quotients[key] if name.op == "//" else self.remainder(a, b, down=True)
+        # Of extents, quotients are rounded down.
+        if name.op == "//":
+            return self.quotient(*self._part_of(name), down=True)
+        q = self.extent(name.left // name.right)  # others use that quotient, too
+        return self._rest(self.extent(name.left), self.extent(name.right), q, down=True)
 
     def _part_of(self, ratio: Ratio) -> tuple[Sum, Sum]:
         """Return what is divided by what: a quotient that is there already, if it can be.
@@ -182,7 +181,10 @@ class Premises:
 
     def remainder(self, a: Sum, b: Sum, down: bool = False) -> Sum:
         """Return a - (a / b) * b for b > 0: of the sign of a, or not negative if `down`."""
-        q = self.quotient(a, b, down)
+        return self._rest(a, b, self.quotient(a, b, down), down)
+
+    def _rest(self, a: Sum, b: Sum, q: Sum, down: bool) -> Sum:
+        """Return a - q * b, where q is a / b."""
         exact = plus(a, product(q, b), -1)
         if constant(exact) is not None or not q:
             return exact
