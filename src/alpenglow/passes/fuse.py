@@ -2,9 +2,10 @@
 
 An operator with a compiled form takes along the elementwise operators that follow it and are the
 only ones to read it; what else these read becomes an operand.  Elementwise operators without such
-a producer join each other.  A check of indices joins what reads each of them once.  Attention,
-two products with a softmax between, is one node where a machine has a kernel for it.  A fused node
-holds its parts in order, and means just that.
+a producer join each other; what is quickly made of a value in memory is made by each reader.  A
+check of indices joins what reads each of them once.  Attention, two products with a softmax
+between, is one node where a machine has a kernel for it.  A fused node holds its parts in order,
+and means just that.
 """
 
 from __future__ import annotations

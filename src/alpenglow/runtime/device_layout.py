@@ -33,7 +33,7 @@ class DeviceLayout(Layout):
     def __init__(self, artifact: Artifact, device: Device) -> None:
         self._device = device
         super().__init__(artifact)
-        self.is_table = self.is_plain = False
+        self.is_table = False
         self._kept = MOST_BOUND
         self._constants = Constants(self.artifact, device)
 

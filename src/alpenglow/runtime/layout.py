@@ -152,10 +152,9 @@ def _always(values: Mapping[str, int], turn: int) -> Mapping[str, int]:
 class Layout:
     """An artifact in this process: its code, and how the argument tables of calls are made.
 
-    A call `is_table` if it is one table, with nothing interpreted or hidden; it `is_plain` if
-    nothing is remembered either.  `results`
-    are the names of the outputs, as the caller knows them.  If it `streams`, it is told before each
-    span, and after it.
+    A call `is_table` if it is one table, with nothing interpreted or hidden.  `results` are the
+    names of the outputs, as the caller knows them.  If it `streams`, it is told before each span,
+    and after it.
     """
 
     streams = False
@@ -195,7 +194,6 @@ class Layout:
         in_one_piece = len(self.spans) == 1 and self.spans[0].number < 0
         fills = any(n.startswith(HIDDEN) for n in program.inputs)
         self.is_table = in_one_piece and not fills
-        self.is_plain = self.is_table and not program.variables
         self.results = [program.names.get(n, n) for n in program.outputs]
         self._extents = [(i, self._number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]
         self._fixed_extents = np.array([0 if isinstance(d, Sym) else d for d in extents] or [0])
@@ -205,6 +203,11 @@ class Layout:
         self._rooms: list[Room] = []  # those free, where extents are open
         self._plans: dict[tuple[int, ...], tuple[Array, int]] = {}
         self._bounds: OrderedDict[tuple[int, ...], Bound] = OrderedDict()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a call is one table, and nothing is remembered either."""
+        return self.is_table and not self.artifact.program.variables
 
     def _installed(self, artifact: Artifact) -> Callable[[str], int]:
         """Install the code, and return what tells where a kernel lies."""

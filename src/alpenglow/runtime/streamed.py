@@ -152,7 +152,7 @@ class StreamedLayout(Layout):
         self._of_span: dict[int, int] = {}
         self._alone = threading.Lock()
         super().__init__(artifact)
-        self.is_table = self.is_plain = False
+        self.is_table = False
 
     def _continues(self, instr: Instr) -> bool:
         before, self._segment = self._segment, self._segments.of[instr]

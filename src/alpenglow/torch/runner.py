@@ -20,8 +20,6 @@ from alpenglow.torch.compiled import Compiled, Lying, lying
 from alpenglow.torch.plan import Eager, Part, Plan, read_by, refs
 from alpenglow.torch.writes import Writes
 
-NO_WRITES = Writes()
-
 
 class Runner:
     """Runs the steps of a plan; called with a list of arguments, which it empties.
@@ -32,7 +30,7 @@ class Runner:
 
     def __init__(
         self, module: Any, plan: Plan, fixed: frozenset[int], options: Options | None,
-        writes: Writes = NO_WRITES,
+        writes: Writes,
     ) -> None:  # fmt: skip
         self._boxed_call = True  # of the instance: torch copies what instances have
         self._module = module

@@ -1,7 +1,7 @@
 """Unpacks sink past operators that work as well on blocked tensors.
 
 There they meet the packs of the next convolution, and both vanish: a network converts at its edges
-only.
+only, and each value once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Winograd: 3×3 convolutions with many channels become F(m×m, 3×3) where that does less work.
 
-This rounds differently from the operations as written, so it runs under numerics="fast" only.  The
-larger the blocks, the fewer multiplications and the larger the error, which `error` tells.
+Filters may be constants or computed, as in training.  This rounds differently from the operations
+as written, so it runs under numerics="fast" only.  The larger the blocks, the fewer multiplications
+and the larger the error, which `error` tells.
 """
 
 from __future__ import annotations
