@@ -62,6 +62,7 @@ MASKS = {
 @pytest.mark.parametrize("op", [
     Attention(0.5), Attention(0.5, causal=True, offset=-2), Attention(0.5, 2.0, left=1, right=0),
 ], ids=["plain", "causal", "capped"])  # fmt: skip
+@pytest.mark.sampled(4)
 def test_queries_that_see_nothing_change_nothing(op: Attention, mask: str) -> None:
     g = Graph("attention")
     arrays = drawn((2, 4, 5, 8), (2, 2, 6, 8), (2, 2, 6, 7))

@@ -291,7 +291,7 @@ RUN = [p.name for p in every_pass() if p.serves("cpu") and p.runs(ag.Options())]
 
 
 @pytest.mark.parametrize("stage", ["import", *RUN])
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(5)
 def test_text_of_every_stage_is_a_model(folder: Path, stage: str) -> None:
     alpenglow(f"show model.onnx --dim batch=1 --after {stage} -o stage.txt")
 
@@ -446,6 +446,7 @@ def test_bisect_names_the_pass_after_which_outputs_differ(
 # ── reduce ──
 
 
+@pytest.mark.rest
 def test_reduce_says_so_if_nothing_fails(folder: Path) -> None:
     assert answer("reduce model.onnx --dim batch=1 -o small.onnx", 1) == {"failure": None}
     assert not (folder / "small.onnx").exists()

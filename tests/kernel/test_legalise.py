@@ -143,6 +143,7 @@ def test_operations_mean_the_same(lacks: Lacks, lanes: int) -> None:
 
 
 @every_record
+@pytest.mark.sampled(6)
 def test_memory_loops_and_branches_mean_the_same(lacks: Lacks) -> None:
     check(statement_cases(), lacks)
 

@@ -85,6 +85,7 @@ def test_what_cannot_be_loaded_is_told(doubling: Path) -> None:
             one.burst(SHORT)
 
 
+@pytest.mark.rest
 def test_a_process_that_dies_is_told(process: Process) -> None:
     process._process.kill()
 
@@ -127,6 +128,7 @@ def test_bursts_last_as_long_as_wanted() -> None:
     assert len(times(lambda: None, 0, 1, seconds=0.01)) > 1
 
 
+@pytest.mark.rest
 def test_slow_calls_are_made_fewer_times() -> None:
     calls: list[int] = []
     found = times(lambda: (calls.append(1), time.sleep(SLOW * 1.1)), 3, FEW + 1)

@@ -129,7 +129,7 @@ def relative_error(expected: Numbers, actual: Numbers) -> Array:
 @every_target
 @every_dtype
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_functions_agree_with_numpy(shape: str, dtype: str, target: str) -> None:
     outputs = computed(target, dtype, shape)
     for f in FUNCTIONS:

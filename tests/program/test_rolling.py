@@ -85,6 +85,7 @@ def test_limits_are_met_with_the_same_bits(seed: int, target: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30, 36))
+@pytest.mark.sampled(2)
 def test_programs_of_rows_are_valid_and_multiply_no_more(seed: int) -> None:
     g = network(seed, tall=14)
     free = planned(g, "x86-64-v2", ag.Options(numerics="strict"))

@@ -94,7 +94,7 @@ def test_open_extents_compile_once_and_run_at_any_size(case: Case, target: str) 
 
 
 @pytest.mark.parametrize("first", SPECIAL, ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_code_made_for_special_extents_is_not_used_for_others(first: tuple[int, ...]) -> None:
     case = next(c for c in CASES if c.name == "attention")
     g = case.make()

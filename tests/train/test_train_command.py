@@ -78,6 +78,7 @@ def test_the_memory_of_a_step_is_limited(folder: Path) -> None:
     assert Path("free.onnx").read_bytes() == Path("short.onnx").read_bytes()
 
 
+@pytest.mark.rest
 def test_a_log_is_written(folder: Path) -> None:
     """In a process of its own: what writes it imports torch if there is one, and finds our tests'
     folder of that name here."""
@@ -214,6 +215,7 @@ def test_images_are_grey_where_a_model_has_one_channel(tmp_path: Path) -> None:
         ("--data samples.npz --checkpoint samples.npz", "samples.npz"),
     ],
 )
+@pytest.mark.sampled(6)
 def test_mistakes_are_told(folder: Path, options: str, text: str) -> None:
     assert text in alpenglow(f"train model.onnx {options}", 2).stderr
 

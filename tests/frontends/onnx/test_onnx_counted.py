@@ -90,6 +90,7 @@ def test_compress_agrees(axis: int | None, length: int) -> None:
 @pytest.mark.parametrize("ordered", [0, 1])
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.sampled(8)
 def test_unique_agrees(axis: int | None, ordered: int, dtype: str) -> None:
     attributes = {} if axis is None else {"axis": axis}
     x = drawn(5, 6, 2, below=2, dtype=dtype)
@@ -105,6 +106,7 @@ def test_unique_of_almost_nothing_agrees(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("center", [0, 1])
 @pytest.mark.parametrize("threshold", [None, 0.4])
 @pytest.mark.parametrize("limit", [None, 0, 3, 100])
+@pytest.mark.sampled(8)
 def test_non_max_suppression_agrees(
     limit: int | None, threshold: float | None, center: int
 ) -> None:

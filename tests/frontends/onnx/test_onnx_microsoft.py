@@ -311,7 +311,7 @@ def grouped(
 
 @pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_group_query_attention(case: str, rotary: bool) -> None:
     grouped(case, 2, 5, 0, 0, rotary)
     grouped(case, 2, 1, 6, 6, rotary)
@@ -340,6 +340,7 @@ def test_group_query_attention_with_sinks_and_norms() -> None:
 
 
 @pytest.mark.parametrize(("rows", "before", "room"), [(1, 6, 6), (1, 6, 9), (5, 0, 9)])
+@pytest.mark.sampled(1)
 def test_group_query_attention_of_open_extents(rows: int, before: int, room: int) -> None:
     q, k, v = (rand(2, rows, n * 16, seed=i) for i, n in enumerate((4, 2, 2)))
     past = [rand(2, 2, room, 16, seed=i) for i in range(2)]
@@ -410,6 +411,7 @@ def test_q_gemm() -> None:
 @pytest.mark.parametrize("columns", [32, 40])
 @pytest.mark.parametrize("zeros", ["none", "packed", "floats"])
 @pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.sampled(10)
 def test_mat_mul_n_bits(bits: int, zeros: str, columns: int, level: int) -> None:
     rows, block = 6, 16
     count = -(-columns // block)

@@ -165,7 +165,7 @@ def test_svm_regressor_that_is_linear() -> None:
 @pytest.mark.parametrize("kernel", ["LINEAR", "RBF"])
 @pytest.mark.parametrize("proba", [False, True])
 @pytest.mark.parametrize("classes", [2, 3, 4])
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(5)
 def test_svm_classifier(classes: int, proba: bool, kernel: str, dtype: type) -> None:
     random = np.random.default_rng(classes)
     counts = [3, 2, 4, 1][:classes]
@@ -263,6 +263,7 @@ def test_nan_takes_the_branch_that_the_model_says(mode: str) -> None:
 
 @pytest.mark.parametrize("targets", [1, 3])
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.sampled(4)
 def test_tree_ensemble_regressor(aggregate: str, targets: int) -> None:
     trees = classic_trees(21, 4, 2, "target", targets, BRANCHES[:1], targets)
     base = np.linspace(0.5, -0.25, targets).tolist()
@@ -291,6 +292,7 @@ def test_tensors_in_place_of_lists() -> None:
 
 @pytest.mark.parametrize("after", TRANSFORMS)
 @pytest.mark.parametrize("classes", [3, 4])
+@pytest.mark.sampled(5)
 def test_tree_ensemble_classifier(after: str, classes: int) -> None:
     trees = classic_trees(21, 4, 5, "class", classes, BRANCHES[:1], classes)
     names = [7, 3, 5, 11][:classes]
@@ -303,6 +305,7 @@ def test_tree_ensemble_classifier(after: str, classes: int) -> None:
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("base", [[], [0.125]])
 @pytest.mark.parametrize("named", [0, 1])
+@pytest.mark.sampled(10)
 def test_tree_ensemble_classifier_of_two(
     after: str, signed: bool, base: list[float], named: int
 ) -> None:

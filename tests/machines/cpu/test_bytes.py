@@ -135,7 +135,7 @@ def test_channels_that_lie_side_by_side_are_packed_as_they_lie(channels: int, ta
 
 
 @every_target
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_sums_of_bytes_are_exact(target: str) -> None:
     agrees(*built("u8", "i8"), target)
 
