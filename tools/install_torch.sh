@@ -13,6 +13,7 @@ pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
 $pip torch==2.13.0 pyyaml
 $pip --no-deps "torchvision>=0.28,<0.30" "timm>=1.0,<2" "torchao>=0.18,<0.19"
 $pip "transformers>=5.20,<6" "safetensors>=0.6,<1"
-# What torch.onnx exports with.
+# What PyTorch's samples of its modules and operators need, and what torch.onnx exports with.
+$pip "expecttest>=0.3,<1"
 $pip "onnxscript>=0.7,<1"
 touch "$venv/torch.stamp"
