@@ -21,6 +21,7 @@ from alpenglow.machines.vector.operators.winograd import (
     WinogradOutput,
     WinogradProduct,
 )
+from alpenglow.machines.vector.operators.winograd_back import WinogradBlocks, WinogradSums
 from alpenglow.program import Instr, Program, Region
 from alpenglow.program.instr import anchor_node
 
@@ -98,22 +99,24 @@ def _patches(instr: Instr) -> dict[str, tuple[int, int]]:
     """
     anchor = None if instr.body is None else anchor_node(instr.body)
     match instr.op if anchor is None else anchor.op:
-        case WinogradInput():
+        case WinogradInput() | WinogradBlocks():
             channels = next(instr.reads()).type.blocked
             assert isinstance(channels, int), "patches are those of a blocked image"
             return {"y0": (2, channels)}
         case WinogradProduct(int(channels), int(outputs)):
-            return {_first(instr, anchor): (2, channels), "y0": (2, outputs)}
+            return {_given(instr, anchor, 0): (2, channels), "y0": (2, outputs)}
+        case WinogradSums(outputs, inputs):
+            return {_given(instr, anchor, 0): (2, inputs), _given(instr, anchor, 1): (2, outputs)}
         case WinogradOutput(outputs=int(outputs)):
-            return {_first(instr, anchor): (2, outputs)}
+            return {_given(instr, anchor, 0): (2, outputs)}
     return {}
 
 
-def _first(instr: Instr, anchor: Node | None) -> str:
-    """Return the name of the first operand of the anchor part."""
+def _given(instr: Instr, anchor: Node | None, i: int) -> str:
+    """Return the name of operand i of the anchor part."""
     if instr.body is None or anchor is None:
-        return "x0"
-    return f"x{list(instr.body.inputs.values()).index(anchor.inputs[0])}"
+        return f"x{i}"
+    return f"x{list(instr.body.inputs.values()).index(anchor.inputs[i])}"
 
 
 @dataclass(slots=True)

@@ -41,6 +41,11 @@ from alpenglow.machines.vector.operators.winograd import (
     WinogradOutput,
     WinogradProduct,
 )
+from alpenglow.machines.vector.operators.winograd_back import (
+    WinogradBlocks,
+    WinogradFilterBack,
+    WinogradSums,
+)
 from alpenglow.ops.conv_filter import ConvFilter
 from alpenglow.ops.counted import Unique
 from alpenglow.ops.ctc import Ctc, CtcGradient
@@ -115,6 +120,9 @@ REFUSED = {
     WinogradInput: MACHINE,
     WinogradProduct: MACHINE,
     WinogradOutput: MACHINE,
+    WinogradBlocks: MACHINE,
+    WinogradSums: MACHINE,
+    WinogradFilterBack: MACHINE,
     Qr: FACTORS,
     Reflect: FACTORS,
     Reflected: FACTORS,

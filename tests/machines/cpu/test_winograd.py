@@ -22,6 +22,7 @@ from alpenglow.machines.vector.passes import bands, winograd
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv, ConvTranspose
+from alpenglow.ops.conv_filter import ConvFilter
 from alpenglow.ops.packing import PackConv
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.program.instr import Instr
@@ -274,3 +275,27 @@ def test_filters_that_are_computed_are_transformed_in_each_run(
         far = np.abs(y[0] - wanted).max() / np.abs(wanted).max()
         assert far < winograd.error(block, 20)
     assert {"winograd_filter", "winograd_product"} <= set(operators(exe))
+
+
+@pytest.mark.parametrize("image", [(2, 13, 9), (1, 6, 30), (3, 24, 2), (1, 60, 61)], ids=str)
+@pytest.mark.parametrize("channels", [(20, 40), (16, 17), (33, 16)], ids=str)
+@pytest.mark.parametrize("target", ["cpu", "x86-64", "x86-64-v3"])
+@pytest.mark.parametrize("block", POINTS)
+@pytest.mark.sampled(6)
+def test_gradients_of_filters_are_sums_of_products(
+    block: int, target: str, channels: tuple[int, int], image: tuple[int, int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(winograd, "best_block", lambda *_, **__: block)
+    (inputs, outputs), (n, height, width) = channels, image
+    x, dy = normal(n, inputs, height, width), normal(n, outputs, height, width, seed=1)
+    op = ConvFilter((3, 3), (1, 1), (1,) * 4, (1, 1))
+    g = ag.Graph("filters")
+    given = g.input("x", f"f32[{_text(x)}]"), g.input("dy", f"f32[{_text(dy)}]")
+    g.output("dw", g(op, *given))
+    exe = ag.compile(g, target, threads=2)
+
+    wanted = op.reference(x.astype(np.float64), dy.astype(np.float64))
+    far = np.abs(exe(x, dy) - wanted).max() / np.abs(wanted).max()
+    assert far < winograd.error(block, n * height * width)
+    assert {"winograd_sums", "winograd_filter_back"} <= set(operators(exe))

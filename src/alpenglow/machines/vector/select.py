@@ -25,6 +25,7 @@ from alpenglow.machines.vector.templates import (
     templates,
     transpose,
     winograd,
+    winograd_back,
     words,
 )
 from alpenglow.machines.vector.templates.products import dot
@@ -32,7 +33,7 @@ from alpenglow.program import Instr
 
 FAMILIES = (
     attention, conv, depthwise, depthwise_planar, few_bits, filters, matmul, phases, planar,
-    quantized, transpose, winograd, words,
+    quantized, transpose, winograd, winograd_back, words,
 )  # fmt: skip
 """The modules that register templates."""
 

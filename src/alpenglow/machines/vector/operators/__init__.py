@@ -1,5 +1,11 @@
 """Operators of this machine, which its passes make of those of models."""
 
-from alpenglow.machines.vector.operators import blocked, few_bits, quantized, winograd
+from alpenglow.machines.vector.operators import (
+    blocked,
+    few_bits,
+    quantized,
+    winograd,
+    winograd_back,
+)
 
-__all__ = ["blocked", "few_bits", "quantized", "winograd"]
+__all__ = ["blocked", "few_bits", "quantized", "winograd", "winograd_back"]

@@ -330,9 +330,14 @@ def _conv_filter(g: Graph, node: Node, target: Target) -> None:
         source = g(Pack(lanes), x) if many else padded(g, x, pads)
         left = pads if many else (0,) * len(pads)
         blocked = ConvFilterBlocked(outputs, channels, op.taps, op.strides, left, op.dilations)
-        rows = g(UnpackConv(outputs, channels), g(blocked, source, g(Pack(lanes), dy)))
-        dw = g(Reshape(node.output.type.shape), rows)
+        dw = unpacked_filters(g, g(blocked, source, g(Pack(lanes), dy)), node.output.type)
     g.replace(node.output, dw)
+
+
+def unpacked_filters(g: Graph, dw: Value, filters: TensorType) -> Value:
+    """Return filters of this type that are as PackConv has them."""
+    outputs, inputs, *_ = filters.extents
+    return g(Reshape(filters.shape), g(UnpackConv(outputs, inputs), dw))
 
 
 def padded(g: Graph, x: Value, pads: tuple[int, ...]) -> Value:

@@ -1,8 +1,8 @@
 """Winograd: 3×3 convolutions with many channels become F(m×m, 3×3) where that does less work.
 
-Filters may be constants or computed, as in training.  This rounds differently from the operations
-as written, so it runs under numerics="fast" only.  The larger the blocks, the fewer multiplications
-and the larger the error, which `error` tells.
+Filters may be constants or computed, as in training; so are their gradients.  This rounds
+differently from the operations as written, so it runs under numerics="fast" only.  The larger the
+blocks, the fewer multiplications and the larger the error, which `error` tells.
 """
 
 from __future__ import annotations
@@ -19,8 +19,19 @@ from alpenglow.machines.vector.operators.winograd import (
     WinogradOutput,
     WinogradProduct,
 )
-from alpenglow.machines.vector.passes.layout import padded, panel_width, unpacked
+from alpenglow.machines.vector.operators.winograd_back import (
+    WinogradBlocks,
+    WinogradFilterBack,
+    WinogradSums,
+)
+from alpenglow.machines.vector.passes.layout import (
+    padded,
+    panel_width,
+    unpacked,
+    unpacked_filters,
+)
 from alpenglow.ops.contraction import Conv
+from alpenglow.ops.conv_filter import ConvFilter
 from alpenglow.ops.movement import Pack
 from alpenglow.ops.packing import PackConv
 from alpenglow.passes.choices import Problem
@@ -69,6 +80,13 @@ def winograd(g: Graph, target: Target) -> Graph:
                     y = _blocks(g, problem, x, w, result, block)
                     bias = rest[0] if rest else None
                     g.replace(node.output, unpacked(g, y, bias, target.facts.lanes))
+            case Node(ConvFilter() as op, [Value() as x, Value() as dy]) if x.type.dtype == "f32":
+                taps, lanes = node.output.type, target.facts.lanes
+                if x.type.static and winograd_fits(op.conv, taps.extents, dy.type.extents, lanes):
+                    block = best_block(taps.extents, dy.type.extents, is_constant=False)
+                    if block != DIRECT:
+                        dw = _sums(g, op, x, dy, taps.extents, block, lanes)
+                        g.replace(node.output, unpacked_filters(g, dw, taps))
     if len(g.nodes) > nodes:
         g.prune()
     return g
@@ -133,14 +151,31 @@ def _blocks(
     _, outputs, height, width = result
     op, lanes = problem.op, problem.target.facts.lanes
     assert isinstance(op, Conv)
-    pads, _, _ = op.window(2)
-    tall, wide = ceil_div(height, block), ceil_div(width, block)
-    tiles = tall * wide
-    # Patches need whole blocks and a border: the pad grows by what the last ones lack.
-    grown = (*pads[:2], pads[2] + tall * block - height, pads[3] + wide * block - width)
-    patches = g(WinogradInput(block), padded(g, g(Pack(lanes), x), grown))
+    tiles = ceil_div(height, block) * ceil_div(width, block)
+    patches = _patches(g, op, x, (height, width), block, lanes)
     row = estimate(tiles) * (estimate(x.type.shape[0]) if estimate(tiles) <= FEW else 1)
     panel = panel_width(problem, outputs, row, alone=True)
     filters = g(WinogradFilter(block), g(PackConv(lanes, panel), w))
     products = g(WinogradProduct(w.type.extents[1], outputs), patches, filters)
     return g(WinogradOutput(outputs, height, width), products)
+
+
+def _patches(g: Graph, op: Conv, x: Value, image: tuple[int, ...], block: int, lanes: int) -> Value:
+    """Return the transformed patches of x of which an image of this height and width is made."""
+    pads, _, _ = op.window(2)
+    lacking = [-d % block for d in image]
+    # Patches need whole blocks and a border: the pad grows by what the last ones lack.
+    grown = (*pads[:2], pads[2] + lacking[0], pads[3] + lacking[1])
+    return g(WinogradInput(block), padded(g, g(Pack(lanes), x), grown))
+
+
+def _sums(
+    g: Graph, op: ConvFilter, x: Value, dy: Value, filters: tuple[int, ...], block: int, lanes: int
+) -> Value:
+    """Return the gradient of filters, as PackConv has them."""
+    outputs, inputs, *_ = filters
+    image = dy.type.extents[2:]
+    patches = _patches(g, op.conv, x, image, block, lanes)
+    lacking = [-d % block for d in image]
+    blocks = g(WinogradBlocks(block), padded(g, g(Pack(lanes), dy), (0, 0, *lacking)))
+    return g(WinogradFilterBack(), g(WinogradSums(outputs, inputs), patches, blocks))

@@ -176,7 +176,7 @@ class _Filters:
     def _store(
         self, sums: Buffer, size: int, height: int, first: Expr, panel: Coord, block: Coord
     ) -> None:
-        k, b = self.k, self.k.b
+        k, b, op = self.k, self.k.b, self.op
         ramp = Coord(Const(0), 1, self.lanes)
         k.loops.current = self.lanes
         with ExitStack() as stack:
@@ -186,25 +186,32 @@ class _Filters:
             for j in range(self.cols):
                 value = self._sum(sums, place, row, j)
                 outputs = panel * self.cols + j
-                if there := self._logical(outputs * self.lanes + ramp, block, first + row):
-                    value = Select(there, value, Const(0.0, "f32", self.lanes))
+                number = block.base * self.rows + (first + row)
+                inner = 1 if self.plain else self.rows
+                value = logical(
+                    value, outputs * self.lanes + ramp, op.outputs, number, op.inputs, inner
+                )
                 at = [outputs, block, *map(coord, taps)]
                 at += [coord(first + row), *([coord(0)] if self.plain else []), ramp]
                 k.sink.store(at, b.let(value))
         k.loops.current = 1
 
-    def _logical(self, output: Coord, block: Coord, row: Expr) -> Expr | None:
-        """Return which lanes are of outputs, in a row of an input; None if all of all blocks are.
 
-        What the padding channels of an operand hold is unspecified.
-        """
-        tests: list[Expr] = []
-        if self.op.outputs % self.lanes:
-            tests.append(output.compare("lt", self.op.outputs))
-        if not self.plain and self.op.inputs % self.rows:
-            one = Compare("lt", block.base * self.rows + row, Const(self.op.inputs))
-            tests.append(Splat(one, self.lanes))
-        return reduce(partial(Binary, "and"), tests) if tests else None
+def logical(value: Expr, output: Coord, outputs: int, row: Expr, inputs: int, inner: int) -> Expr:
+    """Return the weights of a vector of outputs in a row of inputs, 0 for those that there are not.
+
+    Inputs lie in blocks of `inner`.  What lanes beyond the channels of an operand hold is
+    unspecified.
+    """
+    lanes = output.lanes
+    tests: list[Expr] = []
+    if outputs % lanes:
+        tests.append(output.compare("lt", outputs))
+    if inputs % inner:
+        tests.append(Splat(Compare("lt", row, Const(inputs)), lanes))
+    if not tests:
+        return value
+    return Select(reduce(partial(Binary, "and"), tests), value, Const(0.0, "f32", lanes))
 
 
 def _few(rows: int, width: int) -> int:
