@@ -12,7 +12,7 @@
 Each sample is traced to ATen, decomposed as far as there are no converters, imported, run, and
 compared with eager under torch's own tolerances.  `--target cpu` compiles; the default,
 `interpreter`, checks the converters alone.  With `--dynamo` samples go through torch.compile, where
-what is not converted would run in eager; it counts as such.  All suites take about an hour on
+what is not converted would run in eager; it counts as such.  All suites take about two hours on
 one core; with `--page --keep FOLDER` those that ended are not run again.
 """
 
@@ -178,9 +178,8 @@ def main() -> int:
     DECOMPOSITIONS.update(fx.decompositions())
     k, n = map(int, options.share.split("/"))
     records: dict[str, Any] = {}
-    ops = chosen(options.ops, options.dtype, options.modules, options.backward)
-    if options.gradients:
-        ops = [o for o in ops if o.supports_autograd]
+    words = [w for w in ("modules", "backward", "gradients") if getattr(options, w)]
+    ops = chosen(options.ops, options.dtype, words)
     for op in ops[k::n]:
         records[name(op)] = {"counts": {"failed": 1}, "why": "failed: the process died"}
         if options.json:  # before it runs: some operators end the process
@@ -229,14 +228,18 @@ def entry(op: Any, options: argparse.Namespace) -> dict[str, Any]:
     return {"counts": dict(counts), "why": why, "seconds": time.perf_counter() - began}
 
 
-def chosen(
-    pattern: str, dtype: str, modules: bool = False, training: bool = False
-) -> list[Any]:  # fmt: skip
-    """Return the operators or modules that have an element type, and a name that fits."""
+def chosen(pattern: str, dtype: str, words: Sequence[str]) -> list[Any]:
+    """Return the operators or modules that have an element type, and a name that fits.
+
+    Of the `words` count "modules", which may be in training ("backward"), and "gradients".
+    """
     kind = getattr(torch, dtype)
-    ops = [o for o in op_db if kind in o.supported_dtypes("cpu")]
-    if modules:
-        ops = module_entries(kind, training)
+    if "modules" in words:
+        ops = module_entries(kind, "backward" in words)
+    else:
+        ops = [o for o in op_db if kind in o.supported_dtypes("cpu")]
+    if "gradients" in words:
+        ops = [o for o in ops if o.supports_autograd]
     return [o for o in ops if re.search(pattern, name(o))]
 
 
@@ -252,6 +255,13 @@ SUITES = {
     "i64": ("int64",),
     "bool": ("bool",),
     "bf16": ("bfloat16",),
+    "gradients, f64, first sample, compiled": (
+        "float64",
+        "--gradients",
+        "--first",
+        "--target",
+        "cpu",
+    ),
     "modules, f32": ("float32", "--modules"),
     "modules in training, f32, torch.compile": ("float32", "--modules", "--backward"),
 }
@@ -281,7 +291,7 @@ def write_page(jobs: int, keep: Path | None) -> int:
 
 def together(dtype: str, words: list[str], jobs: int, records: dict[str, Any]) -> dict[str, Any]:
     """Run what has no record yet in processes; one that dies is begun again behind its end."""
-    names = [name(o) for o in chosen("", dtype, "--modules" in words)]
+    names = [name(o) for o in chosen("", dtype, [w.removeprefix("--") for w in words])]
     with tempfile.TemporaryDirectory() as scratch:
         while missing := [n for n in names if n not in records]:
             running = []
