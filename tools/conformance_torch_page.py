@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from textwrap import wrap
 from typing import Any
 
 LONGEST_REASON = 160
+
+ABOUT = """
+What PyTorch's own samples of its operators (OpInfo, `op_db`) and modules (`module_db`) say of
+the converters, under its own tolerances; `make conformance-torch` writes this page in two hours
+on one core. Samples run on the interpreter, which has no kernels, but for gradients and what
+goes through torch.compile: these are compiled for the CPU. An entry counts where all of its
+samples are right, through torch.compile only where nothing was left to eager, too. Of
+decompositions what their samples say is determined counts: the signs of vectors are not. A
+sample is nearer if some elements are out of tolerance, and each of these is at least as near as
+eager's to what eager makes in f64; modules that PyTorch cannot export go through torch.compile,
+and count with these. In training, results, gradients of inputs and parameters, and buffers are
+compared; `eager` is right, too, but PyTorch traced no graph of it, or ran a part itself other
+than the drawing of random numbers. Gradients of operators, of each operand that has one, are
+compared with autograd's within 1e-5; a sample is untraced where PyTorch gives none itself.
+"""
 
 Records = Mapping[str, Mapping[str, Any]]
 """What became of the samples of each entry, and the first reason that one was not right."""
@@ -24,20 +40,7 @@ def page(suites: Mapping[str, Records], version: str) -> Iterator[str]:
     """Yield the lines of the page; the first suite has a line for each entry that is not right."""
     yield "# PyTorch: operators"
     yield ""
-    yield "What PyTorch's own samples of its operators (OpInfo, `op_db`) and modules"
-    yield "(`module_db`) say of the converters, under its own tolerances;"
-    yield "`make conformance-torch` writes this page in two hours on one core.  Samples"
-    yield "run on the interpreter, which has no kernels, but for gradients and what goes through"
-    yield "torch.compile: these are compiled for the CPU.  An entry counts where all of its samples are right,"
-    yield "through torch.compile only where nothing was left to eager, too.  Of decompositions"
-    yield "what their samples say is determined counts: the signs of vectors are not.  A sample"
-    yield "is nearer if some elements are out of tolerance, and each of these is at least as near"
-    yield "as eager's to what eager makes in f64; modules that PyTorch cannot export go through"
-    yield "torch.compile, and count with these.  In training, results, gradients of inputs and"
-    yield "parameters, and buffers are compared; `eager` is right, too, but PyTorch traced no graph"
-    yield "of it, or ran a part itself other than the drawing of random numbers.  Gradients of"
-    yield "operators, of each operand that has one, are compared with autograd's within 1e-5;"
-    yield "a sample is untraced where PyTorch gives none itself."
+    yield from wrap(ABOUT, 96)
     yield ""
     yield f"PyTorch {version}."
     yield ""
