@@ -67,8 +67,9 @@ def fuse(
         for node in group:
             while isinstance(node.op, Elementwise) and _grow(g, node, group, narrow):
                 pass
-    for node in list(group):
+    for node in g.nodes:
         if not isinstance(node.op, Elementwise) and takes_prologue(node.op):
+            group.setdefault(node, [node])
             _take_prologue(g, node, group)
     done: set[int] = set()
     for members in list(group.values()):
