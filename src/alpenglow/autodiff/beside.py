@@ -6,6 +6,7 @@ Each of the three products of a convolution is differentiated by the other two.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,8 @@ from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, TensorType
-from alpenglow.ops.arithmetic import Mul
+from alpenglow.ops.arithmetic import Clip, Mul
+from alpenglow.ops.comparison import Greater, Less
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.contraction import Conv, ConvTranspose
 from alpenglow.ops.conv_filter import ConvFilter
@@ -26,7 +28,7 @@ from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
 from alpenglow.ops.reduction import ReduceProd, ReduceSum, as_type, filled
 from alpenglow.ops.resize import Interpolate, summed_products
 from alpenglow.ops.scan import CumProd
-from alpenglow.ops.select import Cast
+from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.sum_at import SumAt
 
 
@@ -92,6 +94,15 @@ def _input_of_conv(op: Conv, b: Graph, dy: Value, x: Value, w: Value) -> Value:
     return b(back, dy, w)
 
 
+def clip(op: Clip, b: Graph, dy: Value, x: Value) -> Value:
+    """Take what lies between the limits, by the result: then x need not be kept for it."""
+    y = b(op, x)
+    for limit, inside in ((op.low, Greater()), (op.high, Less())):
+        if math.isfinite(limit):
+            dy = b(Where(), b(inside, y, filled(b, limit, y)), dy, filled(b, 0, dy))
+    return dy
+
+
 def reduce_prod(op: ReduceProd, b: Graph, dy: Value, x: Value) -> Value:
     """Multiply by all other elements: those before times those after, so that zeros do no harm."""
     kept = [a for a in range(x.type.rank) if a not in op.axes]
@@ -121,6 +132,7 @@ def sum_at(
 
 RULES: dict[type[Op], Callable[..., Any]] = {
     Broadcast: broadcast,
+    Clip: clip,
     Conv: conv,
     ConvFilter: conv_filter,
     Pad: pad,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeGuard
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from alpenglow.frontends.torch.promote import Number
 from alpenglow.frontends.torch.table import Made, Operand, Site, axis_of, element, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import FLOATS
+from alpenglow.ir.types import FLOATS, holds
 from alpenglow.ops import arithmetic, comparison, floating, logic, select, transcendental
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.iterated import Gcd
@@ -185,6 +186,10 @@ extreme("min", arithmetic.Minimum(), logic.BitAnd())
 def clamp(s: Site, x: Value, min: Operand | None = None, max: Operand | None = None) -> Made:
     dtype = s.result.dtype
     y = s.operands(x, dtype=dtype)[0]
+    low = -math.inf if min is None else min
+    high = math.inf if max is None else max
+    if dtype in FLOATS and _limits(low, dtype) and _limits(high, dtype):
+        return s.g(arithmetic.Clip(float(low), float(high)), y)
     larger: Op = arithmetic.Maximum()
     smaller: Op = arithmetic.Minimum()
     if dtype == "bool":
@@ -192,6 +197,11 @@ def clamp(s: Site, x: Value, min: Operand | None = None, max: Operand | None = N
     if min is not None:
         y = s.apply(larger, y, min, dtype=dtype)
     return y if max is None else s.apply(smaller, y, max, dtype=dtype)
+
+
+def _limits(v: Operand, dtype: str) -> TypeGuard[float]:
+    """Whether an operand is a number that may be a limit of a clip."""
+    return isinstance(v, int | float) and (math.isinf(v) or (v == v and holds(dtype, v)))
 
 
 @on("aten.clamp_min.default", "aten.clamp_min.Tensor")
