@@ -6,6 +6,8 @@ primitives, are in `layer_norm`).  They compute in f32 at least and round once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
@@ -18,7 +20,15 @@ from alpenglow.ops.comparison import Equal
 from alpenglow.ops.layer_norm import LayerNorm, inverse_root
 from alpenglow.ops.movement import Broadcast, Reshape, append_axes
 from alpenglow.ops.pooling import AveragePool
-from alpenglow.ops.reduction import ReduceMean, ReduceSum, as_type, filled, in_floats, over
+from alpenglow.ops.reduction import (
+    ReduceMean,
+    ReduceSum,
+    Reduction,
+    as_type,
+    filled,
+    in_floats,
+    over,
+)
 from alpenglow.ops.select import Where
 from alpenglow.ops.softmax import along, check_plain, rows
 from alpenglow.ops.transcendental import Sqrt
@@ -262,9 +272,18 @@ def grouped(b: Graph, x: Value, scale: Value, bias: Value, groups: Dim, epsilon:
 
 def scaled(b: Graph, x: Value, factor: Value, shift: Value) -> Value:
     """Return x times factor plus shift, both given by channel."""
-    columns = (append_axes(b, v, x.type.rank - 2) for v in (factor, shift))
-    stretched = [b(Broadcast(x.type.shape), v) for v in columns]
-    return b(Add(), b(Mul(), x, stretched[0]), stretched[1])
+    return b(Add(), b(Mul(), x, across(b, factor, x)), across(b, shift, x))
+
+
+def across(b: Graph, v: Value, x: Value) -> Value:
+    """Return a number for each channel as a tensor of the shape of x."""
+    return b(Broadcast(x.type.shape), append_axes(b, v, x.type.rank - 2))
+
+
+def by_channel(b: Graph, reduction: Callable[..., Reduction], x: Value) -> Value:
+    """Return what a reduction says of each channel, axis 1: of one axis there is one channel."""
+    axes = tuple(a for a in range(x.type.rank) if a != 1)
+    return b(Reshape((channels(x.type),)), b(reduction(axes), x))
 
 
 def channels(x: TensorType) -> Dim:

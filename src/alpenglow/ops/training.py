@@ -6,21 +6,23 @@ tensor its value, its gradient and what it remembers, and returns the new value 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
+from alpenglow.ir.dims import known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Composite, Examples, Op, check_dtype
 from alpenglow.ir.types import FLOATS, INTS, TensorType
-from alpenglow.ops.arithmetic import Add, Div, Mul, Pow, Sub
+from alpenglow.ops.arithmetic import Add, Div, Mul, Neg, Pow, Sub
 from alpenglow.ops.comparison import Greater, GreaterOrEqual
 from alpenglow.ops.layer_norm import inverse_root
-from alpenglow.ops.movement import Broadcast, Reshape
-from alpenglow.ops.normalize import check_batch_norm, scaled
+from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.normalize import across, by_channel, channels, check_batch_norm, scaled
 from alpenglow.ops.random import KEY, RandomUniform
-from alpenglow.ops.reduction import ReduceMean, as_type, filled, in_floats
+from alpenglow.ops.reduction import ReduceMean, ReduceSum, as_type, filled, in_floats
 from alpenglow.ops.select import Where
 from alpenglow.ops.transcendental import Sqrt
 
@@ -49,13 +51,7 @@ class BatchNormTraining(Composite):
         x, *params = operands
         wide = in_floats(b, x)
         scale, bias, mean, variance = (as_type(b, v, wide.type.dtype) for v in params)
-        axes = tuple(a for a in range(x.type.rank) if a != 1)
-        by_channel = tuple(1 if a in axes else d for a, d in enumerate(x.type.shape))
-        centre = b(ReduceMean(axes), wide)
-        apart = b(Sub(), wide, b(Broadcast(x.type.shape), centre))
-        spread = b(ReduceMean(axes), b(Mul(), apart, apart))
-        assert centre.type.shape == by_channel, f"{centre} has other channels than {x}"
-        centre, spread = (b(Reshape(mean.type.shape), v) for v in (centre, spread))
+        centre, _, spread = _statistics(b, wide)
         factor = b(Mul(), scale, inverse_root(b, spread, self.epsilon))
         shift = b(Sub(), bias, b(Mul(), centre, factor))
         y = as_type(b, scaled(b, wide, factor, shift), x.type.dtype)
@@ -65,6 +61,46 @@ class BatchNormTraining(Composite):
         pairs = zip([*running, centre, spread], kinds, strict=True)
         return y, *(as_type(b, v, dtype) for v, dtype in pairs)
 
+    def gradient(
+        self, b: Graph, dys: Sequence[Value | None], *operands: Value
+    ) -> tuple[Value | None, ...]:
+        """Say what the formula comes to: each channel of dx is a line in dy and in x.
+
+        How far elements are from their mean adds up to 0, so no sum of that is taken.
+        """
+        x, *params = operands
+        wide = in_floats(b, x)
+        dy, *rest = (None if v is None else as_type(b, v, wide.type.dtype) for v in dys)
+        moving, statistics = rest[:2], rest[2:]
+        _, apart, spread = _statistics(b, wide)
+        one = b(Div(), filled(b, 1, spread), _count(b, wide))
+        olds = [None if d is None else times(b, self.momentum, d) for d in moving]
+        dcentre, dspread = (
+            _both(b, d, None if r is None else times(b, 1 - self.momentum, r))
+            for d, r in zip(statistics, moving, strict=True)
+        )
+        level = None if dcentre is None else b(Mul(), dcentre, one)
+        slope = None if dspread is None else times(b, 2, b(Mul(), dspread, one))
+        dx = dscale = dbias = None
+        if dy is not None:
+            root = inverse_root(b, spread, self.epsilon)
+            factor = b(Mul(), as_type(b, params[0], wide.type.dtype), root)
+            dbias = by_channel(b, ReduceSum, dy)
+            dscale = b(Mul(), by_channel(b, ReduceSum, b(Mul(), dy, apart)), root)
+            share = b(Neg(), b(Mul(), factor, one))
+            level = _both(b, level, b(Mul(), share, dbias))
+            slope = _both(b, slope, b(Mul(), b(Mul(), share, root), dscale))
+            dx = b(Mul(), dy, across(b, factor, wide))
+        if slope is not None:
+            dx = _both(b, dx, b(Mul(), apart, across(b, slope, wide)))
+        if level is not None:
+            dx = _both(b, dx, across(b, level, wide))
+        dxs = (dx, dscale, dbias, *olds)
+        return tuple(
+            None if d is None else as_type(b, d, v.type.dtype)
+            for d, v in zip(dxs, operands, strict=True)
+        )
+
     @classmethod
     def examples(cls) -> Examples:
         for shape in ("2,5,3,4", "3,5", "3,5,2"):
@@ -73,6 +109,29 @@ class BatchNormTraining(Composite):
         yield cls(), "f16[2,5,3]", "f16[5]", "f16[5]", "f32[5]", "f32[5]"
         yield cls(), "bf16[2,5,3]", *["bf16[5]"] * 4
         yield cls(), "f64[2,5,3]", *["f64[5]"] * 4
+
+
+def _statistics(b: Graph, x: Value) -> tuple[Value, Value, Value]:
+    """Return the mean of each channel, how far x is from that, and the variance of each channel."""
+    centre = by_channel(b, ReduceMean, x)
+    apart = b(Sub(), x, across(b, centre, x))
+    return centre, apart, by_channel(b, ReduceMean, b(Mul(), apart, apart))
+
+
+def _count(b: Graph, x: Value) -> Value:
+    """Return how many elements each channel has, for each."""
+    number = product([d for a, d in enumerate(x.type.shape) if a != 1])
+    if not known(number):
+        return by_channel(b, ReduceSum, filled(b, 1, x))
+    kind = x.type.with_shape((channels(x.type),))
+    return b(Broadcast(kind.shape), b.constant(np.asarray(number, kind.numpy)))
+
+
+def _both(b: Graph, x: Value | None, y: Value | None) -> Value | None:
+    """Return the sum of what there is."""
+    if x is None:
+        return y
+    return x if y is None else b(Add(), x, y)
 
 
 class Dropout(Composite):
