@@ -234,8 +234,9 @@ def chosen(pattern: str, dtype: str, words: Sequence[str]) -> list[Any]:
     Of the `words` count "modules", which may be in training ("backward"), and "gradients".
     """
     kind = getattr(torch, dtype)
+    ops: list[Any]
     if "modules" in words:
-        ops = module_entries(kind, "backward" in words)
+        ops = list(module_entries(kind, "backward" in words))
     else:
         ops = [o for o in op_db if kind in o.supported_dtypes("cpu")]
     if "gradients" in words:
