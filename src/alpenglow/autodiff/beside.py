@@ -18,8 +18,8 @@ from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, TensorType
-from alpenglow.ops.arithmetic import Clip, Mul
-from alpenglow.ops.comparison import Greater, Less
+from alpenglow.ops.arithmetic import Abs, Add, Clip, Div, Maximum, Mul, Neg
+from alpenglow.ops.comparison import Equal, Greater, Less
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.contraction import Conv, ConvTranspose
 from alpenglow.ops.conv_filter import ConvFilter
@@ -30,6 +30,7 @@ from alpenglow.ops.resize import Interpolate, summed_products
 from alpenglow.ops.scan import CumProd
 from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.sum_at import SumAt
+from alpenglow.ops.transcendental import Atan2
 
 
 def broadcast(op: Broadcast, b: Graph, dy: Value, x: Value) -> Value:
@@ -94,6 +95,20 @@ def _input_of_conv(op: Conv, b: Graph, dy: Value, x: Value, w: Value) -> Value:
     return b(back, dy, w)
 
 
+def atan2(op: Atan2, b: Graph, da: Value, y: Value, x: Value) -> tuple[Value, Value]:
+    """Divide by the square of the distance from the origin, where the gradient is 0.
+
+    The formula is flat on the axes and where its two halves meet.
+    """
+    large = b(Maximum(), b(Abs(), y), b(Abs(), x))
+    nowhere = b(Equal(), large, filled(b, 0, large))
+    large = b(Where(), nowhere, filled(b, 1, large), large)
+    part_y, part_x = b(Div(), y, large), b(Div(), x, large)
+    total = b(Add(), b(Mul(), y, part_y), b(Mul(), x, part_x))
+    share = b(Div(), da, b(Where(), nowhere, filled(b, 1, total), total))
+    return b(Mul(), share, part_x), b(Neg(), b(Mul(), share, part_y))
+
+
 def clip(op: Clip, b: Graph, dy: Value, x: Value) -> Value:
     """Take what lies between the limits, by the result: then x need not be kept for it."""
     y = b(op, x)
@@ -131,6 +146,7 @@ def sum_at(
 
 
 RULES: dict[type[Op], Callable[..., Any]] = {
+    Atan2: atan2,
     Broadcast: broadcast,
     Clip: clip,
     Conv: conv,

@@ -62,7 +62,7 @@ class AiryAi(Elementwise):
         zeta = m.mul(m.mul(m.mul(size, 2.0), root), 1 / 3)
         z = m.div(1.0, zeta)
         quarter = m.sqrt(root)
-        decay = m.div(m.mul(rational(m, z, *RIGHT), ROOT), m.mul(m.mul(quarter, 2.0), m.exp(zeta)))
+        decay = m.mul(m.div(rational(m, z, *RIGHT), quarter), m.mul(m.exp(m.neg(zeta)), ROOT / 2))
         square = m.mul(z, z)
         p = m.add(m.mul(square, rational(m, square, *SINE)), 1.0)
         q = m.mul(z, rational(m, square, *COSINE))

@@ -111,7 +111,8 @@ class BesselI(Elementwise):
         return super().infer(*xs)
 
     def scalar(self, m: Any, x: Any) -> Any:
-        size = m.abs(x)
+        # Where it is odd its slope at 0 is that on the right; |x| would have none there.
+        size = m.where(m.lt(x, 0.0), m.neg(x), x) if self.order else m.abs(x)
         y = first(m, size, self.order)
         y = m.where(m.lt(x, 0.0), m.neg(y), y) if self.order else y
         return y if self.scaled else m.mul(m.exp(size), y)

@@ -59,7 +59,8 @@ class Lgamma(Elementwise):
         size = m.abs(x)
         part = m.abs(m.sub(x, m.round(x)))
         sine = m.log(m.mul(m.sin(m.mul(part, math.pi)), m.mul(size, 1 / math.pi)))
-        positive = m.where(m.lt(size, 8.0), _small(m, size), _stirling(m, m.maximum(size, 8.0)))
+        small = m.lt(size, 8.0)
+        positive = m.where(small, _small(m, size), _stirling(m, m.where(small, 8.0, size)))
         value = m.where(m.lt(x, 0.0), m.neg(m.add(sine, positive)), positive)
         return m.where(m.isinf(x), math.inf, value)
 

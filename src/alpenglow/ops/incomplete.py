@@ -133,10 +133,15 @@ class GammaDensity(Elementwise):
 
     def scalar(self, m: Any, *operands: Any) -> Any:
         a, x = (m.cast(v, "f64") for v in operands)
-        power = m.where(m.eq(a, 1.0), 0.0, m.mul(m.sub(a, 1.0), m.log(x)))
+        none = m.eq(x, 0.0)  # where the logarithm would make NaN of slopes
+        power = m.mul(m.sub(a, 1.0), m.log(m.where(none, 1.0, x)))
         small = m.exp(m.sub(m.sub(power, x), Lgamma().scalar(m, a)))
-        large = m.where(m.eq(x, 0.0), 0.0, m.div(_large_peak(m, a, x), x))
+        large = m.div(_large_peak(m, a, x), x)
         value = m.where(m.gt(a, 100.0), large, small)
+        flat = m.where(
+            m.gt(a, 1.0), 0.0, m.where(m.lt(a, 1.0), math.inf, m.where(m.eq(a, 1.0), 1.0, a))
+        )
+        value = m.where(none, flat, value)
         value = m.where(m.isinf(m.maximum(a, x)), 0.0, value)
         value = m.where(m.lt(m.minimum(a, x), 0.0), math.nan, value)
         return m.cast(value, narrowed(dtype_of(operands[0])))

@@ -150,7 +150,7 @@ def _bell(m: Any, x: Any) -> Any:
 
 def _scaled(m: Any, x: Any) -> Any:
     """Return exp(x²) erfc(x) of x from 0.46875 on."""
-    near = rational(m, m.minimum(x, 4.0), *MIDDLE)
+    near = rational(m, m.where(m.gt(x, 4.0), 4.0, x), *MIDDLE)
     square = m.div(1.0, m.mul(x, x))
     small = m.mul(square, rational(m, square, *FAR))
     far = m.div(m.sub(1 / math.sqrt(math.pi), small), x)

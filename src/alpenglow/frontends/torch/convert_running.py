@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from alpenglow.base.errors import UnsupportedError
@@ -87,12 +88,14 @@ def log_cumulative_sum_of_exponentials(s: Site, x: Value, dim: int) -> Made:
 
 
 def _log_of_sum(s: Site, a: Value, b: Value) -> Value:
-    """Return log(e^a + e^b), also of infinities: where a = b it is a + log(2)."""
+    """Return log(e^a + e^b), also of infinities: where a = b it is the mean of both + log(2)."""
     g = s.g
     less = g(arithmetic.Neg(), g(arithmetic.Abs(), g(arithmetic.Sub(), a, b)))
     more = g(logarithm.Log1p(), g(transcendental.Exp(), less))
     apart = g(arithmetic.Add(), g(arithmetic.Maximum(), a, b), more)
-    alike = g(arithmetic.Add(), a, filled(g, 0.6931471805599453, a))
+    half = filled(g, 0.5, a)
+    mean = g(arithmetic.Add(), g(arithmetic.Mul(), a, half), g(arithmetic.Mul(), b, half))
+    alike = g(arithmetic.Add(), mean, filled(g, math.log(2), a))
     return g(select.Where(), g(comparison.Equal(), a, b), alike, apart)
 
 
