@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from alpenglow.autodiff import custom_gradient
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.torch.convert_solving import adjoined
 from alpenglow.frontends.torch.table import Made, Site, on
 from alpenglow.ir.dims import known
-from alpenglow.ir.graph import Value
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import COMPLEX, DTYPES
+from alpenglow.ops.algebra import adjoint, minus, plus, product
 from alpenglow.ops.arithmetic import Abs, Maximum, Mul, Reciprocal
 from alpenglow.ops.comparison import Greater
 from alpenglow.ops.complex import ComplexMatMul, ComplexMul
@@ -96,7 +98,23 @@ def pseudo_inverse(
     one = s.filled(1, values.type)
     shares = s.g(Where(), large, s.g(Reciprocal(), s.g(Where(), large, signed, one)),
                  s.filled(0, values.type))  # fmt: skip
-    return times(s, by_column(s, right, shares), adjoined(s, u))
+    y = times(s, by_column(s, right, shares), adjoined(s, u))
+    return custom_gradient(s.g, y, [x, y], _back_from_inverse)
+
+
+def _back_from_inverse(b: Graph, dy: Value, x: Value, y: Value) -> tuple[Value, None]:
+    """Return the gradient of matrices x whose pseudo-inverses are y, where their rank stays.
+
+    That of the singular values and vectors is not determined where values are equal, as are all
+    that are 0 (Golub and Pereyra, The Differentiation of Pseudo-Inverses, 1973).
+    """
+    back, dback = adjoint(b, y), adjoint(b, dy)
+    direct = product(b, back, product(b, dy, back))
+    beside = product(b, dback, product(b, y, back))
+    beside = minus(b, beside, product(b, x, product(b, y, beside)))
+    above = product(b, product(b, back, y), dback)
+    above = minus(b, above, product(b, product(b, above, y), x))
+    return minus(b, plus(b, beside, above), direct), None
 
 
 def least_counted(
