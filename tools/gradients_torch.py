@@ -45,7 +45,7 @@ def check_gradients(
             filled[i] = x.clone()  # operators may write into it
         x, args, kwargs = pytree.tree_unflatten(filled, spec)
         made = tensors_of(
-            sample.output_process_fn_grad(op.gradcheck_wrapper(op, x, *args, **kwargs))
+            sample.output_process_fn_grad(op.gradcheck_wrapper(op.op, x, *args, **kwargs))
         )
         return [torch.view_as_real(y.resolve_conj()) if y.is_complex() else y for y in made]
 
