@@ -163,7 +163,7 @@ def _blocks(
 def _patches(g: Graph, op: Conv, x: Value, image: tuple[int, ...], block: int, lanes: int) -> Value:
     """Return the transformed patches of x of which an image of this height and width is made."""
     pads, _, _ = op.window(2)
-    lacking = [-d % block for d in image]
+    lacking = _lacking(image, block)
     # Patches need whole blocks and a border: the pad grows by what the last ones lack.
     grown = (*pads[:2], pads[2] + lacking[0], pads[3] + lacking[1])
     return g(WinogradInput(block), padded(g, g(Pack(lanes), x), grown))
@@ -176,6 +176,11 @@ def _sums(
     outputs, inputs, *_ = filters
     image = dy.type.extents[2:]
     patches = _patches(g, op.conv, x, image, block, lanes)
-    lacking = [-d % block for d in image]
-    blocks = g(WinogradBlocks(block), padded(g, g(Pack(lanes), dy), (0, 0, *lacking)))
+    whole = padded(g, g(Pack(lanes), dy), (0, 0, *_lacking(image, block)))
+    blocks = g(WinogradBlocks(block), whole)
     return g(WinogradFilterBack(), g(WinogradSums(outputs, inputs), patches, blocks))
+
+
+def _lacking(image: tuple[int, ...], block: int) -> list[int]:
+    """Return how many rows and columns the last blocks of an image lack."""
+    return [ceil_div(d, block) * block - d for d in image]
