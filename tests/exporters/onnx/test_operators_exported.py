@@ -33,7 +33,7 @@ from alpenglow.machines.vector.operators.filters import (
     DepthwiseFilter,
     UnpackConv,
 )
-from alpenglow.machines.vector.operators.phases import ConvPhases
+from alpenglow.machines.vector.operators.phases import ConvPhases, DepthwisePhases
 from alpenglow.machines.vector.operators.quantized import MatMulGroups, QuantizeGroups
 from alpenglow.machines.vector.operators.winograd import (
     WinogradFilter,
@@ -105,6 +105,7 @@ REFUSED = {
     PackNibbles: MACHINE,
     Ungroup: MACHINE,
     ConvPhases: MACHINE,
+    DepthwisePhases: MACHINE,
     ConvBlocked: MACHINE,
     ConvPlanar: MACHINE,
     DepthwiseBlocked: MACHINE,

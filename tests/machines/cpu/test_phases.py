@@ -9,7 +9,7 @@ import alpenglow as ag
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph
-from alpenglow.ir.types import Array
+from alpenglow.ir.types import Array, type_of
 from alpenglow.machines.vector.operators.phases import ConvPhases
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
@@ -136,3 +136,33 @@ def test_sums_of_halves_are_wide() -> None:
 
     assert made(g, options)
     agrees(g, ag.compile(g, options=options), numbers(1, 40, 6, 6), tolerance=2e-2)
+
+
+@pytest.mark.parametrize("target", ["cpu", "x86-64", "x86-64-v3"])
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize(("image", "window", "strides", "pads", "extra"), [
+    ((7, 6), (3, 3), (2, 2), (1, 1, 1, 1), (1, 0)),
+    ((14, 30), (3, 3), (2, 2), (1, 1, 1, 1), (1, 1)),
+    ((5, 4), (5, 5), (2, 2), (2, 2, 2, 2), (0, 1)),
+    ((4, 5), (2, 7), (1, 3), (0, 3, 1, 2), (0, 2)),
+    ((3, 9), (1, 1), (2, 2), (0, 0, 0, 0), (1, 0)),
+    ((3, 4), (7, 3), (4, 2), (9, 0, 5, 1), (0, 0)),
+    ((50,), (5,), (2,), (1, 2), (0,)),
+    ((3, 2, 5), (3, 3, 3), (2, 2, 2), (1,) * 6, (0, 1, 0)),
+])  # fmt: skip
+@pytest.mark.sampled(6)
+def test_each_channel_by_itself(
+    image: tuple[int, ...], window: tuple[int, ...], strides: tuple[int, ...],
+    pads: tuple[int, ...], extra: tuple[int, ...], computed: bool, target: str,
+) -> None:  # fmt: skip
+    g = ag.Graph("f")
+    feeds = {"x": numbers(2, 20, *image), "w": numbers(20, 1, *window)}
+    x = g.input("x", f"f32[2,20,{','.join(map(str, image))}]")
+    w = g.input("w", type_of(feeds["w"])) if computed else g.constant(feeds.pop("w"))
+    g.output("y", g(ConvTranspose(strides, pads, (1,) * len(image), extra, 20), x, w))
+    exe = ag.compile(g, target, threads=2)
+
+    (want,) = evaluate(g, feeds).values()
+    np.testing.assert_allclose(exe.run(feeds)["y"], want, atol=1e-5 * np.abs(want).max(), rtol=0)
+    if max(strides) > 1:
+        assert "depthwise_phases" in str([i.op.name for i in exe.artifact.program.instrs()])

@@ -3,9 +3,11 @@
 from alpenglow.machines.vector.operators import (
     blocked,
     few_bits,
+    filters,
+    phases,
     quantized,
     winograd,
     winograd_back,
 )
 
-__all__ = ["blocked", "few_bits", "quantized", "winograd", "winograd_back"]
+__all__ = ["blocked", "few_bits", "filters", "phases", "quantized", "winograd", "winograd_back"]

@@ -15,7 +15,7 @@ from alpenglow.base.errors import TypeRuleError
 from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.op import Examples, Primitive, check_each, check_positive
 from alpenglow.ir.types import Array, TensorType
-from alpenglow.machines.vector.operators.blocked import summed
+from alpenglow.machines.vector.operators.blocked import DepthwiseBlocked, summed
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.movement import Pack, Unpack
 from alpenglow.ops.packing import DOTS
@@ -70,16 +70,9 @@ class ConvPhases(Primitive):
             raise TypeRuleError(f"conv_phases: bias is {bias}, expected {dtype}[{panels * width}]")
         if [ceil_div(k, s) for k, s in zip(self.window, self.steps, strict=True)] != taps:
             raise TypeRuleError(f"conv_phases: windows of {self.window} do not fill {w}")
-        out = [self._extent(i, x.shape[2 + i], taps[i]) for i in range(spatial)]
+        out = [finer_extent(self, i, x.shape[2 + i], taps[i]) for i in range(spatial)]
         shape = (x.shape[0], ceil_div(self.outputs, self.lanes), *out, self.lanes)
         return TensorType(dtype, shape, self.outputs)
-
-    def _extent(self, i: int, extent: Dim, taps: int) -> Dim:
-        whole = conv_extent(self, extent, taps, 1, 0, 0, 1) * self.steps[i]
-        size = whole - self.starts[i] - self.ends[i]
-        if known(size) and size < 1:
-            raise TypeRuleError(f"conv_phases: nothing is left of {whole} elements: {self}")
-        return size
 
     def missing(self, axis: int, phase: int) -> int:
         """Return how many of the first taps of an axis a phase does not have."""
@@ -139,3 +132,64 @@ class ConvPhases(Primitive):
         yield op, "f32[1,16/16,2,3,5,16]", "f32[4,1,1,1,3,16,16]", bias(64)
         op = cls(20, 16, 16, (2, 2), (1, 1), (1, 1), (4, 4))
         yield op, "bf16[1,20/16,5,6,16]", "bf16[4,2,2,2,8,16,2]", bias(64)
+
+
+class DepthwisePhases(Primitive):
+    """ConvPhases of each channel by itself, without a bias: [N, C/lanes, …, lanes].
+
+    x is blocked, and w[phases, C/lanes, *taps, lanes] has the taps of each phase, the phases of the
+    last axis fastest.
+    """
+
+    sample_axes = 0, 0
+
+    steps: tuple[int, ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    def infer(self, x: TensorType, w: TensorType) -> TensorType:
+        spatial = len(self.steps)
+        check_each(self, spatial, starts=self.starts, ends=self.ends)
+        if min(*self.steps, 1) < 1 or min(*self.starts, *self.ends, 0) < 0:
+            raise TypeRuleError(f"depthwise_phases: steps or what is cut off are too few: {self}")
+        fits = x.rank == spatial + 3 and x.blocked is not None and x.dtype == w.dtype == "f32"
+        if not fits or w.rank != x.rank or w.shape[0] != math.prod(self.steps):
+            raise TypeRuleError(f"depthwise_phases: {x} does not go with weights {w}")
+        if (w.shape[1], w.shape[-1]) != (x.shape[1], x.shape[-1]):
+            raise TypeRuleError(f"depthwise_phases: {x} does not have the channels of {w}")
+        out = [finer_extent(self, i, x.shape[2 + i], w.extents[2 + i]) for i in range(spatial)]
+        return TensorType("f32", (*x.shape[:2], *out, x.shape[-1]), x.blocked)
+
+    def reference(self, x: Array, w: Array) -> Array:
+        spatial = len(self.steps)
+        each = DepthwiseBlocked((1,) * spatial, (1,) * spatial)
+        grid = [d - t + 1 for d, t in zip(x.shape[2:], w.shape[2:-1], strict=False)]
+        whole = [d * s for d, s in zip(grid, self.steps, strict=False)]
+        y = np.zeros((*x.shape[:2], *whole, x.shape[-1]), x.dtype)
+        for number, phase in enumerate(itertools.product(*map(range, self.steps))):
+            places = tuple(slice(r, None, s) for r, s in zip(phase, self.steps, strict=True))
+            y[(slice(None), slice(None), *places)] = each.reference(x, w[number])
+        kept = [slice(a, n - e) for a, e, n in zip(self.starts, self.ends, whole, strict=True)]
+        return np.ascontiguousarray(y[(slice(None), slice(None), *kept)])
+
+    def work(self, ins: Sequence[TensorType | None], outs: Sequence[TensorType]) -> int:
+        w = ins[1]
+        assert w is not None, "w is there"
+        return outs[0].logical_size * math.prod(w.extents[2:-1])
+
+    @classmethod
+    def examples(cls) -> Examples:
+        yield cls((2, 2), (1, 1), (1, 0)), "f32[2,20/16,6,7,16]", "f32[4,2,2,2,16]"
+        yield cls((2, 3), (0, 2), (1, 0)), "f32[1,8/8,5,30,8]", "f32[6,1,3,1,8]"
+        yield cls((3,), (1,), (0,)), "f32[2,8/8,5,8]", "f32[3,1,2,8]"
+        yield cls((1, 2, 2), (0, 0, 1), (0, 1, 0)), "f32[1,16/16,2,3,5,16]", (
+            "f32[4,1,1,2,3,16]")  # fmt: skip
+
+
+def finer_extent(op: ConvPhases | DepthwisePhases, axis: int, extent: Dim, taps: int) -> Dim:
+    """Return how many elements the result has along an axis of which x has so many."""
+    whole = conv_extent(op, extent, taps, 1, 0, 0, 1) * op.steps[axis]
+    size = whole - op.starts[axis] - op.ends[axis]
+    if known(size) and size < 1:
+        raise TypeRuleError(f"{op.name}: nothing is left of {whole} elements: {op}")
+    return size

@@ -19,7 +19,7 @@ from alpenglow.ir.dims import ceil_div, estimate, is_open, product
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.target import Target
 from alpenglow.machines.vector.operators.blocked import PACKED, SUMS
-from alpenglow.machines.vector.operators.phases import ConvPhases
+from alpenglow.machines.vector.operators.phases import ConvPhases, DepthwisePhases
 from alpenglow.machines.vector.passes.layout import padded, panel_width
 from alpenglow.ops.contraction import Conv
 from alpenglow.ops.movement import Pack, Pad, Reshape, Slice, Transpose, Unpack
@@ -35,6 +35,11 @@ def phases(g: Graph, target: Target) -> Graph:
     """Compute convolutions that are interleaved phase by phase, where that pays."""
     nodes = len(g.nodes)
     for node in list(g.nodes):
+        if _is_depthwise(node, target.facts.lanes // 2):
+            finer = interleaving(g, node)
+            if finer is not None and finer.simple and finer.by_channel:
+                g.replace(finer.result, _each_channel(g, node, finer, target.facts.lanes))
+            continue
         if not is_plain(node) or not _suits(node):
             continue
         finer = interleaving(g, node)
@@ -57,6 +62,21 @@ def is_plain(node: Node) -> bool:
     every = op.group == 1 and set(op.strides) <= {1} and set(op.dilations) <= {1}
     constant = w.array is not None and all(v is None or v.array is not None for v in rest)
     return every and constant and x.type.static and 0 not in node.output.type.shape
+
+
+def _is_depthwise(node: Node, least: int) -> bool:
+    """Whether a node convolves each channel of images of floats by several weights of its own.
+
+    Of fewer than `least` channels blocks would be mostly padding.
+    """
+    op = node.op
+    if not isinstance(op, Conv) or len(node.inputs) != 2:
+        return False
+    x, w = node.inputs
+    assert x is not None and w is not None, "convolutions have images and weights"
+    every = set(op.strides) <= {1} and set(op.dilations) <= {1} and x.type.shape[1] == op.group
+    return (every and x.type.dtype == "f32" and w.type.shape[1] == 1 and op.group >= max(2, least)
+            and x.type.static and 0 not in node.output.type.shape)  # fmt: skip
 
 
 def _suits(node: Node) -> bool:
@@ -87,6 +107,12 @@ class Interleaving:
         sides = zip(self.result.type.shape[2:], self.steps, self.starts, self.ends, strict=True)
         rests = [(start + end) % step for d, step, start, end in sides if is_open(d)]
         return not rests or (len(self.steps) <= 2 and not any(rests))
+
+    @property
+    def by_channel(self) -> bool:
+        """Whether all phases of one output lie side by side."""
+        behind = self.order[self.order.index(0) + 1 :]
+        return self.factors[0] == self.outputs and all(self.factors[i] == 1 for i in behind)
 
     def apart(self, g: Graph, v: Value) -> Value:
         """Return a constant with elements for each channel, [channels, …], as those of each phase,
@@ -197,6 +223,19 @@ def _by_phases(g: Graph, node: Node, finer: Interleaving, target: Target) -> Val
     weights = g(PackConv(inner, width, dots), _filled(g, finer.apart(g, w), width))
     each = _filled(g, finer.apart(g, as_type(g, bias, sums)), width)
     return g(Unpack(finer.outputs), g(conv, source, weights, each))
+
+
+def _each_channel(g: Graph, node: Node, finer: Interleaving, lanes: int) -> Value:
+    op, (x, w) = node.op, node.inputs
+    assert isinstance(op, Conv) and x is not None and w is not None
+    spatial = len(finer.steps)
+    source = padded(g, g(Pack(lanes), x), op.window(spatial)[0])
+    weights = finer.apart(g, w)
+    phases, channels, _, *taps = weights.type.extents
+    packed = g(Pack(lanes), g(Reshape((phases, channels, *taps)), weights))
+    plain = g(Reshape(packed.type.shape), packed)
+    conv = DepthwisePhases(finer.steps, finer.starts, finer.ends)
+    return g(Unpack(channels), g(conv, source, plain))
 
 
 def _filled(g: Graph, v: Value, width: int) -> Value:

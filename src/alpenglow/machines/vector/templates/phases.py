@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.target import Target
 from alpenglow.kernel.expr import Const, Expr, Load
 from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.instruction import Frame
-from alpenglow.machines.vector.operators.phases import ConvPhases
+from alpenglow.machines.vector.operators.phases import ConvPhases, DepthwisePhases
 from alpenglow.machines.vector.templates import templates
-from alpenglow.machines.vector.templates.products import products
+from alpenglow.machines.vector.templates.depthwise import MOST_ROWS
+from alpenglow.machines.vector.templates.products import multiply_add, products
 from alpenglow.machines.vector.templates.sliding import Range, Sliding
 from alpenglow.machines.vector.templates.tile import (
     Tile,
@@ -34,6 +36,52 @@ def conv_phases(k: Frame, op: ConvPhases, target: Target) -> None:
     extents = [batch, conv.panels, *op.steps, *conv.counts()]
     with k.loops.parallel(extents, shared_axis(k, batch, 2)) as (n, panel, *at):
         conv.axis(0, n, panel, at[:spatial], at[spatial:], [])
+
+
+@templates.on(DepthwisePhases, "steps starts ends")
+def depthwise_phases(k: Frame, op: DepthwisePhases, target: Target) -> None:
+    """Build the loops: parallel over images, channel blocks and the rows of the result.
+
+    Of a row, the pixels of each phase are computed together, some neighbours at a time.
+    """
+    x, w = k.inputs[:2]
+    batch, blocks, *outer, width, lanes = k.out.region.shape
+    taps, last = w.region.shape[2:-1], len(op.steps) - 1
+    b, ramp = k.b, Coord(Const(0), 1, lanes)
+    with k.loops.parallel([batch, blocks, *outer]) as (n, block, *row):
+        moved = [y + start for y, start in zip(row, op.starts, strict=False)]
+        own = [y % step for y, step in zip(moved, op.steps, strict=False)]
+        begins = [y // step for y, step in zip(moved, op.steps, strict=False)]
+        number = coord(0)
+        for phase, step in zip(own, op.steps, strict=False):
+            number = number * step + phase
+        for r in range(op.steps[last]):
+            first, its = divmod(r + op.starts[last], op.steps[last])
+            tiles = split_rows((width + (op.steps[last] - 1 - r)) // op.steps[last], 1, target,
+                               MOST_ROWS)  # fmt: skip
+            weights = number * op.steps[last] + its
+
+            def tile(
+                height: int, start: Expr, r: int = r, first: int = first, weights: Coord = weights
+            ) -> None:
+                sums = [b.var(Const(0.0, "f32", lanes)) for _ in range(height)]
+                for tap in product(*map(range, taps)):
+                    place = [weights, block, *map(coord, tap), coord(0)]
+                    weight = b.let(Load(w.buffer, w.address(place).base, lanes))
+                    where = [y + t for y, t in zip(begins, tap, strict=False)]
+                    at = [n, block, *where, coord(start) + (first + tap[-1]), coord(0)]
+                    origin = b.let(x.address(at).base)
+                    for i, total in enumerate(sums):
+                        pixel = Load(x.buffer, origin + i * x.region.strides[-2], lanes)
+                        b.set(total, multiply_add(pixel, weight, total, target))
+                k.loops.current = lanes
+                for i, total in enumerate(sums):
+                    column = (coord(start) + i) * op.steps[last] + r
+                    k.sink.store([n, block, *row, column, ramp], total)
+                k.loops.current = 1
+
+            with k.loops.loop(tiles_in_parallel(tiles)) as t:
+                dispatch(b, tiles, t, tile)
 
 
 class _Phases(Sliding):
