@@ -25,7 +25,7 @@ help:
 	@echo "make test-few      run a few cases of each test that needs no models"
 	@echo "make test-all      make test, then make test-rest"
 	@echo "make test-rest     ruff, mypy, import-linter, slow tests, models with every pass checked;"
-	@echo "                   REST=0.5 runs half of what make test leaves out"
+	@echo "                   REST=0.5 runs half of these tests"
 	@echo "make test-cross    run bundles on other machines' emulators; .ci/run installs these"
 	@echo "make test-kernels  run what is for OpenCL on the runtimes that it installs into .venv/opencl"
 	@echo "                   and on PoCL, and the kernels of all examples there and as C, by gcc;"
@@ -82,7 +82,8 @@ test-rest: $(VENV)/dev.stamp
 	$(TIMED) slow $(PYTEST) -m "slow and not cross and not guarded and not opencl and not torch" \
 		--rest $(REST) && \
 	ALPENGLOW_CHECK=1 $(TIMED) checked-models $(PYTEST) \
-		tests/networks/test_models.py -m "not slow or rest" -k "compiled and $(CHECKED)"; \
+		tests/networks/test_models.py -m "not slow or rest" -k "compiled and $(CHECKED)" \
+		--rest $(REST); \
 	status=$$?; $(TIMED); exit $$status
 
 test-cross: $(VENV)/dev.stamp

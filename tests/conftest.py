@@ -71,7 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--rest", type=float, metavar="SHARE", default=1.0,
-        help="of what `make test` leaves out run this share, always the same (default 1)",
+        help="of slow tests run this share, always the same (default 1)",
     )  # fmt: skip
     parser.addoption(
         "--sample", type=float, metavar="SHARE", default=0.1,
@@ -160,9 +160,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_left(item: pytest.Item, share: float) -> bool:
-    """Whether a test is of the rest, and none of a share of that: its name tells."""
-    of_rest = item.get_closest_marker("rest") is not None
-    return of_rest and zlib.crc32(item.nodeid.encode()) >= share * 2**32
+    """Whether a test is slow, as the rest is, and none of a share of these: its name tells."""
+    is_slow = item.get_closest_marker("slow") is not None
+    return is_slow and zlib.crc32(item.nodeid.encode()) >= share * 2**32
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:

@@ -194,6 +194,7 @@ def test_linear_attention_of_open_length_is_differentiated() -> None:
             np.testing.assert_allclose(dx, expected[name], 1e-3, 1e-4)
 
 
+@pytest.mark.rest
 def test_steps_back_through_any_extents_agree_with_the_reference() -> None:
     for op, *given in LinearAttentionGradient.examples():
         loop_forms.check(op, *given, tolerance=1e-4)

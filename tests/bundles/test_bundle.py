@@ -158,7 +158,7 @@ def test_threads_do_not_change_results(path: Path, tmp_path: Path, target: str) 
 
 @pytest.mark.parametrize("target", ELF_LEVELS)
 @pytest.mark.parametrize("api", ["static", "dynamic"])
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_objects_for_every_target_need_nothing(
     path: Path, tmp_path: Path, target: str, api: Any
 ) -> None:
@@ -353,6 +353,7 @@ def test_functions_of_a_library_are_named_with_the_operators_that_call_them(
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "cortex-m4", "riscv64", "wasm32"])
+@pytest.mark.sampled(2)
 def test_functions_of_f64_need_no_library(tmp_path: Path, target: str) -> None:
     g = ag.Graph("wide")
     x = g.input("x", "f64[8]")

@@ -223,7 +223,7 @@ SLICES = 5
 
 
 @pytest.mark.parametrize("slice_", range(SLICES))
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 def test_no_kernel_that_leaves_its_operands_is_proved(
     slice_: int, record_property: pytest.RecordProperty
 ) -> None:

@@ -110,7 +110,7 @@ def forest(dtype: str) -> tuple[Graph, dict[str, Array], list[Elementwise]]:
         for t in (TARGETS if d == "f32" else TARGETS[:1])
     ],
 )
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 def test_formulas_hold_to_the_ends_of_their_types(
     dtype: str, target: ag.Target, numerics: Numerics
 ) -> None:

@@ -146,7 +146,7 @@ def test_floats_that_fit_no_integer_are_defined(source: str) -> None:
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("source", ["i16", "i32", "i64", "f32", "f64"])
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_the_last_element_is_stored_alone(
     source: str, level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ PEERS: dict[str, tuple[tuple[Array | None, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", PEERS)
+@pytest.mark.sampled(20)
 def test_an_operator_on_strings_agrees_with_onnx_runtime(name: str) -> None:
     inputs, attributes = PEERS[name]
 

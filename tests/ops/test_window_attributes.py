@@ -89,7 +89,7 @@ PARTS = 5
     "kind",
     [pytest.param(k, marks=pytest.mark.slow if "groups" in k else ()) for k in CHANNELS],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_convolutions_heed_all_their_attributes(kind: str, part: int) -> None:
     channels, outputs, group = CHANNELS[kind]
     cases = [
@@ -190,7 +190,7 @@ class Pooling:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_padding_of_any_width_stands_before_a_pooling(part: int) -> None:
     none, ones = (0, 0, 0, 0), (1, 1)
     cases: list[Pooling] = []
@@ -215,6 +215,7 @@ def overhanging() -> Iterator[tuple[dict[str, Any], list[int]]]:
 
 
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.sampled(2)
 def test_windows_hang_over_the_end_as_in_onnx_runtime(op_type: str) -> None:
     for attributes, extents in overhanging():
         for extent in extents:

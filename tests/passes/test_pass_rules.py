@@ -168,6 +168,7 @@ def test_the_cases_become_what_their_file_says(name: str, bless: bool) -> None:
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
+@pytest.mark.sampled(140)
 def test_a_case_means_the_same_afterwards(name: str, case: Case) -> None:
     check_meaning(case, PASSES[name], properties_after(name), TOLERANCE.get(file_of(name), 0))
 

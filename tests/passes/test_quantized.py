@@ -133,7 +133,7 @@ def feeds(g: Graph) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("name", WITH_FLOATS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_compiled_it_answers_bit_by_bit_like_the_interpreter(name: str) -> None:
     g = WITH_FLOATS[name]
     expected = ag.compile(g, "interpreter").run(feeds(g))["y"]
@@ -167,6 +167,7 @@ def _last(g: Graph) -> Value:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.sampled(3)
 def test_no_floats_stand_between_its_layers(name: str) -> None:
     made: list[Any] = []
     options = ag.Options(after=lambda p, ir: made.append(ir) if p.name == "fuse" else None)

@@ -22,6 +22,7 @@ def test_small_graphs_get_an_order_as_good_as_any() -> None:
         assert order.exact, graph
 
 
+@pytest.mark.rest
 def test_large_graphs_get_a_topological_order_no_worse_than_the_given_one() -> None:
     random = Random(1)
     for nodes, reach in [(60, 30), (60, 300), (150, 8), (150, 40)]:
@@ -32,6 +33,7 @@ def test_large_graphs_get_a_topological_order_no_worse_than_the_given_one() -> N
         assert order.lower_bound <= order.peak <= peak_of(graph, range(nodes))
 
 
+@pytest.mark.rest
 def test_the_bound_is_not_above_the_peak_of_random_orders() -> None:
     random = Random(2)
     for _ in range(20):

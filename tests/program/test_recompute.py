@@ -40,6 +40,7 @@ def test_a_short_chain_is_run_again(before: int) -> None:
     np.testing.assert_array_equal(interpret(again, {"x": x})["y"], interpret(free, {"x": x})["y"])
 
 
+@pytest.mark.rest
 def test_a_chain_of_thousands_is_not() -> None:
     """What would have to be run again before it may be as deep as it likes."""
     free = schedule(chains(3000, 16))

@@ -109,7 +109,7 @@ def test_unary_operators(dtype: str, lanes: int) -> None:
 
 @LANES
 @pytest.mark.parametrize("source", sorted(ALL))
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(5)
 def test_conversions(source: str, lanes: int) -> None:
     compare(conversions(source), lanes)
 

@@ -59,7 +59,7 @@ def open_and_drop(path: Path, begin: int, end: int) -> None:
     [(compile_and_drop, 250, 40 << 10), (install_and_drop, 500, 20 << 10)],
     ids=["compiled", "installed"],
 )
-@pytest.mark.sampled(0, "compiled")
+@pytest.mark.rest
 def test_what_is_dropped_leaves_little_behind(
     work: Callable[[int, int], None], times: int, most: int
 ) -> None:

@@ -90,7 +90,7 @@ def fused(exe: ag.Executable) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(45))
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(6)
 def test_it_answers_like_the_interpreter(seed: int) -> None:
     case = Case.drawn(seed)
     g = case.graph()
@@ -253,6 +253,7 @@ def of_halves(rows: int, keys: int, inner: int, features: int) -> ag.Graph:
 @pytest.mark.parametrize(
     "sizes", [(16, 32, 32, 16), (19, 7, 5, 3), (33, 130, 64, 24), (9, 1, 1, 40), (40, 257, 33, 17)]
 )
+@pytest.mark.sampled(2)
 def test_halves_are_multiplied_in_pairs(sizes: tuple[int, ...]) -> None:
     g = of_halves(*sizes)
     exe = ag.compile(g, target="x86-64-v4+avx512bf16")

@@ -150,7 +150,7 @@ def test_sums_of_halves_are_wide() -> None:
     ((50,), (5,), (2,), (1, 2), (0,)),
     ((3, 2, 5), (3, 3, 3), (2, 2, 2), (1,) * 6, (0, 1, 0)),
 ])  # fmt: skip
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_each_channel_by_itself(
     image: tuple[int, ...], window: tuple[int, ...], strides: tuple[int, ...],
     pads: tuple[int, ...], extra: tuple[int, ...], computed: bool, target: str,

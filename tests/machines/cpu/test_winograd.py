@@ -281,7 +281,7 @@ def test_filters_that_are_computed_are_transformed_in_each_run(
 @pytest.mark.parametrize("channels", [(20, 40), (16, 17), (33, 16)], ids=str)
 @pytest.mark.parametrize("target", ["cpu", "x86-64", "x86-64-v3"])
 @pytest.mark.parametrize("block", POINTS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_gradients_of_filters_are_sums_of_products(
     block: int, target: str, channels: tuple[int, int], image: tuple[int, int, int],
     monkeypatch: pytest.MonkeyPatch,
