@@ -203,7 +203,11 @@ def entry(op: Any, options: argparse.Namespace) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     why = ""
     more = {"requires_grad": True} if options.gradients else {}
-    samples = list(op.sample_inputs("cpu", getattr(torch, options.dtype), **more))
+    try:
+        samples = list(op.sample_inputs("cpu", getattr(torch, options.dtype), **more))
+    except Exception as error:
+        why = f"untraced: {type(error).__name__}: {str(error).splitlines()[:1]}"
+        return {"counts": {"untraced": 1}, "why": why, "seconds": time.perf_counter() - began}
     parts = {} if options.modules else {
         s.output_process_fn_grad.__code__: s.output_process_fn_grad for s in samples
     }  # fmt: skip
