@@ -112,8 +112,9 @@ def _is_slope(
     """Whether gradients say how f grows in some random directions, by central differences."""
     random = np.random.default_rng(2)
     for _ in range(3):
-        ways = [torch.from_numpy(random.standard_normal(tuple(dx.shape))) for dx in dxs]
-        slope = sum(float((way * dx).sum()) for way, dx in zip(ways, dxs, strict=True))
+        ways = [_drawn(random, dx) for dx in dxs]
+        slope = sum(float((_parts(way) * _parts(dx)).sum())
+                    for way, dx in zip(ways, dxs, strict=True))  # fmt: skip
         ends = []
         for step in (STEP, -STEP):
             moved = list(xs)
@@ -123,6 +124,16 @@ def _is_slope(
         if abs((ends[0] - ends[1]) / (2 * STEP) - slope) > 1e-5 * max(1.0, abs(slope)):
             return False
     return True
+
+
+def _parts(x: Any) -> Any:
+    return torch.view_as_real(x) if x.is_complex() else x
+
+
+def _drawn(random: np.random.Generator, x: Any) -> Any:
+    """Return random numbers of the shape and type of x."""
+    drawn = torch.from_numpy(random.standard_normal(tuple(_parts(x).shape)))
+    return torch.view_as_complex(drawn) if x.is_complex() else drawn
 
 
 def _weights(outs: Sequence[Any]) -> list[Any]:
