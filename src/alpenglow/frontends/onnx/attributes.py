@@ -15,11 +15,11 @@ import onnx
 from onnx import numpy_helper
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.base.words import shown
 from alpenglow.frontends.onnx import long_lists
 from alpenglow.frontends.onnx.extents import Labels, is_fixed, label_of
-from alpenglow.ir.dims import Dim, known
+from alpenglow.frontends.shapes import check_size as check_size
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.staged import Kind
 from alpenglow.ir.types import NAMES, Array, TensorType, width
 
@@ -82,19 +82,6 @@ def element_type(code: int, what: str) -> str:
     if code not in known or code == onnx.TensorProto.UNDEFINED:
         raise ModelError(f"{what} has element type {code}, which ONNX does not define")
     raise UnsupportedError(f"{what} has element type {known[code]}, which is not supported")
-
-
-def check_size(what: str, t: TensorType) -> None:
-    """Raise ModelError if a tensor has negative extents or is too large for any machine.
-
-    Open extents count as 1, and so do empty ones, for NumPy takes no array that is only saved
-    from being too large by an axis of extent 0.
-    """
-    extents = [d for d in t.shape if known(d)]
-    if any(d < 0 for d in extents):
-        raise ModelError(f"{what} is {t}, with a negative extent")
-    if math.prod(max(d, 1) for d in extents) * t.numpy.itemsize > MOST_NBYTES:
-        raise ModelError(f"{what} is {t}, which is more than {MOST_NBYTES} bytes")
 
 
 def check_form(node: onnx.NodeProto, domain: str, opset: int) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.attributes import element_type
-from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Needed, Site, on
+from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis

@@ -8,8 +8,8 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.attributes import element_type
-from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Site, on
+from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
+from alpenglow.frontends.presume import presume
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import holds
 from alpenglow.ops.comparison import Equal

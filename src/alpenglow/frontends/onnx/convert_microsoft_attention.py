@@ -12,8 +12,8 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.convert_attention import joined_heads, scale_or_usual
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_window import product
-from alpenglow.frontends.onnx.presume import presume, presumed
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
+from alpenglow.frontends.presume import presume, presumed
 from alpenglow.ir.dims import Dim, assumed, is_open, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add, Sign, Sub

@@ -14,8 +14,8 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.convert_elementwise import cast
 from alpenglow.frontends.onnx.convert_scores import posted
-from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Needed, Site, elements, on, scalar
+from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import NAMES, Array

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Needed, Site, common_shape, on
+from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis

@@ -9,8 +9,8 @@ import numpy as np
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.attributes import element_type
 from alpenglow.frontends.onnx.convert_window import padding
-from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Site, common_shape, on
+from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op

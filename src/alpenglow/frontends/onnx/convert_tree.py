@@ -11,8 +11,8 @@ from alpenglow.frontends.onnx.convert_elementwise import cast
 from alpenglow.frontends.onnx.convert_ml import ML, array, class_labels, labelled, matrix
 from alpenglow.frontends.onnx.convert_scores import TRANSFORMS, posted, probit
 from alpenglow.frontends.onnx.forest import MEMBER, Nodes, depth, plain
-from alpenglow.frontends.onnx.presume import presume
 from alpenglow.frontends.onnx.table import Made, Site, on, scalar
+from alpenglow.frontends.presume import presume
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
 from alpenglow.ops.activation import Sigmoid

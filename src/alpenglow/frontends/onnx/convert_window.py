@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.onnx.presume import presume_extents
 from alpenglow.frontends.onnx.table import Made, Site, common_shape, on
+from alpenglow.frontends.presume import presume_extents
 from alpenglow.ir.dims import Dim, ceil_div, is_open, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Pow

@@ -29,7 +29,8 @@ from alpenglow.base.errors import (
 )
 from alpenglow.base.words import counted
 from alpenglow.evaluate import apply
-from alpenglow.frontends.onnx import contents, converters
+from alpenglow.frontends import contents
+from alpenglow.frontends.onnx import converters
 from alpenglow.frontends.onnx.attributes import (
     Attributes,
     check_form,
@@ -38,12 +39,12 @@ from alpenglow.frontends.onnx.attributes import (
 from alpenglow.frontends.onnx.function_body import domain_of
 from alpenglow.frontends.onnx.functions import OPSET, opset_of
 from alpenglow.frontends.onnx.hosted import HostSite, find_hosted, makes_host_value
-from alpenglow.frontends.onnx.presume import Undecided, presume_extents
 from alpenglow.frontends.onnx.ranked import DECODING, Ranked
-from alpenglow.frontends.onnx.reconcile import reconciled
 from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, label, reads, varied
 from alpenglow.frontends.onnx.table import Made, Needed, Site
 from alpenglow.frontends.onnx.unroll import Operands, unrolled
+from alpenglow.frontends.presume import Undecided, presume_extents
+from alpenglow.frontends.reconcile import reconciled
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array

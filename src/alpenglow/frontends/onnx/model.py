@@ -40,7 +40,6 @@ from alpenglow.frontends.onnx.importer import (
     host_site,
 )
 from alpenglow.frontends.onnx.lists import without_lists
-from alpenglow.frontends.onnx.presume import presuming
 from alpenglow.frontends.onnx.ranked import (
     Ranked,
     Ranks,
@@ -56,6 +55,7 @@ from alpenglow.frontends.onnx.subgraphs import (
     reads,
     with_own_outputs,
 )
+from alpenglow.frontends.presume import presuming
 from alpenglow.ir.dims import is_open
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.op import Host

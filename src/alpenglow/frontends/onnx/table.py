@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import wraps
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +15,8 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.frontends.onnx.versions import Versions
+from alpenglow.frontends.presume import Needed as Needed
+from alpenglow.frontends.shapes import common_shape as common_shape
 from alpenglow.ir.dims import Dim, Sym, assumed, is_open, known
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
@@ -82,23 +83,6 @@ def find(domain: str, name: str, opset: int) -> Converter | None:
 def supported() -> list[str]:
     """Return the names of all operators that have a converter, ``domain:name`` outside ai.onnx."""
     return _TABLE.names()
-
-
-class Needed(Exception):
-    """The import must know the elements of a value, and does not yet.
-
-    With the name "" it must know extents instead, which are known wherever a part is run.
-    `value` is what they are computed by, where the graph has no value of that name; `beside` are
-    values that are computed before, too, by the names under which they are found afterwards.
-    """
-
-    def __init__(
-        self, name: str, value: Value | None = None, beside: Mapping[str, Value] | None = None
-    ) -> None:
-        super().__init__(name)
-        self.name = name
-        self.value = value
-        self.beside = dict(beside or {})
 
 
 class Contents(Protocol):
@@ -251,29 +235,6 @@ class Site:
 
 def _are_within(array: Array, low: int, high: int) -> bool:
     return not array.size or (int(array.min()) >= low and int(array.max()) <= high)
-
-
-def common_shape(what: str, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
-    """Return the shape that all broadcast to; raise ModelError if there is none.
-
-    An open extent beside a number other than 1 is taken to be that number, or 1 if it turns out to
-    be.  Whether two different open extents are the same is for the data to tell: the import is cut.
-    """
-    rank = max(map(len, shapes))
-    out: list[Dim] = []
-    for axis in range(-rank, 0):
-        extents = list(dict.fromkeys(s[axis] for s in shapes if len(s) >= -axis))
-        if len(extents) == 1:
-            out += extents
-            continue
-        wide = list(dict.fromkeys(d for d in extents if d != 1))
-        numbers = [d for d in wide if not is_open(d)]
-        if len(wide) > 1 and assumed() is None and len(wide) - len(numbers) > 1 - bool(numbers):
-            raise Needed("")
-        if any(a != b for a, b in pairwise(wide if assumed() is not None else numbers)):
-            raise ModelError(f"{what}: shapes {' and '.join(map(str, shapes))} do not broadcast")
-        out.append(numbers[0] if numbers else wide[0] if wide else 1)
-    return tuple(out)
 
 
 def scalar(g: Graph, value: float, like: Value) -> Value:

@@ -10,7 +10,7 @@ import pytest
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError, FeedError, TypeRuleError, UnsupportedError
-from alpenglow.frontends.onnx.presume import at_least_0, is_0, natural, presuming
+from alpenglow.frontends.presume import at_least_0, is_0, natural, presuming
 from alpenglow.ir.dims import parse
 from alpenglow.ir.text import parse_graph, print_graph
 from alpenglow.ops.activation import Relu

@@ -13,11 +13,12 @@ Under an assumption (`ir.dims`) nothing is presumed: the numbers are known there
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from alpenglow.ir.dims import RELATIONS, Atom, Dim, Sym, bind, known, names, symbol
+from alpenglow.ir.graph import Value
 
 
 @dataclass(slots=True)
@@ -43,6 +44,23 @@ class Equation:
 
 class Undecided(Exception):
     """The answer depends on the value of a symbol."""
+
+
+class Needed(Exception):
+    """The import must know the elements of a value, and does not yet.
+
+    With the name "" it must know extents instead, which are known wherever a part is run.
+    `value` is what they are computed by, where the graph has no value of that name; `beside` are
+    values that are computed before, too, by the names under which they are found afterwards.
+    """
+
+    def __init__(
+        self, name: str, value: Value | None = None, beside: Mapping[str, Value] | None = None
+    ) -> None:
+        super().__init__(name)
+        self.name = name
+        self.value = value
+        self.beside = dict(beside or {})
 
 
 @contextlib.contextmanager

@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from alpenglow.base.errors import NONSENSE, AlpenglowError
-from alpenglow.frontends.onnx.presume import Equation, Undecided, presume, presumed
-from alpenglow.frontends.onnx.table import Needed
+from alpenglow.frontends.presume import Equation, Needed, Undecided, presume, presumed
 from alpenglow.ir.dims import Assumption, Dim, Guards, Sym, assumed, assuming, bind, holds, names
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.frontends.onnx.presume import Undecided, at_least_0, is_0, presume
+from alpenglow.frontends.presume import Undecided, at_least_0, is_0, presume
 from alpenglow.ir.dims import Dim, Sym, assuming, is_open
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Primitive

@@ -1,0 +1,49 @@
+"""Shapes as NumPy has them, with open extents: what they broadcast to, and what is too large."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from alpenglow.base.errors import ModelError
+from alpenglow.base.memory import MOST_NBYTES
+from alpenglow.frontends.presume import Needed
+from alpenglow.ir.dims import Dim, assumed, is_open, known
+from alpenglow.ir.types import TensorType
+
+
+def common_shape(what: str, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
+    """Return the shape that all broadcast to; raise ModelError if there is none.
+
+    An open extent beside a number other than 1 is taken to be that number, or 1 if it turns out to
+    be.  Whether two different open extents are the same is for the data to tell: the import is cut.
+    """
+    rank = max(map(len, shapes))
+    out: list[Dim] = []
+    for axis in range(-rank, 0):
+        extents = list(dict.fromkeys(s[axis] for s in shapes if len(s) >= -axis))
+        if len(extents) == 1:
+            out += extents
+            continue
+        wide = list(dict.fromkeys(d for d in extents if d != 1))
+        numbers = [d for d in wide if not is_open(d)]
+        if len(wide) > 1 and assumed() is None and len(wide) - len(numbers) > 1 - bool(numbers):
+            raise Needed("")
+        if any(a != b for a, b in pairwise(wide if assumed() is not None else numbers)):
+            raise ModelError(f"{what}: shapes {' and '.join(map(str, shapes))} do not broadcast")
+        out.append(numbers[0] if numbers else wide[0] if wide else 1)
+    return tuple(out)
+
+
+def check_size(what: str, t: TensorType) -> None:
+    """Raise ModelError if a tensor has negative extents or is too large for any machine.
+
+    Open extents count as 1, and so do empty ones, for NumPy takes no array that is only saved
+    from being too large by an axis of extent 0.
+    """
+    extents = [d for d in t.shape if known(d)]
+    if any(d < 0 for d in extents):
+        raise ModelError(f"{what} is {t}, with a negative extent")
+    if math.prod(max(d, 1) for d in extents) * t.numpy.itemsize > MOST_NBYTES:
+        raise ModelError(f"{what} is {t}, which is more than {MOST_NBYTES} bytes")
