@@ -1,0 +1,62 @@
+"""What formats of TensorFlow have in common: channels last, SAME padding, fused activations.
+
+Our operators have channels on axis 1.  A converter turns its operand there and its result back;
+between two of them the turns cancel (`passes.sink`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.presume import presume
+from alpenglow.ir.dims import Dim, ceil_div, is_open, known
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ops.movement import Transpose
+
+
+def channels_first(g: Graph, x: Value) -> Value:
+    """Return x[N, …, C] as [N, C, …]."""
+    rank = x.type.rank
+    return g(Transpose((0, rank - 1, *range(1, rank - 1))), x)
+
+
+def channels_last(g: Graph, x: Value) -> Value:
+    """Return x[N, C, …] as [N, …, C]."""
+    return g(Transpose((0, *range(2, x.type.rank), 1)), x)
+
+
+def window_pads(
+    same: bool, extents: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int],
+    dilations: Sequence[int],
+) -> tuple[int, ...]:  # fmt: skip
+    """Return the pads before each axis, then those after, of SAME or VALID padding.
+
+    SAME makes as many windows as there are steps on an axis, and pads less before than after.
+    """
+    if not same:
+        return (0,) * (2 * len(extents))
+    pairs = [
+        same_pads(d, (k - 1) * dilation + 1, stride)
+        for d, k, stride, dilation in zip(extents, kernel, strides, dilations, strict=True)
+    ]
+    return (*(before for before, _ in pairs), *(after for _, after in pairs))
+
+
+def same_pads(extent: Dim, span: int, stride: int) -> tuple[int, int]:
+    """Return the pads before and after an axis for windows that span so many elements.
+
+    Of an open extent it is presumed that strides divide it, if what is before depends on that.
+    """
+    if stride < 1:
+        raise ModelError(f"a stride is {stride}, expected 1 or more")
+    if not is_open(extent) or known(extent):
+        total = max(int((ceil_div(extent, stride) - 1) * stride - extent) + span, 0)
+        return total // 2, total - total // 2
+    firsts = {max(span - stride + left, 0) // 2 for left in range(stride)}
+    if len(firsts) == 1:  # what wants most adds no window for others, and is in none of theirs
+        first = firsts.pop()
+        return first, max(span - 1 - first, 0)
+    presume(extent % stride, "==")
+    total = max(span - stride, 0)
+    return total // 2, total - total // 2

@@ -1,0 +1,1 @@
+"""TFLite: `.tflite` files, without anything of TensorFlow's."""

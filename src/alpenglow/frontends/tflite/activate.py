@@ -1,0 +1,29 @@
+"""The activations that are fused with operators."""
+
+from __future__ import annotations
+
+from alpenglow.frontends.tflite.schema import Activation
+from alpenglow.frontends.tflite.table import Site
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import INTS
+from alpenglow.ops.activation import Tanh
+from alpenglow.ops.arithmetic import Clip, Maximum, Minimum
+
+BOUNDS = {Activation.RELU: (0, None), Activation.RELU_N1_TO_1: (-1, 1), Activation.RELU6: (0, 6)}
+"""What activations limit elements to."""
+
+
+def activated(s: Site, y: Value) -> Value:
+    """Return a result as the activation among the options of an operator leaves it."""
+    which = s.choice("fused_activation_function", Activation)
+    if which == Activation.NONE:
+        return y
+    if which == Activation.TANH:
+        return s.g(Tanh(), y)
+    if which == Activation.SIGN_BIT:
+        raise s.refuse("there is nothing for the activation SIGN_BIT")
+    low, high = BOUNDS[which]
+    if y.type.dtype not in INTS:
+        return s.g(Clip(low=low) if high is None else Clip(low, high), y)
+    y = s.g(Maximum(), y, s.filled(low, y))
+    return y if high is None else s.g(Minimum(), y, s.filled(high, y))

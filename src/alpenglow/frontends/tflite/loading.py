@@ -1,0 +1,245 @@
+"""From the bytes of a TFLite model to a graph, in as many parts as its data ask for (`ir.staged`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError, UnsupportedError
+from alpenglow.evaluate import evaluate
+from alpenglow.frontends.presume import presuming
+from alpenglow.frontends.shapes import check_size
+from alpenglow.frontends.tflite.control import LOOP, turn_of
+from alpenglow.frontends.tflite.importer import Importer
+from alpenglow.frontends.tflite.model import Model, Subgraph, Tensor, named
+from alpenglow.frontends.tflite.refusals import check_supported
+from alpenglow.frontends.tflite.steps import Step, placed, reached
+from alpenglow.frontends.tflite.variables import Key
+from alpenglow.ir.dims import Dim, symbol
+from alpenglow.ir.graph import HIDDEN, Graph
+from alpenglow.ir.metadata import Metadata
+from alpenglow.ir.solve import bind_shapes
+from alpenglow.ir.staged import Action, Known, Loop, Part, StagedModel
+from alpenglow.ir.types import DTYPES, Array, TensorType
+
+MAIN = 0
+"""The subgraph that a model is, if it does not say otherwise."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rest:
+    """What is left of a model: its steps, and what the file says of their tensors."""
+
+    steps: Sequence[Step]
+    tensors: Mapping[str, Tensor]
+
+
+def load(
+    model: str | Path | bytes, shapes: Mapping[str, Sequence[int]] | None = None
+) -> Graph | StagedModel:
+    """Read a TFLite model and return its graph, or the model where that depends on the data."""
+    content, file = read(model)
+    try:
+        return _loaded(Model(content), file, shapes)
+    except AlpenglowError as error:
+        raise error.located(file=file) from None
+    except NONSENSE as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ModelError(f"the model breaks the rules of TFLite: {what}", file=file) from error
+
+
+def read(model: str | Path | bytes) -> tuple[bytes, str]:
+    """Return the bytes of a model, and what to call it in messages."""
+    if isinstance(model, bytes):
+        return model, "model"
+    try:
+        return Path(model).read_bytes(), str(model)
+    except OSError as error:
+        raise ModelError(f"cannot read the model: {error.strerror}", file=str(model)) from error
+
+
+def _loaded(
+    model: Model, file: str, shapes: Mapping[str, Sequence[int]] | None
+) -> Graph | StagedModel:
+    check_supported(list(reached(model, MAIN)))
+    whole = _whole(model, file)
+    types = {n: t for n, t in whole.inputs.items() if t is not None}
+    symbols = dict.fromkeys(s for t in types.values() for s in t.symbols())
+    with presuming(symbols) as presumed:
+        part = whole.part(whole.begin(), Known(types))
+    g = part.graph
+    for name, t in types.items():
+        if name not in g.inputs:
+            g.input(name, t)
+    others = [n for n in g.inputs if n in g.initial or n.startswith(HIDDEN)]
+    g.inputs = {n: g.inputs[n] for n in (*types, *others)}
+    g.metadata = whole.metadata
+    if part.rest is not None or part.actions:
+        if shapes:
+            raise UnsupportedError("shapes cannot bind the extents of a model that depends on data")
+        whole.first = part
+        return whole
+    if presumed.guards:
+        g.guards, g.otherwise = tuple(presumed.guards), whole
+    return bind_shapes(g, shapes) if shapes else g
+
+
+def _whole(model: Model, file: str) -> TfliteModel:
+    """Return the subgraph that a model is."""
+    subgraph = model.subgraph(MAIN)
+    signed = [s for s in model.signatures() if s.subgraph == MAIN]
+    said = (signed[0].inputs, signed[0].outputs) if signed else ({}, {})
+    inputs = named(subgraph.inputs, subgraph.tensors, said[0])
+    outputs = named(subgraph.outputs, subgraph.tensors, said[1])
+    types = _types(subgraph, inputs)
+    # Tensors get a prefix where there are inputs of the same name.
+    prefix = ""
+    while any(prefix + t.name in types for t in subgraph.tensors):
+        prefix += "/"
+    body = placed(subgraph, prefix, inputs)
+    results = dict(zip(outputs, body.outputs, strict=True))
+    initial = _initial(model, subgraph)
+    whole = TfliteModel(
+        subgraph.name or "main",
+        file,
+        model,
+        types,
+        results,
+        Rest(body.steps, body.tensors),
+        initial,
+    )
+    whole.metadata = Metadata(description=model.description)
+    return whole
+
+
+def _types(subgraph: Subgraph, names: Sequence[str]) -> dict[str, TensorType | None]:
+    """Return the types of inputs; each open extent has a name of its own."""
+    if len(set(subgraph.inputs)) < len(subgraph.inputs):
+        raise ModelError(f"the inputs {subgraph.inputs} name a tensor twice")
+    types: dict[str, TensorType | None] = {}
+    taken = 0
+    for name, number in zip(names, subgraph.inputs, strict=True):
+        tensor = subgraph.tensors[number]
+        if tensor.dtype not in DTYPES:
+            raise UnsupportedError(f"input '{name}' is {tensor}, which no graph holds")
+        shape: list[Dim] = []
+        for d in tensor.signature:
+            shape.append(symbol(f"d{taken}") if d < 0 else d)
+            taken += d < 0
+        t = TensorType(tensor.dtype, tuple(shape))
+        check_size(f"input '{name}'", t)
+        types[name] = t
+    return types
+
+
+def _initial(model: Model, subgraph: Subgraph) -> dict[Key, Array]:
+    """Return what variables hold at first: what subgraphs assign to them that run once."""
+    initial: dict[Key, Array] = {}
+    for operator in subgraph.operators:
+        if operator.kind != "CALL_ONCE" or operator.custom:
+            continue
+        once = placed(
+            model.subgraph(operator.options("CallOnceOptions")["init_subgraph_index"]), "", ()
+        )
+        g = Graph("once")
+        importer = Importer(g, model, once.tensors, Known({}), initial)
+        importer.run(once.steps)
+        if importer.later:
+            raise UnsupportedError("what is done once depends on data")
+        keys = list(importer.variables.held)
+        for i, key in enumerate(keys):
+            g.output(str(i), importer.variables.held[key])
+        arrays = evaluate(g, {})
+        initial |= {key: arrays[str(i)] for i, key in enumerate(keys)}
+    return initial
+
+
+class TfliteModel(StagedModel):
+    """A subgraph, or a turn of a loop; `results` has the names of its outputs' values."""
+
+    def __init__(
+        self, name: str, file: str, model: Model, inputs: Mapping[str, TensorType | None],
+        results: Mapping[str, str], rest: Rest, initial: Mapping[Key, Array],
+    ) -> None:  # fmt: skip
+        self.name, self.file = name, file
+        self.inputs, self.kinds, self.constants = inputs, {}, {}
+        self.results = results
+        self.outputs = {name: _declared(rest.tensors.get(value)) for name, value in results.items()}
+        self._model = model
+        self._rest = rest
+        self._initial = initial
+        self._bodies: dict[str, TfliteModel] = {}
+
+    def begin(self) -> Rest:
+        return self._rest
+
+    def part(self, rest: Rest, known: Known) -> Part:
+        """Import as much of the rest as what is known decides."""
+        g = Graph(self.name)
+        importer = Importer(g, self._model, rest.tensors, known, self._initial)
+        importer.hold_back(n for n in self.inputs if n not in known.types)
+        importer.run(rest.steps)
+        actions, later = self._actions(importer)
+        if not later and not actions:
+            for name, value in self.results.items():
+                g.output(name, importer.find(value))
+            importer.variables.finish()
+            g.prune()
+            return Part(g, (), (), None)
+        if len(importer.variables):
+            raise UnsupportedError("variables are read in a model whose graph depends on its data")
+        wanted = dict.fromkeys(n for step in importer.later for n in step.inputs if n)
+        wanted |= dict.fromkeys([*importer.needs, *importer.beside, *self.results.values()])
+        for name in wanted:
+            if name in importer.values and name not in g.inputs:
+                g.output(name, importer.values[name])
+        g.prune()
+        return Part(g, tuple(actions), tuple(importer.needs), Rest(later, importer.tensors))
+
+    def _actions(self, importer: Importer) -> tuple[list[Action], list[Step]]:
+        """Return the loops whose operands are there, and the steps that are left."""
+        pending = {n for step in importer.later for n in step.outputs}
+        actions: list[Action] = []
+        later: list[Step] = []
+        for step in importer.later:
+            if step.kind == LOOP and pending.isdisjoint(step.inputs):
+                actions.append(self._loop(importer, step))
+            else:
+                later.append(step)
+        return actions, later
+
+    def _loop(self, importer: Importer, step: Step) -> Loop:
+        *carried, going = step.inputs
+        for name in step.inputs:
+            importer.find(name)
+        return Loop(step.label, self._body(step), "", going, tuple(carried), (), step.outputs)
+
+    def _body(self, step: Step) -> TfliteModel:
+        """Return the turn of a loop as a model, one however often the loop is imported."""
+        key = step.outputs[0]
+        if key not in self._bodies:
+            names = [f"i{k}" for k in range(len(step.inputs) - 1)]
+            turn = turn_of(self._model, step, names)
+            if len(turn.outputs) != len(names) or len(step.outputs) != len(names):
+                raise ModelError(
+                    f"WHILE: its body makes {len(turn.outputs)} values of {len(names)}",
+                    node=step.label,
+                )
+            inputs: dict[str, TensorType | None] = {
+                "turn": TensorType("i64", ()), "going": TensorType("bool", ()),
+            }  # fmt: skip
+            inputs |= dict.fromkeys(names)
+            results = {"goes_on": turn.condition, **{f"r{o}": o for o in turn.outputs}}
+            rest = Rest(turn.steps, turn.tensors)
+            self._bodies[key] = TfliteModel(
+                "loop", self.file, self._model, inputs, results, rest, self._initial
+            )
+        return self._bodies[key]
+
+
+def _declared(tensor: Tensor | None) -> TensorType | None:
+    """Return the type of a tensor if all of it is told."""
+    if tensor is None or tensor.dtype not in DTYPES or not tensor.ranked:
+        return None
+    return None if min(tensor.signature, default=0) < 0 else TensorType(tensor.dtype, tensor.shape)

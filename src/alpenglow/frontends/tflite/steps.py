@@ -1,0 +1,116 @@
+"""Operators in a space of names: what an import goes through.
+
+Each subgraph numbers its tensors anew.  Where one stands in another, as a branch or a body, its
+tensors get a prefix, its inputs are the operands, and its outputs go by names of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.words import shown
+from alpenglow.frontends.tflite.model import Model, Operator, Subgraph, Tensor
+
+MOST_STEPS = 1 << 20
+"""So many operators may stand in a model once subgraphs stand where they are called."""
+
+BODIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "IF": ("IfOptions", ("then_subgraph_index", "else_subgraph_index")),
+    "WHILE": ("WhileOptions", ("cond_subgraph_index", "body_subgraph_index")),
+    "CALL": ("CallOptions", ("subgraph",)),
+    "CALL_ONCE": ("CallOnceOptions", ("init_subgraph_index",)),
+    "STABLEHLO_COMPOSITE": ("StableHLOCompositeOptions", ("decomposition_subgraph_index",)),
+}
+"""Operators that run subgraphs, their options, and which of these name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An operator and the names of its operands and results, "" for an operand that is absent."""
+
+    operator: Operator
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        return self.operator.kind
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"{self.kind} '{shown(next(iter(self.outputs), ''))}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A subgraph where it stands: its steps, its tensors by name, and the names of its outputs."""
+
+    steps: tuple[Step, ...]
+    tensors: Mapping[str, Tensor]
+    outputs: tuple[str, ...]
+
+
+def placed(subgraph: Subgraph, prefix: str, operands: Sequence[str]) -> Body:
+    """Return a subgraph with names behind a prefix, its inputs called as the operands are."""
+    if len(operands) != len(subgraph.inputs):
+        raise ModelError(
+            f"subgraph '{subgraph.name}' has {len(subgraph.inputs)} inputs for "
+            f"{len(operands)} operands"
+        )
+    names = [prefix + t.name for t in subgraph.tensors]
+    for number, operand in zip(subgraph.inputs, operands, strict=True):
+        names[number] = operand
+    inner = set(range(len(names))) - set(subgraph.inputs)
+
+    def name(number: int) -> str:
+        return names[number] if number >= 0 else ""
+
+    steps = tuple(
+        Step(o, tuple(map(name, o.inputs)), tuple(map(name, o.outputs))) for o in subgraph.operators
+    )
+    tensors = {names[i]: subgraph.tensors[i] for i in sorted(inner)}
+    return Body(steps, tensors, tuple(names[o] for o in subgraph.outputs))
+
+
+def bodies(operator: Operator) -> list[int]:
+    """Return the numbers of the subgraphs that an operator runs."""
+    if operator.custom or operator.kind not in BODIES:
+        return []
+    layout, fields = BODIES[operator.kind]
+    options = operator.options(layout)
+    return [options[f] for f in fields]
+
+
+def reached(model: Model, start: int) -> Iterator[Subgraph]:
+    """Yield a subgraph and those that it runs, each once.
+
+    Raises ModelError if one runs itself, UnsupportedError if there are too many operators.
+    """
+    sizes: dict[int, int] = {}
+    waiting: list[tuple[int, list[int]]] = [(start, _called(model, start))]
+    open_ = {start}
+    while waiting:
+        number, called = waiting[-1]
+        if called:
+            inner = called.pop()
+            if inner in open_:
+                raise ModelError(f"subgraph {inner} runs itself")
+            if inner not in sizes:
+                open_.add(inner)
+                waiting.append((inner, _called(model, inner)))
+            continue
+        waiting.pop()
+        open_.discard(number)
+        subgraph = model.subgraph(number)
+        inside = sum(sizes[i] for i in _called(model, number))
+        sizes[number] = len(subgraph.operators) + inside
+        if sizes[number] > MOST_STEPS:
+            raise UnsupportedError(f"the model runs {sizes[number]} operators and more")
+        yield subgraph
+
+
+def _called(model: Model, number: int) -> list[int]:
+    return [i for o in model.subgraph(number).operators for i in bodies(o)]

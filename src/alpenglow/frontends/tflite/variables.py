@@ -1,0 +1,102 @@
+"""What a model remembers from call to call: resources behind handles, and tensors that are variables.
+
+A variable is read and written as operators come; in a graph it is read at entry and written at
+exit.  What it holds at first an initial subgraph says, which runs once, or it is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.shapes import check_size
+from alpenglow.frontends.tflite.model import Tensor
+from alpenglow.frontends.tflite.steps import Step
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.types import DTYPES, Array, TensorType
+
+VARIABLES = frozenset({"VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"})
+
+Key = tuple[str, str]
+"""The container and the name of a resource."""
+
+
+class Variables:
+    """What variables hold where an import has come to.
+
+    `initial` is what resources hold before the first call.
+    """
+
+    def __init__(self, g: Graph, initial: Mapping[Key, Array]) -> None:
+        self.held: dict[Key, Value] = {}
+        self._g = g
+        self._initial = initial
+        self._handles: dict[str, Key] = {}
+        self._names: dict[Key, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def step(self, step: Step) -> Value | None:
+        """Import a step on a resource; return what it makes, if that is a tensor."""
+        if step.kind == "VAR_HANDLE":
+            options = step.operator.options("VarHandleOptions")
+            self._handles[step.outputs[0]] = options["container"], options["shared_name"]
+            return None
+        if not step.inputs or step.inputs[0] not in self._handles:
+            raise ModelError(f"{step.kind}: operand 0 is no handle of a variable")
+        key = self._handles[step.inputs[0]]
+        return self.read(key) if step.kind == "READ_VARIABLE" else None
+
+    def key(self, step: Step) -> Key:
+        """Return the resource that a step assigns to."""
+        if not step.inputs or step.inputs[0] not in self._handles:
+            raise ModelError(f"{step.kind}: operand 0 is no handle of a variable")
+        return self._handles[step.inputs[0]]
+
+    def read(self, key: Key) -> Value:
+        """Return what a resource holds."""
+        if key not in self.held:
+            if key not in self._initial:
+                raise ModelError(f"variable '{key[1]}' is read before anything is assigned to it")
+            self.held[key] = self._begin(key, key[1], self._initial[key])
+        return self.held[key]
+
+    def of_tensor(self, name: str, tensor: Tensor) -> Value:
+        """Return what a tensor holds that is a variable: zeros at first."""
+        if min(tensor.signature, default=0) < 0 or tensor.dtype not in DTYPES:
+            raise UnsupportedError(f"variable '{name}' is {tensor}, expected numbers of one shape")
+        check_size(f"variable '{name}'", TensorType(tensor.dtype, tensor.shape))
+        key = "", name
+        if key not in self.held:
+            zeros = np.zeros(tensor.shape, DTYPES[tensor.dtype])
+            self.held[key] = self._begin(key, name, zeros)
+        return self.held[key]
+
+    def assign(self, key: Key, value: Value) -> None:
+        """Let a variable hold a value from here on."""
+        if key not in self._names and key in self._initial:
+            self._begin(key, key[1], self._initial[key])
+        self.held[key] = value
+
+    def finish(self) -> None:
+        """Say what the variables of the graph hold at exit."""
+        for key, name in self._names.items():
+            value, before = self.held.get(key), self._g.inputs[name]
+            if value is None or value is before:
+                continue
+            if value.type != before.type:
+                raise ModelError(
+                    f"variable '{key[1]}' is {before.type}, but {value.type} is assigned to it"
+                )
+            self._g.assign(name, value)
+
+    def _begin(self, key: Key, name: str, initial: Array) -> Value:
+        taken = self._g.inputs.keys() | self._g.outputs.keys()
+        name = name or "variable"
+        while name in taken:
+            name += "_"
+        self._names[key] = name
+        return self._g.variable(name, initial)
