@@ -1,4 +1,4 @@
-"""From the bytes of a TFLite model to a graph, in as many parts as its data ask for (`ir.staged`)."""
+"""From the bytes of a TFLite model to its graph, in parts where data decide (`ir.staged`)."""
 
 from __future__ import annotations
 

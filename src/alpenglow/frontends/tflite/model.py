@@ -1,7 +1,7 @@
 """A TFLite model as Python sees it: subgraphs, operators and tensors, each read when asked for.
 
-Nothing is interpreted here.  Operators and tensors are what the file says, with every index checked,
-and constants are views of the file.
+Nothing is interpreted here.  Operators and tensors are what the file says, with every index
+checked, and constants are views of the file.
 """
 
 from __future__ import annotations

@@ -97,6 +97,7 @@ OPTIONS: Mapping[str, str] = {
     "BatchMatMulOptions": "adj_x:bool adj_y:bool",
     "CumsumOptions": "exclusive:bool reverse:bool",
     "VarHandleOptions": "container:str shared_name:str",
+    "RandomOptions": "seed:i64 seed2:i64",
     "BucketizeOptions": "boundaries:[f32]",
     "GeluOptions": "approximate:bool",
     "ReduceWindowOptions": "reduce_function:i32",
@@ -118,7 +119,7 @@ OPTION_NUMBERS: Mapping[str, int] = {
     "SplitVOptions": 79, "ReverseSequenceOptions": 87, "IfOptions": 92, "WhileOptions": 93,
     "DepthToSpaceOptions": 94, "BatchMatMulOptions": 101, "CumsumOptions": 102,
     "CallOnceOptions": 103, "Conv3DOptions": 106, "VarHandleOptions": 111,
-    "BucketizeOptions": 115, "GeluOptions": 116,
+    "RandomOptions": 114, "BucketizeOptions": 115, "GeluOptions": 116,
 }  # fmt: skip
 """What the field `builtin_options_type` of an operator says of `builtin_options`."""
 

@@ -1,4 +1,4 @@
-"""What a model remembers from call to call: resources behind handles, and tensors that are variables.
+"""What a model remembers from call to call: resources, and tensors that are variables.
 
 A variable is read and written as operators come; in a graph it is read at entry and written at
 exit.  What it holds at first an initial subgraph says, which runs once, or it is zero.

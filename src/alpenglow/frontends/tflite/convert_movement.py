@@ -1,0 +1,229 @@
+"""Converters that move elements: shapes, permutations, joining, repeating, turning round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.presume import presume
+from alpenglow.frontends.tflite.activate import activated
+from alpenglow.frontends.tflite.table import Made, Site, on
+from alpenglow.ir.dims import Dim, known, product
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import DTYPES, width
+from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose, stretch
+from alpenglow.ops.order import ReverseSequence
+from alpenglow.ops.select import BitCast
+
+
+@on("RESHAPE", "ReshapeOptions")
+def reshape(s: Site) -> Made:
+    """The shape is an operand, or else an option, where [0] stands for that without axes."""
+    if s.optional(1) is not None:
+        return reshaped(s, s.input(0), s.dims(1))
+    wanted = s.option("new_shape")
+    return reshaped(s, s.input(0), () if wanted == (0,) else wanted)
+
+
+def reshaped(s: Site, x: Value, wanted: Sequence[Dim]) -> Value:
+    """Return x in the shape `wanted`, in which -1 takes what is left."""
+    shape = list(wanted)
+    if shape.count(-1) > 1 or any(known(d) and d < -1 for d in shape):
+        raise ModelError(f"{s.kind}: the shape is {tuple(wanted)}")
+    if -1 in shape:
+        rest, total = product([d for d in shape if d != -1]), product(x.type.shape)
+        if rest == 0 or (known(rest) and known(total) and total % rest):
+            raise ModelError(f"{s.kind}: {x.type} does not fill shape {tuple(wanted)}")
+        shape[shape.index(-1)] = total // rest
+    return s.reshaped(x, shape)
+
+
+@on("SQUEEZE", "SqueezeOptions")
+def squeeze(s: Site) -> Made:
+    """Axes of extent 1 go: those that are listed, or all."""
+    x = s.input(0)
+    shape = x.type.shape
+    if s.option("squeeze_dims"):
+        gone = set(s.axes(s.option("squeeze_dims"), len(shape)))
+    else:
+        gone = {i for i, d in enumerate(shape) if not presume(d - 1, "!=")}
+    for i in gone:
+        if not presume(shape[i] - 1, "=="):
+            raise ModelError(f"{s.kind}: axis {i} of {x.type} has not extent 1")
+    return s.reshaped(x, [d for i, d in enumerate(shape) if i not in gone])
+
+
+@on("EXPAND_DIMS")
+def expand_dims(s: Site) -> Made:
+    x = s.input(0)
+    axis = s.axis(s.number(1), x.type.rank + 1)
+    return s.reshaped(x, (*x.type.shape[:axis], 1, *x.type.shape[axis:]))
+
+
+@on("TRANSPOSE")
+def transpose(s: Site) -> Made:
+    x = s.input(0)
+    return s.g(Transpose(tuple(s.axis(a, x.type.rank) for a in s.ints(1))), x)
+
+
+@on("CONCATENATION", "ConcatenationOptions")
+def concatenation(s: Site) -> Made:
+    xs = s.required()
+    axis = s.axis(s.option("axis"), s.input(0).type.rank)
+    return activated(s, s.g(Concat(axis), *xs))
+
+
+@on("PACK", "PackOptions")
+def pack(s: Site) -> Made:
+    """Operands are put side by side along a new axis."""
+    xs = s.required()
+    x = s.input(0).type
+    axis = s.axis(s.option("axis"), x.rank + 1)
+    shape = (*x.shape[:axis], 1, *x.shape[axis:])
+    if any(v.type.rank != x.rank for v in xs) or len(xs) != s.option("values_count"):
+        raise ModelError(f"{s.kind}: operands {[v.type for v in xs]} are not packed")
+    if any(v.type != x for v in xs):
+        xs = s.broadcast(*xs)
+    return s.g(Concat(axis), *(s.reshaped(v, shape) for v in xs))
+
+
+@on("UNPACK", "UnpackOptions")
+def unpack(s: Site) -> Made:
+    x = s.input(0)
+    axis = s.axis(s.option("axis"), x.type.rank)
+    count = s.option("num")
+    if not presume(x.type.shape[axis] - count, "=="):
+        raise ModelError(f"{s.kind}: axis {axis} of {x.type} has not {count} elements")
+    kept = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
+    return [s.reshaped(part, kept) for part in parts(s, x, axis, (1,) * count)]
+
+
+def parts(s: Site, x: Value, axis: int, sizes: Sequence[Dim]) -> list[Value]:
+    """Return x cut along an axis into parts of these sizes."""
+    start: Dim = 0
+    cut = []
+    for size in sizes:
+        starts = tuple(start if i == axis else 0 for i in range(x.type.rank))
+        shape = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
+        cut.append(s.g(Slice(starts, shape, (1,) * x.type.rank), x))
+        start = start + size
+    return cut
+
+
+@on("SPLIT", "SplitOptions")
+def split(s: Site) -> Made:
+    x, count = s.input(1), s.option("num_splits")
+    axis = s.axis(s.number(0), x.type.rank)
+    extent = x.type.shape[axis]
+    if count < 1 or count != len(s.step.outputs) or not presume(extent % count, "=="):
+        raise ModelError(f"{s.kind}: axis {axis} of {x.type} is not cut into {count} parts")
+    return parts(s, x, axis, (extent // count,) * count)
+
+
+@on("SPLIT_V", "SplitVOptions")
+def split_v(s: Site) -> Made:
+    """One of the sizes may be -1, for what is left."""
+    x, sizes = s.input(0), list(s.dims(1))
+    axis = s.axis(s.number(2), x.type.rank)
+    total: Dim = sum((d for d in sizes if d != -1), start=0)
+    if sizes.count(-1) == 1:
+        rest = x.type.shape[axis] - total
+        sizes[sizes.index(-1)] = rest
+        total = x.type.shape[axis]
+        if not presume(rest, ">="):
+            raise ModelError(f"{s.kind}: {tuple(s.dims(1))} is more than axis {axis} of {x.type}")
+    negative = any(known(d) and d < 0 for d in sizes)
+    if (
+        negative
+        or len(sizes) != len(s.step.outputs)
+        or not presume(total - x.type.shape[axis], "==")
+    ):
+        raise ModelError(f"{s.kind}: {tuple(sizes)} are no parts of axis {axis} of {x.type}")
+    return parts(s, x, axis, sizes)
+
+
+@on("TILE")
+def tile(s: Site) -> Made:
+    """An axis of copies comes before each, is stretched, and merged with it."""
+    x, repeats = s.input(0), s.dims(1)
+    if len(repeats) != x.type.rank or any(known(n) and n < 0 for n in repeats):
+        raise ModelError(f"{s.kind}: {x.type} is not repeated {repeats} times")
+    narrow: list[Dim] = []
+    wide: list[Dim] = []
+    for d, n in zip(x.type.shape, repeats, strict=True):
+        narrow += [d] if n == 1 or d == 1 else [1, d]
+        wide += [d] if n == 1 else [n] if d == 1 else [n, d]
+    copies = s.g(Broadcast(tuple(wide)), s.g(Reshape(tuple(narrow)), x))
+    merged = tuple(d * n for d, n in zip(x.type.shape, repeats, strict=True))
+    return s.reshaped(copies, merged)
+
+
+@on("BROADCAST_TO")
+def broadcast_to(s: Site) -> Made:
+    return stretch(s.g, s.input(0), s.dims(1))
+
+
+@on("REVERSE_V2")
+def reverse(s: Site) -> Made:
+    x = s.input(0)
+    axes = s.axes(s.ints(1), x.type.rank)
+    return reversed_along(s, x, axes) if axes else x
+
+
+def reversed_along(s: Site, x: Value, axes: Sequence[int]) -> Value:
+    """Return x with its elements turned round along some axes."""
+    shape = x.type.shape
+    starts = tuple(d - 1 if i in axes else 0 for i, d in enumerate(shape))
+    steps = tuple(-1 if i in axes else 1 for i in range(len(shape)))
+    if 0 in shape:
+        return x
+    return s.g(Slice(starts, shape, steps), x)
+
+
+@on("REVERSE_SEQUENCE", "ReverseSequenceOptions")
+def reverse_sequence(s: Site) -> Made:
+    x = s.input(0)
+    time, batch = (s.axis(s.option(n), x.type.rank) for n in ("seq_dim", "batch_dim"))
+    lengths = s.within(s.input(1), 0, x.type.shape[time], "a sequence length")
+    return s.g(ReverseSequence(batch, time), x, lengths)
+
+
+@on("SPACE_TO_DEPTH", "SpaceToDepthOptions")
+def space_to_depth(s: Site) -> Made:
+    x, size = s.rank(0, 4), block_size(s)
+    n, h, w, c = x.type.shape
+    if not all(presume(d % size, "==") for d in (h, w)):
+        raise ModelError(f"{s.kind}: {x.type} does not divide into blocks of {size}")
+    blocks = s.g(Reshape((n, h // size, size, w // size, size, c)), x)
+    moved = s.g(Transpose((0, 1, 3, 2, 4, 5)), blocks)
+    return s.g(Reshape((n, h // size, w // size, c * (size * size))), moved)
+
+
+@on("DEPTH_TO_SPACE", "DepthToSpaceOptions")
+def depth_to_space(s: Site) -> Made:
+    x, size = s.rank(0, 4), block_size(s)
+    n, h, w, c = x.type.shape
+    if not presume(c % (size * size), "=="):
+        raise ModelError(f"{s.kind}: {x.type} does not divide into blocks of {size}")
+    blocks = s.g(Reshape((n, h, w, size, size, c // (size * size))), x)
+    moved = s.g(Transpose((0, 1, 3, 2, 4, 5)), blocks)
+    return s.g(Reshape((n, h * size, w * size, c // (size * size))), moved)
+
+
+def block_size(s: Site) -> int:
+    """Return the extent of blocks; raise ModelError unless it is positive."""
+    size = int(s.option("block_size"))
+    if size < 1:
+        raise ModelError(f"{s.kind}: blocks of {size}")
+    return size
+
+
+@on("BITCAST")
+def bitcast(s: Site) -> Made:
+    """The bits of elements read as another type; narrower ones are a last axis."""
+    x, to = s.input(0), s.output().dtype
+    if to not in DTYPES:
+        raise s.refuse(f"there is no {to} in a graph")
+    if width(to) != width(x.type.dtype):
+        raise s.refuse(f"the bits of {x.type} are read as {to}")
+    return s.g(BitCast(to), x)

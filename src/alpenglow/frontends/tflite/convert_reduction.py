@@ -1,0 +1,114 @@
+"""Converters that make many elements one: sums, extremes, norms, softmax, running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from alpenglow.frontends.nhwc import channels_first, channels_last
+from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.tflite.activate import activated
+from alpenglow.frontends.tflite.table import Made, Site, on
+from alpenglow.ir.dims import known, product
+from alpenglow.ir.types import FLOATS
+from alpenglow.ops.arithmetic import Div, Maximum, Mul
+from alpenglow.ops.movement import stretch
+from alpenglow.ops.normalize import LocalResponseNorm
+from alpenglow.ops.reduction import (
+    ArgMax,
+    ArgMin,
+    ReduceMax,
+    ReduceMean,
+    ReduceMin,
+    ReduceProd,
+    ReduceSum,
+)
+from alpenglow.ops.scan import CumSum
+from alpenglow.ops.softmax import LogSoftmax, Softmax
+from alpenglow.ops.transcendental import Sqrt
+
+Reduce = type[ReduceSum] | type[ReduceProd] | type[ReduceMax] | type[ReduceMin]
+
+REDUCTIONS: dict[str, Reduce] = {
+    "SUM": ReduceSum,
+    "REDUCE_PROD": ReduceProd,
+    "REDUCE_MAX": ReduceMax,
+    "REDUCE_MIN": ReduceMin,
+    "REDUCE_ANY": ReduceMax,
+    "REDUCE_ALL": ReduceMin,
+}
+
+
+def reduction(op: Reduce) -> Callable[[Site], Made]:
+    """Return the converter for a reduction along the axes that operand 1 lists."""
+    return lambda s: s.g(op(axes_of(s), s.option("keep_dims")), s.input(0))
+
+
+for _name, _op in REDUCTIONS.items():
+    on(_name, "ReducerOptions")(reduction(_op))
+
+
+@on("MEAN", "ReducerOptions")
+def mean(s: Site) -> Made:
+    """Means of integers are sums over counts, without their fractions."""
+    x, axes, keep = s.input(0), axes_of(s), s.option("keep_dims")
+    if x.type.dtype in FLOATS:
+        return s.g(ReduceMean(axes, keep), x)
+    count = product([x.type.shape[a] for a in axes])
+    if not known(count):
+        raise Needed("")
+    total = s.g(ReduceSum(axes, keep), s.cast(x, "i64"))
+    return s.cast(s.g(Div(), total, s.filled(int(count), total)), x.type.dtype)
+
+
+def axes_of(s: Site) -> tuple[int, ...]:
+    """Return the axes that operand 1 lists, counted from the front."""
+    return s.axes(s.ints(1), s.input(0).type.rank)
+
+
+@on("ARG_MAX")
+def arg_max(s: Site) -> Made:
+    x = s.input(0)
+    return s.cast(s.g(ArgMax(s.axis(s.number(1), x.type.rank), False), x), s.output().dtype)
+
+
+@on("ARG_MIN")
+def arg_min(s: Site) -> Made:
+    x = s.input(0)
+    return s.cast(s.g(ArgMin(s.axis(s.number(1), x.type.rank), False), x), s.output().dtype)
+
+
+@on("CUMSUM", "CumsumOptions")
+def cumsum(s: Site) -> Made:
+    x = s.input(0)
+    axis = s.axis(s.number(1), x.type.rank)
+    return s.g(CumSum(axis, s.option("exclusive"), s.option("reverse")), x)
+
+
+@on("SOFTMAX", "SoftmaxOptions")
+def softmax(s: Site) -> Made:
+    x, beta = s.input(0), s.option("beta")
+    scaled = x if beta == 1 else s.g(Mul(), x, s.filled(beta, x))
+    return s.g(Softmax(s.axis(-1, x.type.rank)), scaled)
+
+
+@on("LOG_SOFTMAX")
+def log_softmax(s: Site) -> Made:
+    x = s.input(0)
+    return s.g(LogSoftmax(s.axis(-1, x.type.rank)), x)
+
+
+@on("L2_NORMALIZATION", "L2NormOptions")
+def l2_normalization(s: Site) -> Made:
+    """Rows over their lengths, which count as 1e-6 where they are less."""
+    x = s.input(0)
+    squares = s.g(ReduceSum((s.axis(-1, x.type.rank),)), s.g(Mul(), x, x))
+    length = s.g(Sqrt(), squares)
+    least = s.g(Maximum(), length, s.filled(1e-6, length))
+    return activated(s, s.g(Div(), x, stretch(s.g, least, x.type.shape)))
+
+
+@on("LOCAL_RESPONSE_NORMALIZATION", "LocalResponseNormalizationOptions")
+def local_response_normalization(s: Site) -> Made:
+    x, size = s.rank(0, 4), 2 * s.option("radius") + 1
+    op = LocalResponseNorm(size, s.option("alpha") * size, s.option("beta"), s.option("bias"))
+    return channels_last(s.g, s.g(op, channels_first(s.g, x)))

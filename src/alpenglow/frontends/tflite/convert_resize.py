@@ -1,0 +1,56 @@
+"""Converters that resample images, channels last."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.nhwc import channels_first, channels_last
+from alpenglow.frontends.tflite.table import Made, Site, on
+from alpenglow.ir.dims import Dim, is_open, known
+from alpenglow.ir.graph import Value
+from alpenglow.ir.types import Array
+from alpenglow.ops.gather import Gather
+from alpenglow.ops.resize import Resize
+
+
+@on("RESIZE_BILINEAR", "ResizeBilinearOptions")
+def resize_bilinear(s: Site) -> Made:
+    x, sizes = image(s)
+    if s.option("align_corners") and s.option("half_pixel_centers"):
+        raise ModelError(f"{s.kind}: corners and centres cannot be aligned both")
+    coordinates = "half_pixel" if s.option("half_pixel_centers") else "asymmetric"
+    coordinates = "align_corners" if s.option("align_corners") else coordinates
+    op = Resize((*x.type.shape[:2], *sizes), mode="linear", coordinates=coordinates)
+    return channels_last(s.g, s.g(op, x))
+
+
+@on("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions")
+def resize_nearest(s: Site) -> Made:
+    x, sizes = image(s)
+    for axis, size in enumerate(sizes, 2):
+        extent = x.type.shape[axis]
+        if is_open(extent) or is_open(size) or not known(extent) or not known(size):
+            raise s.refuse(f"the extents of {x.type} or its size {sizes} are open")
+        x = s.g(Gather(axis), x, s.g.constant(nearest(s, int(extent), int(size))))
+    return channels_last(s.g, x)
+
+
+def image(s: Site) -> tuple[Value, tuple[Dim, ...]]:
+    """Return operand 0, channels first, and the extents that it gets."""
+    x, sizes = s.rank(0, 4), s.dims(1)
+    if len(sizes) != 2 or any(known(d) and d < 1 for d in sizes):
+        raise ModelError(f"{s.kind}: the size is {sizes}")
+    return channels_first(s.g, x), sizes
+
+
+def nearest(s: Site, extent: int, size: int) -> Array:
+    """Return the places on an axis that are read, computed in f32 as TFLite does."""
+    aligned, centred = s.option("align_corners"), s.option("half_pixel_centers")
+    scale = np.float32(extent) / np.float32(size)
+    if aligned and size > 1:
+        scale = np.float32(extent - 1) / np.float32(size - 1)
+    at = (np.arange(size, dtype=np.float32) + np.float32(0.5 if centred else 0)) * scale
+    at = np.floor(at + np.float32(0.5)) if aligned else np.floor(at)
+    places: Array = np.clip(at.astype(np.int64), 0, extent - 1)
+    return places
