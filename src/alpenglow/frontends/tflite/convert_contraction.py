@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.presume import presume
+from alpenglow.frontends.presume import Needed, presume
 from alpenglow.frontends.shapes import common_shape
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
@@ -22,7 +22,10 @@ def fully_connected(s: Site) -> Made:
         raise s.refuse("the weights are shuffled")
     outputs, depth = w.type.shape
     total = product(x.type.shape)
-    if not known(depth) or depth < 1 or not presume(total % depth, "=="):
+    if not known(depth):
+        raise Needed("")
+    depth = int(depth)
+    if depth < 1 or not presume(total % depth, "=="):
         raise ModelError(f"{s.kind}: {x.type} are no rows for weights {w.type}")
     rows = s.reshaped(x, (total // depth, depth))
     y = s.g(MatMul(), rows, s.g(Transpose((1, 0)), w))

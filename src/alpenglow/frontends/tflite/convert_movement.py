@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.presume import presume
+from alpenglow.frontends.presume import Needed, presume
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
-from alpenglow.ir.dims import Dim, known, product
+from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, width
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose, stretch
@@ -45,8 +45,10 @@ def squeeze(s: Site) -> Made:
     shape = x.type.shape
     if s.option("squeeze_dims"):
         gone = set(s.axes(s.option("squeeze_dims"), len(shape)))
+    elif all(map(known, shape)):
+        gone = {i for i, d in enumerate(shape) if d == 1}
     else:
-        gone = {i for i, d in enumerate(shape) if not presume(d - 1, "!=")}
+        raise Needed("")
     for i in gone:
         if not presume(shape[i] - 1, "=="):
             raise ModelError(f"{s.kind}: axis {i} of {x.type} has not extent 1")
@@ -68,9 +70,24 @@ def transpose(s: Site) -> Made:
 
 @on("CONCATENATION", "ConcatenationOptions")
 def concatenation(s: Site) -> Made:
-    xs = s.required()
-    axis = s.axis(s.option("axis"), s.input(0).type.rank)
+    first, *others = s.required()
+    axis = s.axis(s.option("axis"), first.type.rank)
+    xs = [first, *(beside(s, v, first, axis) for v in others)]
     return activated(s, s.g(Concat(axis), *xs))
+
+
+def beside(s: Site, x: Value, first: Value, axis: int) -> Value:
+    """Return x with the extents of another operand but for one axis.
+
+    Open extents are presumed to be those that they must be.
+    """
+    if x.type.rank != first.type.rank:
+        raise ModelError(f"{s.kind}: {x.type} does not continue {first.type} along axis {axis}")
+    shape: list[Dim] = list(x.type.shape)
+    for i, (d, wanted) in enumerate(zip(x.type.shape, first.type.shape, strict=True)):
+        if i != axis and is_open(d - wanted) and presume(d - wanted, "=="):
+            shape[i] = wanted
+    return s.reshaped(x, shape)
 
 
 @on("PACK", "PackOptions")

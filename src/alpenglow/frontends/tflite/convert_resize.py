@@ -7,7 +7,7 @@ import numpy as np
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.tflite.table import Made, Site, on
-from alpenglow.ir.dims import Dim, is_open, known
+from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
 from alpenglow.ops.gather import Gather
@@ -30,9 +30,9 @@ def resize_nearest(s: Site) -> Made:
     x, sizes = image(s)
     for axis, size in enumerate(sizes, 2):
         extent = x.type.shape[axis]
-        if is_open(extent) or is_open(size) or not known(extent) or not known(size):
-            raise s.refuse(f"the extents of {x.type} or its size {sizes} are open")
-        x = s.g(Gather(axis), x, s.g.constant(nearest(s, int(extent), int(size))))
+        if not isinstance(extent, int) or not isinstance(size, int):
+            return channels_last(s.g, s.g(rule(s, (*x.type.shape[:2], *sizes)), x))
+        x = s.g(Gather(axis), x, s.g.constant(nearest(s, extent, size)))
     return channels_last(s.g, x)
 
 
@@ -42,6 +42,16 @@ def image(s: Site) -> tuple[Value, tuple[Dim, ...]]:
     if len(sizes) != 2 or any(known(d) and d < 1 for d in sizes):
         raise ModelError(f"{s.kind}: the size is {sizes}")
     return channels_first(s.g, x), sizes
+
+
+def rule(s: Site, sizes: tuple[Dim, ...]) -> Resize:
+    """Return the operator that reads the places of `nearest` where extents are open."""
+    if s.option("align_corners"):
+        if s.option("half_pixel_centers"):
+            raise s.refuse("corners and centres are aligned both")
+        return Resize(sizes, coordinates="align_corners", nearest="round_prefer_ceil")
+    centred = "tf_half_pixel_for_nn" if s.option("half_pixel_centers") else "asymmetric"
+    return Resize(sizes, coordinates=centred, nearest="floor")
 
 
 def nearest(s: Site, extent: int, size: int) -> Array:

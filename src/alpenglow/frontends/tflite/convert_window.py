@@ -48,13 +48,14 @@ def convolved(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
     channels, each = x.type.shape[-1], w.type.shape[1]
     if not known(channels) or not known(each):
         raise Needed("")
+    channels, each = int(channels), int(each)
     if each < 1 or channels % each:
         raise ModelError(f"{s.kind}: {channels} channels are no multiple of {each}")
     strides = tuple(s.option(f"stride_{a}") for a in axes)
     dilations = tuple(s.option(f"dilation_{a}_factor") for a in axes)
     kernel = [int(d) for d in w.type.shape[2:]]
     pads = window_pads(is_same(s), x.type.shape[1:-1], kernel, strides, dilations)
-    op = Conv(strides, pads, dilations, int(channels) // int(each))
+    op = Conv(strides, pads, dilations, channels // each)
     y = s.g(op, channels_first(s.g, x), w, s.optional(2))
     return activated(s, channels_last(s.g, y))
 

@@ -213,7 +213,6 @@ class Importer:
             results, fresh = retry
         for name, v in zip(step.outputs, results, strict=False):
             presume_extents(v.type.shape)
-            self._check(name, v)
             if v.producer in fresh and not v.name:
                 v.name = name
             self.values[name] = v
@@ -241,7 +240,10 @@ class Importer:
             made = self._convert(step)
             fresh = list(islice(reversed(self.g.nodes), max(0, len(self.g.nodes) - before)))[::-1]
             self._settle(fresh)
-            return [made] if isinstance(made, Value) else list(made), set(fresh)
+            results = [made] if isinstance(made, Value) else list(made)
+            for name, v in zip(step.outputs, results, strict=False):
+                self._check(name, v)
+            return results, set(fresh)
         except (AlpenglowError, Undecided, Needed, *NONSENSE) as error:
             if isinstance(error, Needed) and error.value is not None:
                 raise  # the graph computes it first

@@ -34,6 +34,9 @@ class Rest:
     steps: Sequence[Step]
     tensors: Mapping[str, Tensor]
 
+    def __len__(self) -> int:
+        return len(self.steps) + 1  # the outputs are left, too
+
 
 def load(
     model: str | Path | bytes, shapes: Mapping[str, Sequence[int]] | None = None
