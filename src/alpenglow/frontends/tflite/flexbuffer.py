@@ -1,0 +1,71 @@
+"""Options of custom operators: a map from names to numbers, as flexbuffers store it.
+
+The last byte is the width of the root, and the one before it says what the root is: the upper six
+bits the type, the lower two the width of what it refers to.  A reference goes backwards.  A map is
+a vector of values, with their types behind it, and before it where its keys are and how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.tflite.flatbuffer import File
+
+INT, UINT, FLOAT, MAP, BOOL = 1, 2, 3, 9, 26
+KINDS: Mapping[int, Mapping[int, str]] = {
+    INT: {1: "i8", 2: "i16", 4: "i32", 8: "i64"},
+    UINT: {1: "u8", 2: "u16", 4: "u32", 8: "u64"},
+    FLOAT: {4: "f32", 8: "f64"},
+    BOOL: {1: "u8", 2: "u16", 4: "u32", 8: "u64"},
+}
+"""How numbers of each type are stored in so many bytes."""
+
+
+def numbers(content: bytes) -> dict[str, int | float]:
+    """Return the numbers of a map by name; raise ModelError if it is none, or damaged."""
+    file = File(content)
+    if len(content) < 3:
+        raise ModelError(f"the options, {len(content)} bytes, are no map")
+    packed, width = content[-2], content[-1]
+    if packed >> 2 != MAP or width not in KINDS[UINT]:
+        raise ModelError("the options are no map from names to numbers")
+    at = len(content) - 2 - width
+    return _map(file, _back(file, at, width), 1 << (packed & 3))
+
+
+def _map(file: File, at: int, width: int) -> dict[str, int | float]:
+    count = _size(file, at - width, width)
+    file.check(at, count * (width + 1), "the options")
+    keys = _back(file, at - 3 * width, width)
+    keys_width = _size(file, at - 2 * width, width)
+    if keys_width not in KINDS[UINT] or _size(file, keys - keys_width, keys_width) != count:
+        raise ModelError("the options have not as many names as numbers")
+    found: dict[str, int | float] = {}
+    for i in range(count):
+        name = _text(file, _back(file, keys + i * keys_width, keys_width))
+        kind = file.content[at + count * width + i] >> 2
+        if kind not in KINDS or width not in KINDS[kind]:
+            raise ModelError(f"option '{name}' is of type {kind}, which is no number")
+        found[name] = file.number(at + i * width, KINDS[kind][width], f"option '{name}'")
+    return found
+
+
+def _size(file: File, at: int, width: int) -> int:
+    """Return an integer that is not negative."""
+    size: int = file.number(at, KINDS[UINT][width], "the options")
+    return size
+
+
+def _back(file: File, at: int, width: int) -> int:
+    """Return the byte that a reference leads back to."""
+    return at - _size(file, at, width)
+
+
+def _text(file: File, at: int) -> str:
+    """Return a name, which ends in a zero byte."""
+    file.check(at, 1, "a name among the options")
+    end = file.content.find(b"\0", at)
+    if end < 0:
+        raise ModelError("a name among the options does not end")
+    return file.content[at:end].decode(errors="replace")
