@@ -12,7 +12,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import Dim, ceil_div, is_open, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.movement import Transpose
+from alpenglow.ops.movement import Transpose, stretch
 
 
 def channels_first(g: Graph, x: Value) -> Value:
@@ -24,6 +24,20 @@ def channels_first(g: Graph, x: Value) -> Value:
 def channels_last(g: Graph, x: Value) -> Value:
     """Return x[N, C, …] as [N, …, C]."""
     return g(Transpose((0, *range(2, x.type.rank), 1)), x)
+
+
+def stretched(g: Graph, x: Value, shape: tuple[Dim, ...]) -> Value:
+    """Return x broadcast to a shape; x itself if it has that.
+
+    What an image has for each channel is stretched with channels first, so that turns before and
+    behind it cancel.
+    """
+    t = x.type
+    by_channel = t.rank == len(shape) > 3 and all(d == 1 for d in t.shape[1:-1])
+    if not by_channel or x.array is not None or t.shape == shape:
+        return stretch(g, x, shape)
+    wide = (shape[0], shape[-1], *shape[1:-1])
+    return channels_last(g, stretch(g, channels_first(g, x), wide))
 
 
 def window_pads(

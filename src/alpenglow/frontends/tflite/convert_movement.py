@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.presume import Needed, presume
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
@@ -211,9 +212,9 @@ def space_to_depth(s: Site) -> Made:
     n, h, w, c = x.type.shape
     if not all(presume(d % size, "==") for d in (h, w)):
         raise ModelError(f"{s.kind}: {x.type} does not divide into blocks of {size}")
-    blocks = s.g(Reshape((n, h // size, size, w // size, size, c)), x)
-    moved = s.g(Transpose((0, 1, 3, 2, 4, 5)), blocks)
-    return s.g(Reshape((n, h // size, w // size, c * (size * size))), moved)
+    blocks = (n, c, h // size, size, w // size, size)
+    moved = s.g(Transpose((0, 3, 5, 1, 2, 4)), s.g(Reshape(blocks), channels_first(s.g, x)))
+    return channels_last(s.g, s.g(Reshape((n, c * (size * size), h // size, w // size)), moved))
 
 
 @on("DEPTH_TO_SPACE", "DepthToSpaceOptions")
@@ -222,9 +223,10 @@ def depth_to_space(s: Site) -> Made:
     n, h, w, c = x.type.shape
     if not presume(c % (size * size), "=="):
         raise ModelError(f"{s.kind}: {x.type} does not divide into blocks of {size}")
-    blocks = s.g(Reshape((n, h, w, size, size, c // (size * size))), x)
-    moved = s.g(Transpose((0, 1, 3, 2, 4, 5)), blocks)
-    return s.g(Reshape((n, h * size, w * size, c // (size * size))), moved)
+    rest = c // (size * size)
+    blocks = (n, size, size, rest, h, w)
+    moved = s.g(Transpose((0, 3, 4, 1, 5, 2)), s.g(Reshape(blocks), channels_first(s.g, x)))
+    return channels_last(s.g, s.g(Reshape((n, rest, h * size, w * size)), moved))
 
 
 def block_size(s: Site) -> int:

@@ -101,10 +101,13 @@ def log_softmax(s: Site) -> Made:
 def l2_normalization(s: Site) -> Made:
     """Rows over their lengths, which count as 1e-6 where they are less."""
     x = s.input(0)
-    squares = s.g(ReduceSum((s.axis(-1, x.type.rank),)), s.g(Mul(), x, x))
-    length = s.g(Sqrt(), squares)
+    image = x.type.rank == 4
+    rows = channels_first(s.g, x) if image else x
+    axis = 1 if image else s.axis(-1, x.type.rank)
+    length = s.g(Sqrt(), s.g(ReduceSum((axis,)), s.g(Mul(), rows, rows)))
     least = s.g(Maximum(), length, s.filled(1e-6, length))
-    return activated(s, s.g(Div(), x, stretch(s.g, least, x.type.shape)))
+    y = s.g(Div(), rows, stretch(s.g, least, rows.type.shape))
+    return activated(s, channels_last(s.g, y) if image else y)
 
 
 @on("LOCAL_RESPONSE_NORMALIZATION", "LocalResponseNormalizationOptions")

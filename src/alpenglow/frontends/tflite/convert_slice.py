@@ -184,22 +184,22 @@ def space_to_batch(s: Site) -> Made:
     x, blocks = s.input(0), s.ints(1)
     count = len(blocks)
     before, after = amounts(s, 2, count)
-    rest = x.type.rank - 1 - count
-    check_blocks(s, blocks, rest)
+    check_blocks(s, blocks, x.type.rank - 1 - count)
+    x, kept = behind(s, x, count)
     if any(before) or any(after):
-        x = s.g(Pad((0, *before, *[0] * rest), (0, *after, *[0] * rest)), x)
-    n, *spatial = x.type.shape[: 1 + count]
-    kept = x.type.shape[1 + count :]
+        front = (0,) * (1 + len(kept))
+        x = s.g(Pad((*front, *before), (*front, *after)), x)
+    n, spatial = x.type.shape[0], x.type.shape[1 + len(kept) :]
     split: list[Dim] = []
     for d, b in zip(spatial, blocks, strict=True):
         if not presume(d % b, "=="):
             raise ModelError(f"{s.kind}: {x.type} does not divide into blocks of {blocks}")
         split += [d // b, b]
-    apart = s.g(Reshape((n, *split, *kept)), x)
-    inner, outer = range(2, 2 * count + 1, 2), range(1, 2 * count + 1, 2)
-    last = range(2 * count + 1, apart.type.rank)
-    moved = s.g(Transpose((*inner, 0, *outer, *last)), apart)
-    return s.g(Reshape((n * product(blocks), *split[::2], *kept)), moved)
+    apart = s.g(Reshape((n, *kept, *split)), x)
+    at = 1 + len(kept)
+    inner, outer = range(at + 1, at + 2 * count, 2), range(at, at + 2 * count, 2)
+    moved = s.g(Transpose((*inner, *range(at), *outer)), apart)
+    return before_them(s, s.g(Reshape((n * product(blocks), *kept, *split[::2])), moved), count)
 
 
 @on("BATCH_TO_SPACE_ND")
@@ -209,24 +209,38 @@ def batch_to_space(s: Site) -> Made:
     count = len(blocks)
     first, last = amounts(s, 2, count)
     check_blocks(s, blocks, x.type.rank - 1 - count)
-    n, *spatial = x.type.shape[: 1 + count]
-    kept = x.type.shape[1 + count :]
+    x, kept = behind(s, x, count)
+    n, spatial = x.type.shape[0], x.type.shape[1 + len(kept) :]
     size = product(blocks)
     if not presume(n % size, "=="):
         raise ModelError(f"{s.kind}: {x.type} has no images for blocks of {blocks}")
-    apart = s.g(Reshape((*blocks, n // size, *spatial, *kept)), x)
-    turns = [a for i in range(count) for a in (count + 1 + i, i)]
-    behind = range(2 * count + 1, apart.type.rank)
-    moved = s.g(Transpose((count, *turns, *behind)), apart)
+    apart = s.g(Reshape((*blocks, n // size, *kept, *spatial)), x)
+    at = count + 1 + len(kept)
+    turns = [a for i in range(count) for a in (at + i, i)]
+    moved = s.g(Transpose((*range(count, at), *turns)), apart)
     wide = [d * b for d, b in zip(spatial, blocks, strict=True)]
-    y = s.g(Reshape((n // size, *wide, *kept)), moved)
+    y = s.g(Reshape((n // size, *kept, *wide)), moved)
     sizes = [d - a - b for d, a, b in zip(wide, first, last, strict=True)]
     if not all(presume(d, ">=") for d in sizes):
         raise ModelError(f"{s.kind}: {first} and {last} are cut off {y.type}")
-    if not any(first) and not any(last):
-        return y
-    starts = (0, *first, *[0] * len(kept))
-    return s.g(Slice(starts, (n // size, *sizes, *kept), (1,) * y.type.rank), y)
+    if any(first) or any(last):
+        starts = (*[0] * (1 + len(kept)), *first)
+        y = s.g(Slice(starts, (n // size, *kept, *sizes), (1,) * y.type.rank), y)
+    return before_them(s, y, count)
+
+
+def behind(s: Site, x: Value, count: int) -> tuple[Value, tuple[Dim, ...]]:
+    """Return x with `count` axes behind all but the first, and the extents of the others."""
+    rank = x.type.rank
+    kept = range(1 + count, rank)
+    turned = s.g(Transpose((0, *kept, *range(1, 1 + count))), x)
+    return turned, tuple(x.type.shape[a] for a in kept)
+
+
+def before_them(s: Site, y: Value, count: int) -> Value:
+    """Return what `behind` turned, turned back."""
+    rank = y.type.rank
+    return s.g(Transpose((0, *range(rank - count, rank), *range(1, rank - count))), y)
 
 
 def check_blocks(s: Site, blocks: Sequence[int], rest: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.nhwc import stretched
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.shapes import common_shape
 from alpenglow.frontends.tflite.model import Tensor
@@ -216,7 +217,7 @@ class Site:
     def broadcast(self, *values: Value) -> list[Value]:
         """Stretch values to their common shape, as NumPy does."""
         shape = common_shape(self.kind, [v.type.shape for v in values])
-        return [stretch(self.g, v, shape) for v in values]
+        return [stretched(self.g, v, shape) for v in values]
 
     def apply(self, op: Op, *values: Value) -> Value:
         """Apply an elementwise operator to values that broadcast to each other."""
