@@ -34,6 +34,8 @@ help:
 	@echo "                   Oclgrind, which tells of races and accesses out of bounds"
 	@echo "make test-torch    run the tests that need PyTorch, in .venv/torch; SAMPLE=0.1 a tenth of"
 	@echo "                   the models"
+	@echo "make test-tflite   run the tests that need LiteRT, in .venv/tflite; SAMPLE=0.1 compiles a"
+	@echo "                   tenth of the models of one operator, and evaluates the others"
 	@echo "make test-guarded  run all tests with every operand between unmapped pages"
 	@echo "make test-pythons  make test on every CPython from 3.11 on that is here, each in an"
 	@echo "                   environment of its own; PYTHONS=\"~/3.13/bin/python\" names more"
@@ -101,6 +103,11 @@ test-torch: .venv/torch/torch.stamp
 		--sample $(SAMPLE); \
 	status=$$?; $(TIMED); exit $$status
 
+test-tflite: .venv/tflite/tflite.stamp
+	@$(TIMED) tflite $(APART) .venv/tflite/bin/python -B -m pytest -n $(JOBS) \
+		tests/frontends/tflite --sample $(SAMPLE); \
+	status=$$?; $(TIMED); exit $$status
+
 test-guarded: $(VENV)/dev.stamp
 	@$(TIMED) sweep $(PYTEST) -m guarded && \
 	ALPENGLOW_CHECK=0 PYTHONPATH=tests $(TIMED) guarded $(PYTEST) -p fuzz.everywhere \
@@ -148,8 +155,11 @@ $(VENV)/dev.stamp: pyproject.toml
 .venv/opencl/kernels.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) kernels .venv/opencl
 
+.venv/tflite/tflite.stamp: pyproject.toml tools/install_tflite.sh
+	@$(TIMED) install sh tools/install_tflite.sh $(PYTHON) .venv/tflite
+
 .venv/torch/torch.stamp: pyproject.toml tools/install_torch.sh
 	@$(TIMED) install-torch sh tools/install_torch.sh $(PYTHON) .venv/torch
 
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
-	test-kernels test-oclgrind test-torch test-pythons conformance conformance-opencl conformance-torch fuzz bench clean
+	test-kernels test-oclgrind test-torch test-tflite test-pythons conformance conformance-opencl conformance-torch fuzz bench clean

@@ -26,7 +26,14 @@ VALIDATED = {Path(__file__).with_name(name) for name in ("passes", "ops", "machi
 """Tests whose every pass is followed by an evaluation, for they are about these."""
 """The tests of this folder run where PyTorch is: `make test-torch`."""
 
-collect_ignore = [] if find_spec("torch") else [str(NEED_TORCH)]
+NEED_LITERT = Path(__file__).parent / "frontends" / "tflite" / "litert"
+"""The tests of this folder run where LiteRT is: `make test-tflite`."""
+
+collect_ignore = [
+    str(folder)
+    for package, folder in (("torch", NEED_TORCH), ("ai_edge_litert", NEED_LITERT))
+    if find_spec(package) is None
+]
 
 CHECK_IS_SAID = "ALPENGLOW_CHECK" in os.environ
 

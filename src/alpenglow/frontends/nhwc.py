@@ -12,7 +12,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import Dim, ceil_div, is_open, known
 from alpenglow.ir.graph import Graph, Value
-from alpenglow.ops.movement import Transpose, stretch
+from alpenglow.ops.movement import Transpose
 
 
 def channels_first(g: Graph, x: Value) -> Value:
@@ -26,18 +26,16 @@ def channels_last(g: Graph, x: Value) -> Value:
     return g(Transpose((0, *range(2, x.type.rank), 1)), x)
 
 
-def stretched(g: Graph, x: Value, shape: tuple[Dim, ...]) -> Value:
-    """Return x broadcast to a shape; x itself if it has that.
+def by_channel(values: Sequence[Value]) -> bool:
+    """Whether what is stretched among operands is what an image has for each of its channels.
 
-    What an image has for each channel is stretched with channels first, so that turns before and
-    behind it cancel.
+    Such operands are better stretched with channels first: then turns around them cancel.
     """
-    t = x.type
-    by_channel = t.rank == len(shape) > 3 and all(d == 1 for d in t.shape[1:-1])
-    if not by_channel or x.array is not None or t.shape == shape:
-        return stretch(g, x, shape)
-    wide = (shape[0], shape[-1], *shape[1:-1])
-    return channels_last(g, stretch(g, channels_first(g, x), wide))
+    ranks = {v.type.rank for v in values}
+    if len(ranks) > 1 or min(ranks, default=0) < 4:
+        return False
+    one = [all(d == 1 for d in v.type.shape[1:-1]) for v in values]
+    return any(one) and not all(one)
 
 
 def window_pads(
@@ -67,7 +65,7 @@ def same_pads(extent: Dim, span: int, stride: int) -> tuple[int, int]:
     if not is_open(extent) or known(extent):
         total = max(int((ceil_div(extent, stride) - 1) * stride - extent) + span, 0)
         return total // 2, total - total // 2
-    firsts = {max(span - stride + left, 0) // 2 for left in range(stride)}
+    firsts = {max(span - stride + left, 0) // 2 for left in (0, stride - 1)}
     if len(firsts) == 1:  # what wants most adds no window for others, and is in none of theirs
         first = firsts.pop()
         return first, max(span - 1 - first, 0)

@@ -237,9 +237,9 @@ def fake_quant(s: Site) -> Made:
     """Round to one of 2^bits places from `min` to `max`, moved so that 0 is one of them."""
     low, high = np.float32(s.option("min")), np.float32(s.option("max"))
     bits = s.option("num_bits")
-    first, last = np.float32(s.option("narrow_range")), np.float32((1 << max(bits, 0)) - 1)
     if not (2 <= bits <= 16 and low <= 0 <= high and low < high):
         raise ModelError(f"{s.kind}: {bits} bits from {low} to {high} do not hold 0")
+    first, last = np.float32(s.option("narrow_range")), np.float32((1 << bits) - 1)
     scale = (high - low) / (last - first)
     zero = np.clip(np.floor(first - low / scale + np.float32(0.5)), first, last)
     least, most = (first - zero) * scale, (last - zero) * scale

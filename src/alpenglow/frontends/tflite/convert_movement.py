@@ -110,7 +110,7 @@ def unpack(s: Site) -> Made:
     x = s.input(0)
     axis = s.axis(s.option("axis"), x.type.rank)
     count = s.option("num")
-    if not presume(x.type.shape[axis] - count, "=="):
+    if count != len(s.step.outputs) or not presume(x.type.shape[axis] - count, "=="):
         raise ModelError(f"{s.kind}: axis {axis} of {x.type} has not {count} elements")
     kept = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
     return [s.reshaped(part, kept) for part in parts(s, x, axis, (1,) * count)]

@@ -13,6 +13,9 @@ from alpenglow.ir.types import Array
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.resize import Resize
 
+LARGEST = 1 << 20
+"""An axis is resampled to no more elements by a table."""
+
 
 @on("RESIZE_BILINEAR", "ResizeBilinearOptions")
 def resize_bilinear(s: Site) -> Made:
@@ -30,6 +33,8 @@ def resize_nearest(s: Site) -> Made:
     x, sizes = image(s)
     for axis, size in enumerate(sizes, 2):
         extent = x.type.shape[axis]
+        if isinstance(size, int) and size > LARGEST:
+            raise s.refuse(f"an image has {size} rows or columns")
         if not isinstance(extent, int) or not isinstance(size, int):
             return channels_last(s.g, s.g(rule(s, (*x.type.shape[:2], *sizes)), x))
         x = s.g(Gather(axis), x, s.g.constant(nearest(s, extent, size)))

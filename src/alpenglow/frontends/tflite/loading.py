@@ -66,7 +66,7 @@ def _loaded(
     model: Model, file: str, shapes: Mapping[str, Sequence[int]] | None
 ) -> Graph | StagedModel:
     check_supported(list(reached(model, MAIN)))
-    whole = _whole(model, file)
+    whole = _whole(model, file, shapes)
     types = {n: t for n, t in whole.inputs.items() if t is not None}
     symbols = dict.fromkeys(s for t in types.values() for s in t.symbols())
     with presuming(symbols) as presumed:
@@ -79,23 +79,21 @@ def _loaded(
     g.inputs = {n: g.inputs[n] for n in (*types, *others)}
     g.metadata = whole.metadata
     if part.rest is not None or part.actions:
-        if shapes:
-            raise UnsupportedError("shapes cannot bind the extents of a model that depends on data")
         whole.first = part
         return whole
     if presumed.guards:
         g.guards, g.otherwise = tuple(presumed.guards), whole
-    return bind_shapes(g, shapes) if shapes else g
+    return g
 
 
-def _whole(model: Model, file: str) -> TfliteModel:
+def _whole(model: Model, file: str, shapes: Mapping[str, Sequence[int]] | None) -> TfliteModel:
     """Return the subgraph that a model is."""
     subgraph = model.subgraph(MAIN)
     signed = [s for s in model.signatures() if s.subgraph == MAIN]
     said = (signed[0].inputs, signed[0].outputs) if signed else ({}, {})
     inputs = named(subgraph.inputs, subgraph.tensors, said[0])
     outputs = named(subgraph.outputs, subgraph.tensors, said[1])
-    types = _types(subgraph, inputs)
+    types = _types(subgraph, inputs, shapes)
     # Tensors get a prefix where there are inputs of the same name.
     prefix = ""
     while any(prefix + t.name in types for t in subgraph.tensors):
@@ -116,11 +114,13 @@ def _whole(model: Model, file: str) -> TfliteModel:
     return whole
 
 
-def _types(subgraph: Subgraph, names: Sequence[str]) -> dict[str, TensorType | None]:
-    """Return the types of inputs; each open extent has a name of its own."""
+def _types(
+    subgraph: Subgraph, names: Sequence[str], shapes: Mapping[str, Sequence[int]] | None
+) -> dict[str, TensorType | None]:
+    """Return the types of inputs; each open extent has a name of its own, or is bound."""
     if len(set(subgraph.inputs)) < len(subgraph.inputs):
         raise ModelError(f"the inputs {subgraph.inputs} name a tensor twice")
-    types: dict[str, TensorType | None] = {}
+    g = Graph("inputs")
     taken = 0
     for name, number in zip(names, subgraph.inputs, strict=True):
         tensor = subgraph.tensors[number]
@@ -132,8 +132,9 @@ def _types(subgraph: Subgraph, names: Sequence[str]) -> dict[str, TensorType | N
             taken += d < 0
         t = TensorType(tensor.dtype, tuple(shape))
         check_size(f"input '{name}'", t)
-        types[name] = t
-    return types
+        g.input(name, t)
+    bound = bind_shapes(g, shapes) if shapes else g
+    return {name: v.type for name, v in bound.inputs.items()}
 
 
 def _initial(model: Model, subgraph: Subgraph) -> dict[Key, Array]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.nhwc import stretched
+from alpenglow.frontends.nhwc import by_channel, channels_first, channels_last
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.shapes import common_shape
 from alpenglow.frontends.tflite.model import Tensor
@@ -217,10 +217,13 @@ class Site:
     def broadcast(self, *values: Value) -> list[Value]:
         """Stretch values to their common shape, as NumPy does."""
         shape = common_shape(self.kind, [v.type.shape for v in values])
-        return [stretched(self.g, v, shape) for v in values]
+        return [stretch(self.g, v, shape) for v in values]
 
     def apply(self, op: Op, *values: Value) -> Value:
         """Apply an elementwise operator to values that broadcast to each other."""
+        if by_channel(values):
+            turned = [channels_first(self.g, v) for v in values]
+            return channels_last(self.g, self.g(op, *self.broadcast(*turned)))
         return self.g(op, *self.broadcast(*values))
 
     def filled(self, number: float, like: Value) -> Value:

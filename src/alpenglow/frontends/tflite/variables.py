@@ -11,13 +11,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.shapes import check_size
 from alpenglow.frontends.tflite.model import Tensor
 from alpenglow.frontends.tflite.steps import Step
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.types import DTYPES, Array, TensorType
 
 VARIABLES = frozenset({"VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"})
+
+LARGEST = 1 << 30
+"""So many bytes of zeros are no variable's."""
 
 Key = tuple[str, str]
 """The container and the name of a resource."""
@@ -68,7 +70,8 @@ class Variables:
         """Return what a tensor holds that is a variable: zeros at first."""
         if min(tensor.signature, default=0) < 0 or tensor.dtype not in DTYPES:
             raise UnsupportedError(f"variable '{name}' is {tensor}, expected numbers of one shape")
-        check_size(f"variable '{name}'", TensorType(tensor.dtype, tensor.shape))
+        if TensorType(tensor.dtype, tensor.shape).nbytes > LARGEST:
+            raise ModelError(f"variable '{name}' is {tensor}, more than {LARGEST} bytes")
         key = "", name
         if key not in self.held:
             zeros = np.zeros(tensor.shape, DTYPES[tensor.dtype])
