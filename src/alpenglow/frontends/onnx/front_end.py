@@ -21,6 +21,11 @@ from alpenglow.ir.staged import StagedModel
 FIRST_BYTE = b"\x08"
 """A serialised model begins with its first field, the IR version, a number."""
 
+OTHERS = b"TFL3"
+"""What stands in bytes 4 to 8 of a model of TFLite, which may begin with the same byte."""
+
+HEAD = 8
+
 ELSEWHERE = b"location"
 """Stands in every file whose weights are in other files (onnx.proto, `external_data`)."""
 
@@ -39,9 +44,9 @@ class OnnxFrontEnd:
 
     def accepts(self, model: object) -> bool:
         if isinstance(model, bytes):
-            return model[:1] == FIRST_BYTE
+            return _is_model(model[:HEAD])
         if isinstance(model, str | Path):
-            return Path(model).suffix == ".onnx" or _head(Path(model)) == FIRST_BYTE
+            return Path(model).suffix == ".onnx" or _is_model(_head(Path(model)))
         onnx = sys.modules.get("onnx")  # whoever has an object of onnx has imported it
         return onnx is not None and isinstance(model, onnx.ModelProto)
 
@@ -61,8 +66,12 @@ class OnnxFrontEnd:
         return read
 
 
+def _is_model(head: bytes) -> bool:
+    return head[:1] == FIRST_BYTE and head[4:] != OTHERS
+
+
 def _head(path: Path) -> bytes:
-    """Return the first byte of a file; nothing if there is no such file.
+    """Return the first bytes of a file; nothing if there is no such file.
 
     Raises ModelError if the file cannot be read.
     """
@@ -70,6 +79,6 @@ def _head(path: Path) -> bytes:
         if not path.is_file():
             return b""
         with path.open("rb") as file:
-            return file.read(1)
+            return file.read(HEAD)
     except OSError as error:
         raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error
