@@ -158,6 +158,31 @@ def test_a_constant_may_lie_behind_the_model() -> None:
     np.testing.assert_array_equal([2, 3, 4], y)
 
 
+@pytest.mark.parametrize("padding", [1, 2])
+@pytest.mark.parametrize(("extent", "kernel", "stride"), [(3, 2, 2), (4, 3, 2), (3, 4, 3)])
+def test_mediapipes_deconvolution_adds_windows_up(
+    padding: int, extent: int, kernel: int, stride: int
+) -> None:
+    random = np.random.default_rng(0)
+    w = random.standard_normal((2, kernel, kernel, 3)).astype(np.float32)
+    bias = np.array([1, -1], np.float32)
+    x = random.standard_normal((1, extent, extent, 3)).astype(np.float32)
+    full = stride * (extent - 1) + kernel
+    sums = np.zeros((full, full, 2), np.float32)
+    for i, j in np.ndindex(extent, extent):
+        window = np.einsum("c,ohwc->hwo", x[0, i, j], w)
+        sums[stride * i :, stride * j :][:kernel, :kernel] += window
+    cut = max(kernel - (extent - 1) % stride - 1, 0) if padding == 1 else 0
+    expected = sums[cut // 2 : full - cut + cut // 2, cut // 2 : full - cut + cut // 2] + bias
+    size = full - cut
+    model = one_op("ABS", [f"f32[1,{extent},{extent},3]", w, bias], [f"f32[1,{size},{size},2]"])
+    model["operator_codes"] = [{"builtin_code": 32, "custom_code": "Convolution2DTransposeBias"}]
+    options = np.frombuffer(np.array([padding, stride, stride], "<i4").tobytes(), np.uint8)
+    model["subgraphs"][0]["operators"][0]["custom_options"] = options
+
+    np.testing.assert_allclose(ag.compile(file_of(model))(x)[0], expected, atol=1e-5)
+
+
 def test_padding_of_open_images_serves_all_extents() -> None:
     """SAME padding depends on whether strides divide an extent; other extents are imported anew."""
     w, b = np.ones((2, 3, 3, 4), np.float32), np.zeros(2, np.float32)

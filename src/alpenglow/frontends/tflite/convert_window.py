@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
@@ -111,6 +112,32 @@ def deconvolved(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
     if (bias := s.optional(3)) is not None:
         column = stretch(s.g, append_axes(s.g, bias, spatial), y.type.shape)
         y = s.g(Add(), y, column)
+    return channels_last(s.g, y)
+
+
+@on("Convolution2DTransposeBias", custom=True)
+def convolution_2d_transpose_bias(s: Site) -> Made:
+    """MediaPipe's own: the shape of the result follows from the padding and strides.
+
+    Its options are integers, of which the first is 1 for SAME padding and 2 for VALID.  With SAME
+    so much is cut off as the last window reaches over the last stride.
+    """
+    x, w, bias = s.rank(0, 4), s.rank(1, 4), s.rank(2, 1)
+    content = s.step.operator.custom_options()
+    if len(content) < 12:
+        raise ModelError(f"{s.kind}: its options have {len(content)} bytes, expected 12 or more")
+    padding, *strides = struct.unpack_from("<iii", content)
+    if padding not in (1, 2) or min(strides) < 1:
+        raise ModelError(f"{s.kind}: padding {padding} and strides {strides} are not defined")
+    cut = []
+    for d, k, stride in zip(x.type.shape[1:3], w.type.shape[1:3], strides[::-1], strict=True):
+        if not known(d) or not known(k):
+            raise Needed("")
+        cut.append(max(int(k) - (int(d) - 1) % stride - 1, 0) if padding == 1 else 0)
+    before = [n // 2 for n in cut]
+    after = [n - first for n, first in zip(cut, before, strict=True)]
+    op = ConvTranspose((strides[1], strides[0]), (*before, *after), (1, 1), (0, 0))
+    y = s.g(op, channels_first(s.g, x), s.g(Transpose((3, 0, 1, 2)), w), bias)
     return channels_last(s.g, y)
 
 
