@@ -47,8 +47,16 @@ class TfliteFrontEnd:
     def load(
         self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None
     ) -> Graph | StagedModel:
-        loaded: Graph | StagedModel
-        loaded = import_module("alpenglow.frontends.tflite.loading").load(model, shapes)
+        return self.load_with(model, {}, shapes)
+
+    def load_with(
+        self,
+        model: Any,
+        constants: Mapping[str, Any],
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> Graph | StagedModel:
+        load = import_module("alpenglow.frontends.tflite.loading").load
+        loaded: Graph | StagedModel = load(model, shapes, constants)
         return loaded
 
 

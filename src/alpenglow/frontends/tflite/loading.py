@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 
 from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError, UnsupportedError
 from alpenglow.evaluate import evaluate
@@ -16,6 +20,7 @@ from alpenglow.frontends.tflite.model import Model, Subgraph, Tensor, named
 from alpenglow.frontends.tflite.refusals import check_supported
 from alpenglow.frontends.tflite.steps import Step, placed, reached
 from alpenglow.frontends.tflite.variables import Key
+from alpenglow.ir.constant_inputs import check_names, constant
 from alpenglow.ir.dims import Dim, symbol
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.metadata import Metadata
@@ -39,12 +44,17 @@ class Rest:
 
 
 def load(
-    model: str | Path | bytes, shapes: Mapping[str, Sequence[int]] | None = None
+    model: str | Path | bytes,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] = MappingProxyType({}),
 ) -> Graph | StagedModel:
-    """Read a TFLite model and return its graph, or the model where that depends on the data."""
+    """Read a TFLite model and return its graph, or the model where that depends on the data.
+
+    `shapes` binds open extents of inputs by input name; `constants` are values of inputs.
+    """
     content, file = read(model)
     try:
-        return _loaded(Model(content), file, shapes)
+        return _loaded(Model(content), file, shapes, constants)
     except AlpenglowError as error:
         raise error.located(file=file) from None
     except NONSENSE as error:
@@ -63,10 +73,11 @@ def read(model: str | Path | bytes) -> tuple[bytes, str]:
 
 
 def _loaded(
-    model: Model, file: str, shapes: Mapping[str, Sequence[int]] | None
-) -> Graph | StagedModel:
+    model: Model, file: str, shapes: Mapping[str, Sequence[int]] | None,
+    constants: Mapping[str, Any],
+) -> Graph | StagedModel:  # fmt: skip
     check_supported(list(reached(model, MAIN)))
-    whole = _whole(model, file, shapes)
+    whole = _whole(model, file, shapes, constants)
     types = {n: t for n, t in whole.inputs.items() if t is not None}
     symbols = dict.fromkeys(s for t in types.values() for s in t.symbols())
     with presuming(symbols) as presumed:
@@ -86,7 +97,10 @@ def _loaded(
     return g
 
 
-def _whole(model: Model, file: str, shapes: Mapping[str, Sequence[int]] | None) -> TfliteModel:
+def _whole(
+    model: Model, file: str, shapes: Mapping[str, Sequence[int]] | None,
+    constants: Mapping[str, Any],
+) -> TfliteModel:  # fmt: skip
     """Return the subgraph that a model is."""
     subgraph = model.subgraph(MAIN)
     signed = [s for s in model.signatures() if s.subgraph == MAIN]
@@ -94,24 +108,36 @@ def _whole(model: Model, file: str, shapes: Mapping[str, Sequence[int]] | None) 
     inputs = named(subgraph.inputs, subgraph.tensors, said[0])
     outputs = named(subgraph.outputs, subgraph.tensors, said[1])
     types = _types(subgraph, inputs, shapes)
-    # Tensors get a prefix where there are inputs of the same name.
+    # Other tensors get a prefix where there are inputs of the same name.
+    others = [t.name for i, t in enumerate(subgraph.tensors) if i not in set(subgraph.inputs)]
     prefix = ""
-    while any(prefix + t.name in types for t in subgraph.tensors):
+    while any(prefix + name in types for name in others):
         prefix += "/"
     body = placed(subgraph, prefix, inputs)
+    fixed = _fixed(constants, types)
+    types = {name: t for name, t in types.items() if name not in fixed}
     results = dict(zip(outputs, body.outputs, strict=True))
-    initial = _initial(model, subgraph)
-    whole = TfliteModel(
-        subgraph.name or "main",
-        file,
-        model,
-        types,
-        results,
-        Rest(body.steps, body.tensors),
-        initial,
-    )
+    rest = Rest(body.steps, {**body.tensors, **fixed})
+    name, initial = subgraph.name or "main", _initial(model, subgraph)
+    whole = TfliteModel(name, file, model, types, results, rest, initial)
     whole.metadata = Metadata(description=model.description)
     return whole
+
+
+def _fixed(
+    constants: Mapping[str, Any], types: Mapping[str, TensorType | None]
+) -> dict[str, Tensor]:
+    """Return inputs that have values as tensors that are constants."""
+    check_names(constants, types)
+    fixed = {}
+    for name, value in constants.items():
+        t = types[name]
+        assert t is not None, "inputs have types"
+        array = np.ascontiguousarray(constant(name, value, t.dtype, t.shape))
+        content = array.reshape(-1).view(np.uint8)
+        shape = array.shape
+        fixed[name] = Tensor(name, t.dtype, shape, shape, True, False, 0, content, None)
+    return fixed
 
 
 def _types(

@@ -86,6 +86,14 @@ def test_a_branch_that_data_choose_is_the_one_that_is_taken(taken: bool) -> None
     np.testing.assert_array_equal(run_steps(model, [feeds])[0][0], ag.compile(model)(*feeds))
 
 
+def test_a_condition_that_is_made_a_constant_chooses_at_import() -> None:
+    v = np.array([1, 2, 3], np.float32)
+    graph = ag.load(branching(fixed=False), constants={"c": False})
+
+    assert isinstance(graph, Graph)
+    np.testing.assert_array_equal(v - 1, ag.compile(graph)(v))
+
+
 def looping(*, grows: bool = False) -> bytes:
     """Double x as often as n says; the number of turns is the second result."""
     w = Writer()
