@@ -223,7 +223,10 @@ def zeros_like(s: Site) -> Made:
 @on("DEQUANTIZE")
 def dequantize(s: Site) -> Made:
     """Halves become wider; what is quantised is refused before."""
-    return s.cast(s.input(0), s.output().dtype)
+    x = s.input(0)
+    if x.type.dtype not in FLOATS:
+        raise s.refuse(f"{x.type} has no scale")
+    return s.cast(x, s.output().dtype)
 
 
 @on("DENSIFY")
@@ -237,12 +240,14 @@ def fake_quant(s: Site) -> Made:
     """Round to one of 2^bits places from `min` to `max`, moved so that 0 is one of them."""
     low, high = np.float32(s.option("min")), np.float32(s.option("max"))
     bits = s.option("num_bits")
+    if s.option("narrow_range"):
+        raise s.refuse("its range is narrow, as those of weights are")
     if not (2 <= bits <= 16 and low <= 0 <= high and low < high):
         raise ModelError(f"{s.kind}: {bits} bits from {low} to {high} do not hold 0")
-    first, last = np.float32(s.option("narrow_range")), np.float32((1 << bits) - 1)
-    scale = (high - low) / (last - first)
-    zero = np.clip(np.floor(first - low / scale + np.float32(0.5)), first, last)
-    least, most = (first - zero) * scale, (last - zero) * scale
+    last = np.float32((1 << bits) - 1)
+    scale = (high - low) / last
+    zero = np.clip(np.floor(np.float32(0.5) - low / scale), 0, last)
+    least, most = -zero * scale, (last - zero) * scale
     inverse = np.float32(1) / scale
     x = s.g(Clip(float(least), float(most)), s.input(0))
     steps = s.g(Mul(), s.g(Sub(), x, s.filled(float(least), x)), s.filled(float(inverse), x))

@@ -46,18 +46,19 @@ def number_range(s: Site) -> Made:
         raise ModelError(f"{s.kind}: operands are of {', '.join(sorted(dtypes))}")
     dtype = dtypes.pop()
     if dtype in FLOATS:
-        start, limit, step = (float(s.constant(i).reshape(-1)[0]) for i in range(3))
+        start, limit, step = (s.constant(i).reshape(-1)[0] for i in range(3))
         if step == 0 or (limit - start) * step < 0:
             raise ModelError(f"{s.kind}: from {start} to {limit} by {step}")
-        return s.g(Range(math.ceil(abs((limit - start) / step)), start, step, dtype))
+        count = math.ceil(abs((limit - start) / step))  # rounded as elements are, like TFLite
+        return s.g(Range(count, float(start), float(step), dtype))
     (first,), (last,), (delta,) = s.dims(0), s.dims(1), s.ints(2)
     reach = last - first if delta > 0 else first - last
     if delta == 0 or not presume(reach, ">="):
         raise ModelError(f"{s.kind}: from {first} to {last} by {delta}")
-    count: Dim = ceil_div(reach, abs(delta))
+    steps: Dim = ceil_div(reach, abs(delta))
     if isinstance(first, int):
-        return s.g(Range(count, first, delta, dtype))
-    return s.apply(Add(), s.g(Range(count, 0, delta, dtype)), s.scalar(0))
+        return s.g(Range(steps, first, delta, dtype))
+    return s.apply(Add(), s.g(Range(steps, 0, delta, dtype)), s.scalar(0))
 
 
 @on("BROADCAST_ARGS")

@@ -9,7 +9,7 @@ from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import Array
+from alpenglow.ir.types import FLOATS, Array
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.resize import Resize
 
@@ -20,6 +20,8 @@ LARGEST = 1 << 20
 @on("RESIZE_BILINEAR", "ResizeBilinearOptions")
 def resize_bilinear(s: Site) -> Made:
     x, sizes = image(s)
+    if x.type.dtype not in FLOATS:
+        raise s.refuse(f"elements are {x.type.dtype}")
     if s.option("align_corners") and s.option("half_pixel_centers"):
         raise ModelError(f"{s.kind}: corners and centres cannot be aligned both")
     coordinates = "half_pixel" if s.option("half_pixel_centers") else "asymmetric"

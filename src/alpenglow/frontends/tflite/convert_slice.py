@@ -130,7 +130,10 @@ def pad_v2(s: Site) -> Made:
     value = s.constant(2)
     if value.size != 1:
         raise ModelError(f"{s.kind}: the value has {value.size} elements, expected one")
-    return padded(s, value.reshape(-1)[0].item())
+    number = value.reshape(-1)[0].item()
+    if float(number) != number and number == number:
+        raise s.refuse(f"the value is {number}")
+    return padded(s, number)
 
 
 def padded(s: Site, value: float) -> Value:

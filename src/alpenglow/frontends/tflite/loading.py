@@ -136,7 +136,7 @@ def _fixed(
         array = np.ascontiguousarray(constant(name, value, t.dtype, t.shape))
         content = array.reshape(-1).view(np.uint8)
         shape = array.shape
-        fixed[name] = Tensor(name, t.dtype, shape, shape, True, False, 0, content, None)
+        fixed[name] = Tensor(name, t.dtype, shape, shape, True, False, False, content, None)
     return fixed
 
 

@@ -38,8 +38,8 @@ class Tensor:
 
     `dtype` is one of ours, or string, resource or variant.  `shape` has what extents are unless
     inputs get others, `signature` -1 for those that are open; `ranked` is False where the shape may
-    be unknown.  `scales` is how many scales the tensor is quantised by, `content` the bytes of a
-    constant, or None.
+    be unknown.  `scaled` is whether a rule is given by which elements stand for others, `content`
+    the bytes of a constant, or None.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Tensor:
     signature: tuple[int, ...]
     ranked: bool
     is_variable: bool
-    scales: int
+    scaled: bool
     content: Array | None
     sparsity: Table | None
 
@@ -59,7 +59,7 @@ class Tensor:
     @property
     def quantised(self) -> bool:
         """Whether elements are integers that stand for others."""
-        return self.scales > 0 and self.dtype in ("i8", "u8", "i16", "i4", "u4", "i2")
+        return self.scaled and self.dtype in ("i8", "u8", "i16", "i4", "u4", "i2")
 
     def array(self) -> Array | None:
         """Return the elements of a constant, or None if this is none."""
@@ -200,7 +200,7 @@ class Model:
         signature = tuple(table.array("shape_signature").tolist()) or shape
         if len(signature) != len(shape) or any(d < 0 for d in shape):
             raise ModelError(f"{path} has shape {shape} and signature {signature}")
-        scales = table.table("quantization")
+        rule = table.table("quantization")
         return Tensor(
             _unique(table.text("name") or "tensor", taken),
             TYPES[number],
@@ -208,7 +208,7 @@ class Model:
             tuple(-1 if s == -1 else d for s, d in zip(signature, shape, strict=True)),
             table.number("has_rank") or bool(shape),
             table.number("is_variable"),
-            0 if scales is None else scales.array("scale").size,
+            rule is not None and bool(rule.array("scale").size or rule.number("details_type")),
             self._content_of(table.number("buffer"), path),
             table.table("sparsity"),
         )

@@ -17,6 +17,9 @@ from alpenglow.ir.types import NAMES, Array
 
 NUMBERS = {name: number for number, name in TYPES.items()}
 
+VERSIONS = {"BROADCAST_TO": 2}
+"""Versions of operators, where LiteRT has no first one."""
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -93,7 +96,7 @@ def code(kind: str) -> Any:
     """Return the code of a builtin operator."""
     c = schema.OperatorCodeT()
     c.builtinCode = getattr(schema.BuiltinOperator, kind)
-    c.deprecatedBuiltinCode, c.version = min(c.builtinCode, 127), 1
+    c.deprecatedBuiltinCode, c.version = min(c.builtinCode, 127), VERSIONS.get(kind, 1)
     return c
 
 
