@@ -60,7 +60,7 @@ class Net:
         shape = (n, -(-h // stride), -(-w // stride), outputs)
         return self.add("CONV_2D", [x, floats(outputs, k, k, c), floats(outputs)], shape,
                         padding=SAME, stride_h=stride, stride_w=stride,
-                        fused_activation_function=activation)  # fmt: skip
+                        fused_activation_function=RELU)  # fmt: skip
 
     def model(self, *outputs: int) -> bytes:
         graph = litert.subgraph(self.tensors, [self.x], outputs, self.operators)
@@ -135,8 +135,8 @@ def test_images_that_grow_are_not_turned() -> None:
     h = net.add("RESIZE_BILINEAR", [trunk(net), size], (1, 16, 16, 32))
     h = net.add("RESIZE_NEAREST_NEIGHBOR", [net.conv(h, 32), size * 2], (1, 32, 32, 32))
     shape = np.array([1, 64, 64, 8], np.int32)
-    h = net.add("TRANSPOSE_CONV", [shape, floats(8, 2, 2, 32), net.conv(h, 32)], (1, 64, 64, 8), padding=SAME,
-                stride_h=2, stride_w=2)  # fmt: skip
+    h = net.add("TRANSPOSE_CONV", [shape, floats(8, 2, 2, 32), net.conv(h, 32)], (1, 64, 64, 8),
+                padding=SAME, stride_h=2, stride_w=2)  # fmt: skip
 
     assert check(net, classified(net, net.conv(h, 32, stride=2))) == 1
 
