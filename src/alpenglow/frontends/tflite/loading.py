@@ -28,6 +28,9 @@ from alpenglow.ir.solve import bind_shapes
 from alpenglow.ir.staged import Action, Known, Loop, Part, StagedModel
 from alpenglow.ir.types import DTYPES, Array, TensorType
 
+MOST_INITIAL = 1 << 28
+"""So many bytes may be computed for what variables hold at first."""
+
 MAIN = 0
 """The subgraph that a model is, if it does not say otherwise."""
 
@@ -180,6 +183,10 @@ def _initial(model: Model, subgraph: Subgraph) -> dict[Key, Array]:
         keys = list(importer.variables.held)
         for i, key in enumerate(keys):
             g.output(str(i), importer.variables.held[key])
+        g.prune()
+        total = sum(v.type.nbytes for node in g.nodes for v in node.results)
+        if total > MOST_INITIAL:
+            raise UnsupportedError(f"what is done once makes {total} bytes")
         arrays = evaluate(g, {})
         initial |= {key: arrays[str(i)] for i, key in enumerate(keys)}
     return initial

@@ -156,6 +156,23 @@ def test_a_variable_begins_as_the_subgraph_says_that_runs_once() -> None:
         np.testing.assert_array_equal(wanted, session(*feeds))
 
 
+def test_variables_are_not_filled_without_end() -> None:
+    w = Writer()
+    handle = {"container": "", "shared_name": "large"}
+    once = w.op("CALL_ONCE", [], [], "CallOnceOptions", init_subgraph_index=1)
+    w.add([x(), x("y")], [0], [1], [once, w.op("ABS", [0], [1])])
+    extents = w.constant("extents", np.array([1 << 16, 1 << 16], np.int32))
+    value = w.constant("value", np.array(1, np.float32))
+    w.add([tensor("h", "resource", ()), extents, value, tensor("full", "f32", (1, 1))], [], [], [
+        w.op("VAR_HANDLE", [], [0], "VarHandleOptions", **handle),
+        w.op("FILL", [1, 2], [3]),
+        w.op("ASSIGN_VARIABLE", [0, 3], [], "AssignVariableOptions"),
+    ])  # fmt: skip
+
+    with pytest.raises(UnsupportedError, match="done once makes 17179869184 bytes"):
+        load(w.model())
+
+
 def test_a_subgraph_that_runs_itself_is_refused() -> None:
     w = Writer()
     call = w.op("CALL", [0], [1], "CallOptions", subgraph=0)
