@@ -112,7 +112,8 @@ def _whole(
     outputs = named(subgraph.outputs, subgraph.tensors, said[1])
     types = _types(subgraph, inputs, shapes)
     # Other tensors get a prefix where there are inputs of the same name.
-    others = [t.name for i, t in enumerate(subgraph.tensors) if i not in set(subgraph.inputs)]
+    own = set(subgraph.inputs)
+    others = [t.name for i, t in enumerate(subgraph.tensors) if i not in own]
     prefix = ""
     while any(prefix + name in types for name in others):
         prefix += "/"

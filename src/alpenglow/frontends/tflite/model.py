@@ -24,6 +24,7 @@ from alpenglow.frontends.tflite.schema import (
     TYPES,
 )
 from alpenglow.frontends.tflite.sparse import dense
+from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import DTYPES, Array
 
 IDENTIFIER = b"TFL3"
@@ -277,4 +278,5 @@ def named(
     """Return names for inputs or outputs: a signature's, or else those of the tensors."""
     by_number = {number: name for name, number in signed.items() if name}
     taken: dict[str, int] = {}
-    return [_unique(by_number.get(n, tensors[n].name), taken) for n in numbers]
+    words = (by_number.get(n, tensors[n].name).lstrip(HIDDEN) or "tensor" for n in numbers)
+    return [_unique(word, taken) for word in words]
