@@ -10,7 +10,7 @@ which are not known yet, or that no graph can hold, is left for later with all t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -49,13 +49,13 @@ class Importer:
 
     def __init__(
         self, g: Graph, model: Model, tensors: Mapping[str, Tensor], known: Known,
-        initial: Mapping[Key, Array],
+        initial: Mapping[Key, Array], reserved: Collection[str] = (),
     ) -> None:  # fmt: skip
         self.g = g
         self.model = model
         self.tensors = dict(tensors)
         self.known = known
-        self.variables = Variables(g, initial)
+        self.variables = Variables(g, initial, reserved)
         self.values: dict[str, Value] = {}
         self.later: list[Step] = []
         self.needs: dict[str, None] = {}

@@ -215,7 +215,8 @@ class TfliteModel(StagedModel):
     def part(self, rest: Rest, known: Known) -> Part:
         """Import as much of the rest as what is known decides."""
         g = Graph(self.name)
-        importer = Importer(g, self._model, rest.tensors, known, self._initial)
+        reserved = {*self.inputs, *self.results}
+        importer = Importer(g, self._model, rest.tensors, known, self._initial, reserved)
         importer.hold_back(n for n in self.inputs if n not in known.types)
         importer.run(rest.steps)
         actions, later = self._actions(importer)

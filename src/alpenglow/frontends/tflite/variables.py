@@ -6,7 +6,7 @@ exit.  What it holds at first an initial subgraph says, which runs once, or it i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -28,12 +28,15 @@ Key = tuple[str, str]
 class Variables:
     """What variables hold where an import has come to.
 
-    `initial` is what resources hold before the first call.
+    `initial` is what resources hold before the first call; `reserved` are names that are others'.
     """
 
-    def __init__(self, g: Graph, initial: Mapping[Key, Array]) -> None:
+    def __init__(
+        self, g: Graph, initial: Mapping[Key, Array], reserved: Collection[str] = ()
+    ) -> None:
         self.held: dict[Key, Value] = {}
         self._g = g
+        self._reserved = frozenset(reserved)
         self._initial = initial
         self._handles: dict[str, Key] = {}
         self._names: dict[Key, str] = {}
@@ -97,7 +100,7 @@ class Variables:
             self._g.assign(name, value)
 
     def _begin(self, key: Key, name: str, initial: Array) -> Value:
-        taken = self._g.inputs.keys() | self._g.outputs.keys()
+        taken = self._reserved | self._g.inputs.keys() | self._g.outputs.keys()
         name = name or "variable"
         while name in taken:
             name += "_"

@@ -156,6 +156,28 @@ def test_a_variable_begins_as_the_subgraph_says_that_runs_once() -> None:
         np.testing.assert_array_equal(wanted, session(*feeds))
 
 
+def test_a_state_may_be_an_output_and_have_the_name_of_an_input() -> None:
+    """The state of a layer is a variable; what it holds afterwards is an output of the model."""
+    w = Writer()
+    state = x("h")
+    state.isVariable, state.shape = True, [1, 3]
+    image, other = tensor("i", "f32", (1, 3)), tensor("h", "f32", (1, 3))
+    eye, bias = (
+        w.constant("w", np.eye(3, dtype=np.float32)),
+        w.constant("b", np.zeros(3, np.float32)),
+    )
+    y = tensor("y", "f32", (1, 3))
+    step = w.op("RNN", [0, 1, 1, 2, 3], [4], fused_activation_function=0)
+    w.add([image, eye, bias, state, y, other], [0, 5], [4, 3], [step])
+    model = w.model()
+    steps = [[np.full((1, 3), k, np.float32), np.zeros((1, 3), np.float32)] for k in range(3)]
+    session = ag.compile(model).session()
+
+    for wanted, feeds in zip(run_steps(model, steps), steps, strict=True):
+        for a, b in zip(wanted, session(*feeds), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 def test_variables_are_not_filled_without_end() -> None:
     w = Writer()
     handle = {"container": "", "shared_name": "large"}
