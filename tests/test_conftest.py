@@ -113,6 +113,7 @@ def test_no_process_writes_bytecode() -> None:
         subprocess.run([sys.executable, "-c", ""], env={}, check=True)
 
 
+@pytest.mark.rest
 def test_a_share_of_the_rest_is_always_the_same() -> None:
     whole, half, none = (collected("-m", "rest", "--rest", share) for share in ("1", "0.5", "0"))
 

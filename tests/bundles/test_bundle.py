@@ -456,7 +456,7 @@ main()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits files as Linux does")
 @pytest.mark.parametrize("format", ["object", "c", "wasm"])
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 def test_a_file_that_may_not_grow_leaves_nothing(path: Path, tmp_path: Path, format: str) -> None:
     target = "wasm32" if format == "wasm" else "x86-64-v2"
     done = subprocess.run(

@@ -54,16 +54,19 @@ def test_a_package_extends_alpenglow_in_every_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (b"junk", "the model, 4 bytes, is of no known format; formats known: onnx, torch"),
+        (b"junk", "the model, 4 bytes, is of no known format; formats known: onnx, tflite, torch"),
         (
             3,
             "the model, of type int, is of no known format; expected a path, the bytes of a file, "
-            "or what a front end knows; formats known: onnx, torch",
+            "or what a front end knows; formats known: onnx, tflite, torch",
         ),
         ("missing.txt", "cannot read the model: there is no such file   (missing.txt)"),
         ("missing.onnx", "cannot read the model: No such file or directory   (missing.onnx)"),
         ("missing.pt2", "cannot read the model: No such file or directory   (missing.pt2)"),
-        (__file__, f"the model is of no known format; formats known: onnx, torch   ({__file__})"),
+        (
+            __file__,
+            f"the model is of no known format; formats known: onnx, tflite, torch   ({__file__})",
+        ),
     ],
 )
 def test_what_no_front_end_reads_is_refused(model: object, says: str) -> None:

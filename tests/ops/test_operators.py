@@ -133,7 +133,7 @@ def test_a_composite_is_what_it_lowers_to(cls: type[Op]) -> None:
 
 
 @every_operator
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(26)
 def test_compiled_code_agrees_with_the_interpreter(cls: type[Op]) -> None:
     assert_compiled_agrees(cls, special=False)
 
@@ -143,7 +143,7 @@ def test_compiled_code_agrees_with_the_interpreter(cls: type[Op]) -> None:
     [c for c in OPERATORS if issubclass(c, Elementwise) and c.dtypes & FLOATS],
     ids=lambda cls: cls.name,
 )
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(18)
 def test_nan_and_infinities_reach_where_the_interpreter_puts_them(cls: type[Op]) -> None:
     assert_compiled_agrees(cls, special=True)
 

@@ -112,7 +112,7 @@ def test_weights_are_views_of_the_file_or_of_a_copy(path: Path, mmap: bool) -> N
 
 
 @pytest.mark.parametrize("change", ["smaller", "empty", "other bytes", "deleted"])
-@pytest.mark.sampled(2)
+@pytest.mark.rest
 def test_a_small_archive_may_be_overwritten_while_it_is_open(path: Path, change: str) -> None:
     """In a process of its own: one that maps the file dies of a signal."""
     small(width=4096).save(path)

@@ -216,7 +216,7 @@ t.save(sys.argv[1])
 """
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", range(20))
 def test_a_run_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "run.npz"

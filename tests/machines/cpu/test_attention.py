@@ -117,7 +117,7 @@ def written_out(rows: str, keys: str, bias: bool = False) -> ag.Graph:
 
 @pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 def test_open_extents_have_one_kernel_for_prompts_and_one_for_steps(
     bias: bool, target: str
 ) -> None:  # fmt: skip

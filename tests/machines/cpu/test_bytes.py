@@ -159,7 +159,7 @@ def test_the_extremes_do_not_saturate(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "x86-64", "x86-64-v3", "x86-64-v4"])
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 def test_products_of_computed_bytes_are_exact(target: str) -> None:
     """Rows, columns and inner extents with and without rests; operands as they lie or turned."""
     shapes = [
@@ -184,7 +184,7 @@ def test_products_of_computed_bytes_are_exact(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
-@pytest.mark.sampled(1)
+@pytest.mark.rest
 def test_products_of_open_extents_are_exact(target: str) -> None:
     """One kernel serves rows, columns and inner extents of any number."""
     g = Graph("open")
