@@ -33,7 +33,7 @@ help:
 	@echo "make test-oclgrind run a tenth of operators and of onnx's tests of nodes as grids under"
 	@echo "                   Oclgrind, which tells of races and accesses out of bounds"
 	@echo "make test-torch    run the tests that need PyTorch, in .venv/torch; SAMPLE=0.1 a tenth of"
-	@echo "                   the models"
+	@echo "                   the models, CASES=3 at most three cases of each test"
 	@echo "make test-tflite   run the tests that need LiteRT, in .venv/tflite; SAMPLE=0.1 compiles a"
 	@echo "                   tenth of the models of one operator, and evaluates the others"
 	@echo "make test-guarded  run all tests with every operand between unmapped pages"
@@ -100,7 +100,7 @@ test-kernels: .venv/opencl/kernels.stamp
 
 test-torch: .venv/torch/torch.stamp
 	@$(TIMED) torch $(APART) .venv/torch/bin/python -B -m pytest -n $(JOBS) tests/pytorch \
-		--sample $(SAMPLE); \
+		--sample $(SAMPLE) $(if $(CASES),--cases $(CASES)); \
 	status=$$?; $(TIMED); exit $$status
 
 test-tflite: .venv/tflite/tflite.stamp
