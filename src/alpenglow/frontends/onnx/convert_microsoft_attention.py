@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.movement import pieces
 from alpenglow.frontends.onnx.convert_attention import joined_heads, scale_or_usual
 from alpenglow.frontends.onnx.convert_elementwise import MICROSOFT, cast
 from alpenglow.frontends.onnx.convert_window import product
@@ -53,16 +54,6 @@ def part(s: Site, x: Value, axis: int, start: Dim, size: Dim) -> Value:
     return x if sizes == x.type.shape else s.g(Slice(starts, sizes, (1,) * rank), x)
 
 
-def parts(s: Site, x: Value, axis: int, sizes: tuple[Dim, ...]) -> list[Value]:
-    """Return x cut along an axis into pieces of these sizes."""
-    out: list[Value] = []
-    start: Dim = 0
-    for size in sizes:
-        out.append(part(s, x, axis, start, size))
-        start = start + size
-    return out
-
-
 @on("Attention", domain=MICROSOFT)
 def attention(s: Site) -> Made:
     x, weights, bias = s.input(0), s.input(1), s.optional(2)
@@ -101,11 +92,11 @@ def attended(
     heads, size = s.needed("num_heads"), qkv.type.shape[2]
     third = size // 3
     sizes = s.attribute("qkv_hidden_sizes", (third, third, third))
-    q, k, v = (split(s, p, heads) for p in parts(s, qkv, 2, sizes))
+    q, k, v = (split(s, p, heads) for p in pieces(s.g, qkv, 2, sizes))
     offset: Dim = 0
     if past is not None:
         offset = past.type.shape[3]
-        before = [s.g(Reshape(past.type.shape[1:]), p) for p in parts(s, past, 0, (1, 1))]
+        before = [s.g(Reshape(past.type.shape[1:]), p) for p in pieces(s.g, past, 0, (1, 1))]
         k, v = s.g(Concat(2), before[0], k), s.g(Concat(2), before[1], v)
     rows, keys = q.type.shape[2], k.type.shape[2]
     hidden = added(s, [masked(s, mask, rows, keys), more])
@@ -206,18 +197,18 @@ def projections(s: Site, heads: int) -> list[Value]:
     """
     x, k, v = s.input(0), s.optional(1), s.optional(2)
     if x.type.rank == 5:
-        qkv = [unpacked(s, p) for p in parts(s, x, 3, (1, 1, 1))]
+        qkv = [unpacked(s, p) for p in pieces(s.g, x, 3, (1, 1, 1))]
     elif k is None:
         raise ModelError("MultiHeadAttention: there are no keys")
     elif v is None:
-        qkv = [split(s, x, heads), *(unpacked(s, p) for p in parts(s, k, 3, (1, 1)))]
+        qkv = [split(s, x, heads), *(unpacked(s, p) for p in pieces(s.g, k, 3, (1, 1)))]
     else:
         qkv = [split(s, x, heads), *(p if p.type.rank == 4 else split(s, p, heads)
                                      for p in (k, v))]  # fmt: skip
     bias = s.optional(3)
     if bias is None:
         return qkv
-    biases = parts(s, bias, 0, tuple(heads * p.type.shape[3] for p in qkv))
+    biases = pieces(s.g, bias, 0, tuple(heads * p.type.shape[3] for p in qkv))
     return [biased(s, p, b) for p, b in zip(qkv, biases, strict=True)]
 
 
@@ -280,7 +271,7 @@ def current(s: Site) -> Cached:
     x, k, v = s.input(0), s.optional(1), s.optional(2)
     if k is None or v is None:
         size = x.type.shape[2] // (heads + 2 * groups)
-        x, k, v = parts(s, x, 2, (heads * size, groups * size, groups * size))
+        x, k, v = pieces(s.g, x, 2, (heads * size, groups * size, groups * size))
     q, k, v = split(s, x, heads), split(s, k, groups), split(s, v, groups)
     norms, epsilon = (s.optional(14), s.optional(15)), s.attribute("qk_norm_epsilon", 1e-6)
     q = q if norms[0] is None else s.g(RMSNorm(3, epsilon), q, norms[0])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import cast
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.movement import tiled
 from alpenglow.frontends.onnx.table import Made, Needed, Site, common_shape, on
 from alpenglow.frontends.presume import presume
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis
-from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, Trilu, stretch
+from alpenglow.ops.movement import Concat, Pad, Reshape, Slice, Transpose, Trilu, stretch
 from alpenglow.ops.order import ReverseSequence
 
 
@@ -130,28 +131,12 @@ def tile_axis(s: Site) -> Made:
     # Both may be floats.
     (count,), (axis,) = (tuple(map(int, s.constant(i).reshape(-1))) for i in (1, 2))
     at = normal_axes(s, (axis,), x.type.rank)[0]
-    return tiled(s, x, tuple(count if i == at else 1 for i in range(x.type.rank)))
+    return tiled(s.g, "Tile", x, tuple(count if i == at else 1 for i in range(x.type.rank)))
 
 
 @on("Tile", since=6)
 def tile(s: Site) -> Made:
-    return tiled(s, s.input(0), s.dims(1))
-
-
-def tiled(s: Site, x: Value, repeats: tuple[Dim, ...]) -> Value:
-    """Return x repeated along each axis: an axis of copies before it, stretched and merged."""
-    if len(repeats) != x.type.rank:
-        raise ModelError(f"Tile: {len(repeats)} repeats given for {x.type}")
-    if any(known(n) and n < 0 for n in repeats):
-        raise ModelError(f"Tile: repeats {repeats} are negative")
-    narrow: list[Dim] = []
-    wide: list[Dim] = []
-    for d, n in zip(x.type.shape, repeats, strict=True):
-        narrow += [d] if n == 1 or d == 1 else [1, d]
-        wide += [d] if n == 1 else [n] if d == 1 else [n, d]
-    copies = s.g(Broadcast(tuple(wide)), s.g(Reshape(tuple(narrow)), x))
-    merged = tuple(d * n for d, n in zip(x.type.shape, repeats, strict=True))
-    return s.g(Reshape(merged), copies)
+    return tiled(s.g, "Tile", s.input(0), s.dims(1))
 
 
 @on("Pad")

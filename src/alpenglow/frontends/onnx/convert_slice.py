@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.movement import pieces
 from alpenglow.frontends.onnx.convert_movement import normal_axes
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.frontends.presume import presume
@@ -71,18 +72,11 @@ def parts(s: Site, sizes: tuple[Dim, ...] | None) -> list[Value]:
     extent = x.type.shape[axis]
     if sizes is None:
         sizes = equal_sizes(s, extent, s.attribute("num_outputs", len(s.outputs)))
-    total: Dim = 0
-    slices = []
-    for size in sizes:
-        starts = tuple(total if i == axis else 0 for i in range(x.type.rank))
-        shape = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
-        slices.append(s.g(Slice(starts, shape, (1,) * x.type.rank), x))
-        total = total + size
-    if not presume(total - extent, "=="):
+    if not presume(sum(sizes) - extent, "=="):
         raise ModelError(f"Split: sizes {sizes} do not add up to {extent}, axis {axis} of {x.type}")
     if len(sizes) != len(s.outputs):
         raise ModelError(f"Split: {len(sizes)} parts for {len(s.outputs)} outputs")
-    return slices
+    return pieces(s.g, x, axis, sizes)
 
 
 def equal_sizes(s: Site, extent: Dim, count: int) -> tuple[Dim, ...]:

@@ -14,17 +14,12 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any
 
-from alpenglow.base.errors import ModelError
+from alpenglow.frontends.files import head, is_tflite
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
 
 FIRST_BYTE = b"\x08"
 """A serialised model begins with its first field, the IR version, a number."""
-
-OTHERS = b"TFL3"
-"""What stands in bytes 4 to 8 of a model of TFLite, which may begin with the same byte."""
-
-HEAD = 8
 
 ELSEWHERE = b"location"
 """Stands in every file whose weights are in other files (onnx.proto, `external_data`)."""
@@ -44,9 +39,13 @@ class OnnxFrontEnd:
 
     def accepts(self, model: object) -> bool:
         if isinstance(model, bytes):
-            return _is_model(model[:HEAD])
+            return model[:1] == FIRST_BYTE and not is_tflite(model, len(model))
         if isinstance(model, str | Path):
-            return Path(model).suffix == ".onnx" or _is_model(_head(Path(model)))
+            path = Path(model)
+            if path.suffix == ".onnx":
+                return True
+            begin = head(path)
+            return begin[:1] == FIRST_BYTE and not is_tflite(begin, path.stat().st_size)
         onnx = sys.modules.get("onnx")  # whoever has an object of onnx has imported it
         return onnx is not None and isinstance(model, onnx.ModelProto)
 
@@ -64,21 +63,3 @@ class OnnxFrontEnd:
         read: Graph | StagedModel
         read = import_module("alpenglow.frontends.onnx.model").load(model, shapes, constants)
         return read
-
-
-def _is_model(head: bytes) -> bool:
-    return head[:1] == FIRST_BYTE and head[4:] != OTHERS
-
-
-def _head(path: Path) -> bytes:
-    """Return the first bytes of a file; nothing if there is no such file.
-
-    Raises ModelError if the file cannot be read.
-    """
-    try:
-        if not path.is_file():
-            return b""
-        with path.open("rb") as file:
-            return file.read(HEAD)
-    except OSError as error:
-        raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error

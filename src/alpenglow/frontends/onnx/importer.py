@@ -12,22 +12,14 @@ it, and what can be imported is the next part.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-from alpenglow.base.errors import (
-    NONSENSE,
-    AlpenglowError,
-    FeedError,
-    ModelError,
-    TypeRuleError,
-    UnsupportedError,
-)
-from alpenglow.base.words import counted
+from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
+from alpenglow.base.words import counted, shown
 from alpenglow.evaluate import apply
 from alpenglow.frontends import contents
 from alpenglow.frontends.onnx import converters
@@ -43,8 +35,8 @@ from alpenglow.frontends.onnx.ranked import DECODING, Ranked
 from alpenglow.frontends.onnx.subgraphs import branch, graphs_of, label, reads, varied
 from alpenglow.frontends.onnx.table import Made, Needed, Site
 from alpenglow.frontends.onnx.unroll import Operands, unrolled
+from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Undecided, presume_extents
-from alpenglow.frontends.reconcile import reconciled
 from alpenglow.ir.graph import Graph, Node, Value, is_closed
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array
@@ -54,13 +46,10 @@ from alpenglow.ops.movement import Reshape
 LOOPS = ("Loop", "Scan")
 
 
-class Importer:
-    """The state of the import of one part.
+class Importer(PartImporter):
+    """The state of the import of one part; `later` are the nodes that are left for another."""
 
-    Afterwards `g` has a graph for the nodes that were imported, `values` what they made by name,
-    `later` the nodes that were not, `needs` the names of values whose elements were missed, and
-    `beside` those of values that are kept with them.
-    """
+    format = "ONNX"
 
     def __init__(
         self,
@@ -71,19 +60,12 @@ class Importer:
         given: Known,
         ranked: Ranked,
     ) -> None:
+        super().__init__(Graph(name), given)
         self.opsets = opsets
         self.folder = folder
         self.constants = constants
-        self.given = given
         self.ranked = ranked
-        self.g = Graph(name)
-        self.values: dict[str, Value] = {}
-        # What is known of a value's elements; None: it was looked at, and they are data.
-        self.known: dict[Value, Array | None] = {}
         self.later: list[onnx.NodeProto] = []
-        self.needs: dict[str, None] = {}
-        self.beside: dict[str, None] = {}
-        self._missing: set[str] = set()  # what nodes for later will make
         self._variables: set[str] = set()  # what is differentiated by
         self._kept: set[Node] = set()  # what must not be folded for that
 
@@ -110,13 +92,8 @@ class Importer:
                     self._node(node)
             except Undecided:
                 self._postpone(node)
-            except Needed as missed:
-                if missed.value is not None:
-                    self.values[missed.name] = missed.value
-                self.values |= missed.beside
-                self.beside |= dict.fromkeys(missed.beside)
-                if missed.name:
-                    self.needs[missed.name] = None
+            except Needed as needed:
+                self._missed(needed)
                 self._postpone(node)
 
     def _unrolled(self, node: onnx.NodeProto) -> bool:
@@ -132,7 +109,7 @@ class Importer:
         self._check_form(node)
         if any(name in self.given.others for name in reads(node)):
             return False
-        known = Operands(self._elements, lambda name: self.find(name).type)
+        known = Operands(self._all_elements, lambda name: self.find(name).type)
         turns = unrolled(node, opset, known, (OPSET,))
         if turns is None:
             return False
@@ -152,14 +129,10 @@ class Importer:
         self.values = values | self.g.inputs  # those that a turn was the first to read stay
         return False
 
-    def _elements(self, name: str) -> Array | None:
+    def _all_elements(self, name: str) -> Array | None:
         """Return the elements of a value, as far as they are known."""
         v = self.find(name)
         return self.contents(v) if v.array is None else v.array
-
-    def hold_back(self, names: Iterable[str]) -> None:
-        """Leave for later what reads these names."""
-        self._missing.update(names)
 
     def _postpone(self, node: onnx.NodeProto) -> None:
         self.later.append(node)
@@ -258,15 +231,7 @@ class Importer:
 
     def _node(self, node: onnx.NodeProto) -> None:
         self._check_form(node)
-        try:
-            outputs, fresh, folded = self._imported(node)
-        except (AlpenglowError, Undecided, Needed) as error:
-            if isinstance(error, Needed) and error.name:
-                raise
-            retry = reconciled(lambda: self._imported(node))
-            if retry is None:
-                raise
-            outputs, fresh, folded = retry
+        outputs, fresh, folded = self._tried(lambda: self._imported(node))
         results = [outputs] if isinstance(outputs, Value) else list(outputs)
         for name, v in zip(node.output, results, strict=False):
             v = folded.get(v, v)
@@ -278,27 +243,14 @@ class Importer:
 
     def _imported(self, node: onnx.NodeProto) -> tuple[Made, list[Node], dict[Value, Value]]:
         """Return what a node makes, the nodes of the graph for it, and what became constant."""
-        before = len(self.g.nodes)
-        try:
+
+        def convert() -> tuple[Made, list[Node], dict[Value, Value]]:
+            before = len(self.g.nodes)
             outputs = self._convert(node)
-            new = max(0, len(self.g.nodes) - before)
-            fresh = [n for n in islice(reversed(self.g.nodes), new) if n not in self._kept][::-1]
+            fresh = [n for n in self._since(before) if n not in self._kept]
             return outputs, fresh, self._settle(fresh)
-        except (AlpenglowError, Undecided, Needed, *NONSENSE) as error:
-            if isinstance(error, Needed) and error.value is not None:
-                raise  # the graph computes it first
-            for n in list(islice(reversed(self.g.nodes), max(0, len(self.g.nodes) - before))):
-                self.g.remove(n)
-            if isinstance(error, Undecided | Needed):
-                raise
-            if isinstance(error, ModelError | TypeRuleError) and self._reads_data(node):
-                raise FeedError(error.message, node=label(node), hint=error.hint) from error
-            if isinstance(error, AlpenglowError):
-                raise error.located(node=label(node)) from None
-            raise ModelError(
-                f"{node.op_type} breaks the rules of ONNX: {type(error).__name__}: {error}",
-                node=label(node),
-            ) from error
+
+        return self._undone(convert, node.op_type, label(node), node.input)
 
     def _check_form(self, node: onnx.NodeProto) -> None:
         opset = opset_of(node, self.opsets)
@@ -308,30 +260,17 @@ class Importer:
         except AlpenglowError as error:
             raise error.located(node=label(node)) from None
 
-    def _reads_data(self, node: onnx.NodeProto) -> bool:
-        """Whether the elements of an operand are those of a run: then they may be at fault."""
-        return any(name in self.given.elements for name in node.input)
-
     def _convert(self, node: onnx.NodeProto) -> Made:
         domain, opset = domain_of(node), opset_of(node, self.opsets)
         convert = None if opset is None else converters.find(domain, node.op_type, opset)
         assert opset is not None and convert is not None, "checked before"
-        inputs = [self.find(i) if i else None for i in node.input]
-        attributes = Attributes(node, self.folder)
+        name = label(node).removeprefix(f"{node.op_type} '").removesuffix("'")
         return convert(
             Site(
-                self.g, label(node), node.op_type, opset, inputs, attributes, node.output,
-                self.contents, node.input, self.given.elements, self.find,
+                self.g, node.op_type, f"{node.op_type} '{shown(name)}'", opset, node.input,
+                node.output, Attributes(node, self.folder), self,
             )
         )  # fmt: skip
-
-    def contents(self, v: Value) -> Array | None:
-        """Return the elements of v if it is a small integer tensor whose elements are known."""
-        if v.producer is None:
-            return self.known[v] if v in self.known else contents.of_constant(v)
-        if v not in self.known:
-            self._settle([v.producer])
-        return self.known[v]
 
     def _settle(self, fresh: list[Node]) -> dict[Value, Value]:
         """Find the contents of what `fresh` nodes made; return constants for those all numbers."""
@@ -360,16 +299,6 @@ class Importer:
                 exact = np.array(elements.tolist(), node.output.type.numpy)
                 folded[node.output] = self.g.constant(exact.reshape(elements.shape))
         return folded
-
-    def _shape_contents(self, node: Node) -> Array | None:
-        if hasattr(node.op, "extents_of"):  # Shape and Size know their result from the type
-            v = node.inputs[0]
-            assert v is not None
-            extents = np.empty(node.output.type.extents, object)
-            extents[...] = node.op.extents_of(v.type)
-            return extents
-        known = [None if v is None else self.contents(v) for v in node.inputs]
-        return contents.propagate(node, known)
 
 
 def host_site(node: onnx.NodeProto, opset: int, folder: Path | None) -> HostSite:

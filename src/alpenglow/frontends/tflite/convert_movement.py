@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.movement import pieces, tiled
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.presume import Needed, presume
 from alpenglow.frontends.tflite.activate import activated
@@ -12,7 +13,7 @@ from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, width
-from alpenglow.ops.movement import Broadcast, Concat, Reshape, Slice, Transpose, stretch
+from alpenglow.ops.movement import Concat, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.order import ReverseSequence
 from alpenglow.ops.select import BitCast
 
@@ -113,19 +114,7 @@ def unpack(s: Site) -> Made:
     if count != len(s.step.outputs) or not presume(x.type.shape[axis] - count, "=="):
         raise ModelError(f"{s.kind}: axis {axis} of {x.type} has not {count} elements")
     kept = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
-    return [s.reshaped(part, kept) for part in parts(s, x, axis, (1,) * count)]
-
-
-def parts(s: Site, x: Value, axis: int, sizes: Sequence[Dim]) -> list[Value]:
-    """Return x cut along an axis into parts of these sizes."""
-    start: Dim = 0
-    cut = []
-    for size in sizes:
-        starts = tuple(start if i == axis else 0 for i in range(x.type.rank))
-        shape = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
-        cut.append(s.g(Slice(starts, shape, (1,) * x.type.rank), x))
-        start = start + size
-    return cut
+    return [s.reshaped(part, kept) for part in pieces(s.g, x, axis, (1,) * count)]
 
 
 @on("SPLIT", "SplitOptions")
@@ -135,7 +124,7 @@ def split(s: Site) -> Made:
     extent = x.type.shape[axis]
     if count < 1 or count != len(s.step.outputs) or not presume(extent % count, "=="):
         raise ModelError(f"{s.kind}: axis {axis} of {x.type} is not cut into {count} parts")
-    return parts(s, x, axis, (extent // count,) * count)
+    return pieces(s.g, x, axis, (extent // count,) * count)
 
 
 @on("SPLIT_V", "SplitVOptions")
@@ -157,23 +146,12 @@ def split_v(s: Site) -> Made:
         or not presume(total - x.type.shape[axis], "==")
     ):
         raise ModelError(f"{s.kind}: {tuple(sizes)} are no parts of axis {axis} of {x.type}")
-    return parts(s, x, axis, sizes)
+    return pieces(s.g, x, axis, sizes)
 
 
 @on("TILE")
 def tile(s: Site) -> Made:
-    """An axis of copies comes before each, is stretched, and merged with it."""
-    x, repeats = s.input(0), s.dims(1)
-    if len(repeats) != x.type.rank or any(known(n) and n < 0 for n in repeats):
-        raise ModelError(f"{s.kind}: {x.type} is not repeated {repeats} times")
-    narrow: list[Dim] = []
-    wide: list[Dim] = []
-    for d, n in zip(x.type.shape, repeats, strict=True):
-        narrow += [d] if n == 1 or d == 1 else [1, d]
-        wide += [d] if n == 1 else [n] if d == 1 else [n, d]
-    copies = s.g(Broadcast(tuple(wide)), s.g(Reshape(tuple(narrow)), x))
-    merged = tuple(d * n for d, n in zip(x.type.shape, repeats, strict=True))
-    return s.reshaped(copies, merged)
+    return tiled(s.g, s.kind, s.input(0), s.dims(1))
 
 
 @on("BROADCAST_TO")

@@ -12,13 +12,9 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any
 
-from alpenglow.base.errors import ModelError
+from alpenglow.frontends.files import head, is_tflite
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
-
-IDENTIFIER = b"TFL3"
-HEAD = 8
-"""So many bytes hold the offset of the first table, and the identifier behind it."""
 
 
 class TfliteFrontEnd:
@@ -32,17 +28,11 @@ class TfliteFrontEnd:
 
     def accepts(self, model: object) -> bool:
         if isinstance(model, bytes):
-            return _is_model(model[:HEAD], len(model))
+            return is_tflite(model, len(model))
         if not isinstance(model, str | Path):
             return False
-        path = Path(model)
-        try:
-            if not path.is_file():
-                return False
-            with path.open("rb") as file:
-                return _is_model(file.read(HEAD), path.stat().st_size)
-        except OSError as error:
-            raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error
+        begin = head(Path(model))
+        return bool(begin) and is_tflite(begin, Path(model).stat().st_size)
 
     def load(
         self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None
@@ -58,8 +48,3 @@ class TfliteFrontEnd:
         load = import_module("alpenglow.frontends.tflite.loading").load
         loaded: Graph | StagedModel = load(model, shapes, constants)
         return loaded
-
-
-def _is_model(head: bytes, nbytes: int) -> bool:
-    """Whether a file that begins so is a model: it says so, and its first table is in it."""
-    return head[4:8] == IDENTIFIER and int.from_bytes(head[:4], "little") < nbytes

@@ -11,22 +11,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
 
 import numpy as np
 
-from alpenglow.base.errors import (
-    NONSENSE,
-    AlpenglowError,
-    FeedError,
-    ModelError,
-    TypeRuleError,
-    UnsupportedError,
-)
+from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.base.words import shown
-from alpenglow.frontends import contents
+from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Needed, Undecided, presume_extents
-from alpenglow.frontends.reconcile import reconciled
 from alpenglow.frontends.shapes import check_size
 from alpenglow.frontends.tflite import converters
 from alpenglow.frontends.tflite.control import LOOP, SAME, Splice, expanded
@@ -39,30 +30,20 @@ from alpenglow.ir.staged import Known
 from alpenglow.ir.types import DTYPES, Array
 
 
-class Importer:
-    """The state of the import of one part.
+class Importer(PartImporter):
+    """The state of the import of one part; `later` are the steps that are left for another."""
 
-    Afterwards `values` has what steps made by name, `later` the steps that were not imported,
-    `needs` the names of values whose elements were missed, and `beside` those that are kept with
-    them.
-    """
+    format = "TFLite"
 
     def __init__(
-        self, g: Graph, model: Model, tensors: Mapping[str, Tensor], known: Known,
+        self, g: Graph, model: Model, tensors: Mapping[str, Tensor], given: Known,
         initial: Mapping[Key, Array], reserved: Collection[str] = (),
     ) -> None:  # fmt: skip
-        self.g = g
+        super().__init__(g, given)
         self.model = model
         self.tensors = dict(tensors)
-        self.known = known
         self.variables = Variables(g, initial, reserved)
-        self.values: dict[str, Value] = {}
         self.later: list[Step] = []
-        self.needs: dict[str, None] = {}
-        self.beside: dict[str, None] = {}
-        # What is known of a value's elements; None: it was looked at, and they are data.
-        self._contents: dict[Value, Array | None] = {}
-        self._missing: set[str] = set()  # what steps for later will make
         self._made: set[str] = set()
 
     def run(self, steps: Iterable[Step]) -> None:
@@ -85,17 +66,8 @@ class Importer:
             except Undecided:
                 self._postpone(step)
             except Needed as needed:
-                if needed.value is not None:
-                    self.values[needed.name] = needed.value
-                self.values |= needed.beside
-                self.beside |= dict.fromkeys(needed.beside)
-                if needed.name:
-                    self.needs[needed.name] = None
+                self._missed(needed)
                 self._postpone(step)
-
-    def hold_back(self, names: Iterable[str]) -> None:
-        """Leave for later what reads these names."""
-        self._missing.update(names)
 
     # ── what a converter may ask ──
 
@@ -105,18 +77,6 @@ class Importer:
             return self.values[name]
         self.values[name] = v = self._found(name)
         return v
-
-    def contents(self, v: Value) -> Array | None:
-        """Return the elements of v if it is a small integer tensor whose elements are known."""
-        if v.producer is None:
-            return self._contents[v] if v in self._contents else contents.of_constant(v)
-        if v not in self._contents:
-            self._settle([v.producer])
-        return self._contents[v]
-
-    def elements(self, name: str) -> Array | None:
-        """Return the elements that were asked for by a name, if they are known."""
-        return self.known.elements.get(name)
 
     def declared(self, name: str) -> Tensor:
         """Return what the file says of a tensor."""
@@ -133,13 +93,13 @@ class Importer:
     # ── names ──
 
     def _found(self, name: str) -> Value:
-        elements = self.known.elements.get(name)
-        if name in self.known.types:
+        elements = self.given.elements.get(name)
+        if name in self.given.types:
             if elements is not None and elements.dtype != object:
                 return self.g.constant(elements, name)
-            v = self.g.input(name, self.known.types[name])
+            v = self.g.input(name, self.given.types[name])
             if elements is not None:
-                self._contents[v] = elements
+                self.known[v] = elements
             return v
         tensor = self.tensors.get(name)
         if tensor is None:
@@ -202,15 +162,7 @@ class Importer:
 
     def _step(self, step: Step) -> None:
         self._check_results(step)
-        try:
-            results, fresh = self._imported(step)
-        except (AlpenglowError, Undecided, Needed) as error:
-            if isinstance(error, Needed) and error.name:
-                raise
-            retry = reconciled(lambda: self._imported(step))
-            if retry is None:
-                raise
-            results, fresh = retry
+        results, fresh = self._tried(lambda: self._imported(step))
         for name, v in zip(step.outputs, results, strict=False):
             presume_extents(v.type.shape)
             if v.producer in fresh and not v.name:
@@ -235,32 +187,18 @@ class Importer:
 
     def _imported(self, step: Step) -> tuple[Sequence[Value], set[Node]]:
         """Return what a step makes, and the nodes of the graph for it."""
-        before = len(self.g.nodes)
-        try:
+
+        def convert() -> tuple[Sequence[Value], set[Node]]:
+            before = len(self.g.nodes)
             made = self._convert(step)
-            fresh = list(islice(reversed(self.g.nodes), max(0, len(self.g.nodes) - before)))[::-1]
+            fresh = self._since(before)
             self._settle(fresh)
             results = [made] if isinstance(made, Value) else list(made)
             for name, v in zip(step.outputs, results, strict=False):
                 self._check(name, v)
             return results, set(fresh)
-        except (AlpenglowError, Undecided, Needed, *NONSENSE) as error:
-            if isinstance(error, Needed) and error.value is not None:
-                raise  # the graph computes it first
-            for n in list(islice(reversed(self.g.nodes), max(0, len(self.g.nodes) - before))):
-                self.g.remove(n)
-            if isinstance(error, Undecided | Needed):
-                raise
-            if isinstance(error, ModelError | TypeRuleError) and self._reads_data(step):
-                raise FeedError(error.message, node=step.label, hint=error.hint) from error
-            if isinstance(error, TypeRuleError):
-                raise ModelError(error.message, node=step.label, hint=error.hint) from error
-            if isinstance(error, AlpenglowError):
-                raise error.located(node=step.label) from None
-            raise ModelError(
-                f"{step.kind} breaks the rules of TFLite: {type(error).__name__}: {error}",
-                node=step.label,
-            ) from error
+
+        return self._undone(convert, step.kind, step.label, step.inputs)
 
     def _convert(self, step: Step) -> Value | Sequence[Value]:
         entry = converters.find(step.kind, step.operator.custom)
@@ -275,10 +213,6 @@ class Importer:
             raise ModelError(f"{step.kind} makes {count} results, and the file has more: "
                              f"{', '.join(map(shown, step.outputs))}")  # fmt: skip
         return made
-
-    def _reads_data(self, step: Step) -> bool:
-        """Whether the elements of an operand are those of a run: then they may be at fault."""
-        return any(name in self.known.elements for name in step.inputs)
 
     def _postpone(self, step: Step) -> None:
         if step.kind in VARIABLES:
@@ -295,14 +229,4 @@ class Importer:
             for v in node.results:
                 check_size(f"the result of {node.op.name}", v.type)
             elements = self._shape_contents(node)
-            self._contents |= dict.fromkeys(node.results, elements)
-
-    def _shape_contents(self, node: Node) -> Array | None:
-        if hasattr(node.op, "extents_of"):  # Shape and Size know their result from the type
-            v = node.inputs[0]
-            assert v is not None, "what has extents is there"
-            extents = np.empty(node.output.type.extents, object)
-            extents[...] = node.op.extents_of(v.type)
-            return extents
-        known = [None if v is None else self.contents(v) for v in node.inputs]
-        return contents.propagate(node, known)
+            self.known |= dict.fromkeys(node.results, elements)

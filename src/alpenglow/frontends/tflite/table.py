@@ -14,15 +14,13 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.nhwc import by_channel, channels_first, channels_last
-from alpenglow.frontends.presume import Needed
-from alpenglow.frontends.shapes import common_shape
+from alpenglow.frontends.operands import Importing, Operands
 from alpenglow.frontends.tflite.model import Tensor
 from alpenglow.frontends.tflite.steps import Step
-from alpenglow.ir.dims import Dim, Sym, assumed, is_open, known
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import DTYPES, INTS, Array
-from alpenglow.ops.in_range import InRange
+from alpenglow.ir.types import DTYPES
 from alpenglow.ops.movement import Reshape, stretch
 from alpenglow.ops.select import Cast
 
@@ -64,20 +62,8 @@ def supported() -> list[str]:
     return sorted(f"'{name}'" if custom else name for name, custom in _TABLE)
 
 
-class Context(Protocol):
+class Context(Importing, Protocol):
     """What an importer knows besides the step."""
-
-    def find(self, name: str) -> Value:
-        """Return a value by name."""
-        ...
-
-    def contents(self, v: Value) -> Array | None:
-        """Return the elements of a small integer tensor, if they are known."""
-        ...
-
-    def elements(self, name: str) -> Array | None:
-        """Return the elements that were asked for by a name, if they are known."""
-        ...
 
     def declared(self, name: str) -> Tensor:
         """Return what the file says of a tensor."""
@@ -88,34 +74,14 @@ class Context(Protocol):
         ...
 
 
-class Site:
+class Site(Operands):
     """One operator during import: its operands, its options, and the graph to build in."""
 
     def __init__(self, g: Graph, step: Step, options: Mapping[str, Any], context: Context) -> None:
-        self.g = g
+        super().__init__(g, step.kind, step.label, step.inputs, step.outputs, context)
         self.step = step
-        self.kind = step.kind
-        self.inputs = [context.find(n) if n else None for n in step.inputs]
         self._options = options
         self._context = context
-        self._measures = 0
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def required(self) -> list[Value]:
-        """Return all operands; raise ModelError if one is absent."""
-        return [self.input(i) for i in range(len(self.inputs))]
-
-    def input(self, i: int) -> Value:
-        """Return operand i; raise ModelError if it is absent."""
-        v = self.optional(i)
-        if v is None:
-            raise ModelError(f"{self.kind}: operand {i} is missing")
-        return v
-
-    def optional(self, i: int) -> Value | None:
-        return self.inputs[i] if i < len(self.inputs) else None
 
     def option(self, name: str) -> Any:
         """Return an option; vectors are tuples."""
@@ -142,65 +108,12 @@ class Site:
         """Let operand i, which is a variable, have a value from here on."""
         self._context.assign(self.step.inputs[i], value)
 
-    def dims(self, i: int) -> tuple[Dim, ...]:
-        """Return the elements of integer operand i, as numbers or symbols.
-
-        Where they depend on data, the import is cut here and goes on when they are known.
-        """
-        v = self.input(i)
-        if v.type.dtype not in INTS:
-            raise ModelError(f"{self.kind}: operand {i} is {v.type}, expected integers")
-        elements = self._context.contents(v) if v.array is None else v.array
-        if elements is None:
-            raise Needed(self.step.inputs[i], v)
-        return tuple(elements.reshape(-1).tolist())
-
-    def ints(self, i: int) -> tuple[int, ...]:
-        """Return the elements of integer operand i as numbers, whatever they depend on."""
-        elements = self.dims(i)
-        if assumed() is None and not all(isinstance(d, int) for d in elements):
-            raise Needed(self.step.inputs[i], self.input(i))
-        return tuple(int(d) for d in elements)
-
     def number(self, i: int) -> int:
         """Return integer operand i, which has one element, as a number."""
         elements = self.ints(i)
         if len(elements) != 1:
             raise ModelError(f"{self.kind}: operand {i} has {len(elements)} elements, expected one")
         return elements[0]
-
-    def constant(self, i: int) -> Array:
-        """Return all of operand i, whatever it depends on."""
-        v = self.input(i)
-        if v.array is not None:
-            return v.array
-        elements = self._context.elements(self.step.inputs[i])
-        if elements is None:
-            elements = self._context.contents(v)
-        if elements is None or (
-            assumed() is None and any(isinstance(d, Sym) for d in np.asarray(elements).flat)
-        ):
-            raise Needed(self.step.inputs[i], v)
-        return np.array(elements.tolist(), v.type.numpy).reshape(elements.shape)
-
-    def measured(self, v: Value) -> tuple[Dim, ...]:
-        """Return the elements of an integer value that this step computes on its way.
-
-        The first time the import is cut here; when it comes back to the step, they are known.
-        """
-        return self.cut(v)[0]
-
-    def cut(self, v: Value, *beside: Value) -> tuple[tuple[Dim, ...], list[Value]]:
-        """Return what `measured` does, and values that need not be computed again afterwards."""
-        name = f"{self.step.outputs[0]}#{self._measures}"
-        self._measures += 1
-        if v.array is not None:
-            return tuple(int(d) for d in v.array.flat), list(beside)
-        names = [f"{name}.{i}" for i in range(len(beside))]
-        elements = self._context.elements(name)
-        if elements is None:
-            raise Needed(name, v, dict(zip(names, beside, strict=True)))
-        return tuple(elements.reshape(-1).tolist()), [self._context.find(n) for n in names]
 
     def cast(self, x: Value, dtype: str) -> Value:
         """Return x in another element type; x itself if it has that."""
@@ -213,11 +126,6 @@ class Site:
     def scalar(self, i: int) -> Value:
         """Return operand i, which has one element, as a scalar."""
         return self.reshaped(self.input(i), ())
-
-    def broadcast(self, *values: Value) -> list[Value]:
-        """Stretch values to their common shape, as NumPy does."""
-        shape = common_shape(self.kind, [v.type.shape for v in values])
-        return [stretch(self.g, v, shape) for v in values]
 
     def apply(self, op: Op, *values: Value) -> Value:
         """Apply an elementwise operator to values that broadcast to each other."""
@@ -240,16 +148,6 @@ class Site:
     def axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
         """Return axes counted from the front, in order, each once."""
         return tuple(sorted({self.axis(a, rank) for a in axes}))
-
-    def within(self, v: Value, low: Dim, high: Dim, what: str) -> Value:
-        """Return integers each of which must be from `low` to `high`: another ends the call."""
-        if not is_open(high) and high < 0:
-            return v  # there is nothing to choose from, and type rules say so
-        if v.array is not None and known(low) and known(high):
-            if v.array.size and not low <= int(v.array.min()) <= int(v.array.max()) <= high:
-                raise ModelError(f"{self.kind}: {what} is not from {low} to {high}")
-            return v
-        return self.g(InRange(low, high, f"{self.step.label}: {what}"), v)
 
     def rank(self, i: int, *ranks: int) -> Value:
         """Return operand i; raise ModelError unless it has one of these ranks."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from alpenglow.base.errors import AlpenglowError, ModelError, OptionError, UnsupportedError
+from alpenglow.frontends.files import head
 from alpenglow.ir.constant_inputs import fix
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.solve import bind_shapes
@@ -96,17 +97,3 @@ class TorchFrontEnd:
             )
         bound = bind_shapes(loaded, shapes) if shapes else loaded
         return fix(bound, left) if left else bound
-
-
-def head(path: Path, length: int) -> bytes:
-    """Return the first bytes of a file; nothing if there is no such file.
-
-    Raises ModelError if the file cannot be read.
-    """
-    try:
-        if not path.is_file():
-            return b""
-        with path.open("rb") as file:
-            return file.read(length)
-    except OSError as error:
-        raise ModelError(f"cannot read the model: {error.strerror}", file=str(path)) from error

@@ -1,0 +1,150 @@
+"""What converters ask of the operands of a node, in formats whose models compute shapes.
+
+Where an answer depends on data the import is cut (`presume.Needed`), and goes on when it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.shapes import common_shape
+from alpenglow.ir.dims import Dim, Sym, assumed, is_open, known
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.types import INTS, Array
+from alpenglow.ops.in_range import InRange
+from alpenglow.ops.movement import stretch
+
+
+class Importing(Protocol):
+    """What an importer knows of values."""
+
+    def find(self, name: str) -> Value:
+        """Return a value by name."""
+        ...
+
+    def contents(self, v: Value) -> Array | None:
+        """Return the elements of a small integer tensor, if they are known."""
+        ...
+
+    def elements(self, name: str) -> Array | None:
+        """Return the elements that were asked for by a name, if they are known."""
+        ...
+
+
+class Operands:
+    """The operands of one node during import, and the graph to build in."""
+
+    operand: ClassVar[str] = "operand"
+    """What messages call one."""
+
+    def __init__(
+        self, g: Graph, kind: str, label: str, names: Sequence[str], results: Sequence[str],
+        importer: Importing,
+    ) -> None:  # fmt: skip
+        """Begin with names of operands, "" for one that is absent, and of results.
+
+        `kind` is the operator, and `label` what messages call the node.
+        """
+        self.g, self.kind, self.label = g, kind, label
+        self.inputs = [importer.find(n) if n else None for n in names]
+        self._names, self._results, self._importer = names, results, importer
+        self._measures = 0
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def required(self) -> list[Value]:
+        """Return all operands; raise ModelError if one is absent."""
+        return [self.input(i) for i in range(len(self.inputs))]
+
+    def input(self, i: int) -> Value:
+        """Return operand i; raise ModelError if it is absent."""
+        v = self.optional(i)
+        if v is None:
+            raise ModelError(f"{self.kind}: {self.operand} {i} is missing")
+        return v
+
+    def optional(self, i: int) -> Value | None:
+        return self.inputs[i] if i < len(self.inputs) else None
+
+    def dims(self, i: int) -> tuple[Dim, ...]:
+        """Return the elements of integer operand i, as numbers or symbols."""
+        v = self.input(i)
+        if v.type.dtype not in INTS:
+            raise ModelError(f"{self.kind}: {self.operand} {i} is {v.type}, expected integers")
+        elements = self._importer.contents(v) if v.array is None else v.array
+        if elements is None:
+            raise Needed(self._names[i], v)
+        return tuple(elements.reshape(-1).tolist())
+
+    def amounts(self, i: int) -> tuple[Dim, ...]:
+        """Return the elements of integer operand i, as numbers or what stands for them."""
+        elements = self.dims(i)
+        if not all(map(known, elements)):
+            raise Needed(self._names[i], self.input(i))
+        return elements
+
+    def ints(self, i: int) -> tuple[int, ...]:
+        """Return the elements of integer operand i as numbers, whatever they depend on."""
+        elements = self.dims(i)
+        if assumed() is None and not all(isinstance(d, int) for d in elements):
+            raise Needed(self._names[i], self.input(i))
+        return tuple(int(d) for d in elements)
+
+    def constant(self, i: int) -> Array:
+        """Return all of operand i, whatever it depends on."""
+        v = self.input(i)
+        if v.array is not None:
+            return v.array
+        elements = self._importer.contents(v)
+        if elements is None or (
+            assumed() is None and any(isinstance(d, Sym) for d in elements.flat)
+        ):
+            raise Needed(self._names[i], v)
+        return np.array([int(d) for d in elements.flat], v.type.numpy).reshape(elements.shape)
+
+    def measured(self, v: Value) -> tuple[Dim, ...]:
+        """Return the elements of an integer value that this node computes on its way.
+
+        The first time the import is cut here; when it comes back to the node, they are known.
+        """
+        return self.cut(v)[0]
+
+    def cut(self, v: Value, *beside: Value) -> tuple[tuple[Dim, ...], list[Value]]:
+        """Return what `measured` does, and values that need not be computed again afterwards."""
+        name = f"{next(filter(None, self._results), self.label)}#{self._measures}"
+        self._measures += 1
+        if v.array is not None:
+            return tuple(int(d) for d in v.array.flat), list(beside)
+        names = [f"{name}.{i}" for i in range(len(beside))]
+        elements = self._importer.elements(name)
+        if elements is None:
+            raise Needed(name, v, dict(zip(names, beside, strict=True)))
+        return tuple(elements.reshape(-1).tolist()), [self._importer.find(n) for n in names]
+
+    def within(self, v: Value, low: Dim, high: Dim, what: str) -> Value:
+        """Return integers each of which must be from `low` to `high`: another ends the call.
+
+        `what` says what they are.
+        """
+        if not is_open(high) and high < 0:
+            return v  # there is nothing to choose from, and type rules say so
+        if v.array is not None and known(low) and known(high) and _are_within(v.array, low, high):
+            return v
+        return self.g(InRange(low, high, f"{self.label}: {what}"), v)
+
+    def broadcast(self, *values: Value) -> list[Value]:
+        """Stretch values to their common shape, as NumPy does."""
+        if len(values) < 2:
+            return list(values)
+        shape = common_shape(self.kind, [v.type.shape for v in values])
+        return [stretch(self.g, v, shape) for v in values]
+
+
+def _are_within(array: Array, low: int, high: int) -> bool:
+    return not array.size or (int(array.min()) >= low and int(array.max()) <= high)

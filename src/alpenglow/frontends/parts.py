@@ -1,0 +1,128 @@
+"""What importers of models in parts have in common (`ir.staged`).
+
+A node that needs elements which are not known yet is left for later, with all that reads it; what
+small integer tensors hold is kept along (`contents`), for models compute shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+
+from alpenglow.base.errors import NONSENSE, AlpenglowError, FeedError, ModelError, TypeRuleError
+from alpenglow.frontends import contents
+from alpenglow.frontends.presume import Needed, Undecided
+from alpenglow.frontends.reconcile import reconciled
+from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.staged import Known
+from alpenglow.ir.types import Array
+
+Made = TypeVar("Made")
+
+
+class PartImporter:
+    """The state of the import of one part.
+
+    Afterwards `values` has what nodes made by name, `needs` the names of values whose elements were
+    missed, and `beside` those that are kept with them.
+    """
+
+    format = ""
+    """The name of the format, as messages give it."""
+
+    def __init__(self, g: Graph, given: Known) -> None:
+        self.g = g
+        self.given = given
+        self.values: dict[str, Value] = {}
+        self.needs: dict[str, None] = {}
+        self.beside: dict[str, None] = {}
+        # What is known of a value's elements; None: it was looked at, and they are data.
+        self.known: dict[Value, Array | None] = {}
+        self._missing: set[str] = set()  # what nodes for later will make
+
+    def hold_back(self, names: Iterable[str]) -> None:
+        """Leave for later what reads these names."""
+        self._missing.update(names)
+
+    def elements(self, name: str) -> Array | None:
+        """Return the elements that were asked for by a name, if they are known."""
+        return self.given.elements.get(name)
+
+    def contents(self, v: Value) -> Array | None:
+        """Return the elements of v if it is a small integer tensor whose elements are known."""
+        if v.producer is None:
+            return self.known[v] if v in self.known else contents.of_constant(v)
+        if v not in self.known:
+            self._settle([v.producer])
+        return self.known[v]
+
+    def _settle(self, fresh: list[Node]) -> object:
+        """Find the contents of what nodes made."""
+        raise NotImplementedError
+
+    def _shape_contents(self, node: Node) -> Array | None:
+        if hasattr(node.op, "extents_of"):  # Shape and Size know their result from the type
+            v = node.inputs[0]
+            assert v is not None, "what has extents is there"
+            extents = np.empty(node.output.type.extents, object)
+            extents[...] = node.op.extents_of(v.type)
+            return extents
+        known = [None if v is None else self.contents(v) for v in node.inputs]
+        return contents.propagate(node, known)
+
+    def _missed(self, needed: Needed) -> None:
+        """Take down whose elements were missed, and what computes them."""
+        if needed.value is not None:
+            self.values[needed.name] = needed.value
+        self.values |= needed.beside
+        self.beside |= dict.fromkeys(needed.beside)
+        if needed.name:
+            self.needs[needed.name] = None
+
+    def _since(self, before: int) -> Sequence[Node]:
+        """Return the nodes of the graph but for the first so many."""
+        return list(islice(reversed(self.g.nodes), max(0, len(self.g.nodes) - before)))[::-1]
+
+    def _tried(self, imported: Callable[[], Made]) -> Made:
+        """Return what an import of a node makes, if need be for extents that fit."""
+        try:
+            return imported()
+        except (AlpenglowError, Undecided, Needed) as error:
+            if isinstance(error, Needed) and error.name:
+                raise
+            retry = reconciled(imported)
+            if retry is None:
+                raise
+            return retry
+
+    def _undone(
+        self, convert: Callable[[], Made], kind: str, label: str, operands: Iterable[str]
+    ) -> Made:  # fmt: skip
+        """Return what converting a node makes; take back what it appended if it fails.
+
+        `kind` is the operator, and `label` what messages call the node.  If the elements of an
+        operand are those of a run, they may be at fault.
+        """
+        before = len(self.g.nodes)
+        try:
+            return convert()
+        except (AlpenglowError, Undecided, Needed, *NONSENSE) as error:
+            if isinstance(error, Needed) and error.value is not None:
+                raise  # the graph computes it first
+            for node in reversed(self._since(before)):
+                self.g.remove(node)
+            if isinstance(error, Undecided | Needed):
+                raise
+            if isinstance(error, ModelError | TypeRuleError) and any(
+                name in self.given.elements for name in operands
+            ):
+                raise FeedError(error.message, node=label, hint=error.hint) from error
+            if isinstance(error, AlpenglowError):
+                raise error.located(node=label) from None
+            raise ModelError(
+                f"{kind} breaks the rules of {self.format}: {type(error).__name__}: {error}",
+                node=label,
+            ) from error
