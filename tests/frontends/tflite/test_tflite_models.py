@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from tests.frontends.tflite.flat import CODES, file_of, one_op
 
@@ -38,6 +39,20 @@ def test_a_model_is_told_by_its_structure(tmp_path: Path) -> None:
     assert not accepts(content.replace(b"TFL3", b"TFL2"))
     assert not accepts(b"\xff\xff\xff\x7fTFL3")
     assert not accepts(tmp_path / "missing.tflite")
+
+
+def test_a_model_of_onnx_whose_maker_is_called_so_is_none(tmp_path: Path) -> None:
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [3])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y])
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, producer_name="TFL3", opset_imports=opsets, ir_version=8)
+    content = model.SerializeToString()
+    (tmp_path / "model").write_bytes(content)
+
+    assert content[4:8] == b"TFL3"
+    for given in (content, tmp_path / "model"):
+        np.testing.assert_array_equal(ag.compile(given)(np.ones(3, np.float32)), [-1, -1, -1])
 
 
 def test_a_model_that_begins_as_one_of_onnx_is_none() -> None:
