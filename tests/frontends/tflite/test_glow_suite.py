@@ -31,15 +31,12 @@ def stored(name: str, like: Array) -> Array:
     return np.frombuffer(content, like.dtype).reshape(like.shape)
 
 
-@pytest.mark.skipif(bool(NAMES), reason="the suite is there")
-def test_the_suite_is_there() -> None:
-    pytest.skip(f"no suite in {MODELS}: unpack glow.tar.xz into {FOLDER}")
+pytestmark = pytest.mark.skipif(
+    not NAMES, reason=f"no suite in {MODELS}: unpack glow.tar.xz into {FOLDER}"
+)
 
 
 def test_all_models_but_two_have_outputs() -> None:
-    if not NAMES:
-        pytest.skip("there is no suite")
-
     assert len(NAMES) == 94
     assert {n.rpartition("_")[0] for n in WITHOUT_OUTPUTS} == {"tflite_detection_post_processing"}
 

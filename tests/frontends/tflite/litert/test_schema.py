@@ -62,7 +62,9 @@ def test_element_types_are_those_of_the_schema() -> None:
     names = {v: k for k, v in vars(generated.TensorType).items() if isinstance(v, int)}
     words = {"FLOAT": "f", "INT": "i", "UINT": "u", "COMPLEX": "c", "BFLOAT": "bf"}
     for number, name in names.items():
-        letters, bits = re.fullmatch(r"([A-Z]+)(\d*)(?:_E\dM\d(?:FN)?)?", name).groups()  # type: ignore[union-attr]
+        read = re.fullmatch(r"([A-Z]+)(\d*)(?:_E\dM\d(?:FN)?)?", name)
+        assert read is not None, name
+        letters, bits = read.groups()
         expected = words.get(letters, letters.lower()) + bits
         expected += re.sub(r"^[A-Z0-9]*?_", "", name).lower() if "_" in name else ""
 
