@@ -21,9 +21,10 @@ APART = (
 )  # fmt: skip
 """Files and choices of the user, none of which is seen by a test."""
 
-NEED_TORCH = Path(__file__).with_name("pytorch")
 VALIDATED = {Path(__file__).with_name(name) for name in ("passes", "ops", "machines", "loops")}
 """Tests whose every pass is followed by an evaluation, for they are about these."""
+
+NEED_TORCH = Path(__file__).with_name("pytorch")
 """The tests of this folder run where PyTorch is: `make test-torch`."""
 
 NEED_LITERT = Path(__file__).parent / "frontends" / "tflite" / "litert"

@@ -98,7 +98,7 @@ class PartImporter:
                 raise
             return retry
 
-    def _undone(
+    def _converted(
         self, convert: Callable[[], Made], kind: str, label: str, operands: Iterable[str]
     ) -> Made:  # fmt: skip
         """Return what converting a node makes; take back what it appended if it fails.

@@ -250,7 +250,7 @@ class Importer(PartImporter):
             fresh = [n for n in self._since(before) if n not in self._kept]
             return outputs, fresh, self._settle(fresh)
 
-        return self._undone(convert, node.op_type, label(node), node.input)
+        return self._converted(convert, node.op_type, label(node), node.input)
 
     def _check_form(self, node: onnx.NodeProto) -> None:
         opset = opset_of(node, self.opsets)

@@ -198,7 +198,7 @@ class Importer(PartImporter):
                 self._check(name, v)
             return results, set(fresh)
 
-        return self._undone(convert, step.kind, step.label, step.inputs)
+        return self._converted(convert, step.kind, step.label, step.inputs)
 
     def _convert(self, step: Step) -> Value | Sequence[Value]:
         entry = converters.find(step.kind, step.operator.custom)
