@@ -155,8 +155,8 @@ def told_warnings() -> Iterator[None]:
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="MODEL is a file of ONNX, TFLite or PyTorch (.pt2), a text from `show -o`, or an archive "
-    "from `compile`.",
+    epilog="MODEL is a file of ONNX, TFLite or PyTorch (.pt2), a text from `show -o`, or an "
+    "archive from `compile`.",
 )
 @click.version_option(version("alpenglow"), prog_name="alpenglow")
 def cli() -> None:
