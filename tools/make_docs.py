@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from alpenglow import ops, passes
+from alpenglow import frontends, ops, passes
 from alpenglow.cli.show import described
 from alpenglow.compiler import Options, every_pass
 from alpenglow.compiler.pipeline import table
@@ -173,9 +173,14 @@ def versions(name: str, look: Callable[[str, str, int], Entry | None]) -> Versio
 
 
 def operators_in(converter: Entry) -> set[type[Op]]:
-    """Return the operators that a converter, or what it calls in its module or table, mentions."""
+    """Return the operators that a converter mentions, or what it calls in its module or table.
+
+    What front ends share belongs to a converter as its own module does.
+    """
     assert isinstance(converter, FunctionType)
     own = {converter.__module__, Site.__module__}
+    shared = {i.name for i in pkgutil.iter_modules(frontends.__path__) if not i.ispkg}
+    own |= {f"{frontends.__name__}.{name}" for name in shared}
     found: set[type[Op]] = set()
     seen: set[FunctionType] = set()
     waiting: list[Any] = [converter]

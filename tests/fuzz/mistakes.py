@@ -206,7 +206,7 @@ MISTAKES = (
         "before.append(small)\n        after.append(large)",
     ),
     Mistake(
-        "a slice backwards ends before the first element", f"{ONNX}/convert_slice.py",
+        "a slice backwards ends before the first element", "frontends/slices.py",
         "last = offset(end, extent, -1, extent - 1)", "last = offset(end, extent, 0, extent - 1)",
     ),
     Mistake(
