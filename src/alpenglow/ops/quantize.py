@@ -41,7 +41,7 @@ FITS = 2.0**30
 FACTORS: Mapping[str, tuple[frozenset[str], str]] = {
     "even": (frozenset({"i32", "f32"}), "f32"),
     "single": (frozenset({"i32", "i64"}), "f64"),
-    "double": (frozenset({"i32", "i64"}), "f64"),
+    "double": (frozenset({"i32"}), "f64"),
 }
 """For each way to round a product to a step, see `Requantize`: what x may be, and the type of the
 multiplier."""
@@ -151,10 +151,10 @@ class Requantize(Elementwise):
     are those of `dtype`, or of an activation, in steps.  That it `fits` promises that all
     products are smaller than 2^30, and that none is no number.
 
-    With another `rounding` the product is one of integers, of x in i32 or i64 and the first bits of
-    a multiplier in f64: 31 bits, or 15 beside an i64.  "single" shifts it once, and halves go up.
-    "double" shifts it to 31 (or 15) bits less and from there to the result, where halves go away
-    from zero.  Multipliers are 0 or at least 2^-32, and smaller than 2^30, or 2^14 beside an i64.
+    With another `rounding` the product is one of integers: of x in i32 or i64, and the first 31
+    bits of a multiplier in f64, which is 0 or at least 2^-32.  "single" shifts it once, and halves
+    go up; the multiplier is less than 2^14, an i64 less than 2^47.  "double" shifts it by 31 bits
+    and from there to the result, where halves go away from zero; the multiplier is less than 2^30.
     TFLite's reference kernels do so, and firmware (gemmlowp, `MultiplyByQuantizedMultiplier`).
     """
 
@@ -203,17 +203,19 @@ class Requantize(Elementwise):
 
     def _shifted(self, m: Any, x: Any, multiplier: Any) -> Any:
         """Return round(x * multiplier) as an i64, by integers."""
-        wide = NAMES.get(x.dtype, x.dtype) == "i64"
-        kept = 15 if wide else 31
-        bits = m.bits(multiplier, "i64")
+        x, bits = m.cast(x, "i64"), m.bits(multiplier, "i64")
         # An f64 has 52 bits behind its first one, and 1023 for the exponent 0.
-        digits = m.add(m.shift_right(m.bit_and(bits, (1 << 52) - 1), 53 - kept), 1 << (kept - 1))
+        digits = m.add(m.shift_right(m.bit_and(bits, (1 << 52) - 1), 22), 1 << 30)
+        digits = m.where(m.gt(bits, 0), digits, 0)
         exponent = m.sub(m.shift_right(bits, 52), 1022)
-        product = m.mul(m.cast(x, "i64"), m.where(m.gt(bits, 0), digits, 0))
         if self.rounding == "single":
-            return _rounded(m, product, m.sub(kept, exponent))
+            # The last 16 bits of x are multiplied apart, for the product of all has no room.
+            low = m.shift_right(m.mul(m.bit_and(x, (1 << 16) - 1), digits), 16)
+            high = m.add(m.mul(m.shift_right(x, 16), digits), low)
+            return _rounded(m, high, m.sub(15, exponent))
         left = m.maximum(exponent, 0)
-        return _rounded_away(m, _rounded(m, product, m.sub(kept, left)), m.sub(left, exponent))
+        first = _rounded(m, m.mul(x, digits), m.sub(31, left))
+        return _rounded_away(m, first, m.sub(left, exponent))
 
     def gradient(
         self, b: Graph, dy: Value, x: Value, multiplier: Value, zero_point: Value
@@ -237,7 +239,8 @@ class Requantize(Elementwise):
                 op = cls(dtype, least, most, rounding=rounding)
                 for factor in (0.5, 0.3, 2.0**-20, 0.0, 1.75, 2.0**-31):
                     yield op, sums, np.full(8, factor), zero
-                yield op, sums.astype(np.int64) * 9, np.linspace(0.001, 0.9, 8), zero
+            single = cls(dtype, least, most, rounding="single")
+            yield single, sums.astype(np.int64) * 1000, np.linspace(1e-9, 0.9, 8), zero
         for shape in SHAPES:
             yield cls("u8", 0, 255), f"i32[{shape}]", f"f32[{shape}]", f"u8[{shape}]"
 

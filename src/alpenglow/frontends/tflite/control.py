@@ -31,10 +31,14 @@ class Splice:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a loop does in a turn: from the names of what it carries to those of what it makes."""
+    """What a loop does in a turn: from the names of what it carries to those of what it makes.
+
+    `inputs` are tensors of what subgraphs begin with, by these names.
+    """
 
     steps: Sequence[Step]
     tensors: Mapping[str, Tensor]
+    inputs: Mapping[str, Tensor]
     outputs: Sequence[str]
     condition: str
 
@@ -73,6 +77,7 @@ def turn_of(model: Model, step: Step, carried: Sequence[str]) -> Turn:
     return Turn(
         [*body.steps, *_copies(step, body, ends), *after.steps],
         {**body.tensors, **after.tensors},
+        {**body.inputs, **after.inputs},
         ends,
         after.outputs[0],
     )

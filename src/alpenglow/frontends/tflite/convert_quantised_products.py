@@ -1,0 +1,113 @@
+"""Converters for sums of products on integers that stand for reals.
+
+Products of bytes are summed in i32.  Those of i16, which kernels sum in i64, are exact in f64.
+Where only the weights are integers, they are made floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.nhwc import channels_first, channels_last
+from alpenglow.frontends.tflite.convert_contraction import fully_connected as fully_connected_reals
+from alpenglow.frontends.tflite.convert_contraction import kept, of_fully_connected
+from alpenglow.frontends.tflite.convert_window import (
+    PLANE,
+    conv_2d,
+    depthwise_conv_2d,
+    of_conv_2d,
+    of_depthwise_conv_2d,
+    sliding,
+)
+from alpenglow.frontends.tflite.quantised import grid, real, requantised, zeros_of
+from alpenglow.frontends.tflite.table import Converter, Made, Site, on_quantised
+from alpenglow.ir.graph import Value
+from alpenglow.ir.op import Op
+from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.integer import ConvInteger, MatMulInteger
+from alpenglow.ops.movement import append_axes, stretch
+from alpenglow.ops.select import Cast
+
+
+@on_quantised("CONV_2D")
+def quantised_conv_2d(s: Site) -> Made:
+    return _hybrid(s, conv_2d) or _convolved(s, of_conv_2d, 0)
+
+
+@on_quantised("DEPTHWISE_CONV_2D")
+def quantised_depthwise_conv_2d(s: Site) -> Made:
+    return _hybrid(s, depthwise_conv_2d) or _convolved(s, of_depthwise_conv_2d, 3)
+
+
+@on_quantised("FULLY_CONNECTED")
+def quantised_fully_connected(s: Site) -> Made:
+    if (y := _hybrid(s, fully_connected_reals)) is not None:
+        return y
+    x, w = of_fully_connected(s)
+    _check_axis(s, 0)
+    sums = _summed(s, MatMul(), MatMulInteger(), x, w, 1)
+    bias = s.optional(2)
+    if bias is not None:
+        sums = _biased(s, sums, s.reshaped(bias, w.type.shape[1:]), 1)
+    parts = _parts(s, multiplied=grid(s, 1).uniform)
+    return kept(s, requantised(s, sums, parts, "single", 1, activation=True))
+
+
+def _hybrid(s: Site, convert: Converter) -> Made | None:
+    """Return what an operator of reals makes with weights that are integers; None if x is, too."""
+    if s.declared(0).dtype != "f32":
+        return None
+    s.inputs[1] = real(s, 1)
+    return convert(s)
+
+
+def _convolved(s: Site, operands: Callable[[Site], tuple[Value, Value]], axis: int) -> Value:
+    """Return the convolution of operands, requantised; scales of weights are on an axis."""
+    _check_axis(s, axis)
+    x, w = operands(s)
+    window = sliding(s, x, w, PLANE)
+    sums = _summed(s, Conv(*window), ConvInteger(*window), channels_first(s.g, x), w, 0)
+    if (bias := s.optional(2)) is not None:
+        sums = _biased(s, sums, append_axes(s.g, bias, len(PLANE)), 1)
+    parts = _parts(s, multiplied=x.type.dtype == "u8")
+    short = sums.type.dtype == "i64"
+    rounding = "single" if short else "double"
+    y = requantised(s, sums, parts, rounding, 1, activation=True, short=short)
+    return channels_last(s.g, y)
+
+
+def _parts(s: Site, multiplied: bool) -> Sequence[Sequence[float]]:
+    """Return the scales of operands, maybe multiplied in f32, as some reference kernels do."""
+    a, b = (np.array(grid(s, i).scales, np.float32) for i in (0, 1))
+    return [(a * b).tolist()] if multiplied else [a.tolist(), b.tolist()]
+
+
+def _check_axis(s: Site, axis: int) -> None:
+    if not grid(s, 1).uniform and grid(s, 1).axis != axis:
+        raise ModelError(f"{s.kind}: scales of weights are on axis {grid(s, 1).axis}, not {axis}")
+
+
+def _summed(s: Site, wide: Op, narrow: Op, x: Value, w: Value, axis: int) -> Value:
+    """Return the sums of products less the zero points, in i32 or i64.
+
+    The filters or columns of w are on `axis`.
+    """
+    if w.type.dtype == "i4":
+        w = s.g(Cast("i8"), w)
+    if x.type.dtype == "i16":
+        if any(grid(s, 0).zeros) or any(grid(s, 1).zeros):
+            raise ModelError(f"{s.kind}: zero points beside i16 are not 0")
+        return s.g(Cast("i64"), s.g(wide, s.g(Cast("f64"), x), s.g(Cast("f64"), w)))
+    zeros = zeros_of(s, grid(s, 0), x, 0), zeros_of(s, grid(s, 1), w, axis)
+    return s.g(narrow, x, w, *zeros)
+
+
+def _biased(s: Site, sums: Value, bias: Value, axis: int) -> Value:
+    """Return sums plus a bias, which are in steps alike."""
+    if bias.type.dtype not in ("i32", "i64"):
+        raise ModelError(f"{s.kind}: the bias is {bias.type}, expected i32 or i64")
+    return s.g(Add(), sums, stretch(s.g, s.cast(bias, sums.type.dtype), sums.type.shape))

@@ -1,0 +1,63 @@
+"""Operators on integers that stand for reals, beside LiteRT's reference kernels and XNNPACK."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.frontends.tflite.litert.quantised_probes import FAMILIES
+from tests.frontends.tflite.litert.test_probes import Family, listed, wrong
+from tests.frontends.tflite.litert.written import Probe, run, written
+
+import alpenglow as ag
+from alpenglow.evaluate import evaluate
+from alpenglow.frontends.tflite.loading import load
+from alpenglow.frontends.tflite.model import ROUNDINGS
+from alpenglow.ir.graph import Graph
+from alpenglow.ir.types import Array
+
+COMPILED = 0.2
+"""What share of probes is compiled, too."""
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
+def test_integers_equal_those_of_litert(
+    family: Family, rounding: str, pytestconfig: pytest.Config, no_cache: None
+) -> None:
+    share = pytestconfig.getoption("--sample")
+    draw = random.Random(family.__name__)
+    failures, tried = [], 0
+    for probe in family():
+        kept, compiled = draw.random() < share, draw.random() < COMPILED
+        if not kept:
+            continue
+        found = oracle(probe, rounding)
+        if found is None:
+            continue
+        model, wanted = found
+        tried += 1
+        graph = load(model, rounding=rounding)
+        if compiled or not isinstance(graph, Graph):
+            made = listed(ag.compile(graph)(*probe.inputs()))
+        else:
+            feeds = dict(zip(graph.inputs, probe.inputs(), strict=True))
+            made = list(evaluate(graph, feeds).values())
+        if said := wrong(made, wanted):
+            failures.append(f"{probe}: {said}")
+
+    assert tried or share < 1
+    assert not failures, "\n".join(failures)
+
+
+def oracle(probe: Probe, rounding: str) -> tuple[bytes, list[Array]] | None:
+    """Return the model of a probe and what LiteRT makes of it; None where it has nothing for it.
+
+    XNNPACK takes operators whose results have their shapes said.
+    """
+    try:
+        wanted = run(written(probe), probe.inputs())
+        model = written(probe, [w.shape for w in wanted])
+        return model, wanted if rounding == "reference" else run(model, probe.inputs(), False)
+    except (RuntimeError, ValueError):
+        return None
