@@ -1,0 +1,82 @@
+"""Probes of operators that move, choose, join and pool integers that stand for reals."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+from tests.frontends.tflite.litert import probes
+from tests.frontends.tflite.litert.quantised_probes import ZEROS, drawn, grid
+from tests.frontends.tflite.litert.written import Probe
+
+from alpenglow.frontends.tflite.converters import moves
+from alpenglow.frontends.tflite.model import Grid
+
+FLOAT = np.dtype(np.float32)
+
+
+def stood_for(probe: Probe, dtype: str, each: Grid) -> Probe:
+    """Return a probe of floats with integers of a type in their place, all of one grid."""
+    floats = [v is not None and v.dtype == FLOAT for v in probe.operands]
+    operands = [drawn(dtype, *v.shape) if f and v is not None else v
+                for v, f in zip(probe.operands, floats, strict=True)]  # fmt: skip
+    made = [(r or "f32" if floats[0] else r) == "f32" for r in probe.results]
+    results = [dtype if m else r for r, m in zip(probe.results, made, strict=True)]
+    grids = [each if f else None for f in (*floats, *made)]
+    return replace(probe, operands=operands, results=results, grids=grids)
+
+
+def moved() -> Iterator[Probe]:
+    families = (probes.movements, probes.slices, probes.gathers, probes.generators, probes.resizes,
+                probes.counted)  # fmt: skip
+    for family in families:
+        for probe in family():
+            if moves(probe.kind) and any(
+                v is not None and v.dtype == FLOAT for v in probe.operands
+            ):
+                for dtype in ("i8", "u8", "i16"):
+                    yield stood_for(probe, dtype, grid(dtype))
+
+
+FILLED = ("PAD", "PADV2", "SPACE_TO_BATCH_ND", "CONCATENATION", "MAX_POOL_2D", "AVERAGE_POOL_2D")
+"""What asks for one grid in operands and results, and is more than a movement."""
+
+
+def filled() -> Iterator[Probe]:
+    for family in (probes.slices, probes.movements, probes.pools):
+        for probe in family():
+            if probe.kind in FILLED and probe.operands[0].dtype == FLOAT:
+                for dtype in ("i8", "u8", "i16"):
+                    yield stood_for(probe, dtype, grid(dtype))
+
+
+def pools() -> Iterator[Probe]:
+    for kind, dtype, zero, activation, k in itertools.product(
+        ("MAX_POOL_2D", "AVERAGE_POOL_2D"), ("i8", "u8", "i16"), (0, 1, 2), (0, 1, 2, 3),
+        ((1, 1), (4, 3), (1, 3)),
+    ):  # fmt: skip
+        g = grid(dtype, zero=ZEROS[dtype][zero % len(ZEROS[dtype])])
+        options = {"padding": 0, "stride_h": 2, "stride_w": 1, "filter_height": k[0],
+                   "filter_width": k[1], "fused_activation_function": activation}  # fmt: skip
+        yield Probe(kind, [drawn(dtype, 1, 9, 11, 17)], options, grids=[g, g])
+        wide = Grid((6.0 / 25.5,), g.zeros, 0)  # halves where 6 is
+        yield Probe(kind, [drawn(dtype, 1, 9, 11, 17)], options, grids=[wide, wide])
+
+
+def joined() -> Iterator[Probe]:
+    for dtype, count, axis in itertools.product(("i8", "u8", "i16"), (1, 2, 3, 5, 6), (0, 1, -1)):
+        g = grid(dtype)
+        shapes = [[2, 3, 7] for _ in range(count)]
+        shapes[0][axis] = 4
+        xs = [drawn(dtype, *s) for s in shapes]
+        yield Probe("CONCATENATION", xs, {"axis": axis}, grids=[g] * (count + 1))
+        if dtype != "u8":  # i8 LiteRT refuses, and i16 it joins as if grids were one
+            continue
+        yield Probe("CONCATENATION", xs, {"axis": axis}, grids=[grid(dtype) for _ in (*xs, g)])
+        yield Probe("CONCATENATION", [drawn(dtype, 300), drawn(dtype, 300)], {"axis": 0},
+                    grids=[grid(dtype, 0.01, 0.02, zero=g.zeros[0]) for _ in range(3)])  # fmt: skip
+
+
+FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (moved, filled, pools, joined)
