@@ -79,4 +79,16 @@ def joined() -> Iterator[Probe]:
                     grids=[grid(dtype, 0.01, 0.02, zero=g.zeros[0]) for _ in range(3)])  # fmt: skip
 
 
-FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (moved, filled, pools, joined)
+def resized() -> Iterator[Probe]:
+    for dtype, (h, w), size, (aligned, centred) in itertools.product(
+        ("i8", "u8", "i16"), ((3, 4), (7, 5), (1, 2), (16, 16)),
+        ((6, 8), (2, 3), (1, 1), (3, 4), (10, 7), (13, 9), (32, 31)),
+        ((False, False), (True, False), (False, True)),
+    ):  # fmt: skip
+        g = grid(dtype)
+        options = {"align_corners": aligned, "half_pixel_centers": centred}
+        operands = [drawn(dtype, 2, h, w, 3), np.array(size, np.int32)]
+        yield Probe("RESIZE_BILINEAR", operands, options, (1,), grids=[g, None, g])
+
+
+FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (moved, filled, pools, joined, resized)
