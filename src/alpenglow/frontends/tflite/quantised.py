@@ -129,8 +129,7 @@ def requantised(
     an index of `axis`.  `rounding` is that of the reference kernel, whose multiplier may be short;
     that it is `reference` says that XNNPACK has no other.
     """
-    scale, zero = one(s, result_grid(s))
-    low, high = limits(s, activation, reference)
+    scale = one(s, result_grid(s))[0]
     if reference or is_reference(s):
         ratios = np.ones((), np.float64)
         for part in parts:
@@ -142,7 +141,19 @@ def requantised(
         for part in parts:
             ratios = ratios * np.array(part, np.float32)
         multipliers = ratios / np.float32(scale)
-    op = Requantize(s.output().dtype, low, high, rounding=rounding)
+    return multiplied(s, sums, multipliers, rounding, axis, activation, reference)
+
+
+def multiplied(
+    s: Site, sums: Value, multipliers: Array, rounding: str, axis: int = -1,
+    activation: bool = False, reference: bool = True,
+) -> Value:  # fmt: skip
+    """Return sums times multipliers, one or one an index of `axis`, as integers of the result.
+
+    That bounds are those of `reference` kernels says that XNNPACK does not take the operator.
+    """
+    zero = one(s, result_grid(s))[1]
+    op = Requantize(s.output().dtype, *limits(s, activation, reference), rounding=rounding)
     at = axis % sums.type.rank if sums.type.rank else 0
     offset = spread(s, np.array(zero, DTYPES[op.dtype]), sums, 0)
     return s.g(op, sums, spread(s, multipliers, sums, at), offset)

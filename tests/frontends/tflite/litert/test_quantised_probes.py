@@ -5,7 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.frontends.tflite.litert import quantised_probes, quantised_probes_structure
+from tests.frontends.tflite.litert import (
+    quantised_probes,
+    quantised_probes_elementwise,
+    quantised_probes_structure,
+)
 from tests.frontends.tflite.litert.test_probes import Family, listed, wrong
 from tests.frontends.tflite.litert.written import Probe, run, written
 
@@ -16,7 +20,11 @@ from alpenglow.frontends.tflite.model import ROUNDINGS
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
 
-FAMILIES = (*quantised_probes.FAMILIES, *quantised_probes_structure.FAMILIES)
+FAMILIES = (
+    *quantised_probes.FAMILIES,
+    *quantised_probes_elementwise.FAMILIES,
+    *quantised_probes_structure.FAMILIES,
+)
 
 COMPILED = 0.2
 """What share of probes is compiled, too."""

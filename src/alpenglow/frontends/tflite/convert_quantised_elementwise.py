@@ -1,0 +1,193 @@
+"""Converters for arithmetic and comparisons, element by element, on integers that stand for reals.
+
+XNNPACK adds and subtracts with multipliers of 21 bits, shifts once, and multiplies in f32.  The
+reference kernels move terms up, scale them to half of the greater scale, and scale the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.nhwc import by_channel, channels_first, channels_last
+from alpenglow.frontends.tflite.gemmlowp import between, divided, multiplier, times
+from alpenglow.frontends.tflite.quantised import (
+    fixed,
+    grid,
+    is_reference,
+    less_zero,
+    multiplied,
+    narrowed,
+    one,
+    requantised,
+    result_grid,
+)
+from alpenglow.frontends.tflite.table import Made, Site, on_quantised
+from alpenglow.frontends.tflite.wide import Wide
+from alpenglow.ir.graph import Value
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import Array
+from alpenglow.ops.arithmetic import Add, Mul, Sub
+from alpenglow.ops.logic import ShiftRight
+from alpenglow.ops.lookup import Lookup
+from alpenglow.ops.quantize import bounds
+from alpenglow.ops.select import Cast
+
+
+def alike(s: Site, *dtypes: str) -> str:
+    """Return the type of both operands and the result; raise an error if it is none of `dtypes`."""
+    types = [s.declared(i).dtype for i in s.given()] + [s.output().dtype]
+    if len(set(types)) > 1:
+        raise ModelError(f"{s.kind}: its tensors are of {', '.join(types)}, expected one type")
+    if types[0] not in dtypes:
+        raise s.refuse(f"there is nothing for {types[0]}")
+    return types[0]
+
+
+def scales_of(s: Site, *operands: int) -> list[np.float32]:
+    """Return the scales of operands, and that of the result."""
+    grids = [*(grid(s, i) for i in operands), result_grid(s)]
+    return [np.float32(one(s, g)[0]) for g in grids]
+
+
+def stretched(s: Site, values: Sequence[Value], build: Callable[..., Value]) -> Value:
+    """Return what `build` makes of values stretched to their common shape."""
+    if by_channel(values):
+        turned = s.broadcast(*(channels_first(s.g, v) for v in values))
+        return channels_last(s.g, build(*turned))
+    return build(*s.broadcast(*values))
+
+
+@on_quantised("ADD")
+def add(s: Site) -> Made:
+    return _sum(s, Add())
+
+
+@on_quantised("SUB")
+def sub(s: Site) -> Made:
+    return _sum(s, Sub())
+
+
+def _sum(s: Site, op: Op) -> Value:
+    dtype = alike(s, "i8", "u8", "i16")
+    a, b, c = scales_of(s, 0, 1)
+    fits = all(2.0**-10 <= r < 2.0**8 for r in (a / c, b / c))
+    if not is_reference(s) and fits:
+        return _sum_shifted_once(s, op, a / c, b / c)
+    if dtype != "i16":
+        return _sum_of_bytes(s, op)
+    if any(one(s, g)[1] for g in (grid(s, 0), grid(s, 1), result_grid(s))):
+        raise ModelError(f"{s.kind}: zero points of i16 are not 0")
+    powers = [_power(r) for r in (a, b, c)]
+    if s.option("pot_scale_int16") and None not in powers:
+        return _sum_of_powers(s, op, [p for p in powers if p is not None])
+    return _sum_of_shorts(s, op)
+
+
+def _sum_shifted_once(s: Site, op: Op, a: np.float32, b: np.float32) -> Value:
+    """Return a sum as XNNPACK makes it: the greater multiplier has 21 bits."""
+    shift = 21 - int(np.frexp(max(a, b))[1])
+
+    def build(*terms: Value) -> Value:
+        sums = s.g(op, *terms)
+        half = s.filled(1 << (shift - 1), sums)
+        steps = s.g(ShiftRight(), s.g(Add(), sums, half), s.filled(shift, sums))
+        moved = s.g(Add(), steps, s.filled(one(s, result_grid(s))[1], steps))
+        return narrowed(s, moved, activation=True)
+
+    factors = [int(np.rint(np.ldexp(r, shift))) for r in (a, b)]
+    x, y = (less_zero(s, i) for i in (0, 1))
+    terms = [s.g(Mul(), v, s.filled(f, v)) for v, f in zip((x, y), factors, strict=True)]
+    return stretched(s, terms, build)
+
+
+def _shares(s: Site) -> tuple[list[tuple[int, int]], float]:
+    """Return multipliers of the terms, which are halves at most, and twice the greater scale."""
+    a, b, _ = scales_of(s, 0, 1)
+    twice = 2 * float(max(a, b))
+    return [multiplier(float(r) / twice) for r in (a, b)], twice
+
+
+def _ratio(s: Site, scale: float, bits: int) -> Array:
+    """Return the multiplier for sums of terms that were moved up; raise if it is too great."""
+    ratio = scale / (2.0**bits * one(s, result_grid(s))[0])
+    if ratio >= 1:
+        raise s.refuse(f"the scale of its result is {2.0**bits * ratio:g} times too small")
+    return fixed(np.array(ratio))
+
+
+def _terms_of_bytes(s: Site, bits: int) -> tuple[list[Value], float]:
+    """Return the operands moved up by bits and scaled alike, by tables, and their scale."""
+    shares, twice = _shares(s)
+    terms = []
+    for i, (held, exponent) in enumerate(shares):
+        low, high = map(int, bounds(s.declared(i).dtype))
+        moved = (between(low, high) - one(s, grid(s, i))[1]) << bits
+        terms.append(looked_up(s, i, times(moved, held, exponent).astype(np.int32)))
+    return terms, twice
+
+
+def looked_up(s: Site, i: int, entries: Array) -> Value:
+    """Return for each element of operand i its entry, of which the first is that of the least."""
+    shift = 128 if s.declared(i).dtype == "i8" else 0
+    return s.g(Lookup(), s.input(i), s.g.constant(np.roll(entries, shift)))
+
+
+def _sum_of_bytes(s: Site, op: Op) -> Value:
+    terms, twice = _terms_of_bytes(s, 20)
+    return _combined(s, terms, op, _ratio(s, twice, 20))
+
+
+def _sum_of_shorts(s: Site, op: Op) -> Value:
+    shares, twice = _shares(s)
+    terms = [
+        s.g(Cast("i32"), times(Wide.of(s.g, s.input(i)) << 15, *share).value)
+        for i, share in enumerate(shares)
+    ]
+    return _combined(s, terms, op, _ratio(s, twice, 15))
+
+
+def _power(scale: np.float32) -> int | None:
+    """Return the power of two that a scale is, or None, TFLite's `CheckedLog2`."""
+    exact = np.float32(np.log(scale)) * (np.float32(1) / np.log(np.float32(2)))
+    power = float(np.trunc(exact + np.copysign(0.5, exact)))
+    return int(power) if abs(float(exact) - power) < 1e-3 else None
+
+
+def _sum_of_powers(s: Site, op: Op, powers: Sequence[int]) -> Value:
+    """Return a sum of i16 whose scales are powers of two, the greater one that of the result."""
+    down = [powers[2] - p for p in powers[:2]]
+    if min(down) != 0:
+        raise s.refuse(f"scales are 2^{', 2^'.join(map(str, powers))}")
+    x, y = s.required()
+    if isinstance(op, Add) and x.type.shape != y.type.shape:
+        raise s.refuse("its scales are powers of two, and its operands are stretched")
+    terms = [
+        s.g(Cast("i32"), divided(Wide.of(s.g, v), n).value)
+        for v, n in zip((x, y), down, strict=True)
+    ]
+    return stretched(s, terms, lambda *v: narrowed(s, s.g(op, *v), activation=True))
+
+
+@on_quantised("MUL")
+def mul(s: Site) -> Made:
+    dtype = alike(s, "i8", "u8", "i16")
+    a, b, c = scales_of(s, 0, 1)
+    if dtype == "i16" and any(one(s, g)[1] for g in (grid(s, 0), grid(s, 1), result_grid(s))):
+        raise ModelError(f"{s.kind}: zero points of i16 are not 0")
+    terms = [less_zero(s, i) for i in (0, 1)]
+    if not is_reference(s) and 2.0**-16 <= a * b / c < 2.0**8:
+        parts = [[float(a)], [float(b)]]
+        return stretched(
+            s, terms, lambda *v: requantised(s, s.g(Mul(), *v), parts, activation=True)
+        )
+    return _combined(s, terms, Mul(), fixed(np.array(a * b / c, np.float64)))
+
+
+def _combined(s: Site, terms: Sequence[Value], op: Op, ratio: Array) -> Value:
+    """Return two terms combined and multiplied, as the reference kernels do."""
+    return stretched(
+        s, terms, lambda *v: multiplied(s, s.g(op, *v), ratio, "double", activation=True)
+    )
