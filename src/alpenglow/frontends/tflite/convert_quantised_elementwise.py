@@ -14,6 +14,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import by_channel, channels_first, channels_last
 from alpenglow.frontends.tflite.gemmlowp import between, divided, multiplier, times
 from alpenglow.frontends.tflite.quantised import (
+    alike,
     fixed,
     grid,
     is_reference,
@@ -21,35 +22,21 @@ from alpenglow.frontends.tflite.quantised import (
     multiplied,
     narrowed,
     one,
+    power_of_two,
     requantised,
     result_grid,
+    scales_of,
 )
 from alpenglow.frontends.tflite.table import Made, Site, on_quantised
+from alpenglow.frontends.tflite.tabulated import looked_up
 from alpenglow.frontends.tflite.wide import Wide
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
 from alpenglow.ops.arithmetic import Add, Mul, Sub
 from alpenglow.ops.logic import ShiftRight
-from alpenglow.ops.lookup import Lookup
 from alpenglow.ops.quantize import bounds
 from alpenglow.ops.select import Cast
-
-
-def alike(s: Site, *dtypes: str) -> str:
-    """Return the type of both operands and the result; raise an error if it is none of `dtypes`."""
-    types = [s.declared(i).dtype for i in s.given()] + [s.output().dtype]
-    if len(set(types)) > 1:
-        raise ModelError(f"{s.kind}: its tensors are of {', '.join(types)}, expected one type")
-    if types[0] not in dtypes:
-        raise s.refuse(f"there is nothing for {types[0]}")
-    return types[0]
-
-
-def scales_of(s: Site, *operands: int) -> list[np.float32]:
-    """Return the scales of operands, and that of the result."""
-    grids = [*(grid(s, i) for i in operands), result_grid(s)]
-    return [np.float32(one(s, g)[0]) for g in grids]
 
 
 def stretched(s: Site, values: Sequence[Value], build: Callable[..., Value]) -> Value:
@@ -80,7 +67,7 @@ def _sum(s: Site, op: Op) -> Value:
         return _sum_of_bytes(s, op)
     if any(one(s, g)[1] for g in (grid(s, 0), grid(s, 1), result_grid(s))):
         raise ModelError(f"{s.kind}: zero points of i16 are not 0")
-    powers = [_power(r) for r in (a, b, c)]
+    powers = [power_of_two(r) for r in (a, b, c)]
     if s.option("pot_scale_int16") and None not in powers:
         return _sum_of_powers(s, op, [p for p in powers if p is not None])
     return _sum_of_shorts(s, op)
@@ -129,12 +116,6 @@ def _terms_of_bytes(s: Site, bits: int) -> tuple[list[Value], float]:
     return terms, twice
 
 
-def looked_up(s: Site, i: int, entries: Array) -> Value:
-    """Return for each element of operand i its entry, of which the first is that of the least."""
-    shift = 128 if s.declared(i).dtype == "i8" else 0
-    return s.g(Lookup(), s.input(i), s.g.constant(np.roll(entries, shift)))
-
-
 def _sum_of_bytes(s: Site, op: Op) -> Value:
     terms, twice = _terms_of_bytes(s, 20)
     return _combined(s, terms, op, _ratio(s, twice, 20))
@@ -147,13 +128,6 @@ def _sum_of_shorts(s: Site, op: Op) -> Value:
         for i, share in enumerate(shares)
     ]
     return _combined(s, terms, op, _ratio(s, twice, 15))
-
-
-def _power(scale: np.float32) -> int | None:
-    """Return the power of two that a scale is, or None, TFLite's `CheckedLog2`."""
-    exact = np.float32(np.log(scale)) * (np.float32(1) / np.log(np.float32(2)))
-    power = float(np.trunc(exact + np.copysign(0.5, exact)))
-    return int(power) if abs(float(exact) - power) < 1e-3 else None
 
 
 def _sum_of_powers(s: Site, op: Op, powers: Sequence[int]) -> Value:

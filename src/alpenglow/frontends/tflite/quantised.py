@@ -184,3 +184,26 @@ def rounded(s: Site, steps: Value) -> Value:
                s.filled(LESS, near))  # fmt: skip
     whole = s.g(Cast("i32"), s.g(Add(), near, half))
     return narrowed(s, s.g(Add(), whole, s.filled(zero, whole)))
+
+
+def alike(s: Site, *dtypes: str) -> str:
+    """Return the type of both operands and the result; raise an error if it is none of `dtypes`."""
+    types = [s.declared(i).dtype for i in s.given()] + [s.output().dtype]
+    if len(set(types)) > 1:
+        raise ModelError(f"{s.kind}: its tensors are of {', '.join(types)}, expected one type")
+    if types[0] not in dtypes:
+        raise s.refuse(f"there is nothing for {types[0]}")
+    return types[0]
+
+
+def scales_of(s: Site, *operands: int) -> list[np.float32]:
+    """Return the scales of operands, and that of the result."""
+    grids = [*(grid(s, i) for i in operands), result_grid(s)]
+    return [np.float32(one(s, g)[0]) for g in grids]
+
+
+def power_of_two(scale: np.floating) -> int | None:
+    """Return the power of two that a scale is, or nearly is, or None, TFLite's `CheckedLog2`."""
+    exact = float(np.float32(np.log(scale)) * (np.float32(1) / np.log(np.float32(2))))
+    power = int(np.trunc(exact + np.copysign(0.5, exact)))
+    return power if abs(exact - power) < 1e-3 else None

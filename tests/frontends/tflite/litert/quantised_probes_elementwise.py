@@ -12,11 +12,12 @@ from tests.frontends.tflite.litert.quantised_probes import (
     drawn,
     every,
     grid,
+    scale,
 )
 from tests.frontends.tflite.litert.written import Probe
 
 from alpenglow.frontends.tflite.model import Grid
-from alpenglow.ir.types import Array
+from alpenglow.ir.types import DTYPES, Array
 
 SHAPES = (
     ((2, 5, 7, 9), (2, 5, 7, 9)), ((3, 4, 5), (5,)), ((2, 3, 4, 8), (1, 1, 1, 8)),
@@ -75,5 +76,77 @@ def factors() -> Iterator[Probe]:
         yield Probe("MUL", pairs(dtype, SHAPES[0][0], SHAPES[0][1], False), grids=grids)
 
 
-FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (terms, factors)
+BOUNDED = {"LOGISTIC": ((2.0**-8, "i8", -128), (2.0**-8, "u8", 0)),
+           "TANH": ((2.0**-7, "i8", 0), (2.0**-7, "u8", 128))}  # fmt: skip
+"""Grids of results of functions that are bounded."""
+
+
+def grids_for(dtype: str, low: float, high: float) -> Iterator[Grid]:
+    """Yield grids with zero points at each end and within."""
+    for zero in ZEROS[dtype]:
+        for _ in range(3):
+            yield grid(dtype, low, high, zero)
+
+
+def bounded() -> Iterator[Probe]:
+    for kind, results in BOUNDED.items():
+        for step, dtype, zero in results:
+            for x in grids_for(dtype, 0.003, 0.3):
+                yield Probe(kind, [every(dtype)], grids=[x, Grid((step,), (zero,), 0)])
+        for power in range(-16, -8):
+            for factor in (1.0, 1.0004, 1.3, 1.9):
+                x = Grid((float(np.float32(factor * 2.0**power)),), (0,), 0)
+                if factor < 1.001 and power in (-12, -11):
+                    continue  # LiteRT's other kernel is gemmlowp's, of 16 bits
+                yield Probe(kind, [every("i16")], grids=[x, Grid((2.0**-15,), (0,), 0)])
+    for dtype, zero in itertools.product(("i8", "u8"), (-128, 0, 40)):
+        x = grid(dtype)
+        y = Grid((scale(0.005, 0.05),), (zero + 128 * (dtype == "u8"),), 0)
+        yield Probe("TANH", [every(dtype)], grids=[x, y])
+
+
+def unbounded() -> Iterator[Probe]:
+    for kind, dtypes, options in (
+        ("ELU", ("i8",), {}), ("GELU", ("i8", "u8", "i16"), {}),
+        ("GELU", ("i8", "u8", "i16"), {"approximate": True}),
+        ("HARD_SWISH", ("i8", "u8"), {}), ("LEAKY_RELU", ("i8", "u8", "i16"), {"alpha": 0.1}),
+        ("LEAKY_RELU", ("i8", "u8", "i16"), {"alpha": 1.7}),
+        ("LEAKY_RELU", ("i8", "u8", "i16"), {"alpha": 0.0}),
+        ("RELU", ("i8", "u8", "i16"), {}), ("RELU6", ("i8", "u8", "i16"), {}),
+        ("RELU_N1_TO_1", ("i8", "u8"), {}), ("RELU_0_TO_1", ("i8", "u8"), {}),
+        ("ABS", ("i8", "i16"), {}), ("NEG", ("i8", "i16"), {}),
+    ):  # fmt: skip
+        for dtype in dtypes:
+            for x in grids_for(dtype, 0.004, 0.2):
+                y = grid(dtype, 0.004, 0.2)
+                if kind == "HARD_SWISH" and x.scales[0] / 128 > y.scales[0]:
+                    continue
+                yield Probe(kind, [every(dtype)], options, grids=[x, y])
+            yield Probe(kind, [every(dtype)], options, grids=[x, x])
+            for wide, narrow in ((300, 1.0), (1.0, 300)):
+                if kind in ("RELU", "LEAKY_RELU", "ABS"):
+                    y = Grid((x.scales[0] * wide / narrow,), x.zeros, 0)
+                    yield Probe(kind, [every(dtype)], options, grids=[x, y])
+
+
+def exponentials() -> Iterator[Probe]:
+    for dtype in ("i8", "i16"):
+        for x in grids_for(dtype, 0.003, 0.06):
+            low, high = (int(v) - x.zeros[0] for v in (np.iinfo(DTYPES[dtype]).min,
+                                                       np.iinfo(DTYPES[dtype]).max))  # fmt: skip
+            y = Grid((float(np.float32(np.exp(high * x.scales[0]) / 2 ** (len(dtype) * 8 - 8))),),
+                     (int(RANDOM.choice(ZEROS[dtype])),), 0)  # fmt: skip
+            yield Probe("EXP", [every(dtype)], grids=[x, y])
+            yield Probe("LOG", [every(dtype)], grids=[x, grid(dtype, 0.01, 0.1)])
+            if low < 0:
+                x = Grid(x.scales, (-128 if dtype == "i8" else 0,), 0)
+            values = every(dtype)
+            values = values[values >= x.zeros[0]]
+            for kind in ("SQRT", "RSQRT"):
+                yield Probe(kind, [values], grids=[x, grid(dtype, 0.01, 0.1)])
+
+
+FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
+    terms, factors, bounded, unbounded, exponentials,
+)  # fmt: skip
 """Operators on integers that stand for reals, beside LiteRT's reference kernels and XNNPACK."""
