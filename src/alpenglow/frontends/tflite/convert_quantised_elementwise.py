@@ -27,16 +27,17 @@ from alpenglow.frontends.tflite.quantised import (
     result_grid,
     scales_of,
 )
-from alpenglow.frontends.tflite.table import Made, Site, on_quantised
+from alpenglow.frontends.tflite.table import Converter, Made, Site, on_quantised
 from alpenglow.frontends.tflite.tabulated import looked_up
 from alpenglow.frontends.tflite.wide import Wide
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
 from alpenglow.ops.arithmetic import Add, Mul, Sub
-from alpenglow.ops.logic import ShiftRight
+from alpenglow.ops.comparison import Equal, Greater, GreaterOrEqual, Less, LessOrEqual
+from alpenglow.ops.logic import BitNot, ShiftRight
 from alpenglow.ops.quantize import bounds
-from alpenglow.ops.select import Cast
+from alpenglow.ops.select import Where
 
 
 def stretched(s: Site, values: Sequence[Value], build: Callable[..., Value]) -> Value:
@@ -64,13 +65,19 @@ def _sum(s: Site, op: Op) -> Value:
     if not is_reference(s) and fits:
         return _sum_shifted_once(s, op, a / c, b / c)
     if dtype != "i16":
-        return _sum_of_bytes(s, op)
+        return _sum_shifted_up(s, op, 20)
     if any(one(s, g)[1] for g in (grid(s, 0), grid(s, 1), result_grid(s))):
         raise ModelError(f"{s.kind}: zero points of i16 are not 0")
     powers = [power_of_two(r) for r in (a, b, c)]
     if s.option("pot_scale_int16") and None not in powers:
         return _sum_of_powers(s, op, [p for p in powers if p is not None])
-    return _sum_of_shorts(s, op)
+    return _sum_shifted_up(s, op, 15)
+
+
+def _sum_shifted_up(s: Site, op: Op, bits: int) -> Value:
+    """Return a sum of terms moved up, as the reference kernels make it."""
+    terms, twice = _terms(s, bits)
+    return _combined(s, terms, op, _ratio(s, twice, bits))
 
 
 def _sum_shifted_once(s: Site, op: Op, a: np.float32, b: np.float32) -> Value:
@@ -90,13 +97,6 @@ def _sum_shifted_once(s: Site, op: Op, a: np.float32, b: np.float32) -> Value:
     return stretched(s, terms, build)
 
 
-def _shares(s: Site) -> tuple[list[tuple[int, int]], float]:
-    """Return multipliers of the terms, which are halves at most, and twice the greater scale."""
-    a, b, _ = scales_of(s, 0, 1)
-    twice = 2 * float(max(a, b))
-    return [multiplier(float(r) / twice) for r in (a, b)], twice
-
-
 def _ratio(s: Site, scale: float, bits: int) -> Array:
     """Return the multiplier for sums of terms that were moved up; raise if it is too great."""
     ratio = scale / (2.0**bits * one(s, result_grid(s))[0])
@@ -105,29 +105,20 @@ def _ratio(s: Site, scale: float, bits: int) -> Array:
     return fixed(np.array(ratio))
 
 
-def _terms_of_bytes(s: Site, bits: int) -> tuple[list[Value], float]:
-    """Return the operands moved up by bits and scaled alike, by tables, and their scale."""
-    shares, twice = _shares(s)
-    terms = []
-    for i, (held, exponent) in enumerate(shares):
-        low, high = map(int, bounds(s.declared(i).dtype))
-        moved = (between(low, high) - one(s, grid(s, i))[1]) << bits
-        terms.append(looked_up(s, i, times(moved, held, exponent).astype(np.int32)))
-    return terms, twice
+def _moved(s: Site, i: int, bits: int, share: tuple[int, int]) -> Value:
+    """Return operand i less its zero point, moved up by bits and multiplied, in i32."""
+    zero = one(s, grid(s, i))[1]
+    if s.declared(i).dtype == "i16":
+        return times((Wide.of(s.g, s.input(i)) - zero) << bits, *share).narrow("i32")
+    low, high = map(int, bounds(s.declared(i).dtype))
+    return looked_up(s, i, times((between(low, high) - zero) << bits, *share).astype(np.int32))
 
 
-def _sum_of_bytes(s: Site, op: Op) -> Value:
-    terms, twice = _terms_of_bytes(s, 20)
-    return _combined(s, terms, op, _ratio(s, twice, 20))
-
-
-def _sum_of_shorts(s: Site, op: Op) -> Value:
-    shares, twice = _shares(s)
-    terms = [
-        s.g(Cast("i32"), times(Wide.of(s.g, s.input(i)) << 15, *share).value)
-        for i, share in enumerate(shares)
-    ]
-    return _combined(s, terms, op, _ratio(s, twice, 15))
+def _terms(s: Site, bits: int) -> tuple[list[Value], float]:
+    """Return the operands moved up by bits, in steps of twice the greater scale, and that."""
+    a, b, _ = scales_of(s, 0, 1)
+    twice = 2 * float(max(a, b))
+    return [_moved(s, i, bits, multiplier(float(r) / twice)) for i, r in enumerate((a, b))], twice
 
 
 def _sum_of_powers(s: Site, op: Op, powers: Sequence[int]) -> Value:
@@ -138,10 +129,7 @@ def _sum_of_powers(s: Site, op: Op, powers: Sequence[int]) -> Value:
     x, y = s.required()
     if isinstance(op, Add) and x.type.shape != y.type.shape:
         raise s.refuse("its scales are powers of two, and its operands are stretched")
-    terms = [
-        s.g(Cast("i32"), divided(Wide.of(s.g, v), n).value)
-        for v, n in zip((x, y), down, strict=True)
-    ]
+    terms = [divided(Wide.of(s.g, v), n).narrow("i32") for v, n in zip((x, y), down, strict=True)]
     return stretched(s, terms, lambda *v: narrowed(s, s.g(op, *v), activation=True))
 
 
@@ -165,3 +153,60 @@ def _combined(s: Site, terms: Sequence[Value], op: Op, ratio: Array) -> Value:
     return stretched(
         s, terms, lambda *v: multiplied(s, s.g(op, *v), ratio, "double", activation=True)
     )
+
+
+@on_quantised("SQUARED_DIFFERENCE")
+def squared_difference(s: Site) -> Made:
+    alike(s, "i8")
+    terms, twice = _terms(s, 7)
+    ratio = _ratio(s, twice * twice, 14)
+
+    def build(*v: Value) -> Value:
+        difference = s.g(Sub(), *v)
+        return multiplied(s, s.g(Mul(), difference, difference), ratio, "double")
+
+    return stretched(s, terms, build)
+
+
+@on_quantised("PRELU")
+def prelu(s: Site) -> Made:
+    """Slopes beside i16 are of i8."""
+    dtypes = [s.declared(i).dtype for i in (0, 1)] + [s.output().dtype]
+    if dtypes not in (["i8"] * 3, ["u8"] * 3, ["i16", "i8", "i16"]):
+        raise s.refuse(f"there is nothing for {', '.join(dtypes)}")
+    a, slope, b = scales_of(s, 0, 1)
+    above, below = (fixed(np.array(r, np.float64)) for r in (a / b, a * slope / b))
+
+    def build(x: Value, y: Value) -> Value:
+        up = multiplied(s, x, above, "double")
+        down = multiplied(s, s.g(Mul(), x, y), below, "double")
+        return s.g(Where(), s.g(Less(), x, s.filled(0, x)), down, up)
+
+    return stretched(s, [less_zero(s, 0), less_zero(s, 1)], build)
+
+
+def compared(op: Op, negated: bool = False) -> Converter:
+    """Return the converter for a comparison of both operands, scaled to reals over 2^8."""
+
+    def convert(s: Site) -> Made:
+        dtypes, grids = {s.declared(i).dtype for i in (0, 1)}, [grid(s, i) for i in (0, 1)]
+        if len(dtypes) > 1 or not dtypes <= {"i8", "u8", "i16"}:
+            raise s.refuse(f"there is nothing for {' beside '.join(sorted(dtypes))}")
+        scales = [one(s, g)[0] for g in grids]
+        if dtypes == {"i16"} and not isinstance(op, Equal):
+            if scales[0] != scales[1]:
+                raise s.refuse("its kernel knows nothing of scales of i16, and they differ")
+            return s.apply(op, s.input(0), s.input(1))
+        if max(scales) >= 1:
+            raise s.refuse(f"its operands have scales {scales}, expected less than 1")
+        terms = [_moved(s, i, 8, multiplier(scale)) for i, scale in enumerate(scales)]
+        both = stretched(s, terms, lambda *v: s.g(op, *v))
+        return s.g(BitNot(), both) if negated else both
+
+    return convert
+
+
+for _name, _op in {"LESS": Less(), "LESS_EQUAL": LessOrEqual(), "GREATER": Greater(),
+                   "GREATER_EQUAL": GreaterOrEqual(), "EQUAL": Equal()}.items():  # fmt: skip
+    on_quantised(_name)(compared(_op))
+on_quantised("NOT_EQUAL")(compared(Equal(), negated=True))

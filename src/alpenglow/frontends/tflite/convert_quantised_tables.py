@@ -6,8 +6,6 @@ Of i16 some functions are computed, others interpolated between 513 values.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from alpenglow.frontends.tflite.gemmlowp import (
@@ -27,9 +25,19 @@ from alpenglow.frontends.tflite.quantised import (
     result_grid,
     scales_of,
 )
+from alpenglow.frontends.tflite.singles import (
+    Function,
+    elu,
+    exp,
+    gelu,
+    gelu_by_tanh,
+    log,
+    logistic,
+    single,
+    tanh,
+)
 from alpenglow.frontends.tflite.table import Converter, Made, Site, on_quantised
 from alpenglow.frontends.tflite.tabulated import (
-    Function,
     by_floats,
     by_sigmoid,
     by_xnnpack,
@@ -48,43 +56,6 @@ from alpenglow.ir.types import Array
 from alpenglow.ops.arithmetic import Neg
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.quantize import bounds
-from alpenglow.ops.select import Cast
-
-
-def single(function: Function) -> Function:
-    """Return a function of f32 whose results are those of f64, rounded."""
-
-    def rounded(x: Array) -> Array:
-        with np.errstate(all="ignore"):
-            return np.asarray(function(x.astype(np.float64)), np.float32)
-
-    return rounded
-
-
-exp, log, tanh, expm1 = map(single, (np.exp, np.log, np.tanh, np.expm1))
-erfc = single(np.vectorize(math.erfc, [np.float64]))
-
-
-def logistic(x: Array) -> Array:
-    """Return 1 / (1 + exp(-x)), each step in f32."""
-    return np.float32(1) / (np.float32(1) + exp(-x))
-
-
-def elu(x: Array) -> Array:
-    """Return x, or exp(x) - 1 where that is negative."""
-    return np.where(x < 0, expm1(x), x)
-
-
-def gelu(x: Array) -> Array:
-    """Return x / 2 * erfc(-x / sqrt(2))."""
-    return np.float32(0.5) * x * erfc(x * np.float32(-math.sqrt(0.5)))
-
-
-def gelu_by_tanh(x: Array) -> Array:
-    """Return about the same, by tanh of a polynomial."""
-    cubic = x + np.float32(0.044715) * x * x * x
-    inner = np.float32(math.sqrt(2 / math.pi)) * cubic
-    return np.float32(0.5) * x * (np.float32(1) + tanh(inner))
 
 
 @on_quantised("LOGISTIC")
@@ -143,7 +114,7 @@ def by_floats_or_between(s: Site, function: Function) -> Value:
 def between_entries(s: Site, function: Function) -> Value:
     """Return a function of i16, interpolated."""
     table = interpolation(s, function)
-    return s.g(Cast("i16"), interpolated(s, Wide.of(s.g, s.input(0)), table).value)
+    return interpolated(s, Wide.of(s.g, s.input(0)), table).narrow("i16")
 
 
 @on_quantised("SQRT")
@@ -190,7 +161,7 @@ def not_negative(s: Site) -> None:
     low, high = map(int, bounds(s.declared(0).dtype))
     if zero > low:
         x = s.within((Wide.of(s.g, s.input(0)) - zero).value, 0, high - zero, "operand 0")
-        s.inputs[0] = s.g(Cast(s.declared(0).dtype), (Wide(s.g, x) + zero).value)
+        s.inputs[0] = (Wide(s.g, x) + zero).narrow(s.declared(0).dtype)
 
 
 def ratio(s: Site) -> tuple[int, int]:

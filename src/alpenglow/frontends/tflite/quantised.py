@@ -186,9 +186,12 @@ def rounded(s: Site, steps: Value) -> Value:
     return narrowed(s, s.g(Add(), whole, s.filled(zero, whole)))
 
 
-def alike(s: Site, *dtypes: str) -> str:
-    """Return the type of both operands and the result; raise an error if it is none of `dtypes`."""
-    types = [s.declared(i).dtype for i in s.given()] + [s.output().dtype]
+def alike(s: Site, *dtypes: str, operands: Sequence[int] | None = None) -> str:
+    """Return the type of operands, or of all, and of the result; raise an error unless it is one.
+
+    It is one of `dtypes`, those that kernels of TFLite know."""
+    listed = s.given() if operands is None else operands
+    types = [*(s.declared(i).dtype for i in listed), s.output().dtype]
     if len(set(types)) > 1:
         raise ModelError(f"{s.kind}: its tensors are of {', '.join(types)}, expected one type")
     if types[0] not in dtypes:

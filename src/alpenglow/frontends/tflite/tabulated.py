@@ -13,6 +13,7 @@ import numpy as np
 
 from alpenglow.frontends.tflite.gemmlowp import between, limited
 from alpenglow.frontends.tflite.quantised import grid, limits, one, power_of_two, result_grid
+from alpenglow.frontends.tflite.singles import Function
 from alpenglow.frontends.tflite.table import Site
 from alpenglow.frontends.tflite.wide import Wide, maximum, minimum, where
 from alpenglow.ir.graph import Value
@@ -20,10 +21,6 @@ from alpenglow.ir.types import DTYPES, Array
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.lookup import Lookup
 from alpenglow.ops.quantize import bounds
-from alpenglow.ops.select import Cast
-
-Function = Callable[[Array], Array]
-"""A function of reals."""
 
 Rule = Callable[[Any], Any]
 """What becomes of steps, be they in an array or in a graph."""
@@ -77,8 +74,8 @@ def mapped(s: Site, rule: Rule, within: tuple[int, int] | None = None) -> Value:
     if dtype != "i16":
         least, most = map(int, bounds(dtype))
         return entered(s, limited(rule(between(least, most) - zero) + to, low, high))
-    steps = limited(rule(Wide.of(s.g, s.input(0)) - zero) + to, low, high)
-    return s.g(Cast(dtype), steps.value)
+    steps: Wide = rule(Wide.of(s.g, s.input(0)) - zero)
+    return limited(steps + to, low, high).narrow(dtype)
 
 
 # ── of i16 ──
@@ -117,7 +114,7 @@ def by_sigmoid(s: Site, rule: Callable[[Site, Wide], Wide], powers: tuple[int, .
         while factor <= 32767 / 2 and shift <= 30:
             factor, shift = factor * 2, shift + 1
         x = (x * int(factor) + ((1 << shift) >> 1)) >> shift
-    return s.g(Cast("i16"), rule(s, x).value)
+    return rule(s, x).narrow("i16")
 
 
 def logistic_of_shorts(s: Site, x: Wide) -> Wide:

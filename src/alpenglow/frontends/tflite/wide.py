@@ -44,6 +44,15 @@ class Wide:
         number = self.g.constant(np.array(other, np.int64))
         return Wide(self.g, stretch(self.g, number, self.value.type.shape))
 
+    def across(self, like: Wide | Value) -> Wide:
+        """Return integers stretched to the shape of others."""
+        shape = (like.value if isinstance(like, Wide) else like).type.shape
+        return Wide(self.g, stretch(self.g, self.value, shape))
+
+    def narrow(self, dtype: str) -> Value:
+        """Return integers in another type, which holds them."""
+        return self.g(Cast(dtype), self.value)
+
     def __add__(self, other: Wide | int) -> Wide:
         return self._with(Add(), other)
 

@@ -66,6 +66,8 @@ def oracle(probe: Probe, rounding: str) -> tuple[bytes, list[Array]] | None:
     XNNPACK takes operators whose results have their shapes said.
     """
     reference = rounding == "reference"
+    if probe.only not in ("", rounding):
+        return None
     try:
         wanted = run(written(probe), probe.inputs(), reference)
         model = written(probe, [w.shape for w in wanted])
