@@ -12,13 +12,22 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import by_channel, channels_first, channels_last
-from alpenglow.frontends.tflite.gemmlowp import between, divided, multiplier, times
+from alpenglow.frontends.tflite.gemmlowp import (
+    between,
+    divided,
+    limited,
+    multiplier,
+    product,
+    reciprocal,
+    times,
+)
 from alpenglow.frontends.tflite.quantised import (
     alike,
     fixed,
     grid,
     is_reference,
     less_zero,
+    limits,
     multiplied,
     narrowed,
     one,
@@ -29,7 +38,7 @@ from alpenglow.frontends.tflite.quantised import (
 )
 from alpenglow.frontends.tflite.table import Converter, Made, Site, on_quantised
 from alpenglow.frontends.tflite.tabulated import looked_up
-from alpenglow.frontends.tflite.wide import Wide
+from alpenglow.frontends.tflite.wide import Wide, bit_length, maximum, where
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array
@@ -37,7 +46,7 @@ from alpenglow.ops.arithmetic import Add, Mul, Sub
 from alpenglow.ops.comparison import Equal, Greater, GreaterOrEqual, Less, LessOrEqual
 from alpenglow.ops.logic import BitNot, ShiftRight
 from alpenglow.ops.quantize import bounds
-from alpenglow.ops.select import Where
+from alpenglow.ops.select import Cast, Where
 
 
 def stretched(s: Site, values: Sequence[Value], build: Callable[..., Value]) -> Value:
@@ -66,8 +75,7 @@ def _sum(s: Site, op: Op) -> Value:
         return _sum_shifted_once(s, op, a / c, b / c)
     if dtype != "i16":
         return _sum_shifted_up(s, op, 20)
-    if any(one(s, g)[1] for g in (grid(s, 0), grid(s, 1), result_grid(s))):
-        raise ModelError(f"{s.kind}: zero points of i16 are not 0")
+    _check_symmetric(s)
     powers = [power_of_two(r) for r in (a, b, c)]
     if s.option("pot_scale_int16") and None not in powers:
         return _sum_of_powers(s, op, [p for p in powers if p is not None])
@@ -78,6 +86,11 @@ def _sum_shifted_up(s: Site, op: Op, bits: int) -> Value:
     """Return a sum of terms moved up, as the reference kernels make it."""
     terms, twice = _terms(s, bits)
     return _combined(s, terms, op, _ratio(s, twice, bits))
+
+
+def _check_symmetric(s: Site) -> None:
+    if any(one(s, g)[1] for g in (grid(s, 0), grid(s, 1), result_grid(s))):
+        raise ModelError(f"{s.kind}: zero points of i16 are not 0")
 
 
 def _sum_shifted_once(s: Site, op: Op, a: np.float32, b: np.float32) -> Value:
@@ -137,8 +150,8 @@ def _sum_of_powers(s: Site, op: Op, powers: Sequence[int]) -> Value:
 def mul(s: Site) -> Made:
     dtype = alike(s, "i8", "u8", "i16")
     a, b, c = scales_of(s, 0, 1)
-    if dtype == "i16" and any(one(s, g)[1] for g in (grid(s, 0), grid(s, 1), result_grid(s))):
-        raise ModelError(f"{s.kind}: zero points of i16 are not 0")
+    if dtype == "i16":
+        _check_symmetric(s)
     terms = [less_zero(s, i) for i in (0, 1)]
     if not is_reference(s) and 2.0**-16 <= a * b / c < 2.0**8:
         parts = [[float(a)], [float(b)]]
@@ -153,6 +166,41 @@ def _combined(s: Site, terms: Sequence[Value], op: Op, ratio: Array) -> Value:
     return stretched(
         s, terms, lambda *v: multiplied(s, s.g(op, *v), ratio, "double", activation=True)
     )
+
+
+@on_quantised("DIV")
+def div(s: Site) -> Made:
+    """The dividend is moved up as far as it goes, and multiplied by a reciprocal.
+
+    Where TFLite's kernels would shift 32 bits by more than 31, processors do not agree; here the
+    quotient is 0.  A divisor that stands for 0 ends the call.
+    """
+    dtype = alike(s, "i8", "u8", "i16")
+    if dtype == "i16":
+        _check_symmetric(s)
+    a, b, c = scales_of(s, 0, 1)
+    held, exponent = multiplier(float(a / (b * c)))
+    if exponent > (15 if dtype == "i16" else 23):
+        raise s.refuse(f"the scale of its result is {float(c):g}, too small for its operands")
+    low, high = limits(s, activation=True, reference=True)
+    zero = one(s, result_grid(s))[1]
+
+    def build(*values: Value) -> Value:
+        x, y = (Wide.of(s.g, v) for v in values)
+        x, y = where(y < 0, -x, x), maximum(y, -y)
+        inverse, down = reciprocal(y, 31)
+        room = 31 - bit_length(maximum(x, -x - 1))
+        quotient = product(product(x << room, inverse), held)
+        steps = divided(quotient, down + room - exponent)
+        return limited(steps + zero, low, high).narrow(dtype)
+
+    return stretched(s, [less_zero(s, 0), _nonzero(s, less_zero(s, 1))], build)
+
+
+def _nonzero(s: Site, y: Value) -> Value:
+    """Return divisors; if one is 0, the call ends in an error."""
+    zeros = s.g(Cast("i32"), s.g(Equal(), y, s.filled(0, y)))
+    return s.g(Add(), y, s.within(zeros, 0, 0, "whether a divisor is 0"))
 
 
 @on_quantised("SQUARED_DIFFERENCE")

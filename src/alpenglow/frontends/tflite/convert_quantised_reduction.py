@@ -1,4 +1,4 @@
-"""Converters that make many elements one, or weigh rows, of integers that stand for reals."""
+"""Converters that make many elements one, of integers that stand for reals."""
 
 from __future__ import annotations
 
@@ -7,15 +7,8 @@ import numpy as np
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.tflite.convert_reduction import axes_of
 from alpenglow.frontends.tflite.gemmlowp import (
-    between,
-    divided,
-    exponential,
     limited,
     multiplier,
-    product,
-    reciprocal,
-    reciprocal_root,
-    rescaled,
     times,
 )
 from alpenglow.frontends.tflite.quantised import (
@@ -23,29 +16,22 @@ from alpenglow.frontends.tflite.quantised import (
     grid,
     is_reference,
     limits,
-    narrowed,
     one,
     result_grid,
     rounded,
     scales_of,
 )
-from alpenglow.frontends.tflite.singles import exp
 from alpenglow.frontends.tflite.table import Made, Site, on_quantised
-from alpenglow.frontends.tflite.tabulated import interpolated, interpolation_of
-from alpenglow.frontends.tflite.wide import Wide, bit_length, maximum
+from alpenglow.frontends.tflite.wide import Wide
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.dims import product as dims_product
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import DTYPES, Array
-from alpenglow.ops.arithmetic import Add, Div, Mul, Sub
-from alpenglow.ops.lookup import Lookup
+from alpenglow.ir.types import DTYPES
+from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.movement import Reshape, Slice, Transpose, stretch
 from alpenglow.ops.quantize import Requantize
-from alpenglow.ops.reduction import ReduceMax, ReduceSum, SumBytes
-from alpenglow.ops.scan import CumSum
+from alpenglow.ops.reduction import ReduceSum, SumBytes
 from alpenglow.ops.select import Cast
-
-# ── sums ──
 
 
 @on_quantised("MEAN")
@@ -159,133 +145,3 @@ def _rows(s: Site) -> tuple[Value, tuple[Dim, ...]]:
     kept = tuple(1 if i in axes else d for i, d in enumerate(shape))
     left = kept if s.option("keep_dims") else tuple(shape[i] for i in outer)
     return s.g(Reshape((extent, _count(s))), turned), left
-
-
-# ── rows ──
-
-
-@on_quantised("SOFTMAX")
-def softmax(s: Site) -> Made:
-    """XNNPACK has none for integers; what LiteRT has beside its reference kernel is in floats."""
-    source, dtype = s.declared(0).dtype, s.output().dtype
-    if (source, dtype) not in SOFTMAXES:
-        raise s.refuse(f"there is nothing from {source} to {dtype}")
-    _check_result(s, *SOFTMAXES[source, dtype])
-    if source == "i16":
-        return _softmax_of_shorts(s)
-    below = _below_greatest(s)
-    if s.rounding == "reference":
-        return _softmax_in_fixed(s, below)
-    return _softmax_in_floats(s, below)
-
-
-SOFTMAXES = {("i8", "i8"): (2.0**-8, -128), ("u8", "u8"): (2.0**-8, 0),
-             ("i8", "i16"): (2.0**-16, -32768), ("u8", "i16"): (2.0**-16, -32768),
-             ("i16", "i16"): (2.0**-15, 0)}  # fmt: skip
-"""Between which types there are kernels, and what grids their results have."""
-
-
-def _check_result(s: Site, scale: float, zero: int) -> None:
-    """Raise UnsupportedError unless the result has the grid that kernels presume."""
-    given, offset = one(s, result_grid(s))
-    if abs(given - scale) > 0.001 * scale or offset != zero:
-        raise s.refuse(f"its result has scale {given:g} and zero point {offset}, "
-                       f"expected {scale:g} and {zero}")  # fmt: skip
-
-
-def _greatest(s: Site, x: Value) -> Value:
-    """Return the greatest element of each row, stretched over it."""
-    most = s.g(ReduceMax((x.type.rank - 1,), True), x)
-    return stretch(s.g, most, x.type.shape)
-
-
-def _below_greatest(s: Site) -> Value:
-    """Return how many steps each byte of operand 0 is below the greatest of its row, as a u8."""
-    x = s.g(Cast("i32"), s.input(0))
-    return s.g(Cast("u8"), s.g(Sub(), _greatest(s, x), x))
-
-
-def _of_table(s: Site, below: Value, table: Array, dtype: str) -> Value:
-    return s.g(Lookup(), below, s.g.constant(table.astype(DTYPES[dtype])))
-
-
-def _row_sum(s: Site, x: Value) -> Value:
-    return s.g(ReduceSum((x.type.rank - 1,), True), x)
-
-
-def _exponentials(s: Site, beta: float) -> tuple[Array, tuple[int, int], int]:
-    """Return exp of what bytes are below the greatest, 0 where that is too little.
-
-    Beside these are the multiplier to 5 integer bits, and how many steps are too many.
-    """
-    held, exponent = multiplier(min(beta * one(s, grid(s, 0))[0] * 2.0**26, 2.0**31 - 1))
-    steps = between(0, 255)
-    far = int(np.floor(31 * 2.0**26 / 2.0**exponent))
-    exact = exponential(times(-np.minimum(steps, far), held, exponent), 5)
-    return np.where(steps <= far, exact, 0), (held, exponent), far
-
-
-def _softmax_in_fixed(s: Site, below: Value) -> Value:
-    table = _exponentials(s, s.option("beta"))[0]
-    sums = _row_sum(s, _of_table(s, below, rescaled(table, 12), "i32"))
-    scale, bits = reciprocal(Wide.of(s.g, sums), 12)
-    weights = Wide(s.g, _of_table(s, below, table, "i64"))
-    low, high = limits(s)
-    down = bits + (31 - (high - low).bit_length())
-    steps = divided(product(scale.across(weights), weights), down.across(weights))
-    return limited(steps + low, low, high).narrow(s.output().dtype)
-
-
-def _softmax_in_floats(s: Site, below: Value) -> Value:
-    """Sums are those of f32 one after another, as a kernel that is no reference makes them."""
-    scale = scales_of(s, 0)[0] * np.float32(s.option("beta"))
-    weights = _of_table(s, below, exp(-scale * between(0, 255).astype(np.float32)), "f32")
-    (to, zero), sums = one(s, result_grid(s)), _sum_in_order(s, weights)
-    steps = s.g(Mul(), sums, s.filled(to, sums))
-    inverse = s.g(Div(), s.filled(1, steps), steps)
-    shares = s.g(Mul(), weights, stretch(s.g, inverse, weights.type.shape))
-    whole = s.g(Cast("i32"), s.g(Add(), shares, s.filled(0.5, shares)))
-    return narrowed(s, s.g(Add(), whole, s.filled(zero, whole)))
-
-
-def _sum_in_order(s: Site, x: Value) -> Value:
-    """Return the sum of each row, of which one float is added after another."""
-    running = s.g(CumSum(x.type.rank - 1), x)
-    shape = x.type.shape
-    last = Slice((*[0] * (len(shape) - 1), shape[-1] - 1), (*shape[:-1], 1), (1,) * len(shape))
-    return s.g(last, running)
-
-
-def _softmax_of_shorts(s: Site) -> Value:
-    """Exponentials and the reciprocal of their sum are interpolated."""
-    real, x = np.float64, Wide.of(s.g, s.input(0))
-    scale = scales_of(s, 0)[0] * np.float32(s.option("beta"))
-    held, exponent = multiplier(float(scale) / (10.0 / 65535.0))
-    most = Wide(s.g, _greatest(s, x.value))
-    places = limited(times(x - most, held, exponent) + 32767, -32768, 32767)
-    table = interpolation_of(np.exp, real(10 / 65535), 32767, real(2 / 65535), 0)
-    weights = interpolated(s, places, table)
-    sums = Wide(s.g, _row_sum(s, weights.value))
-    room = 31 - bit_length(sums)
-    shifted = ((sums << room) + (1 << 13)) >> 14
-    inverses = interpolation_of(lambda v: 1 / (1 + v), real(1 / 65535), -32768, real(2 / 65535), 0)
-    inverse = interpolated(s, limited(shifted - (3 << 15), -32768, 32767), inverses)
-    down = (30 - room).across(weights)
-    half = (down * 0 + 1) << (down - 1)
-    return limited((weights * inverse.across(weights) + half) >> down, 0, 32767).narrow("i16")
-
-
-@on_quantised("L2_NORMALIZATION")
-def l2_normalization(s: Site) -> Made:
-    dtype = alike(s, "i8", "u8")
-    _check_result(s, 2.0**-7, 0 if dtype == "i8" else 128)
-    x = Wide.of(s.g, s.input(0)) - one(s, grid(s, 0))[1]
-    squares = (x * x).narrow("i32")
-    inverse, down = reciprocal_root(Wide.of(s.g, _row_sum(s, squares)))
-    inverse, down = inverse.across(x), down.across(x)
-    if dtype == "u8":
-        steps = divided(product(x * 128, inverse), down) + 128
-    else:
-        moved = x << maximum(7 - down, 0)
-        steps = divided(product(moved, inverse), maximum(down - 7, 0))
-    return limited(steps, *limits(s)).narrow(dtype)

@@ -54,9 +54,12 @@ def rescaled(x: Integers, more: int) -> Integers:
     """Return numbers with `more` integer bits than they have, saturated where that is negative."""
     if more >= 0:
         return divided(x, more) if more else x
-    limit = (1 << (31 + more)) - 1
-    near = where(x > limit, MOST, x * (1 << -more))
-    return where(x < -limit, -MOST - 1, near)
+    return saturated(x << -more)
+
+
+def saturated(x: Integers) -> Integers:
+    """Return numbers limited to 32 bits."""
+    return limited(x, -MOST - 1, MOST)
 
 
 def exponential(x: Integers, bits: int) -> Integers:
@@ -108,6 +111,30 @@ def reciprocal_root(x: Integers) -> tuple[Integers, Integers]:
     e = over - pairs + 11
     root = product(y, 1518500250) << maximum(-e, 0)
     return where(x > 1, root, MOST), where(x > 1, maximum(e, 0), 0)
+
+
+def logarithm(x: Integers, bits: int) -> Integers:
+    """Return log(x), of 5 integer bits, of numbers that are 1 at least.
+
+    Of x * 2^n / sqrt(2) and x * 2^m the lesser is near 2^(-1/4), where a quotient serves.
+    """
+    room = 31 - bit_length(x)
+    a = saturated(product(saturated(x << room), ROOT_OF_HALF) << 1)
+    a_power = ((bits - 1 - room) << 25) + (1 << 23)
+    other = 31 - bit_length(product(x, ROOT_OF_HALF))
+    b = saturated(x << other)
+    b_power = ((bits - other) << 25) - (1 << 23)
+    r, power = minimum(a, b), maximum(a_power, b_power)
+    p, q = (r + FOURTH_ROOT + 1) >> 1, (r - FOURTH_ROOT) << 1
+    square = product(q, q)
+    above = product(q, r) + product(product(q, square), 117049297)
+    below = product(p, q + 1057819769 + product(square, 127690142)) + product(q, 638450708)
+    quotient = product(rescaled(above, 6), reciprocal_of_one_and(below))
+    return rescaled(product(power, 1488522236) + quotient, -1)
+
+
+ROOT_OF_HALF, FOURTH_ROOT = 1518500250, 1805811301
+"""2^(-1/2) and 2^(-1/4), without integer bits."""
 
 
 def limited(x: Integers, low: int, high: int) -> Integers:

@@ -246,6 +246,12 @@ def rows() -> Iterator[Probe]:
     for dtype, shape in itertools.product(
         ("i8", "u8"), ((50, 10), (6, 1000), (2, 3, 4, 5), (300, 2), (7,), (3, 40000))
     ):
+        for near in (False, True):
+            x = drawn(dtype, *shape)
+            x = x // 8 if near else x
+            result = Grid((2.0**-4,), (int(np.iinfo(DTYPES[dtype]).max),), 0)
+            if shape[-1] < 4096:
+                yield Probe("LOG_SOFTMAX", [x], grids=[grid(dtype, 0.005, 0.5), result])
         for few in (False, True):
             x = drawn(dtype, *shape)
             x = np.where(RANDOM.integers(0, 20, shape) > 0, x.reshape(-1)[0], x) if few else x
@@ -254,7 +260,22 @@ def rows() -> Iterator[Probe]:
             yield Probe("L2_NORMALIZATION", [x], grids=[grid(dtype, zero=zero), result])
 
 
+def quotients() -> Iterator[Probe]:
+    for dtype, activation, (a, b) in itertools.product(("i8", "u8", "i16"), (0, 3), SHAPES):
+        g, h = grid(dtype), grid(dtype)
+        x, y = pairs(dtype, a, b, False)
+        zero = h.zeros[0]
+        y = np.where(y == zero, zero + (1 if zero < 127 else -1), y).astype(y.dtype)
+        # Quotients are scaled by as many bits as a divisor has, or kernels shift by 32 and more.
+        for ratio in (111, 158, 630) if dtype != "i16" else (20000,):
+            step = g.scales[0] / h.scales[0] / ratio
+            result = Grid((float(np.float32(step)),), (int(RANDOM.choice(ZEROS[dtype])),), 0)
+            yield Probe("DIV", [x, y], {"fused_activation_function": activation},
+                        grids=[g, h, result])  # fmt: skip
+
+
 FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
     terms, factors, bounded, unbounded, exponentials, pairwise, choices, reductions, rows,
+    quotients,
 )  # fmt: skip
 """Operators on integers that stand for reals, beside LiteRT's reference kernels and XNNPACK."""

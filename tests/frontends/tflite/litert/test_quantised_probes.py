@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from tests.frontends.tflite.litert import (
     quantised_probes,
@@ -14,9 +15,10 @@ from tests.frontends.tflite.litert.test_probes import Family, listed, wrong
 from tests.frontends.tflite.litert.written import Probe, run, written
 
 import alpenglow as ag
+from alpenglow.base.errors import FeedError
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.tflite.loading import load
-from alpenglow.frontends.tflite.model import ROUNDINGS
+from alpenglow.frontends.tflite.model import ROUNDINGS, Grid
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
 
@@ -58,6 +60,19 @@ def test_integers_equal_those_of_litert(
 
     assert tried or share < 1
     assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("kind", ["SQRT", "RSQRT", "DIV"])
+def test_what_is_not_defined_ends_the_call(kind: str) -> None:
+    x, g = np.array([3, 4], np.int8), Grid((0.1,), (4,), 0)
+    y = Grid((0.1 / 128,), (0,), 0)
+    operands = [x] * (2 if kind == "DIV" else 1)
+    graph = load(written(Probe(kind, operands, grids=[*[g] * len(operands), y]), [(2,)]))
+
+    with pytest.raises(FeedError, match="1, expected 0"):
+        ag.compile(graph)(*operands)
+    with pytest.raises(FeedError, match="1, expected 0"):
+        evaluate(graph, dict(zip(graph.inputs, operands, strict=True)))
 
 
 def oracle(probe: Probe, rounding: str) -> tuple[bytes, list[Array]] | None:
