@@ -14,8 +14,10 @@ from alpenglow.frontends.tflite.gemmlowp import (
     multiplier,
     product,
     reciprocal_root,
+    tangent,
     times,
 )
+from alpenglow.frontends.tflite.gemmlowp import logistic as exact_logistic
 from alpenglow.frontends.tflite.quantised import (
     alike,
     grid,
@@ -62,7 +64,7 @@ from alpenglow.ops.quantize import bounds
 def quantised_logistic(s: Site) -> Made:
     dtype = alike(s, "i8", "u8", "i16")
     if dtype == "i16":
-        return by_sigmoid(s, logistic_of_shorts, (-12,))
+        return by_sigmoid(s, logistic_of_shorts, {-12: exact_logistic})
     if one(s, result_grid(s))[0] != 2.0**-8:
         raise s.refuse(f"the scale of its result is {one(s, result_grid(s))[0]:g}, expected 1/256")
     if is_reference(s):
@@ -73,7 +75,7 @@ def quantised_logistic(s: Site) -> Made:
 @on_quantised("TANH")
 def quantised_tanh(s: Site) -> Made:
     if alike(s, "i8", "u8", "i16") == "i16":
-        return by_sigmoid(s, tanh_of_shorts, (-12, -11))
+        return by_sigmoid(s, tanh_of_shorts, {-12: tangent, -11: tangent})
     return by_floats(s, tanh) if is_reference(s) else by_xnnpack(s, tanh)
 
 
@@ -234,14 +236,19 @@ def quantised_hard_swish(s: Site) -> Made:
         x = x << 7
         y = x if exponent <= 0 else limited(x << (exponent - 1), -32768, 32767)
         y = (y * relu + (1 << 14)) >> 15
-        y = limited(y << 1, -32768, 32767) if exponent > 0 else divided(y, -exponent)
+        y = limited(y << 1, -32768, 32767) if exponent > 0 else _divided_short(y, -exponent)
         y = (y + (1 << 15)) >> 1
         both = y * ((x * out + (1 << 14)) >> 15)
         cut = where(both < 0, -(-both >> 15), both >> 15)
         zero = one(s, result_grid(s))[1]
-        return ((divided(cut, -out_exponent) + zero + (1 << 15)) & 0xFFFF) - (1 << 15) - zero
+        return ((_divided_short(cut, -out_exponent) + zero + (1 << 15)) & 0xFFFF) - (1 << 15) - zero
 
     return mapped(s, rule)
+
+
+def _divided_short(x: Array, bits: int) -> Array:
+    """Return x / 2^bits of i16, whose mask of 16 bits and more makes 1 or -1 of anything."""
+    return divided(x, bits) if bits < 16 else where(x < 0, -1, x * 0 + 1)
 
 
 def _short(factor: float) -> tuple[int, int]:

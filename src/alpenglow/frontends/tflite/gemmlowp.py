@@ -1,7 +1,7 @@
 """Fixed-point arithmetic of TFLite's reference kernels, that of the library gemmlowp.
 
-A number of n integer bits is an integer of 32 bits over 2^(31 - n).  Nothing here wraps: callers
-keep to ranges in which the kernels do not either.
+A number of n integer bits is an integer of 32 bits over 2^(31 - n); of another width it has fewer
+bits below.  Nothing here wraps: callers keep to ranges in which the kernels do not either.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def multiplier(ratio: float) -> tuple[int, int]:
     return (held if ratio >= 0 else -held), exponent
 
 
-def product(a: Integers, b: Integers | int) -> Integers:
+def product(a: Integers, b: Integers | int, width: int = 32) -> Integers:
     """Return numbers multiplied; halves go up."""
     both: Integers = a * b
-    return (both + (1 << 30)) >> 31
+    return (both + (1 << (width - 2))) >> (width - 1)
 
 
 def divided(x: Integers, bits: Integers | int) -> Integers:
@@ -50,45 +50,72 @@ def times(x: Integers, held: int, exponent: int) -> Integers:
     return divided(near, -exponent) if exponent < 0 else near
 
 
-def rescaled(x: Integers, more: int) -> Integers:
+def rescaled(x: Integers, more: int, width: int = 32) -> Integers:
     """Return numbers with `more` integer bits than they have, saturated where that is negative."""
     if more >= 0:
         return divided(x, more) if more else x
-    return saturated(x << -more)
+    return saturated(x << -more, width)
 
 
-def saturated(x: Integers) -> Integers:
-    """Return numbers limited to 32 bits."""
-    return limited(x, -MOST - 1, MOST)
+def saturated(x: Integers, width: int = 32) -> Integers:
+    """Return numbers limited to what a width holds."""
+    return limited(x, -1 << (width - 1), (1 << (width - 1)) - 1)
 
 
-def exponential(x: Integers, bits: int) -> Integers:
+def exponential(x: Integers, bits: int, width: int = 32) -> Integers:
     """Return exp(x), without integer bits, of numbers none of which is above 0."""
-    quarter = 1 << (31 - bits - 2)
+    quarter = 1 << (width - bits - 3)
     within = (x & (quarter - 1)) - quarter
-    y = _exponential_of_quarter(rescaled(within, -bits))
+    y = _exponential_of_quarter(rescaled(within, -bits, width), width)
     rest = within - x
     for i, factor in enumerate(EXPONENTIALS[: bits + 2]):
-        y = where(zero(rest & (quarter << i)), y, product(y, factor))
-    return where(zero(x), MOST, y)
+        factors = product(y, _held(factor, width), width)
+        y = where(zero(rest & (quarter << i)), y, factors)
+    return where(zero(x), MOST >> (32 - width), y)
 
 
-def _exponential_of_quarter(x: Integers) -> Integers:
+def _exponential_of_quarter(x: Integers, width: int) -> Integers:
     """Return exp(x) from -1/4 to 0, by its series at -1/8."""
-    a = x + (1 << 28)
-    a2 = product(a, a)
-    a3, a4 = product(a2, a), product(a2, a2)
-    series = divided(product(divided(a4, 2) + a3, 715827883) + a2, 1)
-    return product(a + series, 1895147668) + 1895147668
+    a = x + (1 << (width - 4))
+    a2 = product(a, a, width)
+    a3, a4 = product(a2, a, width), product(a2, a2, width)
+    third, middle = _held(715827883, width), _held(1895147668, width)
+    series = divided(product(divided(a4, 2) + a3, third, width) + a2, 1)
+    return saturated(product(a + series, middle, width) + middle, width)
 
 
-def reciprocal_of_one_and(x: Integers) -> Integers:
-    """Return 1 / (1 + x), without integer bits, of numbers from 0 to 1: Newton's method."""
-    half = (x + MOST + 1) >> 1
-    y = product(half, -1010580540) + 1515870810
+def _held(constant: int, width: int) -> int:
+    """Return a number of 32 bits in a width."""
+    return constant if width == 32 else (constant + (1 << (31 - width))) >> (32 - width)
+
+
+def reciprocal_of_one_and(x: Integers, width: int = 32) -> Integers:
+    """Return 1 / (1 + x), without integer bits, of numbers from 0 to 1."""
+    return rescaled(_twice_reciprocal(x, width), -1, width)
+
+
+def _twice_reciprocal(x: Integers, width: int) -> Integers:
+    """Return 2 / (1 + x), of two integer bits, by Newton's method."""
+    half = (x + (1 << (width - 1))) >> 1
+    y = product(half, _held(-1010580540, width), width) + _held(1515870810, width)
     for _ in range(3):
-        y = y + rescaled(product(y, (1 << 29) - product(half, y)), -2)
-    return rescaled(y, -1)
+        rest = (1 << (width - 3)) - product(half, y, width)
+        y = y + rescaled(product(y, rest, width), -2, width)
+    return y
+
+
+def logistic(x: Integers, bits: int, width: int) -> Integers:
+    """Return 1 / (1 + exp(-x)), without integer bits."""
+    y = reciprocal_of_one_and(exponential(-maximum(x, -x), bits, width), width)
+    sided = where(x < 0, (MOST >> (32 - width)) - y, y)
+    return where(zero(x), 1 << (width - 2), sided)
+
+
+def tangent(x: Integers, bits: int, width: int) -> Integers:
+    """Return tanh(x), without integer bits: (1 - e) / (1 + e) of e = exp(-2 |x|)."""
+    y = _twice_reciprocal(exponential(-maximum(x, -x), bits + 1, width), width)
+    size = rescaled(y - (1 << (width - 3)), -2, width)
+    return where(zero(x), 0, where(x < 0, -size, size))
 
 
 def reciprocal(x: Integers, bits: int) -> tuple[Integers, Integers]:

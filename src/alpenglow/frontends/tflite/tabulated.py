@@ -6,12 +6,12 @@ interpolated between 513 values, or taken from what TFLite's kernels know of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from alpenglow.frontends.tflite.gemmlowp import between, limited
+from alpenglow.frontends.tflite.gemmlowp import between, limited, saturated
 from alpenglow.frontends.tflite.quantised import grid, limits, one, power_of_two, result_grid
 from alpenglow.frontends.tflite.singles import Function
 from alpenglow.frontends.tflite.table import Site
@@ -21,6 +21,9 @@ from alpenglow.ir.types import DTYPES, Array
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.lookup import Lookup
 from alpenglow.ops.quantize import bounds
+
+Exact = Callable[[Wide, int, int], Wide]
+"""A function of numbers with so many integer bits in a width."""
 
 Rule = Callable[[Any], Any]
 """What becomes of steps, be they in an array or in a graph."""
@@ -97,18 +100,22 @@ def sigmoid_table() -> Array:
     return table
 
 
-def by_sigmoid(s: Site, rule: Callable[[Site, Wide], Wide], powers: tuple[int, ...]) -> Value:
+def by_sigmoid(s: Site, rule: Callable[[Site, Wide], Wide], powers: Mapping[int, Exact]) -> Value:
     """Return a function of i16 by the table of the logistic one.
 
-    A rule takes what is 3 * 4096 at 1, and powers of two that scales may be are exact.
+    A rule takes what is 3 * 4096 at 1.  Powers of two that scales may be are exact; for them LiteRT
+    has a kernel beside its reference that computes in fixed point.
     """
     scale, zero = one(s, grid(s, 0))
     to, to_zero = one(s, result_grid(s))
     if zero or to_zero or to != 2.0**-15:
         raise s.refuse("its zero points are not 0, or the scale of its result is not 2^-15")
     x, power = Wide.of(s.g, s.input(0)), power_of_two(np.float32(scale))
-    if power in powers:
-        x = x * (3 << (power + 12))
+    if power is not None and power in powers:
+        x = x << (power + 12)
+        if s.rounding != "reference":
+            return powers[power](saturated(x, 16), 3, 16).narrow("i16")
+        x = x * 3
     else:
         factor, shift = scale * 3 * 4096, 0
         while factor <= 32767 / 2 and shift <= 30:

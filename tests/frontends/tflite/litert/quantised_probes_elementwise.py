@@ -88,7 +88,7 @@ BOUNDED = {"LOGISTIC": ((2.0**-8, "i8", -128), (2.0**-8, "u8", 0)),
 def grids_for(dtype: str, low: float, high: float) -> Iterator[Grid]:
     """Yield grids with zero points at each end and within."""
     for zero in ZEROS[dtype]:
-        for _ in range(3):
+        for _ in range(9 if dtype == "i16" else 3):
             yield grid(dtype, low, high, zero)
 
 
@@ -100,10 +100,8 @@ def bounded() -> Iterator[Probe]:
         for power in range(-16, -8):
             for factor in (1.0, 1.0004, 1.3, 1.9):
                 x = Grid((float(np.float32(factor * 2.0**power)),), (0,), 0)
-                # LiteRT's other kernel is gemmlowp's, of 16 bits.
-                only = "reference" if factor < 1.001 and power in (-12, -11) else ""
                 y = Grid((2.0**-15,), (0,), 0)
-                yield Probe(kind, [every("i16")], grids=[x, y], only=only)
+                yield Probe(kind, [every("i16")], grids=[x, y])
     for dtype, zero in itertools.product(("i8", "u8"), (-128, 0, 40)):
         x = grid(dtype)
         y = Grid((scale(0.005, 0.05),), (zero + 128 * (dtype == "u8"),), 0)
@@ -117,6 +115,8 @@ def unbounded() -> Iterator[Probe]:
         ("HARD_SWISH", ("i8", "u8"), {}), ("LEAKY_RELU", ("i8", "u8", "i16"), {"alpha": 0.1}),
         ("LEAKY_RELU", ("i8", "u8", "i16"), {"alpha": 1.7}),
         ("LEAKY_RELU", ("i8", "u8", "i16"), {"alpha": 0.0}),
+        ("LEAKY_RELU", ("i8", "u8", "i16"), {"alpha": 0.001}),
+        ("LEAKY_RELU", ("i8", "u8"), {"alpha": -0.4}),
         ("RELU", ("i8", "u8", "i16"), {}), ("RELU6", ("i8", "u8", "i16"), {}),
         ("RELU_N1_TO_1", ("i8", "u8"), {}), ("RELU_0_TO_1", ("i8", "u8"), {}),
         ("ABS", ("i8", "i16"), {}), ("NEG", ("i8", "i16"), {}),
@@ -132,6 +132,17 @@ def unbounded() -> Iterator[Probe]:
                 if kind in ("RELU", "LEAKY_RELU", "ABS"):
                     y = Grid((x.scales[0] * wide / narrow,), x.zeros, 0)
                     yield Probe(kind, [every(dtype)], options, grids=[x, y])
+
+
+def rectified() -> Iterator[Probe]:
+    for kind, dtype, a, b in itertools.product(
+        ("HARD_SWISH", "RELU6", "ELU", "GELU"), ("i8", "u8"),
+        (1e-8, 0.0007, 0.02, 0.4, 9.0), (0.06, 0.9, 5.0),
+    ):  # fmt: skip
+        if kind == "ELU" and dtype == "u8":
+            continue
+        x, y = grid(dtype, a, a * 1.5), grid(dtype, b, b * 1.5)
+        yield Probe(kind, [every(dtype)], grids=[x, y])
 
 
 def exponentials() -> Iterator[Probe]:
@@ -275,7 +286,7 @@ def quotients() -> Iterator[Probe]:
 
 
 FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
-    terms, factors, bounded, unbounded, exponentials, pairwise, choices, reductions, rows,
-    quotients,
+    terms, factors, quotients, bounded, unbounded, rectified, exponentials, pairwise, choices,
+    reductions, rows,
 )  # fmt: skip
 """Operators on integers that stand for reals, beside LiteRT's reference kernels and XNNPACK."""
