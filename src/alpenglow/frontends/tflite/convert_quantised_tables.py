@@ -49,6 +49,7 @@ from alpenglow.frontends.tflite.tabulated import (
     interpolation,
     logistic_of_shorts,
     mapped,
+    numbers,
     reals,
     tanh_of_shorts,
 )
@@ -129,7 +130,7 @@ def quantised_sqrt(s: Site) -> Made:
     entries = np.trunc(np.minimum(roots, np.float32(2.0**30))) + zero
     if dtype != "i16":
         return entered(s, entries)
-    table = s.g.constant(np.clip(entries, *limits(s)).astype(np.int16))
+    table = s.g.constant(np.clip(numbers(s, entries), *limits(s)).astype(np.int16))
     return s.g(Gather(), table, (Wide.of(s.g, s.input(0)) + (1 << 15)).value)
 
 
@@ -141,12 +142,7 @@ def quantised_rsqrt(s: Site) -> Made:
     not_negative(s)
     if dtype == "i16":
         most = np.float32(32767) * to
-
-        def root(x: Array) -> Array:
-            with np.errstate(all="ignore"):
-                return np.where(x > 0, np.float32(1) / np.sqrt(x), most)
-
-        return between_entries(s, root)
+        return between_entries(s, lambda x: np.where(x > 0, np.float32(1) / np.sqrt(x), most))
     held, exponent = multiplier(1 / float(np.sqrt(scale) * to))
 
     def rule(x: Array) -> Array:
@@ -178,10 +174,7 @@ def rectified(low: float | None, high: float | None, *dtypes: str) -> Converter:
     def convert(s: Site) -> Made:
         alike(s, *dtypes)
         zero, scale = one(s, result_grid(s))[1], scales_of(s)[0]
-        least, most = (
-            None if b is None else zero + int(half_away(np.array(b, np.float32) / scale))
-            for b in (low, high)
-        )
+        least, most = (None if b is None else zero + _steps(b, scale) for b in (low, high))
         bottom, top = limits(s)
         bottom = bottom if least is None else max(bottom, least)
         top = top if most is None else min(top, most)
@@ -189,6 +182,11 @@ def rectified(low: float | None, high: float | None, *dtypes: str) -> Converter:
         return mapped(s, lambda x: times(x, *held), (bottom, top))
 
     return convert
+
+
+def _steps(real: float, scale: np.float32) -> int:
+    """Return how many steps a real is, if not very many."""
+    return int(np.clip(half_away(np.array(real, np.float32) / scale), -(2.0**20), 2.0**20))
 
 
 on_quantised("RELU")(rectified(0, None, "i8", "u8", "i16"))

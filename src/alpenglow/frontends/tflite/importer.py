@@ -217,7 +217,9 @@ class Importer(PartImporter):
         else:
             convert = entry.convert if entry else None
         assert convert is not None, "checked before"
-        made = convert(Site(self.g, step, options, self))
+        # Scales may be any floats; converters look at what comes of them where it matters.
+        with np.errstate(all="ignore"):
+            made = convert(Site(self.g, step, options, self))
         count = 1 if isinstance(made, Value) else len(made)
         if count < len(step.outputs):
             raise ModelError(f"{step.kind} makes {count} results, and the file has more: "

@@ -50,6 +50,8 @@ def one(s: Site, g: Grid) -> tuple[float, int]:
     """Return the scale and zero point of a grid; raise UnsupportedError if it has several."""
     if not g.uniform:
         raise s.refuse(f"there are {len(g.scales)} scales where one is expected")
+    if not g.scales[0]:
+        raise ModelError(f"{s.kind}: a scale is 0")
     return g.scales[0], g.zeros[0]
 
 
@@ -153,10 +155,16 @@ def multiplied(
     That bounds are those of `reference` kernels says that XNNPACK does not take the operator.
     """
     zero = one(s, result_grid(s))[1]
+    if not (multipliers < GREATEST[rounding]).all():
+        raise s.refuse(f"scales of its operands are {multipliers.max():g} of that of its result")
     op = Requantize(s.output().dtype, *limits(s, activation, reference), rounding=rounding)
     at = axis % sums.type.rank if sums.type.rank else 0
     offset = spread(s, np.array(zero, DTYPES[op.dtype]), sums, 0)
     return s.g(op, sums, spread(s, multipliers, sums, at), offset)
+
+
+GREATEST = {"even": np.inf, "double": 2.0**30, "single": 2.0**14}
+"""What multipliers are less than, see `Requantize`."""
 
 
 def less_zero(s: Site, i: int) -> Value:

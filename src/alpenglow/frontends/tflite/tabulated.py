@@ -63,7 +63,15 @@ def by_xnnpack(s: Site, function: Function) -> Value:
 
 def entered(s: Site, steps: Array, i: int = 0) -> Value:
     """Return what a table of steps, from the least byte on, makes of operand i."""
-    return looked_up(s, i, np.clip(steps, *limits(s)).astype(DTYPES[s.output().dtype]))
+    entries = np.clip(numbers(s, steps), *limits(s))
+    return looked_up(s, i, entries.astype(DTYPES[s.output().dtype]))
+
+
+def numbers(s: Site, table: Array) -> Array:
+    """Return a table; raise UnsupportedError if something in it is no number."""
+    if np.isnan(table).any():
+        raise s.refuse("its scales are so great or small that there is no result")
+    return table
 
 
 def mapped(s: Site, rule: Rule, within: tuple[int, int] | None = None) -> Value:
@@ -147,6 +155,7 @@ def _on_sigmoid(s: Site, size: Wide, bits: int, most: int) -> Wide:
 
 def _between(s: Site, table: Array, at: Wide) -> tuple[Wide, Wide]:
     """Return entries of a table, and the steps from each to the next."""
+    table = table.astype(np.int64)
     steps = np.append(np.diff(table), 0)
     first, step = (Wide(s.g, s.g(Gather(), s.g.constant(t), at.value)) for t in (table, steps))
     return first, step
@@ -158,7 +167,7 @@ def interpolation(s: Site, function: Function) -> Array:
     Each is moved by half of what is lost in the middle up to the next.
     """
     (a, zero), (b, to) = one(s, grid(s, 0)), one(s, result_grid(s))
-    return interpolation_of(function, np.float32(a), zero, np.float32(b), to)
+    return numbers(s, interpolation_of(function, np.float32(a), zero, np.float32(b), to))
 
 
 def interpolation_of(
@@ -177,7 +186,7 @@ def interpolation_of(
     lost = half_away((nexts + half_away(values)) / real(2)) - half_away(middles)
     last = half_away(function(np.array([high])) * inverse)
     table = np.append(half_away(values) - half_away(lost / real(2)), last)
-    return np.asarray(np.clip(table, -32768, 32767), np.int64)
+    return np.asarray(np.clip(table, -32768, 32767))
 
 
 def interpolated(s: Site, x: Wide, table: Array) -> Wide:
