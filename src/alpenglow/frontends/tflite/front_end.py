@@ -16,12 +16,22 @@ from alpenglow.frontends.files import head, is_tflite
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
 
+ROUNDINGS = ("xnnpack", "reference")
+"""How integers that stand for reals are rounded: as by XNNPACK, or as by the reference kernels."""
+
 
 class TfliteFrontEnd:
     """Reads TFLite models: files, or their bytes."""
 
     name = "tflite"
-    version = "1"
+    version = "2"
+    roundings = ROUNDINGS
+
+    def __init__(self, rounding: str = ROUNDINGS[0]) -> None:
+        self._rounding = rounding
+
+    def rounding_as(self, rounding: str) -> TfliteFrontEnd:
+        return TfliteFrontEnd(rounding)
 
     def may_read_more(self, content: bytes | mmap) -> bool:
         return False
@@ -46,5 +56,5 @@ class TfliteFrontEnd:
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Graph | StagedModel:
         load = import_module("alpenglow.frontends.tflite.loading").load
-        loaded: Graph | StagedModel = load(model, shapes, constants)
+        loaded: Graph | StagedModel = load(model, shapes, constants, self._rounding)
         return loaded

@@ -15,6 +15,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.tflite.flatbuffer import Table, root
+from alpenglow.frontends.tflite.front_end import ROUNDINGS
 from alpenglow.frontends.tflite.schema import (
     BUILTINS,
     CUSTOM,
@@ -175,14 +176,10 @@ class Signature:
     outputs: Mapping[str, int]
 
 
-ROUNDINGS = ("xnnpack", "reference")
-"""How integers that stand for reals are rounded: as by XNNPACK, or as by the reference kernels."""
-
-
 class Model:
     """A model in the bytes of a file, and the `rounding` of it that is asked for."""
 
-    def __init__(self, content: bytes, rounding: str = ROUNDINGS[0]) -> None:
+    def __init__(self, content: bytes, rounding: str) -> None:
         assert rounding in ROUNDINGS, f"rounding is {rounding}"
         self.rounding = rounding
         if content[4:8] != IDENTIFIER:

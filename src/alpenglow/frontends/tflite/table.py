@@ -107,7 +107,7 @@ class Context(Importing, Protocol):
 
     @property
     def rounding(self) -> str:
-        """How integers that stand for reals are rounded, one of `model.ROUNDINGS`."""
+        """How integers that stand for reals are rounded, one of `front_end.ROUNDINGS`."""
         ...
 
     def declared(self, name: str) -> Tensor:

@@ -11,8 +11,8 @@ from tests.frontends.tflite.litert.written import Probe, run, written
 
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
+from alpenglow.frontends.tflite.front_end import ROUNDINGS
 from alpenglow.frontends.tflite.loading import load
-from alpenglow.frontends.tflite.model import ROUNDINGS
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
 
