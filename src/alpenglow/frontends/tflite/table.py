@@ -99,7 +99,8 @@ def find(name: str, custom: bool) -> Entry | None:
 
 def supported() -> list[str]:
     """Return the names of all operators that have a converter; custom ones in quotes."""
-    return sorted(f"'{name}'" if custom else name for name, custom in _TABLE)
+    builtin = {(name, False) for name in _QUANTISED}
+    return sorted(f"'{name}'" if custom else name for name, custom in _TABLE.keys() | builtin)
 
 
 class Context(Importing, Protocol):
