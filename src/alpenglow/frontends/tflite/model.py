@@ -124,10 +124,12 @@ class Tensor:
 class Operator:
     """An operator of a subgraph: `kind` is the name of a builtin, or of a custom one with `custom`.
 
-    Operands and results are numbers of tensors, -1 for an operand that is absent.
+    Operands and results are numbers of tensors, -1 for an operand that is absent.  `version` is
+    that of its meaning.
     """
 
     kind: str
+    version: int
     custom: bool
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -254,9 +256,10 @@ class Model:
         code = table.number("opcode_index")
         if code >= len(self._kinds):
             raise ModelError(f"{table.path} has code {code}, and there are {len(self._kinds)}")
-        kind, custom = self._kinds[code]
+        kind, version, custom = self._kinds[code]
         inputs = _numbers(table, "inputs", tensors, -1)
-        return Operator(kind, custom, inputs, _numbers(table, "outputs", tensors, 0), table)
+        outputs = _numbers(table, "outputs", tensors, 0)
+        return Operator(kind, version, custom, inputs, outputs, table)
 
     def _content_of(self, number: int, what: str) -> Array | None:
         """Return the bytes of a buffer; None if it is empty: then it is no constant's."""
@@ -302,12 +305,14 @@ def _grid(table: Table | None, dtype: str, rank: int, path: str) -> Grid | None:
     return Grid(tuple(scales.tolist()), tuple(zeros.tolist()), axis)
 
 
-def _kind(code: Table) -> tuple[str, bool]:
-    """Return the name of an operator, and whether it is a custom one."""
+def _kind(code: Table) -> tuple[str, int, bool]:
+    """Return the name of an operator, its version, and whether it is a custom one."""
+    version = code.number("version")
     number = max(code.number("deprecated_builtin_code"), code.number("builtin_code"))
     if number == CUSTOM:
-        return code.text("custom_code"), True
-    return (BUILTINS[number] if 0 <= number < len(BUILTINS) else f"builtin {number}"), False
+        return code.text("custom_code"), version, True
+    known = 0 <= number < len(BUILTINS)
+    return (BUILTINS[number] if known else f"builtin {number}"), version, False
 
 
 def _numbers(table: Table, name: str, count: int, least: int) -> tuple[int, ...]:
