@@ -14,14 +14,14 @@ from tests.frontends.tflite.litert.written import buffer, model_of, packed, subg
 
 import alpenglow as ag
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.ir.types import Array
+from alpenglow.ir.types import NAMES, Array
 
 RANDOM = np.random.default_rng(4)
 
 
 def custom(kind: str, operands: list[Array], shape: tuple[int, ...],
            options: Mapping[str, Any] | None, version: int = 2) -> bytes:  # fmt: skip
-    """Return a model of one custom operator on inputs of f32."""
+    """Return a model of one custom operator on inputs."""
     code = schema.OperatorCodeT()
     code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
     code.customCode, code.version = kind, version
@@ -29,7 +29,7 @@ def custom(kind: str, operands: list[Array], shape: tuple[int, ...],
     o.opcodeIndex, o.inputs, o.outputs = 0, list(range(len(operands))), [len(operands)]
     content = dumped(options) if options is not None else b""
     o.customOptions = np.frombuffer(content, np.uint8) if content else None
-    tensors = [tensor(f"x{i}", "f32", v.shape) for i, v in enumerate(operands)]
+    tensors = [tensor(f"x{i}", NAMES[v.dtype], v.shape) for i, v in enumerate(operands)]
     tensors.append(tensor("y", "f32", shape))
     g = subgraph(tensors, o.inputs, o.outputs, [o])
     return packed(model_of([g], [code], [buffer()]))
@@ -43,6 +43,8 @@ def dumped(options: Mapping[str, Any]) -> bytes:
             match value:
                 case list():
                     builder.TypedVectorFromElements(name, value)
+                case bool():
+                    builder.Bool(name, value)
                 case float():
                     builder.Float(name, value)
                 case _:
@@ -123,13 +125,14 @@ def cut_out(x: Array, matrix: Array, high: int, wide: int) -> Array:
 @pytest.mark.parametrize("angle", [0.0, 0.4, 2.0])
 def test_a_matrix_cuts_out_of_an_image(angle: float, no_cache: None) -> None:
     x = RANDOM.uniform(-2, 2, (1, 9, 12, 5)).astype(np.float32)
-    matrix = (shift(4, 5) @ turn(angle) @ np.diag([1.3, 0.9, 1, 1]) @ shift(-3, -4))[None]
+    whole = shift(4, 5) @ turn(angle) @ np.diag([1.3, 0.9, 1, 1]) @ shift(-3, -4)
+    matrix = whole[None].astype(np.float32)
     options = {"output_height": 8, "output_width": 6}
     model = custom("TransformTensorBilinear", [x, matrix], (1, 8, 6, 5), options)
 
-    made = ag.compile(model)(x, matrix.astype(np.float32))
+    made = ag.compile(model)(x, matrix)
 
-    wanted = cut_out(x, matrix.astype(np.float32).astype(np.float64), 8, 6)
+    wanted = cut_out(x, matrix.astype(np.float64), 8, 6)
     assert np.isclose(made, wanted, atol=1e-4).mean() > 0.98  # an edge may be hit or missed
     assert np.count_nonzero(wanted) > 40
 
