@@ -48,12 +48,12 @@ def quantised_fully_connected(s: Site) -> Made:
     if (y := _hybrid(s, fully_connected_reals)) is not None:
         return y
     x, w = of_fully_connected(s)
-    _check_axis(s, 0)
+    check_axis(s, 1, 0)
     sums = _summed(s, MatMul(), MatMulInteger(), x, w, 1)
     bias = s.optional(2)
     if bias is not None:
-        sums = _biased(s, sums, s.reshaped(bias, w.type.shape[1:]), 1)
-    parts = _parts(s, multiplied=grid(s, 1).uniform)
+        sums = biased(s, sums, s.reshaped(bias, w.type.shape[1:]))
+    parts = scales(s, 0, 1, multiplied=grid(s, 1).uniform)
     return kept(s, requantised(s, sums, parts, "single", 1, activation=True))
 
 
@@ -67,28 +67,29 @@ def _hybrid(s: Site, convert: Converter) -> Made | None:
 
 def _convolved(s: Site, operands: Callable[[Site], tuple[Value, Value]], axis: int) -> Value:
     """Return the convolution of operands, requantised; scales of weights are on an axis."""
-    _check_axis(s, axis)
+    check_axis(s, 1, axis)
     x, w = operands(s)
     window = sliding(s, x, w, PLANE)
     sums = _summed(s, Conv(*window), ConvInteger(*window), channels_first(s.g, x), w, 0)
     if (bias := s.optional(2)) is not None:
-        sums = _biased(s, sums, append_axes(s.g, bias, len(PLANE)), 1)
-    parts = _parts(s, multiplied=x.type.dtype == "u8")
+        sums = biased(s, sums, append_axes(s.g, bias, len(PLANE)))
+    parts = scales(s, 0, 1, multiplied=x.type.dtype == "u8")
     short = sums.type.dtype == "i64"
     rounding = "single" if short else "double"
     y = requantised(s, sums, parts, rounding, 1, activation=True, short=short)
     return channels_last(s.g, y)
 
 
-def _parts(s: Site, multiplied: bool) -> Sequence[Sequence[float]]:
-    """Return the scales of operands, maybe multiplied in f32, as some reference kernels do."""
-    a, b = (np.array(grid(s, i).scales, np.float32) for i in (0, 1))
+def scales(s: Site, x: int, w: int, multiplied: bool) -> Sequence[Sequence[float]]:
+    """Return the scales of two operands, maybe multiplied in f32, as some reference kernels do."""
+    a, b = (np.array(grid(s, i).scales, np.float32) for i in (x, w))
     return [(a * b).tolist()] if multiplied else [a.tolist(), b.tolist()]
 
 
-def _check_axis(s: Site, axis: int) -> None:
-    if not grid(s, 1).uniform and grid(s, 1).axis != axis:
-        raise ModelError(f"{s.kind}: scales of weights are on axis {grid(s, 1).axis}, not {axis}")
+def check_axis(s: Site, w: int, axis: int) -> None:
+    """Raise ModelError unless scales of weights are on an axis."""
+    if not grid(s, w).uniform and grid(s, w).axis != axis:
+        raise ModelError(f"{s.kind}: scales of weights are on axis {grid(s, w).axis}, not {axis}")
 
 
 def _summed(s: Site, wide: Op, narrow: Op, x: Value, w: Value, axis: int) -> Value:
@@ -106,7 +107,7 @@ def _summed(s: Site, wide: Op, narrow: Op, x: Value, w: Value, axis: int) -> Val
     return s.g(narrow, x, w, *zeros)
 
 
-def _biased(s: Site, sums: Value, bias: Value, axis: int) -> Value:
+def biased(s: Site, sums: Value, bias: Value) -> Value:
     """Return sums plus a bias, which are in steps alike."""
     if bias.type.dtype not in ("i32", "i64"):
         raise ModelError(f"{s.kind}: the bias is {bias.type}, expected i32 or i64")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 from tests.frontends.tflite.litert import probes
-from tests.frontends.tflite.litert.quantised_probes import ZEROS, drawn, grid
+from tests.frontends.tflite.litert.quantised_probes import ZEROS, bias, drawn, grid, result, weights
 from tests.frontends.tflite.litert.written import Probe
 
 from alpenglow.frontends.tflite.converters import moves
@@ -91,4 +91,35 @@ def resized() -> Iterator[Probe]:
         yield Probe("RESIZE_BILINEAR", operands, options, (1,), grids=[g, None, g])
 
 
-FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (moved, filled, pools, joined, resized)
+def transposed() -> Iterator[Probe]:
+    """The last channels are so many that f32 holds no sums of them."""
+    for dtype, k, stride, padding, each, biased, (activation, channels) in itertools.product(
+        ("i8", "u8", "i16"), ((1, 1), (3, 2), (4, 4)), (1, 2, 3), (0, 1), (False, True),
+        (False, True), ((0, 3), (3, 4), (1, 150)),
+    ):  # fmt: skip
+        if dtype == "u8" and (each or (padding == 0 and stride > min(k))):
+            continue  # with gaps it is LiteRT's own kernel, neither its reference nor XNNPACK's
+        h, w = 3, 4
+        size = (h * stride, w * stride - (stride > 1)) if padding == 0 else (
+            (h - 1) * stride + k[0], (w - 1) * stride + k[1])  # fmt: skip
+        x = grid(dtype)
+        v, vg = weights(dtype, 0, (5, *k, channels), each)
+        b, bg = bias(dtype, x, vg, 5)
+        y = result(dtype, x, vg, channels * max(1, k[0] * k[1] // stride**2))
+        options = {"padding": padding, "stride_h": stride, "stride_w": stride,
+                   "fused_activation_function": activation}  # fmt: skip
+        operands = [np.array([2, *size, 5], np.int32), v, drawn(dtype, 2, h, w, channels)]
+        fixed = (0, 1, 3) if biased else (0, 1)
+        more = ([b], [bg]) if biased else ([], [])
+        yield Probe("TRANSPOSE_CONV", [*operands, *more[0]], options, fixed, (dtype,),
+                    grids=[None, vg, x, *more[1], y])  # fmt: skip
+
+
+FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
+    moved,
+    filled,
+    pools,
+    joined,
+    resized,
+    transposed,
+)
