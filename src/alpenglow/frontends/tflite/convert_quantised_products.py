@@ -12,8 +12,13 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last
+from alpenglow.frontends.tflite.convert_contraction import (
+    batch_matmul,
+    kept,
+    of_batch_matmul,
+    of_fully_connected,
+)
 from alpenglow.frontends.tflite.convert_contraction import fully_connected as fully_connected_reals
-from alpenglow.frontends.tflite.convert_contraction import kept, of_fully_connected
 from alpenglow.frontends.tflite.convert_window import (
     PLANE,
     conv_2d,
@@ -22,7 +27,7 @@ from alpenglow.frontends.tflite.convert_window import (
     of_depthwise_conv_2d,
     sliding,
 )
-from alpenglow.frontends.tflite.quantised import grid, real, requantised, zeros_of
+from alpenglow.frontends.tflite.quantised import grid, one, real, requantised, zeros_of
 from alpenglow.frontends.tflite.table import Converter, Made, Site, on_quantised
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
@@ -55,6 +60,25 @@ def quantised_fully_connected(s: Site) -> Made:
         sums = biased(s, sums, s.reshaped(bias, w.type.shape[1:]))
     parts = scales(s, 0, 1, multiplied=grid(s, 1).uniform)
     return kept(s, requantised(s, sums, parts, "single", 1, activation=True))
+
+
+@on_quantised("BATCH_MATMUL")
+def quantised_batch_matmul(s: Site) -> Made:
+    if (y := _hybrid(s, batch_matmul)) is not None:
+        return y
+    for i in (0, 1):
+        one(s, grid(s, i))
+    x, w = of_batch_matmul(s)
+    sums = _summed(s, MatMul(), MatMulInteger(), x, w, 0)
+    if s.output().dtype == "i32":
+        if any(grid(s, 0).zeros) or any(grid(s, 1).zeros):  # which LiteRT does not subtract
+            raise s.refuse("sums in i32 are of operands with zero points")
+        return sums
+    short = sums.type.dtype == "i64"
+    rounding = "single" if short else "double"
+    own = any(grid(s, 1).zeros)  # XNNPACK asks for weights without
+    parts = scales(s, 0, 1, multiplied=True)
+    return requantised(s, sums, parts, rounding, short=short, reference=own)
 
 
 def _hybrid(s: Site, convert: Converter) -> Made | None:
