@@ -74,14 +74,12 @@ def quantised_embedding_lookup(s: Site) -> Made:
         raise s.refuse(f"rows are {rows.type}")
     if any(g.zeros) or not (g.uniform or g.axis == 0):
         raise ModelError(f"{s.kind}: rows have zero points that are not 0, or scales by column")
-    s.inputs[1] = rows = s.cast(rows, "i8")
-    found = s.cast(embedding_lookup(s), "f32")
+    places = s.within(s.input(0), 0, rows.type.shape[0] - 1, "the number of a row")
+    chosen = s.cast(s.g(Gather(0), s.cast(rows, "i8"), places), "f32")
     scales = s.g.constant(np.array(g.scales, np.float32))
     if not g.uniform:
-        places = s.within(s.input(0), 0, rows.type.shape[0] - 1, "the number of a row")
         scales = append_axes(s.g, s.g(Gather(0), scales, places), rows.type.rank - 1)
-    scaled = s.g(Mul(), found, stretch(s.g, scales, found.type.shape))
-    return s.cast(scaled, s.output().dtype)
+    return s.cast(s.g(Mul(), chosen, stretch(s.g, scales, chosen.type.shape)), s.output().dtype)
 
 
 def away(steps: Array) -> Array:
