@@ -10,7 +10,12 @@ import numpy as np
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.presume import Needed
-from alpenglow.frontends.tflite.convert_quantised_products import biased, check_axis, scales
+from alpenglow.frontends.tflite.convert_quantised_products import (
+    biased,
+    by_image,
+    check_axis,
+    scales,
+)
 from alpenglow.frontends.tflite.convert_window import (
     PLANE,
     Window,
@@ -23,7 +28,6 @@ from alpenglow.frontends.tflite.quantised import (
     grid,
     limits,
     narrowed,
-    real,
     requantised,
     zeros_of,
 )
@@ -110,8 +114,7 @@ def window_counts(s: Site, x: Value, window: Window) -> Array:
 def quantised_transpose_conv(s: Site) -> Made:
     x, w = s.rank(2, 4), s.rank(1, 4)
     if x.type.dtype == "f32":
-        s.inputs[1] = real(s, 1)
-        return transpose_conv(s)
+        return by_image(s, 2, transpose_conv, "xnnpack")
     check_axis(s, 1, 0)
     if x.type.dtype == "i16" and (any(grid(s, 2).zeros) or any(grid(s, 1).zeros)):
         raise ModelError(f"{s.kind}: zero points beside i16 are not 0")

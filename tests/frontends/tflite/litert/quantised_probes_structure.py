@@ -151,6 +151,46 @@ def embedded() -> Iterator[Probe]:
                         grids=[None, each, None])  # fmt: skip
 
 
+def dynamic() -> Iterator[Probe]:
+    """Floats beside weights that are integers: for a while they are integers, too."""
+    for shape, each, asymmetric, activation, keep in itertools.product(
+        ((5, 64), (2, 3, 33), (1, 700)), (False, True), (False, True), (0, 3), (False, True)
+    ):
+        w, g = weights("i8", 0, (17, shape[-1]), each)
+        options = {"fused_activation_function": activation, "keep_num_dims": keep,
+                   "asymmetric_quantize_inputs": asymmetric}  # fmt: skip
+        x = probes.floats(*shape, low=-3) * RANDOM.uniform(0.1, 9)
+        operands = [x.astype(np.float32), w, probes.floats(17) if keep else None]
+        yield Probe("FULLY_CONNECTED", operands, options, (1, 2), grids=[None, g])
+    for k, stride, padding, each, activation in itertools.product(
+        ((1, 1), (3, 2)), (1, 2), (0, 1), (False, True), (0, 1, 3)
+    ):
+        options = {"padding": padding, "stride_h": stride, "stride_w": stride,
+                   "fused_activation_function": activation}  # fmt: skip
+        w, g = weights("i8", 0, (6, *k, 5), each)
+        x = probes.floats(2, 7, 8, 5, low=-1)
+        yield Probe("CONV_2D", [x, w, probes.floats(6)], options, (1, 2), grids=[None, g])
+        w, g = weights("i8", 3, (1, *k, 10), True)  # LiteRT reads a scale for each channel
+        yield Probe("DEPTHWISE_CONV_2D", [x, w, probes.floats(10)],
+                    {**options, "depth_multiplier": 2}, (1, 2), grids=[None, g])  # fmt: skip
+        w, g = weights("i8", 0, (10, *k, 1), each)
+        yield Probe("CONV_2D", [x, w, probes.floats(10)], options, (1, 2), grids=[None, g])
+        w, g = weights("i8", 0, (6, *k, 5), each)
+        size = np.array([2, 7 * stride, 8 * stride, 6], np.int32)
+        if k[0] >= stride and padding == 0:
+            yield Probe("TRANSPOSE_CONV", [size, w, x], options, (0, 1), ("f32",),
+                        grids=[None, g])  # fmt: skip
+    for (a, b), turn_x, turn_y, asymmetric in itertools.product(
+        (((2, 3, 4), (2, 4, 5)), ((30, 40), (40, 50)), ((2, 1, 3, 40), (3, 40, 5))),
+        (False, True), (False, True), (False, True),
+    ):  # fmt: skip
+        left = (*a[:-2], a[-1], a[-2]) if turn_x else a
+        w = drawn("i8", *((*b[:-2], b[-1], b[-2]) if turn_y else b))
+        options = {"adj_x": turn_x, "adj_y": turn_y, "asymmetric_quantize_inputs": asymmetric}
+        yield Probe("BATCH_MATMUL", [probes.floats(*left, low=-1), w], options, (1,),
+                    grids=[None, grid("i8", zero=0)])  # fmt: skip
+
+
 FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
-    moved, filled, pools, joined, resized, transposed, multiplied, embedded,
+    moved, filled, pools, joined, resized, transposed, multiplied, embedded, dynamic,
 )  # fmt: skip
