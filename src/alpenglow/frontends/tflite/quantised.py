@@ -87,8 +87,11 @@ def fixed(ratios: Array, short: bool = False) -> Array:
     return np.where(exponents < -31, 0.0, np.ldexp(held, exponents - 31))
 
 
-def limits(s: Site, activation: bool = False) -> tuple[int, int]:
-    """Return the least and greatest integer of the result, as an activation limits them."""
+def limits(s: Site, activation: bool = False, reference: bool = False) -> tuple[int, int]:
+    """Return the least and greatest integer of the result, as an activation limits them.
+
+    That they are those of `reference` kernels says that XNNPACK does not take the operator.
+    """
     low, high = map(int, bounds(s.output().dtype))
     which = s.choice("fused_activation_function", Activation) if activation else Activation.NONE
     if which == Activation.NONE:
@@ -96,7 +99,8 @@ def limits(s: Site, activation: bool = False) -> tuple[int, int]:
     if which not in REALS:
         raise s.refuse(f"there is nothing for the activation {which.name} on integers")
     scale, zero = one(s, result_grid(s))
-    least, most = (None if b is None else zero + nearest(s, b / np.float32(scale))
+    away = reference or is_reference(s)
+    least, most = (None if b is None else step(np.float32(b) / np.float32(scale), zero, away)
                    for b in REALS[which])  # fmt: skip
     low = low if least is None else min(max(low, least), high)
     return low, high if most is None else max(min(high, most), low)
@@ -106,11 +110,13 @@ REALS = {Activation.RELU: (0.0, None), Activation.RELU_N1_TO_1: (-1.0, 1.0),
          Activation.RELU6: (0.0, 6.0)}  # fmt: skip
 
 
-def nearest(s: Site, steps: np.floating) -> int:
-    """Return the integer next to a number."""
-    if is_reference(s):
-        return int(np.trunc(steps + np.copysign(0.5, steps)))
-    return int(np.rint(steps))
+def step(quotient: np.float32, zero: int, away: bool) -> int:
+    """Return the integer next to a quotient and a zero point.
+
+    Halves go away from zero, before the zero point is added, or after that to even."""
+    if away:
+        return zero + int(np.trunc(quotient + np.copysign(np.float32(0.5), quotient)))
+    return int(np.rint(quotient + np.float32(zero)))
 
 
 def requantised(
@@ -124,7 +130,7 @@ def requantised(
     that it is `reference` says that XNNPACK has no other.
     """
     scale, zero = one(s, result_grid(s))
-    low, high = limits(s, activation)
+    low, high = limits(s, activation, reference)
     if reference or is_reference(s):
         ratios = np.ones((), np.float64)
         for part in parts:
@@ -148,22 +154,25 @@ def less_zero(s: Site, i: int) -> Value:
     return s.g(Sub(), x, s.filled(zero, x)) if zero else x
 
 
-def narrowed(s: Site, steps: Value, activation: bool = False) -> Value:
+def narrowed(s: Site, steps: Value, activation: bool = False, reference: bool = False) -> Value:
     """Return integers of the result, limited to what it holds, or an activation leaves."""
-    low, high = limits(s, activation)
+    low, high = limits(s, activation, reference)
     above = s.g(Maximum(), steps, s.filled(low, steps))
     return s.g(Cast(s.output().dtype), s.g(Minimum(), above, s.filled(high, steps)))
-
-
-LESS = float(np.nextafter(np.float32(0.5), np.float32(0)))
-"""Added to what is no half, it comes to no whole number."""
 
 
 def rounded(s: Site, steps: Value) -> Value:
     """Return reals plus the zero point of the result, rounded, halves away from zero."""
     zero = one(s, result_grid(s))[1]
-    near = s.g(Clip(-(2.0**20), 2.0**20), steps)
-    half = s.g(Where(), s.g(Less(), near, s.filled(0, near)), s.filled(-LESS, near),
-               s.filled(LESS, near))  # fmt: skip
-    whole = s.g(Cast("i32"), s.g(Add(), near, half))
-    return narrowed(s, s.g(Add(), whole, s.filled(zero, whole)))
+    near = whole(s, s.g(Clip(-(2.0**20), 2.0**20), steps))
+    return narrowed(s, s.g(Add(), near, s.filled(zero, near)))
+
+
+def whole(s: Site, x: Value) -> Value:
+    """Return the i32 next to a float, halves away from zero.
+
+    What is added is the number before 0.5: to what is no half, that comes to no whole number.
+    """
+    less = float(np.nextafter(x.type.numpy.type(0.5), x.type.numpy.type(0)))
+    half = s.g(Where(), s.g(Less(), x, s.filled(0, x)), s.filled(-less, x), s.filled(less, x))
+    return s.g(Cast("i32"), s.g(Add(), x, half))

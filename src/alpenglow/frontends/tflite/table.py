@@ -74,9 +74,15 @@ def on_quantised(*names: str) -> Callable[[Converter], Converter]:
 
 def find_quantised(name: str) -> Converter | None:
     """Return the converter of an operator on tensors that stand for reals, or None."""
+    if name in _QUANTISED:
+        return _QUANTISED[name]
+    return moved(_TABLE[name, False].convert) if moves(name) else None
+
+
+def moves(name: str) -> bool:
+    """Return whether a builtin operator serves integers that stand for reals as they are."""
     entry = _TABLE.get((name, False))
-    moving = entry is not None and entry.moves
-    return _QUANTISED.get(name) or (moved(entry.convert) if moving and entry is not None else None)
+    return entry is not None and entry.moves
 
 
 def moved(converter: Converter) -> Converter:

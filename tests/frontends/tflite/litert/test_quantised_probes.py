@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.frontends.tflite.litert.quantised_probes import FAMILIES
+from tests.frontends.tflite.litert import quantised_probes, quantised_probes_structure
 from tests.frontends.tflite.litert.test_probes import Family, listed, wrong
 from tests.frontends.tflite.litert.written import Probe, run, written
 
@@ -15,6 +15,8 @@ from alpenglow.frontends.tflite.front_end import ROUNDINGS
 from alpenglow.frontends.tflite.loading import load
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
+
+FAMILIES = (*quantised_probes.FAMILIES, *quantised_probes_structure.FAMILIES)
 
 COMPILED = 0.2
 """What share of probes is compiled, too."""
