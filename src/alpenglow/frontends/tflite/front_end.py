@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from alpenglow.frontends.files import head, is_tflite
+from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
-
-ROUNDINGS = ("xnnpack", "reference")
-"""How integers that stand for reals are rounded: as by XNNPACK, or as by the reference kernels."""
 
 
 class TfliteFrontEnd:

@@ -15,7 +15,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.tflite.flatbuffer import Table, root
-from alpenglow.frontends.tflite.front_end import ROUNDINGS
+from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.frontends.tflite.schema import (
     BUILTINS,
     CUSTOM,

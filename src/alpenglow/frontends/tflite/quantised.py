@@ -129,8 +129,7 @@ def requantised(
     an index of `axis`.  `rounding` is that of the reference kernel, whose multiplier may be short;
     that it is `reference` says that XNNPACK has no other.
     """
-    scale, zero = one(s, result_grid(s))
-    low, high = limits(s, activation, reference)
+    scale = one(s, result_grid(s))[0]
     if reference or is_reference(s):
         ratios = np.ones((), np.float64)
         for part in parts:
@@ -142,7 +141,19 @@ def requantised(
         for part in parts:
             ratios = ratios * np.array(part, np.float32)
         multipliers = ratios / np.float32(scale)
-    op = Requantize(s.output().dtype, low, high, rounding=rounding)
+    return multiplied(s, sums, multipliers, rounding, axis, activation, reference)
+
+
+def multiplied(
+    s: Site, sums: Value, multipliers: Array, rounding: str, axis: int = -1,
+    activation: bool = False, reference: bool = True,
+) -> Value:  # fmt: skip
+    """Return sums times multipliers, one or one an index of `axis`, as integers of the result.
+
+    That bounds are those of `reference` kernels says that XNNPACK does not take the operator.
+    """
+    zero = one(s, result_grid(s))[1]
+    op = Requantize(s.output().dtype, *limits(s, activation, reference), rounding=rounding)
     at = axis % sums.type.rank if sums.type.rank else 0
     offset = spread(s, np.array(zero, DTYPES[op.dtype]), sums, 0)
     return s.g(op, sums, spread(s, multipliers, sums, at), offset)
@@ -176,3 +187,29 @@ def whole(s: Site, x: Value) -> Value:
     less = float(np.nextafter(x.type.numpy.type(0.5), x.type.numpy.type(0)))
     half = s.g(Where(), s.g(Less(), x, s.filled(0, x)), s.filled(-less, x), s.filled(less, x))
     return s.g(Cast("i32"), s.g(Add(), x, half))
+
+
+def alike(s: Site, *dtypes: str, operands: Sequence[int] | None = None) -> str:
+    """Return the type of operands, or of all, and of the result; raise an error unless it is one.
+
+    It is one of `dtypes`, those that kernels of TFLite know."""
+    listed = s.given() if operands is None else operands
+    types = [*(s.declared(i).dtype for i in listed), s.output().dtype]
+    if len(set(types)) > 1:
+        raise ModelError(f"{s.kind}: its tensors are of {', '.join(types)}, expected one type")
+    if types[0] not in dtypes:
+        raise s.refuse(f"there is nothing for {types[0]}")
+    return types[0]
+
+
+def scales_of(s: Site, *operands: int) -> list[np.float32]:
+    """Return the scales of operands, and that of the result."""
+    grids = [*(grid(s, i) for i in operands), result_grid(s)]
+    return [np.float32(one(s, g)[0]) for g in grids]
+
+
+def power_of_two(scale: np.floating) -> int | None:
+    """Return the power of two that a scale is, or nearly is, or None, TFLite's `CheckedLog2`."""
+    exact = float(np.float32(np.log(scale)) * (np.float32(1) / np.log(np.float32(2))))
+    power = int(np.trunc(exact + np.copysign(0.5, exact)))
+    return power if abs(exact - power) < 1e-3 else None

@@ -114,7 +114,7 @@ class Context(Importing, Protocol):
 
     @property
     def rounding(self) -> str:
-        """How integers that stand for reals are rounded, one of `front_end.ROUNDINGS`."""
+        """How integers that stand for reals are rounded, one of `roundings.ROUNDINGS`."""
         ...
 
     def declared(self, name: str) -> Tensor:

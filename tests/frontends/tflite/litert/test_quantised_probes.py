@@ -5,18 +5,26 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.frontends.tflite.litert import quantised_probes, quantised_probes_structure
+from tests.frontends.tflite.litert import (
+    quantised_probes,
+    quantised_probes_elementwise,
+    quantised_probes_structure,
+)
 from tests.frontends.tflite.litert.test_probes import Family, listed, wrong
 from tests.frontends.tflite.litert.written import Probe, run, written
 
 import alpenglow as ag
 from alpenglow.evaluate import evaluate
-from alpenglow.frontends.tflite.front_end import ROUNDINGS
 from alpenglow.frontends.tflite.loading import load
+from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
 
-FAMILIES = (*quantised_probes.FAMILIES, *quantised_probes_structure.FAMILIES)
+FAMILIES = (
+    *quantised_probes.FAMILIES,
+    *quantised_probes_elementwise.FAMILIES,
+    *quantised_probes_structure.FAMILIES,
+)
 
 COMPILED = 0.2
 """What share of probes is compiled, too."""
@@ -57,9 +65,12 @@ def oracle(probe: Probe, rounding: str) -> tuple[bytes, list[Array]] | None:
 
     XNNPACK takes operators whose results have their shapes said.
     """
+    reference = rounding == "reference"
+    if probe.only not in ("", rounding):
+        return None
     try:
-        wanted = run(written(probe), probe.inputs())
+        wanted = run(written(probe), probe.inputs(), reference)
         model = written(probe, [w.shape for w in wanted])
-        return model, wanted if rounding == "reference" else run(model, probe.inputs(), False)
+        return model, wanted if reference else run(model, probe.inputs(), False)
     except (RuntimeError, ValueError):
         return None

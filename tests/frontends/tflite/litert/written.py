@@ -29,7 +29,8 @@ class Probe:
     Those in `kept` are variables, zero at first.  `grids` are scales, zero points and an axis of
     integers that stand for reals, one for each operand, then each result.  `layout` names the
     options where the converter does not read them; `results` are the element types of the results,
-    "" for that of operand 0.
+    "" for that of operand 0.  `only` is the one rounding of such integers in which LiteRT says what
+    is right, if there is one.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class Probe:
     layout: str = ""
     kept: Sequence[int] = ()
     grids: Sequence[Grid | None] = ()
+    only: str = ""
 
     def __str__(self) -> str:
         operands = ["-" if v is None else f"{NAMES[v.dtype]}{list(v.shape)}" for v in self.operands]
