@@ -1,6 +1,7 @@
-/* Runs a model that remembers on an emulated board, STEPS times, and says what it puts out: its
-   bytes in hexadecimal.  Compiled with -DHEADER="…", -DNAME=…, and what the header says of it:
-   -DMUTABLE, -DSCRATCH, -DIN (where its input is), -DNBYTES (of that), -DOUT and -DRESULTS. */
+/* Runs a model that remembers on an emulated board, STEPS times, and says what it puts out, its
+   bytes in hexadecimal, and a hash of what it remembers then.  Compiled with -DHEADER="…",
+   -DNAME=…, and what the header says of it: -DMUTABLE, -DSCRATCH, -DIN (where its input is),
+   -DNBYTES (of that), -DOUT, -DRESULTS and -DCELLS={offset,size},… of what is remembered. */
 #include <stdint.h>
 
 #include HEADER
@@ -29,6 +30,24 @@ static void say(const char *text)
     ask(4, text); /* SYS_WRITE0 */
 }
 
+static void say_byte(uint8_t byte)
+{
+    const char *digits = "0123456789abcdef";
+    char text[] = {digits[byte >> 4], digits[byte & 15], 0};
+    say(text);
+}
+
+static void say_hash(void) /* FNV-1a */
+{
+    const int cells[][2] = {CELLS};
+    uint32_t hash = 2166136261u;
+    for (unsigned c = 0; c < sizeof cells / sizeof *cells; c++)
+        for (int i = 0; i < cells[c][1]; i++)
+            hash = (hash ^ memory[cells[c][0] + i]) * 16777619u;
+    for (int shift = 24; shift >= 0; shift -= 8)
+        say_byte((uint8_t)(hash >> shift));
+}
+
 void start(void)
 {
     uint32_t random = 1;
@@ -41,12 +60,10 @@ void start(void)
             memory[IN + i] = (uint8_t)(random >> 24);
         }
         failed = NAME(weights, memory, scratch);
-        for (int i = 0; i < RESULTS; i++) {
-            const char *digits = "0123456789abcdef";
-            uint8_t byte = memory[OUT + i];
-            char text[] = {digits[byte >> 4], digits[byte & 15], 0};
-            say(text);
-        }
+        for (int i = 0; i < RESULTS; i++)
+            say_byte(memory[OUT + i]);
+        say("/");
+        say_hash();
         say(" ");
     }
     say(failed ? "failed\n" : "\n");
