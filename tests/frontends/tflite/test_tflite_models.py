@@ -119,15 +119,6 @@ def test_all_that_is_not_supported_is_told_at_once() -> None:
         load(file_of(model))
 
 
-def test_operators_that_have_nothing_for_integers_of_reals_are_refused() -> None:
-    model = one_op("ATAN2", ["i8[3]", "i8[3]"], ["i8[3]"])
-    for t in model["subgraphs"][0]["tensors"]:
-        t["quantization"] = {"scale": [0.5], "zero_point": [3]}
-
-    with pytest.raises(UnsupportedError, match=r"ATAN2 on quantised i8 \(1 node\)"):
-        load(file_of(model))
-
-
 def test_a_result_that_is_not_as_declared_is_told() -> None:
     with pytest.raises(ModelError, match=r"'/?y0' is declared i32\[3\], and is f32\[3\]"):
         load(file_of(one_op("ABS", ["f32[3]"], ["i32[3]"])))

@@ -50,11 +50,16 @@ def kept(s: Site, y: Value) -> Value:
 
 @on("BATCH_MATMUL", "BatchMatMulOptions")
 def batch_matmul(s: Site) -> Made:
+    return s.g(MatMul(), *of_batch_matmul(s))
+
+
+def of_batch_matmul(s: Site) -> tuple[Value, Value]:
+    """Return matrices of one batch."""
     x, y = (turned(s, s.input(i), s.option(n)) for i, n in enumerate(("adj_x", "adj_y")))
     batch = common_shape(s.kind, [x.type.shape[:-2], y.type.shape[:-2]])
     x = stretch(s.g, x, (*batch, *x.type.shape[-2:]))
     y = stretch(s.g, y, (*batch, *y.type.shape[-2:]))
-    return s.g(MatMul(), x, y)
+    return x, y
 
 
 def turned(s: Site, x: Value, turn: bool) -> Value:

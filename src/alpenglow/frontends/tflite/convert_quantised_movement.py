@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from alpenglow.base.errors import ModelError
+from alpenglow.frontends.tflite.convert_gather import embedding_lookup
 from alpenglow.frontends.tflite.convert_movement import joined
 from alpenglow.frontends.tflite.convert_slice import pad_v2, padded, space_to_batch_of
 from alpenglow.frontends.tflite.model import Grid
@@ -16,7 +18,11 @@ from alpenglow.frontends.tflite.schema import Activation
 from alpenglow.frontends.tflite.table import Made, Site, moved, on_quantised
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
+from alpenglow.ops.arithmetic import Mul
+from alpenglow.ops.gather import Gather
 from alpenglow.ops.lookup import Lookup
+from alpenglow.ops.movement import append_axes, stretch
+from alpenglow.ops.quantize import REALS
 
 
 @on_quantised("PAD")
@@ -56,6 +62,24 @@ def on_grid_of_result(s: Site, x: Value, g: Grid) -> Value:
     ratio = np.float32(a) * (np.float32(1) / np.float32(b))
     steps = np.arange(256, dtype=np.float32) * ratio + np.float32(-first) * ratio
     return s.g(Lookup(), x, s.g.constant(table(s, away(steps) + last)))
+
+
+@on_quantised("EMBEDDING_LOOKUP")
+def quantised_embedding_lookup(s: Site) -> Made:
+    """Rows of integers, or of what they stand for: then a row may have its own scale."""
+    if s.output().dtype not in REALS:
+        return moved(embedding_lookup)(s)
+    rows, g = s.input(1), grid(s, 1)
+    if rows.type.dtype not in ("i8", "i4"):  # whose bytes LiteRT takes for i8
+        raise s.refuse(f"rows are {rows.type}")
+    if any(g.zeros) or not (g.uniform or g.axis == 0):
+        raise ModelError(f"{s.kind}: rows have zero points that are not 0, or scales by column")
+    places = s.within(s.input(0), 0, rows.type.shape[0] - 1, "the number of a row")
+    chosen = s.cast(s.g(Gather(0), s.cast(rows, "i8"), places), "f32")
+    scales = s.g.constant(np.array(g.scales, np.float32))
+    if not g.uniform:
+        scales = append_axes(s.g, s.g(Gather(0), scales, places), rows.type.rank - 1)
+    return s.cast(s.g(Mul(), chosen, stretch(s.g, scales, chosen.type.shape)), s.output().dtype)
 
 
 def away(steps: Array) -> Array:

@@ -57,7 +57,8 @@ def resampled(s: Site) -> Value:
     if max(int(d) for d in sizes) > LARGEST:
         raise s.refuse(f"an image has {max(map(int, sizes))} rows or columns")
     each = [(int(a), int(b)) for a, b in zip(x.type.shape[2:], sizes, strict=True)]
-    if not is_reference(s):
+    # XNNPACK asks for a size that is a constant.
+    if not is_reference(s) and s.declared(1).content is not None:
         y = rounded_up(s, x, [fine(s, *pair) for pair in each])
     elif x.type.dtype == "u8":
         y = in_floats(s, x, [floating(s, *pair) for pair in each])

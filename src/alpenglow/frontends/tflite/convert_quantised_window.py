@@ -1,4 +1,7 @@
-"""Converters that pool integers that stand for reals, and their transposed convolutions."""
+"""Converters that pool integers that stand for reals, and their transposed convolution.
+
+What that sums is exact in floats: in f32 if weights are small enough, else in f64.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,35 @@ import numpy as np
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.presume import Needed
-from alpenglow.frontends.tflite.convert_window import Window, pooling
-from alpenglow.frontends.tflite.quantised import limits, narrowed
+from alpenglow.frontends.tflite.convert_quantised_products import (
+    biased,
+    by_image,
+    check_axis,
+    scales,
+)
+from alpenglow.frontends.tflite.convert_window import (
+    PLANE,
+    Window,
+    is_same,
+    pooling,
+    spread_out,
+    transpose_conv,
+)
+from alpenglow.frontends.tflite.quantised import (
+    grid,
+    limits,
+    narrowed,
+    requantised,
+    zeros_of,
+)
 from alpenglow.frontends.tflite.table import Made, Site, moved, on_quantised
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
-from alpenglow.ops.arithmetic import Add, Div
+from alpenglow.ops.arithmetic import Add, Div, Sub
 from alpenglow.ops.comparison import Less
 from alpenglow.ops.contraction import BYTES, Conv
-from alpenglow.ops.movement import stretch
+from alpenglow.ops.movement import Transpose, append_axes, stretch
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.ops.select import Where
 from alpenglow.ops.window import windows
@@ -86,3 +108,47 @@ def window_counts(s: Site, x: Value, window: Window) -> Array:
     if not counts.all():
         raise ModelError(f"{s.kind}: a window lies in padding")
     return counts
+
+
+@on_quantised("TRANSPOSE_CONV")
+def quantised_transpose_conv(s: Site) -> Made:
+    x, w = s.rank(2, 4), s.rank(1, 4)
+    if x.type.dtype == "f32":
+        return by_image(s, 2, transpose_conv, "xnnpack")
+    check_axis(s, 1, 0)
+    if x.type.dtype == "i16" and (any(grid(s, 2).zeros) or any(grid(s, 1).zeros)):
+        raise ModelError(f"{s.kind}: zero points beside i16 are not 0")
+    wide, multiplied = x.type.dtype == "i16", x.type.dtype == "u8"
+    dtype = enough(s, w, x.type.dtype)
+    x, w = (s.cast(centred(s, i), dtype) for i in (2, 1))
+    sums = spread_out(s, x, s.g(Transpose((3, 0, 1, 2)), w), PLANE)
+    sums = s.cast(sums, "i64" if wide else "i32")
+    if (bias := s.optional(3)) is not None:
+        sums = biased(s, sums, append_axes(s.g, bias, len(PLANE)))
+    parts = scales(s, 2, 1, multiplied)
+    rounding = "single" if wide else "double"
+    y = requantised(s, sums, parts, rounding, 1, True, short=wide, reference=is_left(s))
+    return channels_last(s.g, y)
+
+
+def is_left(s: Site) -> bool:
+    """Whether XNNPACK leaves a transposed convolution to others."""
+    kernel = s.input(1).type.shape[1:3]
+    strides = [s.option(f"stride_{a}") for a in PLANE]
+    gaps = is_same(s) and any(k < stride for k, stride in zip(kernel, strides, strict=True))
+    return gaps or s.declared(1).content is None
+
+
+def centred(s: Site, i: int) -> Value:
+    """Return operand i less its zero points, in i32."""
+    x, g = s.cast(s.input(i), "i32"), grid(s, i)
+    return s.g(Sub(), x, zeros_of(s, g, x, g.axis)) if any(g.zeros) else x
+
+
+def enough(s: Site, w: Value, dtype: str) -> str:
+    """Return the floats that hold sums of x of a type times weights w[O, H, W, C] exactly."""
+    if w.array is None or dtype not in BYTES:
+        return "f64"
+    steps = np.abs(w.array.astype(np.int64) - np.array(grid(s, 1).zeros).reshape(-1, 1, 1, 1))
+    most = int(steps.sum((1, 2, 3)).max(initial=0))
+    return "f32" if most * 255 < 1 << 24 else "f64"

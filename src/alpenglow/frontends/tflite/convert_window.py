@@ -97,7 +97,16 @@ def conv_3d_transpose(s: Site) -> Made:
 
 
 def deconvolved(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
-    """Return what a convolution by w does to gradients: x[N, …, C] with w[C, O, …].
+    """Return what a convolution by w does to gradients, plus a bias: x[N, …, C] with w[C, O, …]."""
+    y = spread_out(s, x, w, axes)
+    if (bias := s.optional(3)) is not None:
+        column = stretch(s.g, append_axes(s.g, bias, len(axes)), y.type.shape)
+        y = s.g(Add(), y, column)
+    return channels_last(s.g, y)
+
+
+def spread_out(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
+    """Return x[N, …, C] with each element multiplied by a window of w[C, O, …]: [N, O, …].
 
     Operand 0 is the shape of the result.  What lies outside of it is cut off.
     """
@@ -123,10 +132,7 @@ def deconvolved(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
         y = s.g(Pad((0,) * y.type.rank, (0, 0, *more)), y)
     if y.type.shape[0] != wanted[0]:
         raise ModelError(f"{s.kind}: shape {wanted} does not fit {x.type}")
-    if (bias := s.optional(3)) is not None:
-        column = stretch(s.g, append_axes(s.g, bias, spatial), y.type.shape)
-        y = s.g(Add(), y, column)
-    return channels_last(s.g, y)
+    return y
 
 
 @on("Convolution2DTransposeBias", custom=True)

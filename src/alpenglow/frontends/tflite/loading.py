@@ -16,8 +16,9 @@ from alpenglow.frontends.presume import presuming
 from alpenglow.frontends.shapes import check_size
 from alpenglow.frontends.tflite.control import LOOP, turn_of
 from alpenglow.frontends.tflite.importer import Importer
-from alpenglow.frontends.tflite.model import ROUNDINGS, Model, Subgraph, Tensor, named
+from alpenglow.frontends.tflite.model import Model, Subgraph, Tensor, named
 from alpenglow.frontends.tflite.refusals import check_supported
+from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.frontends.tflite.steps import Step, placed, reached
 from alpenglow.frontends.tflite.variables import Key
 from alpenglow.ir.constant_inputs import check_names, constant

@@ -15,6 +15,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.tflite.flatbuffer import Table, root
+from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.frontends.tflite.schema import (
     BUILTINS,
     CUSTOM,
@@ -123,10 +124,12 @@ class Tensor:
 class Operator:
     """An operator of a subgraph: `kind` is the name of a builtin, or of a custom one with `custom`.
 
-    Operands and results are numbers of tensors, -1 for an operand that is absent.
+    Operands and results are numbers of tensors, -1 for an operand that is absent.  `version` is
+    that of its meaning.
     """
 
     kind: str
+    version: int
     custom: bool
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -175,14 +178,10 @@ class Signature:
     outputs: Mapping[str, int]
 
 
-ROUNDINGS = ("xnnpack", "reference")
-"""How integers that stand for reals are rounded: as by XNNPACK, or as by the reference kernels."""
-
-
 class Model:
     """A model in the bytes of a file, and the `rounding` of it that is asked for."""
 
-    def __init__(self, content: bytes, rounding: str = ROUNDINGS[0]) -> None:
+    def __init__(self, content: bytes, rounding: str) -> None:
         assert rounding in ROUNDINGS, f"rounding is {rounding}"
         self.rounding = rounding
         if content[4:8] != IDENTIFIER:
@@ -257,9 +256,10 @@ class Model:
         code = table.number("opcode_index")
         if code >= len(self._kinds):
             raise ModelError(f"{table.path} has code {code}, and there are {len(self._kinds)}")
-        kind, custom = self._kinds[code]
+        kind, version, custom = self._kinds[code]
         inputs = _numbers(table, "inputs", tensors, -1)
-        return Operator(kind, custom, inputs, _numbers(table, "outputs", tensors, 0), table)
+        outputs = _numbers(table, "outputs", tensors, 0)
+        return Operator(kind, version, custom, inputs, outputs, table)
 
     def _content_of(self, number: int, what: str) -> Array | None:
         """Return the bytes of a buffer; None if it is empty: then it is no constant's."""
@@ -305,12 +305,14 @@ def _grid(table: Table | None, dtype: str, rank: int, path: str) -> Grid | None:
     return Grid(tuple(scales.tolist()), tuple(zeros.tolist()), axis)
 
 
-def _kind(code: Table) -> tuple[str, bool]:
-    """Return the name of an operator, and whether it is a custom one."""
+def _kind(code: Table) -> tuple[str, int, bool]:
+    """Return the name of an operator, its version, and whether it is a custom one."""
+    version = code.number("version")
     number = max(code.number("deprecated_builtin_code"), code.number("builtin_code"))
     if number == CUSTOM:
-        return code.text("custom_code"), True
-    return (BUILTINS[number] if 0 <= number < len(BUILTINS) else f"builtin {number}"), False
+        return code.text("custom_code"), version, True
+    known = 0 <= number < len(BUILTINS)
+    return (BUILTINS[number] if known else f"builtin {number}"), version, False
 
 
 def _numbers(table: Table, name: str, count: int, least: int) -> tuple[int, ...]:

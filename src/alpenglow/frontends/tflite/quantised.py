@@ -180,18 +180,21 @@ def narrowed(s: Site, steps: Value, activation: bool = False, reference: bool = 
     return s.g(Cast(s.output().dtype), s.g(Minimum(), above, s.filled(high, steps)))
 
 
-LESS = float(np.nextafter(np.float32(0.5), np.float32(0)))
-"""Added to what is no half, it comes to no whole number."""
-
-
 def rounded(s: Site, steps: Value) -> Value:
     """Return reals plus the zero point of the result, rounded, halves away from zero."""
     zero = one(s, result_grid(s))[1]
-    near = s.g(Clip(-(2.0**20), 2.0**20), steps)
-    half = s.g(Where(), s.g(Less(), near, s.filled(0, near)), s.filled(-LESS, near),
-               s.filled(LESS, near))  # fmt: skip
-    whole = s.g(Cast("i32"), s.g(Add(), near, half))
-    return narrowed(s, s.g(Add(), whole, s.filled(zero, whole)))
+    near = whole(s, s.g(Clip(-(2.0**20), 2.0**20), steps))
+    return narrowed(s, s.g(Add(), near, s.filled(zero, near)))
+
+
+def whole(s: Site, x: Value) -> Value:
+    """Return the i32 next to a float, halves away from zero.
+
+    What is added is the number before 0.5: to what is no half, that comes to no whole number.
+    """
+    less = float(np.nextafter(x.type.numpy.type(0.5), x.type.numpy.type(0)))
+    half = s.g(Where(), s.g(Less(), x, s.filled(0, x)), s.filled(-less, x), s.filled(less, x))
+    return s.g(Cast("i32"), s.g(Add(), x, half))
 
 
 def alike(s: Site, *dtypes: str, operands: Sequence[int] | None = None) -> str:

@@ -105,7 +105,8 @@ def find(name: str, custom: bool) -> Entry | None:
 
 def supported() -> list[str]:
     """Return the names of all operators that have a converter; custom ones in quotes."""
-    return sorted(f"'{name}'" if custom else name for name, custom in _TABLE)
+    builtin = {(name, False) for name in _QUANTISED}
+    return sorted(f"'{name}'" if custom else name for name, custom in _TABLE.keys() | builtin)
 
 
 class Context(Importing, Protocol):
@@ -113,7 +114,7 @@ class Context(Importing, Protocol):
 
     @property
     def rounding(self) -> str:
-        """How integers that stand for reals are rounded, one of `model.ROUNDINGS`."""
+        """How integers that stand for reals are rounded, one of `roundings.ROUNDINGS`."""
         ...
 
     def declared(self, name: str) -> Tensor:

@@ -8,7 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 from tests.frontends.tflite.litert import probes
-from tests.frontends.tflite.litert.quantised_probes import ZEROS, drawn, grid
+from tests.frontends.tflite.litert.quantised_probes import (
+    RANDOM,
+    ZEROS,
+    bias,
+    channels,
+    drawn,
+    grid,
+    result,
+    weights,
+)
 from tests.frontends.tflite.litert.written import Probe
 
 from alpenglow.frontends.tflite.converters import moves
@@ -91,4 +100,97 @@ def resized() -> Iterator[Probe]:
         yield Probe("RESIZE_BILINEAR", operands, options, (1,), grids=[g, None, g])
 
 
-FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (moved, filled, pools, joined, resized)
+def transposed() -> Iterator[Probe]:
+    """The last channels are so many that f32 holds no sums of them."""
+    for dtype, k, stride, padding, each, biased, (activation, depth) in itertools.product(
+        ("i8", "u8", "i16"), ((1, 1), (3, 2), (4, 4)), (1, 2, 3), (0, 1), (False, True),
+        (False, True), ((0, 3), (3, 4), (1, 150)),
+    ):  # fmt: skip
+        if dtype == "u8" and (each or (padding == 0 and stride > min(k))):
+            continue  # with gaps it is LiteRT's own kernel, neither its reference nor XNNPACK's
+        h, w = 3, 4
+        size = (h * stride, w * stride - (stride > 1)) if padding == 0 else (
+            (h - 1) * stride + k[0], (w - 1) * stride + k[1])  # fmt: skip
+        x = grid(dtype)
+        v, vg = weights(dtype, 0, (5, *k, depth), each)
+        b, bg = bias(dtype, x, vg, 5)
+        y = result(dtype, x, vg, depth * max(1, k[0] * k[1] // stride**2))
+        options = {"padding": padding, "stride_h": stride, "stride_w": stride,
+                   "fused_activation_function": activation}  # fmt: skip
+        operands = [np.array([2, *size, 5], np.int32), v, drawn(dtype, 2, h, w, depth)]
+        fixed = (0, 1, 3) if biased else (0, 1)
+        more = ([b], [bg]) if biased else ([], [])
+        yield Probe("TRANSPOSE_CONV", [*operands, *more[0]], options, fixed, (dtype,),
+                    grids=[None, vg, x, *more[1], y])  # fmt: skip
+
+
+def multiplied() -> Iterator[Probe]:
+    shapes = (((2, 3, 4), (2, 4, 5)), ((30, 40), (40, 50)), ((1, 3, 4), (2, 4, 5)),
+              ((2, 1, 3, 40), (3, 40, 5)), ((2, 2, 3, 300), (1, 1, 300, 5)))  # fmt: skip
+    for (left, right, to), (a, b), turn_x, turn_y, fixed in itertools.product(
+        (("i8", "i8", "i8"), ("i16", "i16", "i16"), ("i16", "i8", "i16"), ("i8", "i8", "i32")),
+        shapes, (False, True), (False, True), ((), (1,)),
+    ):  # fmt: skip
+        x = grid(left, zero=0 if to == "i32" else None)
+        w = grid(right, zero=0)  # with others it is LiteRT's own kernel
+        y = result(left, x, w, a[-1] if right == "i8" else a[-1] * 65536)
+        operands = [drawn(left, *((*a[:-2], a[-1], a[-2]) if turn_x else a)),
+                    drawn(right, *((*b[:-2], b[-1], b[-2]) if turn_y else b))]  # fmt: skip
+        yield Probe("BATCH_MATMUL", operands, {"adj_x": turn_x, "adj_y": turn_y}, fixed, (to,),
+                    grids=[x, w, y if to != "i32" else None])  # fmt: skip
+
+
+def embedded() -> Iterator[Probe]:
+    rows = RANDOM.integers(0, 5, 7).astype(np.int32)
+    for dtype, shape in itertools.product(("i8", "u8", "i16"), ((5, 3), (5, 2, 3))):
+        g = grid(dtype)
+        table = drawn(dtype, *shape)
+        yield Probe("EMBEDDING_LOOKUP", [rows, table], results=(dtype,), grids=[None, g, g])
+        for each in (grid(dtype, zero=0), channels(5, 0)) if dtype == "i8" else ():
+            yield Probe("EMBEDDING_LOOKUP", [rows, table], fixed=(1,), results=("f32",),
+                        grids=[None, each, None])  # fmt: skip
+
+
+def dynamic() -> Iterator[Probe]:
+    """Floats beside weights that are integers: for a while they are integers, too."""
+    for shape, each, asymmetric, activation, keep in itertools.product(
+        ((5, 64), (2, 3, 33), (1, 700)), (False, True), (False, True), (0, 3), (False, True)
+    ):
+        w, g = weights("i8", 0, (17, shape[-1]), each)
+        options = {"fused_activation_function": activation, "keep_num_dims": keep,
+                   "asymmetric_quantize_inputs": asymmetric}  # fmt: skip
+        x = probes.floats(*shape, low=-3) * RANDOM.uniform(0.1, 9)
+        operands = [x.astype(np.float32), w, probes.floats(17) if keep else None]
+        yield Probe("FULLY_CONNECTED", operands, options, (1, 2), grids=[None, g])
+    for k, stride, padding, each, activation in itertools.product(
+        ((1, 1), (3, 2)), (1, 2), (0, 1), (False, True), (0, 1, 3)
+    ):
+        options = {"padding": padding, "stride_h": stride, "stride_w": stride,
+                   "fused_activation_function": activation}  # fmt: skip
+        w, g = weights("i8", 0, (6, *k, 5), each)
+        x = probes.floats(2, 7, 8, 5, low=-1)
+        yield Probe("CONV_2D", [x, w, probes.floats(6)], options, (1, 2), grids=[None, g])
+        w, g = weights("i8", 3, (1, *k, 10), True)  # LiteRT reads a scale for each channel
+        yield Probe("DEPTHWISE_CONV_2D", [x, w, probes.floats(10)],
+                    {**options, "depth_multiplier": 2}, (1, 2), grids=[None, g])  # fmt: skip
+        w, g = weights("i8", 0, (10, *k, 1), each)
+        yield Probe("CONV_2D", [x, w, probes.floats(10)], options, (1, 2), grids=[None, g])
+        w, g = weights("i8", 0, (6, *k, 5), each)
+        size = np.array([2, 7 * stride, 8 * stride, 6], np.int32)
+        if k[0] >= stride and padding == 0:
+            yield Probe("TRANSPOSE_CONV", [size, w, x], options, (0, 1), ("f32",),
+                        grids=[None, g])  # fmt: skip
+    for (a, b), turn_x, turn_y, asymmetric in itertools.product(
+        (((2, 3, 4), (2, 4, 5)), ((30, 40), (40, 50)), ((2, 1, 3, 40), (3, 40, 5))),
+        (False, True), (False, True), (False, True),
+    ):  # fmt: skip
+        left = (*a[:-2], a[-1], a[-2]) if turn_x else a
+        w = drawn("i8", *((*b[:-2], b[-1], b[-2]) if turn_y else b))
+        options = {"adj_x": turn_x, "adj_y": turn_y, "asymmetric_quantize_inputs": asymmetric}
+        yield Probe("BATCH_MATMUL", [probes.floats(*left, low=-1), w], options, (1,),
+                    grids=[None, grid("i8", zero=0)])  # fmt: skip
+
+
+FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
+    moved, filled, pools, joined, resized, transposed, multiplied, embedded, dynamic,
+)  # fmt: skip

@@ -18,7 +18,8 @@ import alpenglow as ag
 from alpenglow.base.errors import FeedError
 from alpenglow.evaluate import evaluate
 from alpenglow.frontends.tflite.loading import load
-from alpenglow.frontends.tflite.model import ROUNDINGS, Grid
+from alpenglow.frontends.tflite.model import Grid
+from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
 
