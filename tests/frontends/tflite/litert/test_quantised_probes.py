@@ -11,6 +11,7 @@ from tests.frontends.tflite.litert import (
     quantised_probes_elementwise,
     quantised_probes_structure,
 )
+from tests.frontends.tflite.litert.quantised_probes import RANDOM
 from tests.frontends.tflite.litert.test_probes import Family, listed, wrong
 from tests.frontends.tflite.litert.written import Probe, run, written
 
@@ -41,6 +42,7 @@ def test_integers_equal_those_of_litert(
     share = pytestconfig.getoption("--sample")
     draw = random.Random(family.__name__)
     failures, tried = [], 0
+    RANDOM.bit_generator.state = np.random.default_rng(7).bit_generator.state
     for probe in family():
         kept, compiled = draw.random() < share, draw.random() < COMPILED
         if not kept:
@@ -56,7 +58,7 @@ def test_integers_equal_those_of_litert(
         else:
             feeds = dict(zip(graph.inputs, probe.inputs(), strict=True))
             made = list(evaluate(graph, feeds).values())
-        if said := wrong(made, wanted):
+        if said := wrong(made, near(made, wanted, probe.off)):
             failures.append(f"{probe}: {said}")
 
     assert tried or share < 1
@@ -74,6 +76,14 @@ def test_what_is_not_defined_ends_the_call(kind: str) -> None:
         ag.compile(graph)(*operands)
     with pytest.raises(FeedError, match="1, expected 0"):
         evaluate(graph, dict(zip(graph.inputs, operands, strict=True)))
+
+
+def near(made: list[Array], wanted: list[Array], off: int) -> list[Array]:
+    """Return what is wanted, or what was made where that is no more steps off."""
+    if not off:
+        return wanted
+    return [np.where(abs(w.astype(np.int64) - m) <= off, m, w).astype(w.dtype)
+            for w, m in zip(wanted, made, strict=True)]  # fmt: skip
 
 
 def oracle(probe: Probe, rounding: str) -> tuple[bytes, list[Array]] | None:

@@ -30,7 +30,8 @@ class Probe:
     integers that stand for reals, one for each operand, then each result.  `layout` names the
     options where the converter does not read them; `results` are the element types of the results,
     "" for that of operand 0.  `only` is the one rounding of such integers in which LiteRT says what
-    is right, if there is one.
+    is right, if there is one.  Results may be so many steps `off`, where LiteRT's depend on the
+    platform's functions of f32.
     """
 
     kind: str
@@ -42,6 +43,7 @@ class Probe:
     kept: Sequence[int] = ()
     grids: Sequence[Grid | None] = ()
     only: str = ""
+    off: int = 0
 
     def __str__(self) -> str:
         operands = ["-" if v is None else f"{NAMES[v.dtype]}{list(v.shape)}" for v in self.operands]
