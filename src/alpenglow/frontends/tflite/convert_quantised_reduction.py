@@ -16,6 +16,7 @@ from alpenglow.frontends.tflite.quantised import (
     grid,
     is_reference,
     limits,
+    once,
     one,
     result_grid,
     rounded,
@@ -81,7 +82,8 @@ def _sums(s: Site) -> Value:
 def _moved(s: Site, sums: Value, factor: np.float32, offset: np.float32) -> Value:
     """Return sums times a factor and an offset, in f32."""
     x = s.g(Cast("f32"), sums)
-    return s.g(Add(), s.g(Mul(), x, s.filled(float(factor), x)), s.filled(float(offset), x))
+    product = once(s, Mul(), x, s.filled(float(factor), x))
+    return once(s, Add(), product, s.filled(float(offset), x))
 
 
 def _by_xnnpack(s: Site, sums: Value, count: int, parts: int) -> Value:

@@ -14,7 +14,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_last
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.tflite.convert_resize import LARGEST, image
-from alpenglow.frontends.tflite.quantised import is_reference
+from alpenglow.frontends.tflite.quantised import is_reference, once
 from alpenglow.frontends.tflite.table import Made, Site, moved, on_quantised
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, Array
@@ -101,8 +101,8 @@ def in_floats(s: Site, x: Value, taps: list[Taps]) -> Value:
     x, total = s.cast(x, "f32"), None
     for across, by in ((columns.first, columns.rest), (columns.second, columns.share)):
         for down, share in ((rows.first, rows.rest), (rows.second, rows.share)):
-            weighed = s.g(Mul(), *along(s, x, 2, down, share))
-            weighed = s.g(Mul(), *along(s, weighed, 3, across, by))
+            weighed = once(s, Mul(), *along(s, x, 2, down, share))
+            weighed = once(s, Mul(), *along(s, weighed, 3, across, by))
             total = weighed if total is None else s.g(Add(), total, weighed)
     assert total is not None, "there are four"
     return s.g(Add(), total, s.filled(0.5, total))

@@ -28,6 +28,7 @@ from alpenglow.frontends.tflite.quantised import (
     is_reference,
     limits,
     narrowed,
+    once,
     one,
     result_grid,
     scales_of,
@@ -131,7 +132,10 @@ def _softmax_in_floats(s: Site, below: Value) -> Value:
     steps = s.g(Mul(), sums, s.filled(to, sums))
     inverse = s.g(Div(), s.filled(1, steps), steps)
     shares = s.g(Mul(), weights, stretch(s.g, inverse, weights.type.shape))
-    whole = s.g(Cast("i32"), s.g(Add(), shares, s.filled(0.5, shares)))
+    # The kernel of u8 adds a half in f32, others round for themselves.
+    shares = s.g(Cast("f64"), shares)
+    moved = s.g(Add(), shares, s.filled(0.5, shares))
+    whole = s.g(Cast("i32"), s.cast(moved, "f32") if s.output().dtype == "u8" else moved)
     return narrowed(s, s.g(Add(), whole, s.filled(zero, whole)))
 
 
@@ -192,10 +196,10 @@ def _log_softmax_in_floats(s: Site) -> Value:
     exact = s.g(Log(), s.g(Cast("f64"), _sum_in_order(s, weights)))
     log, x = s.g(Cast("f32"), exact), s.g(Cast("f32"), s.input(0))
     most = s.g(ReduceMax((x.type.rank - 1,), True), x)
-    offset = s.g(Add(), s.g(Mul(), most, s.filled(float(scale), most)), log)
-    offset = s.g(Div(), offset, s.filled(float(step), offset))
-    steps = s.g(Mul(), x, s.filled(float(scale / step), x))
-    steps = s.g(Sub(), steps, stretch(s.g, offset, x.type.shape))
+    offset = once(s, Add(), once(s, Mul(), most, s.filled(float(scale), most)), log)
+    offset = once(s, Div(), offset, s.filled(float(step), offset))
+    steps = once(s, Mul(), x, s.filled(float(scale / step), x))
+    steps = once(s, Sub(), steps, stretch(s.g, offset, x.type.shape))
     zero = s.g.constant(np.array(one(s, result_grid(s))[1], DTYPES[s.output().dtype]))
     op = Requantize(s.output().dtype, *limits(s))
     return s.g(op, steps, s.filled(1, x), stretch(s.g, zero, x.type.shape))

@@ -16,6 +16,7 @@ from alpenglow.frontends.tflite.model import Grid, Tensor
 from alpenglow.frontends.tflite.schema import Activation
 from alpenglow.frontends.tflite.table import Site
 from alpenglow.ir.graph import Value
+from alpenglow.ir.op import Op
 from alpenglow.ir.types import DTYPES, Array
 from alpenglow.ops.arithmetic import Add, Clip, Maximum, Minimum, Sub
 from alpenglow.ops.comparison import Less
@@ -221,3 +222,12 @@ def power_of_two(scale: np.floating) -> int | None:
     exact = float(np.float32(np.log(scale)) * (np.float32(1) / np.log(np.float32(2))))
     power = int(np.trunc(exact + np.copysign(0.5, exact)))
     return power if abs(exact - power) < 1e-3 else None
+
+
+def once(s: Site, op: Op, x: Value, y: Value) -> Value:
+    """Return what an operator makes of f32, rounded for itself: compiled code may join two in one.
+
+    What is computed in f64 and rounded to f32 is what f32 makes of arithmetic.  Factors are
+    constants: of two casts a product would become one of f32 again.
+    """
+    return s.cast(s.g(op, s.cast(x, "f64"), s.cast(y, "f64")), "f32")
