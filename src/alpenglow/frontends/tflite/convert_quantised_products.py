@@ -63,7 +63,7 @@ def quantised_fully_connected(s: Site) -> Made:
     bias = s.optional(2)
     if bias is not None:
         sums = biased(s, sums, s.reshaped(bias, w.type.shape[1:]))
-    parts = scales(s, 0, 1, multiplied=grid(s, 1).uniform)
+    parts = scales(s, 0, 1, multiplied=False)
     return kept(s, requantised(s, sums, parts, "single", 1, activation=True))
 
 

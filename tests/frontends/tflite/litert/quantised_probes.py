@@ -95,6 +95,8 @@ def products() -> Iterator[Probe]:
     ):
         if each and dtype != "i8":
             continue
+        # LiteRT's own kernel of i16 rounds neither as its reference nor as XNNPACK.
+        only = "reference" if dtype == "i16" else ""
         for rows, depth, columns in ((4, 20, 7), (1, 33, 16), (3, 300, 5)):
             x = grid(dtype)
             w, wg = weights(dtype, 0, (columns, depth), each)

@@ -14,6 +14,7 @@ from tests.frontends.tflite.litert.quantised_probes import (
     bias,
     channels,
     drawn,
+    every,
     grid,
     result,
     weights,
@@ -191,6 +192,17 @@ def dynamic() -> Iterator[Probe]:
                     grids=[None, grid("i8", zero=0)])  # fmt: skip
 
 
+def halves() -> Iterator[Probe]:
+    """Sums that become halves, or next to it: what scales are multiplied in tells."""
+    for dtype, (a, b) in itertools.product(
+        ("i8", "u8"), ((0.1, 0.02), (0.1, 0.06), (0.3, 0.02), (0.7, 0.02))
+    ):
+        x, w = (Grid((float(np.float32(v)),), (0,), 0) for v in (a, b))
+        one, column = drawn(dtype, 1, 1, low=1, high=1), every(dtype).reshape(-1, 1)
+        column = column if dtype == "u8" else column[1:]
+        yield Probe("FULLY_CONNECTED", [one, column, None], {}, (1,), grids=[x, w, None, x])
+
+
 FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
-    moved, filled, pools, joined, resized, transposed, multiplied, embedded, dynamic,
+    moved, filled, pools, joined, resized, transposed, multiplied, embedded, dynamic, halves,
 )  # fmt: skip
