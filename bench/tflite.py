@@ -19,6 +19,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 import alpenglow as ag
+from alpenglow.base.errors import AlpenglowError
 from alpenglow.ir.types import Array
 
 SLICE = 0.1
@@ -34,7 +35,7 @@ def main() -> None:
     for path in chosen.models:
         try:
             ours, theirs, apart = beside(path, chosen.rounds)
-        except ag.AlpenglowError as error:
+        except AlpenglowError as error:
             print(f"{path.stem:44}{error}")
             continue
         ratios.append(theirs / ours)
@@ -51,8 +52,11 @@ def beside(path: Path, rounds: int) -> tuple[float, float, float]:
     peer.allocate_tensors()
     feeds = [drawn(d["shape"], d["dtype"]) for d in peer.get_input_details()]
     shapes = [tuple(f.shape) for f in feeds]
-    names = list(ag.load(path).inputs)
+    model = ag.load(path)
+    kept = model.initial if isinstance(model, ag.Graph) else {}
+    names = [name for name in model.inputs if name not in kept]
     exe = ag.compile(path, threads=1, shapes=dict(zip(names, shapes, strict=True)))
+    run = exe.session().run if kept else exe.run
     mine = dict(zip(names, feeds, strict=True))
 
     def theirs() -> None:
@@ -62,13 +66,13 @@ def beside(path: Path, rounds: int) -> tuple[float, float, float]:
         for d in peer.get_output_details():
             peer.get_tensor(d["index"])
 
-    made = exe.run(mine)
+    made = run(mine)
     theirs()
     wanted = [peer.get_tensor(d["index"]) for d in peer.get_output_details()]
     apart = max(difference(a, b) for a, b in zip(made.values(), wanted, strict=True))
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
-        for call, seen in zip((lambda: exe.run(mine), theirs), times, strict=True):
+        for call, seen in zip((lambda: run(mine), theirs), times, strict=True):
             seen.append(timed(call))
     return median(times[0]), median(times[1]), apart
 
