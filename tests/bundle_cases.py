@@ -23,6 +23,25 @@ LINKED = (DRIVER.parent / "linked.ll").read_text()
 """A module that refers to its own functions and constants in every way that our code does."""
 
 
+BOARD = """
+MEMORY
+{
+    flash (rx) : ORIGIN = 0x00000000, LENGTH = 4M
+    ram (rw) : ORIGIN = 0x20000000, LENGTH = 4M
+    external (r) : ORIGIN = 0x21000000, LENGTH = 16M
+}
+SECTIONS
+{
+    .text : { KEEP(*(.vectors)) *(.text* .rodata*) } > flash
+    .ARM.exidx : { *(.ARM.exidx*) } > flash
+    .weights : { *(.weights) } > external
+    .bss (NOLOAD) : { *(.bss* COMMON) } > ram
+    .stack (NOLOAD) : { . = ALIGN(8); stack_end = .; . += 4K; stack_top = .; } > ram
+}
+"""
+"""Where a program for the board lies, with weights behind its own memory."""
+
+
 class MissingToolError(Exception):
     """A tool that cross tests need is not there; .ci/run installs it."""
 
@@ -45,6 +64,24 @@ def run(*args: str | Path, cwd: Path | None = None, timeout: float = 300) -> str
     )
     assert done.returncode == 0, f"{program}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
+
+
+def on_board(folder: Path, source: str, known: Mapping[str, object], *objects: str) -> str:
+    """Run a program of tests/data with bundles on the emulated board; return what it says.
+
+    `known` are the macros that it is compiled with; objects lie in the folder.
+    """
+    (folder / "board.ld").write_text(BOARD)
+    run(
+        "arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16",
+        "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-nostdlib", "-I.",
+        *(f"-D{name}={value}" for name, value in known.items()), DRIVER.parent / source, *objects,
+        "-T", "board.ld", "-z", "noexecstack", "-o", "board.elf", "-lgcc", cwd=folder,
+    )  # fmt: skip
+    return run(
+        "qemu-system-arm", "-M", "mps2-an386", "-kernel", "board.elf", "-nographic",
+        "-semihosting-config", "enable=on,target=native", cwd=folder, timeout=280,
+    ).strip()  # fmt: skip
 
 
 def driver(made: Bundle, compiler: Sequence[str], to: Path, flags: Sequence[str] = ()) -> Path:

@@ -12,27 +12,10 @@ from alpenglow.bundles import planned
 from alpenglow.bundles.curve import curve
 from alpenglow.ir.target import Target
 from alpenglow.program import Program
-from bundle_cases import run
+from bundle_cases import on_board
 from command import alpenglow
 from mobile_net import MOBILE_NBYTES, quantised
 from rolling_cases import network
-
-BOARD = """
-MEMORY
-{
-    flash (rx) : ORIGIN = 0x00000000, LENGTH = 4M
-    ram (rw) : ORIGIN = 0x20000000, LENGTH = 4M
-    external (r) : ORIGIN = 0x21000000, LENGTH = 16M
-}
-SECTIONS
-{
-    .text : { KEEP(*(.vectors)) *(.text* .rodata*) } > flash
-    .ARM.exidx : { *(.ARM.exidx*) } > flash
-    .weights : { *(.weights) } > external
-    .bss (NOLOAD) : { *(.bss* COMMON) } > ram
-    .stack (NOLOAD) : { . = ALIGN(8); stack_end = .; . += 4K; stack_top = .; } > ram
-}
-"""
 
 
 def bundled(
@@ -51,19 +34,11 @@ def said_by_board(folder: Path, free: ag.Bundle, scale: str) -> str:
     (routine,) = free.routines
     (image,), (scores,) = routine.inputs, routine.outputs
     assert image.offset == 0
-    (folder / "board.ld").write_text(BOARD)
-    run(
-        "arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16",
-        "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-nostdlib", "-I.",
-        f"-DNBYTES={image.type.nbytes}", f"-DRESULTS={scores.type.nbytes}", f"-DAT={scores.offset}",
-        f"-DSCALE={scale}", models.ROOT / "tests" / "data" / "bundle_memory.c",
-        "unlimited/unlimited.o", "limited/limited.o", "-T", "board.ld", "-z", "noexecstack",
-        "-o", "board.elf", "-lgcc", cwd=folder,
-    )  # fmt: skip
-    return run(
-        "qemu-system-arm", "-M", "mps2-an386", "-kernel", "board.elf", "-nographic",
-        "-semihosting-config", "enable=on,target=native", cwd=folder, timeout=280,
-    ).strip()  # fmt: skip
+    known = {
+        "NBYTES": image.type.nbytes, "RESULTS": scores.type.nbytes, "AT": scores.offset,
+        "SCALE": scale,
+    }  # fmt: skip
+    return on_board(folder, "bundle_memory.c", known, "unlimited/unlimited.o", "limited/limited.o")
 
 
 @pytest.mark.cross

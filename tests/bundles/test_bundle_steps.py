@@ -10,8 +10,7 @@ import pytest
 import alpenglow as ag
 import models
 from alpenglow.ir.types import Array
-from bundle_cases import run
-from test_bundle_memory import BOARD
+from bundle_cases import on_board
 
 STEPS = 48
 WAKEWORDS = ("alexa", "hey_jarvis", "hey_mycroft", "okay_nabu")
@@ -35,24 +34,13 @@ def said_by_board(folder: Path, bundle: ag.Bundle, name: str) -> str:
     (sound,), (heard,) = routine.inputs, routine.outputs
     assert routine.state is not None
     cells = ",".join(f"{{{c.offset},{c.type.nbytes}}}" for c in routine.state.cells)
-    (folder / "board.ld").write_text(BOARD)
     known = {
         "HEADER": f'"{name}/{name}.h"', "WEIGHTS": f'"{name}/{name}.weights.bin"', "NAME": name,
         "STEPS": STEPS, "MUTABLE": routine.mutable_nbytes, "SCRATCH": routine.scratch_nbytes,
         "IN": sound.offset, "NBYTES": sound.type.nbytes,
         "OUT": heard.offset, "RESULTS": heard.type.nbytes, "CELLS": cells,
     }  # fmt: skip
-    run(
-        "arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16",
-        "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-nostdlib", "-I.",
-        *(f"-D{word}={value}" for word, value in known.items()),
-        models.ROOT / "tests" / "data" / "bundle_steps.c", f"{name}/{name}.o", "-T", "board.ld",
-        "-z", "noexecstack", "-o", "board.elf", "-lgcc", cwd=folder,
-    )  # fmt: skip
-    return run(
-        "qemu-system-arm", "-M", "mps2-an386", "-kernel", "board.elf", "-nographic",
-        "-semihosting-config", "enable=on,target=native", cwd=folder, timeout=280,
-    ).strip()  # fmt: skip
+    return on_board(folder, "bundle_steps.c", known, f"{name}/{name}.o")
 
 
 @pytest.mark.cross

@@ -20,19 +20,23 @@ from alpenglow.ops.in_range import InRange
 from alpenglow.ops.movement import stretch
 
 
-class Importing(Protocol):
-    """What an importer knows of values."""
+class Resuming(Protocol):
+    """What an importer knows of values when it comes back to where it was cut."""
 
     def find(self, name: str) -> Value:
         """Return a value by name."""
         ...
 
-    def contents(self, v: Value) -> Array | None:
-        """Return the elements of a small integer tensor, if they are known."""
-        ...
-
     def elements(self, name: str) -> Array | None:
         """Return the elements that were asked for by a name, if they are known."""
+        ...
+
+
+class Importing(Resuming, Protocol):
+    """What an importer knows of values."""
+
+    def contents(self, v: Value) -> Array | None:
+        """Return the elements of a small integer tensor, if they are known."""
         ...
 
 
@@ -117,15 +121,9 @@ class Operands:
 
     def cut(self, v: Value, *beside: Value) -> tuple[tuple[Dim, ...], list[Value]]:
         """Return what `measured` does, and values that need not be computed again afterwards."""
-        name = f"{next(filter(None, self._results), self.label)}#{self._measures}"
         self._measures += 1
-        if v.array is not None:
-            return tuple(int(d) for d in v.array.flat), list(beside)
-        names = [f"{name}.{i}" for i in range(len(beside))]
-        elements = self._importer.elements(name)
-        if elements is None:
-            raise Needed(name, v, dict(zip(names, beside, strict=True)))
-        return tuple(elements.reshape(-1).tolist()), [self._importer.find(n) for n in names]
+        first = next(filter(None, self._results), self.label)
+        return cut(f"{first}#{self._measures - 1}", v, beside, self._importer)
 
     def within(self, v: Value, low: Dim, high: Dim, what: str) -> Value:
         """Return integers each of which must be from `low` to `high`: another ends the call.
@@ -144,6 +142,22 @@ class Operands:
             return list(values)
         shape = common_shape(self.kind, [v.type.shape for v in values])
         return [stretch(self.g, v, shape) for v in values]
+
+
+def cut(
+    name: str, v: Value, beside: Sequence[Value], importer: Resuming | None
+) -> tuple[tuple[Dim, ...], list[Value]]:
+    """Return the elements of an integer value, and values that stand beside it.
+
+    The first time Needed is raised, by which the import is cut; afterwards they are known by name.
+    """
+    if v.array is not None:
+        return tuple(int(d) for d in v.array.flat), list(beside)
+    names = [f"{name}.{i}" for i in range(len(beside))]
+    elements = None if importer is None else importer.elements(name)
+    if importer is None or elements is None:
+        raise Needed(name, v, dict(zip(names, beside, strict=True)))
+    return tuple(elements.reshape(-1).tolist()), [importer.find(n) for n in names]
 
 
 def _are_within(array: Array, low: int, high: int) -> bool:

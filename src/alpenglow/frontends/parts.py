@@ -6,6 +6,7 @@ small integer tensors hold is kept along (`contents`), for models compute shapes
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
@@ -23,7 +24,7 @@ from alpenglow.ir.types import Array
 Made = TypeVar("Made")
 
 
-class PartImporter:
+class PartImporter(ABC):
     """The state of the import of one part.
 
     Afterwards `values` has what nodes made by name, `needs` the names of values whose elements were
@@ -59,9 +60,9 @@ class PartImporter:
             self._settle([v.producer])
         return self.known[v]
 
+    @abstractmethod
     def _settle(self, fresh: list[Node]) -> object:
         """Find the contents of what nodes made."""
-        raise NotImplementedError
 
     def _shape_contents(self, node: Node) -> Array | None:
         if hasattr(node.op, "extents_of"):  # Shape and Size know their result from the type

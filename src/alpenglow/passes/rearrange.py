@@ -113,7 +113,7 @@ def transpose_of_concat(g: Graph, node: Node) -> Rewritten:
                 return None
             turned = [g(Reshape(tuple(v.type.shape[p] for p in perm)), v)
                       for v in parts if v is not None]  # fmt: skip
-            return g(Concat(perm.index(axis)), *turned)
+            return g(Concat(perm.index(axis % len(perm))), *turned)
     return None
 
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.operands import Resuming, cut
 from alpenglow.frontends.torch.program import Call, Condition, Unknown
 from alpenglow.frontends.torch.promote import Number, shared
 from alpenglow.frontends.torch.symbols import indicator
@@ -35,7 +36,7 @@ from alpenglow.ir.dims import (
 )
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import COMPLEX, DTYPES, INTS, PARTS, Array, TensorType, holds
+from alpenglow.ir.types import COMPLEX, DTYPES, INTS, PARTS, TensorType, holds
 from alpenglow.ops.arithmetic import Add, Div, Maximum, Minimum, Mod, Mul, Sub
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal, bare_parts, joined
 from alpenglow.ops.generate import Range, Size
@@ -131,16 +132,8 @@ class Needed(Exception):
         self.beside = dict(beside or {})
 
 
-class Context(Protocol):
+class Context(Resuming, Protocol):
     """What an importer knows besides the call."""
-
-    def elements(self, name: str) -> Array | None:
-        """Return the elements that were asked for by a name, if they are known."""
-        ...
-
-    def find(self, name: str) -> Value:
-        """Return a value by name."""
-        ...
 
     def element(self, symbol: str) -> Value | None:
         """Return the tensor without axes whose element a symbol is."""
@@ -309,15 +302,8 @@ class Site:
 
     def cut(self, v: Value, *beside: Value) -> tuple[tuple[Dim, ...], list[Value]]:
         """Return what `measured` does, and values that need not be computed again afterwards."""
-        name = f"{self.call.name}#{self._measures}"
         self._measures += 1
-        if v.array is not None:
-            return tuple(int(d) for d in v.array.flat), list(beside)
-        elements = None if self._context is None else self._context.elements(name)
-        aside = [f"{name}.{i}" for i in range(len(beside))]
-        if self._context is None or elements is None:
-            raise Needed(name, v, dict(zip(aside, beside, strict=True)))
-        return tuple(elements.reshape(-1).tolist()), [self._context.find(n) for n in aside]
+        return cut(f"{self.call.name}#{self._measures - 1}", v, beside, self._context)
 
     def truth(self, condition: Value | Condition | Dim) -> bool:
         """Return whether a condition holds, of extents or of data, which must be known then."""
