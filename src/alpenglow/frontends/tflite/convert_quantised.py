@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from alpenglow.frontends.tflite.gemmlowp import multiplier, times
 from alpenglow.frontends.tflite.quantised import (
     grid,
     is_reference,
-    less_zero,
     limits,
-    narrowed,
     one,
     real,
-    requantised,
     result_grid,
     rounded,
     spread,
 )
 from alpenglow.frontends.tflite.table import Made, Site, on_quantised
+from alpenglow.frontends.tflite.tabulated import mapped
 from alpenglow.ir.types import DTYPES
-from alpenglow.ops.arithmetic import Add, Div, Mul
-from alpenglow.ops.logic import ShiftRight
+from alpenglow.ops.arithmetic import Div
 from alpenglow.ops.quantize import Requantize
 
 
@@ -43,13 +41,12 @@ def quantize(s: Site) -> Made:
 
 
 def requantize(s: Site) -> Made:
-    (a, _), (b, to) = one(s, grid(s, 0)), one(s, result_grid(s))
-    moved = less_zero(s, 0)
+    """Integers on another grid; XNNPACK multiplies by 8 bits behind the point, and halves go up."""
+    (a, _), (b, _) = one(s, grid(s, 0)), one(s, result_grid(s))
     ratio = np.float32(a) / np.float32(b)
     alike = s.declared(0).dtype == s.output().dtype
     if is_reference(s) or not alike or not 2.0**-8 <= ratio <= 2.0**7:
-        return requantised(s, moved, [[a]], reference=True)
-    # XNNPACK multiplies by 8 bits behind the point, and halves go up.
-    product = s.g(Mul(), moved, s.filled(int(np.rint(ratio * np.float32(256))), moved))
-    steps = s.g(ShiftRight(), s.g(Add(), product, s.filled(128, moved)), s.filled(8, moved))
-    return narrowed(s, s.g(Add(), steps, s.filled(to, steps)))
+        share = multiplier(a / b)
+        return mapped(s, lambda x: times(x, *share))
+    factor = int(np.rint(ratio * np.float32(256)))
+    return mapped(s, lambda x: (x * factor + 128) >> 8)

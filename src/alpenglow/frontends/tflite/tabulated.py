@@ -86,7 +86,7 @@ def mapped(s: Site, rule: Rule, within: tuple[int, int] | None = None) -> Value:
         least, most = map(int, bounds(dtype))
         return entered(s, limited(rule(between(least, most) - zero) + to, low, high))
     steps: Wide = rule(Wide.of(s.g, s.input(0)) - zero)
-    return limited(steps + to, low, high).narrow(dtype)
+    return limited(steps + to, low, high).narrow(s.output().dtype)
 
 
 # ── of i16 ──
