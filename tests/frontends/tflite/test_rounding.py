@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 from tests.frontends.tflite.flat import file_of, one_op
@@ -55,6 +56,24 @@ def test_commands_and_bundles_take_a_rounding(tmp_path: Path) -> None:
         assert ("requantize" in text) == (rounding == "xnnpack")
     assert "rounding" in inspect.signature(ag.bundle).parameters
     ag.bundle(path, tmp_path / "bundle", rounding="reference")
+
+
+def test_bytes_on_another_grid_are_written_as_onnx(tmp_path: Path) -> None:
+    model = one_op("QUANTIZE", ["i8[256]"], ["u8[256]"])
+    for t, scale, zero in zip(model["subgraphs"][0]["tensors"], (0.5, 0.7), (3, 130), strict=True):
+        t["quantization"] = {
+            "scale": np.array([scale], np.float32), "zero_point": np.array([zero]),
+        }  # fmt: skip
+    path, x = tmp_path / "model.tflite", np.arange(-128, 128).astype(np.int8)
+    path.write_bytes(file_of(model))
+
+    alpenglow(f"convert {path} -o {tmp_path / 'model.onnx'}")
+
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (y,) = session.run(None, {session.get_inputs()[0].name: x})
+    wanted = np.rint((x.astype(np.float64) - 3) * 0.5 / 0.7) + 130
+    assert np.array_equal(y, ag.compile(path)(x))
+    assert np.abs(y.astype(np.int64) - np.clip(wanted, 0, 255)).max() == 0
 
 
 def test_a_rounding_that_there_is_not_is_told() -> None:
