@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.torch.symbols import is_untold
-from alpenglow.frontends.torch.table import Made, Needed, Site, axis_of, on
+from alpenglow.frontends.torch.table import Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, known, larger, names, natural
 from alpenglow.ir.graph import Value
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose

@@ -20,6 +20,7 @@ from alpenglow.base.errors import (
     TypeRuleError,
     UnsupportedError,
 )
+from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.checks import checked, checked_by, without_places
 from alpenglow.frontends.torch.control import LOOPS, Splice, expanded
@@ -35,7 +36,7 @@ from alpenglow.frontends.torch.program import (
 )
 from alpenglow.frontends.torch.refusals import Refusal, label
 from alpenglow.frontends.torch.symbols import LEAST, Ranges, Tidy, bounds, is_untold
-from alpenglow.frontends.torch.table import NO_GENERATOR, Needed, Site, bound
+from alpenglow.frontends.torch.table import NO_GENERATOR, Site, bound
 from alpenglow.ir.dims import (
     RELATIONS,
     Dim,

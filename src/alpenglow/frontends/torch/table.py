@@ -17,6 +17,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.operands import Resuming, cut
+from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.torch.program import Call, Condition, Unknown
 from alpenglow.frontends.torch.promote import Number, shared
 from alpenglow.frontends.torch.symbols import indicator
@@ -114,22 +115,6 @@ def bound(entry: Entry, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if name not in values and default is REQUIRED:
             raise ModelError(f"argument {name} is missing")
     return values
-
-
-class Needed(Exception):
-    """The import must know the elements of a value, and does not yet.
-
-    `name` is what they will be known by, "" where only extents must be.  `beside` are values that
-    are kept beside it, by the names under which they are found afterwards.
-    """
-
-    def __init__(
-        self, name: str, value: Value | None = None, beside: Mapping[str, Value] | None = None
-    ) -> None:
-        super().__init__(name)
-        self.name = name
-        self.value = value
-        self.beside = dict(beside or {})
 
 
 class Context(Resuming, Protocol):
