@@ -1,0 +1,295 @@
+"""Converters of comparisons, of conversions between types, and of bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from alpenglow.frontends.stablehlo.complex_values import of_parts, parts_of
+from alpenglow.frontends.stablehlo.table import Made, Site, both, computed, on
+from alpenglow.ir.graph import Value
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import (
+    COMPLEX,
+    FLOATS,
+    INTS,
+    NARROW,
+    NARROW_FLOATS,
+    NARROW_INTS,
+    PARTS,
+    width,
+)
+from alpenglow.ops.arithmetic import Add, Minimum, Mul, Sub
+from alpenglow.ops.comparison import Equal, Greater, GreaterOrEqual, IsNaN, Less, LessOrEqual
+from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
+from alpenglow.ops.logic import BitAnd, BitNot, BitOr, BitXor, ShiftLeft, ShiftRight
+from alpenglow.ops.movement import Concat, Slice
+from alpenglow.ops.select import BitCast, Cast, Where
+
+DIRECTIONS: Mapping[str, type[Op]] = {
+    "EQ": Equal, "NE": Equal, "LT": Less, "LE": LessOrEqual, "GT": Greater, "GE": GreaterOrEqual,
+}  # fmt: skip
+
+
+@on(*both("compare"), pointwise=True)
+def compare(s: Site) -> Made:
+    return compared(s, *s.pair())
+
+
+def compared(s: Site, x: Value, y: Value) -> Value:
+    """Return where two values compare as the attributes say."""
+    direction = s.choice("comparison_direction", "EQ", *DIRECTIONS)
+    kind = s.choice("compare_type", "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
+    if kind == "TOTALORDER" and x.type.dtype in FLOATS:
+        x, y = ordinal(s, x), ordinal(s, y)
+    if x.type.dtype in COMPLEX:
+        if direction not in ("EQ", "NE"):
+            raise s.refuse(f"complex numbers are compared by {direction}")
+        (a, b), (c, d) = parts_of(s, x), parts_of(s, y)
+        made = s.g(BitAnd(), s.g(Equal(), a, c), s.g(Equal(), b, d))
+    else:
+        if x.type.dtype == "bool" and direction not in ("EQ", "NE"):
+            x, y = s.cast(x, "u8"), s.cast(y, "u8")
+        made = s.g(DIRECTIONS[direction](), x, y)
+    return s.g(BitNot(), made) if direction == "NE" else made
+
+
+def ordinal(s: Site, x: Value) -> Value:
+    """Return integers in the order of all floats: -NaN, -inf, …, -0, 0, …, inf, NaN."""
+    bits = width(x.type.dtype)
+    whole = s.g(BitCast(f"i{bits}"), x)
+    below = s.g(Less(), whole, s.filled(0, whole))
+    turned = s.g(BitXor(), whole, s.filled((1 << bits - 1) - 1, whole))
+    return s.g(Where(), below, turned, whole)
+
+
+# ── conversions ──
+
+
+@on("stablehlo.convert", pointwise=True)
+def convert(s: Site) -> Made:
+    s.count(1)
+    return converted(s, s.input(0), s.dtype())
+
+
+def converted(s: Site, x: Value, dtype: str) -> Value:
+    """Return x in another element type; the imaginary part of complex numbers is left out.
+
+    What an integer type cannot hold of a float becomes its least or largest element, NaN 0.
+    """
+    source = x.type.dtype
+    if source == dtype:
+        return x
+    if dtype in COMPLEX:
+        if source in COMPLEX:
+            real, imaginary = parts_of(s, x)
+            return of_parts(s, s.cast(real, PARTS[dtype]), s.cast(imaginary, PARTS[dtype]))
+        real = converted(s, x, PARTS[dtype])
+        return of_parts(s, real, s.filled(0, real))
+    if source in COMPLEX:
+        return converted(s, parts_of(s, x)[0], dtype)
+    if source in NARROW:
+        return converted(s, s.cast(x, computed(source)), dtype)
+    if dtype in NARROW_FLOATS:
+        return s.g(Cast(dtype, saturate=False), x)
+    if source in FLOATS and dtype in INTS | NARROW_INTS:
+        return _truncated(s, x, dtype)
+    if dtype == "bool" and source in FLOATS | INTS:
+        return s.g(BitNot(), s.g(Equal(), x, s.filled(0, x)))
+    return s.g(Cast(dtype), x)
+
+
+def _truncated(s: Site, x: Value, dtype: str) -> Value:
+    """Return floats without their fractions as integers, limited to what these hold."""
+    bits = width(dtype)
+    signed = dtype.startswith("i")
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    wide = x if x.type.dtype == "f64" else s.cast(x, "f32")
+    # The bounds are powers of two, or one less: what reaches the next power is beyond.
+    beyond = s.g(GreaterOrEqual(), wide, s.filled(float(high + 1), wide))
+    below = s.g(Less(), wide, s.filled(float(low), wide))
+    nothing = s.g(BitOr(), s.g(IsNaN(), wide), s.g(BitOr(), beyond, below))
+    inside = s.g(Where(), nothing, s.filled(0, wide), wide)
+    whole = s.g(Cast(dtype), inside)
+    whole = s.g(Where(), beyond, s.full(high, dtype, x.type.shape), whole)
+    return s.g(Where(), below, s.full(low, dtype, x.type.shape), whole)
+
+
+@on("stablehlo.bitcast_convert")
+def bitcast_convert(s: Site) -> Made:
+    """Between types of different widths a last axis comes or goes."""
+    s.count(1)
+    x, dtype = s.input(0), s.dtype()
+    source = x.type.dtype
+    if source == dtype:
+        return x
+    if source in COMPLEX or dtype in COMPLEX:
+        return _bits_of_complex(s, x, dtype)
+    if "bool" in (source, dtype):
+        raise s.refuse("truth values are read as bits")
+    here, there = width(source), width(dtype)
+    if here == there:
+        return s.g(BitCast(dtype), x)
+    if {source, dtype} & NARROW and min(here, there) < 8:
+        raise s.refuse(f"{source} is read as {dtype}")
+    if here > there:
+        return _cut(s, x, dtype, here // there)
+    return _glued(s, x, dtype, there // here)
+
+
+def _bits_of_complex(s: Site, x: Value, dtype: str) -> Value:
+    if x.type.dtype in COMPLEX and PARTS[x.type.dtype] == dtype:
+        return s.g(ViewAsReal(), x)
+    if dtype in COMPLEX and PARTS[dtype] == x.type.dtype:
+        return s.g(ViewAsComplex(), x)
+    raise s.refuse(f"{x.type.dtype} is read as {dtype}")
+
+
+def _cut(s: Site, x: Value, dtype: str, count: int) -> Value:
+    """Return the bits of x as several elements each, the lowest first."""
+    whole = s.g(BitCast(f"u{width(x.type.dtype)}"), x)
+    bits = width(dtype)
+    pieces = []
+    for i in range(count):
+        piece = s.g(ShiftRight(), whole, s.filled(i * bits, whole))
+        narrow = s.g(BitCast(dtype), s.g(Cast(f"u{bits}"), piece))
+        pieces.append(s.reshaped(narrow, (*x.type.shape, 1)))
+    return s.g(Concat(x.type.rank), *pieces)
+
+
+def _glued(s: Site, x: Value, dtype: str, count: int) -> Value:
+    """Return elements along the last axis of x as the bits of one, the lowest first."""
+    bits, wide = width(x.type.dtype), f"u{width(dtype)}"
+    *outer, _ = x.type.shape
+    total: Value | None = None
+    for i in range(count):
+        starts = (*[0] * len(outer), i)
+        piece = s.g(Slice(starts, (*outer, 1), (1,) * x.type.rank), x)
+        whole = s.g(Cast(wide), s.g(BitCast(f"u{bits}"), s.reshaped(piece, outer)))
+        whole = s.g(ShiftLeft(), whole, s.filled(i * bits, whole))
+        total = whole if total is None else s.g(BitOr(), total, whole)
+    assert total is not None, "there are several elements"
+    return s.g(BitCast(dtype), total)
+
+
+# ── bits ──
+
+
+@on(*both("shift_left", "shift_right_logical", "shift_right_arithmetic"), pointwise=True)
+def shift(s: Site) -> Made:
+    """By the width of the element or more nothing is left but, if it counts, the sign.
+
+    A number of places that is negative counts as too large.
+    """
+    dtype = s.input(0).type.dtype
+    x, y = s.pair()
+    if dtype in NARROW_INTS:
+        return _narrow_shift(s, x, y, dtype)
+    bits = width(x.type.dtype)
+    unsigned = f"u{bits}"
+    places = s.g(BitCast(unsigned), y)
+    if s.plain == "shift_right_arithmetic":
+        most = s.g(Minimum(), places, s.filled(bits - 1, places))
+        signed = f"i{bits}"
+        made = s.g(ShiftRight(), s.g(BitCast(signed), x), s.g(BitCast(signed), most))
+        return s.g(BitCast(x.type.dtype), made)
+    op = ShiftLeft() if s.plain == "shift_left" else ShiftRight()
+    return s.g(BitCast(x.type.dtype), s.g(op, s.g(BitCast(unsigned), x), places))
+
+
+def _narrow_shift(s: Site, x: Value, y: Value, dtype: str) -> Value:
+    """Return shifts of elements of few bits, which are held in more."""
+    bits = width(dtype)
+    places = s.g(BitCast("u8"), y)
+    if s.plain == "shift_right_arithmetic":
+        most = s.g(BitCast("i8"), s.g(Minimum(), places, s.filled(bits - 1, places)))
+        signed = s.g(Cast("i8"), s.g(Cast(f"i{bits}"), x))
+        return s.g(Cast(x.type.dtype), s.g(ShiftRight(), signed, most))
+    whole = s.g(BitAnd(), s.g(BitCast("u8"), x), s.full((1 << bits) - 1, "u8", x.type.shape))
+    op = ShiftLeft() if s.plain == "shift_left" else ShiftRight()
+    return s.g(BitCast(x.type.dtype), s.g(op, whole, places))
+
+
+@on("stablehlo.popcnt", pointwise=True)
+def popcnt(s: Site) -> Made:
+    return s.cast(ones(s, _bits(s)), s.wide(0).type.dtype)
+
+
+@on("stablehlo.count_leading_zeros", pointwise=True)
+def count_leading_zeros(s: Site) -> Made:
+    """Below the first bit all are set, and those that are not are counted."""
+    x = _bits(s)
+    bits = width(s.input(0).type.dtype)
+    step = 1
+    while step < width(x.type.dtype):
+        x = s.g(BitOr(), x, s.g(ShiftRight(), x, s.filled(step, x)))
+        step *= 2
+    count = ones(s, x)
+    made = s.g(Sub(), s.filled(bits, count), count)
+    return s.cast(made, s.wide(0).type.dtype)
+
+
+def _bits(s: Site) -> Value:
+    """Return the operand as an unsigned integer, which is 0 above its own bits."""
+    dtype = s.input(0).type.dtype
+    x = s.wide(0)
+    whole = s.g(BitCast(f"u{width(x.type.dtype)}"), x)
+    if dtype in NARROW_INTS:
+        return s.g(BitAnd(), whole, s.filled((1 << width(dtype)) - 1, whole))
+    return whole
+
+
+def ones(s: Site, x: Value) -> Value:
+    """Return how many bits are set: in pairs, in fours, in bytes, and then all bytes together."""
+    bits = width(x.type.dtype)
+    full = (1 << bits) - 1
+
+    def masked(v: Value, pattern: int) -> Value:
+        return s.g(BitAnd(), v, s.filled(pattern & full, v))
+
+    def right(v: Value, places: int) -> Value:
+        return s.g(ShiftRight(), v, s.filled(places, v))
+
+    fives, threes, low = int("5" * 16, 16), int("3" * 16, 16), int("0f" * 8, 16)
+    x = s.g(Sub(), x, masked(right(x, 1), fives))
+    x = s.g(Add(), masked(x, threes), masked(right(x, 2), threes))
+    x = masked(s.g(Add(), x, right(x, 4)), low)
+    if bits == 8:
+        return x
+    x = s.g(Mul(), x, s.filled(int("01" * 8, 16) & full, x))
+    return right(x, bits - 8)
+
+
+@on("stablehlo.reduce_precision", pointwise=True)
+def reduce_precision(s: Site) -> Made:
+    """A float rounded to fewer bits: the fraction to even, then what is beyond the exponents."""
+    x = s.wide(0)
+    exponent, mantissa = s.number("exponent_bits"), s.number("mantissa_bits")
+    if exponent < 1 or mantissa < 0:
+        raise s.refuse(f"{exponent} bits of exponents, {mantissa} of fractions")
+    own = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}[x.type.dtype]
+    whole = s.g(BitCast(f"u{width(x.type.dtype)}"), x)
+    made = whole
+    if mantissa < own[1]:
+        last = own[1] - mantissa
+        odd = s.g(BitAnd(), s.g(ShiftRight(), made, s.filled(last, made)), s.filled(1, made))
+        half = s.g(Add(), odd, s.filled((1 << last - 1) - 1, made))
+        keep = ((1 << width(x.type.dtype)) - 1) & ~((1 << last) - 1)
+        made = s.g(BitAnd(), s.g(Add(), made, half), s.filled(keep, made))
+    if exponent < own[0]:
+        made = _within(s, made, exponent, own)
+    rounded = s.g(BitCast(x.type.dtype), made)
+    return s.g(Where(), s.g(IsNaN(), x), x, rounded)
+
+
+def _within(s: Site, x: Value, exponent: int, own: tuple[int, int]) -> Value:
+    """Return the bits of floats, infinite or 0 where there are no such exponents."""
+    bits, (_, fraction) = width(x.type.dtype), own
+    sign = s.g(BitAnd(), x, s.filled(1 << bits - 1, x))
+    field = ((1 << own[0]) - 1) << fraction
+    power = s.g(BitAnd(), x, s.filled(field, x))
+    bias, narrow = (1 << own[0] - 1) - 1, (1 << exponent - 1) - 1
+    most, least = (bias + narrow) << fraction, (bias - narrow) << fraction
+    beyond = s.g(Greater(), power, s.filled(most, x))
+    below = s.g(LessOrEqual(), power, s.filled(least, x))
+    x = s.g(Where(), beyond, s.g(BitOr(), sign, s.filled(field, x)), x)
+    return s.g(Where(), below, sign, x)

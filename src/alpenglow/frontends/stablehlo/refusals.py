@@ -1,0 +1,61 @@
+"""What a program needs that is not there, told all at once before anything is imported."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.words import counted
+from alpenglow.frontends.stablehlo import converters
+from alpenglow.frontends.stablehlo.control import CALLS, CONTROL
+from alpenglow.frontends.stablehlo.custom_calls import ACCEPTED
+from alpenglow.frontends.stablehlo.module import RETURNS, Function, Module, Operation, every
+
+
+def check_supported(module: Module, main: Function) -> None:
+    """Raise UnsupportedError that lists all operations and calls which there is nothing for."""
+    missing: Counter[str] = Counter()
+    for o in (o for f in reached(module, main) for o in every(f.body)):
+        if o.name == "stablehlo.custom_call":
+            target = str(o.attributes.get("call_target_name", ""))
+            if target not in ACCEPTED:
+                missing[f"custom call '{target}'"] += 1
+        elif o.name not in CONTROL | RETURNS and converters.find(o.name) is None:
+            missing[o.name] += 1
+    if missing:
+        listed = ", ".join(f"{name} ({counted(n, 'node')})" for name, n in sorted(missing.items()))
+        raise UnsupportedError(f"these operations are not supported: {listed}")
+
+
+def reached(module: Module, main: Function) -> Iterator[Function]:
+    """Yield a function and those that it calls, each once; raise ModelError if one calls itself."""
+    done: set[str] = set()
+    waiting = [(main, called(module, main))]
+    open_ = {main.name}
+    while waiting:
+        function, inner = waiting[-1]
+        if inner:
+            name = inner.pop()
+            if name in open_:
+                raise ModelError(f"function '{name}' calls itself")
+            if name not in done:
+                open_.add(name)
+                waiting.append((module.function(name), called(module, module.function(name))))
+            continue
+        waiting.pop()
+        open_.discard(function.name)
+        done.add(function.name)
+        yield function
+
+
+def called(module: Module, function: Function) -> list[str]:
+    """Return the names of the functions that one calls."""
+    return [_callee(module, o) for o in every(function.body) if o.name in CALLS]
+
+
+def _callee(module: Module, o: Operation) -> str:
+    name = str(o.attributes.get(CALLS[o.name], ""))
+    if name not in module.functions:
+        raise ModelError(f"there is no function '{name}'", node=o.label)
+    return name
