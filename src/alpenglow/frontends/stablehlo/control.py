@@ -32,11 +32,12 @@ BRANCHES = ("stablehlo.if", "stablehlo.case")
 CALLS = {"func.call": "callee", "stablehlo.composite": "decomposition"}
 """Operations that run a function, and the attribute that names it."""
 
-PLAIN = frozenset({"stablehlo.optimization_barrier", "stablehlo.tuple", "chlo.constant"})
+TOKENS = ("stablehlo.after_all", "stablehlo.create_token")
+"""Operations that make what holds nothing."""
 
 CONTROL = frozenset(
-    {*BRANCHES, *CALLS, "stablehlo.while", "stablehlo.optimization_barrier", "stablehlo.tuple",
-     "stablehlo.get_tuple_element"}
+    {*BRANCHES, *CALLS, *TOKENS, "stablehlo.while", "stablehlo.optimization_barrier",
+     "stablehlo.tuple", "stablehlo.get_tuple_element"}
 )  # fmt: skip
 """Operations that stand for others."""
 
@@ -72,8 +73,8 @@ def expanded(module: Module, step: Step, chosen: Chosen, tuples: dict[str, tuple
         return _branch(module, step, chosen, inside)
     if kind == "stablehlo.while":
         return _loop(step, inside)
-    if kind == "stablehlo.tuple":
-        tuples[step.outputs[0]] = step.inputs
+    if kind == "stablehlo.tuple" or kind in TOKENS:
+        tuples[step.outputs[0]] = () if kind in TOKENS else step.inputs
         return []
     if kind == "stablehlo.get_tuple_element":
         return _part(step, tuples)

@@ -114,7 +114,7 @@ def _truncated(s: Site, x: Value, dtype: str) -> Value:
     return s.g(Where(), below, s.full(low, dtype, x.type.shape), whole)
 
 
-@on("stablehlo.bitcast_convert")
+@on("stablehlo.bitcast_convert", pointwise=True)
 def bitcast_convert(s: Site) -> Made:
     """Between types of different widths a last axis comes or goes."""
     s.count(1)
@@ -125,7 +125,7 @@ def bitcast_convert(s: Site) -> Made:
     if source in COMPLEX or dtype in COMPLEX:
         return _bits_of_complex(s, x, dtype)
     if "bool" in (source, dtype):
-        raise s.refuse("truth values are read as bits")
+        return _bits_of_bool(s, x, dtype)
     here, there = width(source), width(dtype)
     if here == there:
         return s.g(BitCast(dtype), x)
@@ -141,7 +141,33 @@ def _bits_of_complex(s: Site, x: Value, dtype: str) -> Value:
         return s.g(ViewAsReal(), x)
     if dtype in COMPLEX and PARTS[dtype] == x.type.dtype:
         return s.g(ViewAsComplex(), x)
+    if x.type.dtype in COMPLEX and dtype in COMPLEX:
+        if x.type.dtype == "c64":
+            return s.g(ViewAsComplex(), _glued(s, s.g(ViewAsReal(), x), "f64", 2))
+        halves = _cut(s, s.g(ViewAsReal(), x), "f32", 2)
+        return s.g(ViewAsComplex(), halves)
     raise s.refuse(f"{x.type.dtype} is read as {dtype}")
+
+
+def _bits_of_bool(s: Site, x: Value, dtype: str) -> Value:
+    """Return truth values as the bits of integers, or these as truth values, the lowest first."""
+    if dtype == "bool":
+        bits = width(x.type.dtype)
+        whole = s.g(BitCast(f"u{bits}"), x)
+        pieces = []
+        for i in range(bits):
+            bit = s.g(BitAnd(), s.g(ShiftRight(), whole, s.filled(i, whole)), s.filled(1, whole))
+            pieces.append(s.reshaped(s.g(Cast("bool"), bit), (*x.type.shape, 1)))
+        return s.g(Concat(x.type.rank), *pieces)
+    *outer, count = x.type.shape
+    if width(dtype) != count:
+        raise s.refuse(f"{x.type} is read as {dtype}")
+    total = s.full(0, f"u{count}", tuple(outer))
+    for i in range(width(dtype)):
+        piece = s.g(Slice((*[0] * len(outer), i), (*outer, 1), (1,) * x.type.rank), x)
+        whole = s.g(Cast(f"u{count}"), s.reshaped(piece, outer))
+        total = s.g(BitOr(), total, s.g(ShiftLeft(), whole, s.filled(i, whole)))
+    return s.g(BitCast(dtype), total)
 
 
 def _cut(s: Site, x: Value, dtype: str, count: int) -> Value:
@@ -278,6 +304,8 @@ def reduce_precision(s: Site) -> Made:
     if exponent < own[0]:
         made = _within(s, made, exponent, own)
     rounded = s.g(BitCast(x.type.dtype), made)
+    if not mantissa:  # no bit is left to tell NaN from infinity
+        return s.g(Where(), s.g(IsNaN(), x), s.filled(float("inf"), x), rounded)
     return s.g(Where(), s.g(IsNaN(), x), x, rounded)
 
 

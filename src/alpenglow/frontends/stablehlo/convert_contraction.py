@@ -19,6 +19,7 @@ from alpenglow.ops.arithmetic import Add, Sub
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.complex import ComplexMatMul
 from alpenglow.ops.contraction import Conv, Dilate, MatMul
+from alpenglow.ops.einsum import Einsum
 from alpenglow.ops.logic import BitNot
 from alpenglow.ops.movement import Concat, Pad, Slice, Transpose, stretch
 
@@ -29,6 +30,11 @@ BYTES = frozenset({"i8", "u8"})
 def dot_general(s: Site) -> Made:
     s.count(2)
     return contracted(s, s.dims_of("dot_dimension_numbers", DotDims))
+
+
+@on("stablehlo.einsum")
+def einsum(s: Site) -> Made:
+    return s.g(Einsum(str(s.attribute("einsum_config")).replace(" ", "")), *s.required())
 
 
 @on("stablehlo.dot")

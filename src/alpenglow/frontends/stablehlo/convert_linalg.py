@@ -18,8 +18,6 @@ def cholesky(s: Site) -> Made:
     """The other triangle is 0."""
     s.count(1)
     x, lower = s.input(0), bool(s.attribute("lower", False))
-    if x.type.dtype in COMPLEX:
-        raise s.refuse("operands are complex")
     wide = converted(s, x, "f32") if x.type.dtype in HALVES else x
     factor, _ = s.g.add(Cholesky(not lower), [wide]).results
     return converted(s, s.g(Trilu(0, not lower), factor), x.type.dtype)
@@ -33,8 +31,6 @@ def triangular_solve(s: Site) -> Made:
     if a.type.rank < 2 or a.type.rank != b.type.rank:
         raise ModelError(f"{s.kind}: operands are {a.type} and {b.type}")
     dtype = b.type.dtype
-    if dtype in COMPLEX:
-        raise s.refuse("operands are complex")
     lower, unit = bool(s.attribute("lower")), bool(s.attribute("unit_diagonal"))
     how = s.choice("transpose_a", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
     if dtype in HALVES:

@@ -132,6 +132,8 @@ def read_types(r: Reading, form: Form, items: Items) -> None:
         form.types = types
     else:
         form.types = types[-1:]
+    if form.name.startswith("check.") and x.word == "{":
+        form.attributes |= r.types.dictionary()
     if items.dense:
         _constant(r, form, items, types or form.types)
 

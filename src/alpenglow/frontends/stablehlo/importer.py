@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
+from alpenglow.frontends.operands import Importing
 from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Needed, Undecided, presume_extents
 from alpenglow.frontends.shapes import check_size
@@ -21,7 +22,8 @@ from alpenglow.frontends.stablehlo import converters
 from alpenglow.frontends.stablehlo.control import LOOP, SAME, expanded
 from alpenglow.frontends.stablehlo.custom_calls import SAME as SAME_CALLS
 from alpenglow.frontends.stablehlo.declared import declared
-from alpenglow.frontends.stablehlo.module import Module
+from alpenglow.frontends.stablehlo.module import Module, Operation
+from alpenglow.frontends.stablehlo.quantized import as_real, is_quantized, requantized
 from alpenglow.frontends.stablehlo.steps import Step
 from alpenglow.frontends.stablehlo.table import Site
 from alpenglow.ir.graph import Graph, Node, Value
@@ -165,9 +167,15 @@ class Importer(PartImporter):
     def _convert(self, step: Step) -> Value | Sequence[Value]:
         entry = converters.find(step.kind)
         assert entry is not None, "checked before"
-        site = Site(self.g, step.operation, step.inputs, step.outputs, self, self.module,
+        site = self._site(step, step.operation, self)
+        if not is_quantized(step.operation):
+            return entry.convert(site)
+        operation, real = as_real(site, step.inputs)
+        return requantized(site, entry.convert(self._site(step, operation, real)))
+
+    def _site(self, step: Step, operation: Operation, importer: Importing) -> Site:
+        return Site(self.g, operation, step.inputs, step.outputs, importer, self.module,
                     step.scope, None)  # fmt: skip
-        return entry.convert(site)
 
     def _check(self, step: Step, i: int, v: Value) -> Value:
         """Return a result as it is declared; raise ModelError if it is of another type."""

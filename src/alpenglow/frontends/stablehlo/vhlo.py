@@ -82,6 +82,8 @@ class Vhlo:
         x = self.file.part(entry.span, "an attribute or type")
         if entry.dialect == "builtin":
             known[number] = self._builtin(x, entry) if reading == self._attribute else None
+        elif entry.dialect != "vhlo" and reading == self._attribute:
+            known[number] = Record(entry.dialect)  # it matters only if somebody asks for it
         elif entry.dialect != "vhlo" or not entry.custom:
             raise UnsupportedError(
                 f"offset {x.at}: an attribute or type of dialect '{entry.dialect}', as text or in "
