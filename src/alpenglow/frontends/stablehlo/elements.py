@@ -120,11 +120,16 @@ def from_text(text: str, t: Tensor) -> Array:
         raise ModelError(f"a constant of {t} has elements in a shape of {found}")
     flat = [_number(n, t) for n in numbers]
     if is_complex:
-        parts = np.array(flat, DTYPES[PARTS[str(t.dtype)]])
-        array = parts.view(dtype)
+        array = _rounded(flat, DTYPES[PARTS[str(t.dtype)]]).view(dtype)
     else:
-        array = np.array(flat, dtype)
+        array = _rounded(flat, dtype)
     return array.reshape(shape) if found else splat(array[0], dtype, shape)
+
+
+def _rounded(numbers: list[Any], dtype: np.dtype[Any]) -> Array:
+    """Return numbers as elements of a type; floats that it does not hold become infinite."""
+    with np.errstate(all="ignore"):
+        return np.array(numbers, dtype)
 
 
 def _listed(text: str, t: Tensor) -> tuple[list[Any], tuple[int, ...]]:

@@ -75,7 +75,7 @@ class Reading:
         body = self._block(blocks[0], True) if blocks else Block((), ())
         return Function(
             called, signature, body, attributes.get("sym_visibility") != "private",
-            tuple(attributes.get("arg_attrs") or ()), tuple(attributes.get("res_attrs") or ()),
+            _dictionaries(attributes.get("arg_attrs")), _dictionaries(attributes.get("res_attrs")),
         )  # fmt: skip
 
     def _block(self, raw: RawBlock, outermost: bool = False) -> Block:
@@ -136,6 +136,12 @@ class Reading:
         if missing:
             raise ModelError(f"{raw.place}: {raw.name} has no attribute {missing[0]}")
         return name, attributes
+
+
+def _dictionaries(value: Any) -> tuple[Mapping[str, Any], ...]:
+    """Return what is said of arguments or results, nothing if that is no list of names."""
+    listed = value if isinstance(value, tuple) else ()
+    return tuple(v if isinstance(v, dict) else {} for v in listed)
 
 
 def translated(name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
