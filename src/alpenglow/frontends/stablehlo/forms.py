@@ -43,6 +43,7 @@ class Items:
     words: list[str] = field(default_factory=list)
     keyed: dict[str, Any] = field(default_factory=dict)
     dense: list[str] = field(default_factory=list)
+    resources: list[str] = field(default_factory=list)
     ranges: list[tuple[int, int, int]] = field(default_factory=list)
     bound: list[str] = field(default_factory=list)
     pairs: dict[str, tuple[Any, Any]] = field(default_factory=dict)
@@ -56,6 +57,8 @@ def read_items(r: Reading, form: Form, items: Items, end: tuple[str, ...]) -> No
             form.operands.append(r.value())
         elif x.word == "dense" and (match := x.match(DENSE)):
             items.dense.append(match[1])
+        elif x.take("dense_resource"):
+            items.resources.append(r.types.resource_name())
         elif x.kind == "name":
             word = x.next()
             if x.take("="):
@@ -134,11 +137,14 @@ def read_types(r: Reading, form: Form, items: Items) -> None:
         form.types = types[-1:]
     if form.name.startswith("check.") and x.word == "{":
         form.attributes |= r.types.dictionary()
-    if items.dense:
+    if items.dense or items.resources:
         _constant(r, form, items, types or form.types)
 
 
 def _constant(r: Reading, form: Form, items: Items, types: list[Type]) -> None:
-    if len(items.dense) != 1 or not types:
-        raise r.lexer.error(f"{form.name} has {len(items.dense)} constants")
-    form.attributes["value"] = r.types.typed(items.dense[0], types[-1])
+    if len(items.dense) + len(items.resources) != 1 or not types:
+        raise r.lexer.error(f"{form.name} has several constants, or no type")
+    if items.dense:
+        form.attributes["value"] = r.types.typed(items.dense[0], types[-1])
+    else:
+        form.attributes["value"] = r.types.resource(items.resources[0], types[-1])

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
+from alpenglow.base.errors import AlpenglowError, ModelError
 from alpenglow.frontends.operands import Importing
 from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Needed, Undecided, presume_extents
@@ -29,9 +29,6 @@ from alpenglow.frontends.stablehlo.table import Site
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import Array
-
-MOST_STEPS = 1 << 20
-"""So many operations may stand in a program once functions stand where they are called."""
 
 
 class Importer(PartImporter):
@@ -51,12 +48,8 @@ class Importer(PartImporter):
     def run(self, steps: Iterable[Step]) -> None:
         """Import what can be imported of steps."""
         waiting = deque(steps)
-        count = 0
         while waiting:
             step = waiting.popleft()
-            count += 1
-            if count > MOST_STEPS:
-                raise UnsupportedError(f"the program runs {MOST_STEPS} operations and more")
             try:
                 self._next(step, waiting)
             except Undecided:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError
+from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError, UnsupportedError
 from alpenglow.frontends.presume import presuming
 from alpenglow.frontends.shapes import check_size
 from alpenglow.frontends.stablehlo.control import LOOP, turn_of
@@ -99,13 +99,24 @@ def _whole(
     names = [i.name for i in inputs if i.kept]
     # The names of values inside do not begin as those of inputs do.
     prefix = "main/"
-    while any(name.startswith(prefix) for name in (*names, *source.outputs(main))):
+    outputs = _apart(source.outputs(main), [i.name for i in inputs])
+    while any(name.startswith(prefix) for name in (*names, *outputs)):
         prefix = f"{prefix[:-1]}_/"
     body = placed(main.body, prefix, names)
-    results = dict(zip(source.outputs(main), body.outputs, strict=True))
+    results = dict(zip(outputs, body.outputs, strict=True))
     declared = dict(zip(results, main.signature.results, strict=True))
     rest = Rest(body.steps, fixed)
     return Program(module.name or main.name, source.file, module, types, results, declared, rest)
+
+
+def _apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Return names of outputs of which none is that of an input: it would be a variable."""
+    made = []
+    for name in names:
+        while name in taken:
+            name += "_"
+        made.append(name)
+    return made
 
 
 def _fixed(constants: Mapping[str, Any], types: Mapping[str, TensorType]) -> dict[str, Array]:
@@ -125,6 +136,8 @@ def _types(
     taken = {str(d) for i in inputs for d in i.shape}
     fresh = (symbol(f"d{n}") for n in count() if f"d{n}" not in taken)
     for i in inputs:
+        if i.name.startswith(HIDDEN):
+            raise UnsupportedError(f"an input is called '{i.name}'", hint="call it otherwise")
         if i.name in g.inputs:
             raise ModelError(f"two inputs are called '{i.name}'")
         made = TensorType(i.dtype, tuple(next(fresh) if d is None else d for d in i.shape))

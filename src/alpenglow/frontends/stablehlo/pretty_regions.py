@@ -139,6 +139,9 @@ def _scan(r: Reading, form: Form) -> Form:
     x.want(")")
     while x.kind == "name":
         word = x.next()
+        if word == "attributes":
+            form.attributes |= r.types.dictionary()
+            continue
         x.want("=")
         key = {"dimension": "dimension", "is_reverse": "is_reverse", "reverse": "is_reverse"}
         form.attributes[key.get(word, word)] = r.types.attribute()

@@ -12,6 +12,9 @@ from alpenglow.frontends.stablehlo.control import CALLS, CONTROL
 from alpenglow.frontends.stablehlo.custom_calls import ACCEPTED
 from alpenglow.frontends.stablehlo.module import RETURNS, Function, Module, Operation, every
 
+MOST_STEPS = 1 << 20
+"""So many operations may stand in a program once functions stand where they are called."""
+
 
 def check_supported(module: Module, main: Function) -> None:
     """Raise UnsupportedError that lists all operations and calls which there is nothing for."""
@@ -29,8 +32,12 @@ def check_supported(module: Module, main: Function) -> None:
 
 
 def reached(module: Module, main: Function) -> Iterator[Function]:
-    """Yield a function and those that it calls, each once; raise ModelError if one calls itself."""
-    done: set[str] = set()
+    """Yield a function and those that it calls, each once.
+
+    Raises ModelError if one calls itself, UnsupportedError if there are too many operations once
+    functions stand where they are called.
+    """
+    sizes: dict[str, int] = {}
     waiting = [(main, called(module, main))]
     open_ = {main.name}
     while waiting:
@@ -39,13 +46,16 @@ def reached(module: Module, main: Function) -> Iterator[Function]:
             name = inner.pop()
             if name in open_:
                 raise ModelError(f"function '{name}' calls itself")
-            if name not in done:
+            if name not in sizes:
                 open_.add(name)
                 waiting.append((module.function(name), called(module, module.function(name))))
             continue
         waiting.pop()
         open_.discard(function.name)
-        done.add(function.name)
+        inside = sum(sizes[name] for name in called(module, function))
+        sizes[function.name] = sum(1 for _ in every(function.body)) + inside
+        if sizes[function.name] > MOST_STEPS:
+            raise UnsupportedError(f"the program runs {sizes[function.name]} operations and more")
         yield function
 
 

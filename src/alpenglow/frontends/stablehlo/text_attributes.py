@@ -140,15 +140,24 @@ class AttributeReader(TypeReader):
         x = self.lexer
         if x.next() != "dense_resource":
             raise x.error("constants of this form are not read")
+        name = self.resource_name()
+        x.want(":")
+        return self.resource(name, self.type())
+
+    def resource_name(self) -> str:
+        """Return the name of a constant that stands at the end of the text, in ``<…>``."""
+        x = self.lexer
         x.want("<")
         name = x.string() if x.kind == "string" else x.next()
         x.want(">")
-        x.want(":")
-        t = self.type()
+        return name
+
+    def resource(self, name: str, t: Type) -> Array:
+        """Return a constant that stands at the end of the text."""
         if name not in self.resources:
-            raise x.error(f"there is no resource '{name}'")
+            raise self.lexer.error(f"there is no resource '{name}'")
         if not isinstance(t, Tensor):
-            raise x.error(f"a constant is of type {t}, expected a tensor")
+            raise self.lexer.error(f"a constant is of type {t}, expected a tensor")
         return from_bytes(self.resources[name], t)
 
     def _array(self) -> tuple[Any, ...]:
