@@ -288,3 +288,80 @@ def test_an_output_is_not_called_as_an_input_is() -> None:
     assert list(graph.inputs) == ["x", "result"]
     assert list(graph.outputs) == ["result_"]
     assert not graph.initial
+
+
+SORT = """
+func.func @main(%x: tensor<{n}xf32>, %i: tensor<{n}xi32>) -> (tensor<{n}xf32>, tensor<{n}xi32>) {{
+  %0:2 = "stablehlo.sort"(%x, %i) <{{dimension = 0 : i64, is_stable = true}}> ({{
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>, %j: tensor<i32>, %k: tensor<i32>):
+    {comparator}
+    stablehlo.return %p : tensor<i1>
+  }}) : (tensor<{n}xf32>, tensor<{n}xi32>) -> (tensor<{n}xf32>, tensor<{n}xi32>)
+  return %0#0, %0#1 : tensor<{n}xf32>, tensor<{n}xi32>
+}}
+"""
+ORDERED = """%p = stablehlo.compare {}, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>"""
+LESS = """
+    %d = stablehlo.subtract %a, %b : tensor<f32>
+    %z = stablehlo.constant dense<0.0> : tensor<f32>
+    %p = stablehlo.compare LT, %d, %z : (tensor<f32>, tensor<f32>) -> tensor<i1>"""
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 16, 33])
+@pytest.mark.parametrize(
+    ("comparator", "falls"),
+    [(ORDERED.format("LT"), False), (ORDERED.format("GT"), True), (LESS, False)],
+    ids=["rising", "falling", "by difference"],
+)
+def test_any_comparator_sorts_and_equals_keep_their_order(
+    n: int, comparator: str, falls: bool
+) -> None:
+    x = np.random.default_rng(n).integers(0, 5, n).astype(np.float32)
+    text = SORT.format(n=n, comparator=comparator)
+    exe = ag.compile(load(text.encode()), target="interpreter")
+
+    values, order = exe.run({"x": x, "i": np.arange(n, dtype=np.int32)}).values()
+
+    wanted = np.argsort(-x if falls else x, kind="stable")
+    assert order.tolist() == wanted.tolist()
+    assert values.tolist() == x[wanted].tolist()
+
+
+ARGMAX = """
+func.func @main(%x: tensor<5xf32>) -> (tensor<f32>, tensor<i32>) {{
+  %i = stablehlo.iota dim = 0 : tensor<5xi32>
+  %l = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %z = stablehlo.constant dense<0> : tensor<i32>
+  %0:2 = stablehlo.reduce(%x init: %l), (%i init: %z) across dimensions = [0] :
+    (tensor<5xf32>, tensor<5xi32>, tensor<f32>, tensor<i32>) -> (tensor<f32>, tensor<i32>)
+   reducer(%a: tensor<f32>, %b: tensor<f32>) (%j: tensor<i32>, %k: tensor<i32>) {{
+    %gt = stablehlo.compare GT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    {better}
+    %eq = stablehlo.compare EQ, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %lt = stablehlo.compare LT, %j, %k : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    %and = stablehlo.and %eq, %lt : tensor<i1>
+    %or = stablehlo.or %g, %and : tensor<i1>
+    %v = stablehlo.select %g, %a, %b : tensor<i1>, tensor<f32>
+    %w = stablehlo.select %or, %j, %k : tensor<i1>, tensor<i32>
+    stablehlo.return %v, %w : tensor<f32>, tensor<i32>
+  }}
+  return %0#0, %0#1 : tensor<f32>, tensor<i32>
+}}
+"""
+WITH_NAN = """%ne = stablehlo.compare NE, %a, %a : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %g = stablehlo.or %gt, %ne : tensor<i1>"""
+WITHOUT = "%g = stablehlo.or %gt, %gt : tensor<i1>"
+
+
+def test_the_largest_element_is_known_by_the_form_of_its_body() -> None:
+    known, other = (load(ARGMAX.format(better=b).encode()) for b in (WITH_NAN, WITHOUT))
+
+    assert isinstance(known, Graph) and isinstance(other, Graph)
+    assert [n.op.name for n in known.nodes].count("arg_max") == 1
+    assert [n.op.name for n in other.nodes].count("arg_max") == 0
+    for text in (WITH_NAN, WITHOUT):
+        values = run(ARGMAX.format(better=text), x=np.array([1, 7, 3, 7, 2], np.float32))
+        assert [v.tolist() for v in values] == [7, 1]
+    x = np.array([1, 7, np.nan, 7, np.nan], np.float32)
+    largest, where = run(ARGMAX.format(better=WITH_NAN), x=x)
+    assert np.isnan(largest) and where == 2

@@ -13,7 +13,7 @@ from alpenglow.frontends.stablehlo.module import Block
 from alpenglow.frontends.stablehlo.table import Site
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Node, Value
-from alpenglow.ir.types import NUMBERS
+from alpenglow.ir.types import FLOATS, NUMBERS
 from alpenglow.ops.gather import GatherElements
 from alpenglow.ops.generate import Iota
 from alpenglow.ops.reduction import ArgMax, ArgMin
@@ -28,9 +28,11 @@ def chosen_along(
     """Return the extreme of each row and its index, None if that is not what is asked for."""
     if len(xs) != 2 or xs[0].type.dtype not in NUMBERS or not _counts(xs[1], axis):
         return None
+    if xs[1].type.dtype not in ("i32", "i64", "u32"):
+        return None  # indices may not fit
     if not known(xs[0].type.shape[axis]):
         return None
-    direction = _direction(block)
+    direction = _direction(block, xs[0].type.dtype in FLOATS)
     if not direction or not _begins(inits, direction):
         return None
     op = ArgMax(axis, True) if direction == "GT" else ArgMin(axis, True)
@@ -42,15 +44,15 @@ def chosen_along(
 
 def _counts(v: Value, axis: int) -> bool:
     """Whether each element is its index along an axis."""
-    seen = 0
+    seen, extent = 0, v.type.shape[axis]
     while v.producer is not None and v.producer.op.name in ("cast", "broadcast") and seen < 8:
         (source,) = v.producer.inputs
         if source is None or source.type.rank != v.type.rank:
             return False
         v, seen = source, seen + 1
     match v.producer:
-        case Node(Iota(axis=a)):
-            return a == axis
+        case Node(Iota(shape=shape, axis=a)):
+            return a == axis and shape[a] == extent
     return False
 
 
@@ -62,21 +64,27 @@ def _begins(inits: Sequence[Value], direction: str) -> bool:
     return is_neutral("stablehlo.maximum" if direction == "GT" else "stablehlo.minimum", inits[0])
 
 
-def _direction(block: Block) -> str:
-    """Return GT for the largest, LT for the smallest, "" for another body."""
+def _direction(block: Block, floating: bool) -> str:
+    """Return GT for the largest, LT for the smallest, "" for another body.
+
+    That of integers may leave out what it says of NaN.
+    """
     names = [name for name, _ in block.arguments]
     if len(names) != 4 or len(block.results) != 2:
         return ""
     x, i, y, j = "x", "i", "y", "j"
     of: dict[str, Expression] = dict(zip(names, (x, i, y, j), strict=True))
     for o in block.body:
+        if o.attributes.get("compare_type") == "TOTALORDER" or len(o.results) != 1:
+            return ""
         kind = (o.name, o.attributes.get("comparison_direction", ""))
         of[o.results[0]] = (kind, *(of.get(name, "?") for name in o.operands))
     found = tuple(of.get(name, "?") for name in block.results)
     for direction in ("GT", "LT"):
-        for floating in (True, False):
-            if found == _expected(direction, floating):
-                return direction
+        if found == _expected(direction, True):
+            return direction
+        if not floating and found == _expected(direction, False):
+            return direction
     return ""
 
 

@@ -14,7 +14,7 @@ from alpenglow.frontends.stablehlo.module import ConvDims, DotDims
 from alpenglow.frontends.stablehlo.table import Made, Site, fixed, on
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
-from alpenglow.ir.types import COMPLEX, FLOATS, HALVES, INTS
+from alpenglow.ir.types import COMPLEX, FLOATS, HALVES, INTS, NARROW_INTS
 from alpenglow.ops.arithmetic import Add, Sub
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.complex import ComplexMatMul
@@ -81,10 +81,17 @@ def multiplied(s: Site, a: Value, b: Value, dtype: str) -> Value:
         return s.cast(s.g(MatMul(), a, b), dtype)
     if pair <= HALVES and len(pair) == 1 and dtype == "f32":
         return s.g(MatMul(wide=True), a, b)
-    if len(pair) == 1 and (dtype in pair or pair <= {"f32", "f64"}):
-        return converted(s, s.g(MatMul(), a, b), dtype)
-    within = dtype if dtype in INTS | FLOATS else "f32" if dtype.startswith("f") else "i32"
+    if len(pair) == 1 and dtype in pair:
+        return s.g(MatMul(), a, b)
+    within = summed_in(a.type.dtype, b.type.dtype, dtype)
     return converted(s, s.g(MatMul(), *(converted(s, v, within) for v in (a, b))), dtype)
+
+
+def summed_in(*dtypes: str) -> str:
+    """Return the element type that sums of products are taken in: the widest, f32 at least."""
+    if all(t in INTS | NARROW_INTS | {"bool"} for t in dtypes):
+        return "i64" if any(t in ("i64", "u64", "u32") for t in dtypes) else "i32"
+    return "f64" if "f64" in dtypes else "f32"
 
 
 # ── convolutions ──
@@ -192,9 +199,9 @@ def slid(s: Site, x: Value, w: Value, op: Conv) -> Value:
     if pair <= HALVES and len(pair) == 1 and dtype == "f32":
         wide = Conv(op.strides, op.pads, op.dilations, op.group, wide=True)
         return s.g(wide, x, w)
-    if len(pair) == 1 and pair <= FLOATS:
-        return converted(s, s.g(op, x, w), dtype)
-    within = dtype if dtype in FLOATS else "f32"
+    if len(pair) == 1 and dtype in pair and dtype in FLOATS:
+        return s.g(op, x, w)
+    within = summed_in(x.type.dtype, w.type.dtype, dtype)
     return converted(s, s.g(op, converted(s, x, within), converted(s, w, within)), dtype)
 
 

@@ -54,7 +54,9 @@ class Source:
     def inputs(self, main: Function) -> list[Input]:
         """Return the inputs in order; raise ModelError if what is said of them does not fit."""
         own = []
-        for (name, t), _ in zip(main.body.arguments, main.signature.inputs, strict=True):
+        numbered = self.content[:4] == BYTECODE  # which has no names
+        for i, (argument, t) in enumerate(main.body.arguments):
+            name = f"arg{i}" if numbered else argument
             if not isinstance(t, Tensor) or t.shape is None:
                 raise UnsupportedError(f"input '{name}' is a {t}, expected a tensor of known rank")
             own.append(Input(name, element(f"input '{name}'", t), t.shape))

@@ -40,6 +40,12 @@ def test_an_object_and_its_file_have_the_same_inputs(tmp_path: Path) -> None:
         assert list(graph.outputs) == ["result['sum']", "result['y']"]
 
 
+def test_bytecode_by_itself_has_no_names() -> None:
+    graph = load(exported().mlir_module_serialized)
+
+    assert list(graph.inputs) == ["arg0", "arg1", "arg2", "arg3"]
+
+
 def test_a_program_runs_with_what_it_does_without() -> None:
     names = "0.b", "0.w", "1", "2"
     feeds = dict(zip(names, map(np.asarray, jax.tree.leaves(ARGUMENTS)), strict=True))
