@@ -9,7 +9,7 @@ from alpenglow.frontends.stablehlo.module import DEEPEST
 
 _BLANK = re.compile(r"(?:\s+|//[^\n]*)*")
 _WORD = re.compile(
-    r"""(?P<string>"(?:[^"\\\n]|\\.)*")
+    r"""(?P<string>"[^"\\\n]*(?:\\.[^"\\\n]*)*")
       | (?P<value>%[A-Za-z0-9_$.-]+)
       | (?P<block>\^[A-Za-z0-9_$.-]+)
       | (?P<symbol>@(?:[A-Za-z_][A-Za-z0-9_$.]*|"(?:[^"\\\n]|\\.)*"))
@@ -31,6 +31,7 @@ class Lexer:
         self.start = self.end = 0
         self.kind = self.word = ""
         self._depth = 0
+        self._counted = (0, 1)  # a place, and the number of its line
         self.next()
 
     def next(self) -> str:
@@ -50,11 +51,18 @@ class Lexer:
     @property
     def place(self) -> str:
         """Where this is, as messages say it."""
-        return f"line {self.text.count(chr(10), 0, self.start) + 1}"
+        return f"line {self._line()}"
+
+    def _line(self) -> int:
+        """Return the number of this line, counted on from the last one that was asked for."""
+        at, line = self._counted
+        line += self.text.count("\n", at, self.start)
+        self._counted = self.start, line
+        return line
 
     def error(self, message: str) -> ModelError:
         """Return the error that says what is wrong here."""
-        line = self.text.count("\n", 0, self.start) + 1
+        line = self._line()
         column = self.start - (self.text.rfind("\n", 0, self.start) + 1) + 1
         return ModelError(f"line {line}, column {column}: {message}")
 
