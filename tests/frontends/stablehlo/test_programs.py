@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
-from alpenglow.base.errors import ModelError, TypeRuleError, UnsupportedError
+from alpenglow.base.errors import FeedError, ModelError, TypeRuleError, UnsupportedError
 from alpenglow.frontends.stablehlo.front_end import StablehloFrontEnd
 from alpenglow.frontends.stablehlo.loading import load
 from alpenglow.ir.graph import Graph
@@ -365,3 +365,23 @@ def test_the_largest_element_is_known_by_the_form_of_its_body() -> None:
     x = np.array([1, 7, np.nan, 7, np.nan], np.float32)
     largest, where = run(ARGMAX.format(better=WITH_NAN), x=x)
     assert np.isnan(largest) and where == 2
+
+
+ASSERTED = """
+func.func @main(%x: tensor<{n}xf32>) -> tensor<{n}xf32> {{
+  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<{n}xf32>) -> tensor<i32>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %rest = stablehlo.remainder %n, %two : tensor<i32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %p = stablehlo.compare EQ, %rest, %zero : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  stablehlo.custom_call @shape_assertion(%p) {{error_message = "x is odd"}} : (tensor<i1>) -> ()
+  return %x : tensor<{n}xf32>
+}}
+"""
+
+
+def test_what_is_asserted_of_extents_is_checked_where_they_are_known() -> None:
+    load(ASSERTED.format(n=4).encode())
+
+    with pytest.raises(FeedError, match="x is odd"):
+        load(ASSERTED.format(n=3).encode())

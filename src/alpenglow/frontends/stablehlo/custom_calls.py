@@ -8,4 +8,7 @@ SAME = frozenset(
 )  # fmt: skip
 """Custom calls whose results are their operands."""
 
-ACCEPTED = SAME | frozenset({"shape_assertion"})
+ASSERTION = "shape_assertion"
+"""A custom call that says that something must hold of the extents of inputs."""
+
+ACCEPTED = SAME | {ASSERTION}

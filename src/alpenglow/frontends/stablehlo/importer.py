@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from alpenglow.base.errors import AlpenglowError, ModelError
+from alpenglow.base.errors import AlpenglowError, FeedError, ModelError
 from alpenglow.frontends.operands import Importing
 from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Needed, Undecided, presume_extents
 from alpenglow.frontends.shapes import check_size
 from alpenglow.frontends.stablehlo import converters
 from alpenglow.frontends.stablehlo.control import LOOP, SAME, expanded
+from alpenglow.frontends.stablehlo.custom_calls import ASSERTION
 from alpenglow.frontends.stablehlo.custom_calls import SAME as SAME_CALLS
 from alpenglow.frontends.stablehlo.declared import declared
 from alpenglow.frontends.stablehlo.module import Module, Operation
@@ -67,6 +68,16 @@ class Importer(PartImporter):
             waiting.extendleft(reversed(instead))
         elif step.outputs or step.kind != "stablehlo.custom_call":
             self._step(step)
+        elif step.operation.attributes.get("call_target_name") == ASSERTION and step.inputs:
+            self._assert(step)
+
+    def _assert(self, step: Step) -> None:
+        """Raise FeedError if what a program says of extents is known to be wrong."""
+        v = self.find(step.inputs[0])
+        elements = v.array if v.array is not None else self.contents(v)
+        if elements is not None and not all(elements.reshape(-1).tolist()):
+            message = str(step.operation.attributes.get("error_message", "a shape does not fit"))
+            raise FeedError(message, node=step.label)
 
     # ── what a converter may ask ──
 
