@@ -105,7 +105,8 @@ test-torch: .venv/torch/torch.stamp
 	status=$$?; $(TIMED); exit $$status
 
 test-tflite: .venv/tflite/tflite.stamp
-	@$(TIMED) tflite $(APART) .venv/tflite/bin/python -B -m pytest -n $(JOBS) \
+	@$(TIMED) models .venv/tflite/bin/python tools/fetch_models.py tflite && \
+	$(TIMED) tflite $(APART) .venv/tflite/bin/python -B -m pytest -n $(JOBS) \
 		tests/frontends/tflite --sample $(SAMPLE); \
 	status=$$?; $(TIMED); exit $$status
 

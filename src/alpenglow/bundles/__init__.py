@@ -115,13 +115,14 @@ def bundle(
     memory: int | str | None = None,
     options: Options | None = None,
     force: bool = False,
+    rounding: str | None = None,
 ) -> Bundle:
     """Write `model` into the new folder `out`, as files that need nothing of ours; tell its needs.
 
     `format` is "object" unless it is said, "opencl" for targets of OpenCL.
     `entry` names the entry point and the files (by default after the model).  `shapes` binds the
     open extents of inputs; `variants` does so several times, for one entry point each over shared
-    weights.  `constants` are values of inputs, as `load` takes them.  Of several levels of x86-64,
+    weights.  `constants` and `rounding` are those of `load`.  Of several levels of x86-64,
     "x86-64-v2,x86-64-v3", the code chooses as it runs.  `freestanding` code calls not even memcpy;
     `portable` C (format "c") is plain C11 without vectors.  `release` is the version of a wheel.
     `system` is linux, macos or windows (by default this one, where the target is of this machine's
@@ -146,7 +147,7 @@ def bundle(
     name, written = entry or _name_of(model), format or default_format(targets)
     check(folder, name, api, written, tuple(variants or ()), force)
     asked: Mapping[str, Shapes | None] = variants or {name: shapes}
-    graphs = {e: _graph(model, s, constants, state, last) for e, s in asked.items()}
+    graphs = {e: _graph(model, s, constants, rounding, state, last) for e, s in asked.items()}
     programs = {
         t: {e: planned(g, t, settings, length=length) for e, g in graphs.items()} for t in targets
     }
@@ -295,12 +296,12 @@ def produced(
 
 
 def _graph(
-    model: Model, shapes: Shapes | None, constants: Mapping[str, Any] | None,
+    model: Model, shapes: Shapes | None, constants: Mapping[str, Any] | None, rounding: str | None,
     state: bool | Mapping[str, str], last: Sequence[str],
 ) -> Graph:  # fmt: skip
     if isinstance(model, StagedModel):
         refuse_staged()
-    graph = loaded(model, shapes, constants)
+    graph = loaded(model, shapes, constants, rounding)
     if not isinstance(graph, Graph):
         refuse_staged()
     kept = with_state(graph, state, last)

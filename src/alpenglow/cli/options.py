@@ -37,9 +37,10 @@ class Request:
     """What was asked for, on whichever command.
 
     `shapes` binds extents by input, `extents` by name; `constants` are values of inputs, which are
-    none then; `weights` is how much memory those of an archive may take; `inputs` says where arrays
-    come from: a .npy file, a .npz file that holds an array of the input's name, or "random".  With
-    `trust`, the model may hold code under any name; of a `key` it must be a signed archive.
+    none then; `rounding` is that of `load`; `weights` is how much memory those of an archive may
+    take; `inputs` says where arrays come from: a .npy file, a .npz file that holds an array of the
+    input's name, or "random".  With `trust`, the model may hold code under any name; of a `key` it
+    must be a signed archive.
     """
 
     model: Path
@@ -57,6 +58,7 @@ class Request:
     activations: Activations = "model"
     trust: bool = False
     key: Path | None = None
+    rounding: str | None = None
     memory: str | None = None
     weights: str | None = None
 
@@ -103,8 +105,9 @@ def model_options(function: Function) -> Function:
     def call(model: Path, target: str, threads: int | None, numerics: Numerics,
              precision: Precision, keep: str, indices: Indices, activations: Activations,
              shapes: tuple[str, ...], dim: tuple[str, ...], constants: tuple[str, ...],
-             as_json: bool, trust: bool, key: Path | None, inputs: tuple[str, ...] = (),
-             feeds: Path | None = None, **rest: Any) -> Any:  # fmt: skip
+             rounding: str | None, as_json: bool, trust: bool, key: Path | None,
+             inputs: tuple[str, ...] = (), feeds: Path | None = None,
+             **rest: Any) -> Any:  # fmt: skip
         request = Request(
             seekable(model), target, threads, numerics,
             shapes=parse_shapes(shapes), extents=parse_extents(dim),
@@ -112,7 +115,7 @@ def model_options(function: Function) -> Function:
             inputs=parse_feeds(feeds) | parse_inputs(inputs), json=as_json,
             precision=precision, keep=tuple(n for n in keep.split(",") if n), indices=indices,
             activations=activations, trust=trust,
-            key=key,
+            key=key, rounding=rounding,
         )  # fmt: skip
         return function(request, **rest)
 
@@ -154,6 +157,9 @@ _OPTIONS: tuple[Callable[[Function], Function], ...] = (
                  help="Bind an open extent by its own name, wherever it occurs."),
     click.option("--constants", multiple=True, metavar="NAME=VALUE",
                  help="Make an input a constant: true, 3, 0.5, [1,2] or FILE.npy."),
+    click.option("--rounding", metavar="xnnpack|reference",
+                 help="How integers of a quantised TFLite model are rounded: as LiteRT does, or "
+                 "as firmware.  [default: xnnpack]"),
     click.option("--target", default="cpu", show_default=True,
                  help="The machine to make code for: cpu (this one), interpreter, x86-64-v3, …"),
     click.option("--threads", type=click.IntRange(1, MOST_THREADS),

@@ -122,7 +122,7 @@ def read(request: Request) -> ModelSource:
     """
     path, kind = request.model, kind_of(request)
     if kind != "model":
-        refuse_constants(request, "MODEL has been imported already")
+        _refuse_import(request)
     if kind == "archive":
         exe = ag.open(path, key=request.key)
         if isinstance(exe, OpenExecutable):
@@ -144,7 +144,7 @@ def read(request: Request) -> ModelSource:
     array_shapes = shapes_given(request)
     shapes = {**array_shapes, **request.shapes}
     try:
-        model = ag.load(str(path), shapes, constants=request.constants)
+        model = ag.load(str(path), shapes, constants=request.constants, rounding=request.rounding)
     except ModelError:
         if array_shapes:  # it may be that no input has the names that arrays are given for
             check_inputs(request.inputs, ag.load(str(path)).inputs)
@@ -156,7 +156,7 @@ def read(request: Request) -> ModelSource:
         # What is imported later has to know the extents, too.
         types = {name: v.type for name, v in closed.inputs.items() if v.type.static}
         shapes = {**{n: t.extents for n, t in types.items()}, **shapes}
-        model = ag.load(str(path), shapes, constants=request.constants)
+        model = ag.load(str(path), shapes, constants=request.constants, rounding=request.rounding)
         if isinstance(model, Graph):
             return ModelSource(model, IMPORT)
     assert model.first is not None, "models that are loaded have a first part"
@@ -257,7 +257,7 @@ def executable(request: Request, source: ModelSource | None = None) -> Executabl
     """Return the Executable of MODEL: opened if it is an archive, compiled otherwise."""
     if kind_of(request) == "archive":
         _refuse_extents(request)
-        refuse_constants(request, "MODEL has been imported already")
+        _refuse_import(request)
         return ag.open(request.model, request.threads, weights=request.weights, key=request.key)
     source = source or read(request)
     if source.staged and source.model is None:
@@ -297,6 +297,14 @@ def refuse_constants(request: Request, why: str) -> None:
     """Raise OptionError if inputs are to be constants, which they cannot be."""
     if request.constants:
         raise OptionError(f"--constants cannot be given: {why}", file=str(request.model))
+
+
+def _refuse_import(request: Request) -> None:
+    """Raise OptionError if something is asked for that is done when a model is imported."""
+    why = "MODEL has been imported already"
+    refuse_constants(request, why)
+    if request.rounding is not None:
+        raise OptionError(f"--rounding cannot be given: {why}", file=str(request.model))
 
 
 def _refuse_extents(request: Request) -> None:

@@ -51,12 +51,12 @@ class ArtifactCache:
     options: Options
     path: str
     file: str
-    """What the file, the shapes and the constants hash to; empty where other files matter too."""
+    """What the file and what is asked of its import hash to; empty where other files matter too."""
 
     @staticmethod
     def of(
-        model: object, shapes: Shapes, constants: Constants, target: Target, options: Options,
-        store: Store,
+        model: object, shapes: Shapes, constants: Constants, rounding: str | None,
+        target: Target, options: Options, store: Store,
     ) -> ArtifactCache | None:  # fmt: skip
         """Return the cache for a model file; None for what is not kept."""
         told = isinstance(shapes, Mapping) and isinstance(constants, Mapping)
@@ -64,7 +64,8 @@ class ArtifactCache:
             return None
         if store.folder is None or not _is_plain(options):
             return None
-        return ArtifactCache(store, target, options, str(model), _hash_of(model, shapes, constants))
+        hashed = _hash_of(model, shapes, constants, rounding)
+        return ArtifactCache(store, target, options, str(model), hashed)
 
     def artifact(self) -> Artifact | None:
         """Return what was made of this very file before, if it is still there."""
@@ -116,8 +117,8 @@ class ArtifactCache:
         return archived
 
 
-def _hash_of(model: str | Path, shapes: Shapes, constants: Constants) -> str:
-    """Return a hash of a file, of shapes and of constants.
+def _hash_of(model: str | Path, shapes: Shapes, constants: Constants, rounding: str | None) -> str:
+    """Return a hash of a file, of shapes, of constants, and of how integers are rounded.
 
     It is "" if what is made of the file is too large to be kept, or other files matter, too, or it
     cannot be read.
@@ -135,7 +136,7 @@ def _hash_of(model: str | Path, shapes: Shapes, constants: Constants) -> str:
             os.close(descriptor)
     except (OSError, ValueError):  # an empty file cannot be mapped
         return ""
-    digest.update(repr(sorted(shapes.items(), key=str)).encode())
+    digest.update(repr((sorted(shapes.items(), key=str), rounding)).encode())
     try:
         for name in sorted(constants, key=str):
             # A number fills the shape of its input, an array has it; a list takes its type.

@@ -69,6 +69,7 @@ def compile(
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    rounding: str | None = None,
 ) -> Executable:
     """Compile a model for `target` and return an Executable.
 
@@ -91,7 +92,8 @@ def compile(
     Of the outputs in `last`, as ``["logits"]``, only the last row (token) of each call is returned,
     and others are not computed.
 
-    A module of PyTorch is traced as it is called with `args` and `kwargs`: see `load`.
+    A module of PyTorch is traced as it is called with `args` and `kwargs`, and integers of a
+    quantised TFLite model may be rounded in another way with `rounding`: see `load`.
     """
     check_threads(threads)
     chosen = target if isinstance(target, Target) else Target.parse(target)
@@ -113,15 +115,15 @@ def compile(
     store = Store(knobs.cache_folder())
     _refuse_archive(model)
     cache = None if state or last else ArtifactCache.of(
-        model, shapes or {}, constants or {}, chosen, chosen_options, store
+        model, shapes or {}, constants or {}, rounding, chosen, chosen_options, store
     )  # fmt: skip
     if cache is not None and (artifact := cache.artifact()) is not None:
         return install(artifact, threads)
     traced = args is not None or kwargs is not None or dynamic_shapes is not None
     graph = (
         load(model, shapes, constants=constants, args=args, kwargs=kwargs,
-             dynamic_shapes=dynamic_shapes)
-        if traced else loaded(model, shapes, constants)
+             dynamic_shapes=dynamic_shapes, rounding=rounding)
+        if traced else loaded(model, shapes, constants, rounding)
     )  # fmt: skip
     graph = with_state(graph, state, last)
     if isinstance(graph, Graph):
@@ -218,8 +220,14 @@ def loaded(
     model: Model,
     shapes: Mapping[str, Sequence[int]] | None,
     constants: Mapping[str, Any] | None = None,
+    rounding: str | None = None,
 ) -> Graph | StagedModel:
     """Return a model read, with extents of its inputs bound and some inputs constants."""
+    if rounding is not None and isinstance(model, Graph | StagedModel):
+        raise OptionError(
+            "this model is imported already, and its integers are rounded as it says",
+            hint="tell it as it is loaded: load(…, rounding='reference')",
+        )
     if isinstance(model, Graph):
         bound = bind_shapes(model, shapes) if shapes else model
         return bound if constants is None else fix(bound, constants)
@@ -235,7 +243,7 @@ def loaded(
                 hint="tell it as it is loaded: load(…, constants={'NAME': …})",
             )
         return model
-    return load(model, shapes, constants=constants)
+    return load(model, shapes, constants=constants, rounding=rounding)
 
 
 def _refuse_archive(model: Model) -> None:

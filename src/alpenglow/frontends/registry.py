@@ -77,6 +77,20 @@ class Tracing(Protocol):
         ...
 
 
+@runtime_checkable
+class Rounding(Protocol):
+    """A front end whose format does not say how integers that stand for reals are rounded."""
+
+    @property
+    def roundings(self) -> tuple[str, ...]:
+        """The names of the ways; the first one is what is done if none is asked for."""
+        ...
+
+    def rounding_as(self, rounding: str) -> FrontEnd:
+        """Return the front end that rounds in one of these ways."""
+        ...
+
+
 def frontends() -> tuple[FrontEnd, ...]:
     """Return all front ends that are installed, in order of their entry points' names."""
     return tuple(brought("alpenglow.frontends").values())
@@ -91,6 +105,7 @@ def load(
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    rounding: str | None = None,
 ) -> Graph | StagedModel:
     """Read a model of any known format and return its graph.
 
@@ -102,14 +117,18 @@ def load(
     one number for all elements.  These are inputs no more, and what only branches read that they
     do not take is none, either.  A module of PyTorch is traced as it is called with `args`
     and `kwargs`; `dynamic_shapes` says which of their extents are open, as for
-    `torch.export.export`.  Raises ModelError if the model is damaged, cannot be traced or is of no
-    known format, UnsupportedError if it uses what is not there, OptionError for a constant that
-    does not fit.
+    `torch.export.export`.  `rounding` says how integers of a quantised TFLite model are rounded:
+    "xnnpack", as LiteRT does for those who run it (None is this), or "reference", as its reference
+    kernels do, and firmware.  Raises ModelError if the model is damaged, cannot be traced or is of
+    no known format, UnsupportedError if it uses what is not there, OptionError for a constant or a
+    rounding that does not fit.
     """
     if constants is not None:
         check_mapping(constants)
     for frontend in frontends():
         if frontend.accepts(model):
+            if rounding is not None:
+                frontend = _rounding(frontend, rounding)
             if args is not None or kwargs is not None or dynamic_shapes is not None:
                 model = _captured(frontend, model, args, kwargs, dynamic_shapes)
             if not constants:
@@ -134,6 +153,17 @@ def load(
         hint="open(…) takes an archive" if Path(model).suffix == ".ago" else "",
         flags="compile wrote it? then it is damaged" if Path(model).suffix == ".ago" else "",
     )
+
+
+def _rounding(frontend: FrontEnd, rounding: str) -> FrontEnd:
+    """Return the front end that rounds as asked; raise OptionError if there is none."""
+    known = frontend.roundings if isinstance(frontend, Rounding) else ()
+    if rounding not in known or not isinstance(frontend, Rounding):
+        said = f"expected one of {', '.join(known)}" if known else (
+            f"models of {frontend.name} say themselves how they are rounded"
+        )  # fmt: skip
+        raise OptionError(f"rounding is {rounding!r}; {said}")
+    return frontend.rounding_as(rounding)
 
 
 def _decided(

@@ -6,6 +6,7 @@ operator serves a scale a tensor, an axis or a block.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,14 @@ ROUNDER_BITS = 0x4B400000
 
 FITS = 2.0**30
 """What is smaller than this is an i32, rounded and with a zero point added, too."""
+
+FACTORS: Mapping[str, tuple[frozenset[str], str]] = {
+    "even": (frozenset({"i32", "f32"}), "f32"),
+    "single": (frozenset({"i32", "i64"}), "f64"),
+    "double": (frozenset({"i32"}), "f64"),
+}
+"""For each way to round a product to a step, see `Requantize`: what x may be, and the type of the
+multiplier."""
 
 
 class Quantize(Elementwise):
@@ -141,12 +150,19 @@ class Requantize(Elementwise):
     product is taken in f32, halves go to even, and what is no number becomes `low`.  The bounds
     are those of `dtype`, or of an activation, in steps.  That it `fits` promises that all
     products are smaller than 2^30, and that none is no number.
+
+    With another `rounding` the product is one of integers: of x in i32 or i64, and the first 31
+    bits of a multiplier in f64, which is 0 or at least 2^-32.  "single" shifts it once, and halves
+    go up; the multiplier is less than 2^14, an i64 less than 2^47.  "double" shifts it by 31 bits
+    and from there to the result, where halves go away from zero; the multiplier is less than 2^30.
+    TFLite's reference kernels do so, and firmware (gemmlowp, `MultiplyByQuantizedMultiplier`).
     """
 
     dtype: str
     low: int
     high: int
     fits: bool = False
+    rounding: str = "even"
 
     def infer(self, *xs: TensorType) -> TensorType:
         check_arity(self, len(xs))
@@ -158,15 +174,22 @@ class Requantize(Elementwise):
             raise TypeRuleError(
                 f"requantize: bounds {self.low} and {self.high} are not ordered within {self.dtype}"
             )
-        check_dtype(self, "x", x, {"i32", "f32"})
-        if multiplier != x.with_dtype("f32") or zero_point != x.with_dtype(self.dtype):
+        if self.rounding not in FACTORS:
+            known = " ".join(FACTORS)
+            raise TypeRuleError(f"requantize: rounding '{self.rounding}' is none of {known}")
+        sums, factors = FACTORS[self.rounding]
+        check_dtype(self, "x", x, sums)
+        if multiplier != x.with_dtype(factors) or zero_point != x.with_dtype(self.dtype):
             raise TypeRuleError(
                 f"requantize: multiplier is {multiplier} and zero_point {zero_point}, expected "
-                f"{x.with_dtype('f32')} and {x.with_dtype(self.dtype)} with {x}"
+                f"{x.with_dtype(factors)} and {x.with_dtype(self.dtype)} with {x}"
             )
         return zero_point
 
     def scalar(self, m: Any, x: Any, multiplier: Any, zero_point: Any) -> Any:
+        if self.rounding != "even":
+            steps = m.add(self._shifted(m, x, multiplier), m.cast(zero_point, "i64"))
+            return m.cast(m.minimum(m.maximum(steps, self.low), self.high), self.dtype)
         zero = m.cast(zero_point, "f32")
         steps = m.mul(m.cast(x, "f32"), multiplier)
         low, high = m.sub(float(self.low), zero), m.sub(float(self.high), zero)
@@ -177,6 +200,22 @@ class Requantize(Elementwise):
         moved = m.bits(m.add(near, ROUNDER), "i32")
         whole = m.add(m.sub(moved, ROUNDER_BITS), m.cast(zero_point, "i32"))
         return m.cast(whole, self.dtype)
+
+    def _shifted(self, m: Any, x: Any, multiplier: Any) -> Any:
+        """Return round(x * multiplier) as an i64, by integers."""
+        x, bits = m.cast(x, "i64"), m.bits(multiplier, "i64")
+        # An f64 has 52 bits behind its first one, and 1023 for the exponent 0.
+        digits = m.add(m.shift_right(m.bit_and(bits, (1 << 52) - 1), 22), 1 << 30)
+        digits = m.where(m.gt(bits, 0), digits, 0)
+        exponent = m.sub(m.shift_right(bits, 52), 1022)
+        if self.rounding == "single":
+            # The last 16 bits of x are multiplied apart, for the product of all has no room.
+            low = m.shift_right(m.mul(m.bit_and(x, (1 << 16) - 1), digits), 16)
+            high = m.add(m.mul(m.shift_right(x, 16), digits), low)
+            return _rounded(m, high, m.sub(15, exponent))
+        left = m.maximum(exponent, 0)
+        first = _rounded(m, m.mul(x, digits), m.sub(31, left))
+        return _rounded_away(m, first, m.sub(left, exponent))
 
     def gradient(
         self, b: Graph, dy: Value, x: Value, multiplier: Value, zero_point: Value
@@ -196,6 +235,12 @@ class Requantize(Elementwise):
             yield cls(dtype, 3, 100), "i32[2,17]", "f32[2,17]", f"{dtype}[2,17]"
             yield cls(dtype, 0, most), "f32[3,7]", "f32[3,7]", f"{dtype}[3,7]"
             yield cls(dtype, least, most, fits=True), "i32[2,17]", "f32[2,17]", f"{dtype}[2,17]"
+            for rounding in ("single", "double"):
+                op = cls(dtype, least, most, rounding=rounding)
+                for factor in (0.5, 0.3, 2.0**-20, 0.0, 1.75, 2.0**-31):
+                    yield op, sums, np.full(8, factor), zero
+            single = cls(dtype, least, most, rounding="single")
+            yield single, sums.astype(np.int64) * 1000, np.linspace(1e-9, 0.9, 8), zero
         for shape in SHAPES:
             yield cls("u8", 0, 255), f"i32[{shape}]", f"f32[{shape}]", f"u8[{shape}]"
 
@@ -233,6 +278,18 @@ def measured(b: Graph, x: Value) -> tuple[Value, Value]:
     exact = b(Div(), b(Sub(), high, low), width)
     scale = b(Where(), b(Equal(), exact, none), one, exact)
     return scale, b(Quantize("u8"), b(Neg(), low), scale, b.constant(np.uint8(0)))
+
+
+def _rounded(m: Any, x: Any, bits: Any) -> Any:
+    """Return x / 2^bits of an i64 as an integer, halves up.  `bits` is 1 to 63."""
+    return m.shift_right(m.add(m.shift_right(x, m.sub(bits, 1)), 1), 1)
+
+
+def _rounded_away(m: Any, x: Any, bits: Any) -> Any:
+    """Return x / 2^bits of an i64 below 2^62 as an integer, halves away from zero."""
+    sign = m.shift_right(x, 63)
+    size = m.shift_right(m.mul(m.sub(m.bit_xor(x, sign), sign), 2), bits)
+    return m.sub(m.bit_xor(m.shift_right(m.add(size, 1), 1), sign), sign)
 
 
 def bounds(dtype: str) -> tuple[float, float]:

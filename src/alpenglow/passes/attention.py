@@ -64,7 +64,10 @@ def attentions(g: Graph, takes: Takes) -> Iterator[list[Node]]:
 def _from_softmax(node: Node) -> list[Node] | None:
     """Return the softmax whose shares a product takes, and what rounds them, if that is so."""
     match node:
-        case Node(MatMul(), [Value(Node(Cast("bf16") | Requantize(dtype="u8")) as rounding), _]):
+        case Node(
+            MatMul(),
+            [Value(Node(Cast("bf16") | Requantize(dtype="u8", rounding="even")) as rounding), _],
+        ):
             shares, after = rounding.inputs[0], [rounding]
         case Node(MatMul(), [Value() as shares, _]):
             after = []

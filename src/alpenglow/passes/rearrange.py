@@ -101,6 +101,45 @@ def transpose_of_ones(g: Graph, node: Node) -> Rewritten:
 
 
 @rules.on(Transpose)
+def transpose_of_concat(g: Graph, node: Node) -> Rewritten:
+    """transpose(concat(x, y), p) => concat(reshape(x), reshape(y))   where p moves only axes of
+    extent 1 of each, and nothing else reads the whole"""
+    match node:
+        case Node(Transpose(perm=perm), [Value(Node(Concat(axis=axis), parts)) as y]):
+            if y.type.blocked is not None or not read_once(g, y):
+                return None
+            moved = [[p for p in perm if v.type.shape[p] != 1] for v in parts if v is not None]
+            if any(m != sorted(m) for m in moved):
+                return None
+            turned = [g(Reshape(tuple(v.type.shape[p] for p in perm)), v)
+                      for v in parts if v is not None]  # fmt: skip
+            return g(Concat(perm.index(axis)), *turned)
+    return None
+
+
+@rules.on(Transpose)
+def transpose_between_ones(g: Graph, node: Node) -> Rewritten:
+    """transpose(reshape(transpose(x, p), s), q) => reshape(transpose(x, r), t)   where the first
+    reshape only drops or adds axes of extent 1; reshape(x, t) where r moves no others"""
+    match node:
+        case Node(
+            Transpose(perm=q),
+            [Value(Node(Reshape(), [Value(Node(Transpose(perm=p), [Value() as x]))])) as y],
+        ) if x.type.blocked is None:
+            wide = [i for i, d in enumerate(y.type.shape) if d != 1]
+            axes = [a for a in p if x.type.shape[a] != 1]
+            if [y.type.shape[i] for i in wide] != [x.type.shape[a] for a in axes]:
+                return None
+            source = dict(zip(wide, axes, strict=True))
+            order = [source[i] for i in q if i in source]
+            if order != sorted(order):
+                ones = [a for a, d in enumerate(x.type.shape) if d == 1]
+                x = g(Transpose((*ones, *order)), x)
+            return g(Reshape(node.output.type.shape), x)
+    return None
+
+
+@rules.on(Transpose)
 def transpose_broadcast(g: Graph, node: Node) -> Rewritten:
     """transpose(broadcast(x), p) => broadcast(transpose(x, p))"""
     match node:

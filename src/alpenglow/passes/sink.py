@@ -161,7 +161,7 @@ def _follows(v: Value, perm: Perm) -> bool:
             return p == perm and x.type.blocked is None
         case Value(Node(Broadcast(), [Value() as s])):
             return _free_to_move(_full(s, v), perm)
-    return False
+    return v.type.blocked is None and _free_to_move(v.type.shape, perm)
 
 
 def _free_to_move(shape: tuple[Dim, ...], perm: Perm) -> bool:
@@ -186,6 +186,8 @@ def _untransposed(g: Graph, v: Value | None, perm: Perm) -> Value:
                 return g(target, g(Reshape(tuple(full[i] for i in back)), s))
             wide = s if full == s.type.shape else g(Reshape(full), s)
             return g(target, g(Transpose(back), wide))
+    if _free_to_move(v.type.shape, perm):
+        return g(Reshape(tuple(v.type.shape[i] for i in back)), v)
     return g(Transpose(back), v)
 
 

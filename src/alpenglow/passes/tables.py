@@ -121,7 +121,9 @@ def products_that_fit(g: Graph, node: Node) -> Rewritten:
     small"""
     x, multiplier, zero = node.inputs
     op = node.op
-    if not isinstance(op, Requantize) or op.fits or x is None or multiplier is None:
+    if not isinstance(op, Requantize) or op.fits or op.rounding != "even":
+        return None
+    if x is None or multiplier is None:
         return None
     factors = known_array(multiplier)
     if x.type.dtype != "i32" or factors is None:

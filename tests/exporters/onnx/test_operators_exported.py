@@ -59,6 +59,7 @@ from alpenglow.ops.mersenne import (
     MersenneUniform,
     MersenneUniformWhere,
 )
+from alpenglow.ops.quantize import Requantize
 from alpenglow.ops.recurrent import Gru, Lstm, Rnn
 from alpenglow.ops.recurrent_gradient import GruGradient, LstmGradient, RnnGradient
 from alpenglow.ops.reflections import Qr, Reflect, Reflected
@@ -162,6 +163,8 @@ def is_refused(a: Application, constant: bool) -> bool:
             return source.dtype != dtype and bool({source.dtype, dtype} & (COMPLEX | SIX_BITS))
         case Lstm() | Gru() | Rnn():
             return a.op.traced  # what went into the gates is no result of ONNX's layers
+        case Requantize():
+            return a.op.rounding != "even"
         case Lu() | SolveTriangular() | Cholesky():
             return a.types[0] is not None and a.types[0].dtype in COMPLEX
     return type(a.op) in REFUSED

@@ -119,15 +119,6 @@ def test_all_that_is_not_supported_is_told_at_once() -> None:
         load(file_of(model))
 
 
-def test_quantised_tensors_are_refused_together() -> None:
-    model = one_op("ADD", ["i8[3]", "i8[3]"], ["i8[3]"])
-    for t in model["subgraphs"][0]["tensors"]:
-        t["quantization"] = {"scale": [0.5], "zero_point": [3]}
-
-    with pytest.raises(UnsupportedError, match=r"3 tensors of i8 \(x0, x1, y0\)"):
-        load(file_of(model))
-
-
 def test_a_result_that_is_not_as_declared_is_told() -> None:
     with pytest.raises(ModelError, match=r"'/?y0' is declared i32\[3\], and is f32\[3\]"):
         load(file_of(one_op("ABS", ["f32[3]"], ["i32[3]"])))

@@ -24,7 +24,7 @@ from alpenglow.exporters.onnx.write_contraction import (
 from alpenglow.exporters.onnx.write_elementwise import stretched, unstretched
 from alpenglow.exporters.onnx.write_movement import reshaped
 from alpenglow.exporters.onnx.write_quantize import grid_of, placed
-from alpenglow.exporters.onnx.writer import Tensor, Writer
+from alpenglow.exporters.onnx.writer import Refused, Tensor, Writer
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
@@ -45,6 +45,8 @@ class Sums:
 @on(Requantize)
 def requantize(w: Writer, op: Requantize, x: Value, multiplier: Value, zero: Value) -> Tensor:
     sums = sums_of(x)
+    if op.rounding != "even":
+        raise Refused(f"its rounding is '{op.rounding}', and ONNX's goes to even")
     if sums is not None and RANGES.get(op.dtype) == (op.low, op.high):
         y = _whole(w, sums, x, multiplier, zero)
         if y is not None:

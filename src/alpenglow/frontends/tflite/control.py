@@ -31,10 +31,14 @@ class Splice:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a loop does in a turn: from the names of what it carries to those of what it makes."""
+    """What a loop does in a turn: from the names of what it carries to those of what it makes.
+
+    `inputs` are tensors of what subgraphs begin with, by these names.
+    """
 
     steps: Sequence[Step]
     tensors: Mapping[str, Tensor]
+    inputs: Mapping[str, Tensor]
     outputs: Sequence[str]
     condition: str
 
@@ -73,6 +77,7 @@ def turn_of(model: Model, step: Step, carried: Sequence[str]) -> Turn:
     return Turn(
         [*body.steps, *_copies(step, body, ends), *after.steps],
         {**body.tensors, **after.tensors},
+        {**body.inputs, **after.inputs},
         ends,
         after.outputs[0],
     )
@@ -91,7 +96,7 @@ def _called(model: Model, step: Step, number: int, operands: Sequence[str], pref
 
 def _copies(step: Step, body: Body, names: Sequence[str]) -> list[Step]:
     """Return steps that call the outputs of a body by names."""
-    same = Operator(SAME, True, (), (), step.operator.table)
+    same = Operator(SAME, 1, True, (), (), step.operator.table)
     return [Step(same, (o,), (n,)) for o, n in zip(body.outputs, names, strict=True)]
 
 
@@ -105,6 +110,6 @@ def _condition(model: Model, number: int, prefix: str, operands: Sequence[str]) 
 def _loop(model: Model, step: Step, number: int, prefix: str) -> Splice:
     """Return the steps of the first condition, and the loop."""
     first = _condition(model, number, prefix, step.inputs)
-    loop = Operator(LOOP, True, (), (), step.operator.table)
+    loop = Operator(LOOP, 1, True, (), (), step.operator.table)
     turning = Step(loop, (*step.inputs, first.outputs[0]), step.outputs)
     return Splice([*first.steps, turning], first.tensors)

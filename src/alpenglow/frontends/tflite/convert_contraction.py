@@ -17,34 +17,49 @@ from alpenglow.ops.movement import Transpose, stretch
 @on("FULLY_CONNECTED", "FullyConnectedOptions")
 def fully_connected(s: Site) -> Made:
     """x[…, I] times weights[O, I]; what comes before the last axis is one axis if not kept."""
-    x, w, bias = s.input(0), s.rank(1, 2), s.optional(2)
+    rows, columns = of_fully_connected(s)
+    y = s.g(MatMul(), rows, columns)
+    if (bias := s.optional(2)) is not None:
+        y = s.g(Add(), y, stretch(s.g, s.reshaped(bias, columns.type.shape[1:]), y.type.shape))
+    return activated(s, kept(s, y))
+
+
+def of_fully_connected(s: Site) -> tuple[Value, Value]:
+    """Return rows[M, I] and columns[I, O]."""
+    x, w = s.input(0), s.rank(1, 2)
     if s.option("weights_format"):
         raise s.refuse("the weights are shuffled")
-    outputs, depth = w.type.shape
-    total = product(x.type.shape)
+    total, depth = product(x.type.shape), w.type.shape[1]
     if not known(depth):
         raise Needed("")
     depth = int(depth)
     if depth < 1 or not presume(total % depth, "=="):
         raise ModelError(f"{s.kind}: {x.type} are no rows for weights {w.type}")
-    rows = s.reshaped(x, (total // depth, depth))
-    y = s.g(MatMul(), rows, s.g(Transpose((1, 0)), w))
-    if bias is not None:
-        y = s.g(Add(), y, stretch(s.g, s.reshaped(bias, (outputs,)), y.type.shape))
-    if s.option("keep_num_dims"):
-        if not x.type.rank or x.type.shape[-1] != depth:
-            raise ModelError(f"{s.kind}: {x.type} are no rows for weights {w.type}")
-        y = s.reshaped(y, (*x.type.shape[:-1], outputs))
-    return activated(s, y)
+    return s.reshaped(x, (total // depth, depth)), s.g(Transpose((1, 0)), w)
+
+
+def kept(s: Site, y: Value) -> Value:
+    """Return the product y[M, O] in the shape of operand 0, but for the last axis, if asked for."""
+    if not s.option("keep_num_dims"):
+        return y
+    x, depth = s.input(0), s.input(1).type.shape[1]
+    if not x.type.rank or x.type.shape[-1] != depth:
+        raise ModelError(f"{s.kind}: {x.type} are no rows for weights {s.input(1).type}")
+    return s.reshaped(y, (*x.type.shape[:-1], y.type.shape[1]))
 
 
 @on("BATCH_MATMUL", "BatchMatMulOptions")
 def batch_matmul(s: Site) -> Made:
+    return s.g(MatMul(), *of_batch_matmul(s))
+
+
+def of_batch_matmul(s: Site) -> tuple[Value, Value]:
+    """Return matrices of one batch."""
     x, y = (turned(s, s.input(i), s.option(n)) for i, n in enumerate(("adj_x", "adj_y")))
     batch = common_shape(s.kind, [x.type.shape[:-2], y.type.shape[:-2]])
     x = stretch(s.g, x, (*batch, *x.type.shape[-2:]))
     y = stretch(s.g, y, (*batch, *y.type.shape[-2:]))
-    return s.g(MatMul(), x, y)
+    return x, y
 
 
 def turned(s: Site, x: Value, turn: bool) -> Value:

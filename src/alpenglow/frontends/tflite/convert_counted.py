@@ -23,7 +23,7 @@ from alpenglow.ops.select import Where
 from alpenglow.ops.suppress import Suppress
 
 
-@on("WHERE")
+@on("WHERE", moves=True)
 def where(s: Site) -> Made:
     """The coordinates of elements that are not 0, a row each."""
     x = s.input(0)
@@ -34,7 +34,7 @@ def where(s: Site) -> Made:
     return s.g(Transpose((1, 0)), first(s, coordinates, n))
 
 
-@on("UNIQUE")
+@on("UNIQUE", moves=True)
 def unique(s: Site) -> Made:
     """Different elements in the order in which they come, and which of them each element is."""
     x = s.rank(0, 1)

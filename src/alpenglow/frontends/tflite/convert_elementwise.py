@@ -83,7 +83,7 @@ def unary(op: Op) -> Callable[[Site], Made]:
 
 
 for _name, _op in BINARY.items():
-    on(_name)(binary(_op))
+    on(_name, moves=_name in ("MAXIMUM", "MINIMUM"))(binary(_op))
 for _name, _op in UNARY.items():
     on(_name)(unary(_op))
 
@@ -184,7 +184,7 @@ def gelu(s: Site) -> Made:
     return s.g(Gelu(s.option("approximate")), s.input(0))
 
 
-@on("CAST")
+@on("CAST", moves=True)
 def cast(s: Site) -> Made:
     """The element type is that of the result, whatever the options say."""
     x, to = s.input(0), s.output().dtype
@@ -195,7 +195,7 @@ def cast(s: Site) -> Made:
     return s.cast(x, to)
 
 
-@on("SELECT")
+@on("SELECT", moves=True)
 def select(s: Site) -> Made:
     """A condition on one axis chooses slices where the operands have more axes."""
     condition, x, y = (s.input(i) for i in range(3))
@@ -205,7 +205,7 @@ def select(s: Site) -> Made:
     return s.apply(Where(), condition, x, y)
 
 
-@on("SELECT_V2")
+@on("SELECT_V2", moves=True)
 def select_v2(s: Site) -> Made:
     return s.apply(Where(), s.input(0), s.input(1), s.input(2))
 

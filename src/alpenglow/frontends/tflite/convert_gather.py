@@ -24,7 +24,7 @@ SEGMENTS = {"UNSORTED_SEGMENT_SUM": "add", "UNSORTED_SEGMENT_PROD": "mul",
             "UNSORTED_SEGMENT_MAX": "max", "UNSORTED_SEGMENT_MIN": "min"}  # fmt: skip
 
 
-@on("GATHER", "GatherOptions")
+@on("GATHER", "GatherOptions", moves=True)
 def gather(s: Site) -> Made:
     """The first `batch_dims` axes of data and indices are one and the same."""
     data = s.input(0)
@@ -45,13 +45,13 @@ def gather(s: Site) -> Made:
     return s.g(Transpose((*range(batch), *moved, *range(batch, last), *behind)), found)
 
 
-@on("GATHER_ND")
+@on("GATHER_ND", moves=True)
 def gather_nd(s: Site) -> Made:
     data = s.input(0)
     return s.g(GatherNd(), data, places(s, s.input(1), data.type.shape))
 
 
-@on("SCATTER_ND")
+@on("SCATTER_ND", moves=True)
 def scatter_nd(s: Site) -> Made:
     """Updates of one place are added up."""
     updates, shape = s.input(1), s.dims(2)
@@ -61,7 +61,7 @@ def scatter_nd(s: Site) -> Made:
     return s.g(ScatterNd("add"), empty, places(s, s.input(0), shape), updates)
 
 
-@on("SPARSE_TO_DENSE")
+@on("SPARSE_TO_DENSE", moves=True)
 def sparse_to_dense(s: Site) -> Made:
     """Values at places, and a default elsewhere; of places on one axis the last may be left out."""
     indices, shape, values = s.input(0), s.dims(1), s.input(2)
@@ -100,7 +100,7 @@ def embedding_lookup(s: Site) -> Made:
     return s.g(Gather(0), rows, indices)
 
 
-@on("ONE_HOT", "OneHotOptions")
+@on("ONE_HOT", "OneHotOptions", moves=True)
 def one_hot(s: Site) -> Made:
     """A negative index is none, as is one that is too large."""
     indices, depth = s.input(0), s.number(1)
@@ -111,7 +111,7 @@ def one_hot(s: Site) -> Made:
     return s.g(OneHot(depth, axis), natural, values)
 
 
-@on("TOPK_V2")
+@on("TOPK_V2", moves=True)
 def top_k(s: Site) -> Made:
     x, k = s.input(0), s.number(1)
     axis = s.axis(-1, x.type.rank)

@@ -20,18 +20,18 @@ from alpenglow.ops.movement import stretch
 from alpenglow.ops.select import Where
 
 
-@on("SHAPE")
+@on("SHAPE", moves=True)
 def shape(s: Site) -> Made:
     x = s.input(0)
     return s.cast(s.g(Shape(0, x.type.rank), x), s.output().dtype)
 
 
-@on("RANK")
+@on("RANK", moves=True)
 def rank(s: Site) -> Made:
     return s.g.constant(np.array(s.input(0).type.rank, np.int32))
 
 
-@on("FILL")
+@on("FILL", moves=True)
 def fill(s: Site) -> Made:
     wanted = s.dims(0)
     if any(known(d) and d < 0 for d in wanted):
@@ -70,7 +70,7 @@ def broadcast_args(s: Site) -> Made:
     return s.g.constant(np.array(wanted, DTYPES[s.output().dtype]))
 
 
-@on("MATRIX_DIAG")
+@on("MATRIX_DIAG", moves=True)
 def matrix_diag(s: Site) -> Made:
     x = s.input(0)
     if not x.type.rank:
@@ -80,7 +80,7 @@ def matrix_diag(s: Site) -> Made:
     return on_diagonal(s, row, s.filled(0, row))
 
 
-@on("MATRIX_SET_DIAG")
+@on("MATRIX_SET_DIAG", moves=True)
 def matrix_set_diag(s: Site) -> Made:
     x, diagonal = s.input(0), s.input(1)
     if x.type.rank < 2 or diagonal.type.rank != x.type.rank - 1:

@@ -18,7 +18,7 @@ from alpenglow.ops.order import ReverseSequence
 from alpenglow.ops.select import BitCast
 
 
-@on("RESHAPE", "ReshapeOptions")
+@on("RESHAPE", "ReshapeOptions", moves=True)
 def reshape(s: Site) -> Made:
     """The shape is an operand, or else an option, where [0] stands for that without axes."""
     if s.optional(1) is not None:
@@ -40,7 +40,7 @@ def reshaped(s: Site, x: Value, wanted: Sequence[Dim]) -> Value:
     return s.reshaped(x, shape)
 
 
-@on("SQUEEZE", "SqueezeOptions")
+@on("SQUEEZE", "SqueezeOptions", moves=True)
 def squeeze(s: Site) -> Made:
     """Axes of extent 1 go: those that are listed, or all."""
     x = s.input(0)
@@ -57,14 +57,14 @@ def squeeze(s: Site) -> Made:
     return s.reshaped(x, [d for i, d in enumerate(shape) if i not in gone])
 
 
-@on("EXPAND_DIMS")
+@on("EXPAND_DIMS", moves=True)
 def expand_dims(s: Site) -> Made:
     x = s.input(0)
     axis = s.axis(s.number(1), x.type.rank + 1)
     return s.reshaped(x, (*x.type.shape[:axis], 1, *x.type.shape[axis:]))
 
 
-@on("TRANSPOSE")
+@on("TRANSPOSE", moves=True)
 def transpose(s: Site) -> Made:
     x = s.input(0)
     return s.g(Transpose(tuple(s.axis(a, x.type.rank) for a in s.ints(1))), x)
@@ -72,10 +72,14 @@ def transpose(s: Site) -> Made:
 
 @on("CONCATENATION", "ConcatenationOptions")
 def concatenation(s: Site) -> Made:
-    first, *others = s.required()
+    return activated(s, joined(s, s.required()))
+
+
+def joined(s: Site, xs: Sequence[Value]) -> Value:
+    """Return values put one behind the other along the axis that is an option."""
+    first, *others = xs
     axis = s.axis(s.option("axis"), first.type.rank)
-    xs = [first, *(beside(s, v, first, axis) for v in others)]
-    return activated(s, s.g(Concat(axis), *xs))
+    return s.g(Concat(axis), first, *(beside(s, v, first, axis) for v in others))
 
 
 def beside(s: Site, x: Value, first: Value, axis: int) -> Value:
@@ -92,7 +96,7 @@ def beside(s: Site, x: Value, first: Value, axis: int) -> Value:
     return s.reshaped(x, shape)
 
 
-@on("PACK", "PackOptions")
+@on("PACK", "PackOptions", moves=True)
 def pack(s: Site) -> Made:
     """Operands are put side by side along a new axis."""
     xs = s.required()
@@ -106,7 +110,7 @@ def pack(s: Site) -> Made:
     return s.g(Concat(axis), *(s.reshaped(v, shape) for v in xs))
 
 
-@on("UNPACK", "UnpackOptions")
+@on("UNPACK", "UnpackOptions", moves=True)
 def unpack(s: Site) -> Made:
     x = s.input(0)
     axis = s.axis(s.option("axis"), x.type.rank)
@@ -117,7 +121,7 @@ def unpack(s: Site) -> Made:
     return [s.reshaped(part, kept) for part in pieces(s.g, x, axis, (1,) * count)]
 
 
-@on("SPLIT", "SplitOptions")
+@on("SPLIT", "SplitOptions", moves=True)
 def split(s: Site) -> Made:
     x, count = s.input(1), s.option("num_splits")
     axis = s.axis(s.number(0), x.type.rank)
@@ -127,7 +131,7 @@ def split(s: Site) -> Made:
     return pieces(s.g, x, axis, (extent // count,) * count)
 
 
-@on("SPLIT_V", "SplitVOptions")
+@on("SPLIT_V", "SplitVOptions", moves=True)
 def split_v(s: Site) -> Made:
     """One of the sizes may be -1, for what is left."""
     x, sizes = s.input(0), list(s.dims(1))
@@ -149,17 +153,17 @@ def split_v(s: Site) -> Made:
     return pieces(s.g, x, axis, sizes)
 
 
-@on("TILE")
+@on("TILE", moves=True)
 def tile(s: Site) -> Made:
     return tiled(s.g, s.kind, s.input(0), s.dims(1))
 
 
-@on("BROADCAST_TO")
+@on("BROADCAST_TO", moves=True)
 def broadcast_to(s: Site) -> Made:
     return stretch(s.g, s.input(0), s.dims(1))
 
 
-@on("REVERSE_V2")
+@on("REVERSE_V2", moves=True)
 def reverse(s: Site) -> Made:
     x = s.input(0)
     axes = s.axes(s.ints(1), x.type.rank)
@@ -176,7 +180,7 @@ def reversed_along(s: Site, x: Value, axes: Sequence[int]) -> Value:
     return s.g(Slice(starts, shape, steps), x)
 
 
-@on("REVERSE_SEQUENCE", "ReverseSequenceOptions")
+@on("REVERSE_SEQUENCE", "ReverseSequenceOptions", moves=True)
 def reverse_sequence(s: Site) -> Made:
     x = s.input(0)
     time, batch = (s.axis(s.option(n), x.type.rank) for n in ("seq_dim", "batch_dim"))
@@ -184,7 +188,7 @@ def reverse_sequence(s: Site) -> Made:
     return s.g(ReverseSequence(batch, time), x, lengths)
 
 
-@on("SPACE_TO_DEPTH", "SpaceToDepthOptions")
+@on("SPACE_TO_DEPTH", "SpaceToDepthOptions", moves=True)
 def space_to_depth(s: Site) -> Made:
     x, size = s.rank(0, 4), block_size(s)
     n, h, w, c = x.type.shape
@@ -195,7 +199,7 @@ def space_to_depth(s: Site) -> Made:
     return channels_last(s.g, s.g(Reshape((n, c * (size * size), h // size, w // size)), moved))
 
 
-@on("DEPTH_TO_SPACE", "DepthToSpaceOptions")
+@on("DEPTH_TO_SPACE", "DepthToSpaceOptions", moves=True)
 def depth_to_space(s: Site) -> Made:
     x, size = s.rank(0, 4), block_size(s)
     n, h, w, c = x.type.shape

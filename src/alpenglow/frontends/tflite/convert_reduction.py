@@ -44,7 +44,8 @@ def reduction(op: Reduce) -> Callable[[Site], Made]:
 
 
 for _name, _op in REDUCTIONS.items():
-    on(_name, "ReducerOptions")(reduction(_op))
+    moving = _op in (ReduceMax, ReduceMin)
+    on(_name, "ReducerOptions", moves=moving)(reduction(_op))
 
 
 @on("MEAN", "ReducerOptions")
@@ -65,13 +66,13 @@ def axes_of(s: Site) -> tuple[int, ...]:
     return s.axes(s.ints(1), s.input(0).type.rank)
 
 
-@on("ARG_MAX")
+@on("ARG_MAX", moves=True)
 def arg_max(s: Site) -> Made:
     x = s.input(0)
     return s.cast(s.g(ArgMax(s.axis(s.number(1), x.type.rank), False), x), s.output().dtype)
 
 
-@on("ARG_MIN")
+@on("ARG_MIN", moves=True)
 def arg_min(s: Site) -> Made:
     x = s.input(0)
     return s.cast(s.g(ArgMin(s.axis(s.number(1), x.type.rank), False), x), s.output().dtype)

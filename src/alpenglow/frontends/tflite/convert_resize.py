@@ -30,7 +30,7 @@ def resize_bilinear(s: Site) -> Made:
     return channels_last(s.g, s.g(op, x))
 
 
-@on("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions")
+@on("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions", moves=True)
 def resize_nearest(s: Site) -> Made:
     x, sizes = image(s)
     for axis, size in enumerate(sizes, 2):

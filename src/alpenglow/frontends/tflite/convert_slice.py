@@ -24,7 +24,7 @@ from alpenglow.ops.select import Where
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
-@on("SLICE")
+@on("SLICE", moves=True)
 def slice_(s: Site) -> Made:
     """A size of -1 is what is left."""
     x, begin, size = s.input(0), s.dims(1), s.dims(2)
@@ -41,7 +41,7 @@ def slice_(s: Site) -> Made:
     return s.g(Slice(begin, tuple(sizes), (1,) * x.type.rank), x)
 
 
-@on("STRIDED_SLICE", "StridedSliceOptions")
+@on("STRIDED_SLICE", "StridedSliceOptions", moves=True)
 def strided_slice(s: Site) -> Made:
     """Python's slices, with masks for what an entry means (`entries`)."""
     x = s.input(0)
@@ -155,7 +155,7 @@ def amounts(s: Site, i: int, axes: int) -> tuple[tuple[int, ...], tuple[int, ...
     return numbers[::2], numbers[1::2]
 
 
-@on("MIRROR_PAD", "MirrorPadOptions")
+@on("MIRROR_PAD", "MirrorPadOptions", moves=True)
 def mirror_pad(s: Site) -> Made:
     """A mirror at each end: on the last element (REFLECT), or behind it (SYMMETRIC)."""
     x = s.input(0)
@@ -184,6 +184,11 @@ def mirrored(s: Site, x: Value, axis: int, more: tuple[int, int], left_out: int)
 @on("SPACE_TO_BATCH_ND")
 def space_to_batch(s: Site) -> Made:
     """Blocks of padded space are taken apart: each place in a block is an image of the batch."""
+    return space_to_batch_of(s, 0)
+
+
+def space_to_batch_of(s: Site, value: float) -> Value:
+    """Return the images of blocks of operand 0, padded with a value."""
     x, blocks = s.input(0), s.ints(1)
     count = len(blocks)
     before, after = amounts(s, 2, count)
@@ -191,7 +196,7 @@ def space_to_batch(s: Site) -> Made:
     x, kept = behind(s, x, count)
     if any(before) or any(after):
         front = (0,) * (1 + len(kept))
-        x = s.g(Pad((*front, *before), (*front, *after)), x)
+        x = s.g(Pad((*front, *before), (*front, *after), "constant", value), x)
     n, spatial = x.type.shape[0], x.type.shape[1 + len(kept) :]
     split: list[Dim] = []
     for d, b in zip(spatial, blocks, strict=True):
@@ -205,7 +210,7 @@ def space_to_batch(s: Site) -> Made:
     return before_them(s, s.g(Reshape((n * product(blocks), *kept, *split[::2])), moved), count)
 
 
-@on("BATCH_TO_SPACE_ND")
+@on("BATCH_TO_SPACE_ND", moves=True)
 def batch_to_space(s: Site) -> Made:
     """The images of a batch are put together to blocks, and what was padded is cut off."""
     x, blocks = s.input(0), s.ints(1)
@@ -260,7 +265,7 @@ def dilate(s: Site) -> Made:
     return s.g(Dilate(s.ints(1)), s.input(0))
 
 
-@on("DYNAMIC_UPDATE_SLICE")
+@on("DYNAMIC_UPDATE_SLICE", moves=True)
 def dynamic_update_slice(s: Site) -> Made:
     """Where places less the start lie in the update it is read, and elsewhere the operand.
 

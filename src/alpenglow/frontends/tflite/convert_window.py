@@ -25,8 +25,7 @@ SPACE = ("d", "h", "w")
 
 @on("CONV_2D", "Conv2DOptions")
 def conv_2d(s: Site) -> Made:
-    x, w = s.rank(0, 4), s.rank(1, 4)
-    return convolved(s, x, s.g(Transpose((0, 3, 1, 2)), w), PLANE)
+    return convolved(s, *of_conv_2d(s), PLANE)
 
 
 @on("CONV_3D", "Conv3DOptions")
@@ -37,15 +36,32 @@ def conv_3d(s: Site) -> Made:
 
 @on("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions")
 def depthwise_conv_2d(s: Site) -> Made:
-    """Each channel has filters of its own; their number is told by the weights."""
+    return convolved(s, *of_depthwise_conv_2d(s), PLANE)
+
+
+def of_conv_2d(s: Site) -> tuple[Value, Value]:
+    """Return x[N, H, W, C] and weights[O, C, …]."""
+    return s.rank(0, 4), s.g(Transpose((0, 3, 1, 2)), s.rank(1, 4))
+
+
+def of_depthwise_conv_2d(s: Site) -> tuple[Value, Value]:
+    """Return x[N, H, W, C] and weights[O, 1, …]; their number tells that of filters a channel."""
     x, w = s.rank(0, 4), s.rank(1, 4)
     if w.type.shape[0] != 1:
         raise ModelError(f"{s.kind}: weights are {w.type}, expected extent 1 on axis 0")
-    return convolved(s, x, s.g(Transpose((3, 0, 1, 2)), w), PLANE)
+    return x, s.g(Transpose((3, 0, 1, 2)), w)
 
 
 def convolved(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
     """Return x[N, …, C] convolved with w[O, C/groups, …], activated."""
+    y = s.g(Conv(*sliding(s, x, w, axes)), channels_first(s.g, x), w, s.optional(2))
+    return activated(s, channels_last(s.g, y))
+
+
+def sliding(
+    s: Site, x: Value, w: Value, axes: Sequence[str]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
+    """Return strides, pads, dilations and groups of x[N, …, C] convolved with w[O, C/groups, …]."""
     channels, each = x.type.shape[-1], w.type.shape[1]
     if not known(channels) or not known(each):
         raise Needed("")
@@ -56,9 +72,7 @@ def convolved(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
     dilations = tuple(s.option(f"dilation_{a}_factor") for a in axes)
     kernel = [int(d) for d in w.type.shape[2:]]
     pads = window_pads(is_same(s), x.type.shape[1:-1], kernel, strides, dilations)
-    op = Conv(strides, pads, dilations, channels // each)
-    y = s.g(op, channels_first(s.g, x), w, s.optional(2))
-    return activated(s, channels_last(s.g, y))
+    return strides, pads, dilations, channels // each
 
 
 def is_same(s: Site) -> bool:
@@ -83,7 +97,16 @@ def conv_3d_transpose(s: Site) -> Made:
 
 
 def deconvolved(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
-    """Return what a convolution by w does to gradients: x[N, …, C] with w[C, O, …].
+    """Return what a convolution by w does to gradients, plus a bias: x[N, …, C] with w[C, O, …]."""
+    y = spread_out(s, x, w, axes)
+    if (bias := s.optional(3)) is not None:
+        column = stretch(s.g, append_axes(s.g, bias, len(axes)), y.type.shape)
+        y = s.g(Add(), y, column)
+    return channels_last(s.g, y)
+
+
+def spread_out(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
+    """Return x[N, …, C] with each element multiplied by a window of w[C, O, …]: [N, O, …].
 
     Operand 0 is the shape of the result.  What lies outside of it is cut off.
     """
@@ -109,10 +132,7 @@ def deconvolved(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
         y = s.g(Pad((0,) * y.type.rank, (0, 0, *more)), y)
     if y.type.shape[0] != wanted[0]:
         raise ModelError(f"{s.kind}: shape {wanted} does not fit {x.type}")
-    if (bias := s.optional(3)) is not None:
-        column = stretch(s.g, append_axes(s.g, bias, spatial), y.type.shape)
-        y = s.g(Add(), y, column)
-    return channels_last(s.g, y)
+    return y
 
 
 @on("Convolution2DTransposeBias", custom=True)

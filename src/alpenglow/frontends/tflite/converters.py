@@ -5,9 +5,9 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
-from alpenglow.frontends.tflite.table import find, supported
+from alpenglow.frontends.tflite.table import find, find_quantised, moves, supported
 
-__all__ = ["find", "supported"]
+__all__ = ["find", "find_quantised", "moves", "supported"]
 
 _PACKAGE = __name__.rpartition(".")[0]
 

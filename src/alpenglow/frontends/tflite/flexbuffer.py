@@ -1,4 +1,5 @@
-"""Options of custom operators: a map from names to numbers, as flexbuffers store it.
+"""Options of custom operators: a map from names to numbers or lists of them, as flexbuffers store
+it.
 
 The last byte is the width of the root, and the one before it says what the root is: the upper six
 bits the type, the lower two the width of what it refers to.  A reference goes backwards.  A map is
@@ -21,9 +22,24 @@ KINDS: Mapping[int, Mapping[int, str]] = {
 }
 """How numbers of each type are stored in so many bytes."""
 
+LISTS = {11: INT, 12: UINT, 13: FLOAT}
+"""Types of lists whose elements are all of one type; before the first stands how many there are."""
 
-def numbers(content: bytes) -> dict[str, int | float]:
+Number = int | float
+
+
+def numbers(content: bytes) -> dict[str, Number]:
     """Return the numbers of a map by name; raise ModelError if it is none, or damaged."""
+    found: dict[str, Number] = {}
+    for name, value in values(content).items():
+        if isinstance(value, tuple):
+            raise ModelError(f"option '{name}' is a list, expected a number")
+        found[name] = value
+    return found
+
+
+def values(content: bytes) -> dict[str, Number | tuple[Number, ...]]:
+    """Return the numbers and lists of a map by name; raise ModelError if it is none, or damaged."""
     file = File(content)
     if len(content) < 3:
         raise ModelError(f"the options, {len(content)} bytes, are no map")
@@ -34,21 +50,34 @@ def numbers(content: bytes) -> dict[str, int | float]:
     return _map(file, _back(file, at, width), 1 << (packed & 3))
 
 
-def _map(file: File, at: int, width: int) -> dict[str, int | float]:
+def _map(file: File, at: int, width: int) -> dict[str, Number | tuple[Number, ...]]:
     count = _size(file, at - width, width)
     file.check(at, count * (width + 1), "the options")
     keys = _back(file, at - 3 * width, width)
     keys_width = _size(file, at - 2 * width, width)
     if keys_width not in KINDS[UINT] or _size(file, keys - keys_width, keys_width) != count:
         raise ModelError("the options have not as many names as numbers")
-    found: dict[str, int | float] = {}
+    found: dict[str, Number | tuple[Number, ...]] = {}
     for i in range(count):
         name = _text(file, _back(file, keys + i * keys_width, keys_width))
-        kind = file.content[at + count * width + i] >> 2
+        packed = file.content[at + count * width + i]
+        kind = packed >> 2
+        if kind in LISTS:
+            start = _back(file, at + i * width, width)
+            found[name] = _list(file, start, 1 << (packed & 3), LISTS[kind], f"option '{name}'")
+            continue
         if kind not in KINDS or width not in KINDS[kind]:
             raise ModelError(f"option '{name}' is of type {kind}, which is no number")
         found[name] = file.number(at + i * width, KINDS[kind][width], f"option '{name}'")
     return found
+
+
+def _list(file: File, at: int, width: int, kind: int, what: str) -> tuple[Number, ...]:
+    if width not in KINDS[kind]:
+        raise ModelError(f"{what} holds numbers of {width} bytes")
+    count = _size(file, at - width, width)
+    file.check(at, count * width, what)
+    return tuple(file.number(at + i * width, KINDS[kind][width], what) for i in range(count))
 
 
 def _size(file: File, at: int, width: int) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from alpenglow.frontends.files import head, is_tflite
+from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
 
@@ -21,7 +22,14 @@ class TfliteFrontEnd:
     """Reads TFLite models: files, or their bytes."""
 
     name = "tflite"
-    version = "1"
+    version = "2"
+    roundings = ROUNDINGS
+
+    def __init__(self, rounding: str = ROUNDINGS[0]) -> None:
+        self._rounding = rounding
+
+    def rounding_as(self, rounding: str) -> TfliteFrontEnd:
+        return TfliteFrontEnd(rounding)
 
     def may_read_more(self, content: bytes | mmap) -> bool:
         return False
@@ -46,5 +54,5 @@ class TfliteFrontEnd:
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> Graph | StagedModel:
         load = import_module("alpenglow.frontends.tflite.loading").load
-        loaded: Graph | StagedModel = load(model, shapes, constants)
+        loaded: Graph | StagedModel = load(model, shapes, constants, self._rounding)
         return loaded

@@ -36,12 +36,14 @@ class Importer(PartImporter):
     format = "TFLite"
 
     def __init__(
-        self, g: Graph, model: Model, tensors: Mapping[str, Tensor], given: Known,
-        initial: Mapping[Key, Array], reserved: Collection[str] = (),
+        self, g: Graph, model: Model, tensors: Mapping[str, Tensor],
+        inputs: Mapping[str, Tensor], given: Known, initial: Mapping[Key, Array],
+        reserved: Collection[str] = (),
     ) -> None:  # fmt: skip
         super().__init__(g, given)
         self.model = model
         self.tensors = dict(tensors)
+        self._inputs = inputs
         self.variables = Variables(g, initial, reserved)
         self.later: list[Step] = []
         self._made: set[str] = set()
@@ -71,6 +73,11 @@ class Importer(PartImporter):
 
     # ── what a converter may ask ──
 
+    @property
+    def rounding(self) -> str:
+        """How integers that stand for reals are rounded."""
+        return self.model.rounding
+
     def find(self, name: str) -> Value:
         """Return a value by name: one that was made, an input, a constant or a variable."""
         if name in self.values:
@@ -80,7 +87,7 @@ class Importer(PartImporter):
 
     def declared(self, name: str) -> Tensor:
         """Return what the file says of a tensor."""
-        return self.tensors[name]
+        return self.tensors[name] if name in self.tensors else self._inputs[name]
 
     def assign(self, name: str, value: Value) -> None:
         """Let a tensor that is a variable have a value from here on."""
@@ -202,12 +209,17 @@ class Importer(PartImporter):
 
     def _convert(self, step: Step) -> Value | Sequence[Value]:
         entry = converters.find(step.kind, step.operator.custom)
-        assert entry is not None, "checked before"
         if not step.outputs:
             raise ModelError(f"{step.kind} has no results")
-        options = step.operator.options(entry.options) if entry.options else {}
-        site = Site(self.g, step, options, self)
-        made = entry.convert(site)
+        options = step.operator.options(entry.options) if entry and entry.options else {}
+        if any(self.declared(n).quantised for n in (*step.inputs, *step.outputs) if n):
+            convert = converters.find_quantised(step.kind)
+        else:
+            convert = entry.convert if entry else None
+        assert convert is not None, "checked before"
+        # Scales may be any floats; converters look at what comes of them where it matters.
+        with np.errstate(all="ignore"):
+            made = convert(Site(self.g, step, options, self))
         count = 1 if isinstance(made, Value) else len(made)
         if count < len(step.outputs):
             raise ModelError(f"{step.kind} makes {count} results, and the file has more: "

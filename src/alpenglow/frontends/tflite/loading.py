@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,7 @@ from alpenglow.frontends.tflite.control import LOOP, turn_of
 from alpenglow.frontends.tflite.importer import Importer
 from alpenglow.frontends.tflite.model import Model, Subgraph, Tensor, named
 from alpenglow.frontends.tflite.refusals import check_supported
+from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.frontends.tflite.steps import Step, placed, reached
 from alpenglow.frontends.tflite.variables import Key
 from alpenglow.ir.constant_inputs import check_names, constant
@@ -37,10 +38,12 @@ MAIN = 0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rest:
-    """What is left of a model: its steps, and what the file says of their tensors."""
+    """What is left of a model: its steps, and what the file says of their tensors and of those
+    that it begins with."""
 
     steps: Sequence[Step]
     tensors: Mapping[str, Tensor]
+    inputs: Mapping[str, Tensor]
 
     def __len__(self) -> int:
         return len(self.steps) + 1  # the outputs are left, too
@@ -50,14 +53,16 @@ def load(
     model: str | Path | bytes,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] = MappingProxyType({}),
+    rounding: str = ROUNDINGS[0],
 ) -> Graph | StagedModel:
     """Read a TFLite model and return its graph, or the model where that depends on the data.
 
-    `shapes` binds open extents of inputs by input name; `constants` are values of inputs.
+    `shapes` binds open extents of inputs by input name; `constants` are values of inputs;
+    `rounding` is one of `ROUNDINGS`.
     """
     content, file = read(model)
     try:
-        return _loaded(Model(content), file, shapes, constants)
+        return _loaded(Model(content, rounding), file, shapes, constants)
     except AlpenglowError as error:
         raise error.located(file=file) from None
     except NONSENSE as error:
@@ -118,10 +123,10 @@ def _whole(
     while any(prefix + name in types for name in others):
         prefix += "/"
     body = placed(subgraph, prefix, inputs)
-    fixed = _fixed(constants, types)
+    fixed = _fixed(constants, types, body.inputs)
     types = {name: t for name, t in types.items() if name not in fixed}
     results = dict(zip(outputs, body.outputs, strict=True))
-    rest = Rest(body.steps, {**body.tensors, **fixed})
+    rest = Rest(body.steps, {**body.tensors, **fixed}, body.inputs)
     name, initial = subgraph.name or "main", _initial(model, subgraph)
     whole = TfliteModel(name, file, model, types, results, rest, initial)
     whole.metadata = Metadata(description=model.description)
@@ -129,8 +134,9 @@ def _whole(
 
 
 def _fixed(
-    constants: Mapping[str, Any], types: Mapping[str, TensorType | None]
-) -> dict[str, Tensor]:
+    constants: Mapping[str, Any], types: Mapping[str, TensorType | None],
+    inputs: Mapping[str, Tensor],
+) -> dict[str, Tensor]:  # fmt: skip
     """Return inputs that have values as tensors that are constants."""
     check_names(constants, types)
     fixed = {}
@@ -140,7 +146,9 @@ def _fixed(
         array = np.ascontiguousarray(constant(name, value, t.dtype, t.shape))
         content = array.reshape(-1).view(np.uint8)
         shape = array.shape
-        fixed[name] = Tensor(name, t.dtype, shape, shape, True, False, False, content, None)
+        fixed[name] = replace(
+            inputs[name], shape=shape, signature=shape, content=content, sparsity=None
+        )
     return fixed
 
 
@@ -177,7 +185,7 @@ def _initial(model: Model, subgraph: Subgraph) -> dict[Key, Array]:
             model.subgraph(operator.options("CallOnceOptions")["init_subgraph_index"]), "", ()
         )
         g = Graph("once")
-        importer = Importer(g, model, once.tensors, Known({}), initial)
+        importer = Importer(g, model, once.tensors, once.inputs, Known({}), initial)
         importer.run(once.steps)
         if importer.later:
             raise UnsupportedError("what is done once depends on data")
@@ -216,7 +224,9 @@ class TfliteModel(StagedModel):
         """Import as much of the rest as what is known decides."""
         g = Graph(self.name)
         reserved = {*self.inputs, *self.results}
-        importer = Importer(g, self._model, rest.tensors, known, self._initial, reserved)
+        importer = Importer(
+            g, self._model, rest.tensors, rest.inputs, known, self._initial, reserved
+        )
         importer.hold_back(n for n in self.inputs if n not in known.types)
         importer.run(rest.steps)
         actions, later = self._actions(importer)
@@ -234,7 +244,9 @@ class TfliteModel(StagedModel):
             if name in importer.values and name not in g.inputs:
                 g.output(name, importer.values[name])
         g.prune()
-        return Part(g, tuple(actions), tuple(importer.needs), Rest(later, importer.tensors))
+        return Part(
+            g, tuple(actions), tuple(importer.needs), Rest(later, importer.tensors, rest.inputs)
+        )
 
     def _actions(self, importer: Importer) -> tuple[list[Action], list[Step]]:
         """Return the loops whose operands are there, and the steps that are left."""
@@ -270,7 +282,7 @@ class TfliteModel(StagedModel):
             }  # fmt: skip
             inputs |= dict.fromkeys(names)
             results = {"goes_on": turn.condition, **{f"r{o}": o for o in turn.outputs}}
-            rest = Rest(turn.steps, turn.tensors)
+            rest = Rest(turn.steps, turn.tensors, turn.inputs)
             self._bodies[key] = TfliteModel(
                 "loop", self.file, self._model, inputs, results, rest, self._initial
             )

@@ -15,6 +15,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.flatbuffer import Table, root
+from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.frontends.tflite.schema import (
     BUILTINS,
     CUSTOM,
@@ -26,11 +27,32 @@ from alpenglow.frontends.tflite.schema import (
 from alpenglow.frontends.tflite.sparse import dense
 from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import DTYPES, Array
+from alpenglow.ops.quantize import bounds
 
 IDENTIFIER = b"TFL3"
 """Stands behind the offset of the first table."""
 
 VERSION = 3
+
+QUANTISED = frozenset({"i8", "u8", "i16", "i4", "u4", "i2"})
+"""Types of elements that may stand for reals; sums in i32 and i64 always do, by other tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What integers stand for: real = (q - zero) * scale.
+
+    There is one scale and one zero, or one of each for every index of `axis`.
+    """
+
+    scales: tuple[float, ...]
+    zeros: tuple[int, ...]
+    axis: int
+
+    @property
+    def uniform(self) -> bool:
+        """Whether there is one scale for all."""
+        return len(self.scales) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +61,8 @@ class Tensor:
 
     `dtype` is one of ours, or string, resource or variant.  `shape` has what extents are unless
     inputs get others, `signature` -1 for those that are open; `ranked` is False where the shape may
-    be unknown.  `scaled` is whether a rule is given by which elements stand for others, `content`
-    the bytes of a constant, or None.
+    be unknown.  `grid` is what elements stand for, if not for themselves, `content` the bytes of a
+    constant, or None.
     """
 
     name: str
@@ -49,7 +71,7 @@ class Tensor:
     signature: tuple[int, ...]
     ranked: bool
     is_variable: bool
-    scaled: bool
+    grid: Grid | None
     content: Array | None
     sparsity: Table | None
 
@@ -59,13 +81,15 @@ class Tensor:
 
     @property
     def quantised(self) -> bool:
-        """Whether elements are integers that stand for others."""
-        return self.scaled and self.dtype in ("i8", "u8", "i16", "i4", "u4", "i2")
+        """Whether elements are integers that stand for reals."""
+        return self.grid is not None and self.dtype in QUANTISED
 
     def array(self) -> Array | None:
         """Return the elements of a constant, or None if this is none."""
         if self.content is None:
             return None
+        if self.dtype == "i4" and self.sparsity is None:
+            return self._nibbles(self.content)
         if self.dtype not in DTYPES or self.dtype in ("i4", "u4", "i2"):
             raise UnsupportedError(f"constants of {self.dtype} are not read ('{self.name}')")
         dtype = DTYPES[self.dtype]
@@ -84,15 +108,28 @@ class Tensor:
             content = (content != 0).view(np.uint8)
         return content.view(dtype).reshape(self.shape)
 
+    def _nibbles(self, content: Array) -> Array:
+        """Return elements of four bits, of which a byte holds two, the first one below."""
+        count = math.prod(self.shape)
+        if content.nbytes != (count + 1) // 2:
+            raise ModelError(
+                f"'{self.name}' is {self} with {content.nbytes} bytes of elements, "
+                f"expected {(count + 1) // 2}"
+            )
+        pairs = np.stack([content << 4, content], -1).reshape(-1)[:count].view(np.int8) >> 4
+        return pairs.astype(DTYPES["i4"]).reshape(self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
     """An operator of a subgraph: `kind` is the name of a builtin, or of a custom one with `custom`.
 
-    Operands and results are numbers of tensors, -1 for an operand that is absent.
+    Operands and results are numbers of tensors, -1 for an operand that is absent.  `version` is
+    that of its meaning.
     """
 
     kind: str
+    version: int
     custom: bool
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -142,9 +179,11 @@ class Signature:
 
 
 class Model:
-    """A model in the bytes of a file."""
+    """A model in the bytes of a file, and the `rounding` of it that is asked for."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, rounding: str) -> None:
+        assert rounding in ROUNDINGS, f"rounding is {rounding}"
+        self.rounding = rounding
         if content[4:8] != IDENTIFIER:
             raise ModelError("this is no TFLite model: TFL3 is not in bytes 4 to 8")
         self._content = content
@@ -201,7 +240,6 @@ class Model:
         signature = tuple(table.array("shape_signature").tolist()) or shape
         if len(signature) != len(shape) or any(d < 0 for d in shape):
             raise ModelError(f"{path} has shape {shape} and signature {signature}")
-        rule = table.table("quantization")
         return Tensor(
             _unique(table.text("name") or "tensor", taken),
             TYPES[number],
@@ -209,7 +247,7 @@ class Model:
             tuple(-1 if s == -1 else d for s, d in zip(signature, shape, strict=True)),
             table.number("has_rank") or bool(shape),
             table.number("is_variable"),
-            rule is not None and bool(rule.array("scale").size or rule.number("details_type")),
+            _grid(table.table("quantization"), TYPES[number], len(shape), path),
             self._content_of(table.number("buffer"), path),
             table.table("sparsity"),
         )
@@ -218,9 +256,10 @@ class Model:
         code = table.number("opcode_index")
         if code >= len(self._kinds):
             raise ModelError(f"{table.path} has code {code}, and there are {len(self._kinds)}")
-        kind, custom = self._kinds[code]
+        kind, version, custom = self._kinds[code]
         inputs = _numbers(table, "inputs", tensors, -1)
-        return Operator(kind, custom, inputs, _numbers(table, "outputs", tensors, 0), table)
+        outputs = _numbers(table, "outputs", tensors, 0)
+        return Operator(kind, version, custom, inputs, outputs, table)
 
     def _content_of(self, number: int, what: str) -> Array | None:
         """Return the bytes of a buffer; None if it is empty: then it is no constant's."""
@@ -240,12 +279,40 @@ class Model:
         return content if content.size else None
 
 
-def _kind(code: Table) -> tuple[str, bool]:
-    """Return the name of an operator, and whether it is a custom one."""
+def _grid(table: Table | None, dtype: str, rank: int, path: str) -> Grid | None:
+    """Return what integers stand for; None if nothing is said of that."""
+    if table is None:
+        return None
+    if table.number("details_type"):
+        raise UnsupportedError(f"{path} has scales of its own kind")
+    scales, zeros = table.array("scale"), table.array("zero_point")
+    if not scales.size:
+        return None
+    zeros = zeros if zeros.size else np.zeros(1, np.int64)
+    axis = table.number("quantized_dimension")
+    if zeros.size not in (1, scales.size) or (scales.size > 1 and not 0 <= axis < rank):
+        raise ModelError(
+            f"{path} has {scales.size} scales and {zeros.size} zero points on axis {axis}, "
+            f"of rank {rank}"
+        )
+    if not (np.isfinite(scales).all() and (scales >= 0).all()):
+        raise ModelError(f"{path} has the scale {scales.min()}")
+    if dtype in QUANTISED:
+        low, high = bounds(dtype)
+        for zero in zeros[(zeros < low) | (zeros > high)][:1]:
+            raise ModelError(f"{path} is of {dtype} and has the zero point {zero}")
+    zeros = np.broadcast_to(zeros, scales.shape)
+    return Grid(tuple(scales.tolist()), tuple(zeros.tolist()), axis)
+
+
+def _kind(code: Table) -> tuple[str, int, bool]:
+    """Return the name of an operator, its version, and whether it is a custom one."""
+    version = code.number("version")
     number = max(code.number("deprecated_builtin_code"), code.number("builtin_code"))
     if number == CUSTOM:
-        return code.text("custom_code"), True
-    return (BUILTINS[number] if 0 <= number < len(BUILTINS) else f"builtin {number}"), False
+        return code.text("custom_code"), version, True
+    known = 0 <= number < len(BUILTINS)
+    return (BUILTINS[number] if known else f"builtin {number}"), version, False
 
 
 def _numbers(table: Table, name: str, count: int, least: int) -> tuple[int, ...]:

@@ -49,26 +49,31 @@ OPTIONS: Mapping[str, str] = {
     "DepthwiseConv2DOptions": "padding:i8 stride_w:i32 stride_h:i32 depth_multiplier:i32 "
                               "fused_activation_function:i8 dilation_w_factor:i32=1 "
                               "dilation_h_factor:i32=1",
-    "SVDFOptions": "rank:i32 fused_activation_function:i8",
-    "RNNOptions": "fused_activation_function:i8",
-    "SequenceRNNOptions": "time_major:bool fused_activation_function:i8",
+    "SVDFOptions": "rank:i32 fused_activation_function:i8 asymmetric_quantize_inputs:bool",
+    "RNNOptions": "fused_activation_function:i8 asymmetric_quantize_inputs:bool",
+    "SequenceRNNOptions": "time_major:bool fused_activation_function:i8 "
+                          "asymmetric_quantize_inputs:bool",
     "BidirectionalSequenceRNNOptions": "time_major:bool fused_activation_function:i8 "
-                                       "merge_outputs:bool",
-    "FullyConnectedOptions": "fused_activation_function:i8 weights_format:i8 keep_num_dims:bool",
+                                       "merge_outputs:bool asymmetric_quantize_inputs:bool",
+    "FullyConnectedOptions": "fused_activation_function:i8 weights_format:i8 keep_num_dims:bool "
+                             "asymmetric_quantize_inputs:bool",
     "SoftmaxOptions": "beta:f32",
     "ConcatenationOptions": "axis:i32 fused_activation_function:i8",
-    "AddOptions": "fused_activation_function:i8",
-    "SubOptions": "fused_activation_function:i8",
+    "AddOptions": "fused_activation_function:i8 pot_scale_int16:bool=1",
+    "SubOptions": "fused_activation_function:i8 pot_scale_int16:bool=1",
     "MulOptions": "fused_activation_function:i8",
     "DivOptions": "fused_activation_function:i8",
     "L2NormOptions": "fused_activation_function:i8",
     "LocalResponseNormalizationOptions": "radius:i32 bias:f32 alpha:f32 beta:f32",
-    "LSTMOptions": "fused_activation_function:i8 cell_clip:f32 proj_clip:f32 kernel_type:i8",
+    "LSTMOptions": "fused_activation_function:i8 cell_clip:f32 proj_clip:f32 kernel_type:i8 "
+                   "asymmetric_quantize_inputs:bool",
     "UnidirectionalSequenceLSTMOptions": "fused_activation_function:i8 cell_clip:f32 "
-                                         "proj_clip:f32 time_major:bool - "
+                                         "proj_clip:f32 time_major:bool "
+                                         "asymmetric_quantize_inputs:bool "
                                          "diagonal_recurrent_tensors:bool",
     "BidirectionalSequenceLSTMOptions": "fused_activation_function:i8 cell_clip:f32 proj_clip:f32 "
-                                        "merge_outputs:bool time_major:bool=1",
+                                        "merge_outputs:bool time_major:bool=1 "
+                                       "asymmetric_quantize_inputs:bool",
     "ResizeBilinearOptions": "- - align_corners:bool half_pixel_centers:bool",
     "ResizeNearestNeighborOptions": "align_corners:bool half_pixel_centers:bool",
     "ReshapeOptions": "new_shape:[i32]",
@@ -94,7 +99,7 @@ OPTIONS: Mapping[str, str] = {
     "WhileOptions": "cond_subgraph_index:i32 body_subgraph_index:i32",
     "CallOptions": "subgraph:u32",
     "CallOnceOptions": "init_subgraph_index:i32",
-    "BatchMatMulOptions": "adj_x:bool adj_y:bool",
+    "BatchMatMulOptions": "adj_x:bool adj_y:bool asymmetric_quantize_inputs:bool",
     "CumsumOptions": "exclusive:bool reverse:bool",
     "VarHandleOptions": "container:str shared_name:str",
     "RandomOptions": "seed:i64 seed2:i64",

@@ -46,10 +46,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A subgraph where it stands: its steps, its tensors by name, and the names of its outputs."""
+    """A subgraph where it stands: its steps, its tensors by name, and the names of its outputs.
+
+    `inputs` are the tensors that go by the names of the operands.
+    """
 
     steps: tuple[Step, ...]
     tensors: Mapping[str, Tensor]
+    inputs: Mapping[str, Tensor]
     outputs: tuple[str, ...]
 
 
@@ -72,7 +76,8 @@ def placed(subgraph: Subgraph, prefix: str, operands: Sequence[str]) -> Body:
         Step(o, tuple(map(name, o.inputs)), tuple(map(name, o.outputs))) for o in subgraph.operators
     )
     tensors = {names[i]: subgraph.tensors[i] for i in sorted(inner)}
-    return Body(steps, tensors, tuple(names[o] for o in subgraph.outputs))
+    inputs = {names[i]: subgraph.tensors[i] for i in subgraph.inputs}
+    return Body(steps, tensors, inputs, tuple(names[o] for o in subgraph.outputs))
 
 
 def bodies(operator: Operator) -> list[int]:

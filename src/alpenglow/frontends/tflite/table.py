@@ -32,24 +32,70 @@ Choice = TypeVar("Choice", bound=IntEnum)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A converter, and the layout of the options that it reads, "" if it reads none."""
+    """A converter, and the layout of the options that it reads, "" if it reads none.
+
+    That it `moves` says that it serves for integers that stand for reals, too: scales and
+    zero points are the same in all operands and results that have their type.
+    """
 
     convert: Converter
     options: str
+    moves: bool
 
 
 _TABLE: dict[tuple[str, bool], Entry] = {}
+_QUANTISED: dict[str, Converter] = {}
 
 
-def on(name: str, options: str = "", *, custom: bool = False) -> Callable[[Converter], Converter]:
+def on(
+    name: str, options: str = "", *, custom: bool = False, moves: bool = False
+) -> Callable[[Converter], Converter]:
     """Register the decorated converter for a builtin operator, or a custom one by its name."""
 
     def add(converter: Converter) -> Converter:
         assert (name, custom) not in _TABLE, f"two converters for {name}"
-        _TABLE[name, custom] = Entry(converter, options)
+        _TABLE[name, custom] = Entry(converter, options, moves)
         return converter
 
     return add
+
+
+def on_quantised(*names: str) -> Callable[[Converter], Converter]:
+    """Register the decorated converter for builtin operators on tensors that stand for reals."""
+
+    def add(converter: Converter) -> Converter:
+        for name in names:
+            assert name not in _QUANTISED, f"two converters for quantised {name}"
+            _QUANTISED[name] = converter
+        return converter
+
+    return add
+
+
+def find_quantised(name: str) -> Converter | None:
+    """Return the converter of an operator on tensors that stand for reals, or None."""
+    if name in _QUANTISED:
+        return _QUANTISED[name]
+    return moved(_TABLE[name, False].convert) if moves(name) else None
+
+
+def moves(name: str) -> bool:
+    """Return whether a builtin operator serves integers that stand for reals as they are."""
+    entry = _TABLE.get((name, False))
+    return entry is not None and entry.moves
+
+
+def moved(converter: Converter) -> Converter:
+    """Return a converter that refuses quantised tensors whose scales or zero points differ."""
+
+    def convert(s: Site) -> Made:
+        tensors = [*map(s.declared, s.given()), *map(s.output, range(len(s.step.outputs)))]
+        grids = {t.grid for t in tensors if t.quantised}
+        if len(grids) > 1:
+            raise ModelError(f"{s.kind}: scales and zero points of its tensors differ")
+        return converter(s)
+
+    return convert
 
 
 def find(name: str, custom: bool) -> Entry | None:
@@ -59,11 +105,17 @@ def find(name: str, custom: bool) -> Entry | None:
 
 def supported() -> list[str]:
     """Return the names of all operators that have a converter; custom ones in quotes."""
-    return sorted(f"'{name}'" if custom else name for name, custom in _TABLE)
+    builtin = {(name, False) for name in _QUANTISED}
+    return sorted(f"'{name}'" if custom else name for name, custom in _TABLE.keys() | builtin)
 
 
 class Context(Importing, Protocol):
     """What an importer knows besides the step."""
+
+    @property
+    def rounding(self) -> str:
+        """How integers that stand for reals are rounded, one of `roundings.ROUNDINGS`."""
+        ...
 
     def declared(self, name: str) -> Tensor:
         """Return what the file says of a tensor."""
@@ -82,6 +134,11 @@ class Site(Operands):
         self.step = step
         self._options = options
         self._context = context
+
+    @property
+    def rounding(self) -> str:
+        """How integers that stand for reals are rounded."""
+        return self._context.rounding
 
     def option(self, name: str) -> Any:
         """Return an option; vectors are tuples."""
@@ -103,6 +160,10 @@ class Site(Operands):
     def declared(self, i: int) -> Tensor:
         """Return what the file says of operand i."""
         return self._context.declared(self.step.inputs[i])
+
+    def given(self) -> list[int]:
+        """Return which operands there are."""
+        return [i for i, name in enumerate(self.step.inputs) if name]
 
     def assign(self, i: int, value: Value) -> None:
         """Let operand i, which is a variable, have a value from here on."""

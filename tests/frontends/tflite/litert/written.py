@@ -12,6 +12,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from alpenglow.frontends.tflite.converters import find
+from alpenglow.frontends.tflite.model import Grid
 from alpenglow.frontends.tflite.schema import OPTION_2_NUMBERS, TYPES
 from alpenglow.ir.types import NAMES, Array
 
@@ -25,8 +26,12 @@ VERSIONS = {"BROADCAST_TO": 2}
 class Probe:
     """An operator on operands, of which those in `fixed` are constants; None is an absent one.
 
-    Those in `kept` are variables, zero at first.  `layout` names the options where the converter
-    does not read them; `results` are the element types of the results, "" for that of operand 0.
+    Those in `kept` are variables, zero at first.  `grids` are scales, zero points and an axis of
+    integers that stand for reals, one for each operand, then each result.  `layout` names the
+    options where the converter does not read them; `results` are the element types of the results,
+    "" for that of operand 0.  `only` is the one rounding of such integers in which LiteRT says what
+    is right, if there is one.  Results may be so many steps `off`, where LiteRT's depend on the
+    platform's functions of f32.
     """
 
     kind: str
@@ -36,13 +41,21 @@ class Probe:
     results: Sequence[str] = ("",)
     layout: str = ""
     kept: Sequence[int] = ()
+    grids: Sequence[Grid | None] = ()
+    only: str = ""
+    off: int = 0
 
     def __str__(self) -> str:
         operands = ["-" if v is None else f"{NAMES[v.dtype]}{list(v.shape)}" for v in self.operands]
         small = [f"{i}={v.reshape(-1).tolist()}" for i, v in enumerate(self.operands)
                  if v is not None and i in self.fixed and v.size <= 8]  # fmt: skip
         options = ",".join(f"{k}={v}" for k, v in self.options.items())
-        return f"{self.kind} {' '.join(operands)} {' '.join(small)} {options}"
+        said = ["-" if g is None else str(g) for g in self.grids]
+        return f"{self.kind} {' '.join([*operands, *small, *said])} {options}"
+
+    def grid(self, i: int) -> Grid | None:
+        """Return what operand i, or a result behind operands, stands for."""
+        return self.grids[i] if i < len(self.grids) else None
 
     def inputs(self) -> list[Array]:
         """Return the operands that are inputs of the model."""
@@ -50,9 +63,15 @@ class Probe:
         return [v for i, v in enumerate(self.operands) if v is not None and i not in inner]
 
 
-def tensor(name: str, dtype: str, shape: Sequence[int], buffer: int = 0) -> Any:
+def tensor(
+    name: str, dtype: str, shape: Sequence[int], buffer: int = 0, grid: Grid | None = None
+) -> Any:
     """Return a tensor as the schema has it."""
     t = schema.TensorT()
+    if grid is not None:
+        t.quantization = q = schema.QuantizationParametersT()
+        q.scale, q.zeroPoint = list(map(float, grid.scales)), list(grid.zeros)
+        q.quantizedDimension = grid.axis
     t.name, t.type, t.buffer = name, NUMBERS[dtype], buffer
     t.shape, t.hasRank = list(shape), True
     return t
@@ -130,7 +149,7 @@ def written(probe: Probe, shapes: Sequence[Sequence[int]] = (), open_: bool = Fa
         numbers.append(-1 if v is None else len(tensors))
         if v is None:
             continue
-        t = tensor(f"x{i}", NAMES[v.dtype], v.shape)
+        t = tensor(f"x{i}", NAMES[v.dtype], v.shape, grid=probe.grid(i))
         if i in probe.fixed:
             t.buffer = len(buffers)
             buffers.append(buffer(v.tobytes()))
@@ -144,7 +163,8 @@ def written(probe: Probe, shapes: Sequence[Sequence[int]] = (), open_: bool = Fa
     outputs = list(range(len(tensors), len(tensors) + len(probe.results)))
     for k, dtype in enumerate(probe.results):
         first = next(v for v in probe.operands if v is not None)
-        t = tensor(f"y{k}", dtype or NAMES[first.dtype], shapes[k] if shapes else ())
+        grid = probe.grid(len(probe.operands) + k)
+        t = tensor(f"y{k}", dtype or NAMES[first.dtype], shapes[k] if shapes else (), grid=grid)
         t.hasRank = bool(shapes)
         if open_ and shapes and len(shapes[k]):
             t.shapeSignature = [-1] * len(shapes[k])

@@ -1,0 +1,110 @@
+"""How integers that stand for reals are rounded: as is asked for, wherever a model is read."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from tests.frontends.tflite.flat import file_of, one_op
+
+import alpenglow as ag
+from alpenglow.base.errors import ModelError, OptionError, UnsupportedError
+from alpenglow.frontends.tflite.loading import load
+from alpenglow.ir.graph import Graph
+from command import alpenglow
+
+HALVES = np.array([0.125, 0.375, -0.125, 0.3], np.float32)
+EVEN, AWAY = [0, 2, 0, 1], [1, 2, -1, 1]
+
+
+def quantising(scale: float = 0.25, zero: int = 0) -> bytes:
+    """Return a model that quantises four floats: of a scale of 0.25 three lie in the middle."""
+    model = one_op("QUANTIZE", ["f32[4]"], ["i8[4]"])
+    rule = {"scale": np.array([scale], np.float32), "zero_point": np.array([zero])}
+    model["subgraphs"][0]["tensors"][1]["quantization"] = rule
+    return file_of(model)
+
+
+def test_halves_go_to_even_or_away_from_zero() -> None:
+    for rounding, wanted in ((None, EVEN), ("xnnpack", EVEN), ("reference", AWAY)):
+        graph = ag.load(quantising(), rounding=rounding)
+        assert ag.compile(graph)(HALVES).tolist() == wanted
+        assert ag.compile(quantising(), rounding=rounding)(HALVES).tolist() == wanted
+
+
+def test_what_is_kept_of_a_file_is_kept_for_each_rounding(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(quantising())
+    for _ in range(2):
+        assert ag.compile(path)(HALVES).tolist() == EVEN
+        assert ag.compile(path, rounding="reference")(HALVES).tolist() == AWAY
+
+
+def test_commands_and_bundles_take_a_rounding(tmp_path: Path) -> None:
+    path, feeds = tmp_path / "model.tflite", tmp_path / "x.npy"
+    path.write_bytes(quantising())
+    np.save(feeds, HALVES)
+    for rounding, wanted in (("xnnpack", EVEN), ("reference", AWAY)):
+        alpenglow(f"run {path} --input x0={feeds} --output {tmp_path} --rounding {rounding}")
+        assert np.load(tmp_path / "y0.npy").tolist() == wanted
+        text = alpenglow(f"show {path} --after import --rounding {rounding}").stdout
+        assert ("requantize" in text) == (rounding == "xnnpack")
+    assert "rounding" in inspect.signature(ag.bundle).parameters
+    ag.bundle(path, tmp_path / "bundle", rounding="reference")
+
+
+def test_a_rounding_that_there_is_not_is_told() -> None:
+    with pytest.raises(OptionError, match=r"'down'; expected one of xnnpack, reference"):
+        ag.load(quantising(), rounding="down")
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", 1, [3])], [helper.make_tensor_value_info("y", 1, None)],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    with pytest.raises(OptionError, match="models of onnx say themselves how they are rounded"):
+        ag.compile(onnx.ModelProto.SerializeToString(model), rounding="reference")
+    loaded = ag.load(quantising())
+    with pytest.raises(OptionError, match="imported already"):
+        ag.compile(loaded, rounding="reference")
+
+
+def test_scales_that_make_no_sense_are_told() -> None:
+    with pytest.raises(ModelError, match=r"is of i8 and has the zero point 300"):
+        load(quantising(zero=300))
+    with pytest.raises(ModelError, match="has the scale nan"):
+        load(quantising(scale=float("nan")))
+    model = one_op("DEQUANTIZE", ["i8[2,3]"], ["f32[2,3]"])
+    tensor = model["subgraphs"][0]["tensors"][0]
+    tensor["quantization"] = {"scale": np.ones(3, np.float32), "quantized_dimension": 0}
+    with pytest.raises(ModelError, match=r"3 scales on axis 0 of i8\[2,3\]"):
+        load(file_of(model))
+    tensor["quantization"] = {"scale": np.ones(3, np.float32), "quantized_dimension": 2}
+    with pytest.raises(ModelError, match="3 scales and 1 zero points on axis 2, of rank 2"):
+        load(file_of(model))
+
+
+def test_scales_of_an_axis_stand_for_its_indices() -> None:
+    model = one_op("DEQUANTIZE", ["i8[2,3]"], ["f32[2,3]"])
+    model["subgraphs"][0]["tensors"][0]["quantization"] = {
+        "scale": np.array([1, 10], np.float32), "zero_point": np.array([0, 1]),
+        "quantized_dimension": 0,
+    }  # fmt: skip
+    graph = load(file_of(model))
+    assert isinstance(graph, Graph)
+
+    made = ag.compile(graph)(np.array([[1, 2, 3], [1, 2, 3]], np.int8))
+
+    assert made.tolist() == [[1, 2, 3], [0, 10, 20]]
+
+
+def test_operators_without_integers_are_refused() -> None:
+    model = one_op("ATAN2", ["i8[3]", "i8[3]"], ["i8[3]"])
+    for t in model["subgraphs"][0]["tensors"]:
+        t["quantization"] = {"scale": np.array([0.5], np.float32)}
+
+    with pytest.raises(UnsupportedError, match=r"ATAN2 on quantised i8 \(1 node\)"):
+        load(file_of(model))
