@@ -34,6 +34,7 @@ help:
 	@echo "                   Oclgrind, which tells of races and accesses out of bounds"
 	@echo "make test-torch    run the tests that need PyTorch, in .venv/torch; SAMPLE=0.1 a tenth of"
 	@echo "                   the models, CASES=3 at most three cases of each test"
+	@echo "make test-stablehlo  run the tests that need JAX, in .venv/stablehlo; CASES=3 runs three cases each"
 	@echo "make test-tflite   run the tests that need LiteRT, in .venv/tflite; SAMPLE=0.1 compiles a"
 	@echo "                   tenth of the models of one operator, and evaluates the others"
 	@echo "make test-guarded  run all tests with every operand between unmapped pages"
@@ -109,6 +110,11 @@ test-tflite: .venv/tflite/tflite.stamp
 		tests/frontends/tflite --sample $(SAMPLE); \
 	status=$$?; $(TIMED); exit $$status
 
+test-stablehlo: .venv/stablehlo/stablehlo.stamp
+	@$(TIMED) stablehlo $(APART) .venv/stablehlo/bin/python -B -m pytest -n $(JOBS) \
+		tests/frontends/stablehlo/jaxlib $(if $(CASES),--cases $(CASES)); \
+	status=$$?; $(TIMED); exit $$status
+
 test-guarded: $(VENV)/dev.stamp
 	@$(TIMED) sweep $(PYTEST) -m guarded && \
 	ALPENGLOW_CHECK=0 PYTHONPATH=tests $(TIMED) guarded $(PYTEST) -p fuzz.everywhere \
@@ -156,6 +162,9 @@ $(VENV)/dev.stamp: pyproject.toml
 .venv/opencl/kernels.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) kernels .venv/opencl
 
+.venv/stablehlo/stablehlo.stamp: pyproject.toml tools/install_stablehlo.sh
+	@$(TIMED) install sh tools/install_stablehlo.sh $(PYTHON) .venv/stablehlo
+
 .venv/tflite/tflite.stamp: pyproject.toml tools/install_tflite.sh
 	@$(TIMED) install sh tools/install_tflite.sh $(PYTHON) .venv/tflite
 
@@ -163,4 +172,4 @@ $(VENV)/dev.stamp: pyproject.toml
 	@$(TIMED) install-torch sh tools/install_torch.sh $(PYTHON) .venv/torch
 
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
-	test-kernels test-oclgrind test-torch test-tflite test-pythons conformance conformance-opencl conformance-torch fuzz bench clean
+	test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons conformance conformance-opencl conformance-torch fuzz bench clean

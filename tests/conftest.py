@@ -30,11 +30,12 @@ NEED_TORCH = Path(__file__).with_name("pytorch")
 NEED_LITERT = Path(__file__).parent / "frontends" / "tflite" / "litert"
 """The tests of this folder run where LiteRT is: `make test-tflite`."""
 
-collect_ignore = [
-    str(folder)
-    for package, folder in (("torch", NEED_TORCH), ("ai_edge_litert", NEED_LITERT))
-    if find_spec(package) is None
-]
+NEED_JAX = Path(__file__).parent / "frontends" / "stablehlo" / "jaxlib"
+"""The tests of this folder run where JAX is: `make test-stablehlo`."""
+
+PACKAGES = {"torch": NEED_TORCH, "ai_edge_litert": NEED_LITERT, "jax": NEED_JAX}
+
+collect_ignore = [str(f) for package, f in PACKAGES.items() if find_spec(package) is None]
 
 CHECK_IS_SAID = "ALPENGLOW_CHECK" in os.environ
 

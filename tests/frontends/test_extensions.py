@@ -54,18 +54,23 @@ def test_a_package_extends_alpenglow_in_every_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (b"junk", "the model, 4 bytes, is of no known format; formats known: onnx, tflite, torch"),
+        (
+            b"junk",
+            "the model, 4 bytes, is of no known format; "
+            "formats known: onnx, stablehlo, tflite, torch",
+        ),
         (
             3,
             "the model, of type int, is of no known format; expected a path, the bytes of a file, "
-            "or what a front end knows; formats known: onnx, tflite, torch",
+            "or what a front end knows; formats known: onnx, stablehlo, tflite, torch",
         ),
         ("missing.txt", "cannot read the model: there is no such file   (missing.txt)"),
         ("missing.onnx", "cannot read the model: No such file or directory   (missing.onnx)"),
         ("missing.pt2", "cannot read the model: No such file or directory   (missing.pt2)"),
         (
             __file__,
-            f"the model is of no known format; formats known: onnx, tflite, torch   ({__file__})",
+            "the model is of no known format; formats known: onnx, stablehlo, tflite, torch   "
+            f"({__file__})",
         ),
     ],
 )

@@ -34,6 +34,7 @@ from alpenglow.ops.complex import (
 )
 from alpenglow.ops.copy import Copy
 from alpenglow.ops.movement import Broadcast, Slice, Transpose
+from alpenglow.ops.select import Where
 from alpenglow.ops.transcendental import Atan2
 from alpenglow.passes.lower import lower
 from alpenglow.passes.simplify import simplify
@@ -424,3 +425,17 @@ def test_the_angle_of_a_point_is_that_of_numpy() -> None:
 def test_the_parts_of_complex_numbers_are_half_as_wide() -> None:
     assert PARTS.keys() == COMPLEX
     assert all(DTYPES[w].itemsize == 2 * DTYPES[p].itemsize for w, p in PARTS.items())
+
+
+def test_a_complex_constant_stands_beside_others_in_one_kernel() -> None:
+    g = Graph("constant")
+    x, p, q = g.input("x", "c64[3]"), g.input("p", "bool[3]"), g.input("q", "bool[3]")
+    constant = g(Broadcast((3,)), g.constant(np.array(1 + 2j, np.complex64)))
+    g.output("y", g(Where(), q, g(Where(), p, x, constant), constant))
+    truths = np.array([1, 0, 1], bool), np.array([1, 1, 0], bool)
+
+    (y,) = (
+        ag.compile(g).run({"x": np.zeros(3, np.complex64), "p": truths[0], "q": truths[1]}).values()
+    )
+
+    assert y.tolist() == [0, 1 + 2j, 1 + 2j]

@@ -110,6 +110,11 @@ def _remainder(a: Dim, b: Dim) -> Dim:
     return a % b if presume(b, "!=") else 0
 
 
+def _rest(a: Dim, b: Dim) -> Dim:
+    """Return what a leaves by b, with the sign of a; 0 where b is 0."""
+    return a - b * _quotient(a, b) if presume(b, "!=") else 0
+
+
 class SymbolicMath:
     """The part of the scalar vocabulary that shape arithmetic uses, on arrays of symbols."""
 
@@ -130,6 +135,12 @@ class SymbolicMath:
 
     def mod(self, x: Any, y: Any) -> Any:
         return _each(_remainder)(x, y)
+
+    def fmod(self, x: Any, y: Any) -> Any:
+        return _each(_rest)(x, y)
+
+    def sign(self, x: Any) -> Any:
+        return _each(lambda a: 0 if is_0(a) else 1 if at_least_0(a) else -1)(x)
 
     def neg(self, x: Any) -> Any:
         return x * -1

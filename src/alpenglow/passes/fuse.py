@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise, Op
+from alpenglow.ir.types import COMPLEX
 from alpenglow.ops.arithmetic import Abs, Add, Clip, Mul, Neg, Sub
 from alpenglow.ops.comparison import Equal, Greater, Less
 from alpenglow.ops.fused import Fused
@@ -268,8 +269,12 @@ def _replace(g: Graph, members: list[Node]) -> None:
 
 
 def _scalar_constant(v: Value) -> object | None:
-    """Return the contents of a broadcast of a single constant element, as a scalar array."""
+    """Return the contents of a broadcast of a single constant element, as a scalar array.
+
+    Kernels have no complex constants but 0.
+    """
     match v:
         case Value(Node(Broadcast(), [Value() as only])) if only.array is not None:
-            return only.array.reshape(()) if only.array.size == 1 else None
+            held = only.type.dtype not in COMPLEX or not only.array.any()
+            return only.array.reshape(()) if only.array.size == 1 and held else None
     return None

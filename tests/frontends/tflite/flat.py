@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.frontends.tflite.flatbuffer import FORMATS, SCALARS
+from alpenglow.frontends.flatbuffer import FORMATS, SCALARS
 from alpenglow.frontends.tflite.schema import BUILTINS, LAYOUTS, OPTION_NUMBERS, TYPES
 from alpenglow.ir.types import NAMES, Array
 

@@ -12,7 +12,7 @@ import pytest
 from tests.frontends.tflite.flat import file_of, one_op
 
 from alpenglow.base.errors import AlpenglowError, ModelError
-from alpenglow.frontends.tflite.flatbuffer import root
+from alpenglow.frontends.flatbuffer import root
 from alpenglow.frontends.tflite.flexbuffer import numbers
 from alpenglow.frontends.tflite.loading import load
 from alpenglow.frontends.tflite.schema import LAYOUTS

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.tflite.flatbuffer import File
+from alpenglow.frontends.flatbuffer import File
 
 INT, UINT, FLOAT, MAP, BOOL = 1, 2, 3, 9, 26
 KINDS: Mapping[int, Mapping[int, str]] = {

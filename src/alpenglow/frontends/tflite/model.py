@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.tflite.flatbuffer import Table, root
+from alpenglow.frontends.flatbuffer import Table, root
 from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.frontends.tflite.schema import (
     BUILTINS,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-from alpenglow.frontends.tflite.flatbuffer import SCALARS, Field, Layout
+from alpenglow.frontends.flatbuffer import SCALARS, Field, Layout
 
 TABLES: Mapping[str, str] = {
     "Model": "version:u32 operator_codes:[OperatorCode] subgraphs:[SubGraph] description:str "

@@ -15,7 +15,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError
 from alpenglow.base.memory import MOST_NBYTES
-from alpenglow.frontends.tflite.flatbuffer import Table
+from alpenglow.frontends.flatbuffer import Table
 from alpenglow.frontends.tflite.schema import INDEX_VECTORS, DimensionFormat
 from alpenglow.ir.types import Array
 

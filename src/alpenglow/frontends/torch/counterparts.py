@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from alpenglow.base.errors import UnsupportedError
-from alpenglow.frontends.torch.complex_functions import FUNCTIONS
+from alpenglow.frontends.complex_functions import FUNCTIONS
 from alpenglow.frontends.torch.table import Operand, Site
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op

@@ -154,6 +154,14 @@ class Table:
         start, count = self._file.vector(at, dtype.itemsize, f"{self.path}.{name}")
         return np.frombuffer(self._file.content, dtype, count, start)
 
+    def texts(self, name: str) -> list[str]:
+        """Return a vector of strings; an empty one if it is absent."""
+        path = f"{self.path}.{name}"
+        at = self._follow(name)
+        start, count = (0, 0) if at is None else self._file.vector(at, 4, path)
+        places = [self._file.target(start + 4 * i, path) for i in range(count)]
+        return [self._file.text(place, path) for place in places]
+
     def table(self, name: str) -> Table | None:
         """Return a table, or None if it is absent."""
         return self._table(name, self._layout[name].kind)

@@ -1,7 +1,8 @@
 """Functions of complex numbers by their parts, for which there is no operator of ours.
 
 Inverses are those of W. Kahan, Branch cuts for complex elementary functions, 1987: roots of 1 + z
-and 1 - z keep the digits that a formula by squares and logarithms loses.
+and 1 - z keep the digits that a formula by squares and logarithms loses.  Where squares overflow
+they are what they come near to.
 """
 
 from __future__ import annotations
@@ -9,14 +10,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Op
+from alpenglow.ir.types import DTYPES
 from alpenglow.ops import activation, comparison, floating, logarithm, select, transcendental
-from alpenglow.ops.arithmetic import Abs, Add, Clip, Div, Mul, Neg, Sub
-from alpenglow.ops.complex import exponential
+from alpenglow.ops.arithmetic import Abs, Add, Clip, Div, Maximum, Mul, Neg, Sub
+from alpenglow.ops.complex import RealQuotient, exponential
 from alpenglow.ops.complex import logarithm as logarithm_of
 from alpenglow.ops.reduction import filled
-from alpenglow.ops.transcendental import Asinh, Atan2, Cos, Cosh, Exp, Hypot, Sin, Sinh, Sqrt
+from alpenglow.ops.transcendental import (
+    Asinh,
+    Atan2,
+    Cos,
+    Cosh,
+    Exp,
+    Hypot,
+    LogHypot,
+    Sin,
+    Sinh,
+    Sqrt,
+)
 
 Pair = tuple[Value, Value]
 """The real parts and the imaginary ones."""
@@ -71,8 +86,29 @@ def hyperbolic_tangent(g: Graph, z: Pair) -> Pair:
     return turned_back(tangent(g, turned(z, g)), g)
 
 
+def far(g: Graph, z: Pair) -> Value:
+    """Return where a part is so large that its square may overflow."""
+    a, b = z
+    limits = np.finfo(DTYPES[a.type.dtype])
+    size = g(Maximum(), g(Abs(), a), g(Abs(), b))
+    return g(comparison.Greater(), size, filled(g, float(np.sqrt(limits.max)) / 8, a))
+
+
+def chosen(g: Graph, where: Value, x: Pair, y: Pair) -> Pair:
+    """Return x where a condition holds, else y."""
+    return g(select.Where(), where, x[0], y[0]), g(select.Where(), where, x[1], y[1])
+
+
 def root(g: Graph, z: Pair) -> Pair:
-    """Return the root whose real part is not negative: the larger part first, then the other."""
+    """Return the root whose real part is not negative; large numbers are made smaller before."""
+    large = far(g, z)
+    quarter = chosen(g, large, (times(g, z[0], 0.25), times(g, z[1], 0.25)), z)
+    made = _root(g, quarter)
+    return chosen(g, large, (times(g, made[0], 2.0), times(g, made[1], 2.0)), made)
+
+
+def _root(g: Graph, z: Pair) -> Pair:
+    """Return the root of what is not too large: its larger part first, then the other."""
     a, b = z
     size = times(g, g(Add(), g(Hypot(), a, b), g(Abs(), a)), 0.5)
     large = g(Sqrt(), size)
@@ -92,17 +128,32 @@ def _roots(g: Graph, z: Pair) -> tuple[Pair, Pair]:
     return root(g, minus), root(g, (plus(g, z[0], 1.0), z[1]))
 
 
+def doubled_logarithm(g: Graph, z: Pair) -> Value:
+    """Return the logarithm of |2z|, of large z."""
+    return plus(g, g(LogHypot(), *z), math.log(2))
+
+
+def signed_as(g: Graph, x: Value, sign: Value) -> Value:
+    """Return x, which is not negative, with the sign of another."""
+    return g(select.Where(), g(floating.SignBit(), sign), g(Neg(), x), x)
+
+
 def arc_sine(g: Graph, z: Pair) -> Pair:
+    """Far out the imaginary part is the logarithm of |2z|, and the real one an angle."""
     (p, q), (r, t) = _roots(g, z)
     real = g(Sub(), g(Mul(), p, r), g(Mul(), q, t))
     imaginary = g(Sub(), g(Mul(), p, t), g(Mul(), q, r))
-    return g(Atan2(), z[0], real), g(Asinh(), imaginary)
+    near = g(Atan2(), z[0], real), g(Asinh(), imaginary)
+    away = g(Atan2(), z[0], g(Abs(), z[1])), signed_as(g, doubled_logarithm(g, z), z[1])
+    return chosen(g, far(g, z), away, near)
 
 
 def arc_cosine(g: Graph, z: Pair) -> Pair:
     (p, q), (r, t) = _roots(g, z)
     imaginary = g(Sub(), g(Mul(), r, q), g(Mul(), t, p))
-    return times(g, g(Atan2(), p, r), 2.0), g(Asinh(), imaginary)
+    near = times(g, g(Atan2(), p, r), 2.0), g(Asinh(), imaginary)
+    size = signed_as(g, doubled_logarithm(g, z), g(Neg(), z[1]))
+    return chosen(g, far(g, z), (g(Atan2(), g(Abs(), z[1]), z[0]), size), near)
 
 
 def inverse_hyperbolic_sine(g: Graph, z: Pair) -> Pair:
@@ -113,7 +164,8 @@ def inverse_hyperbolic_cosine(g: Graph, z: Pair) -> Pair:
     p, q = root(g, (plus(g, z[0], -1.0), z[1]))
     r, t = root(g, (plus(g, z[0], 1.0), z[1]))
     real = g(Asinh(), g(Add(), g(Mul(), p, r), g(Mul(), q, t)))
-    return real, times(g, g(Atan2(), q, r), 2.0)
+    near = real, times(g, g(Atan2(), q, r), 2.0)
+    return chosen(g, far(g, z), (doubled_logarithm(g, z), g(Atan2(), z[1], z[0])), near)
 
 
 def inverse_hyperbolic_tangent(g: Graph, z: Pair) -> Pair:
@@ -129,7 +181,13 @@ def inverse_hyperbolic_tangent(g: Graph, z: Pair) -> Pair:
     real = times(g, g(logarithm.Log1p(), ratio), 0.25)
     real = g(select.Where(), g(floating.SignBit(), a), g(Neg(), real), real)
     along = g(Sub(), g(Mul(), away, plus(g, size, 1.0)), square)
-    return real, times(g, g(Atan2(), times(g, b, 2.0), along), 0.5)
+    near = real, times(g, g(Atan2(), times(g, b, 2.0), along), 0.5)
+    quarter = signed_as(g, filled(g, math.pi / 2, b), b)
+    return chosen(g, far(g, z), (g(RealQuotient(), *_one(g, z), a, b), quarter), near)
+
+
+def _one(g: Graph, z: Pair) -> Pair:
+    return filled(g, 1, z[0]), filled(g, 0, z[0])
 
 
 def arc_tangent(g: Graph, z: Pair) -> Pair:

@@ -1,0 +1,118 @@
+"""Numbers and sections of MLIR's bytecode, read from bytes that may be hostile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from alpenglow.base.errors import ModelError
+
+PADDING = 0xCB
+"""What stands before bytes that are aligned."""
+
+ALIGNED = 0x80
+"""Set in the number of a section that is aligned."""
+
+LARGEST_ALIGNMENT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of the file."""
+
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+class Bytes:
+    """A place in a part of a file; `what` is what messages call the part."""
+
+    def __init__(self, content: bytes, span: Span, what: str) -> None:
+        self.content, self.at, self.end, self.what = content, span.start, span.end, what
+
+    def __len__(self) -> int:
+        return self.end - self.at
+
+    def error(self, message: str) -> ModelError:
+        """Return the error that says what is wrong here."""
+        return ModelError(f"offset {self.at}, in {self.what}: {message}")
+
+    def byte(self) -> int:
+        """Return the byte that stands here."""
+        if self.at >= self.end:
+            raise self.error("the bytes end where one is expected")
+        self.at += 1
+        return self.content[self.at - 1]
+
+    def take(self, count: int) -> Span:
+        """Go on by so many bytes, and return where they are."""
+        if not 0 <= count <= len(self):
+            raise self.error(f"{count} bytes are expected, and there are {len(self)}")
+        self.at += count
+        return Span(self.at - count, self.at)
+
+    def number(self) -> int:
+        """Return a number, the length of which the zeros at the end of its first byte tell."""
+        first = self.byte()
+        if first & 1:
+            return first >> 1
+        if not first:
+            return int.from_bytes(self._raw(8), "little")
+        more = (first & -first).bit_length() - 1
+        return int.from_bytes(bytes([first]) + self._raw(more), "little") >> (more + 1)
+
+    def _raw(self, count: int) -> bytes:
+        span = self.take(count)
+        return self.content[span.start : span.end]
+
+    def signed(self) -> int:
+        """Return a number with a sign, which is its lowest bit."""
+        n = self.number()
+        return (n >> 1) ^ -(n & 1)
+
+    def count(self, least: int = 1) -> int:
+        """Return how many things follow, of at least so many bytes each."""
+        n = self.number()
+        if n * least > len(self):
+            raise self.error(f"{n} things are told, and there are {len(self)} bytes")
+        return n
+
+    def bits(self, width: int) -> int:
+        """Return an integer of a width, without a sign."""
+        if width <= 8:
+            return self.byte() & ((1 << width) - 1)
+        if width <= 64:
+            return self.signed() & ((1 << width) - 1)
+        raise self.error(f"an integer has {width} bits")
+
+    def text(self) -> str:
+        """Return a string that ends with a zero."""
+        end = self.content.find(b"\0", self.at, self.end)
+        if end < 0:
+            raise self.error("a string does not end")
+        raw = self.content[self.at : end]
+        self.at = end + 1
+        return decoded(raw)
+
+    def section(self) -> tuple[int, Span]:
+        """Return the number of the section that begins here, and where its bytes are."""
+        kind = self.byte()
+        length = self.number()
+        if kind & ALIGNED:
+            alignment = self.number()
+            if not 0 < alignment <= LARGEST_ALIGNMENT or alignment & (alignment - 1):
+                raise self.error(f"an alignment is {alignment}")
+            while self.at % alignment:
+                if self.byte() != PADDING:
+                    raise self.error("padding is expected")
+        return kind & ~ALIGNED, self.take(length)
+
+
+def decoded(raw: bytes) -> str:
+    """Return bytes as a text: UTF-8, or where they are none, each byte as a character."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")

@@ -1,0 +1,56 @@
+"""Results are held to the types that the program declares for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alpenglow.base.errors import ModelError, TypeRuleError
+from alpenglow.frontends.presume import presume
+from alpenglow.frontends.stablehlo.module import Operation, Tensor, Type
+from alpenglow.frontends.stablehlo.table import element
+from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.types import NARROW
+from alpenglow.ops.movement import stretch
+from alpenglow.ops.select import Cast
+
+
+def declared(g: Graph, kind: str, types: Sequence[Type], i: int, v: Value) -> Value:
+    """Return a value as the program declares it; raise ModelError if it is of another type.
+
+    Elements of few bits, which are computed with in more, are given theirs.  An extent that is
+    open here and a number there is taken to be that number.
+    """
+    t = types[i] if i < len(types) else None
+    if not isinstance(t, Tensor):
+        raise ModelError(f"{kind}: a tensor is made where {t} is declared")
+    dtype = element(kind, t)
+    if dtype in NARROW and v.type.dtype != dtype:
+        v = g(Cast(dtype), v)
+    fits = v.type.dtype == dtype and (t.shape is None or len(t.shape) == v.type.rank)
+    if fits and t.shape is not None:
+        for there, here in zip(t.shape, v.type.shape, strict=True):
+            if there is None or there == here:
+                continue
+            fits &= not known(here) and presume(here - there, "==")
+    if not fits:
+        raise TypeRuleError(f"{kind}: the result is declared {t}, and is {v.type}")
+    return v
+
+
+def declared_pointwise(g: Graph, o: Operation, i: int, v: Value, shape: tuple[Dim, ...]) -> Value:
+    """Return a result in a body that is applied to tensors of a shape, as `declared` does.
+
+    The program declares a scalar.
+    """
+    t = o.types[i] if i < len(o.types) else None
+    if not isinstance(t, Tensor) or t.shape != ():
+        raise TypeRuleError(f"{o.label}: the result is declared {t}, expected a scalar in a body")
+    dtype = element(o.name, t)
+    if dtype in NARROW and v.type.dtype != dtype:
+        v = g(Cast(dtype), v)
+    if v.type.rank == 0:
+        v = stretch(g, v, shape)
+    if v.type.dtype != dtype or v.type.shape != shape:
+        raise TypeRuleError(f"{o.label}: the result is declared {t}, and is {v.type}")
+    return v

@@ -1,0 +1,27 @@
+"""Names that fields of dimension numbers have in files, and ours."""
+
+from __future__ import annotations
+
+GATHER = {
+    "offset_dims": "offset", "collapsed_slice_dims": "collapsed",
+    "operand_batching_dims": "operand_batch", "start_indices_batching_dims": "index_batch",
+    "start_index_map": "start_map", "index_vector_dim": "index_axis",
+}  # fmt: skip
+SCATTER = {
+    "update_window_dims": "offset", "inserted_window_dims": "collapsed",
+    "input_batching_dims": "operand_batch", "scatter_indices_batching_dims": "index_batch",
+    "scatter_dims_to_operand_dims": "start_map", "index_vector_dim": "index_axis",
+}  # fmt: skip
+DOT = {
+    "lhs_batching_dimensions": "lhs_batch", "rhs_batching_dimensions": "rhs_batch",
+    "lhs_contracting_dimensions": "lhs_contract", "rhs_contracting_dimensions": "rhs_contract",
+}  # fmt: skip
+CONV = {
+    "input_batch_dimension": "input_batch", "input_feature_dimension": "input_feature",
+    "input_spatial_dimensions": "input_spatial",
+    "kernel_input_feature_dimension": "kernel_input",
+    "kernel_output_feature_dimension": "kernel_output",
+    "kernel_spatial_dimensions": "kernel_spatial",
+    "output_batch_dimension": "output_batch", "output_feature_dimension": "output_feature",
+    "output_spatial_dimensions": "output_spatial",
+}  # fmt: skip

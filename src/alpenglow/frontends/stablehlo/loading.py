@@ -1,0 +1,232 @@
+"""From a program of StableHLO to its graph, in parts where data decide (`ir.staged`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError, UnsupportedError
+from alpenglow.frontends.presume import presuming
+from alpenglow.frontends.shapes import check_size
+from alpenglow.frontends.stablehlo.control import LOOP, turn_of
+from alpenglow.frontends.stablehlo.importer import Importer
+from alpenglow.frontends.stablehlo.module import Function, Module, Tensor, Type, main_of
+from alpenglow.frontends.stablehlo.reading import Input, Source, read
+from alpenglow.frontends.stablehlo.refusals import check_supported
+from alpenglow.frontends.stablehlo.steps import Step, placed
+from alpenglow.frontends.stablehlo.table import element
+from alpenglow.ir.constant_inputs import check_names, constant
+from alpenglow.ir.dims import symbol
+from alpenglow.ir.graph import HIDDEN, Graph
+from alpenglow.ir.solve import bind_shapes
+from alpenglow.ir.staged import Action, Known, Loop, Part, StagedModel
+from alpenglow.ir.types import Array, TensorType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rest:
+    """What is left of a program: its steps, constants among their operands, and parts of tuples."""
+
+    steps: Sequence[Step]
+    constants: Mapping[str, Array]
+    tuples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.steps) + 1  # the outputs are left, too
+
+
+def load(
+    model: Any,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] = MappingProxyType({}),
+) -> Graph | StagedModel:
+    """Read a program and return its graph, or the model where that depends on the data.
+
+    `shapes` binds open extents of inputs by input name; `constants` are values of inputs.
+    """
+    source = Source.of(model)
+    try:
+        return loaded(read(source), source, shapes, constants)
+    except AlpenglowError as error:
+        raise error.located(file=source.file) from None
+    except NONSENSE as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ModelError(
+            f"the program breaks the rules of StableHLO: {what}", file=source.file
+        ) from error
+
+
+def loaded(
+    module: Module, source: Source, shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] = MappingProxyType({}),
+) -> Graph | StagedModel:  # fmt: skip
+    """Return the graph of a program that has been read, or the model in parts."""
+    main = main_of(module)
+    check_supported(module, main)
+    whole = _whole(module, main, source, shapes, constants)
+    types = {n: t for n, t in whole.inputs.items() if t is not None}
+    symbols = dict.fromkeys(s for t in types.values() for s in t.symbols())
+    with presuming(symbols) as presumed:
+        part = whole.part(whole.begin(), Known(types))
+    g = part.graph
+    for name, t in types.items():
+        if name not in g.inputs:
+            g.input(name, t)
+    others = [n for n in g.inputs if n in g.initial or n.startswith(HIDDEN)]
+    g.inputs = {n: g.inputs[n] for n in (*types, *others)}
+    if part.rest is not None or part.actions:
+        whole.first = part
+        return whole
+    if presumed.guards:
+        g.guards, g.otherwise = tuple(presumed.guards), whole
+    return g
+
+
+def _whole(
+    module: Module, main: Function, source: Source, shapes: Mapping[str, Sequence[int]] | None,
+    constants: Mapping[str, Any],
+) -> Program:  # fmt: skip
+    """Return the function that a program is."""
+    inputs = source.inputs(main)
+    types = _types(inputs, shapes)
+    fixed = _fixed(constants, types)
+    types = {name: t for name, t in types.items() if name not in fixed}
+    names = [i.name for i in inputs if i.kept]
+    # The names of values inside do not begin as those of inputs do.
+    prefix = "main/"
+    outputs = _apart(source.outputs(main), [i.name for i in inputs])
+    while any(name.startswith(prefix) for name in (*names, *outputs)):
+        prefix = f"{prefix[:-1]}_/"
+    body = placed(main.body, prefix, names)
+    results = dict(zip(outputs, body.outputs, strict=True))
+    declared = dict(zip(results, main.signature.results, strict=True))
+    rest = Rest(body.steps, fixed)
+    return Program(module.name or main.name, source.file, module, types, results, declared, rest)
+
+
+def _apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Return names of outputs of which none is that of an input: it would be a variable."""
+    made = []
+    for name in names:
+        while name in taken:
+            name += "_"
+        made.append(name)
+    return made
+
+
+def _fixed(constants: Mapping[str, Any], types: Mapping[str, TensorType]) -> dict[str, Array]:
+    """Return inputs that have values as constants."""
+    check_names(constants, types)
+    return {
+        name: np.ascontiguousarray(constant(name, value, types[name].dtype, types[name].shape))
+        for name, value in constants.items()
+    }
+
+
+def _types(
+    inputs: Sequence[Input], shapes: Mapping[str, Sequence[int]] | None
+) -> dict[str, TensorType]:
+    """Return the types of inputs; each open extent has a name of its own, or is bound."""
+    g = Graph("inputs")
+    taken = {str(d) for i in inputs for d in i.shape}
+    fresh = (symbol(f"d{n}") for n in count() if f"d{n}" not in taken)
+    for i in inputs:
+        if i.name.startswith(HIDDEN):
+            raise UnsupportedError(f"an input is called '{i.name}'", hint="call it otherwise")
+        if i.name in g.inputs:
+            raise ModelError(f"two inputs are called '{i.name}'")
+        made = TensorType(i.dtype, tuple(next(fresh) if d is None else d for d in i.shape))
+        check_size(f"input '{i.name}'", made)
+        g.input(i.name, made)
+    bound = bind_shapes(g, shapes) if shapes else g
+    return {name: v.type for name, v in bound.inputs.items()}
+
+
+class Program(StagedModel):
+    """A function, or a turn of a loop; `results` has the names of its outputs' values."""
+
+    def __init__(
+        self, name: str, file: str, module: Module, inputs: Mapping[str, TensorType | None],
+        results: Mapping[str, str], declared: Mapping[str, Type], rest: Rest,
+    ) -> None:  # fmt: skip
+        self.name, self.file = name, file
+        self.inputs, self.kinds, self.constants = inputs, {}, {}
+        self.results = results
+        self.outputs = {n: _static(declared.get(n)) for n in results}
+        self._module = module
+        self._rest = rest
+        self._bodies: dict[str, Program] = {}
+
+    def begin(self) -> Rest:
+        return self._rest
+
+    def part(self, rest: Rest, known: Known) -> Part:
+        """Import as much of the rest as what is known decides."""
+        g = Graph(self.name)
+        importer = Importer(g, self._module, rest.constants, known)
+        importer.tuples.update(rest.tuples)
+        importer.hold_back(n for n in self.inputs if n not in known.types)
+        importer.run(rest.steps)
+        actions, later = self._actions(importer)
+        if not later and not actions:
+            for name, value in self.results.items():
+                g.output(name, importer.find(value))
+            g.prune()
+            return Part(g, (), (), None)
+        wanted = dict.fromkeys(n for step in importer.later for n in step.reads)
+        for parts in importer.tuples.values():
+            wanted |= dict.fromkeys(parts)
+        wanted |= dict.fromkeys([*importer.needs, *importer.beside, *self.results.values()])
+        for name in wanted:
+            if name in importer.values and name not in g.inputs:
+                g.output(name, importer.values[name])
+        g.prune()
+        left = Rest(later, rest.constants, importer.tuples)
+        return Part(g, tuple(actions), tuple(importer.needs), left)
+
+    def _actions(self, importer: Importer) -> tuple[list[Action], list[Step]]:
+        """Return the loops whose operands are there, and the steps that are left."""
+        pending = {n for step in importer.later for n in step.outputs}
+        actions: list[Action] = []
+        later: list[Step] = []
+        for step in importer.later:
+            if step.kind == LOOP and pending.isdisjoint(step.reads):
+                actions.append(self._loop(importer, step))
+            else:
+                later.append(step)
+        return actions, later
+
+    def _loop(self, importer: Importer, step: Step) -> Loop:
+        *carried, going = step.inputs
+        values = {name: importer.find(name) for name in step.reads}
+        fixed = {n: values[n].array for n in step.captured if values[n].array is not None}
+        captured = tuple(n for n in dict.fromkeys(step.captured) if n not in fixed)
+        body = self._body(step, captured, {n: a for n, a in fixed.items() if a is not None})
+        return Loop(step.label, body, "", going, tuple(carried), captured, step.outputs)
+
+    def _body(self, step: Step, captured: Sequence[str], fixed: Mapping[str, Array]) -> Program:
+        """Return the turn of a loop as a model, one however often the loop is imported."""
+        key = step.outputs[0]
+        if key not in self._bodies:
+            names = [f"i{k}" for k in range(len(step.inputs) - 1)]
+            turn = turn_of(step, names, step.scope)
+            inputs: dict[str, TensorType | None] = {
+                "turn": TensorType("i64", ()), "going": TensorType("bool", ()),
+            }  # fmt: skip
+            inputs |= dict.fromkeys([*names, *captured])
+            results = {"goes_on": turn.condition, **{f"r{o}": o for o in turn.outputs}}
+            rest = Rest(turn.steps, fixed)
+            self._bodies[key] = Program("loop", self.file, self._module, inputs, results, {}, rest)
+        return self._bodies[key]
+
+
+def _static(t: Type | None) -> TensorType | None:
+    """Return the type of a tensor if all of it is told."""
+    if not isinstance(t, Tensor) or t.shape is None or None in t.shape:
+        return None
+    return TensorType(element("an output", t), tuple(d for d in t.shape if d is not None))

@@ -1,0 +1,113 @@
+"""Where a program comes from: text, bytecode, or what `jax.export` makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.stablehlo.artifact import PLATFORM, Artifact, of_file, of_object
+from alpenglow.frontends.stablehlo.look import BYTECODE, is_artifact, is_exported
+from alpenglow.frontends.stablehlo.module import Function, Module, Tensor
+from alpenglow.frontends.stablehlo.portable import read_bytecode
+from alpenglow.frontends.stablehlo.table import element
+from alpenglow.frontends.stablehlo.text import read_text
+from alpenglow.ir.dims import Dim
+from alpenglow.ir.types import DTYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input of a program: its name, element type and extents, and if the function takes it."""
+
+    name: str
+    dtype: str
+    shape: tuple[Dim | None, ...]
+    kept: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The bytes of a program, what to call it in messages, and what else is said of it."""
+
+    content: bytes
+    file: str
+    artifact: Artifact | None = None
+
+    @classmethod
+    def of(cls, model: Any) -> Source:
+        """Return the source of a model; raise ModelError if it cannot be read."""
+        if is_exported(model):
+            artifact = of_object(model)
+            return cls(artifact.content, "model", artifact)
+        content, file = _content(model)
+        if content[:4] != BYTECODE and is_artifact(BytesIO(content)):
+            try:
+                artifact = of_file(content)
+            except ModelError as error:
+                raise error.located(file=file) from None
+            return cls(artifact.content, file, artifact)
+        return cls(content, file)
+
+    def inputs(self, main: Function) -> list[Input]:
+        """Return the inputs in order; raise ModelError if what is said of them does not fit."""
+        own = []
+        numbered = self.content[:4] == BYTECODE  # which has no names
+        for i, (argument, t) in enumerate(main.body.arguments):
+            name = f"arg{i}" if numbered else argument
+            if not isinstance(t, Tensor) or t.shape is None:
+                raise UnsupportedError(f"input '{name}' is a {t}, expected a tensor of known rank")
+            own.append(Input(name, element(f"input '{name}'", t), t.shape))
+        if self.artifact is None:
+            return own
+        kept = [a for a in self.artifact.arguments if a.kept]
+        if len(kept) != len(own):
+            raise ModelError(f"the program takes {len(own)} arguments, and {len(kept)} are told")
+        merged = iter(own)
+        return [self._input(a, next(merged) if a.kept else None) for a in self.artifact.arguments]
+
+    def _input(self, a: Any, own: Input | None) -> Input:
+        if own is None:
+            if a.dtype not in DTYPES:
+                raise UnsupportedError(f"input '{a.name}' has elements of {a.dtype}")
+            return Input(a.name, a.dtype, a.shape, False)
+        if len(a.shape) != len(own.shape):
+            raise ModelError(f"input '{a.name}' has rank {len(own.shape)}, and {a.shape} is told")
+        shape = tuple(s if d is None else d for d, s in zip(own.shape, a.shape, strict=True))
+        return Input(a.name, own.dtype, shape)
+
+    def outputs(self, main: Function) -> list[str]:
+        """Return the names of the outputs, as JAX tells them, or by number."""
+        said = [str(a.get("jax.result_info") or "") for a in main.result_attributes]
+        count = len(main.signature.results)
+        if len(said) == count and all(said) and len(set(said)) == count:
+            return said
+        return ["result"] if count == 1 else [f"result{i}" for i in range(count)]
+
+
+def read(source: Source) -> Module:
+    """Return the module that a source holds; raise ModelError where it is damaged."""
+    if source.artifact is not None and PLATFORM not in source.artifact.platforms:
+        listed = ", ".join(source.artifact.platforms)
+        raise UnsupportedError(
+            f"the program was exported for {listed}",
+            hint='export(..., platforms=["cpu"])',
+        )
+    if source.content[:4] == BYTECODE:
+        return read_bytecode(source.content)
+    try:
+        text = source.content.decode()
+    except UnicodeDecodeError as error:
+        raise ModelError(f"the text is no UTF-8 at offset {error.start}") from error
+    return read_text(text)
+
+
+def _content(model: Any) -> tuple[bytes, str]:
+    if isinstance(model, bytes):
+        return model, "model"
+    try:
+        return Path(model).read_bytes(), str(model)
+    except OSError as error:
+        raise ModelError(f"cannot read the model: {error.strerror}", file=str(model)) from error

@@ -1,0 +1,282 @@
+"""The table from names of StableHLO's operations to the functions that build ours.
+
+A converter takes the `Site` of one operation and returns the values of its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.operands import Importing, Operands
+from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.stablehlo.module import Block, Module, Operation, Quantized, Tensor, Type
+from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ir.op import Op
+from alpenglow.ir.types import DTYPES, NARROW, NARROW_INTS, Array
+from alpenglow.ops.movement import Reshape, stretch
+from alpenglow.ops.select import Cast
+
+Made = Value | Sequence[Value]
+Converter = Callable[["Site"], Made]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A converter; `pointwise` ones make an element of those at the same place, in any shape."""
+
+    convert: Converter
+    pointwise: bool
+
+
+_TABLE: dict[str, Entry] = {}
+
+
+def on(*names: str, pointwise: bool = False) -> Callable[[Converter], Converter]:
+    """Register the decorated converter for operations by name."""
+
+    def add(converter: Converter) -> Converter:
+        for name in names:
+            assert name not in _TABLE, f"two converters for {name}"
+            _TABLE[name] = Entry(converter, pointwise)
+        return converter
+
+    return add
+
+
+def fixed(d: Dim) -> int:
+    """Return an extent as a number; raise Needed, so that the import is cut, if it is open."""
+    if not known(d):
+        raise Needed("")
+    return int(d)
+
+
+def both(*names: str) -> tuple[str, ...]:
+    """Return names of operations of StableHLO, and those of CHLO that broadcast beforehand."""
+    return tuple(prefix + name for name in names for prefix in ("stablehlo.", "chlo.broadcast_"))
+
+
+def find(name: str) -> Entry | None:
+    """Return the entry for an operation, or None."""
+    return _TABLE.get(name)
+
+
+def supported() -> list[str]:
+    """Return the names of all operations that have a converter."""
+    return sorted(_TABLE)
+
+
+def computed(dtype: str) -> str:
+    """Return the element type in which elements of a type are computed with."""
+    if dtype in NARROW_INTS:
+        return "u8" if dtype.startswith("u") else "i8"
+    return "f32" if dtype in NARROW else dtype
+
+
+class Site(Operands):
+    """One operation during import: its operands, attributes and regions, and the graph."""
+
+    def __init__(
+        self, g: Graph, operation: Operation, names: Sequence[str], results: Sequence[str],
+        importer: Importing, module: Module, scope: Mapping[str, str], shape: tuple[Dim, ...] | None
+    ) -> None:  # fmt: skip
+        """`shape` is that of everything in a body that is applied to whole tensors, else None."""
+        super().__init__(g, operation.name, operation.label, names, results, importer)
+        self.operation, self.module, self.scope = operation, module, scope
+        self.importer, self.shape = importer, shape
+
+    # ── attributes ──
+
+    def has(self, name: str) -> bool:
+        return self.operation.attributes.get(name) is not None
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return an attribute; raise ModelError if it is absent and there is no default."""
+        value = self.operation.attributes.get(name)
+        if value is None:
+            value = default
+        if value is None:
+            raise ModelError(f"{self.kind}: attribute {name} is missing")
+        return value
+
+    def numbers(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        """Return an attribute that is a list of integers."""
+        value = self.attribute(name, default)
+        if isinstance(value, np.ndarray):
+            value = value.reshape(-1).tolist()
+        if not isinstance(value, list | tuple) or any(
+            not isinstance(n, int | bool | np.integer) for n in value
+        ):
+            raise ModelError(f"{self.kind}: attribute {name} is {value!r}, expected integers")
+        return tuple(int(n) for n in value)
+
+    def number(self, name: str, default: int | None = None) -> int:
+        """Return an attribute that is an integer."""
+        value = self.attribute(name, default)
+        if not isinstance(value, int | np.integer):
+            raise ModelError(f"{self.kind}: attribute {name} is {value!r}, expected an integer")
+        return int(value)
+
+    def choice(self, name: str, default: str, *choices: str) -> str:
+        """Return an attribute that is one of some words."""
+        value = self.attribute(name, default)
+        if value not in (default, *choices):
+            raise ModelError(
+                f"{self.kind}: {name} is {value!r}, expected {' or '.join((default, *choices))}"
+            )
+        return str(value)
+
+    def array(self, name: str) -> Array:
+        """Return an attribute that is a constant."""
+        value = self.attribute(name)
+        if not isinstance(value, np.ndarray):
+            raise ModelError(f"{self.kind}: attribute {name} is {value!r}, expected a constant")
+        return value
+
+    def dims_of(self, name: str, kind: type) -> Any:
+        """Return an attribute that says which axes stand for what."""
+        value = self.attribute(name)
+        if not isinstance(value, kind):
+            raise ModelError(f"{self.kind}: {name} is {value!r}")
+        return value
+
+    # ── operands and results ──
+
+    def count(self, *counts: int) -> None:
+        """Raise ModelError unless there are so many operands."""
+        if len(self.inputs) not in counts:
+            wanted = " or ".join(map(str, counts))
+            raise ModelError(f"{self.kind} has {len(self.inputs)} operands, expected {wanted}")
+
+    def result(self, i: int = 0) -> Tensor:
+        """Return the declared type of a result."""
+        return tensor(self.kind, self.operation.types, i)
+
+    def dtype(self, i: int = 0) -> str:
+        """Return the element type of a result; raise UnsupportedError if no graph holds it."""
+        return element(self.kind, self.result(i))
+
+    def extents(self, i: int = 0) -> tuple[Dim, ...]:
+        """Return the declared shape of a result; raise ModelError if it is open."""
+        if self.shape is not None:
+            return self.shape
+        t = self.result(i)
+        if t.shape is None or None in t.shape:
+            raise ModelError(f"{self.kind}: the result is {t}, whose extents nothing tells")
+        return tuple(d for d in t.shape if d is not None)
+
+    @property
+    def plain(self) -> str:
+        """The name without its dialect, and without ``broadcast_``."""
+        return self.kind.partition(".")[2].removeprefix("broadcast_")
+
+    def pair(self) -> tuple[Value, Value]:
+        """Return both operands, which have one type, in one that is computed with.
+
+        Those of CHLO's operations that broadcast do so as NumPy's do.
+        """
+        self.count(2)
+        x, y = self.wide(0), self.wide(1)
+        if self.kind.startswith("chlo.broadcast_"):
+            self.check_trailing(x, y)
+        elif x.type.rank != y.type.rank or any(
+            known(a) and known(b) and a != b
+            for a, b in zip(x.type.shape, y.type.shape, strict=True)
+        ):
+            raise ModelError(f"{self.kind}: operands are {x.type} and {y.type}")
+        if x.type.dtype != y.type.dtype:
+            raise ModelError(f"{self.kind}: operands are {x.type} and {y.type}")
+        x, y = self.broadcast(x, y)
+        return x, y
+
+    def check_trailing(self, *values: Value) -> None:
+        """Raise UnsupportedError unless the axes of the shortest operand are the last ones."""
+        if not self.has("broadcast_dimensions"):
+            return
+        ranks = [v.type.rank for v in values]
+        if (
+            self.numbers("broadcast_dimensions")
+            != tuple(range(max(ranks)))[max(ranks) - min(ranks) :]
+        ):
+            raise self.refuse("axes that are broadcast are not the first ones")
+
+    def wide(self, i: int) -> Value:
+        """Return operand i in an element type that is computed with."""
+        v = self.input(i)
+        return self.cast(v, computed(v.type.dtype))
+
+    def body(self, i: int = 0) -> Block:
+        """Return region i; raise ModelError if there is none."""
+        if i >= len(self.operation.regions):
+            raise ModelError(f"{self.kind} has {len(self.operation.regions)} regions")
+        return self.operation.regions[i]
+
+    # ── building ──
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        """Return x in another element type; x itself if it has that."""
+        return x if x.type.dtype == dtype else self.g(Cast(dtype), x)
+
+    def reshaped(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """Return x in another shape; x itself if it has that."""
+        return x if x.type.shape == tuple(shape) else self.g(Reshape(tuple(shape)), x)
+
+    def apply(self, op: Op, *values: Value) -> Value:
+        """Apply an elementwise operator to values that broadcast to each other."""
+        return self.g(op, *self.broadcast(*values))
+
+    def filled(self, number: Any, like: Value) -> Value:
+        """Return a tensor of a value's type, each element the number."""
+        return self.full(number, like.type.dtype, like.type.shape)
+
+    def full(self, number: Any, dtype: str, shape: Sequence[Dim]) -> Value:
+        """Return a tensor each element of which is the number."""
+        constant = self.g.constant(np.asarray(number, DTYPES[dtype]))
+        return stretch(self.g, constant, tuple(shape))
+
+    def axis(self, axis: int, rank: int) -> int:
+        """Return an axis; raise ModelError if there is none."""
+        if not 0 <= axis < rank:
+            raise ModelError(f"{self.kind}: axis {axis} is not in a tensor of rank {rank}")
+        return axis
+
+    def axes(self, axes: Sequence[int], rank: int, what: str = "axes") -> tuple[int, ...]:
+        """Return axes; raise ModelError if one is not there, or is there twice."""
+        if len(set(axes)) < len(axes) or any(not 0 <= a < rank for a in axes):
+            raise ModelError(
+                f"{self.kind}: {what} {tuple(axes)} are not in a tensor of rank {rank}"
+            )
+        return tuple(axes)
+
+    def each(self, rank: int, **lists: Sequence[Any]) -> None:
+        """Raise ModelError unless attributes have an element for each axis."""
+        for name, value in lists.items():
+            if len(value) != rank:
+                raise ModelError(f"{self.kind}: {name} has {len(value)} numbers, expected {rank}")
+
+    def refuse(self, what: str) -> UnsupportedError:
+        """Return the error that says what of this operation is not there."""
+        return UnsupportedError(f"{self.kind}: {what}")
+
+
+def tensor(kind: str, types: Sequence[Type], i: int) -> Tensor:
+    """Return the declared type of a result; raise ModelError if it is no tensor."""
+    if i >= len(types):
+        raise ModelError(f"{kind} has {len(types)} results, {i + 1} are made")
+    t = types[i]
+    if not isinstance(t, Tensor):
+        raise ModelError(f"{kind}: result {i} is {t}, expected a tensor")
+    return t
+
+
+def element(what: str, t: Tensor) -> str:
+    """Return the element type of a tensor as it is in a graph; quantised ones are as stored."""
+    dtype = t.dtype.storage if isinstance(t.dtype, Quantized) else t.dtype
+    if dtype not in DTYPES:
+        raise UnsupportedError(f"{what}: {t} has elements that no graph holds")
+    return dtype
