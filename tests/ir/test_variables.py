@@ -129,6 +129,17 @@ def looked_up() -> Graph:
     return g
 
 
+def swapped_only() -> Graph:
+    """Add rows of a table to a sum that is turned around with each call: it is never in place."""
+    g = Graph("turned")
+    i = g.input("i", "i64[5]")
+    table, total = g.constant(drawn(8, 5)), g.variable("total", np.zeros((5, 5), np.float32))
+    rows = g(Gather(0), table, g(InRange(0, 7), i))
+    g.assign("total", g(Add(), g(Transpose((1, 0)), total), rows))
+    g.output("y", g(Neg(), rows))
+    return g
+
+
 def addresses(session: ag.Session) -> dict[str, int]:
     with session.owned() as held:
         return {name: a.ctypes.data for name, a in held.arrays.items()}
@@ -246,15 +257,19 @@ def test_any_graph_of_variables_computes_what_it_says(seed: int) -> None:
     sessions = [ag.compile(g, t, options=CHECKED).session() for t in ("interpreter", "cpu")]
     held: dict[str, Array] = {}
 
-    for _ in range(3):
+    for timeout in (None, None, None, 60, None):  # the second and what follows are short calls
         x = rng.integers(-9, 9, (4, 4)).astype(np.int32)
         results = evaluate(g, {"x": x, **held})
         held |= {n: results[n] for n in g.initial if n in results}
         for session in sessions:
-            for name, y in session.run({"x": x}).items():
+            for name, y in session.run({"x": x}, timeout=timeout).items():
                 np.testing.assert_array_equal(y, results[name])
             for name, array in held.items():
                 np.testing.assert_array_equal(session.variables[name], array)
+        for name in list(held)[: 1 if timeout else 0]:
+            held[name] = held[name] + 1
+            for session in sessions:
+                session.variables[name] = held[name]
 
 
 def test_a_variable_that_is_not_assigned_stays_until_it_is_set() -> None:
@@ -280,6 +295,30 @@ def test_variables_that_take_each_others_place_are_swapped() -> None:
     assert [float(session.run({})["y"][0]) for _ in range(4)] == [-1, 1, -1, 1]
 
 
+@pytest.mark.parametrize("make", [counter, swapped_only])
+def test_short_calls_of_sessions_go_on_by_turns(
+    make: Callable[[], Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exe, wanted = ag.compile(make()), ag.compile(make(), "interpreter").session()
+    first, second = exe.session(), exe.session()
+    (name,) = exe.inputs
+    x = ones(4) if make is counter else np.arange(5)
+    calls = [list(wanted.run({name: x}).values()) for _ in range(5)]
+    first(x)
+    second(x)
+
+    def run_some(*_: object) -> None:
+        raise AssertionError("this call is short")
+
+    monkeypatch.setattr(Installed, "run_some", run_some)
+    for session, k in ((first, 1), (first, 2), (second, 1), (first, 3), (second, 2), (second, 3)):
+        made = session(x)
+        for y, z in zip(made if isinstance(made, tuple) else (made,), calls[k], strict=True):
+            np.testing.assert_array_equal(y, z)
+    first.reset()
+    np.testing.assert_array_equal(list(first.run({name: x}).values()), calls[0])
+
+
 def test_open_extents_beside_variables_are_compiled_as_they_come(tmp_path: Path) -> None:
     g = Graph("sums")
     x = g.input("x", "f32[N,3]")
@@ -289,9 +328,9 @@ def test_open_extents_beside_variables_are_compiled_as_they_come(tmp_path: Path)
     exe = ag.compile(g, options=CHECKED)
     session = exe.session()
 
-    for n, before in ((2, 0), (5, 2), (1, 7), (2, 8)):
+    for n, before in ((2, 0), (5, 2), (1, 7), (2, 8), (2, 10), (5, 12), (5, 17)):
         np.testing.assert_array_equal(session(ones(n, 3)), ones(n, 3, value=1 + before))
-    np.testing.assert_array_equal(session.variables["total"], ones(3, value=10))
+    np.testing.assert_array_equal(session.variables["total"], ones(3, value=22))
     exe.save(tmp_path / "sums.ago")
     again = ag.open(tmp_path / "sums.ago").session()
     for n, before in ((2, 0), (4, 2)):
@@ -557,17 +596,6 @@ def test_a_call_with_wrong_inputs_leaves_variables_as_they_were(target: str) -> 
         session(ones(4), outputs=["nothing"])
 
     np.testing.assert_array_equal(session(ones(4))[1], ones(4, value=2))
-
-
-def swapped_only() -> Graph:
-    """Add rows of a table to a sum that is turned around with each call: it is never in place."""
-    g = Graph("turned")
-    i = g.input("i", "i64[5]")
-    table, total = g.constant(drawn(8, 5)), g.variable("total", np.zeros((5, 5), np.float32))
-    rows = g(Gather(0), table, g(InRange(0, 7), i))
-    g.assign("total", g(Add(), g(Transpose((1, 0)), total), rows))
-    g.output("y", g(Neg(), rows))
-    return g
 
 
 @pytest.mark.parametrize("target", ["interpreter", "cpu"])

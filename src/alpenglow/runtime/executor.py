@@ -65,9 +65,6 @@ class Executable(ABC):
     _table: Place | None = None
     """Where all calls run, if there is one table for them, with nothing interpreted or hidden."""
 
-    _plain: Place | None = None
-    """The same, if nothing is remembered."""
-
     _initial: Mapping[str, Value] = MappingProxyType({})
 
     _growing: Mapping[str, int] = MappingProxyType({})
@@ -141,8 +138,10 @@ class Executable(ABC):
         `arrays` is anything with shapes, in input order.  Whoever `lends` gives the memory of
         variables, too.
         """
-        place = self._table if lends else self._plain or self._known.place(arrays)
-        return None if place is None or place[1].is_long else place
+        place = self._table or self._known.place(arrays)
+        if place is None or place[1].is_long or (place[0].remembers and not lends):
+            return None
+        return place
 
     @property
     def running(self) -> set[StopWord | Call]:
@@ -225,7 +224,7 @@ class Executable(ABC):
             return self._structure.results(results) if outputs is None else tuple(results.values())
         reply = None
         if not by_name and out is None and outputs is None:
-            place = self._plain or self._known.place(arrays)
+            place = self._table or self._known.place(arrays)
             reply = None if place is None else short.run(place, arrays, self.threads, self._running)
         if reply is None:
             inputs = feeds.given(self.inputs, arrays, by_name)
@@ -262,13 +261,24 @@ class Executable(ABC):
                 raise OptionError("out takes arrays of the host, which device=True leaves alone")
             return dict(self.begin(feeds, outputs, call))
         usual = call is None and out is None and outputs is None
-        if usual and type(feeds) is dict and len(feeds) == len(self.inputs):
-            arrays = [feeds.get(n) for n in self.inputs]
-            place = self._plain or self._known.place(arrays)
-            plain = None if place is None else short.run(place, arrays, self.threads, self._running)
-            if place is not None and plain is not None:
-                return dict(zip(place[0].results, plain, strict=True))
-        return self.run_some(feeds, out, outputs, call)
+        reply = self.run_short(feeds) if usual and type(feeds) is dict else None
+        return self.run_some(feeds, out, outputs, call) if reply is None else reply
+
+    def run_short(
+        self, feeds: Mapping[str, Any], held: Held | None = None
+    ) -> dict[str, Array] | None:
+        """Return the outputs by name if a call with such inputs is short and known, else None.
+
+        `held` is what variables hold, none of which grows.
+        """
+        if len(feeds) != len(self.inputs):
+            return None
+        arrays = [feeds.get(n) for n in self.inputs]
+        place = self._table or self._known.place(arrays)
+        if place is None:
+            return None
+        made = short.run(place, arrays, self.threads, self._running, None, held)
+        return None if made is None else dict(zip(place[0].results, made, strict=True))
 
     def begin(
         self, arrays: Mapping[str, Any], outputs: Sequence[str] | None, call: Call | None

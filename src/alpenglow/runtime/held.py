@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -24,11 +25,23 @@ from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
 from alpenglow.program import Program
 from alpenglow.program.instr import Cell
+from alpenglow.runtime.layout import Bound, Place, address_of
 
 NONE: Mapping[str, int] = MappingProxyType({})
 
 Memory = tuple[dict[str, Array], dict[str, Array]]
 """The arrays that variables have at entry and those that they have at exit, by buffers."""
+
+
+@dataclass(slots=True, eq=False)
+class Lying:
+    """Where variables lie, as the argument table of one place has it, and after the next call."""
+
+    program: Program
+    bound: Bound
+    slots: Array
+    now: Array
+    then: Array
 
 
 class Held:
@@ -53,6 +66,7 @@ class Held:
         self.rows = dict.fromkeys(growing, 0)
         self.spare: dict[str, Array] = {}
         self.lost = ""
+        self._lying: Lying | None = None
 
     @staticmethod
     def of(arrays: dict[str, Array]) -> Held:
@@ -125,11 +139,58 @@ class Held:
                 exits[cell.exit] = self.spare[name]
         return entries, exits
 
+    def put_addresses(self, place: Place, args: Array) -> None:
+        """Write into the argument table of a place where variables lie; none of them grows."""
+        lying = self._lying
+        if lying is None or lying.bound is not place[1]:
+            lying = self._lying = self._laid(place[0].artifact.program, place[1])
+        args[lying.slots] = lying.now
+
+    def _laid(self, program: Program, bound: Bound) -> Lying:
+        entries, exits = self.memory(program)
+        places = {name: (address_of(array),) * 2 for name, array in {**entries, **exits}.items()}
+        for name, cell in program.variables.items():
+            if cell.exit not in ("", name):
+                before, after = address_of(entries[name]), address_of(exits[cell.exit])
+                places |= {name: (before, after), cell.exit: (after, before)}
+        rows = [
+            (slot, now + offset, then + offset)
+            for name, (now, then) in places.items()
+            for slot, offset in bound.slots[name]
+        ]
+        table = np.array(rows, np.uint64).reshape(-1, 3)
+        slots, now, then = table.T.copy()
+        return Lying(program, bound, slots.astype(np.intp), now, then)
+
     def advance(self, program: Program) -> None:
         """Let what a run has written be what the next one reads."""
         for name, cell in program.variables.items():
             if cell.exit not in ("", name):
                 self.arrays[name], self.spare[name] = self.spare[name], self.arrays[name]
+        lying = self._lying
+        if lying is not None and lying.program is program:
+            lying.now, lying.then = lying.then, lying.now
+        else:
+            self._lying = None
+
+    def put(self, name: str, array: Array) -> None:
+        """Give a variable what fits it: one that grows other rows in place of its own."""
+        if name in self.growing:
+            self.put_rows(name, array)
+        else:
+            self.arrays[name][...] = array
+
+    def blame(self, program: Program, ran: bool, error: BaseException) -> None:
+        """Take note of what an error may have left changed, in a run that was done or was not."""
+        # Once it ran, an interrupt may have come between one variable and the next.
+        changed = [
+            name for name, cell in program.variables.items()
+            if overwrites(program, name, cell) or (ran and cell.exit)
+        ]  # fmt: skip
+        if changed:
+            why = f"{type(error).__name__}: {error}".removesuffix(": ")
+            where = "" if ran else " in place"
+            self.lost = f"{', '.join(changed)} may have changed{where}, then came {why}"
 
 
 def check_rows(rows: Mapping[str, int], extents: Mapping[str, Dim]) -> None:
@@ -164,15 +225,7 @@ def lent(program: Program, held: Held | None) -> Iterator[Memory]:
         ran = True
         held.advance(program)
     except BaseException as error:
-        # Once it ran, an interrupt may have come between one variable and the next.
-        changed = [
-            name for name, cell in program.variables.items()
-            if overwrites(program, name, cell) or (ran and cell.exit)
-        ]  # fmt: skip
-        if changed:
-            why = f"{type(error).__name__}: {error}".removesuffix(": ")
-            where = "" if ran else " in place"
-            held.lost = f"{', '.join(changed)} may have changed{where}, then came {why}"
+        held.blame(program, ran, error)
         raise
 
 

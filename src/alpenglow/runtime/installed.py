@@ -67,8 +67,6 @@ class Installed(InProcess):
             self._place = layout, layout.bound({})
             if layout.is_table:
                 self._table = self._place
-            if layout.is_plain:
-                self._plain = self._place
 
     def _layout_of(self, artifact: Artifact, device: Device | None) -> Layout:
         return layout_of(artifact, device)

@@ -152,9 +152,9 @@ def _always(values: Mapping[str, int], turn: int) -> Mapping[str, int]:
 class Layout:
     """An artifact in this process: its code, and how the argument tables of calls are made.
 
-    A call `is_table` if it is one table, with nothing interpreted or hidden.  `results` are the
-    names of the outputs, as the caller knows them.  If it `streams`, it is told before each span,
-    and after it.
+    A call `is_table` if it is one table, with nothing interpreted or hidden, and `remembers` if
+    there are variables.  `results` are the names of the outputs, as the caller knows them.  If it
+    `streams`, it is told before each span, and after it.
     """
 
     streams = False
@@ -194,6 +194,7 @@ class Layout:
         in_one_piece = len(self.spans) == 1 and self.spans[0].number < 0
         fills = any(n.startswith(HIDDEN) for n in program.inputs)
         self.is_table = in_one_piece and not fills
+        self.remembers = bool(program.variables)
         self.results = [program.names.get(n, n) for n in program.outputs]
         self._extents = [(i, self._number(d)) for i, d in enumerate(extents) if isinstance(d, Sym)]
         self._fixed_extents = np.array([0 if isinstance(d, Sym) else d for d in extents] or [0])
@@ -207,7 +208,7 @@ class Layout:
     @property
     def is_plain(self) -> bool:
         """Whether a call is one table, and nothing is remembered either."""
-        return self.is_table and not self.artifact.program.variables
+        return self.is_table and not self.remembers
 
     def _installed(self, artifact: Artifact) -> Callable[[str], int]:
         """Install the code, and return what tells where a kernel lies."""

@@ -24,7 +24,7 @@ from alpenglow.ir.types import FLOATS, Array, TensorType
 from alpenglow.runtime import calls, feeds, kept_state
 from alpenglow.runtime.calls import Call
 from alpenglow.runtime.feeds import Places
-from alpenglow.runtime.held import Held, check_rows, owned
+from alpenglow.runtime.held import Held, check_rows
 
 NO_ARRAYS: Mapping[str, Array] = MappingProxyType({})
 
@@ -55,6 +55,12 @@ class Remembers(Protocol):
         held: Held | None = None,
     ) -> dict[str, Array]:
         """Return the outputs that are wanted; `held` is what variables hold."""
+        ...
+
+    def run_short(
+        self, feeds: Mapping[str, Any], held: Held | None = None
+    ) -> dict[str, Array] | None:
+        """Return the outputs if a call with such inputs is short and known, else None."""
         ...
 
     def fingerprint(self) -> str:
@@ -94,7 +100,7 @@ class Session:
         self._source, self._lasting = source, lasting
         self._initial, self._growing = source.initial, source.growing
         self._held = held or Held(self._initial, self._growing, length)
-        self._turn = threading.Lock()
+        self._turn = Turn()
         self._calls = 0
         self._warned = False
         self.variables: MutableMapping[str, Any] = Variables(self)
@@ -137,8 +143,12 @@ class Session:
         """
         call = None if timeout is None else Call(calls.deadline_of(timeout))
         fed = self._fed(feeds) if self._lasting else feeds
-        with self.owned() as held:
-            results = self._source.run_some(fed, out, outputs, call, held)
+        is_usual = call is None and out is None and outputs is None and not self._growing
+        with self._turn:
+            held = self._usable()
+            results = self._source.run_short(fed, held) if is_usual and type(fed) is dict else None
+            if results is None:
+                results = self._source.run_some(fed, out, outputs, call, held)
             self._calls += 1
             if self._growing and not self._warned:
                 self._warn_of_nan(results)
@@ -174,7 +184,7 @@ class Session:
 
     def reset(self) -> None:
         """Give all variables their initial values; those that grow have no rows then."""
-        with self._alone():
+        with self._turn:
             self._held = Held(self._initial, self._growing, self.length)
 
     def trim(self, rows: int) -> None:
@@ -214,7 +224,7 @@ class Session:
         Raises ModelError where the file is none of `save`'s, SessionError where it is another
         model's or holds more rows than this session has room for; then nothing changes.
         """
-        with self._alone():
+        with self._turn:
             held = Held(self._initial, self._growing, self.length)
             types = {name: v.type for name, v in self._initial.items()}
             kept_state.read(Path(path), held, self._source.fingerprint(), types)
@@ -223,25 +233,36 @@ class Session:
     @contextmanager
     def owned(self) -> Iterator[Held]:
         """Yield what variables hold in a block during which nobody else has it."""
-        with self._alone():
-            if self._held.lost:
-                raise SessionError(
-                    f"the variables of this session hold nothing any more: {self._held.lost}",
-                    hint="session.reset() gives them their initial values",
-                )
-            yield self._held
+        with self._turn:
+            yield self._usable()
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        if not self._turn.acquire(blocking=False):
+    def _usable(self) -> Held:
+        """Return what variables hold; raise SessionError if that means nothing."""
+        if self._held.lost:
+            raise SessionError(
+                f"the variables of this session hold nothing any more: {self._held.lost}",
+                hint="session.reset() gives them their initial values",
+            )
+        return self._held
+
+
+class Turn:
+    """Blocks of which one runs at a time: whoever would have to wait gets a SessionError."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
             raise SessionError(
                 "another call of this session is running, and which comes first is not told",
                 hint="give each thread a session of its own: executable.session()",
             )
-        try:
-            yield
-        finally:
-            self._turn.release()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
 
 
 class Variables(MutableMapping[str, Any]):
@@ -263,7 +284,7 @@ class Variables(MutableMapping[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         array = self._fitted(name, value)
         with self._session.owned() as held:
-            _put(held, name, array)
+            held.put(name, array)
 
     def update(self, other: Any = (), /, **by_name: Any) -> None:
         """Set several variables, or none if one does not fit.
@@ -277,7 +298,7 @@ class Variables(MutableMapping[str, Any]):
             extents = {n: self._types[n].shape[axis] for n, axis in growing.items()}
             check_rows({**held.rows, **rows}, extents)
             for name, array in arrays.items():
-                _put(held, name, array)
+                held.put(name, array)
 
     def _fitted(self, name: str, value: Any) -> Array:
         """Return what a variable is set to as a dense array; raise FeedError if it does not fit."""
@@ -311,11 +332,3 @@ class Variables(MutableMapping[str, Any]):
         if name not in self._types:
             known = ", ".join(self._types) or "none"
             raise FeedError(f"there is no variable '{name}'; the variables are {known}")
-
-
-def _put(held: Held, name: str, array: Array) -> None:
-    """Give a variable what fits it."""
-    if name in held.growing:
-        held.put_rows(name, array)
-    else:
-        held.arrays[name] = owned(array)

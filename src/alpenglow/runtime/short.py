@@ -17,6 +17,7 @@ from alpenglow.base.cpus import default_threads
 from alpenglow.ir.types import Array
 from alpenglow.machines.registry import this_process
 from alpenglow.runtime.calls import Call, StopWord
+from alpenglow.runtime.held import Held
 from alpenglow.runtime.layout import Context, Place, address_of
 
 NO_VARIABLES: Mapping[str, int] = MappingProxyType({})
@@ -43,7 +44,7 @@ class ShortPlaces:
     def keep(self, arrays: Sequence[Array], place: Place) -> None:
         """Keep in mind where a call ran, if it was a short one."""
         layout, bound = place
-        if layout.is_plain and not bound.is_long:
+        if layout.is_table and not bound.is_long:
             if len(self._places) >= MOST_KNOWN:
                 self._places.clear()
             self._places[tuple([array.shape for array in arrays])] = place
@@ -58,9 +59,11 @@ def run(
     threads: int | None,
     running: set[StopWord | Call],
     call: Call | None = None,
+    held: Held | None = None,
 ) -> list[Array] | None:
     """Return the outputs in order for arrays in input order; None if this is no short call.
 
+    `held` is what variables hold, where there are any; none of them grows.
     Where extents are open, the stop word is in `running` meanwhile.
     """
     layout, bound = place
@@ -68,6 +71,7 @@ def run(
     if (
         bound.is_long
         or len(arrays) != len(inputs)
+        or (layout.remembers and held is None)
         or (call is not None and call.deadline is not None)
     ):
         return None
@@ -98,7 +102,10 @@ def run(
             for slot, offset in slots:
                 args[slot] = address + offset
             results.append(array)
-        _walk(place, context, threads)
+        if layout.remembers and held is not None:
+            _walk_with(held, place, context, threads)
+        else:
+            _walk(place, context, threads)
     finally:
         if call is not None:
             call.end()
@@ -142,6 +149,20 @@ def run_at(
         if layout.symbols:
             running.discard(stop)
         layout.give_back(bound, context)
+
+
+def _walk_with(held: Held, place: Place, context: Context, threads: int | None) -> None:
+    """Let the code walk its table on what variables hold, and keep what it assigns."""
+    program = place[0].artifact.program
+    held.put_addresses(place, context.args)
+    ran = False
+    try:
+        _walk(place, context, threads)
+        ran = True
+        held.advance(program)
+    except BaseException as error:
+        held.blame(program, ran, error)
+        raise
 
 
 def _walk(place: Place, context: Context, threads: int | None) -> None:
