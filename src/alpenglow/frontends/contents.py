@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.frontends.presume import Undecided, at_least_0, is_0, presume
-from alpenglow.ir.dims import Dim, Sym, assuming, is_open
+from alpenglow.ir.dims import Dim, Sym, assuming, is_open, known, natural
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.op import Elementwise, Primitive
 from alpenglow.ir.types import Array
@@ -115,6 +115,15 @@ def _rest(a: Dim, b: Dim) -> Dim:
     return a - b * _quotient(a, b) if presume(b, "!=") else 0
 
 
+def _sign(a: Dim) -> int:
+    """Return the sign of what has one for certain: nothing is taken for granted of it."""
+    if known(a):
+        return (a > 0) - (a < 0)
+    if natural(a - 1) or natural(-a - 1):
+        return 1 if natural(a - 1) else -1
+    raise Undecided(f"sign({a})")
+
+
 class SymbolicMath:
     """The part of the scalar vocabulary that shape arithmetic uses, on arrays of symbols."""
 
@@ -140,7 +149,7 @@ class SymbolicMath:
         return _each(_rest)(x, y)
 
     def sign(self, x: Any) -> Any:
-        return _each(lambda a: 0 if is_0(a) else 1 if at_least_0(a) else -1)(x)
+        return _each(_sign)(x)
 
     def neg(self, x: Any) -> Any:
         return x * -1

@@ -275,6 +275,7 @@ def _scalar_constant(v: Value) -> object | None:
     """
     match v:
         case Value(Node(Broadcast(), [Value() as only])) if only.array is not None:
-            held = only.type.dtype not in COMPLEX or not only.array.any()
-            return only.array.reshape(()) if only.array.size == 1 and held else None
+            if only.type.dtype in COMPLEX and only.array.any():
+                return None
+            return only.array.reshape(()) if only.array.size == 1 else None
     return None
