@@ -15,12 +15,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.stablehlo.module import Block, Module, Operation, Tensor, Type, every
 from alpenglow.frontends.stablehlo.steps import Body, Names, Step, placed
-
-SAME = "alpenglow.same"
-"""A step whose results are its operands."""
-
-LOOP = "alpenglow.loop"
-"""A step that the runtime turns round; its last operand says whether there is a first turn."""
+from alpenglow.frontends.stepped import LOOP, SAME
 
 CHOOSE = "alpenglow.choose"
 """A step that chooses between the results of branches, by the number of one."""

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError, UnsupportedError
-from alpenglow.frontends.presume import presuming
 from alpenglow.frontends.shapes import check_size
-from alpenglow.frontends.stablehlo.control import LOOP, turn_of
+from alpenglow.frontends.stablehlo.control import turn_of
 from alpenglow.frontends.stablehlo.importer import Importer
 from alpenglow.frontends.stablehlo.module import Function, Module, Tensor, Type, main_of
 from alpenglow.frontends.stablehlo.reading import Input, Source, read
 from alpenglow.frontends.stablehlo.refusals import check_supported
 from alpenglow.frontends.stablehlo.steps import Step, placed
 from alpenglow.frontends.stablehlo.table import element
+from alpenglow.frontends.stepped import SteppedModel, graph_of
 from alpenglow.ir.constant_inputs import check_names, constant
 from alpenglow.ir.dims import symbol
 from alpenglow.ir.graph import HIDDEN, Graph
 from alpenglow.ir.solve import bind_shapes
-from alpenglow.ir.staged import Action, Known, Loop, Part, StagedModel
+from alpenglow.ir.staged import Known, Loop, StagedModel
 from alpenglow.ir.types import Array, TensorType
 
 
@@ -69,22 +69,7 @@ def loaded(
     main = main_of(module)
     check_supported(module, main)
     whole = _whole(module, main, source, shapes, constants)
-    types = {n: t for n, t in whole.inputs.items() if t is not None}
-    symbols = dict.fromkeys(s for t in types.values() for s in t.symbols())
-    with presuming(symbols) as presumed:
-        part = whole.part(whole.begin(), Known(types))
-    g = part.graph
-    for name, t in types.items():
-        if name not in g.inputs:
-            g.input(name, t)
-    others = [n for n in g.inputs if n in g.initial or n.startswith(HIDDEN)]
-    g.inputs = {n: g.inputs[n] for n in (*types, *others)}
-    if part.rest is not None or part.actions:
-        whole.first = part
-        return whole
-    if presumed.guards:
-        g.guards, g.otherwise = tuple(presumed.guards), whole
-    return g
+    return graph_of(whole)
 
 
 def _whole(
@@ -147,59 +132,28 @@ def _types(
     return {name: v.type for name, v in bound.inputs.items()}
 
 
-class Program(StagedModel):
-    """A function, or a turn of a loop; `results` has the names of its outputs' values."""
+class Program(SteppedModel[Importer]):
+    """A function, or a turn of a loop."""
 
     def __init__(
         self, name: str, file: str, module: Module, inputs: Mapping[str, TensorType | None],
         results: Mapping[str, str], declared: Mapping[str, Type], rest: Rest,
     ) -> None:  # fmt: skip
-        self.name, self.file = name, file
-        self.inputs, self.kinds, self.constants = inputs, {}, {}
-        self.results = results
-        self.outputs = {n: _static(declared.get(n)) for n in results}
+        outputs = {n: _static(declared.get(n)) for n in results}
+        super().__init__(name, file, inputs, results, outputs, rest)
         self._module = module
-        self._rest = rest
         self._bodies: dict[str, Program] = {}
 
-    def begin(self) -> Rest:
-        return self._rest
-
-    def part(self, rest: Rest, known: Known) -> Part:
-        """Import as much of the rest as what is known decides."""
-        g = Graph(self.name)
+    def _importer(self, g: Graph, rest: Rest, known: Known) -> Importer:
         importer = Importer(g, self._module, rest.constants, known)
         importer.tuples.update(rest.tuples)
-        importer.hold_back(n for n in self.inputs if n not in known.types)
-        importer.run(rest.steps)
-        actions, later = self._actions(importer)
-        if not later and not actions:
-            for name, value in self.results.items():
-                g.output(name, importer.find(value))
-            g.prune()
-            return Part(g, (), (), None)
-        wanted = dict.fromkeys(n for step in importer.later for n in step.reads)
-        for parts in importer.tuples.values():
-            wanted |= dict.fromkeys(parts)
-        wanted |= dict.fromkeys([*importer.needs, *importer.beside, *self.results.values()])
-        for name in wanted:
-            if name in importer.values and name not in g.inputs:
-                g.output(name, importer.values[name])
-        g.prune()
-        left = Rest(later, rest.constants, importer.tuples)
-        return Part(g, tuple(actions), tuple(importer.needs), left)
+        return importer
 
-    def _actions(self, importer: Importer) -> tuple[list[Action], list[Step]]:
-        """Return the loops whose operands are there, and the steps that are left."""
-        pending = {n for step in importer.later for n in step.outputs}
-        actions: list[Action] = []
-        later: list[Step] = []
-        for step in importer.later:
-            if step.kind == LOOP and pending.isdisjoint(step.reads):
-                actions.append(self._loop(importer, step))
-            else:
-                later.append(step)
-        return actions, later
+    def _left(self, importer: Importer, rest: Rest, later: Sequence[Step]) -> Rest:
+        return Rest(later, rest.constants, importer.tuples)
+
+    def _kept(self, importer: Importer) -> Iterable[str]:
+        return chain(*importer.tuples.values(), self.results.values())
 
     def _loop(self, importer: Importer, step: Step) -> Loop:
         *carried, going = step.inputs

@@ -11,14 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.stepped import LOOP, SAME
 from alpenglow.frontends.tflite.model import Model, Operator, Tensor
 from alpenglow.frontends.tflite.steps import BODIES, Body, Step, placed
-
-SAME = "alpenglow.same"
-"""A step whose results are its operands."""
-
-LOOP = "alpenglow.loop"
-"""A step that the runtime turns round; its last operand says whether there is a first turn."""
 
 
 @dataclass(frozen=True, slots=True)

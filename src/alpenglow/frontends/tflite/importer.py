@@ -2,35 +2,30 @@
 
 What a converter makes is held to the type that the file states for it.  Nothing is folded; but what
 small integer tensors hold is kept along (`contents`), since models compute shapes.
-
-A model whose graph depends on data is imported in parts (`ir.staged`): a step that needs elements
-which are not known yet, or that no graph can hold, is left for later with all that reads it.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.base.words import shown
-from alpenglow.frontends.parts import PartImporter
-from alpenglow.frontends.presume import Needed, Undecided, presume_extents
-from alpenglow.frontends.shapes import check_size
+from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.stepped import SAME, StepImporter
 from alpenglow.frontends.tflite import converters
-from alpenglow.frontends.tflite.control import LOOP, SAME, Splice, expanded
+from alpenglow.frontends.tflite.control import Splice, expanded
 from alpenglow.frontends.tflite.model import Model, Tensor
 from alpenglow.frontends.tflite.steps import Step
 from alpenglow.frontends.tflite.table import Site
 from alpenglow.frontends.tflite.variables import VARIABLES, Key, Variables
-from alpenglow.ir.graph import Graph, Node, Value
+from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.staged import Known
 from alpenglow.ir.types import DTYPES, Array
 
 
-class Importer(PartImporter):
+class Importer(StepImporter[Step]):
     """The state of the import of one part; `later` are the steps that are left for another."""
 
     format = "TFLite"
@@ -45,31 +40,19 @@ class Importer(PartImporter):
         self.tensors = dict(tensors)
         self._inputs = inputs
         self.variables = Variables(g, initial, reserved)
-        self.later: list[Step] = []
         self._made: set[str] = set()
 
-    def run(self, steps: Iterable[Step]) -> None:
-        """Import what can be imported of steps."""
-        waiting = deque(steps)
-        while waiting:
-            step = waiting.popleft()
-            try:
-                if any(name in self._missing for name in step.inputs) or step.kind == LOOP:
-                    self._postpone(step)
-                elif step.kind == SAME:
-                    self.values[step.outputs[0]] = self.find(step.inputs[0])
-                elif step.kind in VARIABLES and not step.operator.custom:
-                    self._variable(step)
-                elif (splice := self._located(step)) is not None:
-                    self.tensors |= splice.tensors
-                    waiting.extendleft(reversed(splice.steps))
-                else:
-                    self._step(step)
-            except Undecided:
-                self._postpone(step)
-            except Needed as needed:
-                self._missed(needed)
-                self._postpone(step)
+    def _taken(self, step: Step) -> Sequence[Step]:
+        if step.kind == SAME:
+            self.values[step.outputs[0]] = self.find(step.inputs[0])
+        elif step.kind in VARIABLES and not step.operator.custom:
+            self._variable(step)
+        elif (splice := self._located(step)) is not None:
+            self.tensors |= splice.tensors
+            return splice.steps
+        else:
+            self._step(step)
+        return ()
 
     # ── what a converter may ask ──
 
@@ -77,13 +60,6 @@ class Importer(PartImporter):
     def rounding(self) -> str:
         """How integers that stand for reals are rounded."""
         return self.model.rounding
-
-    def find(self, name: str) -> Value:
-        """Return a value by name: one that was made, an input, a constant or a variable."""
-        if name in self.values:
-            return self.values[name]
-        self.values[name] = v = self._found(name)
-        return v
 
     def declared(self, name: str) -> Tensor:
         """Return what the file says of a tensor."""
@@ -99,15 +75,7 @@ class Importer(PartImporter):
 
     # ── names ──
 
-    def _found(self, name: str) -> Value:
-        elements = self.given.elements.get(name)
-        if name in self.given.types:
-            if elements is not None and elements.dtype != object:
-                return self.g.constant(elements, name)
-            v = self.g.input(name, self.given.types[name])
-            if elements is not None:
-                self.known[v] = elements
-            return v
+    def _stated(self, name: str) -> Value:
         tensor = self.tensors.get(name)
         if tensor is None:
             raise ModelError(f"'{name}' is read before anything makes it")
@@ -164,18 +132,13 @@ class Importer(PartImporter):
         except AlpenglowError as error:
             raise error.located(node=step.label) from None
         if v is not None:
-            self._check(step.outputs[0], v)
+            self._check(step, 0, v)
             self.values[step.outputs[0]] = v
 
     def _step(self, step: Step) -> None:
         self._check_results(step)
-        results, fresh = self._tried(lambda: self._imported(step))
-        for name, v in zip(step.outputs, results, strict=False):
-            presume_extents(v.type.shape)
-            if v.producer in fresh and not v.name:
-                v.name = name
-            self.values[name] = v
-            self._made.add(name)
+        super()._step(step)
+        self._made.update(step.outputs)
 
     def _check_results(self, step: Step) -> None:
         for name in step.outputs:
@@ -185,27 +148,13 @@ class Importer(PartImporter):
                 what = "made twice" if name in self._made else what
                 raise ModelError(f"the result '{name}' is {what}", node=step.label)
 
-    def _check(self, name: str, v: Value) -> None:
-        """Raise ModelError unless a result has the element type and rank that the file states."""
-        tensor = self.tensors[name]
+    def _check(self, step: Step, i: int, v: Value) -> Value:
+        """Return a result if it has the element type and rank that the file states."""
+        tensor = self.tensors[step.outputs[i]]
         same = v.type.dtype == tensor.dtype
         if not same or (tensor.ranked and v.type.rank != len(tensor.shape)):
-            raise ModelError(f"'{name}' is declared {tensor}, and is {v.type}")
-
-    def _imported(self, step: Step) -> tuple[Sequence[Value], set[Node]]:
-        """Return what a step makes, and the nodes of the graph for it."""
-
-        def convert() -> tuple[Sequence[Value], set[Node]]:
-            before = len(self.g.nodes)
-            made = self._convert(step)
-            fresh = self._since(before)
-            self._settle(fresh)
-            results = [made] if isinstance(made, Value) else list(made)
-            for name, v in zip(step.outputs, results, strict=False):
-                self._check(name, v)
-            return results, set(fresh)
-
-        return self._converted(convert, step.kind, step.label, step.inputs)
+            raise ModelError(f"'{step.outputs[i]}' is declared {tensor}, and is {v.type}")
+        return v
 
     def _convert(self, step: Step) -> Value | Sequence[Value]:
         entry = converters.find(step.kind, step.operator.custom)
@@ -231,14 +180,4 @@ class Importer(PartImporter):
             raise UnsupportedError(
                 "a variable is changed in a model whose graph depends on its data", node=step.label
             )
-        self.later.append(step)
-        self._missing.update(step.outputs)
-
-    # ── what is known of elements ──
-
-    def _settle(self, fresh: Sequence[Node]) -> None:
-        for node in fresh:
-            for v in node.results:
-                check_size(f"the result of {node.op.name}", v.type)
-            elements = self._shape_contents(node)
-            self.known |= dict.fromkeys(node.results, elements)
+        super()._postpone(step)

@@ -12,9 +12,9 @@ import numpy as np
 
 from alpenglow.base.errors import NONSENSE, AlpenglowError, ModelError, UnsupportedError
 from alpenglow.evaluate import evaluate
-from alpenglow.frontends.presume import presuming
 from alpenglow.frontends.shapes import check_size
-from alpenglow.frontends.tflite.control import LOOP, turn_of
+from alpenglow.frontends.stepped import SteppedModel, graph_of
+from alpenglow.frontends.tflite.control import turn_of
 from alpenglow.frontends.tflite.importer import Importer
 from alpenglow.frontends.tflite.model import Model, Subgraph, Tensor, named
 from alpenglow.frontends.tflite.refusals import check_supported
@@ -23,10 +23,10 @@ from alpenglow.frontends.tflite.steps import Step, placed, reached
 from alpenglow.frontends.tflite.variables import Key
 from alpenglow.ir.constant_inputs import check_names, constant
 from alpenglow.ir.dims import Dim, symbol
-from alpenglow.ir.graph import HIDDEN, Graph
+from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import Metadata
 from alpenglow.ir.solve import bind_shapes
-from alpenglow.ir.staged import Action, Known, Loop, Part, StagedModel
+from alpenglow.ir.staged import Known, Loop, StagedModel
 from alpenglow.ir.types import DTYPES, Array, TensorType
 
 MOST_INITIAL = 1 << 28
@@ -86,23 +86,7 @@ def _loaded(
 ) -> Graph | StagedModel:  # fmt: skip
     check_supported(list(reached(model, MAIN)))
     whole = _whole(model, file, shapes, constants)
-    types = {n: t for n, t in whole.inputs.items() if t is not None}
-    symbols = dict.fromkeys(s for t in types.values() for s in t.symbols())
-    with presuming(symbols) as presumed:
-        part = whole.part(whole.begin(), Known(types))
-    g = part.graph
-    for name, t in types.items():
-        if name not in g.inputs:
-            g.input(name, t)
-    others = [n for n in g.inputs if n in g.initial or n.startswith(HIDDEN)]
-    g.inputs = {n: g.inputs[n] for n in (*types, *others)}
-    g.metadata = whole.metadata
-    if part.rest is not None or part.actions:
-        whole.first = part
-        return whole
-    if presumed.guards:
-        g.guards, g.otherwise = tuple(presumed.guards), whole
-    return g
+    return graph_of(whole)
 
 
 def _whole(
@@ -201,64 +185,30 @@ def _initial(model: Model, subgraph: Subgraph) -> dict[Key, Array]:
     return initial
 
 
-class TfliteModel(StagedModel):
-    """A subgraph, or a turn of a loop; `results` has the names of its outputs' values."""
+class TfliteModel(SteppedModel[Importer]):
+    """A subgraph, or a turn of a loop."""
 
     def __init__(
         self, name: str, file: str, model: Model, inputs: Mapping[str, TensorType | None],
         results: Mapping[str, str], rest: Rest, initial: Mapping[Key, Array],
     ) -> None:  # fmt: skip
-        self.name, self.file = name, file
-        self.inputs, self.kinds, self.constants = inputs, {}, {}
-        self.results = results
-        self.outputs = {name: _declared(rest.tensors.get(value)) for name, value in results.items()}
+        outputs = {n: _declared(rest.tensors.get(value)) for n, value in results.items()}
+        super().__init__(name, file, inputs, results, outputs, rest)
         self._model = model
-        self._rest = rest
         self._initial = initial
         self._bodies: dict[str, TfliteModel] = {}
 
-    def begin(self) -> Rest:
-        return self._rest
-
-    def part(self, rest: Rest, known: Known) -> Part:
-        """Import as much of the rest as what is known decides."""
-        g = Graph(self.name)
+    def _importer(self, g: Graph, rest: Rest, known: Known) -> Importer:
         reserved = {*self.inputs, *self.results}
-        importer = Importer(
-            g, self._model, rest.tensors, rest.inputs, known, self._initial, reserved
-        )
-        importer.hold_back(n for n in self.inputs if n not in known.types)
-        importer.run(rest.steps)
-        actions, later = self._actions(importer)
-        if not later and not actions:
-            for name, value in self.results.items():
-                g.output(name, importer.find(value))
-            importer.variables.finish()
-            g.prune()
-            return Part(g, (), (), None)
+        return Importer(g, self._model, rest.tensors, rest.inputs, known, self._initial, reserved)
+
+    def _finish(self, importer: Importer) -> None:
+        importer.variables.finish()
+
+    def _left(self, importer: Importer, rest: Rest, later: Sequence[Step]) -> Rest:
         if len(importer.variables):
             raise UnsupportedError("variables are read in a model whose graph depends on its data")
-        wanted = dict.fromkeys(n for step in importer.later for n in step.inputs if n)
-        wanted |= dict.fromkeys([*importer.needs, *importer.beside, *self.results.values()])
-        for name in wanted:
-            if name in importer.values and name not in g.inputs:
-                g.output(name, importer.values[name])
-        g.prune()
-        return Part(
-            g, tuple(actions), tuple(importer.needs), Rest(later, importer.tensors, rest.inputs)
-        )
-
-    def _actions(self, importer: Importer) -> tuple[list[Action], list[Step]]:
-        """Return the loops whose operands are there, and the steps that are left."""
-        pending = {n for step in importer.later for n in step.outputs}
-        actions: list[Action] = []
-        later: list[Step] = []
-        for step in importer.later:
-            if step.kind == LOOP and pending.isdisjoint(step.inputs):
-                actions.append(self._loop(importer, step))
-            else:
-                later.append(step)
-        return actions, later
+        return Rest(later, importer.tensors, rest.inputs)
 
     def _loop(self, importer: Importer, step: Step) -> Loop:
         *carried, going = step.inputs

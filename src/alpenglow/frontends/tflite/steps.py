@@ -43,6 +43,11 @@ class Step:
         """What messages call it."""
         return f"{self.kind} '{shown(next(iter(self.outputs), ''))}'"
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of all that it reads."""
+        return tuple(filter(None, self.inputs))
+
 
 @dataclass(frozen=True, slots=True)
 class Body:

@@ -1,0 +1,238 @@
+"""Models that are rows of steps, where each names its operands and results.
+
+A step goes through its converter in turn; functions, branches and bodies stand where they are
+called, as steps of their own.  A model whose graph depends on data is imported in parts
+(`ir.staged`): a step that needs elements which are not known yet, or that no graph can hold, is
+left for later with all that reads it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from alpenglow.frontends.parts import PartImporter
+from alpenglow.frontends.presume import Needed, Undecided, presume_extents, presuming
+from alpenglow.frontends.shapes import check_size
+from alpenglow.ir.graph import HIDDEN, Graph, Node, Value
+from alpenglow.ir.staged import Action, Known, Loop, Part, StagedModel
+from alpenglow.ir.types import TensorType
+
+SAME = "alpenglow.same"
+"""A step whose results are its operands."""
+
+LOOP = "alpenglow.loop"
+"""A step that the runtime turns round; its last operand says whether there is a first turn."""
+
+
+class Step(Protocol):
+    """What is known of a step, whatever the format."""
+
+    @property
+    def kind(self) -> str:
+        """The name of its operator."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        ...
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of all that it reads."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of its results."""
+        ...
+
+
+S = TypeVar("S", bound=Step)
+
+
+class StepImporter(PartImporter, Generic[S]):
+    """The state of the import of one part; `later` are the steps that are left for another."""
+
+    def __init__(self, g: Graph, given: Known) -> None:
+        super().__init__(g, given)
+        self.later: list[S] = []
+
+    def run(self, steps: Iterable[S]) -> None:
+        """Import what can be imported of steps."""
+        waiting = deque(steps)
+        while waiting:
+            step = waiting.popleft()
+            try:
+                if any(name in self._missing for name in step.reads) or step.kind == LOOP:
+                    self._postpone(step)
+                else:
+                    waiting.extendleft(reversed(self._taken(step)))
+            except Undecided:
+                self._postpone(step)
+            except Needed as needed:
+                self._missed(needed)
+                self._postpone(step)
+
+    def find(self, name: str) -> Value:
+        """Return a value by name: one that was made, an input, a constant or a variable."""
+        if name in self.values:
+            return self.values[name]
+        self.values[name] = v = self._found(name)
+        return v
+
+    @abstractmethod
+    def _taken(self, step: S) -> Sequence[S]:
+        """Import a step; return those that stand for it instead, if they do."""
+
+    @abstractmethod
+    def _stated(self, name: str) -> Value:
+        """Return a value that is no result and no input of a run; raise ModelError without one."""
+
+    @abstractmethod
+    def _convert(self, step: S) -> Value | Sequence[Value]:
+        """Return what a step makes: no fewer values than it has results."""
+
+    @abstractmethod
+    def _check(self, step: S, i: int, v: Value) -> Value:
+        """Return a result as it is declared; raise ModelError if it is of another type."""
+
+    def _found(self, name: str) -> Value:
+        elements = self.given.elements.get(name)
+        if name not in self.given.types:
+            return self._stated(name)
+        if elements is not None and elements.dtype != object:
+            return self.g.constant(elements, name)
+        v = self.g.input(name, self.given.types[name])
+        if elements is not None:
+            self.known[v] = elements
+        return v
+
+    def _step(self, step: S) -> None:
+        results, fresh = self._tried(lambda: self._imported(step))
+        for name, v in zip(step.outputs, results, strict=True):
+            presume_extents(v.type.shape)
+            if v.producer in fresh and not v.name:
+                v.name = name
+            self.values[name] = v
+
+    def _imported(self, step: S) -> tuple[Sequence[Value], set[Node]]:
+        """Return what a step makes, and the nodes of the graph for it."""
+
+        def convert() -> tuple[Sequence[Value], set[Node]]:
+            before = len(self.g.nodes)
+            made = self._convert(step)
+            results = [made] if isinstance(made, Value) else list(made)[: len(step.outputs)]
+            results = [self._check(step, i, v) for i, v in enumerate(results)]
+            fresh = self._since(before)
+            self._settle(fresh)
+            return results, set(fresh)
+
+        return self._converted(convert, step.kind, step.label, step.reads)
+
+    def _postpone(self, step: S) -> None:
+        self.later.append(step)
+        self._missing.update(step.outputs)
+
+    def _settle(self, fresh: Sequence[Node]) -> None:
+        for node in fresh:
+            for v in node.results:
+                check_size(f"the result of {node.op.name}", v.type)
+            elements = self._shape_contents(node)
+            self.known |= dict.fromkeys(node.results, elements)
+
+
+I = TypeVar("I", bound=StepImporter[Any])  # noqa: E741
+
+
+class SteppedModel(StagedModel, Generic[I]):
+    """A row of steps, or a turn of a loop; `results` has the names of its outputs' values."""
+
+    def __init__(
+        self, name: str, file: str, inputs: Mapping[str, TensorType | None],
+        results: Mapping[str, str], outputs: Mapping[str, TensorType | None], rest: Any,
+    ) -> None:  # fmt: skip
+        self.name, self.file = name, file
+        self.inputs, self.kinds, self.constants = inputs, {}, {}
+        self.results, self.outputs = results, outputs
+        self._rest = rest
+
+    def begin(self) -> Any:
+        return self._rest
+
+    def part(self, rest: Any, known: Known) -> Part:
+        """Import as much of the rest as what is known decides."""
+        g = Graph(self.name)
+        importer = self._importer(g, rest, known)
+        importer.hold_back(n for n in self.inputs if n not in known.types)
+        importer.run(rest.steps)
+        actions, later = self._actions(importer)
+        if not later and not actions:
+            for name, value in self.results.items():
+                g.output(name, importer.find(value))
+            self._finish(importer)
+            g.prune()
+            return Part(g, (), (), None)
+        wanted = dict.fromkeys(n for step in importer.later for n in step.reads)
+        left = self._left(importer, rest, later)
+        wanted |= dict.fromkeys([*importer.needs, *importer.beside, *self._kept(importer)])
+        for name in wanted:
+            if name in importer.values and name not in g.inputs:
+                g.output(name, importer.values[name])
+        g.prune()
+        return Part(g, tuple(actions), tuple(importer.needs), left)
+
+    @abstractmethod
+    def _importer(self, g: Graph, rest: Any, known: Known) -> I:
+        """Return what imports a part."""
+
+    @abstractmethod
+    def _left(self, importer: I, rest: Any, later: Sequence[Any]) -> Any:
+        """Return what is left of a rest once only these steps are."""
+
+    @abstractmethod
+    def _loop(self, importer: I, step: Any) -> Loop:
+        """Return the loop that a step is."""
+
+    def _kept(self, importer: I) -> Iterable[str]:
+        """Return the names of what is to be there after all parts."""
+        return self.results.values()
+
+    def _finish(self, importer: I) -> None:
+        """Do what remains to be done where one part is the whole."""
+
+    def _actions(self, importer: I) -> tuple[list[Action], list[Any]]:
+        """Return the loops whose operands are there, and the steps that are left."""
+        pending = {n for step in importer.later for n in step.outputs}
+        actions: list[Action] = []
+        later: list[Any] = []
+        for step in importer.later:
+            if step.kind == LOOP and pending.isdisjoint(step.reads):
+                actions.append(self._loop(importer, step))
+            else:
+                later.append(step)
+        return actions, later
+
+
+def graph_of(whole: StagedModel) -> Graph | StagedModel:
+    """Return the graph of a model, or the model itself where its graph depends on data."""
+    types = {n: t for n, t in whole.inputs.items() if t is not None}
+    symbols = dict.fromkeys(s for t in types.values() for s in t.symbols())
+    with presuming(symbols) as presumed:
+        part = whole.part(whole.begin(), Known(types))
+    g = part.graph
+    for name, t in types.items():
+        if name not in g.inputs:
+            g.input(name, t)
+    others = [n for n in g.inputs if n in g.initial or n.startswith(HIDDEN)]
+    g.inputs = {n: g.inputs[n] for n in (*types, *others)}
+    g.metadata = whole.metadata
+    if part.rest is not None or part.actions:
+        whole.first = part
+        return whole
+    if presumed.guards:
+        g.guards, g.otherwise = tuple(presumed.guards), whole
+    return g
