@@ -35,8 +35,8 @@ def main() -> None:
     for path in chosen.models:
         try:
             ours, theirs, apart = beside(path, chosen.rounds)
-        except AlpenglowError as error:
-            print(f"{path.stem:44}{error}")
+        except (AlpenglowError, RuntimeError) as error:  # the other's, LiteRT's
+            print(f"{path.stem:44}{str(error).splitlines()[0]}")
             continue
         ratios.append(theirs / ours)
         print(
