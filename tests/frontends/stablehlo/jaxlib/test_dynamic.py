@@ -107,6 +107,7 @@ def arguments(main: Function) -> list[Array]:
     return made
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in UNFIT])
 def test_a_program_with_open_extents_makes_what_jaxlib_makes(name: str) -> None:
     text = (PROGRAMS / f"{name}.mlir").read_text()

@@ -68,6 +68,7 @@ EQUINOX = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(0, "attention", "gru")
 @pytest.mark.parametrize("name", sorted(FLAX))
 def test_a_net_of_flax_makes_what_jaxlib_makes(name: str) -> None:
     net, x = FLAX[name]
@@ -76,6 +77,7 @@ def test_a_net_of_flax_makes_what_jaxlib_makes(name: str) -> None:
     agree(lambda v, x: net.apply(v, x), (variables, x), CLOSE)
 
 
+@pytest.mark.sampled(0, "attention")
 @pytest.mark.parametrize("name", ["convolutions", "attention", "lstm"])
 def test_gradients_are_those_of_jaxlib(name: str) -> None:
     net, x = FLAX[name]
@@ -87,6 +89,7 @@ def test_gradients_are_those_of_jaxlib(name: str) -> None:
     agree(jax.value_and_grad(loss), (variables["params"], x), CLOSE)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted(EQUINOX))
 def test_a_net_of_equinox_makes_what_jaxlib_makes(name: str) -> None:
     net, xs = EQUINOX[name]
