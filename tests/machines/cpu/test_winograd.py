@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
+from alpenglow.ir.dims import Assumption, assuming, symbol
 from alpenglow.ir.types import Array
 from alpenglow.machines.choice import ChosenKernel
 from alpenglow.machines.cpu import emit
@@ -101,6 +102,12 @@ def test_larger_images_take_larger_blocks_and_small_ones_none() -> None:
 def test_so_many_channels_that_errors_add_up_take_smaller_blocks() -> None:
     assert winograd.best_block((512, 512, 3, 3), (1, 512, 224, 224)) == 6
     assert winograd.best_block((1024, 1024, 3, 3), (1, 1024, 224, 224)) == 4
+
+
+def test_filters_with_open_extents_are_weighed_by_an_estimate() -> None:
+    with assuming(Assumption({"C": 64})):
+        assert winograd.best_block((64, symbol("C"), 3, 3), (1, 64, 224, 224)) == 6
+        assert winograd.best_block((64, symbol("C"), 3, 3), (1, 64, 3, 3)) == winograd.DIRECT
 
 
 @pytest.mark.parametrize("extents", [(13, 12), (12, 17), (25, 6), (6, 1)])

@@ -109,11 +109,12 @@ def best_block(
     ones cost: their filters take more room, and they round worse, though never by `TOLERATED`.
     """
     n, outputs, height, width = map(estimate, result)
+    channels = estimate(filters[1])
     best = DIRECT
-    bound = 0.8 * 9 * n * height * width * filters[1] * outputs / direct_speed
+    bound = 0.8 * 9 * n * height * width * channels * outputs / direct_speed
     for block in sorted(POINTS):
         cost = winograd_cost(block, filters, result, is_constant)
-        if cost < bound and error(block, filters[1]) < (TOLERATED if is_constant else LEARNT):
+        if cost < bound and error(block, channels) < (TOLERATED if is_constant else LEARNT):
             best, bound = block, 0.9 * cost
     return best
 
@@ -136,7 +137,7 @@ def winograd_cost(
     enough tiles to use them on; more if they are not constant, for then each run transforms them.
     """
     n, outputs, height, width = map(estimate, result)
-    channels = filters[1]
+    channels = estimate(filters[1])
     points = (block + 2) ** 2
     tiles = n * ceil_div(height, block) * ceil_div(width, block)
     filters_cost = READS + (0 if is_constant else WRITES)
