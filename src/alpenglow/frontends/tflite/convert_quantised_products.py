@@ -134,8 +134,14 @@ def by_rows(s: Site, i: int, axes: Sequence[int], convert: Converter, way: str) 
 
 
 def by_xnnpack(s: Site, w: int) -> bool:
-    """Whether XNNPACK takes an operator, whose weights must be a constant."""
-    return s.rounding == "xnnpack" and s.declared(w).content is not None
+    """Whether XNNPACK takes an operator, whose weights must be a constant.
+
+    Weights of four bits it takes for rows of an even length alone.
+    """
+    weights = s.declared(w)
+    if s.rounding != "xnnpack" or weights.content is None:
+        return False
+    return weights.dtype != "i4" or (s.kind == "FULLY_CONNECTED" and weights.shape[1] % 2 == 0)
 
 
 def check_weights(s: Site, i: int) -> None:

@@ -23,6 +23,7 @@ from tests.frontends.tflite.litert.written import Probe
 
 from alpenglow.frontends.tflite.converters import moves
 from alpenglow.frontends.tflite.model import Grid
+from alpenglow.ir.types import DTYPES
 
 FLOAT = np.dtype(np.float32)
 
@@ -192,6 +193,27 @@ def dynamic() -> Iterator[Probe]:
                     grids=[None, grid("i8", zero=0)])  # fmt: skip
 
 
+def dynamic_of_four_bits() -> Iterator[Probe]:
+    """XNNPACK takes rows of an even length; LiteRT's own kernels take the rest."""
+    for each, asymmetric, activation, depth in itertools.product(
+        (False, True), (False, True), (0, 3), (31, 33, 64, 700)
+    ):
+        options = {"fused_activation_function": activation,
+                   "asymmetric_quantize_inputs": asymmetric}  # fmt: skip
+        x = probes.floats(5, depth, low=-3)
+        w, g = weights("i8", 0, (17, depth), each)
+        operands = [x, (w >> 4).astype(DTYPES["i4"]), probes.floats(17)]
+        yield Probe("FULLY_CONNECTED", operands, options, (1, 2), grids=[None, g])
+    for each, k, stride, padding in itertools.product(
+        (False, True), ((1, 1), (3, 2)), (1, 2), (0, 1)
+    ):
+        options = {"padding": padding, "stride_h": stride, "stride_w": stride}
+        w, g = weights("i8", 0, (6, *k, 5), each)
+        operands = [probes.floats(2, 7, 8, 5, low=-1), (w >> 4).astype(DTYPES["i4"]),
+                    probes.floats(6)]  # fmt: skip
+        yield Probe("CONV_2D", operands, options, (1, 2), grids=[None, g])
+
+
 def halves() -> Iterator[Probe]:
     """Sums that become halves, or next to it: what scales are multiplied in tells."""
     for dtype, (a, b) in itertools.product(
@@ -204,5 +226,6 @@ def halves() -> Iterator[Probe]:
 
 
 FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
-    moved, filled, pools, joined, resized, transposed, multiplied, embedded, dynamic, halves,
+    moved, filled, pools, joined, resized, transposed, multiplied, embedded, dynamic,
+    dynamic_of_four_bits, halves,
 )  # fmt: skip

@@ -84,6 +84,14 @@ def buffer(content: bytes = b"") -> Any:
     return b
 
 
+def content_of(v: Array) -> bytes:
+    """Return elements as a file has them: two of i4 are in a byte, the first in its low half."""
+    if NAMES[v.dtype] != "i4":
+        return v.tobytes()
+    halves = np.pad(v.astype(np.int8).reshape(-1) & 15, (0, v.size % 2)).astype(np.uint8)
+    return (halves[::2] | halves[1::2] << 4).tobytes()
+
+
 def options_of(layout: str, values: Mapping[str, Any]) -> Any:
     """Return options as the schema has them, their names in snake case."""
     options = getattr(schema, f"{layout}T")()
@@ -152,7 +160,7 @@ def written(probe: Probe, shapes: Sequence[Sequence[int]] = (), open_: bool = Fa
         t = tensor(f"x{i}", NAMES[v.dtype], v.shape, grid=probe.grid(i))
         if i in probe.fixed:
             t.buffer = len(buffers)
-            buffers.append(buffer(v.tobytes()))
+            buffers.append(buffer(content_of(v)))
         elif i in probe.kept:
             t.isVariable = True
         else:
