@@ -191,13 +191,24 @@ def padded(
         )
     for axis, count in enumerate(interior):
         x = spread(s, x, value, axis, count)
+    more = [[d if not known(d) or d > 0 else 0 for d in e] for e in (low, high)]
+    if _are_within(x, low, high):
+        return edged(s, trimmed(s, x, low, high), value, *more)
+    return trimmed(s, edged(s, x, value, *more), low, high)
+
+
+def _are_within(x: Value, low: Sequence[Dim], high: Sequence[Dim]) -> bool:
+    """Whether negative edges cut off no more than elements of x."""
+    cut = [sum(-int(d) for d in e if known(d) and d < 0) for e in zip(low, high, strict=True)]
+    return all(not known(d) or n <= d for n, d in zip(cut, x.type.shape, strict=True))
+
+
+def edged(
+    s: Site, x: Value, value: Value, low: Sequence[Dim], high: Sequence[Dim]
+) -> Value:  # fmt: skip
+    """Return x with a value at its edges, so many times along each axis."""
     number = _plain(value)
-    edges = (*low, *high)
-    if not any(known(d) and d == 0 for d in x.type.shape):
-        x = trimmed(s, x, low, high)
-        low, high = ([d if known(d) and d > 0 else 0 if known(d) else d for d in e]
-                     for e in (low, high))  # fmt: skip
-    if not any(not known(d) or d for d in edges):
+    if not any(not known(d) or d for d in (*low, *high)):
         return x
     if number is not None and all(map(known, (*low, *high))):
         edge = [tuple(int(d) for d in e if known(d)) for e in (low, high)]

@@ -166,8 +166,8 @@ def _known_window(
         "stablehlo.add", "stablehlo.maximum", "stablehlo.minimum"
     ):  # fmt: skip
         return None
-    if any(min(edges[i]) < 0 or max(edges[i]) >= size[i] * spread[i] for i in axes):
-        return None
+    if any(min(edges[i]) < 0 or max(edges[i]) > (size[i] - 1) * spread[i] for i in axes):
+        return None  # the edge alone has whole windows
     return _pooled(s, x, operation, axes, size, strides, spread, edges)
 
 

@@ -1,4 +1,7 @@
-"""Converters that write to computed places: what is out of range is left out."""
+"""Converters that write to computed places: windows that are not all in range are left out.
+
+So has it XLA, and JAX says it of its modes; StableHLO's own interpreter leaves out elements.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from alpenglow.frontends.stablehlo.places import (
     strides_of,
 )
 from alpenglow.frontends.stablehlo.table import Made, Site, fixed, on
-from alpenglow.ir.dims import Dim, product
+from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import ALL, COMPLEX, NUMBERS
 from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.comparison import GreaterOrEqual, Less
+from alpenglow.ops.comparison import GreaterOrEqual, Less, LessOrEqual
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
 from alpenglow.ops.gather import Gather, ScatterNd
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr
@@ -65,7 +68,7 @@ def scatter(s: Site) -> Made:
 
 
 def _places(s: Site, x: Value, vectors: Value, updates: Value, dims: GatherDims) -> Value:
-    """Return for each element of updates its place, or one behind the end if there is none."""
+    """Return the place of each element of updates, behind the end if its window is not inside."""
     shape = updates.type.shape
     if len(shape) != vectors.type.rank - 1 + len(dims.offset):
         raise ModelError(f"{s.kind}: updates are {updates.type} for indices {vectors.type}")
@@ -80,19 +83,21 @@ def _places(s: Site, x: Value, vectors: Value, updates: Value, dims: GatherDims)
     parts = []
     for axis in range(x.type.rank):
         part: Value | None = None
+        extent, size = x.type.shape[axis], shape[windows[axis]] if axis in windows else 1
+        if known(extent) and known(size) and size > extent and axis in windows:
+            raise ModelError(f"{s.kind}: windows of {size} are written into {extent} elements")
         if axis in windows:
-            part = counted(s, shape[windows[axis]], windows[axis], shape)
+            part = counted(s, size, windows[axis], shape)
         if axis in starts:
             narrow: list[Dim] = [1] * len(shape)
             for at, d in zip(batch, starts[axis].type.shape, strict=True):
                 narrow[at] = d
+            within = _within(s, starts[axis], fixed(extent) - fixed(size))
+            within = stretch(s.g, s.reshaped(within, narrow), shape)
+            inside = within if inside is None else s.g(BitAnd(), inside, within)
             start = stretch(s.g, s.reshaped(starts[axis], narrow), shape)
             part = start if part is None else s.g(Add(), part, start)
-        part = s.full(0, "i64", shape) if part is None else part
-        if axis in starts or axis in windows:
-            within = _within(s, part, x.type.shape[axis])
-            inside = within if inside is None else s.g(BitAnd(), inside, within)
-        parts.append(part)
+        parts.append(s.full(0, "i64", shape) if part is None else part)
     if not parts:
         return s.full(0, "i64", shape)
     place = linear(s, parts, strides_of(s, x.type.shape))
@@ -100,8 +105,9 @@ def _places(s: Site, x: Value, vectors: Value, updates: Value, dims: GatherDims)
     return place if inside is None else s.g(Where(), inside, place, behind)
 
 
-def _within(s: Site, index: Value, extent: Dim) -> Value:
-    below = s.g(Less(), index, s.filled(fixed(extent), index))
+def _within(s: Site, index: Value, last: int) -> Value:
+    """Return where an index is from 0 to the last one."""
+    below = s.g(LessOrEqual(), index, s.filled(last, index))
     return s.g(BitAnd(), below, s.g(GreaterOrEqual(), index, s.filled(0, index)))
 
 

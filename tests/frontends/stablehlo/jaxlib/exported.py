@@ -27,9 +27,11 @@ def both(
     return list(made.values()), [np.asarray(y) for y in jax.tree.leaves(jitted(*args))]
 
 
-def agree(function: Callable[..., Any], args: Sequence[Any], close: float = CLOSE) -> None:
+def agree(
+    function: Callable[..., Any], args: Sequence[Any], close: float = CLOSE, target: str = "cpu"
+) -> None:
     """Fail unless both make the same."""
-    ours, theirs = both(function, args)
+    ours, theirs = both(function, args, target)
 
     assert [(y.dtype, y.shape) for y in ours] == [(y.dtype, y.shape) for y in theirs]
     for y, wanted in zip(ours, theirs, strict=True):
