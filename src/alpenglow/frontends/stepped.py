@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.parts import PartImporter
 from alpenglow.frontends.presume import Needed, Undecided, presume_extents, presuming
 from alpenglow.frontends.shapes import check_size
@@ -84,6 +85,25 @@ class StepImporter(PartImporter, Generic[S]):
         self.values[name] = v = self._found(name)
         return v
 
+    def one_element(self, name: str, dtypes: Collection[str]) -> int:
+        """Return the element of a value that decides what is imported.
+
+        Raises Needed if it is not known, ModelError if the value is no such scalar.
+        """
+        v = self.find(name)
+        if v.type.dtype not in dtypes:
+            raise ModelError(f"'{name}' decides, and is {v.type}, expected {' or '.join(dtypes)}")
+        elements = v.array
+        if elements is None:
+            elements = self.elements(name)
+        if elements is None:
+            elements = self.contents(v)
+        if elements is None:
+            raise Needed(name, v)
+        if elements.size != 1:
+            raise ModelError(f"'{name}' decides, and has {elements.size} elements, expected one")
+        return int(elements.reshape(-1)[0])
+
     @abstractmethod
     def _taken(self, step: S) -> Sequence[S]:
         """Import a step; return those that stand for it instead, if they do."""
@@ -145,10 +165,10 @@ class StepImporter(PartImporter, Generic[S]):
             self.known |= dict.fromkeys(node.results, elements)
 
 
-I = TypeVar("I", bound=StepImporter[Any])  # noqa: E741
+Imports = TypeVar("Imports", bound=StepImporter[Any])
 
 
-class SteppedModel(StagedModel, Generic[I]):
+class SteppedModel(StagedModel, Generic[Imports]):
     """A row of steps, or a turn of a loop; `results` has the names of its outputs' values."""
 
     def __init__(
@@ -186,25 +206,25 @@ class SteppedModel(StagedModel, Generic[I]):
         return Part(g, tuple(actions), tuple(importer.needs), left)
 
     @abstractmethod
-    def _importer(self, g: Graph, rest: Any, known: Known) -> I:
+    def _importer(self, g: Graph, rest: Any, known: Known) -> Imports:
         """Return what imports a part."""
 
     @abstractmethod
-    def _left(self, importer: I, rest: Any, later: Sequence[Any]) -> Any:
+    def _left(self, importer: Imports, rest: Any, later: Sequence[Any]) -> Any:
         """Return what is left of a rest once only these steps are."""
 
     @abstractmethod
-    def _loop(self, importer: I, step: Any) -> Loop:
+    def _loop(self, importer: Imports, step: Any) -> Loop:
         """Return the loop that a step is."""
 
-    def _kept(self, importer: I) -> Iterable[str]:
+    def _kept(self, importer: Imports) -> Iterable[str]:
         """Return the names of what is to be there after all parts."""
         return self.results.values()
 
-    def _finish(self, importer: I) -> None:
+    def _finish(self, importer: Imports) -> None:
         """Do what remains to be done where one part is the whole."""
 
-    def _actions(self, importer: I) -> tuple[list[Action], list[Any]]:
+    def _actions(self, importer: Imports) -> tuple[list[Action], list[Any]]:
         """Return the loops whose operands are there, and the steps that are left."""
         pending = {n for step in importer.later for n in step.outputs}
         actions: list[Action] = []

@@ -15,6 +15,7 @@ from alpenglow.frontends.stablehlo.module import (
     every,
 )
 from alpenglow.frontends.stablehlo.text import read_text
+from alpenglow.ir.types import Array
 
 
 def one(line: str, arguments: str = "%a: tensor<2x3xf32>, %b: tensor<2x3xf32>") -> Operation:
@@ -23,7 +24,7 @@ def one(line: str, arguments: str = "%a: tensor<2x3xf32>, %b: tensor<2x3xf32>") 
     return module.functions["main"].body.operations[0]
 
 
-def constant(text: str, t: str) -> np.ndarray:  # type: ignore[type-arg]
+def constant(text: str, t: str) -> Array:
     value = one(f"%0 = stablehlo.constant dense<{text}> : tensor<{t}>").attributes["value"]
     assert isinstance(value, np.ndarray)
     return value

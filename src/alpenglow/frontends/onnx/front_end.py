@@ -14,6 +14,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any
 
+from alpenglow.frontends.deciding import DecidingFrontEnd
 from alpenglow.frontends.files import head, is_tflite
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
@@ -25,7 +26,7 @@ ELSEWHERE = b"location"
 """Stands in every file whose weights are in other files (onnx.proto, `external_data`)."""
 
 
-class OnnxFrontEnd:
+class OnnxFrontEnd(DecidingFrontEnd):
     """Reads ONNX models: files, serialised bytes, or `ModelProto`s."""
 
     name = "onnx"
@@ -48,11 +49,6 @@ class OnnxFrontEnd:
             return begin[:1] == FIRST_BYTE and not is_tflite(begin, path.stat().st_size)
         onnx = sys.modules.get("onnx")  # whoever has an object of onnx has imported it
         return onnx is not None and isinstance(model, onnx.ModelProto)
-
-    def load(
-        self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None
-    ) -> Graph | StagedModel:
-        return self.load_with(model, {}, shapes)
 
     def load_with(
         self,

@@ -9,24 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from io import BytesIO
-from mmap import mmap
 from pathlib import Path
 from typing import Any
 
+from alpenglow.frontends.deciding import DecidingFrontEnd
 from alpenglow.frontends.files import head
 from alpenglow.frontends.stablehlo.look import LOOK, is_artifact, is_exported, is_program
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
 
 
-class StablehloFrontEnd:
+class StablehloFrontEnd(DecidingFrontEnd):
     """Reads programs of StableHLO: files, their bytes, or what `jax.export` makes."""
 
     name = "stablehlo"
     version = "1"
-
-    def may_read_more(self, content: bytes | mmap) -> bool:
-        return False
 
     def accepts(self, model: object) -> bool:
         if isinstance(model, bytes):
@@ -38,11 +35,6 @@ class StablehloFrontEnd:
             return bool(begin)
         with Path(model).open("rb") as file:
             return is_artifact(file)
-
-    def load(
-        self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None
-    ) -> Graph | StagedModel:
-        return self.load_with(model, {}, shapes)
 
     def load_with(
         self,

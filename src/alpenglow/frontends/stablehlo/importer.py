@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 
 from alpenglow.base.errors import AlpenglowError, FeedError, ModelError
 from alpenglow.frontends.operands import Importing
-from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.stablehlo import converters
 from alpenglow.frontends.stablehlo.control import expanded
 from alpenglow.frontends.stablehlo.custom_calls import ASSERTION
@@ -90,25 +89,11 @@ class Importer(StepImporter[Step]):
 
     def _located(self, step: Step) -> Sequence[Step] | None:
         try:
-            return expanded(self.module, step, self._chosen, self.tuples)
+            return expanded(
+                self.module, step, lambda name: self.one_element(name, ("bool", "i32")), self.tuples
+            )
         except AlpenglowError as error:
             raise error.located(node=step.label) from None
-
-    def _chosen(self, name: str) -> int:
-        """Return the number of a branch; raise Needed if it is not known."""
-        v = self.find(name)
-        if v.type.dtype not in ("bool", "i32"):
-            raise ModelError(f"what chooses a branch is {v.type}")
-        elements = v.array
-        if elements is None:
-            elements = self.elements(name)
-        if elements is None:
-            elements = self.contents(v)
-        if elements is None:
-            raise Needed(name, v)
-        if elements.size != 1:
-            raise ModelError(f"what chooses a branch has {elements.size} elements, expected one")
-        return int(elements.reshape(-1)[0])
 
     def _convert(self, step: Step) -> Value | Sequence[Value]:
         entry = converters.find(step.kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from typing import Any
 
 from alpenglow.frontends.stablehlo.elements import complex_of, element_type
@@ -25,16 +26,16 @@ _EXTENT = re.compile(r"[0-9]+|\?")
 _CHOICE = re.compile(r"<\s*([A-Za-z_0-9]+)\s*>")
 
 
-class TypeReader:
+class TypeReader(ABC):
     """Reads types where a lexer stands; `aliases` are those that the text has given names."""
 
     def __init__(self, lexer: Lexer) -> None:
         self.lexer = lexer
         self.aliases: dict[str, Any] = {}
 
+    @abstractmethod
     def attribute(self) -> Any:
         """Return the attribute that stands here."""
-        raise NotImplementedError
 
     def number(self) -> float | int:
         """Return a number, perhaps with a sign."""
@@ -159,8 +160,9 @@ class TypeReader:
     def _quantized(self) -> Quantized:
         x = self.lexer
         name = x.next()
-        if name in self.aliases and isinstance(self.aliases[name], Quantized):
-            return self.aliases[name]  # type: ignore[no-any-return]
+        alias = self.aliases.get(name)
+        if isinstance(alias, Quantized):
+            return alias
         if name != "!quant.uniform":
             raise x.error(f"{name} is no element type")
         x.want("<")

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from mmap import mmap
 from pathlib import Path
 from typing import Any
 
+from alpenglow.frontends.deciding import DecidingFrontEnd
 from alpenglow.frontends.files import head, is_tflite
 from alpenglow.frontends.tflite.roundings import ROUNDINGS
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
 
 
-class TfliteFrontEnd:
+class TfliteFrontEnd(DecidingFrontEnd):
     """Reads TFLite models: files, or their bytes."""
 
     name = "tflite"
@@ -31,9 +31,6 @@ class TfliteFrontEnd:
     def rounding_as(self, rounding: str) -> TfliteFrontEnd:
         return TfliteFrontEnd(rounding)
 
-    def may_read_more(self, content: bytes | mmap) -> bool:
-        return False
-
     def accepts(self, model: object) -> bool:
         if isinstance(model, bytes):
             return is_tflite(model, len(model))
@@ -41,11 +38,6 @@ class TfliteFrontEnd:
             return False
         begin = head(Path(model))
         return bool(begin) and is_tflite(begin, Path(model).stat().st_size)
-
-    def load(
-        self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None
-    ) -> Graph | StagedModel:
-        return self.load_with(model, {}, shapes)
 
     def load_with(
         self,

@@ -12,7 +12,6 @@ import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, ModelError, UnsupportedError
 from alpenglow.base.words import shown
-from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.stepped import SAME, StepImporter
 from alpenglow.frontends.tflite import converters
 from alpenglow.frontends.tflite.control import Splice, expanded
@@ -92,25 +91,11 @@ class Importer(StepImporter[Step]):
 
     def _located(self, step: Step) -> Splice | None:
         try:
-            return expanded(self.model, step, self._truth, self._prefix)
+            return expanded(
+                self.model, step, lambda name: bool(self.one_element(name, ("bool",))), self._prefix
+            )
         except AlpenglowError as error:
             raise error.located(node=step.label) from None
-
-    def _truth(self, name: str) -> bool:
-        """Return the element of a bool; raise Needed if it is not known."""
-        v = self.find(name)
-        if v.type.dtype != "bool":
-            raise ModelError(f"the condition '{name}' is {v.type}, expected a bool")
-        elements = v.array
-        if elements is None:
-            elements = self.elements(name)
-        if elements is None:
-            elements = self.contents(v)
-        if elements is None:
-            raise Needed(name, v)
-        if elements.size != 1:
-            raise ModelError(f"the condition '{name}' has {elements.size} elements, expected one")
-        return bool(elements.reshape(-1)[0])
 
     def _prefix(self, name: str) -> str:
         """Return what no name begins with that there is."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from mmap import mmap
 from pathlib import Path
 from typing import Any
 
 from alpenglow.base.errors import AlpenglowError, ModelError, OptionError, UnsupportedError
+from alpenglow.frontends.deciding import DecidingFrontEnd
 from alpenglow.frontends.files import head
 from alpenglow.ir.constant_inputs import fix
 from alpenglow.ir.graph import Graph
@@ -25,14 +25,11 @@ ZIP = b"PK\3\4"
 """How an archive begins that has an entry."""
 
 
-class TorchFrontEnd:
+class TorchFrontEnd(DecidingFrontEnd):
     """Reads ExportedPrograms and the files that they are saved in, and traces modules."""
 
     name = "torch"
     version = "1"
-
-    def may_read_more(self, content: bytes | mmap) -> bool:
-        return False
 
     def accepts(self, model: object) -> bool:
         if isinstance(model, bytes):
@@ -55,11 +52,6 @@ class TorchFrontEnd:
             )
         trace = import_module("alpenglow.frontends.torch.capture").capture
         return trace(model, args, kwargs, dynamic_shapes)
-
-    def load(
-        self, model: Any, shapes: Mapping[str, Sequence[int]] | None = None
-    ) -> Graph | StagedModel:
-        return self.load_with(model, {}, shapes)
 
     def load_with(
         self,
