@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.errors import NONSENSE, ModelError, UnsupportedError
 from alpenglow.frontends.stablehlo.bytecode import Container, OperationReader, Raw, RawBlock
 from alpenglow.frontends.stablehlo.bytes_reader import Bytes, Span
 from alpenglow.frontends.stablehlo.dimension_numbers import CONV, DOT, GATHER, SCATTER
@@ -97,6 +97,13 @@ class Reading:
 
     def _operation(self, raw: Raw, outermost: bool) -> Operation:
         name, attributes = self._named(raw)
+        try:
+            translation = translated(name, attributes)
+        except NONSENSE as error:
+            raise ModelError(
+                f"{raw.place}: the attributes of {raw.name} are not what it has: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         types = tuple(self._type(t) for t in raw.types)
         read = tuple(self.kinds[n] for n in raw.operands)
         self.kinds |= dict(zip(raw.results, types, strict=True))
@@ -107,7 +114,7 @@ class Reading:
         dialect = "func" if name == "call" or (name == "return" and outermost) else "stablehlo"
         return Operation(
             f"{dialect}.{name}", tuple(map(str, raw.operands)), tuple(map(str, raw.results)),
-            types, translated(name, attributes), tuple(regions), raw.place, read,
+            types, translation, tuple(regions), raw.place, read,
         )  # fmt: skip
 
     def _named(self, raw: Raw) -> tuple[str, dict[str, Any]]:
