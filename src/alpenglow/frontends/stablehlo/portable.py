@@ -44,7 +44,8 @@ def read_bytecode(content: bytes) -> Module:
     top = OperationReader(container).blocks()
     modules = [o for o in top.operations if o.name == "builtin.module"]
     if len(modules) != 1 or len(top.operations) != 1 or not modules[0].regions:
-        raise ModelError("the file holds no module, or several")
+        held = ", ".join(f"{o.name} at {o.place}" for o in top.operations[:3]) or "nothing"
+        raise ModelError(f"the file should hold one builtin.module, and holds {held}")
     reading = Reading(container)
     functions: dict[str, Function] = {}
     for block in modules[0].regions[0]:
@@ -72,17 +73,18 @@ class Reading:
             raise ModelError(f"{raw.place}: {raw.name} stands where a function should")
         self.kinds = {}
         blocks = raw.regions[0] if raw.regions else []
-        body = self._block(blocks[0], True) if blocks else Block((), ())
+        body = self._block(blocks[0], raw, True) if blocks else Block((), ())
         return Function(
             called, signature, body, attributes.get("sym_visibility") != "private",
             _dictionaries(attributes.get("arg_attrs")), _dictionaries(attributes.get("res_attrs")),
         )  # fmt: skip
 
-    def _block(self, raw: RawBlock, outermost: bool = False) -> Block:
+    def _block(self, raw: RawBlock, of: Raw, outermost: bool = False) -> Block:
         arguments = tuple((str(n), self._typed(n, t)) for n, t in raw.arguments)
         operations = tuple(self._operation(o, outermost) for o in raw.operations)
         if not operations or not operations[-1].name.endswith(".return"):
-            raise ModelError("a block does not end with a return")
+            ends = f"with {operations[-1].name}" if operations else "before it begins"
+            raise ModelError(f"{of.place}: a block of {of.name} ends {ends}, expected a return")
         if any(o.name.endswith(".return") for o in operations[:-1]):
             raise ModelError(f"{operations[0].place}: a block goes on behind its return")
         return Block(arguments, operations)
@@ -110,7 +112,7 @@ class Reading:
         regions = []
         for blocks in raw.regions:
             if blocks:
-                regions.append(self._block(blocks[0]))
+                regions.append(self._block(blocks[0], raw))
         dialect = "func" if name == "call" or (name == "return" and outermost) else "stablehlo"
         return Operation(
             f"{dialect}.{name}", tuple(map(str, raw.operands)), tuple(map(str, raw.results)),

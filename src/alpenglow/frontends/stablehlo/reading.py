@@ -80,9 +80,10 @@ class Source:
 
     def outputs(self, main: Function) -> list[str]:
         """Return the names of the outputs, as JAX tells them, or by number."""
-        said = [str(a.get("jax.result_info") or "") for a in main.result_attributes]
+        told = [a.get("jax.result_info") for a in main.result_attributes]
+        said = [name for name in told if isinstance(name, str) and name]
         count = len(main.signature.results)
-        if len(said) == count and all(said) and len(set(said)) == count:
+        if len(told) == len(said) == len(set(said)) == count:
             return said
         return ["result"] if count == 1 else [f"result{i}" for i in range(count)]
 
