@@ -39,7 +39,6 @@ COMPLEX = sorted(p.stem for p in (FOLDER / "tests" / "math").glob("*_complex*.ml
 MATH = sorted(p.stem for p in (FOLDER / "tests" / "math").glob("[!u]*_float*.mlir"))
 
 REFUSED = {
-    "rng_bit_generator_uint32_4": "rng_bit_generator",
     "chlo/ragged_dot": "ragged_dot",
     "chlo/scan": "scan",
     "constant": "f8",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -246,7 +247,29 @@ def limits(rng: Rng) -> Drawn:
     return run, (x, y)
 
 
-FAMILIES = [gather, scatter, sliced, padded, windows, convolved, multiplied, ordered, exact, limits]
+def bits(rng: Rng) -> Drawn:
+    """Random bits, which are to be the same; counters near their end carry."""
+    shape = tuple(rng.integers(1, 8, rng.integers(0, 4)).tolist())
+    dtype = getattr(jnp, str(rng.choice(["uint8", "uint16", "uint32"])))
+    kinds = lax.RandomAlgorithm
+    kind = (kinds.RNG_DEFAULT, kinds.RNG_PHILOX, kinds.RNG_THREE_FRY)[rng.integers(3)]
+    state = rng.choice(np.array([0, 7, 2**32 - 2, 2**32 - 1], np.uint32), 4)
+    return lambda s: lax.rng_bit_generator(s, shape, dtype, kind), (jnp.asarray(state),)
+
+
+FAMILIES = [
+    gather,
+    scatter,
+    sliced,
+    padded,
+    windows,
+    convolved,
+    multiplied,
+    ordered,
+    exact,
+    limits,
+    bits,
+]
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -256,6 +279,14 @@ def test_what_is_drawn_makes_what_jaxlib_makes(family: Callable[[Rng], Drawn], s
     rng = np.random.default_rng([seed, FAMILIES.index(family)])
 
     agree(*family(rng), CLOSE, ("interpreter", "cpu")[seed % 2])
+
+
+def test_numbers_drawn_by_jax_are_the_same() -> None:
+    def draw(state: Any) -> Any:
+        key = jax.random.wrap_key_data(state, impl="rbg")
+        return [jax.random.normal(k, (5, 7)) for k in jax.random.split(key)]
+
+    agree(draw, (jnp.array([1, 2, 3, 4], jnp.uint32),))
 
 
 def test_a_window_is_written_as_a_whole_or_not_at_all() -> None:
