@@ -43,6 +43,7 @@ help:
 	@echo "                   environment of its own; PYTHONS=\"~/3.13/bin/python\" names more"
 	@echo "make conformance   run the tests that onnx brings and write docs/conformance.md"
 	@echo "make conformance-torch  run PyTorch's samples of its operators through us, the same way"
+	@echo "make conformance-stablehlo  run StableHLO's suites and programs of JAX, the same way"
 	@echo "make conformance-opencl  run onnx's tests of nodes through OpenCL, on each runtime"
 	@echo "make fuzz          try random models for SECONDS, and go on where it stopped"
 	@echo "make bench         install other runtimes, measure beside them, write bench/RESULTS.md"
@@ -116,6 +117,11 @@ test-stablehlo: .venv/stablehlo/stablehlo.stamp
 		tests/frontends/stablehlo/jaxlib --rest $(REST); \
 	status=$$?; $(TIMED); exit $$status
 
+conformance-stablehlo: .venv/stablehlo/stablehlo.stamp
+	@$(TIMED) conformance-stablehlo .venv/stablehlo/bin/python -B tools/conformance_stablehlo.py \
+		--jobs $(JOBS); \
+	status=$$?; $(TIMED); exit $$status
+
 test-guarded: $(VENV)/dev.stamp
 	@$(TIMED) sweep $(PYTEST) -m guarded && \
 	ALPENGLOW_CHECK=0 PYTHONPATH=tests $(TIMED) guarded $(PYTEST) -p fuzz.everywhere \
@@ -173,4 +179,5 @@ $(VENV)/dev.stamp: pyproject.toml
 	@$(TIMED) install-torch sh tools/install_torch.sh $(PYTHON) .venv/torch
 
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
-	test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons conformance conformance-opencl conformance-torch fuzz bench clean
+	test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons conformance \
+	conformance-opencl conformance-stablehlo conformance-torch fuzz bench clean

@@ -140,31 +140,42 @@ def compiled(module: Module, main: Function) -> list[Array]:
 
 def failures(module: Module, function: Function, compile: bool = False) -> list[str]:
     """Run a program, and return what of its checks does not hold."""
+    return [
+        f"{check.kind}: {made.reshape(-1)[:4]} and {wanted.reshape(-1)[:4]}"
+        for check, made, wanted in compared(module, function, compile)
+        if verdict(check, made, wanted) == WRONG
+    ]
+
+
+def compared(
+    module: Module, function: Function, compile: bool = False
+) -> Iterator[tuple[Check, Array, Array]]:
+    """Run a program, and yield its checks, each with both values."""
     main, checks = checked(function)
     assert checks, f"{function.name} checks nothing"
-    run = compiled(module, main) if compile else evaluated(with_main(module, main))
-    values = iter(run)
-    said = []
+    values = iter(compiled(module, main) if compile else evaluated(with_main(module, main)))
     for check in checks:
         made = np.asarray(next(values))
-        wanted = check.wanted if check.wanted is not None else np.asarray(next(values))
-        if not holds(check, made, wanted):
-            said.append(f"{check.kind}: {made.reshape(-1)[:4]} and {wanted.reshape(-1)[:4]}")
-    return said
+        yield check, made, check.wanted if check.wanted is not None else np.asarray(next(values))
 
 
-def holds(check: Check, made: Array, wanted: Array) -> bool:
-    """Whether two arrays are to each other as a check says, or as sums in another order are."""
+RIGHT, NEAR, WRONG = "right", "near", "wrong"
+
+
+def verdict(check: Check, made: Array, wanted: Array) -> str:
+    """Return whether two arrays are to each other as a check says, or as sums in another order."""
     if made.shape != wanted.shape or made.dtype != wanted.dtype:
-        return False
+        return WRONG
     if made.dtype.kind in "biu" or "int" in made.dtype.name:
-        return bool((made == wanted).all())
+        return RIGHT if (made == wanted).all() else WRONG
     if made.dtype.kind == "c":
         parts = [(made.real, wanted.real), (made.imag, wanted.imag)]
         size = _largest(np.abs(wanted))
     else:
         parts, size = [(made, wanted)], _largest(np.abs(wanted.astype(np.float64)))
-    return all(_close(check, a, b) or _near(a, b, size) for a, b in parts)
+    if all(_close(check, a, b) for a, b in parts):
+        return RIGHT
+    return NEAR if all(_close(check, a, b) or _near(a, b, size) for a, b in parts) else WRONG
 
 
 def _close(check: Check, a: Array, b: Array) -> bool:
