@@ -63,6 +63,13 @@ class Needed(Exception):
         self.beside = dict(beside or {})
 
 
+def fixed(d: Dim) -> int:
+    """Return an extent as a number; raise Needed, so that the import is cut, if it is open."""
+    if not known(d):
+        raise Needed("")
+    return int(d)
+
+
 @contextlib.contextmanager
 def presuming(symbols: Iterable[str] = ()) -> Iterator[Presumptions]:
     """Keep what is presumed of these open extents inside this block: ``expression relation 0``."""

@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.complex_values import of_parts, parts_of
 from alpenglow.frontends.stablehlo.convert_compare import converted
 from alpenglow.frontends.stablehlo.convert_movement import reversed_along, spread, trimmed
 from alpenglow.frontends.stablehlo.convert_reduction import padding
 from alpenglow.frontends.stablehlo.module import ConvDims, DotDims
-from alpenglow.frontends.stablehlo.table import Made, Site, fixed, on
+from alpenglow.frontends.stablehlo.table import Made, Site, on
 from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX, FLOATS, HALVES, INTS, NARROW_INTS

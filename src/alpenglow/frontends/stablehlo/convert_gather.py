@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.module import GatherDims
 from alpenglow.frontends.stablehlo.places import (
     as_index,
@@ -16,7 +17,7 @@ from alpenglow.frontends.stablehlo.places import (
     linear,
     strides_of,
 )
-from alpenglow.frontends.stablehlo.table import Made, Site, fixed, on
+from alpenglow.frontends.stablehlo.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add

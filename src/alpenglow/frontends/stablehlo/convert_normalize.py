@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from alpenglow.frontends.stablehlo.table import Made, Site, fixed, on
+from alpenglow.frontends.presume import fixed
+from alpenglow.frontends.stablehlo.table import Made, Site, on
 from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add, Div, Mul, Sub

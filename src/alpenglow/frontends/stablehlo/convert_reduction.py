@@ -10,17 +10,9 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.stablehlo.arguments import chosen_along
 from alpenglow.frontends.stablehlo.bodies import apply_body, single
 from alpenglow.frontends.stablehlo.convert_movement import padded
-from alpenglow.frontends.stablehlo.folds import (
-    begun,
-    combining,
-    extent,
-    folded,
-    is_neutral,
-    operands_and_inits,
-    part,
-    windowed,
-)
+from alpenglow.frontends.stablehlo.folds import begun, combining, is_neutral, operands_and_inits
 from alpenglow.frontends.stablehlo.table import Made, Site, on
+from alpenglow.frontends.windows import folded, over_windows
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
@@ -64,7 +56,7 @@ def reduce(s: Site) -> Made:
     combine = combining(s, block)
     values = list(xs)
     for axis in reversed(axes):
-        values = folded(s, values, axis, combine)
+        values = folded(s.g, values, axis, combine)
     return begun(s, block, inits, [s.reshaped(v, kept) for v in values])
 
 
@@ -111,7 +103,8 @@ def reduce_window(s: Site) -> Made:
     low, high = [a for a, _ in edges], [b for _, b in edges]
     within = [b - 1 for b in base]
     values = [padded(s, x, init, low, high, within) for x, init in zip(xs, inits, strict=True)]
-    return begun(s, block, inits, over_windows(s, values, size, strides, spread))
+    windows = over_windows(s.g, values, size, strides, spread, combining(s, block))
+    return begun(s, block, inits, windows)
 
 
 def padding(s: Site, rank: int) -> list[tuple[int, int]]:
@@ -121,35 +114,6 @@ def padding(s: Site, rank: int) -> list[tuple[int, int]]:
     flat = s.numbers("padding")
     s.each(2 * rank, padding=flat)
     return list(zip(flat[::2], flat[1::2], strict=True))
-
-
-def over_windows(
-    s: Site, xs: Sequence[Value], size: Sequence[int], strides: Sequence[int],
-    spread: Sequence[int],
-) -> list[Value]:  # fmt: skip
-    """Return what the elements of each window come to: along the last axis first."""
-    combine = combining(s, s.body())
-    values = list(xs)
-    for axis in reversed(range(values[0].type.rank)):
-        n = extent(s, values[0], axis) if size[axis] > 1 or strides[axis] > 1 else 1
-        if size[axis] > 1:
-            places = n - (size[axis] - 1) * spread[axis]
-            if places <= 0:
-                empty = [part(s, v, axis, 0, 0) for v in values]
-                return [_emptied(s, v, size, strides, spread) for v in empty]
-            values = windowed(s, values, axis, size[axis], spread[axis], combine)
-            n = places
-        if strides[axis] > 1:
-            count = -(-n // strides[axis])
-            values = [part(s, v, axis, 0, count, strides[axis]) for v in values]
-    return values
-
-
-def _emptied(
-    s: Site, x: Value, size: Sequence[int], strides: Sequence[int], spread: Sequence[int]
-) -> Value:
-    """Return a tensor in the declared shape of the result, which has no elements."""
-    return s.reshaped(x, s.extents())
 
 
 def _known_window(

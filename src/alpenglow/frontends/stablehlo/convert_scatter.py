@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.bodies import apply_body, single
 from alpenglow.frontends.stablehlo.convert_gather import batch_places, check
 from alpenglow.frontends.stablehlo.convert_movement import padded
@@ -21,7 +22,7 @@ from alpenglow.frontends.stablehlo.places import (
     linear,
     strides_of,
 )
-from alpenglow.frontends.stablehlo.table import Made, Site, fixed, on
+from alpenglow.frontends.stablehlo.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import ALL, COMPLEX, NUMBERS

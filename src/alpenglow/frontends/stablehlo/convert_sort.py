@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.bodies import apply_body
 from alpenglow.frontends.stablehlo.convert_compare import ordinal
-from alpenglow.frontends.stablehlo.folds import extent
 from alpenglow.frontends.stablehlo.keys import Key, keys_of
 from alpenglow.frontends.stablehlo.module import Block
 from alpenglow.frontends.stablehlo.places import counted
-from alpenglow.frontends.stablehlo.table import Made, Site, fixed, on
+from alpenglow.frontends.stablehlo.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import FLOATS, Array
 from alpenglow.ops.comparison import Less
@@ -69,7 +69,7 @@ def _network(s: Site, xs: Sequence[Value], axis: int) -> Value:
 
     In each step all elements are compared with partners at a distance that is a power of two.
     """
-    n = extent(s, xs[0], axis)
+    n = fixed(xs[0].type.shape[axis])
     if n > MOST_COMPARED:
         raise s.refuse(f"{n} elements are sorted by a comparator that is no order of keys")
     shape = xs[0].type.shape
@@ -97,7 +97,7 @@ def _exchanged(
     s: Site, values: Sequence[Value], order: Value, axis: int, size: int, distance: int
 ) -> tuple[list[Value], Value]:
     """Return what a step of the network makes: partners in order."""
-    n = extent(s, order, axis)
+    n = fixed(order.type.shape[axis])
     partner, first = _partners(n, size, distance)
     index = s.g.constant(_array(partner))
     low = _row(s, first, order, axis)

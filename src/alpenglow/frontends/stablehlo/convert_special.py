@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.complex_values import by_parts, of_parts, parts_of
 from alpenglow.frontends.stablehlo.convert_compare import ordinal
-from alpenglow.frontends.stablehlo.folds import extent
 from alpenglow.frontends.stablehlo.table import Made, Site, both, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
@@ -192,7 +192,7 @@ def top_k(s: Site) -> Made:
         key = s.cast(x, "u8")
     elif x.type.dtype in FLOATS:
         key = ordinal(s, x)
-    if k < 0 or k > extent(s, x, axis):
+    if k < 0 or k > fixed(x.type.shape[axis]):
         raise s.refuse(f"{k} elements are taken of {x.type}")
     _, where = s.g.add(TopK(axis, k, largest), [key]).results
     return [s.g(GatherElements(axis), x, where), s.cast(where, s.dtype(1))]

@@ -1,24 +1,19 @@
-"""Reductions by bodies of any kind: pairs of neighbours in turn, so that many are done at once.
-
-A body is applied in order, and its grouping is ours to choose, as StableHLO says of reductions.
-"""
+"""What reductions by bodies of any kind begin with, and what they do to pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.stablehlo.bodies import apply_body, single
 from alpenglow.frontends.stablehlo.module import Block
-from alpenglow.frontends.stablehlo.table import Site, fixed
+from alpenglow.frontends.stablehlo.table import Site
+from alpenglow.frontends.windows import Combine
 from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
-from alpenglow.ops.movement import Concat, Slice, stretch
-
-Combine = Callable[[Sequence[Value], Sequence[Value]], list[Value]]
-"""From values of two elements each to those of one."""
+from alpenglow.ops.movement import stretch
 
 
 def combining(s: Site, block: Block) -> Combine:
@@ -28,62 +23,6 @@ def combining(s: Site, block: Block) -> Combine:
         return apply_body(s, block, [*left, *right])
 
     return combine
-
-
-def part(s: Site, x: Value, axis: int, start: int, size: int, step: int = 1) -> Value:
-    """Return elements of x along an axis."""
-    if start == 0 and step == 1 and size == x.type.shape[axis]:
-        return x
-    starts = tuple(start if i == axis else 0 for i in range(x.type.rank))
-    sizes = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
-    steps = tuple(step if i == axis else 1 for i in range(x.type.rank))
-    return s.g(Slice(starts, sizes, steps), x)
-
-
-def extent(s: Site, x: Value, axis: int) -> int:
-    """Return an extent, which must be known."""
-    return fixed(x.type.shape[axis])
-
-
-def folded(s: Site, xs: Sequence[Value], axis: int, combine: Combine) -> list[Value]:
-    """Return tensors with an axis reduced to one element, of which there is at least one."""
-    values, n = list(xs), extent(s, xs[0], axis)
-    while n > 1:
-        half = n // 2
-        left = [part(s, v, axis, 0, half, 2) for v in values]
-        right = [part(s, v, axis, 1, half, 2) for v in values]
-        made = combine(left, right)
-        if n % 2:
-            last = [part(s, v, axis, n - 1, 1) for v in values]
-            made = [s.g(Concat(axis), a, b) for a, b in zip(made, last, strict=True)]
-        values, n = made, half + n % 2
-    return values
-
-
-def windowed(
-    s: Site, xs: Sequence[Value], axis: int, size: int, dilation: int, combine: Combine
-) -> list[Value]:
-    """Return, for each place along an axis, what `size` elements from there on come to.
-
-    Runs of 1, 2, 4, … elements are put together from two of half the length.
-    """
-    n = extent(s, xs[0], axis)
-    places = n - (size - 1) * dilation
-    runs, length = list(xs), 1
-    total: list[Value] | None = None
-    done = 0
-    while True:
-        if size & length:
-            ready = [part(s, v, axis, done * dilation, places) for v in runs]
-            total = ready if total is None else combine(total, ready)
-            done += length
-        if done == size:
-            assert total is not None, "a window has elements"
-            return total
-        count = extent(s, runs[0], axis) - length * dilation
-        ahead = [part(s, v, axis, length * dilation, count) for v in runs]
-        runs = combine([part(s, v, axis, 0, count) for v in runs], ahead)
-        length *= 2
 
 
 def begun(s: Site, block: Block, inits: Sequence[Value], xs: Sequence[Value]) -> list[Value]:

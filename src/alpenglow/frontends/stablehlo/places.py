@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.stablehlo.table import Site, fixed
+from alpenglow.frontends.presume import fixed
+from alpenglow.frontends.stablehlo.table import Site
 from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import INTS

@@ -13,7 +13,6 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.operands import Importing, Operands
-from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.stablehlo.module import Block, Module, Operation, Quantized, Tensor, Type
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Graph, Value
@@ -47,13 +46,6 @@ def on(*names: str, pointwise: bool = False) -> Callable[[Converter], Converter]
         return converter
 
     return add
-
-
-def fixed(d: Dim) -> int:
-    """Return an extent as a number; raise Needed, so that the import is cut, if it is open."""
-    if not known(d):
-        raise Needed("")
-    return int(d)
 
 
 def both(*names: str) -> tuple[str, ...]:

@@ -13,12 +13,14 @@ from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES, FLOATS, INTS
-from alpenglow.ops.comparison import GreaterOrEqual, Less
+from alpenglow.ops.arithmetic import Div, Mul
+from alpenglow.ops.comparison import Equal, GreaterOrEqual, Less
 from alpenglow.ops.gather import Gather, GatherNd, OneHot, ScatterNd
 from alpenglow.ops.movement import Concat, Slice, Transpose, stretch
 from alpenglow.ops.order import TopK
-from alpenglow.ops.reduction import ReduceSum
+from alpenglow.ops.reduction import ArgMax, ReduceMax, ReduceSum
 from alpenglow.ops.select import Where
+from alpenglow.ops.transcendental import Sqrt
 
 SEGMENTS = {"UNSORTED_SEGMENT_SUM": "add", "UNSORTED_SEGMENT_PROD": "mul",
             "UNSORTED_SEGMENT_MAX": "max", "UNSORTED_SEGMENT_MIN": "min"}  # fmt: skip
@@ -98,6 +100,71 @@ def embedding_lookup(s: Site) -> Made:
     rows = s.input(1)
     indices = s.within(s.input(0), 0, rows.type.shape[0] - 1, "the number of a row")
     return s.g(Gather(0), rows, indices)
+
+
+COMBINERS = ("sum", "mean", "sqrtn")
+"""What the numbers of `CombinerType` stand for."""
+
+
+@on("EMBEDDING_LOOKUP_SPARSE", "EmbeddingLookupSparseOptions")
+def embedding_lookup_sparse(s: Site) -> Made:
+    """Rows of operand 4, weighted and added up in places: a sum, over the weights' sum, or over
+    the root of the sum of their squares.  Where there is no weight there is 0.
+
+    Operands are numbers of rows, their places, the shape that these are in, and weights.
+    """
+    ids, where, shape, weights, rows = (
+        s.rank(0, 1),
+        s.rank(1, 2),
+        s.dims(2),
+        s.rank(3, 1),
+        s.input(4),
+    )
+    how = s.option("combiner")
+    if not 0 <= how < len(COMBINERS):
+        raise ModelError(f"{s.kind}: combiner is {how}, which is not defined")
+    n, kept, inner = ids.type.shape[0], shape[:-1], rows.type.shape[1:]
+    if where.type.shape != (n, len(shape)) or weights.type.shape != (n,) or not kept:
+        raise ModelError(
+            f"{s.kind}: {ids.type}, {where.type} and {weights.type} are no rows in {tuple(shape)}"
+        )
+    ones = (1,) * len(inner)
+    index = s.within(ids, 0, rows.type.shape[0] - 1, "the number of a row")
+    row = s.reshaped(weights, (n, *ones))
+    updates = s.apply(Mul(), s.g(Gather(0), rows, index), row)
+    at = s.g(Slice((0, 0), (n, len(kept)), (1, 1)), where)
+    at = places(s, at, kept)
+    total = _added(s, (*kept, *inner), at, updates)
+    if COMBINERS[how] == "sum":
+        return total
+    squares = s.g(Mul(), row, row) if COMBINERS[how] == "sqrtn" else row
+    share = _added(s, (*kept, *ones), at, squares)
+    share = s.g(Sqrt(), share) if COMBINERS[how] == "sqrtn" else share
+    none = s.apply(Equal(), share, s.filled(0, share))
+    return s.apply(Div(), total, s.g(Where(), none, s.filled(1, share), share))
+
+
+def _added(s: Site, shape: Sequence[Dim], at: Value, updates: Value) -> Value:
+    """Return zeros with updates added at places."""
+    empty = stretch(s.g, s.g.constant(np.zeros((), updates.type.numpy)), tuple(shape))
+    return s.g(ScatterNd("add"), empty, at, updates)
+
+
+@on("HASHTABLE_LOOKUP")
+def hashtable_lookup(s: Site) -> Made:
+    """Rows of operand 2 by their keys, which rise, 0 where there is no such key, and whether there
+    is."""
+    wanted, keys, rows = s.rank(0, 1), s.rank(1, 1), s.input(2)
+    n, m = wanted.type.shape[0], keys.type.shape[0]
+    if not rows.type.rank or rows.type.shape[0] != m:
+        raise ModelError(f"{s.kind}: {rows.type} has not a row for each of {keys.type}")
+    same = s.apply(Equal(), s.reshaped(wanted, (n, 1)), s.reshaped(keys, (1, m)))
+    there = s.cast(same, "u8")
+    found = s.g(ReduceMax((1,), False), there)
+    made = s.g(Gather(0), rows, s.g(ArgMax(1, False), there))
+    none = s.g(Equal(), found, s.filled(0, found))
+    none = s.reshaped(none, (n, *(1,) * (rows.type.rank - 1)))
+    return [s.apply(Where(), none, s.filled(0, made), made), found]
 
 
 @on("ONE_HOT", "OneHotOptions", moves=True)

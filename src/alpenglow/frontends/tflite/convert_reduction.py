@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last
 from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
+from alpenglow.frontends.windows import over_windows
 from alpenglow.ir.dims import known, product
+from alpenglow.ir.graph import Value
+from alpenglow.ir.op import Op
 from alpenglow.ir.types import FLOATS
-from alpenglow.ops.arithmetic import Div, Maximum, Mul
+from alpenglow.ops.arithmetic import Add, Div, Maximum, Minimum, Mul
+from alpenglow.ops.logic import BitAnd, BitOr
 from alpenglow.ops.movement import stretch
 from alpenglow.ops.normalize import LocalResponseNorm
 from alpenglow.ops.reduction import (
@@ -116,3 +121,33 @@ def local_response_normalization(s: Site) -> Made:
     x, size = s.rank(0, 4), 2 * s.option("radius") + 1
     op = LocalResponseNorm(size, s.option("alpha") * size, s.option("beta"), s.option("bias"))
     return channels_last(s.g, s.g(op, channels_first(s.g, x)))
+
+
+WINDOWS: dict[int, type[Op]] = {1: Add, 2: Mul, 3: Minimum, 4: Maximum, 5: BitAnd, 6: BitOr}
+"""What the numbers of `ReduceWindowFunction` stand for."""
+
+
+@on("REDUCE_WINDOW", "ReduceWindowOptions")
+def reduce_window(s: Site) -> Made:
+    """Windows that lie within the operand; each begins with operand 1.
+
+    The operands behind it are the windows' extents, their strides and how far their elements are
+    apart, numbers for each axis.
+    """
+    x, number = s.input(0), s.option("reduce_function")
+    size, strides, spread = s.ints(2), s.ints(3), s.ints(4)
+    if any(len(v) != x.type.rank or min(v, default=1) < 1 for v in (size, strides, spread)):
+        raise ModelError(
+            f"{s.kind}: windows of {size}, strides {strides} and dilations {spread} over {x.type}"
+        )
+    if number not in WINDOWS:
+        raise ModelError(f"{s.kind}: reduce_function is {number}, which is not defined")
+    op = WINDOWS[number]()
+    if (x.type.dtype == "bool") != isinstance(op, BitAnd | BitOr):
+        raise s.refuse(f"{op.name} of windows of {x.type.dtype}")
+
+    def combine(left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
+        return [s.g(op, a, b) for a, b in zip(left, right, strict=True)]
+
+    (made,) = over_windows(s.g, [x], size, strides, spread, combine)
+    return s.apply(op, s.scalar(1), made)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tests.frontends.tflite.litert.written import Probe
 
-from alpenglow.ir.types import DTYPES, Array
+from alpenglow.ir.types import DTYPES, NAMES, Array
 
 RANDOM = np.random.default_rng(0)
 
@@ -242,6 +242,19 @@ def reductions() -> Iterator[Probe]:
         yield Probe("LOCAL_RESPONSE_NORMALIZATION", [floats(1, 2, 3, 6)], options)
 
 
+def windows() -> Iterator[Probe]:
+    shape = (4, 5, 7)
+    for number, size, strides, spread in itertools.product(
+        range(1, 7), ((1, 1, 1), (1, 2, 3), (4, 1, 2), (2, 3, 7)), ((1, 1, 1), (1, 2, 3)),
+        ((1, 1, 1), (1, 2, 1)),
+    ):  # fmt: skip
+        told = [np.array(v, np.int64) for v in (size, strides, spread)]
+        options = {"reduce_function": number}
+        for x in (bools(*shape),) if number > 4 else (floats(*shape), ints(*shape)):
+            first = x.reshape(-1)[3:4]
+            yield Probe("REDUCE_WINDOW", [x, first, *told], options, (2, 3, 4))
+
+
 def movements() -> Iterator[Probe]:
     for shape in ((6, 4), (-1,), (2, -1, 3), (2, 3, 4, 1), (1, -1)):
         yield Probe("RESHAPE", [floats(2, 3, 4), i32(*shape)], fixed=(1,))
@@ -367,6 +380,16 @@ def gathers() -> Iterator[Probe]:
         yield Probe("SCATTER_ND", [rows, updates, i32(3, 4, 5)], fixed=(2,), results=("i32",))
     yield Probe("EMBEDDING_LOOKUP", [ints(4, low=0, high=4), floats(5, 3)], results=("f32",))
     yield Probe("EMBEDDING_LOOKUP", [ints(4, low=0, high=4), floats(5, 2, 3)], results=("f32",))
+    for combiner, inner in itertools.product(range(3), ((), (2,), (2, 3))):
+        where, shape = np.array([[0, 0], [0, 2], [2, 0], [2, 1], [2, 3]], np.int32), i32(4, 5)
+        rows = [ints(5, low=0, high=5), where, shape, floats(5, low=0.5), floats(6, *inner)]
+        if inner:
+            yield Probe("EMBEDDING_LOOKUP_SPARSE", rows, {"combiner": combiner}, (2,), ("f32",))
+    for inner in ((), (3,), (2, 3)):
+        for rows in (floats(5, *inner), ints(5, *inner)):
+            operands = [ints(7, low=0, high=9), i32(0, 2, 3, 5, 8), rows]
+            results = (NAMES[rows.dtype], "u8")
+            yield Probe("HASHTABLE_LOOKUP", operands, {}, (1,), results)
     for axis, shape in itertools.product((-1, 0, 1), ((3,), (2, 3))):
         operands = [ints(*shape, low=-1, high=5), scalar(4), scalar(2.5, "f32"), scalar(-1, "f32")]
         yield Probe("ONE_HOT", operands, {"axis": axis}, (1, 2, 3), ("f32",))
@@ -535,4 +558,4 @@ def lstms() -> Iterator[Probe]:
 
 STATEFUL = (recurrent, lstms)
 FAMILIES = (unary, casts, binary, convolutions, transposed, pools, products, reductions, movements,
-            slices, gathers, generators, resizes, counted, signals)  # fmt: skip
+            slices, gathers, generators, resizes, counted, signals, windows)  # fmt: skip

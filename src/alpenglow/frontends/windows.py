@@ -1,0 +1,89 @@
+"""Reductions along an axis by any function of pairs: many pairs at once, in order.
+
+How elements are grouped is ours to choose; the function is taken to be associative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from alpenglow.frontends.presume import fixed
+from alpenglow.ir.graph import Graph, Value
+from alpenglow.ops.movement import Concat, Slice
+
+Combine = Callable[[Sequence[Value], Sequence[Value]], list[Value]]
+"""From values of two elements each to those of one."""
+
+
+def part(g: Graph, x: Value, axis: int, start: int, size: int, step: int = 1) -> Value:
+    """Return elements of x along an axis."""
+    if start == 0 and step == 1 and size == x.type.shape[axis]:
+        return x
+    starts = tuple(start if i == axis else 0 for i in range(x.type.rank))
+    sizes = tuple(size if i == axis else d for i, d in enumerate(x.type.shape))
+    steps = tuple(step if i == axis else 1 for i in range(x.type.rank))
+    return g(Slice(starts, sizes, steps), x)
+
+
+def folded(g: Graph, xs: Sequence[Value], axis: int, combine: Combine) -> list[Value]:
+    """Return tensors with an axis reduced to one element, of which there is at least one."""
+    values, n = list(xs), fixed(xs[0].type.shape[axis])
+    while n > 1:
+        half = n // 2
+        left = [part(g, v, axis, 0, half, 2) for v in values]
+        right = [part(g, v, axis, 1, half, 2) for v in values]
+        made = combine(left, right)
+        if n % 2:
+            last = [part(g, v, axis, n - 1, 1) for v in values]
+            made = [g(Concat(axis), a, b) for a, b in zip(made, last, strict=True)]
+        values, n = made, half + n % 2
+    return values
+
+
+def windowed(
+    g: Graph, xs: Sequence[Value], axis: int, size: int, dilation: int, combine: Combine
+) -> list[Value]:
+    """Return, for each place along an axis, what `size` elements from there on come to.
+
+    Runs of 1, 2, 4, … elements are put together from two of half the length.
+    """
+    places = fixed(xs[0].type.shape[axis]) - (size - 1) * dilation
+    runs, length = list(xs), 1
+    total: list[Value] | None = None
+    done = 0
+    while True:
+        if size & length:
+            ready = [part(g, v, axis, done * dilation, places) for v in runs]
+            total = ready if total is None else combine(total, ready)
+            done += length
+        if done == size:
+            assert total is not None, "a window has elements"
+            return total
+        count = fixed(runs[0].type.shape[axis]) - length * dilation
+        ahead = [part(g, v, axis, length * dilation, count) for v in runs]
+        runs = combine([part(g, v, axis, 0, count) for v in runs], ahead)
+        length *= 2
+
+
+def over_windows(
+    g: Graph, xs: Sequence[Value], size: Sequence[int], strides: Sequence[int],
+    spread: Sequence[int], combine: Combine,
+) -> list[Value]:  # fmt: skip
+    """Return what the elements of each window come to: along the last axis first.
+
+    `spread` is by how much the elements of a window are apart.  Where none fits, none is left.
+    """
+    values = list(xs)
+    for axis in reversed(range(values[0].type.rank)):
+        if size[axis] == strides[axis] == 1:
+            continue
+        places = fixed(values[0].type.shape[axis]) - (size[axis] - 1) * spread[axis]
+        if places <= 0:
+            values = [part(g, v, axis, 0, 0) for v in values]
+            continue
+        if size[axis] > 1:
+            values = windowed(g, values, axis, size[axis], spread[axis], combine)
+        if strides[axis] > 1:
+            count = -(-places // strides[axis])
+            values = [part(g, v, axis, 0, count, strides[axis]) for v in values]
+    return values
