@@ -43,6 +43,7 @@ help:
 	@echo "                   environment of its own; PYTHONS=\"~/3.13/bin/python\" names more"
 	@echo "make conformance   run the tests that onnx brings and write docs/conformance.md"
 	@echo "make conformance-torch  run PyTorch's samples of its operators through us, the same way"
+	@echo "make conformance-tflite  run models of one operator beside LiteRT, the same way"
 	@echo "make conformance-stablehlo  run StableHLO's suites and programs of JAX, the same way"
 	@echo "make conformance-opencl  run onnx's tests of nodes through OpenCL, on each runtime"
 	@echo "make fuzz          try random models for SECONDS, and go on where it stopped"
@@ -122,6 +123,11 @@ conformance-stablehlo: .venv/stablehlo/stablehlo.stamp
 		--jobs $(JOBS); \
 	status=$$?; $(TIMED); exit $$status
 
+conformance-tflite: .venv/tflite/tflite.stamp
+	@$(TIMED) conformance-tflite .venv/tflite/bin/python -B tools/conformance_tflite.py \
+		--jobs $(JOBS); \
+	status=$$?; $(TIMED); exit $$status
+
 test-guarded: $(VENV)/dev.stamp
 	@$(TIMED) sweep $(PYTEST) -m guarded && \
 	ALPENGLOW_CHECK=0 PYTHONPATH=tests $(TIMED) guarded $(PYTEST) -p fuzz.everywhere \
@@ -180,4 +186,4 @@ $(VENV)/dev.stamp: pyproject.toml
 
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
 	test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons conformance \
-	conformance-opencl conformance-stablehlo conformance-torch fuzz bench clean
+	conformance-opencl conformance-stablehlo conformance-tflite conformance-torch fuzz bench clean
