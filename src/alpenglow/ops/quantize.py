@@ -42,6 +42,7 @@ FACTORS: Mapping[str, tuple[frozenset[str], str]] = {
     "even": (frozenset({"i32", "f32"}), "f32"),
     "single": (frozenset({"i32", "i64"}), "f64"),
     "double": (frozenset({"i32"}), "f64"),
+    "double_up": (frozenset({"i32"}), "f64"),
 }
 """For each way to round a product to a step, see `Requantize`: what x may be, and the type of the
 multiplier."""
@@ -156,6 +157,7 @@ class Requantize(Elementwise):
     go up; the multiplier is less than 2^14, an i64 less than 2^47.  "double" shifts it by 31 bits
     and from there to the result, where halves go away from zero; the multiplier is less than 2^30.
     TFLite's reference kernels do so, and firmware (gemmlowp, `MultiplyByQuantizedMultiplier`).
+    "double_up" is the same but that halves go up, as LiteRT's own products of matrices (ruy) do.
     """
 
     dtype: str
@@ -215,6 +217,8 @@ class Requantize(Elementwise):
             return _rounded(m, high, m.sub(15, exponent))
         left = m.maximum(exponent, 0)
         first = _rounded(m, m.mul(x, digits), m.sub(31, left))
+        if self.rounding == "double_up":
+            return _rounded(m, m.mul(first, 2), m.add(m.sub(left, exponent), 1))
         return _rounded_away(m, first, m.sub(left, exponent))
 
     def gradient(
@@ -235,7 +239,7 @@ class Requantize(Elementwise):
             yield cls(dtype, 3, 100), "i32[2,17]", "f32[2,17]", f"{dtype}[2,17]"
             yield cls(dtype, 0, most), "f32[3,7]", "f32[3,7]", f"{dtype}[3,7]"
             yield cls(dtype, least, most, fits=True), "i32[2,17]", "f32[2,17]", f"{dtype}[2,17]"
-            for rounding in ("single", "double"):
+            for rounding in ("single", "double", "double_up"):
                 op = cls(dtype, least, most, rounding=rounding)
                 for factor in (0.5, 0.3, 2.0**-20, 0.0, 1.75, 2.0**-31):
                     yield op, sums, np.full(8, factor), zero

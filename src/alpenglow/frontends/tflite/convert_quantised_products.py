@@ -64,7 +64,9 @@ def quantised_fully_connected(s: Site) -> Made:
     if bias is not None:
         sums = biased(s, sums, s.reshaped(bias, w.type.shape[1:]))
     parts = scales(s, 0, 1, multiplied=False)
-    return kept(s, requantised(s, sums, parts, "single", 1, activation=True))
+    left = is_left(s)
+    rounding = "double_up" if left else "single"
+    return kept(s, requantised(s, sums, parts, rounding, 1, activation=True, reference=left))
 
 
 @on_quantised("BATCH_MATMUL")
@@ -163,9 +165,24 @@ def _convolved(s: Site, operands: Callable[[Site], tuple[Value, Value]], axis: i
         sums = biased(s, sums, append_axes(s.g, bias, len(PLANE)))
     parts = scales(s, 0, 1, multiplied=x.type.dtype == "u8")
     short = sums.type.dtype == "i64"
-    rounding = "single" if short else "double"
-    y = requantised(s, sums, parts, rounding, 1, activation=True, short=short)
+    left = is_left(s)
+    rounding = "single" if short else "double_up" if left and s.kind == "CONV_2D" else "double"
+    y = requantised(s, sums, parts, rounding, 1, activation=True, short=short, reference=left)
     return channels_last(s.g, y)
+
+
+def is_left(s: Site) -> bool:
+    """Whether XNNPACK leaves products of integers to LiteRT's own kernel.
+
+    It takes constants, and a bias that says what it stands for.
+    """
+    if s.rounding != "xnnpack" or "i16" in (s.declared(0).dtype, s.output().dtype):
+        return False
+    if s.optional(2) is not None:
+        bias = s.declared(2)
+        if bias.content is None or bias.grid is None or any(bias.grid.zeros):
+            return True
+    return not by_xnnpack(s, 1)
 
 
 def scales(s: Site, x: int, w: int, multiplied: bool) -> Sequence[Sequence[float]]:

@@ -66,8 +66,12 @@ def _symmetric(s: Site, x: Value, axes: Sequence[int]) -> Measured:
 
 
 def _asymmetric(s: Site, x: Value, axes: Sequence[int]) -> Measured:
-    """The range of x and 0 is from -128 to 127, in f64; halves go away from zero."""
-    low, high = (s.cast(v, "f64") for v in _range(s, x, axes))
+    """The range of x and 0 is from -128 to 127; halves go away from zero.
+
+    The zero point follows from the range in f64, the scale in f32.
+    """
+    least, most = _range(s, x, axes)
+    low, high = s.cast(least, "f64"), s.cast(most, "f64")
     none = s.g(Equal(), low, high)
     width = s.g(Div(), s.g(Sub(), high, low), s.filled(HIGH - LOW, low))
     width = s.g(Where(), none, s.filled(1, width), width)
@@ -79,10 +83,11 @@ def _asymmetric(s: Site, x: Value, axes: Sequence[int]) -> Measured:
     exact = s.g(Where(), s.g(Less(), *errors), from_low, from_high)
     zero = whole(s, s.g(Clip(float(LOW), float(HIGH)), exact))
     zero = s.g(Where(), none, s.filled(0, zero), zero)
-    scale = s.cast(width, "f32")
+    scale = s.g(Div(), s.g(Sub(), most, least), s.filled(HIGH - LOW, most))
+    scale = s.g(Where(), none, s.filled(1, scale), scale)
     factor = s.g(Div(), s.filled(1, scale), scale)
-    scaled = s.g(Mul(), x, stretch(s.g, factor, x.type.shape))
-    near = whole(s, s.g(Add(), stretch(s.g, s.cast(zero, "f32"), x.type.shape), scaled))
+    near = whole(s, s.g(Mul(), x, stretch(s.g, factor, x.type.shape)))
+    near = s.g(Add(), near, stretch(s.g, zero, x.type.shape))
     steps = s.g(Maximum(), s.g(Minimum(), near, s.filled(HIGH, near)), s.filled(LOW, near))
     return Measured(s.cast(steps, "i8"), scale, s.cast(zero, "i8"))
 

@@ -110,6 +110,61 @@ def products() -> Iterator[Probe]:
                         grids=[x, wg, bg, y], only=only)  # fmt: skip
 
 
+def computed() -> Iterator[Probe]:
+    """Products whose weights or bias are no constants, which LiteRT's own kernels take.
+
+    Its depthwise convolution rounds the first channels of i8, a multiple of 8, otherwise.
+    """
+    for dtype, each, fixed, seed in itertools.product(
+        ("i8", "u8"), (False, True), ((), (1,), (2,)), range(2)
+    ):
+        if each and dtype == "u8":
+            continue
+        x = grid(dtype)
+        window = {"padding": seed, "stride_h": 1, "stride_w": 1}
+        w, wg = weights(dtype, 0, (8, 16), each)
+        b, bg = bias(dtype, x, wg, 8)
+        grids = [x, wg, bg, result(dtype, x, wg, 16)]
+        rows = drawn(dtype, 500, 16)
+        yield Probe("FULLY_CONNECTED", [rows, w, b], {}, fixed, grids=grids)
+        for said in (None, Grid(bg.scales, tuple(3 for _ in bg.scales), 0)):
+            others = [x, wg, said, grids[3]]
+            yield Probe("FULLY_CONNECTED", [rows, w, b], {}, (1, 2), grids=others)
+        pixels = drawn(dtype, 1, 20, 25, 16)
+        square = w.reshape(8, 1, 1, 16)
+        yield Probe("CONV_2D", [pixels, square, b], window, fixed, grids=grids)
+        w, wg = weights(dtype, 0, (8, 3, 2, 16), each)
+        b, bg = bias(dtype, x, wg, 8)
+        grids = [x, wg, bg, result(dtype, x, wg, 96)]
+        yield Probe("CONV_2D", [pixels, w, b], window, fixed, grids=grids)
+        w, wg = weights(dtype, 3, (1, 3, 2, 7), each)
+        b, bg = bias(dtype, x, wg, 7)
+        grids = [x, wg, bg, result(dtype, x, wg, 6)]
+        options = {**window, "depth_multiplier": 1}
+        operands = [drawn(dtype, 1, 20, 25, 7), w, b]
+        yield Probe("DEPTHWISE_CONV_2D", operands, options, fixed, grids=grids)
+
+
+def of_four_bits() -> Iterator[Probe]:
+    """Weights of four bits, of which XNNPACK takes rows of an even length alone."""
+    for each, depth, seed in itertools.product((False, True), (15, 16), range(3)):
+        x = grid("i8")
+        shapes = (8, depth), (8, 1, 1, depth), (8, 3, 2, depth), (1, 3, 2, 7)
+        kinds = "FULLY_CONNECTED", "CONV_2D", "CONV_2D", "DEPTHWISE_CONV_2D"
+        for kind, shape in zip(kinds, shapes, strict=True):
+            axis = 3 if kind == "DEPTHWISE_CONV_2D" else 0
+            count = shape[axis]
+            w, wg = weights("i8", axis, shape, each)
+            b, bg = bias("i8", x, wg, count)
+            wide = result("i8", x, wg, w.size // count)
+            grids = [x, wg, bg, Grid((wide.scales[0] / 16,), wide.zeros, 0)]
+            rows = (500, depth) if len(shape) == 2 else (1, 20, 25, shape[3])
+            options = {} if len(shape) == 2 else {"padding": seed % 2, "stride_h": 1, "stride_w": 1}
+            options |= {"depth_multiplier": 1} if axis else {}
+            operands = [drawn("i8", *rows), (w >> 4).astype(DTYPES["i4"]), b]
+            yield Probe(kind, operands, options, (1, 2), grids=grids)
+
+
 def between() -> Iterator[Probe]:
     reals = np.concatenate([
         RANDOM.uniform(-40, 40, 4000), np.arange(-200, 200) * 0.05, np.arange(-200, 200) * 0.125,
@@ -132,4 +187,10 @@ def every(dtype: str) -> Array:
     return np.arange(info.min, info.max + 1).astype(DTYPES[dtype])
 
 
-FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (between, convolutions, products)
+FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
+    between,
+    convolutions,
+    products,
+    computed,
+    of_four_bits,
+)

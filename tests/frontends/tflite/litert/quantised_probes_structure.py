@@ -193,6 +193,17 @@ def dynamic() -> Iterator[Probe]:
                     grids=[None, grid("i8", zero=0)])  # fmt: skip
 
 
+def ranges() -> Iterator[Probe]:
+    """Rows of floats whose steps are near the middle between two integers."""
+    for asymmetric, part, seed in itertools.product((False, True), (0, 1, 2), range(4)):
+        x = RANDOM.normal(size=(400, 32)) * RANDOM.uniform(0.1, 30)
+        x = np.round(2 * x) / 2 if part == 1 else np.abs(x) if part == 2 and seed % 2 else x
+        options = {"asymmetric_quantize_inputs": asymmetric}
+        operands = [x.astype(np.float32), np.eye(32, dtype=np.int8)]
+        yield Probe("FULLY_CONNECTED", operands, options, (1,), ("f32",),
+                    grids=[None, Grid((1.0,), (0,), 0)])  # fmt: skip
+
+
 def dynamic_of_four_bits() -> Iterator[Probe]:
     """XNNPACK takes rows of an even length; LiteRT's own kernels take the rest."""
     for each, asymmetric, activation, depth in itertools.product(
@@ -227,5 +238,5 @@ def halves() -> Iterator[Probe]:
 
 FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
     moved, filled, pools, joined, resized, transposed, multiplied, embedded, dynamic,
-    dynamic_of_four_bits, halves,
+    dynamic_of_four_bits, halves, ranges,
 )  # fmt: skip
