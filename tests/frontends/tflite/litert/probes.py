@@ -77,6 +77,12 @@ def casts() -> Iterator[Probe]:
         if b == "u8":
             x = np.abs(x) if a != "bool" else x
         yield Probe("CAST", [x], results=(b,), layout="CastOptions")
+    z = (floats(12, low=1, high=50) + 1j * floats(12)).astype(np.complex64)
+    for a, x in values.items():
+        yield Probe("CAST", [z], results=(a,), layout="CastOptions")
+        yield Probe("CAST", [x], results=("c64",), layout="CastOptions")
+    for shape in ((12,), (1,), (3, 1)):
+        yield Probe("MUL", [z, (floats(*shape) + 1j * floats(*shape)).astype(np.complex64)])
     yield Probe("DEQUANTIZE", [floats(9).astype(np.float16)], results=("f32",))
     yield Probe("DEQUANTIZE", [floats(9).astype(np.float16)], results=("f32",), fixed=(0,))
 
