@@ -23,14 +23,17 @@ from alpenglow.ir.op import (
     normal_axis,
 )
 from alpenglow.ir.types import ALL, FLOATS, NUMBERS, Array, TensorType
-from alpenglow.ops.arithmetic import Add, Mul
+from alpenglow.ops.arithmetic import Add, Mul, Sub
 from alpenglow.ops.contraction import MatMul
-from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 from alpenglow.ops.reduction import as_type, in_floats
 from alpenglow.ops.unpooling import OverlapAdd
 
 DENSE = 512
 """The longest transform that is a product with its matrix."""
+
+SHORT = 128
+"""One of complex numbers that is longer splits, if its length has factors."""
 
 
 class Dft(Composite):
@@ -78,9 +81,15 @@ class Dft(Composite):
         """Return the spectrum of rows."""
         bins = n // 2 + 1 if self.onesided else n
         rows = sized(b, x, n)
-        if n <= DENSE:
+        if n == 1:
+            return complex_of(b, rows)
+        is_real = x.type.shape[2] == 1
+        if is_real and n <= DENSE:
             return dense(b, rows, n, bins, self.inverse, 1 / n if self.inverse else 1.0)
-        y = sized(b, transform(b, complex_of(b, rows), n, self.inverse), bins)
+        if is_real and n % 2 == 0:
+            y = sized(b, of_real(b, rows, n, self.inverse), bins)
+        else:
+            y = sized(b, transform(b, complex_of(b, rows), n, self.inverse), bins)
         return scaled(b, y, 1 / n) if self.inverse else y
 
     @classmethod
@@ -160,11 +169,33 @@ def inverse_real(b: Graph, x: Value, n: int) -> Value:
     return b(Slice((0, 0, 0), (rows, n, 1), (1, 1, 1)), full)
 
 
+def of_real(b: Graph, x: Value, n: int, inverse: bool) -> Value:
+    """Return the spectrum of real x[R, n, 1], not scaled, for an even n: [R, n, 2].
+
+    Neighbours are taken for a complex number, so half the length is transformed, and the spectra of
+    the even and the odd elements are told apart by their symmetry.
+    """
+    rows, half = x.type.shape[0], n // 2
+    z = transform(b, b(Reshape((rows, half, 2)), x), half, inverse)
+    z = b(Concat(1), z, sized(b, z, 1))  # it is periodic
+    back = b(Slice((0, half, 0), z.type.shape, (1, -1, 1)), z)
+    signs = np.array([1, -1], x.type.numpy)
+    mirrored = b(Mul(), back, b(Broadcast(z.type.shape), b.constant(signs)))
+    even = scaled(b, b(Add(), z, mirrored), 0.5)
+    turns = roots(n, np.arange(half + 1), inverse) * -0.5j
+    first = b(Add(), even, times(b, b(Sub(), z, mirrored), turns))
+    if half == 1:
+        return first
+    inner = b(Slice((0, half - 1, 0), (rows, half - 1, 2), (1, -1, 1)), first)
+    rest = b(Mul(), inner, b(Broadcast(inner.type.shape), b.constant(signs)))
+    return b(Concat(1), first, rest)
+
+
 def transform(b: Graph, x: Value, n: int, inverse: bool) -> Value:
     """Return the spectrum of x[R, n, 2], not scaled."""
-    if n <= DENSE:
+    factors = [d for d in range(2, min(DENSE, n // 2) + 1) if n % d == 0]
+    if n <= (SHORT if factors else DENSE):
         return dense(b, x, n, n, inverse)
-    factors = [d for d in range(2, DENSE + 1) if n % d == 0]
     if not factors:
         return convolved(b, x, n, inverse)
     first = min(factors, key=lambda d: d + n // d)
