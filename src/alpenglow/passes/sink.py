@@ -44,6 +44,32 @@ def past_elementwise(g: Graph, node: Node) -> Rewritten:
     return g(Transpose(perm), g(node.op, *[_untransposed(g, v, perm) for v in node.inputs]))
 
 
+@rules.on(Elementwise)
+def past_several(g: Graph, node: Node) -> Rewritten:
+    """mul(t, sigmoid(t)) with t = transpose(x, p) => transpose(mul(x, sigmoid(x)), p)
+
+    So for all nodes that lead from transposes to one of them, if no others read these."""
+    inside = _leading_to(g, node)
+    read = [v for n in inside for v in n.inputs]
+    leaves = dict.fromkeys(v for v in read if v is None or v.producer not in inside)
+    perms = [
+        v.producer.op.perm for v in leaves
+        if v is not None and v.producer is not None and isinstance(v.producer.op, Transpose)
+        and len(v.users) > 1 and inside.issuperset(v.users) and not _is_output(g, v)
+    ]  # fmt: skip
+    if not perms or not all(v is not None and _follows(v, perms[0]) for v in leaves):
+        return None
+    made = {v: _untransposed(g, v, perms[0]) for v in leaves}
+
+    def of(v: Value | None) -> Value:
+        if v not in made:
+            assert v is not None and v.producer is not None, "leaves have been made"
+            made[v] = g(v.producer.op, *map(of, v.producer.inputs))
+        return made[v]
+
+    return g(Transpose(perms[0]), of(node.output))
+
+
 @rules.on(Concat)
 def past_concat(g: Graph, node: Node) -> Rewritten:
     """concat(transpose(a, p), transpose(b, p), axis) => transpose(concat(a, b, p[axis]), p)"""
@@ -130,6 +156,24 @@ def reshape_past_pad(g: Graph, node: Node) -> Rewritten:
             inner = g(Pad(before, after, op.mode, op.value), x)
             return g(Reshape(node.output.type.shape), inner)
     return None
+
+
+SEVERAL = 8
+"""So many nodes at most lead to one that a transpose moves past together with them."""
+
+
+def _leading_to(g: Graph, node: Node) -> set[Node]:
+    """Return a node and elementwise ones before it that are read by none but each other."""
+    inside, waiting = {node}, list(node.inputs)
+    while waiting and len(inside) < SEVERAL:
+        v = waiting.pop()
+        n = None if v is None else v.producer
+        if v is None or n is None or n in inside or not isinstance(n.op, Elementwise | Relu):
+            continue
+        if inside.issuperset(v.users) and not _is_output(g, v):
+            inside.add(n)
+            waiting += n.inputs
+    return inside
 
 
 def _transposed(g: Graph, node: Node) -> tuple[Value, Perm] | None:
@@ -258,7 +302,11 @@ def _full(source: Value, v: Value) -> tuple[Dim, ...]:
 
 def _only_for(g: Graph, v: Value, node: Node) -> bool:
     """Whether `node` alone reads v, be it more than once."""
-    return list(v.users) == [node] and not any(o is v for o in g.outputs.values())
+    return list(v.users) == [node] and not _is_output(g, v)
+
+
+def _is_output(g: Graph, v: Value) -> bool:
+    return any(o is v for o in g.outputs.values())
 
 
 def _inverse(perm: Perm) -> Perm:
