@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Elementwise
@@ -168,6 +170,28 @@ def sink_pad(g: Graph, node: Node) -> Value | None:
                 return None
             op = replace(node.op, before=(*before, 0), after=(*after, 0))  # type: ignore[type-var]
             return g(Unpack(channels), g(op, called(x, v)))
+    return None
+
+
+@rules.on(Pad)
+def sink_more_channels(g: Graph, node: Node) -> Value | None:
+    """pad(unpack(x)), channels behind x's  =>  unpack(concat(pad(x), constant))
+
+    Those of x must fill their blocks."""
+    match node:
+        case Node(Pad(before, after, "constant", value), [
+            Value(Node(Unpack(channels), [Value() as x])) as v
+        ]):  # fmt: skip
+            blocks, lanes = x.type.shape[1], x.type.shape[-1]
+            if before[:2] != (0, 0) or after[0] or after[1] <= 0 or channels != blocks * lanes:
+                return None
+            y = called(x, v)
+            if any((*before, *after[2:])):
+                y = g(Pad((*before, 0), (0, 0, *after[2:], 0), "constant", value), y)
+            shape = (y.type.shape[0], ceil_div(after[1], lanes), *y.type.shape[2:])
+            one = g.constant(np.asarray(value, x.type.numpy))
+            more = g(Broadcast(shape, after[1]), one)
+            return g(Unpack(channels + after[1]), g(Concat(1), y, more))
     return None
 
 
