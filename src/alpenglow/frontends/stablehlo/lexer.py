@@ -68,7 +68,8 @@ class Lexer:
 
     def expected(self, what: str) -> ModelError:
         """Return the error that something else stands here."""
-        return self.error(f"{self.word[:40]!r} stands here, expected {what}")
+        here = f"{self.word[:40]!r} stands here" if self.word else "the text ends"
+        return self.error(f"{here}, expected {what}")
 
     def take(self, word: str) -> bool:
         """Go on if this word stands here, and say whether it does."""

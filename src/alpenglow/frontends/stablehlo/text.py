@@ -119,7 +119,7 @@ class Reader(OperationReader):
         elif x.word in ("module", "builtin.module"):
             raise x.error("a module stands in a module")
         else:
-            raise x.error(f"{x.word[:40]!r} stands here, expected a function")
+            raise x.expected("a function")
         if function.name in self.functions:
             raise ModelError(f"{place}: there are two functions '{function.name}'")
         self.functions[function.name] = function
