@@ -49,6 +49,8 @@ def past_several(g: Graph, node: Node) -> Rewritten:
     """mul(t, sigmoid(t)) with t = transpose(x, p) => transpose(mul(x, sigmoid(x)), p)
 
     So for all nodes that lead from transposes to one of them, if no others read these."""
+    if len(node.results) > 1:
+        return None
     inside = _leading_to(g, node)
     read = [v for n in inside for v in n.inputs]
     leaves = dict.fromkeys(v for v in read if v is None or v.producer not in inside)
@@ -170,7 +172,7 @@ def _leading_to(g: Graph, node: Node) -> set[Node]:
         n = None if v is None else v.producer
         if v is None or n is None or n in inside or not isinstance(n.op, Elementwise | Relu):
             continue
-        if inside.issuperset(v.users) and not _is_output(g, v):
+        if len(n.results) == 1 and inside.issuperset(v.users) and not _is_output(g, v):
             inside.add(n)
             waiting += n.inputs
     return inside
