@@ -41,6 +41,8 @@ TESTS = "tests.frontends.tflite"
 floats = import_module(f"{TESTS}.litert.test_probes")
 integers = import_module(f"{TESTS}.litert.test_quantised_probes")
 written = import_module(f"{TESTS}.litert.written")
+structure = import_module(f"{TESTS}.litert.quantised_probes_structure")
+stateful = (*floats.STATEFUL, *structure.STATEFUL)
 glow = import_module(f"{TESTS}.test_glow_suite")
 
 Job = tuple[str, str, str]
@@ -75,7 +77,9 @@ def all_jobs() -> Iterator[Job]:
             yield "integers", family.__name__, rounding
     for family in floats.FAMILIES:
         yield "floats", family.__name__, "xnnpack"
-    for family in floats.STATEFUL:
+    for family in stateful:
+        yield "states", family.__name__, "reference"
+    for family in structure.STATEFUL:
         yield "states", family.__name__, "xnnpack"
     yield "glow", "", "xnnpack"
 
@@ -137,18 +141,17 @@ def judged(
 
 def states(family: str, rounding: str, share: float) -> Iterator[Outcome]:
     """Yield what layers with a state come to in calls one after the other; all are compiled."""
-    (draws,) = (f for f in floats.STATEFUL if f.__name__ == family)
+    (draws,) = (f for f in stateful if f.__name__ == family)
     numbers = np.random.default_rng(1)
     for probe in draws():
         feeds = [
-            [numbers.uniform(-2, 2, v.shape).astype(v.dtype) for v in probe.inputs()]
-            for _ in range(floats.STEPS)
+            [floats.drawn_like(v, numbers) for v in probe.inputs()] for _ in range(floats.STEPS)
         ]
-        wanted = written.run_steps(written.written(probe), feeds)
+        wanted = written.run_steps(written.written(probe), feeds, rounding == "reference")
         model = written.written(probe, [w.shape for w in wanted[0]])
         outcome = partial(Outcome, "states", probe.kind, rounding, str(probe), "cpu")
         try:
-            session = ag.compile(model).session()
+            session = ag.compile(model, rounding=rounding).session()
             made = [floats.listed(session(*x)) for x in feeds]
         except Exception as error:  # whatever it is, it is that probe's outcome
             yield outcome("failed", f"{type(error).__name__}: {error}")

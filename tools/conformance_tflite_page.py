@@ -58,7 +58,7 @@ def summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
         if o.status != "none":
             groups.setdefault((o.suite, o.rounding, o.target), Counter())[o.status] += 1
     for (suite, rounding, target), counts in groups.items():
-        said = rounding if suite == "integers" else "–"
+        said = rounding if suite in ("integers", "states") else "–"
         numbers = (counts.total(), *(counts[s] for s in STATUSES))
         yield f"| {SUITES[suite]} | {said} | {target} | {' | '.join(map(str, numbers))} |"
 

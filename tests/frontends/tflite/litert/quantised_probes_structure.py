@@ -204,6 +204,24 @@ def ranges() -> Iterator[Probe]:
                     grids=[None, Grid((1.0,), (0,), 0)])  # fmt: skip
 
 
+def filters() -> Iterator[Probe]:
+    """Filters with a memory of i16, which some features do not fit."""
+    batch, inputs, units, memory = 3, 12, 8, 6
+    for rank, biased, zero in itertools.product((1, 2), (False, True), (-128, 3, -128, 3)):
+        x, w = grid("i8"), grid("i8", 0.001, 0.02, zero=0)
+        state, over_time = (Grid((float(np.float32(RANDOM.uniform(low, 5 * low))),), (0,), 0)
+                            for low in (1e-4, 2e-5))  # fmt: skip
+        of = Grid((state.scales[0] * over_time.scales[0],), (0,), 0)
+        y = Grid((float(np.float32(RANDOM.uniform(0.005, 0.05))),), (zero,), 0)
+        bias = RANDOM.integers(-400000, 400000, units).astype(np.int32) if biased else None
+        operands = [drawn("i8", batch, inputs), drawn("i8", units * rank, inputs, low=-127),
+                    drawn("i16", units * rank, memory, low=-9000, high=9000), bias,
+                    np.zeros((batch, memory * units * rank), np.int16)]  # fmt: skip
+        options = {"rank": rank, "fused_activation_function": 1}
+        yield Probe("SVDF", operands, options, (1, 2, 3), kept=(4,),
+                    grids=[x, w, over_time, of, state, y])  # fmt: skip
+
+
 def dynamic_of_four_bits() -> Iterator[Probe]:
     """XNNPACK takes rows of an even length; LiteRT's own kernels take the rest."""
     for each, asymmetric, activation, depth in itertools.product(
@@ -240,3 +258,6 @@ FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
     moved, filled, pools, joined, resized, transposed, multiplied, embedded, dynamic,
     dynamic_of_four_bits, halves, ranges,
 )  # fmt: skip
+
+STATEFUL: tuple[Callable[[], Iterator[Probe]], ...] = (filters,)
+"""Layers that remember something from call to call."""

@@ -68,6 +68,14 @@ def oracle(probe: Probe) -> list[Array] | None:
     return None
 
 
+def drawn_like(v: Array, numbers: np.random.Generator) -> Array:
+    """Return other elements than those of an operand: small floats, or any integers."""
+    if v.dtype.kind == "f":
+        return numbers.uniform(-2, 2, v.shape).astype(v.dtype)
+    info = np.iinfo(v.dtype)
+    return numbers.integers(info.min, info.max, v.shape, v.dtype, endpoint=True)
+
+
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
 def test_operators_equal_those_of_litert(
     family: Family, pytestconfig: pytest.Config, no_cache: None
@@ -107,10 +115,7 @@ def test_layers_go_on_from_the_state_that_the_last_call_left(
     for probe in family():
         if draw.random() >= max(share, 0.2):
             continue
-        steps = [
-            [numbers.uniform(-2, 2, v.shape).astype(v.dtype) for v in probe.inputs()]
-            for _ in range(STEPS)
-        ]
+        steps = [[drawn_like(v, numbers) for v in probe.inputs()] for _ in range(STEPS)]
         wanted = run_steps(written(probe), steps)
         session = ag.compile(written(probe, [w.shape for w in wanted[0]])).session()
         for feeds, results in zip(steps, wanted, strict=True):

@@ -12,8 +12,8 @@ from tests.frontends.tflite.litert import (
     quantised_probes_structure,
 )
 from tests.frontends.tflite.litert.quantised_probes import RANDOM
-from tests.frontends.tflite.litert.test_probes import Family, listed, wrong
-from tests.frontends.tflite.litert.written import Probe, run, written
+from tests.frontends.tflite.litert.test_probes import Family, drawn_like, listed, wrong
+from tests.frontends.tflite.litert.written import Probe, run, run_steps, written
 
 import alpenglow as ag
 from alpenglow.base.errors import FeedError
@@ -63,6 +63,19 @@ def test_integers_equal_those_of_litert(
 
     assert tried or share < 1
     assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_filters_go_on_from_what_they_remember(rounding: str, no_cache: None) -> None:
+    numbers = np.random.default_rng(1)
+    for probe in quantised_probes_structure.filters():
+        steps = [[drawn_like(v, numbers) for v in probe.inputs()] for _ in range(8)]
+        wanted = run_steps(written(probe), steps, rounding == "reference")
+        model = written(probe, [w.shape for w in wanted[0]])
+        session = ag.compile(model, rounding=rounding).session()
+
+        for feeds, results in zip(steps, wanted, strict=True):
+            assert not wrong(listed(session(*feeds)), results), probe
 
 
 @pytest.mark.parametrize("kind", ["SQRT", "RSQRT", "DIV"])
