@@ -9,20 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.presume import Needed
-from alpenglow.frontends.tflite.convert_recurrent import FORMULAS, both, in_order, in_time, times
+from alpenglow.frontends.tflite.convert_recurrent import (
+    FORMULAS,
+    both,
+    floats,
+    in_order,
+    in_time,
+    is_dynamic,
+    of_floats,
+    one_by_one,
+    product_of,
+    times,
+)
 from alpenglow.frontends.tflite.schema import Activation
-from alpenglow.frontends.tflite.table import Made, Site, on
-from alpenglow.ir.dims import known
+from alpenglow.frontends.tflite.table import Made, Site, on, on_quantised
 from alpenglow.ir.graph import Value
 from alpenglow.ops.activation import Sigmoid, Tanh
 from alpenglow.ops.arithmetic import Add, Clip, Mul, Neg, Sub
 from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.movement import Concat, Slice, Transpose
 from alpenglow.ops.recurrent import SIGMOID, Lstm
-
-MOST_STEPS = 256
-"""A sequence that is written out is no longer."""
 
 BASIC = 1
 """The kind of LSTM whose gates are one product."""
@@ -73,11 +79,13 @@ def lstm(s: Site) -> Made:
 
 def basic(s: Site) -> Made:
     """Return the results of a step whose gates i, c, f, o are one product of x and h."""
-    x, h, w, bias, c = (s.input(i) for i in range(5))
+    x, h, bias, c = (s.input(i) for i in (0, 1, 3, 4))
     if s.choice("fused_activation_function", Activation) != Activation.TANH:
         raise s.refuse("its activation is other than TANH")
+    if is_dynamic(s, 2):
+        raise s.refuse("its weights alone are integers")
     joined = s.g(Concat(1), x, h)
-    sums = s.apply(Add(), times(s, joined, w), bias)
+    sums = s.apply(Add(), times(s, joined, 2), bias)
     batch, units = c.type.shape
     i, g, f, o = (s.g(Slice((0, units * k), (batch, units), (1, 1)), sums) for k in range(4))
     kept = s.g(Mul(), s.g(Sigmoid(), f), c)
@@ -88,6 +96,7 @@ def basic(s: Site) -> Made:
 def run(s: Site, x: Value, at: Layer, reverse: bool) -> Value:
     """Return what a layer makes of x[T, B, I], and keep its state."""
     plain = s.optional(at.projection) is None and s.optional(at.norms + 1) is None
+    plain &= not is_dynamic(s, at.weights + 1)
     if plain and not s.option("cell_clip") and activation(s) in FORMULAS:
         return whole(s, x, at, reverse)
     return written_out(s, x, at, reverse)
@@ -103,7 +112,7 @@ def whole(s: Site, x: Value, at: Layer, reverse: bool) -> Value:
     ws = gates(s, at.weights)
     rs = gates(s, at.recurrent)
     bs = gates(s, at.biases)
-    sums = times(s, x, s.g(Concat(0), *(ws[k] for k in order)))
+    sums = product_of(s, x, s.g(Concat(0), *(ws[k] for k in order)))
     sums = s.apply(Add(), sums, s.g(Concat(0), *(bs[k] for k in order)))
     r = s.g(Transpose((1, 0)), s.g(Concat(0), *(rs[k] for k in order)))
     peepholes = [s.optional(at.peepholes + k) for k in range(3)]
@@ -129,23 +138,13 @@ def gates(s: Site, first: int) -> list[Value]:
 
 def written_out(s: Site, x: Value, at: Layer, reverse: bool) -> Value:
     """Return what steps make, one after the other."""
-    steps = x.type.shape[0]
-    if not known(steps):
-        raise Needed("")
-    if steps > MOST_STEPS:
-        raise s.refuse(f"{int(steps)} steps with a projection, limits or norms are not written out")
     if activation(s) != Activation.TANH:
         raise s.refuse("its activation is other than TANH")
-    h, c = s.input(at.h), s.input(at.c)
-    made: list[Value] = []
-    turns = range(int(steps))
-    for t in reversed(turns) if reverse else turns:
-        row = s.g(Slice((t, 0, 0), (1, *x.type.shape[1:]), (1, 1, 1)), x)
-        h, c = step(s, s.reshaped(row, x.type.shape[1:]), h, c, at)
-        made.append(s.reshaped(h, (1, *h.type.shape)))
+    state = s.input(at.h), s.input(at.c)
+    made, (h, c) = one_by_one(s, x, reverse, state, lambda row, h, c: step(s, row, h, c, at))
     s.assign(at.h, h)
     s.assign(at.c, c)
-    return s.g(Concat(0), *(made[::-1] if reverse else made))
+    return made
 
 
 def step(s: Site, x: Value, h: Value, c: Value, at: Layer) -> tuple[Value, Value]:
@@ -162,7 +161,7 @@ def step(s: Site, x: Value, h: Value, c: Value, at: Layer) -> tuple[Value, Value
     y = s.g(Mul(), s.g(sigmoid, gate(s, x, h, at, 3, after)), s.g(tanh, after))
     projection, bias = s.optional(at.projection), s.optional(at.projection + 1)
     if projection is not None:
-        y = times(s, y, projection)
+        y = times(s, y, at.projection)
         y = y if bias is None else s.apply(Add(), y, bias)
         y = limited(s, y, s.option("proj_clip"))
     return y, after
@@ -170,10 +169,10 @@ def step(s: Site, x: Value, h: Value, c: Value, at: Layer) -> tuple[Value, Value
 
 def gate(s: Site, x: Value, h: Value, at: Layer, k: int, cell: Value | None) -> Value:
     """Return what goes into gate k, the sums of products with x, h and a cell, normed if asked."""
-    sums = s.g(Add(), times(s, x, s.input(at.weights + k)), times(s, h, s.input(at.recurrent + k)))
-    peephole = s.optional(at.peepholes + (0, 1, 0, 2)[k])
-    if cell is not None and peephole is not None:
-        sums = s.g(Add(), sums, s.apply(Mul(), cell, peephole))
+    sums = s.g(Add(), times(s, x, at.weights + k), times(s, h, at.recurrent + k))
+    peephole = at.peepholes + (0, 1, 0, 2)[k]
+    if cell is not None and s.optional(peephole) is not None:
+        sums = s.g(Add(), sums, s.apply(Mul(), cell, floats(s, peephole)))
     if (scale := s.optional(at.norms + k)) is not None:
         return s.g(LayerNorm(1, 1e-8), sums, scale, s.input(at.biases + k))
     return s.apply(Add(), sums, s.input(at.biases + k))
@@ -184,3 +183,8 @@ def limited(s: Site, x: Value, most: float) -> Value:
     if most < 0:
         raise ModelError(f"{s.kind}: values are limited to {most}")
     return s.g(Clip(-most, most), x) if most else x
+
+
+on_quantised("LSTM")(of_floats(lstm))
+on_quantised("UNIDIRECTIONAL_SEQUENCE_LSTM")(of_floats(unidirectional_sequence_lstm))
+on_quantised("BIDIRECTIONAL_SEQUENCE_LSTM")(of_floats(bidirectional_sequence_lstm))

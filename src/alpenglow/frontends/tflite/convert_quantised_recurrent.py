@@ -11,6 +11,7 @@ import numpy as np
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import presume
 from alpenglow.frontends.tflite.convert_quantised_products import biased
+from alpenglow.frontends.tflite.convert_recurrent import svdf
 from alpenglow.frontends.tflite.quantised import fixed, grid, one, result_grid, zeros_of
 from alpenglow.frontends.tflite.table import Made, Site, on_quantised
 from alpenglow.ir.graph import Value
@@ -26,6 +27,8 @@ from alpenglow.ops.select import Cast
 @on_quantised("SVDF")
 def quantised_svdf(s: Site) -> Made:
     """Whatever the activation, a result is limited by its type alone, as in the kernels."""
+    if s.declared(0).dtype == "f32":
+        return svdf(s)
     x, w, over_time, state = s.rank(0, 2), s.rank(1, 2), s.rank(2, 2), s.input(4)
     dtypes = [v.type.dtype for v in (x, w, over_time, state)]
     if dtypes != ["i8", "i8", "i16", "i16"] or s.output().dtype != "i8":

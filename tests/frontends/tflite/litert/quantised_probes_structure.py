@@ -259,5 +259,31 @@ FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
     dynamic_of_four_bits, halves, ranges,
 )  # fmt: skip
 
-STATEFUL: tuple[Callable[[], Iterator[Probe]], ...] = (filters,)
+INTEGERS = {"RNN": (1, 2), "UNIDIRECTIONAL_SEQUENCE_RNN": (1, 2), "SVDF": (1, 2),
+            "LSTM": (*range(1, 12), 16), "UNIDIRECTIONAL_SEQUENCE_LSTM": (*range(1, 12), 16),
+            "BIDIRECTIONAL_SEQUENCE_LSTM": (*range(1, 12), 16, *range(18, 29), 33)}  # fmt: skip
+"""The weights of layers of floats that may be integers.
+
+Two RNNs side by side may not: there LiteRT reads memory that it did not write.
+"""
+
+
+def dynamic_layers() -> Iterator[Probe]:
+    """Layers of floats whose weights are integers."""
+    for probe in (p for family in probes.STATEFUL for p in family()):
+        if probe.kind not in INTEGERS or probe.options.get("kernel_type") == 1:
+            continue
+        operands = list(probe.operands)
+        grids: list[Grid | None] = [None] * len(operands)
+        for i in INTEGERS[probe.kind]:
+            v = operands[i] if i < len(operands) else None
+            if v is not None:
+                step = float(np.float32(np.abs(v).max() / 127))
+                operands[i] = np.clip(np.round(v / step), -127, 127).astype(np.int8)
+                grids[i] = Grid((step,), (0,), 0)
+        options = {**probe.options, "asymmetric_quantize_inputs": bool(RANDOM.integers(2))}
+        yield replace(probe, operands=operands, grids=grids, options=options)
+
+
+STATEFUL: tuple[Callable[[], Iterator[Probe]], ...] = (filters, dynamic_layers)
 """Layers that remember something from call to call."""
