@@ -66,6 +66,7 @@ def test_a_recipe_that_lacks_a_tool_is_left_out(tmp_path: Path) -> None:
     assert fetch_models.fetch({"net": needy}, tmp_path) == ["net"]
 
 
+@pytest.mark.rest
 def test_a_failed_download_says_why_and_what_else_can_be_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -339,6 +339,7 @@ def run(*args: object) -> tuple[int, str]:
 BOUND = ("--dim", "batch_size=1,sequence_length=1")
 
 
+@pytest.mark.rest
 def test_the_command_bundles_state(language_model: Path, tmp_path: Path) -> None:
     args = ("bundle", language_model, "-o", tmp_path / "out", "--state")
     code, told = run(*args, *BOUND)

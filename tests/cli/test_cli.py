@@ -463,6 +463,7 @@ def test_reduce_finds_the_node_that_is_refused(folder: Path) -> None:
     assert "Unheard" in alpenglow("run small.onnx", 2).stderr
 
 
+@pytest.mark.rest
 def test_reduce_keeps_the_arrays_that_a_failure_needs(folder: Path) -> None:
     """With a tolerance of 0 rounding is a failure; zeros and ones show none."""
     np.savez(folder / "arrays.npz", image=np.load(folder / "image.npy"))

@@ -64,7 +64,7 @@ def views(g: Graph, name: str, shape: tuple[int, ...], dtype: str = "f32") -> li
 
 
 @pytest.mark.parametrize("columns", [1, 3, 5, 16, 17, 33])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_products_of_views(columns: int) -> None:
     g = Graph("f")
     rows, inner = (4, 5) if columns % 2 else (7, 16)

@@ -91,6 +91,7 @@ def test_nodes_that_read_what_is_made_later_are_refused() -> None:
         MemoryGraph(((1,), ()), ((0,), (1,)), (1, 1))
 
 
+@pytest.mark.rest
 def test_a_thousand_nodes_take_a_fraction_of_a_second() -> None:
     graph = random_graph(Random(8), 1000, 12)
     before = process_time()

@@ -102,6 +102,7 @@ def test_what_lasts_is_copied_when_it_is_given() -> None:
     np.testing.assert_array_equal(session(b=np.ones(3, np.float32)), 2 * np.ones(3))
 
 
+@pytest.mark.rest
 def test_what_lasts_and_does_not_fit_is_refused() -> None:
     fed = feeds(3)
     began = ag.compile(first()).run(fed)

@@ -175,6 +175,7 @@ def test_a_batch_may_be_open() -> None:
 # ── gradients ──
 
 
+@pytest.mark.rest
 def test_gradients_go_straight_through() -> None:
     """They are those, by differences in f64, of the graph in which what is rounded moves with what
     it was before, and what is limited stays."""

@@ -139,6 +139,7 @@ def test_scores_are_not_in_memory() -> None:
     assert exe.artifact.program.arena < 1 << 20
 
 
+@pytest.mark.rest
 def test_many_scores_are_not_in_memory_for_the_sake_of_halves() -> None:
     many, few = (written_out("40", keys) for keys in ("400", "40"))
     plain = "x86-64-v4"

@@ -163,6 +163,7 @@ def test_bands_give_the_same_bits(samples: int, extent: int) -> None:
     np.testing.assert_array_equal(split(x), whole(x))
 
 
+@pytest.mark.rest
 def test_bands_need_less_memory_and_copy_nothing() -> None:
     split, whole = banded(network())
 
@@ -205,6 +206,7 @@ def test_a_pool_goes_with_the_bands() -> None:
     np.testing.assert_array_equal(split(x), whole(x))
 
 
+@pytest.mark.rest
 def test_a_pool_whose_windows_lie_across_bands_stays_whole() -> None:
     split, whole = banded(pooled(3))
     x = normal(1, 24, 40, 40)
@@ -213,6 +215,7 @@ def test_a_pool_whose_windows_lie_across_bands_stays_whole() -> None:
     np.testing.assert_array_equal(split(x), whole(x))
 
 
+@pytest.mark.rest
 def test_bands_do_not_read_filters_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bands, "READS", 0)
     split, _ = banded(network())
@@ -235,6 +238,7 @@ def test_products_that_somebody_else_reads_stay_whole() -> None:
     assert len(bands.split_bands(g, small_cache(1)).nodes) == before
 
 
+@pytest.mark.rest
 def test_a_result_that_is_read_twice_ends_the_band(monkeypatch: pytest.MonkeyPatch) -> None:
     g = network()
     relu = [n for n in g.nodes if n.op == Relu()]
