@@ -37,7 +37,8 @@ help:
 	@echo "make test-stablehlo  run the tests that need JAX, in .venv/stablehlo;"
 	@echo "                   REST=0 runs a sample of each, always the same"
 	@echo "make test-tflite   run the tests that need LiteRT, in .venv/tflite; SAMPLE=0.1 compiles a"
-	@echo "                   tenth of the models of one operator, and evaluates the others"
+	@echo "                   tenth of the models of one operator, and evaluates the others; REST=0"
+	@echo "                   runs a sample of the nets"
 	@echo "make test-guarded  run all tests with every operand between unmapped pages"
 	@echo "make test-pythons  make test on every CPython from 3.11 on that is here, each in an"
 	@echo "                   environment of its own; PYTHONS=\"~/3.13/bin/python\" names more"
@@ -110,7 +111,7 @@ test-torch: .venv/torch/torch.stamp
 test-tflite: .venv/tflite/tflite.stamp
 	@$(TIMED) models .venv/tflite/bin/python tools/fetch_models.py tflite && \
 	$(TIMED) tflite $(APART) .venv/tflite/bin/python -B -m pytest -n $(JOBS) \
-		tests/frontends/tflite --sample $(SAMPLE); \
+		tests/frontends/tflite --sample $(SAMPLE) --rest $(REST); \
 	status=$$?; $(TIMED); exit $$status
 
 test-stablehlo: .venv/stablehlo/stablehlo.stamp

@@ -21,6 +21,7 @@ CLOSE = 1e-4
 
 @pytest.mark.models
 @pytest.mark.parametrize("name", NETS)
+@pytest.mark.sampled(4)
 def test_a_net_makes_what_litert_makes(name: str, no_cache: None) -> None:
     path = models.tflite_path(name)
     peer = Interpreter(
