@@ -186,5 +186,4 @@ def limited(s: Site, x: Value, most: float) -> Value:
 
 
 on_quantised("LSTM")(of_floats(lstm))
-on_quantised("UNIDIRECTIONAL_SEQUENCE_LSTM")(of_floats(unidirectional_sequence_lstm))
 on_quantised("BIDIRECTIONAL_SEQUENCE_LSTM")(of_floats(bidirectional_sequence_lstm))

@@ -124,8 +124,8 @@ class Tensor:
 class Operator:
     """An operator of a subgraph: `kind` is the name of a builtin, or of a custom one with `custom`.
 
-    Operands and results are numbers of tensors, -1 for an operand that is absent.  `version` is
-    that of its meaning.
+    Operands and results are numbers of tensors, -1 for an operand that is absent; so are those
+    that say what stands for reals on the way.  `version` is that of its meaning.
     """
 
     kind: str
@@ -134,6 +134,7 @@ class Operator:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     table: Table
+    intermediates: tuple[int, ...] = ()
 
     def options(self, layout: str) -> Mapping[str, Any]:
         """Return the options by name, those of a layout, with defaults for what is absent."""
@@ -259,7 +260,8 @@ class Model:
         kind, version, custom = self._kinds[code]
         inputs = _numbers(table, "inputs", tensors, -1)
         outputs = _numbers(table, "outputs", tensors, 0)
-        return Operator(kind, version, custom, inputs, outputs, table)
+        between = _numbers(table, "intermediates", tensors, 0)
+        return Operator(kind, version, custom, inputs, outputs, table, between)
 
     def _content_of(self, number: int, what: str) -> Array | None:
         """Return the bytes of a buffer; None if it is empty: then it is no constant's."""

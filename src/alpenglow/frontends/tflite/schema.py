@@ -18,8 +18,8 @@ TABLES: Mapping[str, str] = {
     "OperatorCode": "deprecated_builtin_code:i8 custom_code:str version:i32=1 builtin_code:i32",
     "SubGraph": "tensors:[Tensor] inputs:[i32] outputs:[i32] operators:[Operator] name:str",
     "Operator": "opcode_index:u32 inputs:[i32] outputs:[i32] builtin_options_type:u8 "
-                "builtin_options:union custom_options:[u8] - mutating_variable_inputs:[bool] - "
-                "large_custom_options_offset:u64 large_custom_options_size:u64 "
+                "builtin_options:union custom_options:[u8] - mutating_variable_inputs:[bool] "
+                "intermediates:[i32] large_custom_options_offset:u64 large_custom_options_size:u64 "
                 "builtin_options_2_type:u8 builtin_options_2:union",
     "Tensor": "shape:[i32] type:i8 buffer:u32 name:str quantization:QuantizationParameters "
               "is_variable:bool sparsity:SparsityParameters shape_signature:[i32] has_rank:bool - "

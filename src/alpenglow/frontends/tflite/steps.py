@@ -28,11 +28,15 @@ BODIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An operator and the names of its operands and results, "" for an operand that is absent."""
+    """An operator and the names of its operands and results, "" for an operand that is absent.
+
+    `intermediates` are what the file says of values on the way.
+    """
 
     operator: Operator
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    intermediates: tuple[Tensor, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -78,7 +82,13 @@ def placed(subgraph: Subgraph, prefix: str, operands: Sequence[str]) -> Body:
         return names[number] if number >= 0 else ""
 
     steps = tuple(
-        Step(o, tuple(map(name, o.inputs)), tuple(map(name, o.outputs))) for o in subgraph.operators
+        Step(
+            o,
+            tuple(map(name, o.inputs)),
+            tuple(map(name, o.outputs)),
+            tuple(subgraph.tensors[i] for i in o.intermediates),
+        )
+        for o in subgraph.operators
     )
     tensors = {names[i]: subgraph.tensors[i] for i in sorted(inner)}
     inputs = {names[i]: subgraph.tensors[i] for i in subgraph.inputs}

@@ -70,15 +70,17 @@ class Variables:
         return self.held[key]
 
     def of_tensor(self, name: str, tensor: Tensor) -> Value:
-        """Return what a tensor holds that is a variable: zeros at first."""
+        """Return what a tensor holds that is a variable: at first zeros, or what in i8 stands for
+        0."""
         if min(tensor.signature, default=0) < 0 or tensor.dtype not in DTYPES:
             raise UnsupportedError(f"variable '{name}' is {tensor}, expected numbers of one shape")
         if TensorType(tensor.dtype, tensor.shape).nbytes > LARGEST:
             raise ModelError(f"variable '{name}' is {tensor}, more than {LARGEST} bytes")
         key = "", name
         if key not in self.held:
-            zeros = np.zeros(tensor.shape, DTYPES[tensor.dtype])
-            self.held[key] = self._begin(key, name, zeros)
+            zero = tensor.grid.zeros[0] if tensor.grid is not None and tensor.dtype == "i8" else 0
+            first = np.full(tensor.shape, zero, DTYPES[tensor.dtype])
+            self.held[key] = self._begin(key, name, first)
         return self.held[key]
 
     def assign(self, key: Key, value: Value) -> None:

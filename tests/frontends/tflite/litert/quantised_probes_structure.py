@@ -17,13 +17,14 @@ from tests.frontends.tflite.litert.quantised_probes import (
     every,
     grid,
     result,
+    scale,
     weights,
 )
 from tests.frontends.tflite.litert.written import Probe
 
 from alpenglow.frontends.tflite.converters import moves
 from alpenglow.frontends.tflite.model import Grid
-from alpenglow.ir.types import DTYPES
+from alpenglow.ir.types import DTYPES, Array
 
 FLOAT = np.dtype(np.float32)
 
@@ -259,6 +260,46 @@ FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
     dynamic_of_four_bits, halves, ranges,
 )  # fmt: skip
 
+
+def lstms() -> Iterator[Probe]:
+    """LSTM of i8, but for what is both projected and peeped at, where LiteRT's kernel errs."""
+    batch, steps, inputs, units = 2, 2, 6, 5
+    for coupled, (peeping, projected), clip, major in itertools.product(
+        (False, True), ((False, False), (True, False), (False, True)), (0.0, 0.4), (False, True)
+    ):
+        outputs = 3 if projected else units
+        gates = (not coupled, True, True, True)
+        layer: list[tuple[Array | None, Grid | None]] = []
+        for there, shape in [*((g, (units, inputs)) for g in gates),
+                             *((g, (units, outputs)) for g in gates)]:  # fmt: skip
+            layer.append(some("i8", there, 127, *shape))
+        for there in (peeping and not coupled, peeping, peeping):
+            layer.append(some("i16", there, 20000, units))
+        layer += [some("i32", there, 3000, units) for there in gates]
+        layer += [some("i8", projected, 127, outputs, units), some("i32", projected, 3000, outputs)]
+        h = Grid((scale(0.004, 0.01),), (int(RANDOM.integers(-20, 20)),), 0)
+        c = Grid((2.0 ** -int(RANDOM.choice([11, 12, 13])),), (0,), 0)
+        layer += [(np.zeros((batch, outputs), np.int8), h), (np.zeros((batch, units), np.int16), c)]
+        layer += [(None, None)] * 4
+        before = Grid((scale(0.003, 0.01),), (int(RANDOM.integers(-20, 20)),), 0)
+        between = [("i16", Grid((2.0**-12,), (0,), 0))] * 4
+        between.append(("i8", before if projected else h))
+        shape = (steps, batch, inputs) if major else (batch, steps, inputs)
+        options = {"fused_activation_function": 4, "cell_clip": clip, "proj_clip": clip,
+                   "time_major": major}  # fmt: skip
+        fixed = [i for i in range(1, 24) if i not in (18, 19)]
+        yield Probe("UNIDIRECTIONAL_SEQUENCE_LSTM",
+                    [drawn("i8", *shape), *(v for v, _ in layer)], options, fixed, kept=(18, 19),
+                    grids=[grid("i8"), *(g for _, g in layer), h], between=between)  # fmt: skip
+
+
+def some(dtype: str, there: bool, most: int, *shape: int) -> tuple[Array | None, Grid | None]:
+    """Return an operand that may be absent, and what it stands for."""
+    if not there:
+        return None, None
+    return drawn(dtype, *shape, low=-most, high=most), Grid((scale(0.002, 0.02),), (0,), 0)
+
+
 INTEGERS = {"RNN": (1, 2), "UNIDIRECTIONAL_SEQUENCE_RNN": (1, 2), "SVDF": (1, 2),
             "LSTM": (*range(1, 12), 16), "UNIDIRECTIONAL_SEQUENCE_LSTM": (*range(1, 12), 16),
             "BIDIRECTIONAL_SEQUENCE_LSTM": (*range(1, 12), 16, *range(18, 29), 33)}  # fmt: skip
@@ -285,5 +326,5 @@ def dynamic_layers() -> Iterator[Probe]:
         yield replace(probe, operands=operands, grids=grids, options=options)
 
 
-STATEFUL: tuple[Callable[[], Iterator[Probe]], ...] = (filters, dynamic_layers)
+STATEFUL: tuple[Callable[[], Iterator[Probe]], ...] = (filters, lstms, dynamic_layers)
 """Layers that remember something from call to call."""

@@ -31,7 +31,7 @@ class Probe:
     options where the converter does not read them; `results` are the element types of the results,
     "" for that of operand 0.  `only` is the one rounding of such integers in which LiteRT says what
     is right, if there is one.  Results may be so many steps `off`, where LiteRT's depend on the
-    platform's functions of f32.
+    platform's functions of f32.  `between` are the types of intermediates, and what they stand for.
     """
 
     kind: str
@@ -44,6 +44,7 @@ class Probe:
     grids: Sequence[Grid | None] = ()
     only: str = ""
     off: int = 0
+    between: Sequence[tuple[str, Grid]] = ()
 
     def __str__(self) -> str:
         operands = ["-" if v is None else f"{NAMES[v.dtype]}{list(v.shape)}" for v in self.operands]
@@ -178,6 +179,11 @@ def written(probe: Probe, shapes: Sequence[Sequence[int]] = (), open_: bool = Fa
             t.shapeSignature = [-1] * len(shapes[k])
         tensors.append(t)
     o = operator(0, probe.kind, numbers, outputs, probe.options, probe.layout)
+    if probe.between:
+        o.intermediates = [len(tensors) + k for k in range(len(probe.between))]
+        tensors += [
+            tensor(f"z{k}", dtype, (), grid=g) for k, (dtype, g) in enumerate(probe.between)
+        ]
     return packed(model_of([subgraph(tensors, inputs, outputs, [o])], [code(probe.kind)], buffers))
 
 
