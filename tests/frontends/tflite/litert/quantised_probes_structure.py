@@ -261,7 +261,7 @@ FAMILIES: tuple[Callable[[], Iterator[Probe]], ...] = (
 )  # fmt: skip
 
 
-def lstms() -> Iterator[Probe]:
+def integer_lstms() -> Iterator[Probe]:
     """LSTM of i8, but for what is both projected and peeped at, where LiteRT's kernel errs."""
     batch, steps, inputs, units = 2, 2, 6, 5
     for coupled, (peeping, projected), clip, major in itertools.product(
@@ -326,5 +326,5 @@ def dynamic_layers() -> Iterator[Probe]:
         yield replace(probe, operands=operands, grids=grids, options=options)
 
 
-STATEFUL: tuple[Callable[[], Iterator[Probe]], ...] = (filters, lstms, dynamic_layers)
+STATEFUL: tuple[Callable[[], Iterator[Probe]], ...] = (filters, integer_lstms, dynamic_layers)
 """Layers that remember something from call to call."""
