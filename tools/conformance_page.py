@@ -14,6 +14,8 @@ from alpenglow.ops.copy import Copy, Fill
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.staged import StagedExecutable
 
+LONGEST_REASON = 160
+
 INTRODUCTION = """\
 # Conformance
 
@@ -176,3 +178,9 @@ def table(
         passed = [sum(o.passed and o.target == t for o in group) for t in targets]
         ran = [sum(o.ran == way and o.target == "cpu" for o in group) for way in ways]
         yield f"| {name} | {' | '.join(map(str, (tests, *passed, *ran)))} |"
+
+
+def shown(reason: str) -> str:
+    """Return a reason in a line of at most 160 characters, as Markdown takes it for plain."""
+    line = " ".join(reason.split())
+    return plain(line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-LONGEST_REASON = 160
+from conformance_page import shown
 
 SUITES = {
     "testdata": "programs of JAX",
@@ -92,10 +91,3 @@ def page(outcomes: Sequence[Outcome], version: str) -> Iterator[str]:
         yield f"- {suite}: `{program}`{on}: {status}: {reason}{note}"
     if not where:
         yield "Nothing."
-
-
-def shown(reason: str) -> str:
-    """Return a reason in a line, with nothing in it that Markdown would take for its own."""
-    line = re.sub(r"\s+", " ", reason).strip()
-    line = line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
-    return line.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-LONGEST_REASON = 160
+from conformance_page import shown
+
 STATUSES = ("equal", "near", "wrong", "refused", "failed")
 
 SUITES = {
@@ -93,10 +93,3 @@ def _by_operator(outcomes: Sequence[Outcome], bad: bool) -> Counter[str]:
         if o.suite != "glow" and o.status in (STATUSES[2:] if bad else STATUSES)
     }
     return Counter(kind for kind, _, _ in several)
-
-
-def shown(reason: str) -> str:
-    """Return a reason in a line, with nothing in it that Markdown would take for its own."""
-    line = re.sub(r"\s+", " ", reason).strip()
-    line = line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
-    return line.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from alpenglow.frontends.flatbuffer import FORMATS, SCALARS
-from alpenglow.frontends.tflite.schema import BUILTINS, LAYOUTS, OPTION_NUMBERS, TYPES
+from alpenglow.frontends.tflite.schema import (
+    BUILTINS,
+    LAYOUTS,
+    OPTION_2_NUMBERS,
+    OPTION_NUMBERS,
+    TYPES,
+)
 from alpenglow.ir.types import NAMES, Array
 
 CODES = {name: number for number, name in enumerate(BUILTINS)}
@@ -44,8 +50,10 @@ def one_op(
     tensors += [tensor(f"y{i}", r) for i, r in enumerate(results)]
     operator: dict[str, Any] = {"inputs": list(range(len(operands))), "outputs": outputs}
     if layout:
-        operator |= {"builtin_options_type": OPTION_NUMBERS[layout],
-                     "builtin_options": (layout, options)}  # fmt: skip
+        second = layout in OPTION_2_NUMBERS
+        number = OPTION_2_NUMBERS[layout] if second else OPTION_NUMBERS[layout]
+        field = "builtin_options_2" if second else "builtin_options"
+        operator |= {f"{field}_type": number, field: (layout, options)}
     code = CODES[kind]
     return {
         "version": 3,

@@ -211,3 +211,28 @@ def test_most_builtins_have_a_converter() -> None:
     real = [n for n in BUILTINS if not n.startswith("STABLEHLO")]
 
     assert len([n for n in supported() if n in real]) >= 120
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "wanted"),
+    [(1, (0, 2), r"windows of \(0, 2\)"), (1, (2,), r"windows of \(2,\)"),
+     (9, (1, 2), "reduce_function is 9"), (5, (1, 2), "bit_and of windows of f32")],
+)  # fmt: skip
+def test_windows_that_make_no_sense_are_errors(
+    number: int, size: tuple[int, ...], wanted: str
+) -> None:
+    ones = np.ones(2, np.int64)
+    operands = ["f32[3,4]", "f32[1]", np.array(size, np.int64), ones, ones]
+    model = one_op("REDUCE_WINDOW", operands, ["f32[3,3]"], "ReduceWindowOptions",
+                   reduce_function=number)  # fmt: skip
+
+    with pytest.raises((ModelError, UnsupportedError), match=wanted):
+        load(file_of(model))
+
+
+def test_rows_are_those_of_keys() -> None:
+    keys = np.array([1, 2], np.int32)
+    model = one_op("HASHTABLE_LOOKUP", ["i32[5]", keys, "f32[3,2]"], ["f32[5,2]", "u8[5]"])
+
+    with pytest.raises(ModelError, match=r"has not a row for each of i32\[2\]"):
+        load(file_of(model))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.stablehlo.table import Made, Site, on
+from alpenglow.frontends.windows import part
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import INTS, width
@@ -18,7 +19,7 @@ from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.comparison import Less
 from alpenglow.ops.generate import Iota
 from alpenglow.ops.logic import BitOr, BitXor, ShiftLeft, ShiftRight
-from alpenglow.ops.movement import Concat, Slice
+from alpenglow.ops.movement import Concat
 from alpenglow.ops.random import threefry
 from alpenglow.ops.select import BitCast, Where
 
@@ -81,10 +82,6 @@ class Words:
         return self.bit_or(self.s.cast(low, "u64"), self.shift_left(self.s.cast(high, "u64"), 32))
 
 
-def _part(s: Site, state: Value, i: int) -> Value:
-    return s.g(Slice((i,), (1,), (1,)), state)
-
-
 def _counted(s: Site, counter: Value, count: int) -> Value:
     """Return a counter of one element and those that follow it."""
     return s.apply(Add(), s.cast(s.g(Iota((count,), 0)), "u64"), counter)
@@ -94,7 +91,7 @@ def _threefry(s: Site, state: Value, shape: list[int], bits: int) -> tuple[Value
     """Each counter makes two words: an element of 64 bits, or two that stand side by side along
     the first even axis, without one along the longest."""
     w = Words(s)
-    key, counter = _part(s, state, 0), _part(s, state, 1)
+    key, counter = (part(s.g, state, 0, i, 1) for i in (0, 1))
     whole = shape or [1]
     even = (i for i, d in enumerate(whole) if d % 2 == 0)
     axis = next(even, whole.index(max(whole)))
@@ -109,7 +106,7 @@ def _threefry(s: Site, state: Value, shape: list[int], bits: int) -> tuple[Value
     apart = [*half[: axis + 1], 1, *half[axis + 1 :]]
     both = s.g(Concat(axis + 1), s.reshaped(low, apart), s.reshaped(high, apart))
     both = s.reshaped(both, [*half[:axis], 2 * half[axis], *half[axis + 1 :]])
-    return after, s.reshaped(_first(s, both, whole), shape)
+    return after, s.reshaped(part(s.g, both, axis, 0, whole[axis]), shape)
 
 
 def _philox(s: Site, state: Value, shape: list[int], bits: int) -> tuple[Value, Value]:
@@ -118,9 +115,9 @@ def _philox(s: Site, state: Value, shape: list[int], bits: int) -> tuple[Value, 
     A state of two is the key, which is the upper half of the counter, too.
     """
     w = Words(s)
-    key = _part(s, state, 0)
+    key = part(s.g, state, 0, 0, 1)
     low, high = (1, 2) if state.type.shape == (3,) else (1, 0)
-    low_half, high_half = _part(s, state, low), _part(s, state, high)
+    low_half, high_half = (part(s.g, state, 0, i, 1) for i in (low, high))
 
     def further(by: Value) -> tuple[Value, Value]:
         moved = s.apply(Add(), by, low_half)
@@ -137,7 +134,7 @@ def _philox(s: Site, state: Value, shape: list[int], bits: int) -> tuple[Value, 
     flat = s.reshaped(rows, (count * len(words),))
     ends = further(s.full(count, "u64", (1,)))
     after = s.g(Concat(0), key, *ends[: int(state.type.shape[0]) - 1])
-    return after, s.reshaped(_first(s, flat, [size]), shape)
+    return after, s.reshaped(part(s.g, flat, 0, 0, size), shape)
 
 
 def _philox_words(w: Words, counter: Sequence[Value], key: Sequence[Value]) -> list[Value]:
@@ -152,11 +149,3 @@ def _philox_words(w: Words, counter: Sequence[Value], key: Sequence[Value]) -> l
                  w.bit_xor(w.bit_xor(high0, words[3]), keys[1]), low0]  # fmt: skip
         keys = [w.add(k, step) for k, step in zip(keys, KEY_STEPS, strict=True)]
     return words
-
-
-def _first(s: Site, x: Value, shape: list[int]) -> Value:
-    """Return the first elements along each axis."""
-    none = (0,) * len(shape)
-    if x.type.shape == tuple(shape):
-        return x
-    return s.g(Slice(none, tuple(shape), (1,) * len(shape)), x)

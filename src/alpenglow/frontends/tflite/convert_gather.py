@@ -59,8 +59,13 @@ def scatter_nd(s: Site) -> Made:
     updates, shape = s.input(1), s.dims(2)
     if any(known(d) and d < 0 for d in shape):
         raise ModelError(f"{s.kind}: the shape is {shape}")
-    empty = stretch(s.g, s.g.constant(np.zeros((), updates.type.numpy)), shape)
-    return s.g(ScatterNd("add"), empty, places(s, s.input(0), shape), updates)
+    return _added(s, shape, places(s, s.input(0), shape), updates)
+
+
+def _added(s: Site, shape: Sequence[Dim], at: Value, updates: Value) -> Value:
+    """Return zeros with updates added at places."""
+    empty = stretch(s.g, s.g.constant(np.zeros((), updates.type.numpy)), tuple(shape))
+    return s.g(ScatterNd("add"), empty, at, updates)
 
 
 @on("SPARSE_TO_DENSE", moves=True)
@@ -113,13 +118,8 @@ def embedding_lookup_sparse(s: Site) -> Made:
 
     Operands are numbers of rows, their places, the shape that these are in, and weights.
     """
-    ids, where, shape, weights, rows = (
-        s.rank(0, 1),
-        s.rank(1, 2),
-        s.dims(2),
-        s.rank(3, 1),
-        s.input(4),
-    )
+    ids, where, weights, rows = s.rank(0, 1), s.rank(1, 2), s.rank(3, 1), s.input(4)
+    shape = s.dims(2)
     how = s.option("combiner")
     if not 0 <= how < len(COMBINERS):
         raise ModelError(f"{s.kind}: combiner is {how}, which is not defined")
@@ -142,12 +142,6 @@ def embedding_lookup_sparse(s: Site) -> Made:
     share = s.g(Sqrt(), share) if COMBINERS[how] == "sqrtn" else share
     none = s.apply(Equal(), share, s.filled(0, share))
     return s.apply(Div(), total, s.g(Where(), none, s.filled(1, share), share))
-
-
-def _added(s: Site, shape: Sequence[Dim], at: Value, updates: Value) -> Value:
-    """Return zeros with updates added at places."""
-    empty = stretch(s.g, s.g.constant(np.zeros((), updates.type.numpy)), tuple(shape))
-    return s.g(ScatterNd("add"), empty, at, updates)
 
 
 @on("HASHTABLE_LOOKUP")

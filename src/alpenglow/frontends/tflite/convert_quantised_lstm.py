@@ -93,9 +93,7 @@ class Integers:
             into = self._gate(x, h, 0, cells, self.sigmoid)
         kept = divided(forget * cells, 15)
         after = saturated(kept + divided(into * cell, 30 + self.power), WIDTH)
-        if clip := s.option("cell_clip"):
-            most = int(min(max(clip / self._one(AT.c)[0], 0), (1 << 15) - 1))
-            after = limited(after, -most, most)
+        after = self._clipped(after, "cell_clip", AT.c, (1 << 15) - 1)
         out = self._gate(x, h, 3, after, self.sigmoid)
         scale, zero = one(s, self.hidden)
         shown = self._read(self.tanh_of_cells, after)
@@ -135,11 +133,18 @@ class Integers:
             sums = sums + Wide.of(s.g, bias).across(sums)
         ratio = np.float32(self._one(AT.projection)[0]) * np.float32(self.hidden.scales[0])
         made = times(sums, *multiplier(float(ratio / np.float32(scale)))) + zero
-        made = limited(made, LOW, HIGH)
-        if clip := s.option("proj_clip"):
-            most = int(min(max(clip / scale, 0), HIGH))
-            made = limited(made, -most, most)
-        return made
+        return self._clipped(limited(made, LOW, HIGH), "proj_clip", AT.h, HIGH)
+
+    def _clipped(self, x: Wide, option: str, of: int, most: int) -> Wide:
+        """Return integers limited to what is no larger than an option, unless that is 0.
+
+        They have the scale of operand `of`, and are no larger than `most`.
+        """
+        clip = self.s.option(option)
+        if clip < 0:
+            raise ModelError(f"{self.s.kind}: values are limited to {clip}")
+        steps = int(min(clip / self._one(of)[0], most))
+        return limited(x, -steps, steps) if clip else x
 
     def _sums(self, x: Value, g: Grid, w: int) -> Wide:
         """Return the products of rows, less their zero point, with operand w."""

@@ -12,7 +12,7 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import presume
 from alpenglow.frontends.tflite.convert_quantised_products import biased
 from alpenglow.frontends.tflite.convert_recurrent import svdf
-from alpenglow.frontends.tflite.quantised import fixed, grid, one, result_grid, zeros_of
+from alpenglow.frontends.tflite.quantised import GREATEST, fixed, grid, one, result_grid, zeros_of
 from alpenglow.frontends.tflite.table import Made, Site, on_quantised
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES
@@ -63,6 +63,8 @@ def _scale(s: Site, i: int) -> np.float32:
 
 def _scaled(s: Site, sums: Value, dtype: str, ratio: np.floating, zero: int) -> Value:
     """Return sums times a ratio, which kernels have in f32, as integers."""
+    if not ratio < GREATEST["double"]:
+        raise s.refuse(f"scales of its operands are {ratio:g} of that of its result")
     low, high = map(int, bounds(dtype))
     multiplier = s.g.constant(fixed(np.array(ratio, np.float64)))
     offset = s.g.constant(np.array(zero, DTYPES[dtype]))

@@ -151,8 +151,7 @@ def in_order(s: Site, y: Value) -> Value:
 @on("SVDF", "SVDFOptions")
 def svdf(s: Site) -> Made:
     """Features of each step are kept for a while, weighted over time, and added up by rank."""
-    x, over_time, state = s.rank(0, 2), floats(s, 2), s.input(4)
-    s.rank(1, 2), s.rank(2, 2)
+    x, _, over_time, state = s.rank(0, 2), s.rank(1, 2), s.rank(2, 2), s.input(4)
     rank, (filters, memory) = s.option("rank"), over_time.type.shape
     batch = x.type.shape[0]
     if rank < 1 or not presume(filters % rank, "=="):
@@ -162,7 +161,7 @@ def svdf(s: Site) -> Made:
     kept = s.g(Slice((0, 0, 1), (batch, filters, memory - 1), (1, 1, 1)), before)
     after = s.g(Concat(2), kept, feature)
     s.assign(4, s.reshaped(after, state.type.shape))
-    weighted = s.g(Mul(), after, stretch(s.g, over_time, after.type.shape))
+    weighted = s.g(Mul(), after, stretch(s.g, floats(s, 2), after.type.shape))
     units = s.reshaped(s.g(ReduceSum((2,), False), weighted), (batch, filters // rank, rank))
     y = s.g(ReduceSum((2,), False), units)
     bias = s.optional(3)
