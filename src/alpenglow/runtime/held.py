@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import FeedError, SessionError
-from alpenglow.base.memory import aligned_bytes
+from alpenglow.base.memory import aligned_bytes, rounded_up
 from alpenglow.ir.dims import Dim, is_open
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
@@ -59,9 +59,7 @@ class Held:
         length: int | None = None,
     ) -> None:
         """Without a `length` there is as much room as the first call needs."""
-        self.arrays = {
-            name: owned(_contents(v)) for name, v in initial.items() if name not in growing
-        }
+        self.arrays = owned({n: _contents(v) for n, v in initial.items() if n not in growing})
         self.growing, self.length = growing, length
         self.rows = dict.fromkeys(growing, 0)
         self.spare: dict[str, Array] = {}
@@ -114,13 +112,12 @@ class Held:
     def copy(self) -> Held:
         """Return the same in memory of its own."""
         new = Held({}, self.growing, self.length)
-        for name, array in self.arrays.items():
-            if name in self.growing:
-                new.make_room(name, array.dtype, array.shape)
-                new.rows[name] = self.rows[name]
-                new.kept(name)[...] = self.kept(name)
-            else:
-                new.arrays[name] = owned(array)
+        new.arrays = owned({n: array for n, array in self.arrays.items() if n not in self.growing})
+        for name in self.growing.keys() & self.arrays:
+            array = self.arrays[name]
+            new.make_room(name, array.dtype, array.shape)
+            new.rows[name] = self.rows[name]
+            new.kept(name)[...] = self.kept(name)
         return new
 
     def memory(self, program: Program) -> Memory:
@@ -135,7 +132,7 @@ class Held:
                 exits[name] = self.arrays[name]
             elif cell.exit:
                 if name not in self.spare:
-                    self.spare[name] = owned(self.arrays[name])
+                    self.spare |= owned({name: self.arrays[name]})
                 exits[cell.exit] = self.spare[name]
         return entries, exits
 
@@ -245,8 +242,13 @@ def _contents(v: Value) -> Array:
     return v.array
 
 
-def owned(array: Array) -> Array:
-    """Return a copy where vectors like it."""
-    place = aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
-    place[...] = array
-    return place
+def owned(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return copies where vectors like them, in one piece of memory, so that its pages are huge."""
+    memory = aligned_bytes(sum(rounded_up(array.nbytes) for array in arrays.values()))
+    copies, at = {}, 0
+    for name, array in arrays.items():
+        copy = memory[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
+        copy[...] = array
+        copies[name] = copy
+        at += rounded_up(array.nbytes)
+    return copies

@@ -40,7 +40,7 @@ def fitted(types: Mapping[str, TensorType | None], inputs: Mapping[str, Any]) ->
         known[name] = t
         arrays[name] = feeds.fitting(name, value, t, t.numpy, None)
     _check_together(known, arrays)
-    return {name: owned(array) for name, array in arrays.items()}
+    return owned(arrays)
 
 
 def _check_together(types: Mapping[str, TensorType], arrays: Mapping[str, Array]) -> None:
