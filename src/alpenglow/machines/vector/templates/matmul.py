@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from alpenglow.ir.dims import Dim, ceil_div, estimate, is_open
 from alpenglow.ir.graph import Value
@@ -51,14 +52,16 @@ def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
     product = Product(k, x, w.buffer, inner, columns, cols, kind, target)
     with k.loops.parallel([*batch, panels, tiles_in_parallel(tiles)]) as (*lead, panel, t):
         at_w = k.b.let(panel.base * (steps * width * kind.dots))
-        dispatch(
-            k.b,
-            tiles,
-            t,
-            lambda height, start: product.tile(
-                height, lead, start, panel.base * width, at_w, (t.base, tiles.count)
-            ),
-        )
+        ahead = None
+        if w.buffer.dtype == "f32" and not is_open(inner):
+            ahead = Ahead(w.buffer, [at_w + inner * width], LINE // 4, inner * width * 4 // LINE)
+
+        def tile(height: int, start: Expr) -> None:
+            product.tile(
+                height, lead, start, panel.base * width, at_w, (t.base, tiles.count), ahead
+            )
+
+        dispatch(k.b, tiles, t, tile)
 
 
 def fits_scratch(inner: int, cols: int = 2) -> bool:
@@ -78,7 +81,10 @@ def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
 
 @templates.on(MatMul, "wide", _fits)
 def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
-    """Build x times y, both computed: each panel of y is packed into scratch memory first."""
+    """Build x times y, both computed: each panel of y is packed into scratch memory first.
+
+    What the next one is made of is asked for meanwhile.
+    """
     x, y = k.inputs[:2]
     *batch, rows, columns = k.out.region.shape
     inner = x.region.shape[-1]
@@ -95,9 +101,11 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
     with k.loops.parallel([*batch, panels]) as (*lead, panel):
         first = k.b.let(panel.base * width)
         _pack(k, y, scratch, lead, first, inner, columns, width, lanes)
+        ahead = _next(k, y, lead, first + width, inner, width)
 
-        def tile(height: int, start: Expr) -> None:
-            product.tile(height, lead, start, first, Const(0))
+        def tile(height: int, start: Expr, number: Expr | None = None) -> None:
+            turn = None if number is None else (number, tiles.count)
+            product.tile(height, lead, start, first, Const(0), turn, ahead)
 
         if tiles.rest is not None:
             with k.b.loop(lift(tiles.count)) as t:
@@ -106,7 +114,37 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
             return
         for begin, past, height in tiles.sizes():
             with k.b.loop(past - begin) as t:
-                tile(height, k.b.let((t + begin) * height + (tiles.larger if begin else 0)))
+                start = k.b.let((t + begin) * height + (tiles.larger if begin else 0))
+                tile(height, start, t + begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What the next panel is read from: lines of memory, so many elements apart, at each start."""
+
+    buffer: Buffer
+    starts: list[Expr]
+    apart: int
+    lines: int
+
+
+def _next(
+    k: Frame, y: Window, lead: list[Coord], first: Expr, inner: int, width: int
+) -> Ahead | None:
+    """Return what the panel of the columns from `first` on is packed from.
+
+    None where its columns stand neither side by side nor, one behind the other, in one piece.
+    """
+    down, across = y.region.strides[-2:]
+    if is_open(inner) or is_open(down) or is_open(across) or across * down == 0:
+        return None
+    line = LINE // DTYPES[y.buffer.dtype].itemsize
+    start = k.b.let(y.address([*lead, coord(0), coord(0)]).base + first * across)
+    if across == 1:
+        return Ahead(y.buffer, [start + i for i in range(0, width, line)], down, inner)
+    if down == 1 and across == inner:
+        return Ahead(y.buffer, [start], line, inner * width // line)
+    return None
 
 
 def _pack(
@@ -163,11 +201,11 @@ class Product:
 
     def tile(
         self, height: int, lead: list[Coord], start: Expr, column: Expr, at_w: Expr,
-        turn: tuple[Expr, int] | None = None,
+        turn: tuple[Expr, int] | None = None, ahead: Ahead | None = None,
     ) -> None:  # fmt: skip
         """Compute `height` rows from `start` on, for the panel of columns from `column` on.
 
-        `turn` says which tile this is of the panel, and of how many.
+        `turn` says which tile this is of the panel, and of how many; they read what is `ahead`.
         """
         b, kind = self.k.b, self.kind
         down, across = self.x.region.strides[-2:]
@@ -176,7 +214,7 @@ class Product:
         width = self.cols * self.lanes * kind.dots
         steps, part = divmod(self.inner, kind.dots) if kind.dots > 1 else (self.inner, 0)
         full, rest = divmod(steps, UNROLL)
-        fetch = self._fetch(at_w, turn)
+        fetch = self._fetch(turn, ahead)
 
         def step(i: Expr, used: int = kind.dots) -> None:
             def element(r: int) -> Expr:
@@ -201,27 +239,29 @@ class Product:
             step(Const(steps), part)
         store_tile(self.k, tile, lead, start, column, self.columns)
 
-    def _fetch(self, at_w: Expr, turn: tuple[Expr, int] | None) -> Callable[[Expr], None] | None:
+    def _fetch(
+        self, turn: tuple[Expr, int] | None, ahead: Ahead | None
+    ) -> Callable[[Expr], None] | None:
         """Return what asks in each turn of the loop over steps for a part of the next panel.
 
         The first tile of a panel would wait for memory as long as it computes, the others find its
         weights in the cache.  So each tile fetches a part of the panel after its own, from memory
         that is otherwise idle: 1 % of MiniLM-L6 on two threads.  None if a panel has a single tile.
         """
-        if turn is None or is_open(self.inner) or is_open(turn[1]) or self.w.dtype != "f32":
+        turns = 0 if is_open(self.inner) else self.inner // UNROLL
+        if turn is None or ahead is None or is_open(turn[1]) or turn[1] == 1 or not turns:
             return None
         number, count = turn
-        if count == 1:
-            return None
-        width, line = self.cols * self.lanes, LINE // DTYPES[self.w.dtype].itemsize
-        lines = ceil_div(UNROLL * width, line * count)
-        part, panel = self.inner // UNROLL * lines * line, self.inner * width
-        own = Binary("min", number * part, Const(max(panel - part, 0)))
-        first = self.k.b.let(at_w + panel + own)
+        lines = ceil_div(ahead.lines, turns * count)
+        own = Binary("min", number * (turns * lines), Const(max(ahead.lines - turns * lines, 0)))
+        starts = [self.k.b.let(start + own * ahead.apart) for start in ahead.starts]
 
         def fetch(i: Expr) -> None:
             for n in range(lines):
-                self.k.b.prefetch(self.w, first + (i * lines + n) * line)
+                for start in starts:
+                    self.k.b.prefetch(
+                        ahead.buffer, start + (i * lines + n) * ahead.apart, later=True
+                    )
 
         return fetch
 
