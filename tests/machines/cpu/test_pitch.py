@@ -9,7 +9,7 @@ import alpenglow as ag
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Neg
 from alpenglow.ops.contraction import Conv, MatMul
-from alpenglow.ops.movement import Reshape
+from alpenglow.ops.movement import Reshape, Transpose
 from alpenglow.program import Region
 
 ROWS, COLUMNS = 20, 8
@@ -80,3 +80,18 @@ def test_planes_of_patches_lie_an_odd_number_of_lines_apart(extent: int) -> None
 
     planes = [r for r in (*product.outs, product.ins[0]) if r is not None]
     assert [r.strides[0] * 4 // ag.Target.parse("cpu").facts.line % 2 for r in planes] == [1, 1]
+
+
+@pytest.mark.parametrize(("columns", "wider"), [(512, 528), (256, 256), (528, 528)])
+def test_rows_half_a_page_apart_are_spread_where_columns_are_walked(
+    columns: int, wider: int
+) -> None:
+    g = ag.Graph("f")
+    x, y = g.input("x", f"f32[{ROWS},{columns}]"), g.input("y", f"f32[{ROWS},{COLUMNS}]")
+    turned = g(Transpose((1, 0)), g(Relu(), x))
+    g.output("z", g(MatMul(), turned, y))
+    exe = ag.compile(g, target="x86-64-v3", threads=1)
+    (artifact,) = exe.artifacts
+    (instr,) = (i for i in artifact.program.instrs() if i.op.name == "mat_mul")
+
+    assert instr.ins[0] is not None and instr.ins[0].strides == (1, wider)

@@ -2,7 +2,9 @@
 
 A matrix product walks down a dozen rows of its operand side by side.  Where rows lie a multiple of
 a page apart, all of them fall into one set of a first-level cache, which holds eight: every load
-misses.  A line's room behind each row puts neighbours into neighbouring sets.  Winograd's
+misses.  A line's room behind each row puts neighbours into neighbouring sets.  An operand that is
+multiplied turned is walked along dozens of rows, a few elements of each, and those beside them come
+next: half a page is too little there (a fifth of the time of gradients of weights).  Winograd's
 transforms do the same with the planes of their patches: 64 of them at once, a line of each, which
 take all sets only if they lie an odd number of lines apart.
 """
@@ -58,9 +60,14 @@ def _walked(instrs: list[Instr], line: int, way: int) -> Iterator[tuple[Region, 
     for i in instrs:
         ops = [i.op] if i.body is None else [n.op for n in i.body.nodes]
         if any(op.walks == "rows" for op in ops):
-            yield from ((r, _colliding(r, way)) for r in i.reads())
+            yield from ((r, _colliding(r, way // 2 if _turned(r) else way)) for r in i.reads())
         if any(op.walks == "planes" for op in ops):
             yield from ((r, _even(r, line)) for r in (*i.outs, *i.reads()))
+
+
+def _turned(r: Region) -> bool:
+    """Whether the elements of a column lie side by side."""
+    return len(r.strides) > 1 and r.strides[-2] == 1
 
 
 def _colliding(r: Region, way: int) -> int | None:
