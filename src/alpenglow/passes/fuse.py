@@ -135,18 +135,42 @@ def _compute_again(
     for node in reversed(list(g.nodes)):
         if not isinstance(node.op, QUICK) or node.output in results:
             continue
-        read = list({v: None for v in node.inputs if v is not None and not _stretched(v)})
-        if len(read) != 1 or not 1 < len(node.users) <= SEVERAL:
+        if not 1 < len(node.users) <= SEVERAL:
             continue
-        maker = read[0].producer
-        on_its_way = maker is not None and _fusible(maker, takes_epilogue)
-        if on_its_way and g.users(read[0]) == 1 and read[0] not in results:
-            continue  # it joins what makes that
-        if not all(_takes(user, node.output, takes_prologue) for user in node.users):
+        made = _quickly_made(g, node, takes_epilogue)
+        if not made or not all(_takes(user, node.output, takes_prologue) for user in node.users):
             continue
         for reader in node.users[1:]:
-            _read_instead(reader, node.output, g(node.op, *node.inputs))
+            again: dict[Value | None, Value] = {}
+            for each in made:
+                again[each.output] = g(each.op, *(again.get(v, v) for v in each.inputs))
+            _read_instead(reader, node.output, again[node.output])
     g.prune()
+
+
+def _quickly_made(g: Graph, node: Node, takes_epilogue: Callable[[Op], bool]) -> list[Node]:
+    """Return a node after those before it that are quick and made for it alone, if that is all.
+
+    They read one value in memory, or two if there are two readers, of which each then reads one
+    more and none writes one.  Where a node joins what makes its operand, that is not all.
+    """
+    chain: list[Node] = []
+    read: set[Value] = set()
+    waiting = [node]
+    while waiting:
+        at = waiting.pop()
+        chain.append(at)
+        for v in at.inputs:
+            if v is None or _stretched(v):
+                continue
+            maker = v.producer
+            if maker is None or g.users(v) != 1 or not _fusible(maker, takes_epilogue):
+                read.add(v)
+            elif isinstance(maker.op, QUICK) and len(chain) + len(waiting) < FEW:
+                waiting.append(maker)
+            else:
+                return []
+    return chain[::-1] if len(read) == 1 or len(read) == len(node.users) == 2 else []
 
 
 def _stretched(v: Value) -> bool:
