@@ -215,6 +215,7 @@ class Product:
         steps, part = divmod(self.inner, kind.dots) if kind.dots > 1 else (self.inner, 0)
         full, rest = divmod(steps, UNROLL)
         fetch = self._fetch(turn, ahead)
+        self._fetch_results(height, lead, start, column)
 
         def step(i: Expr, used: int = kind.dots) -> None:
             def element(r: int) -> Expr:
@@ -264,6 +265,18 @@ class Product:
                     )
 
         return fetch
+
+    def _fetch_results(self, height: int, lead: list[Coord], start: Expr, column: Expr) -> None:
+        """Ask for the lines that the tile will be stored into, while it is computed.
+
+        What is stored is read first, and may be far: a fortieth of a step of training an MLP.
+        """
+        if self.lanes == 1:
+            return
+        out = self.k.out
+        first = self.k.b.let(out.address([*lead, coord(start), coord(column)]).base)
+        for r in range(height):
+            self.k.b.prefetch(out.buffer, first + r * out.region.strides[-2])
 
 
 def store_tile(
