@@ -1,25 +1,26 @@
 """Steps of training beside PyTorch's: eager and, if asked, Inductor.
 
     .venv/torch/bin/python bench/training.py [NET …] [--threads 1] [--inductor] [--rounds 15]
-        [--memory]
 
 Each net is loaded with the parameters that PyTorch has, and all ways take steps of the same
 optimizer on the same batch, in turns: `alpenglow` is our Trainer, `compile` torch.compile with our
 backend (loss and optimizer.step), `eager` and `inductor` PyTorch's.  Each trains parameters of its
-own.  Prints the least and the median milliseconds of a step, of the forward pass alone, and the
-loss after as many steps.  With --memory each way takes a few steps in a process of its own, whose
-largest resident memory (VmHWM of /proc, Linux alone) is printed beside that before the first one.
+own, in a process of its own: threads of one that wait busily for the next step would take a core
+from all others.  In each turn a process takes two steps, of which the second counts.
+
+Prints the least and the median milliseconds of a step, of the forward pass alone, the loss after as
+many steps, and the largest resident memory of the process (VmHWM of /proc, Linux alone) beside that
+before anything was compiled.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -139,7 +140,7 @@ def trainable(net: nn.Module, x: Any) -> tuple[Graph, str]:
 
 
 Step = Callable[[], float]
-WAYS = ("alpenglow", "compile", "eager", "inductor")
+WAYS = ("alpenglow", "alpenglow forward", "compile", "eager", "eager forward", "inductor")
 
 
 @dataclass(frozen=True)
@@ -166,21 +167,14 @@ def task(name: str) -> Task:
     return Task(case, net, x, labels)
 
 
-def ways(t: Task, names: list[str], threads: int) -> dict[str, Step]:
-    """Return what takes a step and returns its loss, for each way and for forward passes alone."""
-    steps: dict[str, Step] = {}
-    for name in names:
-        net = copy.deepcopy(t.net)
-        if name == "alpenglow":
-            of, step, forward = mine(net, t.x, t.case.mine, threads)
-            feeds = {of: t.x.numpy(), "labels": t.labels.numpy()}
-            steps[name] = partial(_loss_of, step, feeds)
-            steps["alpenglow forward"] = partial(_loss_of, forward, feeds)
-            continue
-        steps[name] = theirs(t, net.train(), name)
-        if name == "eager":
-            steps["eager forward"] = partial(_forward, t, net)
-    return steps
+def way(t: Task, name: str, threads: int) -> Step:
+    """Return what takes a step, or a forward pass alone, and returns the loss."""
+    if name.startswith("alpenglow"):
+        of, step, forward = mine(t.net, t.x, t.case.mine, threads)
+        feeds = {of: t.x.numpy(), "labels": t.labels.numpy()}
+        return partial(_loss_of, forward if name.endswith("forward") else step, feeds)
+    net = t.net.train()
+    return partial(_forward, t, net) if name.endswith("forward") else theirs(t, net, name)
 
 
 def _loss_of(call: Callable[..., Any], feeds: Any) -> float:
@@ -209,52 +203,86 @@ def theirs(t: Task, net: nn.Module, way: str) -> Step:
     return step
 
 
+@dataclass
+class Runner:
+    """A process that takes steps by one way when it is told to."""
+
+    name: str
+    process: subprocess.Popen[str]
+    seconds: list[float] = field(default_factory=list)
+    loss: float = 0.0
+
+    def answer(self) -> list[float]:
+        assert self.process.stdout is not None
+        return [float(word) for word in self.process.stdout.readline().split()]
+
+    def turn(self) -> None:
+        """Take two steps, and note how long the second took."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        seconds, self.loss = self.answer()
+        self.seconds.append(seconds)
+
+    def end(self) -> list[float]:
+        """Return the largest resident memory, before and after, in KiB."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.answer()
+
+
 def measured(name: str, threads: int, rounds: int, inductor: bool) -> None:
-    torch.set_num_threads(threads)
     begin = time.perf_counter()
-    taken = ways(task(name), [w for w in WAYS if inductor or w != "inductor"], threads)
-    times: dict[str, list[float]] = {k: [] for k in taken}
-    last: dict[str, float] = {}
-    for round_ in range(rounds + 2):
-        for k, way in taken.items():
-            start = time.perf_counter()
-            last[k] = way()
-            if round_ >= 2:
-                times[k].append(time.perf_counter() - start)
-            elif round_ == 1 and k == list(taken)[-1]:
-                print(f"{name}: made in {time.perf_counter() - begin:.1f} s")
-    for k, seconds in times.items():
-        best, middle = min(seconds) * 1e3, median(seconds) * 1e3
-        print(f"  {k:18} {best:9.2f} ms at best, {middle:9.2f} in the middle  loss {last[k]:.5f}")
-    for k in [w for w in WAYS[1:] if w in times]:
-        for mine_ in ("alpenglow", "compile")[: 1 if k == "compile" else 2]:
-            pairs = zip(times[k], times[mine_], strict=True)
-            ratio = median(a / b for a, b in pairs)
-            print(f"  a step takes {k} {ratio:.2f} times as long as {mine_}")
-    ratio = min(times["alpenglow"]) / min(times["alpenglow forward"])
-    print(f"  a step takes {ratio:.2f} times as long as the forward pass")
-
-
-def remembered(name: str, threads: int, inductor: bool) -> None:
-    """Print how much memory each way takes at most, in a process of its own."""
-    for way in [w for w in WAYS if inductor or w != "inductor"]:
-        command = [sys.executable, __file__, name, "--threads", str(threads), "--alone", way]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-        before, most = map(int, said[-2:])
-        print(
-            f"  {way:18} {most / 1024:9.1f} MiB at most, {(most - before) / 1024:9.1f} of it since"
+    runners = {}
+    for w in [w for w in WAYS if inductor or w != "inductor"]:
+        command = [sys.executable, __file__, name, "--threads", str(threads), "--alone", w]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
+        runners[w] = Runner(w, process)
+        if runners[w].answer() != [0.0]:
+            sys.exit(f"{w}: {process.communicate()[1]}")
+    print(f"{name}: made in {time.perf_counter() - begin:.1f} s")
+    for _ in range(rounds):
+        for r in runners.values():
+            r.turn()
+    for r in runners.values():
+        best, middle = min(r.seconds) * 1e3, median(r.seconds) * 1e3
+        before, most = r.end()
+        print(
+            f"  {r.name:18} {best:9.2f} ms at best, {middle:9.2f} in the middle  loss {r.loss:.5f}"
+            f"  {most / 1024:7.1f} MiB at most, {(most - before) / 1024:7.1f} of it since"
+        )
+    for slow in ("compile", "eager", "inductor"):
+        for fast in ("alpenglow", "compile")[: 1 if slow == "compile" else 2]:
+            if slow in runners:
+                pairs = zip(runners[slow].seconds, runners[fast].seconds, strict=True)
+                ratio = median(a / b for a, b in pairs)
+                print(f"  a step takes {slow} {ratio:.2f} times as long as {fast}")
+    least = [min(runners[w].seconds) for w in ("alpenglow", "alpenglow forward")]
+    print(f"  a step takes {least[0] / least[1]:.2f} times as long as the forward pass", flush=True)
 
 
-def alone(name: str, way: str, threads: int) -> None:
-    """Take steps by one way, and print the largest resident memory before and after, in KiB."""
+def alone(name: str, by: str, threads: int) -> None:
+    """Say 0 when ready; at each line take two steps, and say how long the second took, and the
+    loss; at the end the largest resident memory before and after, in KiB."""
     torch.set_num_threads(threads)
     t = task(name)
     before = resident()
-    step = ways(t, [way], threads)[way]
-    for _ in range(4):
+    step = way(t, by, threads)
+    for _ in range(2):
         step()
-    print(before, resident())
+    print(0, flush=True)
+    for _ in sys.stdin:
+        step()
+        start = time.perf_counter()
+        loss = step()
+        print(time.perf_counter() - start, loss, flush=True)
+    print(before, resident(), flush=True)
 
 
 def resident() -> int:
@@ -269,16 +297,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--inductor", action="store_true")
-    parser.add_argument("--memory", action="store_true")
     parser.add_argument("--alone", choices=WAYS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     for name in asked.nets:
         if asked.alone:
             alone(name, asked.alone, asked.threads)
-            continue
-        measured(name, asked.threads, asked.rounds, asked.inductor)
-        if asked.memory:
-            remembered(name, asked.threads, asked.inductor)
+        else:
+            measured(name, asked.threads, asked.rounds, asked.inductor)
 
 
 if __name__ == "__main__":
