@@ -119,14 +119,6 @@ CASES = {
 }
 
 
-def mine(net: nn.Module, x: Any, optimizer: train.Optimizer, threads: int) -> tuple[Any, ...]:
-    """Return what takes a step by our own means, and what computes the forward pass alone."""
-    g, of = trainable(net, x)
-    trainer = train.Trainer(g, "loss", optimizer, threads=threads)
-    forward = ag.compile(g, threads=threads).session()
-    return of, trainer.step, forward.run
-
-
 def trainable(net: nn.Module, x: Any) -> tuple[Graph, str]:
     """Return a net with parameters and a loss of its scores, and the name of its input."""
     loaded = ag.load(net.eval(), args=(x,))
@@ -170,9 +162,12 @@ def task(name: str) -> Task:
 def way(t: Task, name: str, threads: int) -> Step:
     """Return what takes a step, or a forward pass alone, and returns the loss."""
     if name.startswith("alpenglow"):
-        of, step, forward = mine(t.net, t.x, t.case.mine, threads)
+        g, of = trainable(t.net, t.x)
         feeds = {of: t.x.numpy(), "labels": t.labels.numpy()}
-        return partial(_loss_of, forward if name.endswith("forward") else step, feeds)
+        if name.endswith("forward"):
+            return partial(_loss_of, ag.compile(g, threads=threads).session().run, feeds)
+        trainer = train.Trainer(g, "loss", t.case.mine, threads=threads)
+        return partial(_loss_of, trainer.step, feeds)
     net = t.net.train()
     return partial(_forward, t, net) if name.endswith("forward") else theirs(t, net, name)
 
