@@ -220,8 +220,11 @@ def _fused(k: Loops, body: Graph, sources: list[Source | None], outs: list[Windo
     leaves = {v: s for v, s in zip(body.inputs.values(), sources, strict=True) if s is not None}
     results = list(body.outputs.values())
     anchor = anchor_node(body)
-    if anchor is None or type(anchor.op) in PULLS:
-        assert len(outs) == 1, "a fused instruction has one result"
+    if anchor is None:
+        drive_all(k, outs, lambda at: [k.pulled(v, at, leaves) for v in results])
+        return
+    assert len(outs) == 1, "what is fused to another operator has one result"
+    if type(anchor.op) in PULLS:
         drive(k, outs[0], lambda at: k.pulled(results[0], at, leaves))
         return
     if type(anchor.op) not in PUSHES:
@@ -238,16 +241,32 @@ def _fused(k: Loops, body: Graph, sources: list[Source | None], outs: list[Windo
 
 def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None:
     """Loop over a result, several neighbours at a time along the axis that stores densely."""
+    drive_all(k, [out], lambda at: [element(at)])
+
+
+def drive_all(
+    k: Loops, outs: Sequence[Window], elements: Callable[[list[Coord]], list[Expr]]
+) -> None:
+    """Loop over results of one shape.  All at a place are computed before any is stored there."""
+    out = outs[0]
     shape = out.region.shape
+
+    def store(at: list[Coord]) -> None:
+        values = elements(at)
+        if len(values) > 1:
+            values = [k.b.let(value) for value in values]
+        for each, value in zip(outs, values, strict=True):
+            each.store(k, at, value)
+
     if any(is_number(d, 0) for d in shape):
         return
-    if k.lanes > 3 and k.moves and _interleaves(out.region):
-        _interleave(k, out, element)
+    if k.lanes > 3 and k.moves and len(outs) == 1 and _interleaves(out.region):
+        _interleave(k, out, lambda at: elements(at)[0])
         return
     axis = None if k.facts.group else vector_axis(out.region)  # a thread has one element
     if axis is None:
         with k.parallel(shape) as at:
-            out.store(k, at, element(at))
+            store(at)
         return
     lanes = k.lanes
     extent = shape[axis]
@@ -263,7 +282,7 @@ def drive(k: Loops, out: Window, element: Callable[[list[Coord]], Expr]) -> None
         where = [*at[:axis], ramp, *at[axis:]]
         k.current = lanes
         k.mask = k.b.let(ramp.compare("lt", extent)) if masked else None
-        out.store(k, where, element(where))
+        store(where)
         k.mask, k.current = None, 1
 
     if all(is_number(d, 1) for d in outer) and estimate(full) > 1:

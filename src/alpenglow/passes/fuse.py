@@ -2,7 +2,9 @@
 
 An operator with a compiled form takes along the elementwise operators that follow it and are the
 only ones to read it; what else these read becomes an operand.  Elementwise operators without such
-a producer join each other; what is quickly made of a value in memory is made by each reader.  A
+a producer join each other; what is quickly made of one value in memory, or of two for two readers,
+is made by each reader.  Elementwise operators that read the same and make what variables are
+assigned, parameters and what an optimizer remembers of them, are one node of several results.  A
 check of indices joins what reads each of them once.  Attention, two products with a softmax
 between, is one node where a machine has a kernel for it.  A fused node holds its parts in order,
 and means just that.
@@ -72,6 +74,7 @@ def fuse(
         if not isinstance(node.op, Elementwise) and takes_prologue(node.op):
             group.setdefault(node, [node])
             _take_prologue(g, node, group)
+    _join_assigned(g, group)
     done: set[int] = set()
     for members in list(group.values()):
         if len(members) > 1 and id(members) not in done:
@@ -239,6 +242,36 @@ def _take_prologue(g: Graph, node: Node, group: dict[Node, list[Node]]) -> None:
         group.update((each, merged) for each in merged if each in group)
 
 
+def _join_assigned(g: Graph, group: dict[Node, list[Node]]) -> None:
+    """Join elementwise groups that make what variables are assigned, where they read the same.
+
+    They read it once then, and no variable waits for who else reads what it has at entry.
+    """
+    joined: list[list[Node]] = []
+    for name, variable in g.variables.items():
+        v = variable.assigned
+        if v is None or v.producer not in group or name in g.growing:
+            continue
+        members = group[v.producer]
+        if _heavy(members) or v.users or v in _read(members) or members in joined:
+            continue
+        for i, others in enumerate(joined):
+            same = others[-1].output.type.extents == v.type.extents
+            if same and len(others) + len(members) <= MOST and _read(others) & _read(members):
+                members = joined[i] = others + members
+                break
+        else:
+            joined.append(members)
+        group.update((each, members) for each in members)
+
+
+def _read(members: Sequence[Node]) -> set[Value]:
+    """Return what a group reads whole from memory."""
+    made = {n.output for n in members}
+    values = (v for n in members for v in n.inputs if v is not None)
+    return {v for v in values if v not in made and not _stretched(v)}
+
+
 def _may_join(g: Graph, producers: list[Node], consumers: list[Node], maker: Node) -> bool:
     """Whether two groups can be one: the producers' only result is read by the consumers alone."""
     if maker is not producers[-1] or len(producers) + len(consumers) > MOST:
@@ -286,10 +319,13 @@ def _replace(g: Graph, members: list[Node]) -> None:
                 env[v] = body(Broadcast(v.type.shape, v.type.blocked), body.constant(scalar))
         inputs = [None if v is None else env[v] for v in node.inputs]
         env[node.output] = body(node.op, *inputs, name=node.output.name)
-    last = members[-1].output
-    body.output("y", env[last])
-    fused = g.add(Fused(), operands, [body], last.name)
-    g.replace(last, fused.output)
+    outputs = set(g.outputs.values())
+    results = [v for v in (n.output for n in members) if v in outputs or set(v.users) - {*members}]
+    for i, v in enumerate(results):
+        body.output(f"y{i}" if i else "y", env[v])
+    fused = g.add(Fused(), operands, [body], results[0].name)
+    for old, new in zip(results, fused.results, strict=True):
+        g.replace(old, new)
 
 
 def _scalar_constant(v: Value) -> object | None:

@@ -8,7 +8,7 @@ from alpenglow.ir.dims import estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.text import unique
 from alpenglow.ops.copy import Copy
-from alpenglow.ops.movement import Broadcast, Concat
+from alpenglow.ops.movement import Concat
 from alpenglow.program.instr import (
     Buffer,
     Cell,
@@ -67,7 +67,7 @@ def schedule(g: Graph) -> Program:
     end; what a variable has at entry is copied at the beginning, so that it may change in place.
     """
     nodes = list(g.nodes)
-    ordered = _assigned_late(g, [nodes[i] for i in best_order(memory_graph(g, nodes)).nodes])
+    ordered = [nodes[i] for i in best_order(memory_graph(g, nodes)).nodes]
     buffers = _Buffers(g)
     home = buffers.home
     outputs, late = _outputs(g, home)
@@ -100,38 +100,6 @@ def schedule(g: Graph) -> Program:
         names={labels[n]: n for n in g.callers_outputs() if labels[n] != n},
         variables=_cells(g, labels),
     )
-
-
-def _assigned_late(g: Graph, ordered: list[Node]) -> list[Node]:
-    """Return nodes in an order where what variables are assigned is computed after all else that
-    reads what they have at entry, so that it may be in place.
-
-    What nodes would wait with must not be larger than the place that this saves.
-    """
-    outputs: set[Value | None] = set(g.outputs.values())
-    before: dict[Node, set[Node]] = {}
-    for name, v in g.variables.items():
-        node = v.assigned.producer if v.assigned is not None else None
-        if node is None or name in g.growing or node.users or len(node.results) != 1:
-            continue
-        if sum(map(_made, set(node.inputs) - outputs)) <= estimate(v.value.type.nbytes):
-            before.setdefault(node, set()).update(u for u in v.value.users if u is not node)
-    done: dict[Node, None] = {}
-    waiting: list[Node] = []
-    for node in ordered:
-        waiting.append(node)
-        for each in list(waiting):
-            if before.get(each, set()) <= done.keys():
-                done[each] = None
-                waiting.remove(each)
-    return [*done, *waiting]
-
-
-def _made(v: Value | None) -> int:
-    """Return the bytes that a value takes besides what lasts and what it is a view of."""
-    if v is None or v.producer is None or isinstance(v.producer.op, Broadcast):
-        return 0
-    return estimate(v.type.nbytes)
 
 
 def _outputs(

@@ -1,9 +1,9 @@
 """In-place sharing: a result takes over the buffer of an operand that dies with the instruction.
 
 That is allowed where every element of the result is computed from the operand's element at the
-same place and from nothing else of it: elementwise operators, and operands that a fused
-instruction meets only after its heavy part.  An operator may say so of a result itself
-(`Op.carried`).
+same place and from nothing else of it: elementwise operators, all of whose results at a place are
+computed before one is stored there, and operands that a fused instruction meets only after its
+heavy part.  An operator may say so of a result itself (`Op.carried`).
 
 A variable is computed in place where that is allowed, or where all who read what it has at entry
 come before all who write what it has at exit.
@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ir.op import Elementwise
-from alpenglow.program.instr import Instr, Program, Region, whole
+from alpenglow.program.instr import Instr, Program, Region, anchor_node, whole
 
 
 def share(program: Program) -> Program:
@@ -120,11 +120,9 @@ def in_place_operands(instr: Instr, result: int = 0) -> set[int]:
     """Return the positions of operands that a result may overwrite."""
     if result in instr.op.carried:
         return {instr.op.carried[result]}
-    if len(instr.outs) != 1:
-        return set()
-    if isinstance(instr.op, Elementwise):
+    if isinstance(instr.op, Elementwise) and len(instr.outs) == 1:
         return set(range(len(instr.ins)))
-    if instr.body is None:
+    if instr.body is None or (len(instr.outs) > 1 and anchor_node(instr.body) is not None):
         return set()
     moved = _moved(instr.body)
     return {i for i, v in enumerate(instr.body.inputs.values()) if v not in moved}
