@@ -6,8 +6,8 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.attributes import element_type
-from alpenglow.frontends.onnx.table import Made, Needed, Site, on
-from alpenglow.frontends.presume import presume
+from alpenglow.frontends.onnx.table import Made, Site, on
+from alpenglow.frontends.presume import fixed, presume
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis
@@ -93,8 +93,7 @@ def scale_or_usual(s: Site, q: Value) -> float:
 def usual_scale(q: Value) -> float:
     """Return 1 / sqrt(head size)."""
     size = q.type.shape[-1]
-    if not known(size):
-        raise Needed("")
+    size = fixed(size)
     return float(size) ** -0.5 if size else 1.0
 
 
@@ -107,8 +106,7 @@ def mask_of(s: Site, keys: Dim) -> Value | None:
     if presume(extent - keys, ">="):
         return mask
     missing = keys - extent
-    if not known(missing):
-        raise Needed("")
+    missing = fixed(missing)
     rank = mask.type.rank
     value = 0.0 if mask.type.dtype == "bool" else float("-inf")
     after = (*[0] * (rank - 1), missing)
@@ -212,8 +210,7 @@ def causal_conv_with_state(s: Site) -> Made:
     if x.type.rank != 3 or w.type.rank != 3:
         raise ModelError(f"CausalConvWithState: x is {x.type} and weight is {w.type}")
     batch, channels, steps = x.type.shape
-    if not known(channels):
-        raise Needed("")
+    channels = fixed(channels)
     before = w.type.shape[2] - 1
     if past is None:
         past = stretch(s.g, s.g.constant(np.zeros((), x.type.numpy)), (batch, channels, before))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import string
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scales, times
-from alpenglow.ir.dims import known
+from alpenglow.frontends.onnx.table import Made, Site, on, scales, times
+from alpenglow.frontends.presume import fixed
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import ConvTranspose, MatMul
 from alpenglow.ops.einsum import Einsum
@@ -67,8 +67,7 @@ def fitted(
     wants = wanted or (None,) * len(strides)
     axes = zip(extents, kernel, wants, strides, dilations, extra, strict=True)
     for d, k, want, stride, dilation, q in axes:
-        if not known(d) or not known(k):
-            raise Needed("")
+        d, k = fixed(d), fixed(k)
         full = (int(d) - 1) * stride + (int(k) - 1) * dilation + 1 + q
         total = full - (int(d) * stride if want is None else want)
         cut = max(total, 0)

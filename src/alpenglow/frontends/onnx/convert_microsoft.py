@@ -19,8 +19,8 @@ from alpenglow.frontends.onnx.convert_generate import number_range
 from alpenglow.frontends.onnx.convert_movement import normal_axes, padded, trilu
 from alpenglow.frontends.onnx.convert_vision import grid_sample
 from alpenglow.frontends.onnx.convert_window import conv, max_pool, padding, product
-from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scalar, scales, times
-from alpenglow.ir.dims import known
+from alpenglow.frontends.onnx.table import Made, Site, on, scalar, scales, times
+from alpenglow.frontends.presume import fixed
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import HALVES
 from alpenglow.ops.activation import HardSigmoid, LeakyRelu, Relu, Sigmoid, Tanh
@@ -241,8 +241,7 @@ def crop_and_resize(s: Site) -> Made:
     insides, places = [], []
     for axis, size in enumerate(sizes):
         extent = x.type.shape[2 + axis]
-        if not known(extent):
-            raise Needed("")
+        extent = fixed(extent)
         start, end = (s.g(Slice((0, i), (count, 1), (1, 1)), rois) for i in (axis, axis + 2))
         steps = np.arange(size) / (size - 1) if size > 1 else np.array([0.5])
         shares = (s.g.constant(v.astype(x.type.numpy)) for v in (1 - steps, steps))

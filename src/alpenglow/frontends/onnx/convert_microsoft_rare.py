@@ -13,8 +13,8 @@ from alpenglow.frontends.onnx.convert_microsoft_normalize import EPSILON, embedd
 from alpenglow.frontends.onnx.convert_microsoft_quantize import part_of, repeated
 from alpenglow.frontends.onnx.convert_movement import normal_axes
 from alpenglow.frontends.onnx.convert_window import product as multiplied
-from alpenglow.frontends.onnx.table import Made, Needed, Site, on, scalar, scales, times
-from alpenglow.ir.dims import known
+from alpenglow.frontends.onnx.table import Made, Site, on, scalar, scales, times
+from alpenglow.frontends.presume import fixed
 from alpenglow.ir.graph import Value
 from alpenglow.ops.activation import Sigmoid
 from alpenglow.ops.arithmetic import Add, Mul, Sub
@@ -96,8 +96,7 @@ def unfold_tensor(s: Site) -> Made:
     x = s.input(0)
     axis = normal_axes(s, (s.attribute("dim", -1),), x.type.rank)[0]
     size, step, extent = s.needed("size"), s.attribute("step", 1), x.type.shape[axis]
-    if not known(extent):
-        raise Needed("")
+    extent = fixed(extent)
     if size < 1 or step < 1 or extent < size:
         raise ModelError(f"UnfoldTensor: windows of {size} every {step} do not fit {x.type}")
     starts = np.arange(0, int(extent) - size + 1, step)

@@ -14,9 +14,9 @@ import numpy as np
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.convert_elementwise import cast
 from alpenglow.frontends.onnx.convert_scores import posted
-from alpenglow.frontends.onnx.table import Made, Needed, Site, elements, on, scalar
-from alpenglow.frontends.presume import presume
-from alpenglow.ir.dims import Dim, known, product
+from alpenglow.frontends.onnx.table import Made, Site, elements, on, scalar
+from alpenglow.frontends.presume import fixed, presume
+from alpenglow.ir.dims import Dim, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import NAMES, Array
 from alpenglow.ops.arithmetic import Abs, Add, Div, Mul, Sub
@@ -136,8 +136,7 @@ def fitted(s: Site, x: Value, size: int | None) -> Value:
     if presume(have - size, ">="):
         return s.g(Slice((0, 0), (rows, size), (1, 1)), x)
     missing = size - have
-    if not known(missing):
-        raise Needed("")
+    missing = fixed(missing)
     return s.g(Pad((0, 0), (0, missing)), x)
 
 

@@ -6,8 +6,8 @@ from typing import cast
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.movement import tiled
-from alpenglow.frontends.onnx.table import Made, Needed, Site, common_shape, on
-from alpenglow.frontends.presume import presume
+from alpenglow.frontends.onnx.table import Made, Site, common_shape, on
+from alpenglow.frontends.presume import fixed, presume
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis
@@ -222,8 +222,7 @@ def center_crop_pad(s: Site) -> Made:
     before, after = [0] * rank, [0] * rank
     for axis, size in zip(axes, wanted, strict=True):
         extent = x.type.shape[axis]
-        if not known(extent):
-            raise Needed("")
+        extent = fixed(extent)
         more = size - extent
         before[axis] = more // 2 if more > 0 else -(-more // 2)
         after[axis] = more - before[axis]

@@ -9,7 +9,8 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx.convert_movement import normal_axes
-from alpenglow.frontends.onnx.table import Made, Needed, Site, on
+from alpenglow.frontends.onnx.table import Made, Site, on
+from alpenglow.frontends.presume import fixed
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX
@@ -116,8 +117,7 @@ def same_ratio(
     ratios = []
     for axis in axes:
         d, size = shape[axis], sizes[axis]
-        if not known(d) or not known(size):
-            raise Needed("")
+        d, size = fixed(d), fixed(size)
         if d == 0:
             raise ModelError(f"Resize: an empty axis cannot get extent {size} in proportion")
         ratios.append(int(size) / int(d))
@@ -158,8 +158,7 @@ def cropped(
         d, share = shape[axis], roi[len(axes) + i] - roi[i]
         if share == 1.0:
             continue
-        if not known(d):
-            raise Needed("")
+        d = fixed(d)
         sizes[axis] = int(np.floor(int(d) * share * scales[axis]))
     return tuple(sizes)
 

@@ -7,10 +7,9 @@ import math
 import numpy as np
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.flexbuffer import numbers
 from alpenglow.frontends.tflite.table import Made, Site, on
-from alpenglow.ir.dims import known
 from alpenglow.ir.types import Array
 from alpenglow.ops.arithmetic import Clip, Mul
 from alpenglow.ops.contraction import MatMul
@@ -40,8 +39,7 @@ def audio_spectrogram(s: Site) -> Made:
     x = s.rank(0, 2)
     size, stride, squared = chosen(s, "window_size", "stride", "magnitude_squared")
     samples, channels = x.type.shape
-    if not known(samples):
-        raise Needed("")
+    samples = fixed(samples)
     if size < 2 or stride < 1 or samples < size:
         raise ModelError(f"{s.kind}: no window of {size} every {stride} is in {x.type}")
     lines = s.reshaped(s.g(Transpose((1, 0)), x), (channels, samples, 1))
@@ -63,8 +61,7 @@ def mfcc(s: Site) -> Made:
         s, "upper_frequency_limit", "lower_frequency_limit", "filterbank_channel_count",
         "dct_coefficient_count",
     )  # fmt: skip
-    if not known(bins):
-        raise Needed("")
+    bins = fixed(bins)
     bins = int(bins)
     if bins < 2 or rate < 1 or not 0 <= low < high or not 0 < count <= bands:
         raise ModelError(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.presume import Needed, presume
+from alpenglow.frontends.presume import fixed, presume
 from alpenglow.frontends.shapes import common_shape
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
-from alpenglow.ir.dims import known, product
+from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import MatMul
@@ -30,8 +30,7 @@ def of_fully_connected(s: Site) -> tuple[Value, Value]:
     if s.option("weights_format"):
         raise s.refuse("the weights are shuffled")
     total, depth = product(x.type.shape), w.type.shape[1]
-    if not known(depth):
-        raise Needed("")
+    depth = fixed(depth)
     depth = int(depth)
     if depth < 1 or not presume(total % depth, "=="):
         raise ModelError(f"{s.kind}: {x.type} are no rows for weights {w.type}")

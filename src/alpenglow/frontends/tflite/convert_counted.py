@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.table import Made, Site, on
-from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Maximum, Minimum
 from alpenglow.ops.comparison import GreaterOrEqual
@@ -79,8 +79,7 @@ def suppressed(s: Site) -> tuple[Value, Value]:
     n = scores.type.shape[0]
     if most < 0:
         raise ModelError(f"{s.kind}: {most} boxes are chosen")
-    if not known(n):
-        raise Needed("")
+    n = fixed(n)
     share = s.scalar(3)
     overlap = s.g(NextAfter(), share, s.filled(-1, share))
     limit = s.g.constant(np.array(most, np.int64))

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import Dim, known
 from alpenglow.ir.graph import Value
@@ -85,8 +85,7 @@ def sparse_to_dense(s: Site) -> Made:
 def places(s: Site, indices: Value, shape: Sequence[Dim]) -> Value:
     """Return tuples of indices, each of which must lie in a tensor of this shape."""
     depth = indices.type.shape[-1] if indices.type.rank else 0
-    if not known(depth):
-        raise Needed("")
+    depth = fixed(depth)
     if indices.type.dtype not in INTS or not 0 < depth <= len(shape):
         raise ModelError(f"{s.kind}: {indices.type} are no places in a shape of {tuple(shape)}")
     if len(set(shape[: int(depth)])) == 1:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.presume import Needed, presume
+from alpenglow.frontends.presume import Needed, fixed, presume
 from alpenglow.frontends.shapes import common_shape
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import Dim, ceil_div, known
@@ -86,8 +86,7 @@ def matrix_set_diag(s: Site) -> Made:
     if x.type.rank < 2 or diagonal.type.rank != x.type.rank - 1:
         raise ModelError(f"{s.kind}: {diagonal.type} is no diagonal of {x.type}")
     rows, columns = x.type.shape[-2:]
-    if not known(rows) or not known(columns):
-        raise Needed("")
+    rows, columns = fixed(rows), fixed(columns)
     if diagonal.type.shape[-1] != min(rows, columns):
         raise ModelError(f"{s.kind}: {diagonal.type} is no diagonal of {x.type}")
     outer = diagonal.type.shape[:-1]

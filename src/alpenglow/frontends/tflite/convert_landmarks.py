@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.flexbuffer import values
 from alpenglow.frontends.tflite.table import Made, Site, on
-from alpenglow.ir.dims import known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add, Clip, Floor, Mul, Neg, Sub
 from alpenglow.ops.comparison import GreaterOrEqual, LessOrEqual
@@ -46,8 +45,7 @@ def landmarks_to_matrix(s: Site) -> Made:
     points = s.rank(0, 3)
     count = points.type.shape[1]
     chosen, ends = options["subset_idxs"], [options[n] for n in OF_REGION[:2]]
-    if not known(count):
-        raise Needed("")
+    count = fixed(count)
     whole = isinstance(chosen, tuple) and all(isinstance(i, int) for i in (*chosen, *ends))
     if not whole or not chosen or not all(0 <= i < count for i in (*chosen, *ends)):
         raise ModelError(f"{s.kind}: options choose landmarks that {points.type} has not")
@@ -118,8 +116,7 @@ def transform_tensor(s: Site) -> Made:
     x, matrix = s.rank(0, 4), s.rank(1, 3)
     high, wide = (options[n] for n in ("output_height", "output_width"))
     one, rows, columns, channels = x.type.shape
-    if not known(rows) or not known(columns):
-        raise Needed("")
+    rows, columns = fixed(rows), fixed(columns)
     rows, columns = int(rows), int(columns)
     if matrix.type.shape != (1, 4, 4) or one != 1 or min(high, wide, rows, columns) < 1:
         raise ModelError(f"{s.kind}: nothing is cut out of {x.type} by {matrix.type}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.convert_reduction import axes_of
 from alpenglow.frontends.tflite.gemmlowp import (
     limited,
@@ -24,7 +24,7 @@ from alpenglow.frontends.tflite.quantised import (
 )
 from alpenglow.frontends.tflite.table import Made, Site, on_quantised
 from alpenglow.frontends.tflite.wide import Wide
-from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.dims import product as dims_product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import DTYPES
@@ -65,8 +65,7 @@ def _count(s: Site) -> int:
     """Return of how many elements one is made."""
     shape = s.input(0).type.shape
     count = dims_product([shape[a] for a in axes_of(s)])
-    if not known(count):
-        raise Needed("")
+    count = fixed(count)
     return int(count)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last
-from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.presume import Needed, fixed
 from alpenglow.frontends.tflite.convert_quantised_products import (
     biased,
     by_image,
@@ -87,8 +87,7 @@ def window_sums(s: Site, x: Value, window: Window) -> Value:
     """Return the sums of windows of x[N, C, H, W], exact."""
     kernel, strides, pads, dilations = window
     channels = x.type.shape[1]
-    if not known(channels):
-        raise Needed("")
+    channels = fixed(channels)
     if x.type.dtype not in BYTES:
         x = s.cast(x, "f64")
     dtype = np.int8 if x.type.dtype in BYTES else np.float64

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last
-from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.frontends.windows import over_windows
-from alpenglow.ir.dims import known, product
+from alpenglow.ir.dims import product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import FLOATS
@@ -60,8 +60,7 @@ def mean(s: Site) -> Made:
     if x.type.dtype in FLOATS:
         return s.g(ReduceMean(axes, keep), x)
     count = product([x.type.shape[a] for a in axes])
-    if not known(count):
-        raise Needed("")
+    count = fixed(count)
     total = s.g(ReduceSum(axes, keep), s.cast(x, "i64"))
     return s.cast(s.g(Div(), total, s.filled(int(count), total)), x.type.dtype)
 

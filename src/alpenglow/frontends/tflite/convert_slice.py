@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.presume import Needed, presume
+from alpenglow.frontends.presume import fixed, presume
 from alpenglow.frontends.slices import limits
 from alpenglow.frontends.tflite.convert_movement import reversed_along
 from alpenglow.frontends.tflite.schema import MirrorMode
@@ -279,8 +279,7 @@ def dynamic_update_slice(s: Site) -> Made:
     for axis, (d, n) in enumerate(zip(x.type.shape, update.type.shape, strict=True)):
         if d == n:
             continue
-        if not known(d) or not known(n):
-            raise Needed("")
+        d, n = fixed(d), fixed(n)
         if n > d:
             raise ModelError(f"{s.kind}: {update.type} does not fit into {x.type}")
         start = s.g(Clip(0, int(d - n)), s.g(Slice((axis,), (1,), (1,)), starts))

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.nhwc import channels_first, channels_last, same_pads, window_pads
-from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.tflite.activate import activated
 from alpenglow.frontends.tflite.schema import Padding
 from alpenglow.frontends.tflite.table import Made, Site, on
-from alpenglow.ir.dims import Dim, known
+from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.contraction import Conv, ConvTranspose
@@ -63,8 +63,7 @@ def sliding(
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
     """Return strides, pads, dilations and groups of x[N, …, C] convolved with w[O, C/groups, …]."""
     channels, each = x.type.shape[-1], w.type.shape[1]
-    if not known(channels) or not known(each):
-        raise Needed("")
+    channels, each = fixed(channels), fixed(each)
     channels, each = int(channels), int(each)
     if each < 1 or channels % each:
         raise ModelError(f"{s.kind}: {channels} channels are no multiple of {each}")
@@ -119,8 +118,7 @@ def spread_out(s: Site, x: Value, w: Value, axes: Sequence[str]) -> Value:
     for d, k, size, stride in zip(
         x.type.shape[1:-1], w.type.shape[2:], wanted[1:-1], strides, strict=True
     ):
-        if not known(d) or not known(k) or not known(size):
-            raise Needed("")
+        d, k, size = fixed(d), fixed(k), fixed(size)
         first = same_pads(size, int(k), stride)[0] if is_same(s) else 0
         left = (int(d) - 1) * stride + int(k) - int(size) - first
         before.append(first)
@@ -151,8 +149,7 @@ def convolution_2d_transpose_bias(s: Site) -> Made:
         raise ModelError(f"{s.kind}: padding {padding} and strides {strides} are not defined")
     cut = []
     for d, k, stride in zip(x.type.shape[1:3], w.type.shape[1:3], strides[::-1], strict=True):
-        if not known(d) or not known(k):
-            raise Needed("")
+        d, k = fixed(d), fixed(k)
         cut.append(max(int(k) - (int(d) - 1) % stride - 1, 0) if padding == 1 else 0)
     before = [n // 2 for n in cut]
     after = [n - first for n, first in zip(cut, before, strict=True)]

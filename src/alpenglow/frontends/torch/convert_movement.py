@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError, UnsupportedError
-from alpenglow.frontends.presume import Needed
+from alpenglow.frontends.presume import fixed
 from alpenglow.frontends.torch.symbols import is_untold
 from alpenglow.frontends.torch.table import Made, Site, axis_of, on
 from alpenglow.ir.dims import Dim, is_open, known, larger, names, natural
@@ -101,8 +101,7 @@ def begun(extent: Dim, start: Dim | None) -> Dim:
 def cut(extent: Dim, first: Dim, end: Dim | None, step: int) -> Dim:
     """Return how long a slice is whose ends are data, which must be known by now."""
     last = extent if end is None else end
-    if not known(extent) or not known(first) or not known(last):
-        raise Needed("")
+    extent, first, last = fixed(extent), fixed(first), fixed(last)
     last = max(extent + last, 0) if last < 0 else min(last, extent)
     return (max(last - first, 0) + step - 1) // step
 
