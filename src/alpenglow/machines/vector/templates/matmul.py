@@ -275,8 +275,10 @@ class Product:
             return
         out = self.k.out
         first = self.k.b.let(out.address([*lead, coord(start), coord(column)]).base)
+        line = LINE // out.region.type.numpy.itemsize
         for r in range(height):
-            self.k.b.prefetch(out.buffer, first + r * out.region.strides[-2])
+            for i in range(0, self.cols * self.lanes, line):
+                self.k.b.prefetch(out.buffer, first + r * out.region.strides[-2] + i)
 
 
 def store_tile(
