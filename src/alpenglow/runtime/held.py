@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import FeedError, SessionError
-from alpenglow.base.memory import aligned_bytes, rounded_up
+from alpenglow.base.memory import LARGE_NBYTES, aligned_bytes, rounded_up
 from alpenglow.ir.dims import Dim, is_open
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array
@@ -243,8 +243,21 @@ def _contents(v: Value) -> Array:
 
 
 def owned(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return copies where vectors like them, in one piece of memory, so that its pages are huge."""
-    memory = aligned_bytes(sum(rounded_up(array.nbytes) for array in arrays.values()))
+    """Return copies where vectors like them, in few pieces of memory, so that pages are huge."""
+    copies: dict[str, Array] = {}
+    together: dict[str, Array] = {}
+    nbytes = 0
+    for name, array in arrays.items():
+        if nbytes + rounded_up(array.nbytes) >= LARGE_NBYTES:
+            copies |= _in_one_piece(together, nbytes)
+            together, nbytes = {}, 0
+        together[name] = array
+        nbytes += rounded_up(array.nbytes)
+    return copies | _in_one_piece(together, nbytes)
+
+
+def _in_one_piece(arrays: Mapping[str, Array], nbytes: int) -> dict[str, Array]:
+    memory = aligned_bytes(nbytes)
     copies, at = {}, 0
     for name, array in arrays.items():
         copy = memory[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
