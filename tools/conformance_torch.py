@@ -131,6 +131,8 @@ def check_compiled(op: Any, sample: Any) -> tuple[str, str]:
     except Exception as error:
         return "failed", "".join(traceback.format_exception_only(error)).strip()[:2000]
     for y, e in zip(got, expected, strict=True):
+        if UNSET.fullmatch(op.name) and y.shape == e.shape:
+            y = torch.empty_strided(y.shape, y.stride(), dtype=y.dtype).copy_(e)
         try:
             torch.testing.assert_close(y, e, equal_nan=True, check_stride=True)
         except AssertionError as error:

@@ -55,6 +55,8 @@ EQUAL: dict[str, Callable[[], tuple[Callable[..., Any], tuple[torch.Tensor, ...]
     "lu factor": lambda: (lambda x: tuple(torch.linalg.lu_factor(x)), (SQUARE,)),
     "qr": lambda: (lambda x: tuple(torch.linalg.qr(x)), (TALL,)),
     "qr complete": lambda: (lambda x: tuple(torch.linalg.qr(x, mode="complete")), (TALL,)),
+    "reflections of a wide matrix": lambda: (
+        lambda x: torch.ormqr(*torch.geqrf(x), torch.ones(2, 3, 4)), (TALL.mT,)),
     "svdvals": lambda: (torch.linalg.svdvals, (TALL,)),
     "eigvalsh": lambda: (torch.linalg.eigvalsh, (POSITIVE,)),
     "pinv": lambda: (torch.linalg.pinv, (TALL,)),
