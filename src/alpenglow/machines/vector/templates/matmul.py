@@ -271,7 +271,7 @@ class Product:
 
         What is stored is read first, and may be far: a fortieth of a step of training an MLP.
         """
-        if self.lanes == 1:
+        if self.lanes == 1 or not self.target.facts.line:
             return
         out = self.k.out
         first = self.k.b.let(out.address([*lead, coord(start), coord(column)]).base)
