@@ -319,8 +319,8 @@ def _replace(g: Graph, members: list[Node]) -> None:
                 env[v] = body(Broadcast(v.type.shape, v.type.blocked), body.constant(scalar))
         inputs = [None if v is None else env[v] for v in node.inputs]
         env[node.output] = body(node.op, *inputs, name=node.output.name)
-    outputs = set(g.outputs.values())
-    results = [v for v in (n.output for n in members) if v in outputs or set(v.users) - {*members}]
+    # Of others, what is read elsewhere is computed there, too: positions that attentions share.
+    results = [n.output for n in members if n is members[-1] or not n.output.users]
     for i, v in enumerate(results):
         body.output(f"y{i}" if i else "y", env[v])
     fused = g.add(Fused(), operands, [body], results[0].name)

@@ -101,6 +101,20 @@ def test_it_answers_like_the_interpreter(seed: int) -> None:
     np.testing.assert_allclose(exe.run(case.feeds)["y"], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_positions_are_computed_by_each_of_several() -> None:
+    g = ag.Graph("layers")
+    q, k, v = (g.input(n, "f32[1,2,48,16]") for n in "qkv")
+    op = Attention(0.25, causal=True)
+    first = g.add(op, [q, k, v]).results[0]
+    g.output("y", g.add(op, [first, k, v]).results[0])
+    exe = ag.compile(g)
+    feeds = {n: np.random.default_rng(i).standard_normal((1, 2, 48, 16)).astype(np.float32)
+             for i, n in enumerate("qkv")}  # fmt: skip
+
+    assert all(len(i.outs) == 1 for i in exe.artifact.program.instrs()) and fused(exe)
+    np.testing.assert_allclose(exe.run(feeds)["y"], evaluate(g, feeds)["y"], rtol=1e-4, atol=1e-5)
+
+
 def written_out(rows: str, keys: str, bias: bool = False) -> ag.Graph:
     """Return attention as exporters write it."""
     g = ag.Graph("written")
