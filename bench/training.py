@@ -198,6 +198,10 @@ def theirs(t: Task, net: nn.Module, way: str) -> Step:
     return step
 
 
+REST = 0.02
+"""Seconds before a turn, in which the threads of the process before stop waiting busily."""
+
+
 @dataclass
 class Runner:
     """A process that takes steps by one way when it is told to."""
@@ -214,6 +218,7 @@ class Runner:
     def turn(self) -> None:
         """Take two steps, and note how long the second took."""
         assert self.process.stdin is not None
+        time.sleep(REST)
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         seconds, self.loss = self.answer()

@@ -25,6 +25,7 @@ def crossing(dtype: str, shape: tuple[int, ...]) -> ag.Graph:
     return g
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i32"])
 @pytest.mark.parametrize("shape", SHAPES)
