@@ -262,13 +262,7 @@ SUITES = {
     "i64": ("int64",),
     "bool": ("bool",),
     "bf16": ("bfloat16",),
-    "gradients, f64, first sample, compiled": (
-        "float64",
-        "--gradients",
-        "--target",
-        "cpu",
-        "--first",
-    ),
+    "gradients, f64, first sample": ("float64", "--gradients", "--target", "cpu", "--first"),
     "modules, f32": ("float32", "--modules"),
     "modules in training, f32, torch.compile": ("float32", "--modules", "--backward"),
 }

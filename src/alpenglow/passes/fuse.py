@@ -247,29 +247,28 @@ def _join_assigned(g: Graph, group: dict[Node, list[Node]]) -> None:
 
     They read it once then, and no variable waits for who else reads what it has at entry.
     """
-    joined: list[list[Node]] = []
+    readers: dict[Value, list[Node]] = {}
     for name, variable in g.variables.items():
         v = variable.assigned
-        if v is None or v.producer not in group or name in g.growing:
+        if v is None or v.producer not in group or v.users or name in g.growing:
             continue
         members = group[v.producer]
-        if _heavy(members) or v.users or v in _read(members) or members in joined:
+        if _heavy(members):
             continue
-        for i, others in enumerate(joined):
-            same = others[-1].output.type.extents == v.type.extents
-            if same and len(others) + len(members) <= MOST and _read(others) & _read(members):
-                members = joined[i] = others + members
-                break
-        else:
-            joined.append(members)
-        group.update((each, members) for each in members)
+        read = _read(members)
+        others = next((readers[x] for x in read if x in readers), members)
+        same = others[-1].output.type.extents == v.type.extents
+        if others is not members and same and len(others) + len(members) <= MOST:
+            members = others + members
+            group.update((each, members) for each in members)
+        readers.update((x, members) for x in _read(members))
 
 
-def _read(members: Sequence[Node]) -> set[Value]:
-    """Return what a group reads whole from memory."""
+def _read(members: Sequence[Node]) -> dict[Value, None]:
+    """Return what a group reads whole from memory, in order."""
     made = {n.output for n in members}
     values = (v for n in members for v in n.inputs if v is not None)
-    return {v for v in values if v not in made and not _stretched(v)}
+    return {v: None for v in values if v not in made and not _stretched(v)}
 
 
 def _may_join(g: Graph, producers: list[Node], consumers: list[Node], maker: Node) -> bool:
