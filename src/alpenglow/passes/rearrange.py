@@ -286,6 +286,17 @@ def concat_nothing(g: Graph, node: Node) -> Rewritten:
 
 
 @rules.on(Pad)
+def pad_that_cuts(g: Graph, node: Node) -> Rewritten:
+    """pad(x, -a, -b) => slice(x)   where nothing is added"""
+    match node:
+        case Node(Pad(before=before, after=after), [Value() as x]):
+            if x.type.blocked is None and max((*before, *after), default=0) <= 0:
+                starts = tuple(-a for a in before)
+                return g(Slice(starts, node.output.type.shape, (1,) * x.type.rank), x)
+    return None
+
+
+@rules.on(Pad)
 def pad_pad(g: Graph, node: Node) -> Rewritten:
     """pad(pad(x, a), b) => pad(x, a + b)   with the same constant, or with edges"""
     match node:

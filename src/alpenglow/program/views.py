@@ -24,6 +24,9 @@ from alpenglow.program.instr import Buffer, Instr, Program, Region, row_major, w
 
 Homes = dict[str, Region]
 
+MOSTLY = 4
+"""A pad whose result is more than so many times as large as its operand is mostly border."""
+
 
 def eliminate_copies(program: Program) -> Program:
     """Return the program without the moves that addressing can do."""
@@ -176,12 +179,26 @@ def _in_place(op: Op) -> bool:
     return isinstance(op, Concat)
 
 
+def _is_mostly_border(instr: Instr) -> bool:
+    """Whether a pad adds so much that it is filled whole, in one go, before its operand is copied.
+
+    Slabs around a few elements here and there are many short rows; of open extents that is unknown.
+    """
+    if not isinstance(instr.op, Pad):
+        return False
+    sizes = [(r.shape, r.type.size) for r in (*instr.reads(), *instr.outs)]
+    if any(is_open(d) for shape, _ in sizes for d in shape):
+        return False
+    (_, inner), (_, whole) = sizes
+    return whole > MOSTLY * inner
+
+
 def _inside_out(program: Program, instr: Instr, makers: Mapping[str, Instr], homes: Homes) -> None:
     """Choose homes inside the result for operands that nothing else ties down."""
-    if not _in_place(instr.op):
+    (out,) = instr.outs
+    if not _in_place(instr.op) or _is_mostly_border(instr):
         return
     assert isinstance(instr.op, Concat | Pad)
-    (out,) = instr.outs
     result = homes.get(out.buffer, out)
     operands = list(instr.reads())
     for r, part in zip(
@@ -276,7 +293,7 @@ def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
         ]
         if isinstance(instr.op, Concat):
             return moves
-        slabs = border(instr.op, outs[0])
+        slabs = [outs[0]] if _is_mostly_border(instr) else border(instr.op, outs[0])
         fill = [Fill(s.type.dtype, s.shape, instr.op.value) for s in slabs]
         fills = (Instr(f, (s,), (), names=instr.names) for f, s in zip(fill, slabs, strict=True))
         return [*fills, *moves]
