@@ -17,7 +17,7 @@ from alpenglow.loops.coord import Coord, coord, is_number
 from alpenglow.loops.dots import Dot, multiplied_bytes
 from alpenglow.loops.form import PULLS, PUSHES, Loops, Sink, Source, Window
 from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.copy import Copy
+from alpenglow.ops.copy import Copy, Fill
 from alpenglow.ops.quantize import Requantize
 from alpenglow.program.instr import Anchor, Instr, Region, anchor_node
 
@@ -151,7 +151,7 @@ def build(
     k = Loops(b, facts, _small(instr, facts), strict, dot)
     k.moves = all(isinstance(op, Elementwise | Copy) for op in instr.operators())
     k.in_place = bool(instr.outs) and instr.outs[0] in instr.ins
-    if _elementwise(instr):
+    if _elementwise(instr) or isinstance(instr.op, Fill):
         merge_axes([*outs, *(w for w in ins if w is not None)])
     sources = [None if w is None else Source(w.region.type, _loader(k, w)) for w in ins]
     if instr.body is None:

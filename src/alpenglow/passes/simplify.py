@@ -2,9 +2,9 @@
 
 The rules stand in files by what they are about: arithmetic (`identities`), the movement of
 elements (`rearrange`), quantisation there and back (`roundtrips`), checks (`indices`), recurrent
-layers that gradients trace (`traced`), windows on padding (`taps`).  Every rule is exact but for the
-sign of zeros, and holds for NaN and infinities, but for weights that only padding meets.  The pass
-applies to models as imported as well as to primitives and blocked tensors.
+layers that gradients trace (`traced`), windows on padding (`taps`).  Every rule is exact but for
+the sign of zeros, and holds for NaN and infinities, but for weights that meet padding alone.  The
+pass applies to models as imported as well as to primitives and blocked tensors.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from alpenglow.machines.vector.templates import (
     few_bits,
     filters,
     matmul,
+    packing,
     phases,
     planar,
     quantized,
@@ -32,8 +33,8 @@ from alpenglow.machines.vector.templates.products import dot
 from alpenglow.program import Instr
 
 FAMILIES = (
-    attention, conv, depthwise, depthwise_planar, few_bits, filters, matmul, phases, planar,
-    quantized, transpose, winograd, winograd_back, words,
+    attention, conv, depthwise, depthwise_planar, few_bits, filters, matmul, packing, phases,
+    planar, quantized, transpose, winograd, winograd_back, words,
 )  # fmt: skip
 """The modules that register templates."""
 

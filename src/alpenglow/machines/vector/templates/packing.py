@@ -1,0 +1,186 @@
+"""Weights into panels and back: squares of lanes × lanes elements are turned over in registers.
+
+Along an output the weights lie in a row, all of its inputs with their taps, or those of one input
+alone, where outputs and inputs have changed places; panels have those of many outputs side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+from alpenglow.ir.dims import ceil_div
+from alpenglow.ir.target import Target
+from alpenglow.kernel.build import Builder
+from alpenglow.kernel.expr import Binary, Const, Expr, Load
+from alpenglow.loops.coord import Coord, coord
+from alpenglow.loops.instruction import Frame
+from alpenglow.machines.vector.operators.filters import UnpackConv
+from alpenglow.machines.vector.templates import templates
+from alpenglow.machines.vector.templates.transpose import transposed
+from alpenglow.ops.packing import PackConv
+from alpenglow.program.instr import Anchor, Instr, Region, row_major
+
+AHEAD = 2
+"""So many blocks of inputs ahead what lies there is asked for: memory is far, rows are many."""
+
+
+@dataclass(frozen=True)
+class _Panels:
+    """Packed weights: blocks of `width` outputs by `inner` inputs, each with so many taps."""
+
+    width: int
+    inner: int
+    taps: int
+
+    def place(self, input_: Coord, tap: Coord) -> Expr:
+        """Return where in a block the outputs of an input and tap begin."""
+        return ((tap * self.inner + input_) * self.width).expr()
+
+
+def _pack_fits(op: PackConv, anchor: Anchor, instr: Instr, target: Target) -> bool:
+    """Return whether whole vectors of outputs are made of weights that lie together."""
+    w, packed = anchor.left(), instr.outs[0]
+    alone = instr.body is None and op.dots == 1 and op.width % target.facts.lanes == 0
+    if not alone or not _are_words(w, packed, target):
+        return False
+    return _are_rows(w) or (_run(w) is not None and w.shape[1] % op.lanes == 0)
+
+
+def _unpack_fits(op: UnpackConv, anchor: Anchor, instr: Instr, target: Target) -> bool:
+    """Return whether whole vectors of outputs become rows."""
+    packed, w = anchor.left(), instr.outs[0]
+    whole = packed.shape[-1] % target.facts.lanes == 0
+    return whole and w.strides[-1] == 1 and _are_words(w, packed, target)
+
+
+def _are_words(w: Region, packed: Region, target: Target) -> bool:
+    """Whether plain and packed weights are dense words of which numbers tell the places."""
+    static = all(isinstance(d, int) for r in (w, packed) for d in (*r.shape, *r.strides))
+    words = packed.type.dtype == w.type.dtype and w.type.dtype in ("f32", "i32")
+    some = target.facts.lanes > 1 and 0 not in w.shape
+    return some and static and words and packed.strides == row_major(packed.shape)
+
+
+def _are_rows(w: Region) -> bool:
+    """Whether all weights of an output lie in a row."""
+    return w.strides[1:] == row_major(w.shape)[1:]
+
+
+def _run(w: Region) -> int | None:
+    """Return 1 if the taps of an output and input lie in a row, -1 if from last to first.
+
+    Returns None if they do not, or if there is one: outputs then are better read side by side.
+    """
+    taps, strides = w.shape[2:], w.strides[2:]
+    if math.prod(taps) == 1:
+        return None
+    dense = row_major(taps)
+    seen = [(s, d) for s, d, n in zip(strides, dense, taps, strict=True) if n > 1]
+    return next((sign for sign in (1, -1) if all(s == sign * d for s, d in seen)), None)
+
+
+@templates.on(PackConv, "lanes width dots", _pack_fits)
+def pack_weights(k: Frame, op: PackConv, target: Target) -> None:
+    """Build the loops: parallel over blocks of outputs and of inputs and vectors of outputs."""
+    x, b, lanes = k.inputs[0], k.b, target.facts.lanes
+    outputs, inputs, *extents = x.region.shape
+    taps = math.prod(extents)
+    panels = _Panels(op.width, op.lanes, taps)
+    blocks = ceil_div(inputs, op.lanes)
+    apart, each = x.region.strides[:2]
+    line = target.facts.line
+
+    def square(place: Expr, first: Coord, start: Expr, end: int | Expr) -> list[Expr]:
+        """Return weights of `lanes` outputs from one on, those up to an end turned over."""
+        ramp = Coord(start, 1, lanes)
+        within = b.let(ramp.compare("lt", end))
+        rows: list[Expr] = []
+        for r in range(lanes):
+            at = place + r * apart
+            register = b.var(_zero(x.buffer.dtype, lanes))
+            with _if(b, (first + r).compare("lt", outputs), outputs % op.width != 0):
+                b.set(register, Load(x.buffer, at, lanes, within))
+            rows.append(register)
+            if line:
+                b.prefetch(x.buffer, at + AHEAD * op.lanes * each, later=True)
+        return transposed(b, rows)
+
+    shape = (ceil_div(outputs, op.width), blocks, op.width // lanes)
+    with k.loops.parallel(shape) as (panel, number, part):
+        first = panel * op.width + part * lanes
+        block = b.let(
+            ((panel * blocks + number) * (op.lanes * taps * op.width) + part * lanes).expr()
+        )
+        origin = b.let((first * apart + number * (op.lanes * each)).expr())
+        if _are_rows(x.region):
+            count = op.lanes * taps
+            partly = inputs % op.lanes != 0
+            left = b.let((coord(inputs * taps) - number * count).expr()) if partly else count
+            with b.loop(ceil_div(count, lanes)) as turn:
+                start = b.let(turn * lanes)
+                for r, value in enumerate(square(b.let(origin + start), first, start, left)):
+                    c = coord(start) + r
+                    at = block + panels.place(c // taps, c % taps)
+                    with _if(b, c.compare("lt", count), r >= count % lanes > 0):
+                        b.store(k.out.buffer, at, value)
+            return
+        backwards = _run(x.region) == -1
+        with b.loop(op.lanes) as i:
+            place = b.let(origin + i * each)
+            for tap in range(0, taps, lanes):
+                count = min(lanes, taps - tap)
+                base = place - (tap + count - 1) if backwards else place + tap
+                turned = square(b.let(base), first, Const(0), count)[:count]
+                if backwards:
+                    turned = turned[::-1]
+                for t, value in enumerate(turned):
+                    b.store(k.out.buffer, block + panels.place(coord(i), coord(tap + t)), value)
+
+
+@contextmanager
+def _if(b: Builder, condition: Expr, matters: bool) -> Iterator[None]:
+    """Open a block that runs if a condition holds; always where that does not matter."""
+    with b.when(condition) if matters else nullcontext():
+        yield
+
+
+def _zero(dtype: str, lanes: int) -> Const:
+    return Const(0.0 if dtype == "f32" else 0, dtype, lanes)
+
+
+@templates.on(UnpackConv, "outputs inputs", _unpack_fits)
+def unpack_weights(k: Frame, op: UnpackConv, target: Target) -> None:
+    """Build the loops as for `pack_weights`, the other way."""
+    x, b, lanes = k.inputs[0], k.b, target.facts.lanes
+    outer, blocks, *extents, inner, width = x.region.shape
+    taps = math.prod(extents)
+    panels = _Panels(width, inner, taps)
+    count = inner * taps
+    with k.loops.parallel((outer, blocks, width // lanes)) as (panel, number, part):
+        block = b.let(((panel * blocks + number) * (count * width) + part * lanes).expr())
+        partly = op.inputs % inner != 0
+        end = (coord(op.inputs * taps) - number * count).expr() if partly else Const(count)
+        left = b.let(Binary("min", end, Const(count)))
+        with b.loop(ceil_div(count, lanes)) as turn:
+            start = b.let(turn * lanes)
+            columns = []
+            for r in range(lanes):
+                # Past the end the last one is read again; it is not stored.
+                c = coord(start + r)
+                if r >= count % lanes > 0:
+                    c = coord(b.let(Binary("min", c.expr(), Const(count - 1))))
+                at = block + panels.place(c // taps, c % taps)
+                columns.append(b.let(Load(x.buffer, at, lanes)))
+            turned = transposed(b, columns)
+            k.loops.current = lanes
+            if partly or count % lanes:
+                k.loops.mask = b.let(Coord(start, 1, lanes).compare("lt", left))
+            ramp = Coord((number * count + start).expr(), 1, lanes)
+            first = panel * width + part * lanes
+            for r, value in enumerate(turned):
+                with _if(b, (first + r).compare("lt", op.outputs), op.outputs % width != 0):
+                    k.sink.store([first + r, ramp], value)
+            k.loops.mask, k.loops.current = None, 1
