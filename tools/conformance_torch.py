@@ -277,6 +277,8 @@ def write_page(jobs: int, keep: Path | None) -> int:
     Results are written to `keep`; of what has one there, by an earlier run of the same code,
     nothing is run again.
     """
+    if keep:
+        keep.mkdir(parents=True, exist_ok=True)
     suites = {}
     for suite, (dtype, *words) in SUITES.items():
         place = keep and keep / f"{'-'.join([dtype, *(w.strip('-') for w in words)])}.json"

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.testing._internal.common_modules import module_db
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
@@ -60,9 +60,11 @@ def check_module(
     """Return what became of a sample: right, compiled, wrong, refused, untraced, failed, and why.
 
     One that PyTorch cannot export, or exports as something else, goes through torch.compile:
-    compiled if that is right, and eager has no call that a graph of Dynamo's has.
+    compiled if that is right, and eager has no call that a graph of Dynamo's has.  A tensor that is
+    given twice is given as two, as `ag.compile` does: torch.export would read one of them alone.
     """
     module, args, kwargs = sample
+    args, kwargs = tree_map_only(torch.Tensor, lambda x: x.detach().clone(), (args, kwargs))
     with torch.no_grad():
         expected = tensors_of(module(*args, **kwargs))
     try:
