@@ -6,7 +6,9 @@ Each net is loaded with the parameters that PyTorch has, and all ways take steps
 optimizer on the same batch, in turns: `alpenglow` is our Trainer, `compile` torch.compile with our
 backend (loss and optimizer.step), `eager` and `inductor` PyTorch's.  Each trains parameters of its
 own, in a process of its own: threads of one that wait busily for the next step would take a core
-from all others.  In each turn a process takes two steps, of which the second counts.
+from all others.  In each turn a process takes as many steps as the slowest takes in a tenth of a
+second, two at least, and the middle of the second half counts: threads that have rested may first
+share one core.
 
 Prints the least and the median milliseconds of a step, of the forward pass alone, the loss after as
 many steps, and the largest resident memory of the process (VmHWM of /proc, Linux alone) beside that
@@ -201,6 +203,9 @@ def theirs(t: Task, net: nn.Module, way: str) -> Step:
 REST = 0.02
 """Seconds before a turn, in which the threads of the process before stop waiting busily."""
 
+SPELL = 0.1
+"""Seconds that a turn of the slowest takes."""
+
 
 @dataclass
 class Runner:
@@ -215,14 +220,14 @@ class Runner:
         assert self.process.stdout is not None
         return [float(word) for word in self.process.stdout.readline().split()]
 
-    def turn(self) -> None:
-        """Take two steps, and note how long the second took."""
+    def turn(self, steps: int) -> float:
+        """Take so many steps, and return how long those of the second half took in the middle."""
         assert self.process.stdin is not None
         time.sleep(REST)
-        self.process.stdin.write("\n")
+        self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
         seconds, self.loss = self.answer()
-        self.seconds.append(seconds)
+        return seconds
 
     def end(self) -> list[float]:
         """Return the largest resident memory, before and after, in KiB."""
@@ -247,9 +252,10 @@ def measured(name: str, threads: int, rounds: int, inductor: bool) -> None:
         if runners[w].answer() != [0.0]:
             sys.exit(f"{w}: {process.communicate()[1]}")
     print(f"{name}: made in {time.perf_counter() - begin:.1f} s")
+    steps = max(2, round(SPELL / max(r.turn(4) for r in runners.values())))
     for _ in range(rounds):
         for r in runners.values():
-            r.turn()
+            r.seconds.append(r.turn(steps))
     for r in runners.values():
         best, middle = min(r.seconds) * 1e3, median(r.seconds) * 1e3
         before, most = r.end()
@@ -268,8 +274,9 @@ def measured(name: str, threads: int, rounds: int, inductor: bool) -> None:
 
 
 def alone(name: str, by: str, threads: int) -> None:
-    """Say 0 when ready; at each line take two steps, and say how long the second took, and the
-    loss; at the end the largest resident memory before and after, in KiB."""
+    """Say 0 when ready; at each line take as many steps as it says, and say how long those of the
+    second half took in the middle, and the loss; at the end the largest resident memory before and
+    after, in KiB."""
     torch.set_num_threads(threads)
     t = task(name)
     before = resident()
@@ -277,11 +284,13 @@ def alone(name: str, by: str, threads: int) -> None:
     for _ in range(2):
         step()
     print(0, flush=True)
-    for _ in sys.stdin:
-        step()
-        start = time.perf_counter()
-        loss = step()
-        print(time.perf_counter() - start, loss, flush=True)
+    for line in sys.stdin:
+        seconds, loss = [], 0.0
+        for _ in range(int(line)):
+            start = time.perf_counter()
+            loss = step()
+            seconds.append(time.perf_counter() - start)
+        print(median(seconds[len(seconds) // 2 :]), loss, flush=True)
     print(before, resident(), flush=True)
 
 

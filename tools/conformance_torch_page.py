@@ -9,10 +9,10 @@ from typing import Any
 
 LONGEST_REASON = 160
 
-ABOUT = """
+ABOUT = """\
 What PyTorch's own samples of its operators (OpInfo, `op_db`) and modules (`module_db`) say of
-the converters, under its own tolerances; `make conformance-torch` writes this page in two hours
-on one core. Samples run on the interpreter, which has no kernels, but for gradients and what
+the converters, under its own tolerances; `make conformance-torch` writes this page in an hour
+on two cores. Samples run on the interpreter, which has no kernels, but for gradients and what
 goes through torch.compile: these are compiled for the CPU. An entry counts where all of its
 samples are right, through torch.compile only where nothing was left to eager, too. Of
 decompositions what their samples say is determined counts: the signs of vectors are not. A
