@@ -5,6 +5,7 @@ Of bytes, i8 and u8 in any mix, they are sums of the products as they stand, in 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from alpenglow.base.errors import TypeRuleError
-from alpenglow.ir.dims import Dim, known, product
+from alpenglow.ir.dims import Dim, ceil_div, known, product
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Composite, Examples, Primitive, check_dtype, check_rank
 from alpenglow.ir.rows import Rows
 from alpenglow.ir.types import ALL, FLOATS, HALVES, NUMBERS, Array, TensorType
 from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.movement import Broadcast, Pad, Reshape, Slice, Transpose, stretch
+from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, stretch
 from alpenglow.ops.reduction import as_type
 from alpenglow.ops.window import conv_extent, edged, windows
 
@@ -319,6 +320,8 @@ class ConvTranspose(Composite):
         alone = self.group == 1 and all(d == 1 for d in x.type.shape[2:])
         if alone and max(self.dilations) == 1:
             return self._of_one_pixel(b, x, w, bias)
+        if max(self.dilations) == 1 and self._phases_differ(w):
+            return self._phase_by_phase(b, x, w, bias)
         if max(self.dilations) == 1:
             each = None if bias is None else self.of_phases(b, bias)
             return self.interleaved(b, x, self.phases(b, w), each, w.type.extents[2:])
@@ -356,20 +359,64 @@ class ConvTranspose(Composite):
         elements in all.  So one convolution makes the strides' product of results from an element
         of x, and they are put side by side.
         """
+        before, after = self._around(window)
+        conv, x = self._conv(b, x, before, after)
+        return self._put_together(b, b(conv, x, w, bias), window)
+
+    def _around(self, window: tuple[int, ...]) -> tuple[list[int], list[int]]:
+        """Return how much padding the convolution of all phases has before each axis and after."""
         spatial, steps = len(window), self.strides
         firsts, lasts = self.pads[:spatial], self.pads[spatial:]
-        taps = w.type.extents[2:]
-        before = [j - 1 - p // s for j, p, s in zip(taps, firsts, steps, strict=True)]
+        taps = [ceil_div(k, s) for k, s in zip(window, steps, strict=True)]
+        before = [t - 1 - p // s for t, p, s in zip(taps, firsts, steps, strict=True)]
         ends = [k - p + q for k, p, q in zip(window, lasts, self.output_padding, strict=True)]
-        after = [-(-end // s) - 1 for end, s in zip(ends, steps, strict=True)]
-        conv, x = self._conv(b, x, before, after)
-        y = b(conv, x, w, bias)
+        return before, [-(-end // s) - 1 for end, s in zip(ends, steps, strict=True)]
+
+    def _put_together(self, b: Graph, y: Value, window: tuple[int, ...]) -> Value:
+        """Return the result of what all phases, one after the other, have of each element of x."""
+        spatial, steps = len(window), self.strides
+        firsts, lasts = self.pads[:spatial], self.pads[spatial:]
+        ends = [k - p + q for k, p, q in zip(window, lasts, self.output_padding, strict=True)]
         starts = [p % s for p, s in zip(firsts, steps, strict=True)]
         image = [
             d * s - start - (-end % s)
             for d, s, start, end in zip(y.type.shape[2:], steps, starts, ends, strict=True)
         ]
         return side_by_side(b, y, self.group, steps, starts, image)
+
+    def _phases_differ(self, w: Value) -> bool:
+        """Whether phases have windows of several sizes, and weights that are computed.
+
+        Of constants zeros are known, and windows of one size are one convolution.
+        """
+        uneven = any(k % s for k, s in zip(w.type.extents[2:], self.strides, strict=True))
+        return self.group == 1 and uneven and w.array is None
+
+    def _phase_by_phase(self, b: Graph, x: Value, w: Value, bias: Value | None) -> Value:
+        """Return the result by a convolution for each phase, of no more taps than it has.
+
+        So weights are read where they are, and 3 x 3 of them two apart are not multiplied as 4 x 4.
+        """
+        window, spatial = w.type.extents[2:], len(self.strides)
+        c, o = w.type.shape[:2]
+        before, after = self._around(window)
+        parts: list[Value] = []
+        for phase in itertools.product(*map(range, self.strides)):
+            pairs = list(zip(window, phase, self.strides, strict=True))
+            taps = [max(0, ceil_div(k - r, s)) for k, r, s in pairs]
+            if 0 in taps:
+                none = b.constant(np.zeros((1,) * (spatial + 2), x.type.numpy))
+                value = none if bias is None else b(Reshape((1, o, *[1] * spatial)), bias)
+                parts.append(b(Broadcast(parts[0].type.shape), value))
+                continue
+            lasts = [r + s * (t - 1) for t, (_, r, s) in zip(taps, pairs, strict=True)]
+            steps = (1, 1, *(-s for s in self.strides))
+            part = b(Slice((0, 0, *lasts), (c, o, *taps), steps), w)
+            less = [ceil_div(k, s) - t for t, (k, _, s) in zip(taps, pairs, strict=True)]
+            conv, seen = self._conv(b, x, [n - m for n, m in zip(before, less, strict=True)], after)
+            turned = b(Transpose((1, 0, *range(2, spatial + 2))), part)
+            parts.append(b(conv, seen, turned, bias))
+        return self._put_together(b, b(Concat(1), *parts), window)
 
     def _conv(self, b: Graph, x: Value, before: list[int], after: list[int]) -> tuple[Conv, Value]:
         """Return the convolution, and x: what is padded by less than nothing is cut off."""

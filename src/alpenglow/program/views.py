@@ -293,7 +293,10 @@ def _forward(program: Program, instr: Instr, homes: Homes) -> list[Instr]:
         ]
         if isinstance(instr.op, Concat):
             return moves
-        slabs = [outs[0]] if _is_mostly_border(instr) else border(instr.op, outs[0])
+        slabs = border(instr.op, outs[0])
+        if _is_mostly_border(instr):
+            plain = outs[0].type.with_shape(outs[0].shape)
+            slabs = [_window(outs[0], plain, (0,) * len(outs[0].shape))]
         fill = [Fill(s.type.dtype, s.shape, instr.op.value) for s in slabs]
         fills = (Instr(f, (s,), (), names=instr.names) for f, s in zip(fill, slabs, strict=True))
         return [*fills, *moves]

@@ -46,15 +46,24 @@ def back_and_turned(g: Graph, w: Value, shape: tuple[int, ...]) -> Value:
     return backwards(g, turned(g, w, shape), shape)
 
 
+def two_apart(g: Graph, w: Value, shape: tuple[int, ...]) -> Value:
+    """Every other tap, the last one first, of a window that has one more in between."""
+    wide = (*shape[:2], *(2 * d - 1 for d in shape[2:]))
+    starts = (0, 0, *(d - 1 for d in wide[2:]))
+    return g(Slice(starts, shape, (1, 1, *[-2] * len(starts[2:]))), turned(g, w, wide))
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("taps", TAPS, ids=str)
-@pytest.mark.parametrize("seen", [plain, turned, backwards, back_and_turned])
+@pytest.mark.parametrize("seen", [plain, turned, backwards, back_and_turned, two_apart])
 def test_weights_are_packed_as_they_are_seen(
     seen: Seen, taps: tuple[int, ...], target: str
 ) -> None:
     for k, (outputs, inputs) in enumerate(EXTENTS):
         shape = (outputs, inputs, *taps)
-        stored = (inputs, outputs, *taps) if "turned" in seen.__name__ else shape
+        stored = shape if seen in (plain, backwards) else (inputs, outputs, *taps)
+        if seen is two_apart:
+            stored = (*stored[:2], *(2 * d - 1 for d in taps))
         pack = PackConv((1, 8, 16)[k % 3], LANES[target] * (1 + k % 2))
         g = Graph("pack")
         w = g.input("w", ag.TensorType("f32" if k % 2 else "i32", stored))

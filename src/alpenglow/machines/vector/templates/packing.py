@@ -6,6 +6,7 @@ alone, where outputs and inputs have changed places; panels have those of many o
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -27,6 +28,10 @@ AHEAD = 2
 """So many blocks of inputs ahead what lies there is asked for: memory is far, rows are many."""
 
 
+SPARSE = 2
+"""Of what is turned over, at least one in so many is a tap."""
+
+
 @dataclass(frozen=True)
 class _Panels:
     """Packed weights: blocks of `width` outputs by `inner` inputs, each with so many taps."""
@@ -46,7 +51,7 @@ def _pack_fits(op: PackConv, anchor: Anchor, instr: Instr, target: Target) -> bo
     alone = instr.body is None and op.dots == 1 and op.width % target.facts.lanes == 0
     if not alone or not _are_words(w, packed, target):
         return False
-    return _are_rows(w) or (_run(w) is not None and w.shape[1] % op.lanes == 0)
+    return _are_rows(w) or (_are_near(w, target) and w.shape[1] % op.lanes == 0)
 
 
 def _unpack_fits(op: UnpackConv, anchor: Anchor, instr: Instr, target: Target) -> bool:
@@ -69,17 +74,21 @@ def _are_rows(w: Region) -> bool:
     return w.strides[1:] == row_major(w.shape)[1:]
 
 
-def _run(w: Region) -> int | None:
-    """Return 1 if the taps of an output and input lie in a row, -1 if from last to first.
-
-    Returns None if they do not, or if there is one: outputs then are better read side by side.
-    """
+def _places(w: Region) -> list[int]:
+    """Return how far the taps of an output and input lie from the first one, maybe before it."""
     taps, strides = w.shape[2:], w.strides[2:]
-    if math.prod(taps) == 1:
-        return None
-    dense = row_major(taps)
-    seen = [(s, d) for s, d, n in zip(strides, dense, taps, strict=True) if n > 1]
-    return next((sign for sign in (1, -1) if all(s == sign * d for s, d in seen)), None)
+    places = itertools.product(*map(range, taps))
+    return [sum(i * s for i, s in zip(at, strides, strict=True)) for at in places]
+
+
+def _are_near(w: Region, target: Target) -> bool:
+    """Whether there are several taps, and they lie together.
+
+    Of one, outputs are better read side by side.
+    """
+    places = _places(w)
+    span = max(places) - min(places) + 1
+    return len(places) > 1 and span <= max(target.facts.lanes, SPARSE * len(places))
 
 
 @templates.on(PackConv, "lanes width dots", _pack_fits)
@@ -127,17 +136,17 @@ def pack_weights(k: Frame, op: PackConv, target: Target) -> None:
                     with _if(b, c.compare("lt", count), r >= count % lanes > 0):
                         b.store(k.out.buffer, at, value)
             return
-        backwards = _run(x.region) == -1
+        places = _places(x.region)
+        lowest, highest = min(places), max(places)
         with b.loop(op.lanes) as i:
             place = b.let(origin + i * each)
-            for tap in range(0, taps, lanes):
-                count = min(lanes, taps - tap)
-                base = place - (tap + count - 1) if backwards else place + tap
-                turned = square(b.let(base), first, Const(0), count)[:count]
-                if backwards:
-                    turned = turned[::-1]
-                for t, value in enumerate(turned):
-                    b.store(k.out.buffer, block + panels.place(coord(i), coord(tap + t)), value)
+            for begin in range(lowest, highest + 1, lanes):
+                count = min(lanes, highest + 1 - begin)
+                turned = square(b.let(place + begin), first, Const(0), count)
+                for t, far in enumerate(places):
+                    if begin <= far < begin + count:
+                        to = block + panels.place(coord(i), coord(t))
+                        b.store(k.out.buffer, to, turned[far - begin])
 
 
 @contextmanager
