@@ -104,7 +104,8 @@ test-kernels: .venv/opencl/kernels.stamp
 	status=$$?; $(TIMED); exit $$status
 
 test-torch: .venv/torch/torch.stamp
-	@$(TIMED) torch $(APART) .venv/torch/bin/python -B -m pytest -n $(JOBS) tests/pytorch \
+	@$(TIMED) models .venv/torch/bin/python tools/fetch_models.py data mnist8 && \
+	$(TIMED) torch $(APART) .venv/torch/bin/python -B -m pytest -n $(JOBS) tests/pytorch \
 		--sample $(SAMPLE) $(if $(CASES),--cases $(CASES)); \
 	status=$$?; $(TIMED); exit $$status
 
