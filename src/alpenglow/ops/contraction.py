@@ -365,18 +365,19 @@ class ConvTranspose(Composite):
 
     def _around(self, window: tuple[int, ...]) -> tuple[list[int], list[int]]:
         """Return how much padding the convolution of all phases has before each axis and after."""
-        spatial, steps = len(window), self.strides
-        firsts, lasts = self.pads[:spatial], self.pads[spatial:]
+        steps, firsts = self.strides, self.pads[: len(window)]
         taps = [ceil_div(k, s) for k, s in zip(window, steps, strict=True)]
         before = [t - 1 - p // s for t, p, s in zip(taps, firsts, steps, strict=True)]
-        ends = [k - p + q for k, p, q in zip(window, lasts, self.output_padding, strict=True)]
-        return before, [-(-end // s) - 1 for end, s in zip(ends, steps, strict=True)]
+        return before, [-(-end // s) - 1 for end, s in zip(self._ends(window), steps, strict=True)]
+
+    def _ends(self, window: tuple[int, ...]) -> list[int]:
+        """Return where the last window ends on each axis, from where what is kept ends."""
+        lasts = self.pads[len(window) :]
+        return [k - p + q for k, p, q in zip(window, lasts, self.output_padding, strict=True)]
 
     def _put_together(self, b: Graph, y: Value, window: tuple[int, ...]) -> Value:
         """Return the result of what all phases, one after the other, have of each element of x."""
-        spatial, steps = len(window), self.strides
-        firsts, lasts = self.pads[:spatial], self.pads[spatial:]
-        ends = [k - p + q for k, p, q in zip(window, lasts, self.output_padding, strict=True)]
+        steps, firsts, ends = self.strides, self.pads[: len(window)], self._ends(window)
         starts = [p % s for p, s in zip(firsts, steps, strict=True)]
         image = [
             d * s - start - (-end % s)
