@@ -167,33 +167,38 @@ class Lives:
                     yield drop
 
     def _drop(self, name: str, place: int, worst: int, key: tuple[str, int]) -> Drop | None:
-        units, again = self.units, dict[int, None]()
-        size = units.sizes[name]
-        held = 0  # bytes that are kept to make it again, which would not be alive otherwise
+        units, size = self.units, self.units.sizes[name]
+        again = dict[int, None]()
+        kept = dict[str, int]()  # what is kept to make it again, and would not be alive otherwise
+        hopeless = set[str]()
 
         def needs(value: str, depth: int) -> bool:
             """Whether a value may be made again; then `again` has what does that."""
-            nonlocal again, held
-            k, before = units.makers[value], (dict(again), held)
-            if not units.all[k].repeatable:
-                return False
-            for operand in units.all[k].reads:
-                last = self.last(operand, self.birth(operand, place))
-                if last >= worst or units.makers[operand] in again:
-                    continue
-                large = units.sizes[operand] * SMALL > size
-                if not (large and depth < DEEPEST and needs(operand, depth + 1)):
-                    held += units.sizes[operand]
-            if held >= size:
-                again, held = before
-                return False
-            again[k] = None
-            return True
+            k, before = units.makers[value], (len(again), len(kept))
+            if units.all[k].repeatable and all(keeps_or_needs(o, depth) for o in units.all[k].reads):
+                again[k] = None
+                return True
+            for found, count in zip((again, kept), before, strict=True):
+                while len(found) > count:
+                    found.popitem()
+            hopeless.add(value)
+            return False
+
+        def keeps_or_needs(operand: str, depth: int) -> bool:
+            """Whether there is an operand for what is made again, with less kept than dropped."""
+            last = self.last(operand, self.birth(operand, place))
+            if last >= worst or units.makers[operand] in again or operand in kept:
+                return True
+            large = units.sizes[operand] * SMALL > size
+            deep = depth == DEEPEST or operand in hopeless
+            if not large or deep or not needs(operand, depth + 1):
+                kept[operand] = units.sizes[operand]
+            return sum(kept.values()) < size
 
         if not needs(name, 0):
             return None
         cost = sum(units.all[k].cost for k in again)
-        return Drop(place, tuple(again), cost / (size - held), key)
+        return Drop(place, tuple(again), cost / (size - sum(kept.values())), key)
 
     def without(self, drop: Drop) -> Lives:
         """Return how it is without a value, and without what made it if nobody reads that."""
