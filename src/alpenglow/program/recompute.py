@@ -174,13 +174,15 @@ class Lives:
 
         def needs(value: str, depth: int) -> bool:
             """Whether a value may be made again; then `again` has what does that."""
-            k, before = units.makers[value], (len(again), len(kept))
-            if units.all[k].repeatable and all(keeps_or_needs(o, depth) for o in units.all[k].reads):
+            k, made, held = units.makers[value], len(again), len(kept)
+            unit = units.all[k]
+            if unit.repeatable and all(keeps_or_needs(o, depth) for o in unit.reads):
                 again[k] = None
                 return True
-            for found, count in zip((again, kept), before, strict=True):
-                while len(found) > count:
-                    found.popitem()
+            for other in [*again][made:]:
+                del again[other]
+            for operand in [*kept][held:]:
+                del kept[operand]
             hopeless.add(value)
             return False
 
