@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 from alpenglow.base.errors import FeedError
+from alpenglow.base.progress import Progress, silent
 from alpenglow.calibration.samples import feeds_of
-from alpenglow.compiler.options import Progress, silent
 from alpenglow.driver.compile import compile as compile_model
 from alpenglow.ir.graph import HIDDEN, Graph, Value
 from alpenglow.ir.op import Elementwise

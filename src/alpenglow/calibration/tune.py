@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from alpenglow.base.errors import OptionError
+from alpenglow.base.progress import Progress, silent
 from alpenglow.calibration.metrics import Metric, Outputs, check_metric, decibels, loss
 from alpenglow.calibration.samples import Dataset
-from alpenglow.compiler.options import Progress, silent
 from alpenglow.driver.compile import compile as compile_model
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target

@@ -19,10 +19,11 @@ import numpy as np
 
 from alpenglow.base.errors import OptionError
 from alpenglow.base.knobs import MOST_THREADS
+from alpenglow.base.progress import Progress, silent
 from alpenglow.base.sizes import parse_nbytes
 from alpenglow.base.words import unread
 from alpenglow.cli import TRACEBACK
-from alpenglow.compiler.options import Options, Progress, silent
+from alpenglow.compiler.options import Options
 
 Numerics = Literal["fast", "strict"]
 Precision = Literal["f32", "bf16", "f16"]

@@ -11,14 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.progress import TimeElapsedColumn as Elapsed
 from rich.progress import TimeRemainingColumn as Left
 
-from alpenglow.compiler import options
+from alpenglow.base import progress as base
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[options.Progress]:
+def progress() -> Iterator[base.Progress]:
     """Yield what to give `Options.progress`; the bar is gone when the block ends."""
     if not sys.stderr.isatty():
-        yield options.silent
+        yield base.silent
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Elapsed())
     tasks: dict[str, TaskID] = {}
@@ -37,7 +37,7 @@ def epochs_progress() -> Iterator[Callable[[str, int, int], None]]:
     """Yield what to tell how a run stands, how many steps are done, and how many there are or 0; a
     bar shows it, with the time that is left."""
     if not sys.stderr.isatty():
-        yield options.silent
+        yield base.silent
         return
     columns = (BarColumn(), MofNCompleteColumn(), Left(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

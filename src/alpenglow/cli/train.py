@@ -21,7 +21,7 @@ from alpenglow.cli.interrupts import interruptible
 from alpenglow.cli.options import Request, memory_option, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.profile_ranges import whole_graph
-from alpenglow.cli.progress import epochs_progress
+from alpenglow.cli.progress import epochs_progress, progress
 from alpenglow.cli.source import refuse_constants
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
@@ -140,11 +140,12 @@ def command(
     arrays = {name: _fitting(graph, name, x) for name, x in arrays.items()}
     kept = kept and {name: _fitting(graph, name, x) for name, x in kept.items()}
     steps = epochs * (len(arrays[LABELS]) // (batch or batch_of(graph)))
-    trainer = train.Trainer(
-        graph, "loss", _optimizer(optimizer, numbers), _schedule(schedule, warmup, steps),
-        clip, accumulate, target=Target.parse(request.target), threads=request.threads,
-        options=replace(request, memory=memory).options(),
-    )  # fmt: skip
+    with progress() as report:
+        trainer = train.Trainer(
+            graph, "loss", _optimizer(optimizer, numbers), _schedule(schedule, warmup, steps),
+            clip, accumulate, target=Target.parse(request.target), threads=request.threads,
+            options=replace(request, memory=memory).options(report),
+        )  # fmt: skip
     if checkpoint is not None and checkpoint.exists():
         trainer.load(checkpoint)
         click.echo(f"goes on from step {trainer.steps}, as {checkpoint} says", err=True)

@@ -9,16 +9,11 @@ from typing import Any, Literal
 
 from alpenglow.base import knobs
 from alpenglow.base.errors import OptionError, ParseError
+from alpenglow.base.progress import Progress, silent
 from alpenglow.base.sizes import parse_nbytes
 from alpenglow.passes.choices import Record
 from alpenglow.passes.keep import PRECISIONS
 from alpenglow.passes.table import Pass
-
-Progress = Callable[[str, int, int], None]
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Report nothing."""
 
 
 class TuningWarning(UserWarning):

@@ -14,10 +14,10 @@ from alpenglow.base import knobs
 from alpenglow.base.cpus import check_threads
 from alpenglow.base.errors import ModelError, OptionError, ParseError, UnsupportedError
 from alpenglow.base.memory import uncollected
+from alpenglow.base.progress import Progress
 from alpenglow.base.store import Store
 from alpenglow.compiler import Options, compile_graph, compile_open, run_ahead
 from alpenglow.compiler.memory import refuse_limit, refuse_open
-from alpenglow.compiler.options import Progress
 from alpenglow.driver import journal
 from alpenglow.driver.artifact_cache import ArtifactCache
 from alpenglow.driver.progress import reporter

@@ -6,7 +6,7 @@ import contextlib
 import sys
 
 from alpenglow.base.errors import OptionError
-from alpenglow.compiler.options import Progress, silent
+from alpenglow.base.progress import Progress, silent
 
 
 def reporter(progress: object) -> Progress:

@@ -7,11 +7,12 @@ on.  `emit` is pure: it touches no device, so code for any target can be made an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from alpenglow.base.progress import Progress as Progress
 from alpenglow.base.store import Store
 from alpenglow.ir.dims import Dim, Sym
 from alpenglow.ir.graph import Node
@@ -22,9 +23,6 @@ from alpenglow.ir.types import Array
 from alpenglow.kernel.stmt import Kernel
 from alpenglow.passes.table import Choices, Pass, Reason
 from alpenglow.program import Instr, Program
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how many parts of it are done, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from itertools import product
 
 import numpy as np
 
+from alpenglow.base.progress import Progress, silent
 from alpenglow.compiler import Options
-from alpenglow.compiler.options import Progress, silent
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.driver.compile import compile
 from alpenglow.ir.graph import Graph

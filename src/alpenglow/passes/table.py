@@ -12,6 +12,7 @@ from inspect import getdoc
 from typing import Any, Protocol
 
 from alpenglow.base.errors import OptionError
+from alpenglow.base.progress import Progress
 from alpenglow.ir.graph import Graph
 
 Properties = frozenset[str]
@@ -36,6 +37,8 @@ class Choices(Protocol):
     def keep(self) -> Sequence[str]: ...
     @property
     def memory_nbytes(self) -> int | None: ...
+    @property
+    def progress(self) -> Progress: ...
 
 
 def always(choices: Choices) -> bool:
