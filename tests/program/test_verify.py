@@ -277,7 +277,7 @@ def test_a_pass_of_a_user_may_leave_values_in_parts_if_it_says_so() -> None:
 
     honest = ag.Pass("parts", same, "says so", breaks=frozenset({"values"}), after="schedule")
 
-    with pytest.raises(OptionError, match="pass recompute needs values"):
+    with pytest.raises(OptionError, match="pass reorder needs values"):
         ag.compile(net(), options=ag.Options(passes=(honest,)))
 
 

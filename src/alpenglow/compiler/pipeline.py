@@ -77,6 +77,7 @@ from alpenglow.program import (
 from alpenglow.program.bind import bind
 from alpenglow.program.limit import require_fit
 from alpenglow.program.recompute import recompute
+from alpenglow.program.reorder import reorder
 from alpenglow.program.roll import roll
 from alpenglow.program.verify import verify
 
@@ -106,7 +107,8 @@ REASONS: tuple[Reason, ...] = (
     ("precision", "prepare", "what is packed has the type that it is multiplied in"),
     ("prepare", "fuse", "packed weights are operands, not producers"),
     ("fuse", "schedule", "an instruction is a fused node"),
-    ("schedule", "recompute", "what lives when is known of an order"),
+    ("schedule", "reorder", "what lives when is known of an order"),
+    ("reorder", "recompute", "what need not wait is not made again"),
     ("recompute", "roll", "rows of what is kept roll"),
     ("schedule", "roll", "each buffer holds one value, whose rows are known"),
     ("roll", "views", "what moves into windows of rows is no addressing of whole values"),
@@ -193,7 +195,10 @@ def common_passes(choices: Choices) -> tuple[Pass, ...]:
              needs=primitive, makes=properties("fused")),
         Pass("schedule", ignoring_target(schedule), "Graph becomes Program",
              needs=primitive, makes=properties("program", "values")),
-        Pass("recompute", within(recompute), "what waits long is made again, where memory is short",
+        Pass("reorder", ignoring_target(reorder), "what waits for its readers does not wait long",
+             needs=properties("program", "values")),
+        Pass("recompute", within(partial(recompute, progress=choices.progress)),
+             "what waits long is made again, where memory is short",
              needs=properties("program", "values"),
              when=lambda choices: choices.memory_nbytes is not None, only="a limit of memory"),
         Pass("roll", within(roll),

@@ -38,13 +38,16 @@ class MemoryGraph:
     """Nodes in some topological order: the values each reads and makes, the bytes of each value.
 
     A value that no node makes is an input of the graph, and counts nothing.  Any other is live from
-    the node that makes it to the last that reads it; if it is in `keep`, to the end.
+    the node that makes it to the last that reads it; if it is in `keep`, to the end.  Where a value
+    that a node `shares` is read last, what the node makes may take over its memory: `moves` count
+    that, the search here does not.
     """
 
     inputs: tuple[tuple[int, ...], ...]
     outputs: tuple[tuple[int, ...], ...]
     sizes: tuple[int, ...]
     keep: frozenset[int] = frozenset()
+    shares: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.inputs) == len(self.outputs), "inputs and outputs are not of the same nodes"

@@ -4,7 +4,8 @@ A step of training keeps almost all of its forward pass until the backward pass 
 instructions are repeated before such a reader, on the same operands, so results have the same bits.
 Again and again the moment with the most alive is looked at, and of the values that nobody reads
 then the one is dropped that is cheapest to have back for its size, with what it is made of (Briggs,
-Cooper and Torczon, "Rematerialization", 1992; of networks, Chen et al., 2016).
+Cooper and Torczon, "Rematerialization", 1992; of networks, Chen et al., 2016).  What can be moved
+out of the way, see `moves`, is not dropped.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 
+from alpenglow.base.progress import Progress, silent
 from alpenglow.program.instr import Program
+from alpenglow.program.moves import moved
 from alpenglow.program.roll import arena_of, roll
 from alpenglow.program.units import Order, Unit, Units
 
@@ -24,19 +29,20 @@ DEEPEST = 32
 """In how many turns what is gone is made again to make something again; beyond, it is kept."""
 
 MOST = 400
-"""How many times something is dropped at most."""
+"""How many times something is dropped, or moved, at most."""
 
 CLEARLY = 0.98
-"""An order is worth a plan if it takes so much of what the last one took that was."""
+"""If no order keeps to the limit, one is planned that takes so much of what the last one took."""
 
 
-def recompute(program: Program, limit: int) -> Program:
+def recompute(program: Program, limit: int, progress: Progress = silent) -> Program:
     """Return the program with instructions repeated until its plan keeps to the limit.
 
     Each buffer holds one value.  Nothing is repeated where rows that roll are enough.  If nothing
     keeps to the limit, the program is returned that takes the least, the same for any such limit.
     """
-    if arena_of(program, limit) <= limit:
+    free = arena_of(program, limit)
+    if free <= limit:
         return program
     rolled = arena_of(roll(program, limit), limit)
     if rolled <= limit:
@@ -44,16 +50,18 @@ def recompute(program: Program, limit: int) -> Program:
     units, target = Units(program), limit
     tried: list[Lives] = []
     for lives in smaller(units):
-        tried.append(lives)
+        progress("KB of memory less", max(free - lives.worst[0], 0) // 1000, (free - limit) // 1000)
+        if not tried or lives.worst[0] <= CLEARLY * tried[-1].worst[0]:
+            tried.append(lives)
         if lives.worst[0] > target:
             continue
         found = units.program_of(lives.order)
         taken = arena_of(found, limit)
         if taken <= limit:
             return found
-        # Prices leave out how buffers fit together in the arena.
-        target -= max(taken - limit, limit // 50) // 2
-    best = _least(units, tried)
+        # What is alive leaves out how buffers fit together in the arena.
+        target -= max(taken - limit, limit // 100) // 2
+    best = _least(units, [*tried, lives])
     if arena_of(best, limit) <= limit or arena_of(roll(best, limit)) < rolled:
         return best
     return program
@@ -68,24 +76,26 @@ def _least(units: Units, tried: Sequence[Lives]) -> Program:
 
 
 def smaller(units: Units) -> Iterator[Lives]:
-    """Yield orders that take less and less at once, from the given one on.
-
-    Each takes clearly less than the one before, but for the last, which takes the least.
-    """
+    """Yield orders that take less and less at once, from the given one on."""
     lives = Lives(units, tuple(range(len(units.all))))
     given_up: set[tuple[str, int]] = set()
-    yielded = lives
     yield lives
     for _ in range(MOST):
-        better = _better(lives, given_up)
+        better = _moved(lives) or _better(lives, given_up)
         if better is None:
-            break
+            return
         lives = better
-        if lives.worst[0] <= CLEARLY * yielded.worst[0]:
-            yielded = lives
-            yield lives
-    if lives is not yielded:
         yield lives
+
+
+def _moved(lives: Lives) -> Lives | None:
+    """Return the same in an order with less alive where most is, if there is one."""
+    given = tuple(range(len(lives.order)))
+    nodes = moved(lives.units.graph_of(lives.order), given)
+    if nodes == given:
+        return None
+    found = Lives(lives.units, tuple(lives.order[n] for n in nodes)).needed()
+    return found if found.worst < lives.worst else None
 
 
 def _better(lives: Lives, given_up: set[tuple[str, int]]) -> Lives | None:
@@ -94,14 +104,22 @@ def _better(lives: Lives, given_up: set[tuple[str, int]]) -> Lives | None:
         found = lives.without(drop)
         if found.worst < lives.worst:
             return found
+        other = _moved(found)
+        if other is not None and other.worst < lives.worst:
+            return other
         given_up.add(drop.key)
     return None
 
 
 @dataclass(frozen=True)
 class Drop:
-    """A value that is not kept until the unit at a place reads it: `again` runs before that."""
+    """A value that is not kept until the unit at a place reads it: `again` runs before that.
 
+    Units at `early` places read it, too, and make little; they run before the worst place.
+    """
+
+    worst: int
+    early: tuple[int, ...]
     place: int
     again: tuple[int, ...]
     price: float
@@ -157,16 +175,31 @@ class Lives:
         worst = self.alive.index(self.worst[0])
         for name, uses in self.uses.items():
             number = bisect_right(uses, worst)
-            if number == len(uses) or (number and uses[number - 1] == worst):
+            if number and uses[number - 1] == worst:
+                continue
+            early = tuple(takewhile(partial(self._may_be_early, name, worst), uses[number:]))
+            number += len(early)
+            if number == len(uses):
                 continue
             place, first = uses[number], self.births[name][0]
             key = name, len(uses) - number
             if first < worst and self.birth(name, place) < worst and key not in given_up:
-                drop = self._drop(name, place, worst, key)
-                if drop is not None:
-                    yield drop
+                found = self._again(name, place, worst)
+                if found is not None:
+                    yield Drop(worst, early, place, *found, key)
 
-    def _drop(self, name: str, place: int, worst: int, key: tuple[str, int]) -> Drop | None:
+    def _may_be_early(self, name: str, worst: int, place: int) -> bool:
+        """Whether what reads a value at a place makes little, and may do so before the worst."""
+        unit, sizes = self.units.all[self.order[place]], self.units.sizes
+        return (
+            unit.repeatable
+            and not unit.elsewhere
+            and sum(sizes[v] for v in unit.makes) * SMALL <= sizes[name]
+            and all(self.birth(v, place) < worst for v in unit.reads)
+        )
+
+    def _again(self, name: str, place: int, worst: int) -> tuple[tuple[int, ...], float] | None:
+        """Return what makes a value again before a place, and the price."""
         units, size = self.units, self.units.sizes[name]
         again = dict[int, None]()
         kept = dict[str, int]()  # what is kept to make it again, and would not be alive otherwise
@@ -200,15 +233,21 @@ class Lives:
         if not needs(name, 0):
             return None
         cost = sum(units.all[k].cost for k in again)
-        return Drop(place, tuple(again), cost / (size - sum(kept.values())), key)
+        return tuple(again), cost / (size - sum(kept.values()))
 
     def without(self, drop: Drop) -> Lives:
         """Return how it is without a value, and without what made it if nobody reads that."""
-        at = drop.place
-        order = (*self.order[:at], *drop.again, *self.order[at:])
-        lives = Lives(self.units, order)
+        worst, place, old = drop.worst, drop.place, self.order
+        early = tuple(old[p] for p in drop.early)
+        between = tuple(old[p] for p in range(worst, place) if p not in drop.early)
+        order = (*old[:worst], *early, *between, *drop.again, *old[place:])
+        return Lives(self.units, order).needed()
+
+    def needed(self) -> Lives:
+        """Return how it is without what is run for nothing."""
+        lives = self
         while idle := lives.idle():
-            order = tuple(k for place, k in enumerate(order) if place not in idle)
+            order = tuple(k for place, k in enumerate(lives.order) if place not in idle)
             lives = Lives(self.units, order)
         return lives
 

@@ -12,8 +12,9 @@ from functools import cached_property
 from alpenglow.base.memory import rounded_up
 from alpenglow.ir.text import unique
 from alpenglow.program.instr import Instr, Program, Region
+from alpenglow.program.order import MemoryGraph
 from alpenglow.program.share import in_place_operands
-from alpenglow.program.views import at_home, is_view, view
+from alpenglow.program.views import at_home, eliminate_copies, is_view, view
 
 PER_BYTE = 4
 """How many multiply-adds take as long as moving a byte."""
@@ -37,6 +38,12 @@ class Unit:
     cost: float
     """The bytes that it moves, and what it computes as if it moved them too."""
     repeatable: bool
+    elsewhere: tuple[str, ...]
+    """What it reads in memory that changes but is not the arena: variables and outputs."""
+    fills: tuple[str, ...]
+    """The buffers of variables and outputs that it makes."""
+    assigns: tuple[str, ...]
+    """The variables whose next value it makes: what reads the one before comes first."""
 
 
 class Units:
@@ -62,6 +69,7 @@ class Units:
                 homes[out.buffer] = seen
                 own.get(seen.buffer, self.early).append(instr)
         self._spaces = {name: b.space for name, b in program.buffers.items()}
+        self._exits = {cell.exit: name for name, cell in program.variables.items()}
         self.all = [self._unit(instrs, homes) for instrs in makers]
         self.makers = {name: k for k, unit in enumerate(self.all) for name in unit.makes}
 
@@ -69,6 +77,7 @@ class Units:
         first, space = instrs[0], self._spaces
         roots = [None if r is None else at_home(r, homes).buffer for r in first.ins]
         arena = [name for name in roots if name is not None and space[name] == "arena"]
+        elsewhere = [n for n in roots if n is not None and space[n] in ("variable", "output")]
         makes = tuple(r.buffer for r in first.outs if space[r.buffer] == "arena")
         shared = [roots[i] for i in in_place_operands(first)]
         moved = sum(r.type.nbytes for r in (*first.reads(), *first.outs))
@@ -80,6 +89,9 @@ class Units:
                   and self._size(name) == self._size(makes[0])),
             moved + first.work() / PER_BYTE,
             len(makes) == len(first.outs),
+            tuple(dict.fromkeys(elsewhere)),
+            tuple(r.buffer for r in first.outs if r.buffer not in makes),
+            tuple(self._exits[r.buffer] for r in first.outs if r.buffer in self._exits),
         )  # fmt: skip
 
     def _size(self, name: str) -> int:
@@ -87,7 +99,49 @@ class Units:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        return {name: self._size(name) for name in self.makers}
+        """The bytes that each value takes: of the buffer in which it will be made, with its border,
+        where a pad or the like is no copy then."""
+        made = [replace(instr, names=(str(k),)) for k, instr in enumerate(self.program.instrs())]
+        laid_out = eliminate_copies(replace(self.program, body=tuple(made)))
+        inside: dict[str, list[str]] = {}
+        for instr in laid_out.instrs():
+            source = made[int(instr.names[0])]
+            if instr.op is not source.op:
+                continue  # it moves or fills what became of a copy
+            for r, now in zip(source.outs, instr.outs, strict=True):
+                if r.buffer != now.buffer and r.buffer in self.makers:
+                    inside.setdefault(now.buffer, []).append(r.buffer)
+        sizes = {name: self._size(name) for name in self.makers}
+        for home, names in inside.items():
+            border = rounded_up(laid_out.buffers[home].nbytes) - sum(sizes[n] for n in names)
+            for name in names if border > 0 else ():
+                sizes[name] += border // len(names)
+        return sizes
+
+    def graph_of(self, order: Order) -> MemoryGraph:
+        """Return what runs in an order as nodes, in that order, each of which makes its own values.
+
+        What lies outside of the arena counts as values of no size.  So does that a variable has
+        been read: what assigns it waits for that.
+        """
+        inputs, outputs, shares, sizes = [], [], [], list[int]()
+        now: dict[str, int] = {}
+        has_read: dict[str, list[int]] = {}
+        for k in order:
+            unit = self.all[k]
+            made = (now[name] for name in unit.elsewhere if name in now)
+            waits = (v for name in unit.assigns for v in has_read.pop(name, ()))
+            inputs.append((*(now[name] for name in unit.reads), *made, *waits))
+            shares.append(tuple(now[name] for name in unit.shares))
+            begin = len(sizes)
+            for name in unit.elsewhere:
+                has_read.setdefault(name, []).append(len(sizes))
+                sizes.append(0)
+            for name in (*unit.makes, *unit.fills):
+                now[name] = len(sizes)
+                sizes.append(self.sizes.get(name, 0))
+            outputs.append(tuple(range(begin, len(sizes))))
+        return MemoryGraph(tuple(inputs), tuple(outputs), tuple(sizes), shares=tuple(shares))
 
     def program_of(self, order: Order) -> Program:
         """Return the program that runs units in an order."""
