@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import alpenglow as ag
-from alpenglow.ops.arithmetic import Add
+from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.movement import Broadcast
+from alpenglow.ops.order import TopK
 from alpenglow.ops.reduction import ReduceMax
 from alpenglow.ops.scan import CumSum
 from alpenglow.program.interpret import interpret
@@ -38,6 +39,28 @@ def test_a_short_chain_is_run_again(before: int) -> None:
     assert arena_of(free) == 9 * one and arena_of(again) == 8 * one
     assert len(list(again.instrs())) == len(list(free.instrs())) + before + 1  # a view of it
     np.testing.assert_array_equal(interpret(again, {"x": x})["y"], interpret(free, {"x": x})["y"])
+
+
+def test_the_search_says_how_much_less_is_taken() -> None:
+    free, seen = schedule(chains(20)), list[tuple[str, int, int]]()
+    recompute(free, 8 * 256 * 8, lambda what, done, total: seen.append((what, done, total)))
+
+    assert seen[0] == ("KB of memory less", 0, 2) and seen[-1] == ("KB of memory less", 2, 2)
+
+
+def test_what_cannot_be_made_again_is_tried_once() -> None:
+    """Two values that the next two read each, and so on: there are 2^30 ways back to the first, and
+    what makes that makes an output, too, so it is not repeated."""
+    g = ag.Graph("ladder")
+    a, places = g.add(TopK(0, 64), [g.input("x", "f32[64]")]).results
+    g.output("places", places)
+    b = g(CumSum(0), a)
+    for _ in range(30):
+        a, b = g(Add(), a, b), g(Mul(), a, b)
+    wide = g(CumSum(0), g(Broadcast((8, 64)), a))
+    g.output("y", g(Add(), g(Add(), a, b), g(ReduceMax((0,), False), g(CumSum(0), wide))))
+
+    recompute(schedule(g), 64)
 
 
 @pytest.mark.rest
