@@ -43,9 +43,12 @@ def test_a_short_chain_is_run_again(before: int) -> None:
 
 def test_the_search_says_how_much_less_is_taken() -> None:
     free, seen = schedule(chains(20)), list[tuple[str, int, int]]()
-    recompute(free, 8 * 256 * 8, lambda what, done, total: seen.append((what, done, total)))
+    for limit in (8 * 256 * 8, 64):
+        seen.clear()
+        recompute(free, limit, lambda what, done, total: seen.append((what, done, total)))
 
-    assert seen[0] == ("KB of memory less", 0, 2) and seen[-1] == ("KB of memory less", 2, 2)
+        assert seen[0][:2] == ("saving KB of memory", 0)
+        assert [done == total for _, done, total in seen] == [*[False] * (len(seen) - 1), True]
 
 
 def test_what_cannot_be_made_again_is_tried_once() -> None:

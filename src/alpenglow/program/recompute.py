@@ -31,6 +31,8 @@ DEEPEST = 32
 MOST = 400
 """How many times something is dropped, or moved, at most."""
 
+SAVING = "saving KB of memory"
+
 CLEARLY = 0.98
 """If no order keeps to the limit, one is planned that takes so much of what the last one took."""
 
@@ -50,7 +52,9 @@ def recompute(program: Program, limit: int, progress: Progress = silent) -> Prog
     units, target = Units(program), limit
     tried: list[Lives] = []
     for lives in smaller(units):
-        progress("KB of memory less", max(free - lives.worst[0], 0) // 1000, (free - limit) // 1000)
+        less = max(free - lives.worst[0], 0) // 1000
+        # It is not done before a plan keeps to the limit, or the search ends.
+        progress(SAVING, less, max(less + 1, (free - target) // 1000))
         if not tried or lives.worst[0] <= CLEARLY * tried[-1].worst[0]:
             tried.append(lives)
         if lives.worst[0] > target:
@@ -58,9 +62,11 @@ def recompute(program: Program, limit: int, progress: Progress = silent) -> Prog
         found = units.program_of(lives.order)
         taken = arena_of(found, limit)
         if taken <= limit:
+            progress(SAVING, less, less)
             return found
         # What is alive leaves out how buffers fit together in the arena.
         target -= max(taken - limit, limit // 100) // 2
+    progress(SAVING, less, less)
     best = _least(units, [*tried, lives])
     if arena_of(best, limit) <= limit or arena_of(roll(best, limit)) < rolled:
         return best

@@ -81,17 +81,18 @@ class Units:
         makes = tuple(r.buffer for r in first.outs if space[r.buffer] == "arena")
         shared = [roots[i] for i in in_place_operands(first)]
         moved = sum(r.type.nbytes for r in (*first.reads(), *first.outs))
+        fills = tuple(r.buffer for r in first.outs if r.buffer not in makes)
         return Unit(
-            tuple(instrs),
-            tuple(dict.fromkeys(arena)),
-            makes,
-            tuple(name for name in shared if name in arena and len(makes) == 1
-                  and self._size(name) == self._size(makes[0])),
-            moved + first.work() / PER_BYTE,
-            len(makes) == len(first.outs),
-            tuple(dict.fromkeys(elsewhere)),
-            tuple(r.buffer for r in first.outs if r.buffer not in makes),
-            tuple(self._exits[r.buffer] for r in first.outs if r.buffer in self._exits),
+            instrs=tuple(instrs),
+            reads=tuple(dict.fromkeys(arena)),
+            makes=makes,
+            shares=tuple(name for name in shared if name in arena and len(makes) == 1
+                         and self._size(name) == self._size(makes[0])),
+            cost=moved + first.work() / PER_BYTE,
+            repeatable=not fills,
+            elsewhere=tuple(dict.fromkeys(elsewhere)),
+            fills=fills,
+            assigns=tuple(self._exits[name] for name in fills if name in self._exits),
         )  # fmt: skip
 
     def _size(self, name: str) -> int:
