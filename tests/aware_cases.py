@@ -12,7 +12,8 @@ import alpenglow as ag
 from alpenglow.ir.graph import Graph, Value
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add, Clip
-from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.movement import Broadcast, Reshape, Transpose
 from alpenglow.ops.normalize import BatchNorm
 from alpenglow.ops.pooling import MaxPool

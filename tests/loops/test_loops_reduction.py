@@ -16,7 +16,7 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.types import TensorType
 from alpenglow.ops.activation import LeakyRelu
 from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import Dilate
+from alpenglow.ops.conv_transpose import Dilate
 from alpenglow.ops.fused import Fused
 from alpenglow.ops.layer_norm import LayerNorm
 from alpenglow.ops.pooling import MaxPoolIndex

@@ -22,7 +22,8 @@ from alpenglow.kernel.stmt import Store, statements
 from alpenglow.machines.registry import kernels
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, ConvTranspose
+from alpenglow.ops.contraction import Conv
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.movement import Broadcast, Pad
 from alpenglow.ops.pooling import AveragePool, MaxPool
 from onnx_node import assert_close, node_model, ours, runtimes

@@ -16,7 +16,8 @@ from alpenglow.evaluate import evaluate
 from alpenglow.frontends.onnx.export import export
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.types import Array
-from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
 from alpenglow.passes.lower import lower
 from alpenglow.passes.quantized import integers

@@ -15,7 +15,8 @@ from alpenglow.evaluate import evaluate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.types import TensorType
 from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.fake_quantize import FakeQuantize, SymmetricScale
 from alpenglow.ops.normalize import BatchNorm
 from alpenglow.ops.quantize import Dequantize

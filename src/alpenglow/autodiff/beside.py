@@ -21,8 +21,9 @@ from alpenglow.ir.types import COMPLEX, TensorType
 from alpenglow.ops.arithmetic import Abs, Add, Clip, Div, Maximum, Mul, Neg
 from alpenglow.ops.comparison import Equal, Greater, Less
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
-from alpenglow.ops.contraction import Conv, ConvTranspose
+from alpenglow.ops.contraction import Conv
 from alpenglow.ops.conv_filter import ConvFilter
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.gather import summed_at
 from alpenglow.ops.movement import Broadcast, Pad, Reshape, Transpose
 from alpenglow.ops.reduction import ReduceProd, ReduceSum, as_type, filled

@@ -5,8 +5,9 @@ from __future__ import annotations
 from alpenglow.kernel.expr import Expr
 from alpenglow.loops.coord import Coord
 from alpenglow.loops.form import Loops, Source, pull
-from alpenglow.ops.contraction import Conv, Dilate, MatMul, summed
+from alpenglow.ops.contraction import Conv, MatMul, summed
 from alpenglow.ops.conv_filter import ConvFilter
+from alpenglow.ops.conv_transpose import Dilate
 
 
 @pull(MatMul)

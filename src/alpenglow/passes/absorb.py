@@ -24,7 +24,8 @@ from alpenglow.ir.types import FLOATS
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add, Clip, Div, Mul, Neg, Sub
 from alpenglow.ops.attention import Attention
-from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.movement import Pad, Reshape, Transpose, stretch
 from alpenglow.ops.normalize import BatchNorm
 from alpenglow.ops.pooling import AveragePool, MaxPool, pad_that_holds_a_window

@@ -24,7 +24,8 @@ from alpenglow.ir.op import Op
 from alpenglow.ir.rewrite import Rewritten, Rules
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add, Clip
-from alpenglow.ops.contraction import BYTES, Conv, ConvTranspose, MatMul
+from alpenglow.ops.contraction import BYTES, Conv, MatMul
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, append_axes

@@ -19,7 +19,8 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.fake_quantize import FakeQuantize
 from alpenglow.ops.movement import Broadcast, Transpose
 from alpenglow.ops.quantize import Dequantize

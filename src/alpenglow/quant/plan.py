@@ -10,7 +10,7 @@ from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.staged import StagedModel
-from alpenglow.ops.contraction import ConvTranspose
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.quant.activations import Activation, Activations
 from alpenglow.quant.constants import Stored, bias, weight, weight_alone
 from alpenglow.quant.layers import HEAVY, ConstantOrigin, Layer, layer, varying

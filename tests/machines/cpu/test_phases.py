@@ -13,7 +13,8 @@ from alpenglow.ir.types import Array, type_of
 from alpenglow.machines.vector.operators.phases import ConvPhases
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, ConvTranspose
+from alpenglow.ops.contraction import Conv
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.movement import Concat, Reshape, Transpose
 
 RNG = np.random.default_rng(0)

@@ -22,8 +22,9 @@ from alpenglow.machines.vector.operators.winograd import (
 from alpenglow.machines.vector.passes import bands, winograd
 from alpenglow.ops.activation import Relu
 from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import Conv, ConvTranspose
+from alpenglow.ops.contraction import Conv
 from alpenglow.ops.conv_filter import ConvFilter
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.packing import PackConv
 from alpenglow.ops.pooling import MaxPool
 from alpenglow.program.instr import Instr

@@ -16,7 +16,7 @@ from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.types import COMPLEX, PARTS, Array, TensorType
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
-from alpenglow.ops.contraction import Dilate
+from alpenglow.ops.conv_transpose import Dilate
 from alpenglow.ops.copy import Copy, Fill
 from alpenglow.ops.gather import (
     Gather,

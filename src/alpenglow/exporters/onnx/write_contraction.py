@@ -11,7 +11,8 @@ from alpenglow.exporters.onnx.writer import Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Node, Value
 from alpenglow.ir.types import FLOATS, Array
-from alpenglow.ops.contraction import BYTES, Conv, ConvTranspose, MatMul
+from alpenglow.ops.contraction import BYTES, Conv, MatMul
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.einsum import Einsum
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
 from alpenglow.ops.movement import Broadcast, Reshape

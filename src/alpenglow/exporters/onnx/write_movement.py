@@ -13,7 +13,7 @@ from alpenglow.exporters.onnx.writer import SMALL, Operand, Tensor, Writer
 from alpenglow.ir.dims import Dim, ceil_div, is_open
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import NARROW_INTS
-from alpenglow.ops.contraction import Dilate
+from alpenglow.ops.conv_transpose import Dilate
 from alpenglow.ops.movement import (
     Broadcast,
     Concat,

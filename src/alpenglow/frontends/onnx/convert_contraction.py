@@ -8,7 +8,8 @@ from alpenglow.base.errors import ModelError
 from alpenglow.frontends.onnx.table import Made, Site, on, scales, times
 from alpenglow.frontends.presume import fixed
 from alpenglow.ops.arithmetic import Add
-from alpenglow.ops.contraction import ConvTranspose, MatMul
+from alpenglow.ops.contraction import MatMul
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.einsum import Einsum
 from alpenglow.ops.movement import Transpose, stretch
 

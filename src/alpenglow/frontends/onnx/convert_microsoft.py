@@ -26,7 +26,8 @@ from alpenglow.ir.types import HALVES
 from alpenglow.ops.activation import HardSigmoid, LeakyRelu, Relu, Sigmoid, Tanh
 from alpenglow.ops.arithmetic import Add, Clip, Maximum, Mul
 from alpenglow.ops.comparison import GreaterOrEqual, LessOrEqual
-from alpenglow.ops.contraction import Conv, ConvTranspose, MatMul
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.inverse import Inverse
 from alpenglow.ops.logic import BitAnd

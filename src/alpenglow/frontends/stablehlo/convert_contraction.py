@@ -19,7 +19,8 @@ from alpenglow.ir.types import COMPLEX, FLOATS, HALVES, INTS, NARROW_INTS
 from alpenglow.ops.arithmetic import Add, Sub
 from alpenglow.ops.comparison import Equal
 from alpenglow.ops.complex import ComplexMatMul
-from alpenglow.ops.contraction import Conv, Dilate, MatMul
+from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.conv_transpose import Dilate
 from alpenglow.ops.einsum import Einsum
 from alpenglow.ops.logic import BitNot
 from alpenglow.ops.movement import Concat, Pad, Slice, Transpose, stretch

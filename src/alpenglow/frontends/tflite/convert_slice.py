@@ -14,7 +14,7 @@ from alpenglow.ir.dims import Dim, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Clip, Sub
 from alpenglow.ops.comparison import GreaterOrEqual, Less
-from alpenglow.ops.contraction import Dilate
+from alpenglow.ops.conv_transpose import Dilate
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.generate import Range
 from alpenglow.ops.logic import BitAnd

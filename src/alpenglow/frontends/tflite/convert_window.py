@@ -14,7 +14,8 @@ from alpenglow.frontends.tflite.table import Made, Site, on
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.graph import Value
 from alpenglow.ops.arithmetic import Add, Mul
-from alpenglow.ops.contraction import Conv, ConvTranspose
+from alpenglow.ops.contraction import Conv
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.movement import Pad, Transpose, append_axes, stretch
 from alpenglow.ops.pooling import AveragePool, MaxPool
 from alpenglow.ops.transcendental import Sqrt

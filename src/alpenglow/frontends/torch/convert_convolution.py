@@ -14,7 +14,8 @@ from alpenglow.ir.graph import Value
 from alpenglow.ir.types import COMPLEX, INTS
 from alpenglow.ops.arithmetic import Add, Sub
 from alpenglow.ops.complex import ViewAsComplex, ViewAsReal
-from alpenglow.ops.contraction import Conv, ConvTranspose, Dilate
+from alpenglow.ops.contraction import Conv
+from alpenglow.ops.conv_transpose import ConvTranspose, Dilate
 from alpenglow.ops.movement import Concat, Pad, Slice, Transpose, stretch
 
 Convolution = Conv | ConvTranspose

@@ -23,7 +23,8 @@ from alpenglow.machines.vector.passes.winograd import (
     winograd_cost,
     winograd_fits,
 )
-from alpenglow.ops.contraction import Conv, side_by_side
+from alpenglow.ops.contraction import Conv
+from alpenglow.ops.conv_transpose import side_by_side
 from alpenglow.ops.gather import Gather
 
 REPEATED = 20
