@@ -14,9 +14,12 @@ CHECKED = (mnist8 or squeezenet11 or silero or mtcnn or espcn or minilm or resne
 BIN = $(VENV)/bin
 TIMED = $(PYTHON) tools/timed.py .venv/times
 
-# Tests may change neither the sources nor what is installed, so they write no bytecode either.
+# Tests may change neither the sources nor what is installed.
 APART = $(PYTHON) tools/unchanged.py . --
-PYTEST = $(APART) $(BIN)/python -B -m pytest -n $(JOBS)
+PYTEST = $(APART) $(BIN)/python -m pytest -n $(JOBS)
+
+# Test files that hold a test with a mark: pytest would import all others, to leave them out.
+marked = $$(grep -rl --include='test_*.py' 'mark.$(1)' tests)
 
 help:
 	@echo "make demo          fetch a few models, compile them and show what they do"
@@ -40,6 +43,8 @@ help:
 	@echo "                   tenth of the models of one operator, and evaluates the others; REST=0"
 	@echo "                   runs a sample of the nets"
 	@echo "make test-guarded  run all tests with every operand between unmapped pages"
+	@echo "make test-flaky    run the tests three times, in random order and under other conditions, and"
+	@echo "                   name those whose outcome differs"
 	@echo "make test-pythons  make test on every CPython from 3.11 on that is here, each in an"
 	@echo "                   environment of its own; PYTHONS=\"~/3.13/bin/python\" names more"
 	@echo "make conformance   run the tests that onnx brings and write docs/conformance.md"
@@ -95,28 +100,28 @@ test-rest: $(VENV)/dev.stamp
 
 test-cross: $(VENV)/dev.stamp
 	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
-	$(TIMED) cross $(PYTEST) -m cross; \
+	$(TIMED) cross $(PYTEST) -m cross $(call marked,cross); \
 	status=$$?; $(TIMED); exit $$status
 
 test-kernels: .venv/opencl/kernels.stamp
-	@CL_CONFIG_CPU_VECTORIZER_MODE=1 $(TIMED) kernels $(APART) .venv/opencl/bin/python -B -m pytest -n $(JOBS) -m opencl \
-		--sample $(SAMPLE); \
+	@CL_CONFIG_CPU_VECTORIZER_MODE=1 $(TIMED) kernels $(APART) .venv/opencl/bin/python -m pytest -n $(JOBS) -m opencl \
+		$(call marked,opencl) --sample $(SAMPLE); \
 	status=$$?; $(TIMED); exit $$status
 
 test-torch: .venv/torch/torch.stamp
 	@$(TIMED) models .venv/torch/bin/python tools/fetch_models.py data mnist8 && \
-	$(TIMED) torch $(APART) .venv/torch/bin/python -B -m pytest -n $(JOBS) tests/pytorch \
+	$(TIMED) torch $(APART) .venv/torch/bin/python -m pytest -n $(JOBS) tests/pytorch \
 		--sample $(SAMPLE) $(if $(CASES),--cases $(CASES)); \
 	status=$$?; $(TIMED); exit $$status
 
 test-tflite: .venv/tflite/tflite.stamp
 	@$(TIMED) models .venv/tflite/bin/python tools/fetch_models.py tflite && \
-	$(TIMED) tflite $(APART) .venv/tflite/bin/python -B -m pytest -n $(JOBS) \
+	$(TIMED) tflite $(APART) .venv/tflite/bin/python -m pytest -n $(JOBS) \
 		tests/frontends/tflite --sample $(SAMPLE) --rest $(REST); \
 	status=$$?; $(TIMED); exit $$status
 
 test-stablehlo: .venv/stablehlo/stablehlo.stamp
-	@ALPENGLOW_CHECK=0 $(TIMED) stablehlo $(APART) .venv/stablehlo/bin/python -B -m pytest -n $(JOBS) \
+	@ALPENGLOW_CHECK=0 $(TIMED) stablehlo $(APART) .venv/stablehlo/bin/python -m pytest -n $(JOBS) \
 		tests/frontends/stablehlo/jaxlib --rest $(REST); \
 	status=$$?; $(TIMED); exit $$status
 
@@ -131,9 +136,14 @@ conformance-tflite: .venv/tflite/tflite.stamp
 	status=$$?; $(TIMED); exit $$status
 
 test-guarded: $(VENV)/dev.stamp
-	@$(TIMED) sweep $(PYTEST) -m guarded && \
+	@$(TIMED) sweep $(PYTEST) -m guarded $(call marked,guarded) && \
 	ALPENGLOW_CHECK=0 PYTHONPATH=tests $(TIMED) guarded $(PYTEST) -p fuzz.everywhere \
 		-m "not models and (not slow or rest) and not cross and not opencl and not torch"; \
+	status=$$?; $(TIMED); exit $$status
+
+test-flaky: $(VENV)/dev.stamp
+	@$(TIMED) models $(BIN)/python tools/fetch_models.py && \
+	$(TIMED) flaky $(BIN)/python tools/flaky.py; \
 	status=$$?; $(TIMED); exit $$status
 
 test-pythons:
@@ -174,18 +184,19 @@ $(VENV)/demo.stamp: pyproject.toml
 $(VENV)/dev.stamp: pyproject.toml
 	@$(TIMED) install sh tools/install.sh $(PYTHON) dev $(VENV)
 
-.venv/opencl/kernels.stamp: pyproject.toml
-	@$(TIMED) install sh tools/install.sh $(PYTHON) kernels .venv/opencl
+.venv/opencl/kernels.stamp: $(VENV)/dev.stamp
+	@sh tools/layer.sh $(VENV) .venv/opencl
+	@$(TIMED) install-kernels sh tools/install.sh $(PYTHON) kernels .venv/opencl
 
-.venv/stablehlo/stablehlo.stamp: pyproject.toml tools/install_stablehlo.sh
-	@$(TIMED) install sh tools/install_stablehlo.sh $(PYTHON) .venv/stablehlo
+.venv/stablehlo/stablehlo.stamp: $(VENV)/dev.stamp tools/install_stablehlo.sh
+	@$(TIMED) install-jax sh tools/install_stablehlo.sh $(VENV) .venv/stablehlo
 
-.venv/tflite/tflite.stamp: pyproject.toml tools/install_tflite.sh
-	@$(TIMED) install sh tools/install_tflite.sh $(PYTHON) .venv/tflite
+.venv/tflite/tflite.stamp: $(VENV)/dev.stamp tools/install_tflite.sh
+	@$(TIMED) install-litert sh tools/install_tflite.sh $(VENV) .venv/tflite
 
-.venv/torch/torch.stamp: pyproject.toml tools/install_torch.sh
-	@$(TIMED) install-torch sh tools/install_torch.sh $(PYTHON) .venv/torch
+.venv/torch/torch.stamp: $(VENV)/dev.stamp tools/install_torch.sh
+	@$(TIMED) install-torch sh tools/install_torch.sh $(VENV) .venv/torch
 
 .PHONY: help demo models test test-offline test-few test-all test-rest test-cross test-guarded \
-	test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons conformance \
+	test-kernels test-oclgrind test-torch test-tflite test-stablehlo test-pythons test-flaky conformance \
 	conformance-opencl conformance-stablehlo conformance-tflite conformance-torch fuzz bench clean

@@ -1,14 +1,13 @@
 # Make a virtual environment that has PyTorch and libraries of models for it, for the tests alone.
 #
-#     sh tools/install_torch.sh PYTHON VENV
+#     sh tools/install_torch.sh BASE VENV
 #
 # The build for CPUs is named exactly and comes first: a range brings gigabytes of CUDA.  torchvision,
 # timm and torchao ask for builds of torch that would replace it, so they come without what they ask
 # for.
 set -eu
-python=$1
 venv=$2
-sh tools/install.sh "$python" dev "$venv"
+sh tools/layer.sh "$1" "$venv"
 pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check"
 $pip torch==2.13.0 pyyaml
 $pip --no-deps "torchvision>=0.28,<0.30" "timm>=1.0,<2" "torchao>=0.18,<0.19"
