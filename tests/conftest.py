@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import sys
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,23 +45,39 @@ CHECK_IS_SAID = "ALPENGLOW_CHECK" in os.environ
 def pytest_configure(config: pytest.Config) -> None:
     """Let no test touch the home of the user, the caches in it, or the installation.
 
-    A home of its own goes with the session.  No process that a test starts writes bytecode: one
-    that may write only short files would leave half a file, which every later import fails on.
+    A home of its own goes with the session.  Test processes write bytecode, which spares each of
+    them 12 s; no process that a test starts does: one that may write only short files would leave
+    half a file, which every later import fails on.
 
     Tests interrupt what they run, which a session in the background would ignore.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.addaudithook(_refuse_bytecode)
+    if config.getoption("--processor"):
+        _pretend(config.getoption("--processor"))
     if hasattr(config, "workerinput"):
+        sys.dont_write_bytecode = config.workerinput["dont_write_bytecode"]
         return  # what pytest-xdist starts inherits the environment
-    sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     for name in APART:
         os.environ.pop(name, None)
     home = tempfile.mkdtemp(prefix="alpenglow-home-")
     os.environ["HOME"] = home
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+
+
+def _pretend(level: str) -> None:
+    """Let target `cpu` of this process be the processor that has the features of a level alone."""
+    targets = import_module("alpenglow.machines.cpu.targets")
+    here = replace(targets.target(level, ()), name="cpu")
+    targets.host = lambda: here
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Let a process of pytest-xdist write bytecode if this one does."""
+    node.workerinput["dont_write_bytecode"] = sys.dont_write_bytecode
 
 
 def _refuse_bytecode(event: str, details: tuple[Any, ...]) -> None:
@@ -82,6 +100,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rest", type=float, metavar="SHARE", default=1.0,
         help="of slow tests run this share, always the same (default 1)",
     )  # fmt: skip
+    parser.addoption(
+        "--order", type=int, metavar="SEED", help="run tests in a random order, the same for a seed"
+    )
+    parser.addoption(
+        "--processor", metavar="LEVEL", help="let `cpu` be a level of x86-64, such as x86-64-v3"
+    )
     parser.addoption(
         "--sample", type=float, metavar="SHARE", default=0.1,
         help="on devices run this share of all kernels, chosen by a seed (default 0.1)",
@@ -151,6 +175,8 @@ def _spread(many: int, few: int) -> Iterator[int]:
 @pytest.hookimpl(trylast=True)  # when it is known what -m and -k have left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is more than the asked number of cases of a test, or share of the rest."""
+    if config.getoption("--order") is not None:
+        random.Random(config.getoption("--order")).shuffle(items)
     share = config.getoption("--rest")
     if share < 1:
         _leave_out(config, items, [item for item in items if not _is_left(item, share)])

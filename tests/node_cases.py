@@ -5,10 +5,13 @@ All cases of an operator are compiled together, as one graph of unconnected part
 
 from __future__ import annotations
 
+import pickle
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -51,9 +54,31 @@ class Case:
             np.testing.assert_allclose(a, b, rtol, self.atol, err_msg=self.name)
 
 
+STORED = Path(sys.prefix) / "node_tests.pickle"
+"""The version of onnx and its node tests, which take onnx 11 s to compute: `tools/install.sh`
+stores them once, and each test process reads them in 0.1 s."""
+
+
 @cache
 def models() -> list[Any]:
-    """Return all node tests of ONNX."""
+    """Return all node tests of ONNX: as stored, or computed if another version was stored."""
+    if STORED.exists():
+        version, stored = pickle.loads(STORED.read_bytes())
+        if version == onnx.__version__:
+            return list(pickle.loads(stored))
+    return computed()
+
+
+def store() -> None:
+    """Store the node tests of ONNX in this environment, unless they are stored."""
+    if not (STORED.exists() and pickle.loads(STORED.read_bytes())[0] == onnx.__version__):
+        whole = STORED.with_suffix(".new")
+        whole.write_bytes(pickle.dumps((onnx.__version__, pickle.dumps(computed()))))
+        whole.replace(STORED)
+
+
+def computed() -> list[Any]:
+    """Return all node tests of ONNX, as onnx computes them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some compute infinities on the way
         return list(load_model_tests(kind="node"))

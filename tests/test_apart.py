@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ def run(*args: str | Path, **environment: str) -> subprocess.CompletedProcess[st
 
 def unchanged(folder: Path, command: str) -> tuple[int, list[str]]:
     """Run shell commands in a folder that they may not change; return the status and the lines."""
-    done = run(TOOL, folder, "--", "sh", "-c", f"cd {folder}; {command}")
+    done = run(TOOL, folder, "--", "sh", "-c", f"cd {shlex.quote(str(folder))}; {command}")
     return done.returncode, [line.replace(f"{folder}/", "") for line in done.stderr.splitlines()]
 
 
@@ -64,6 +65,7 @@ def test_what_a_command_changes_is_named(folder: Path, command: str, says: str) 
         "cat a deep/b",
         "touch .git/index; mkdir -p .pytest_cache; rm -f .venv/times",
         "touch x; rm x",
+        "mkdir -p deep/__pycache__; touch deep/__pycache__/b.cpython-311.pyc",
     ],
 )
 def test_what_changes_nothing_exits_as_it_does(folder: Path, command: str) -> None:

@@ -16,7 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SPARED = (".git", ".pytest_cache", ".venv/times")
-"""What pytest, make and git write beside, below each folder."""
+"""Paths below each folder that pytest, make and git write to."""
+
+BYTECODE = "__pycache__"
+"""Folders, at any depth, that Python writes to when it imports a module."""
 
 SHOWN = 20
 
@@ -47,13 +50,13 @@ def state(folders: list[Path]) -> State:
 
 
 def below(folder: Path, top: Path) -> Iterator[tuple[Path, tuple[int, int, int]]]:
-    """Yield each entry below `folder` but for what is spared below `top`."""
+    """Yield each entry below `folder`, except bytecode and what is spared below `top`."""
     if not folder.is_dir():
         return
     with os.scandir(folder) as entries:
         for entry in entries:
             path = Path(entry.path)
-            if path.relative_to(top).as_posix() in SPARED:
+            if entry.name == BYTECODE or path.relative_to(top).as_posix() in SPARED:
                 continue
             s = entry.stat(follow_symlinks=False)
             if entry.is_dir(follow_symlinks=False):

@@ -6,7 +6,6 @@ The node tests of ONNX go through the hosted forms; other values are written her
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,6 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
-from onnx.backend.test.loader import load_model_tests
 
 from alpenglow.base.errors import TypeRuleError
 from alpenglow.frontends.onnx.hosted import makes_host_value, supported_on_host
@@ -24,6 +22,7 @@ from alpenglow.ir.op import Host, Op
 from alpenglow.ir.text import literal, parse_literal
 from alpenglow.ops import labels, sequence, strings
 from alpenglow.ops.demand import text
+from node_cases import models
 from onnx_host import LETTERS, ML, assert_equal, hosted_form, of, results, site
 
 Array = NDArray[Any]
@@ -89,10 +88,7 @@ IMAGES = 2.0
 
 
 def cases() -> Iterator[Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = load_model_tests(kind="node")
-    for case in found:
+    for case in models():
         if len(case.model.graph.node) != 1 or case.name.endswith("_expanded"):
             continue
         op_type = case.model.graph.node[0].op_type

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx.backend.test.loader import load_model_tests
 
 import alpenglow as ag
 from alpenglow.base.errors import AlpenglowError
 from alpenglow.frontends.onnx import load
+from node_cases import models
 from onnx_node import Array, Feeds, assert_close, references, runtimes, single
 
 FAMILY = {"NonZero", "NonMaxSuppression", "Unique", "Compress", "TfIdfVectorizer", "Range"}
 NODE_TESTS = {
     case.name: case
-    for case in load_model_tests(kind="node")
+    for case in models()
     if case.model is not None and {node.op_type for node in case.model.graph.node} <= FAMILY
 }
 

@@ -9,10 +9,10 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
-from onnx.backend.test.loader import load_model_tests
 
 from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.onnx import load
+from node_cases import models
 from onnx_domains import assert_close, both, check_open, one_node, runtime
 from onnx_domains import check as check_domain
 
@@ -35,7 +35,7 @@ def rows(n: int, f: int, seed: int = 0, dtype: type = np.float32) -> Array:
 
 NODE_TESTS = [
     case
-    for case in load_model_tests(kind="node")
+    for case in models()
     if case.model is not None
     and any(node.domain == ML for node in case.model.graph.node)
     and not any(
