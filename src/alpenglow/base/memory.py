@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from alpenglow.base.mapped import Mapped
+
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector of any target."""
 
@@ -29,6 +31,10 @@ HUGE_PAGE = 1 << 21
 through megabytes spends a tenth of the time on looking up small pages."""
 
 MADV_HUGEPAGE, MADV_NOHUGEPAGE = 14, 15
+
+
+COPIED_NBYTES = 64 << 20
+"""Files of compiled code and weights up to this size are copied into memory, others are mapped."""
 
 
 def rounded_up(nbytes: int) -> int:
@@ -52,6 +58,25 @@ def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
 
 def _at_multiple(raw: NDArray[np.uint8], of: int) -> NDArray[np.uint8]:
     return raw[-raw.ctypes.data % of :]
+
+
+def sealed(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that nobody writes into any more, nor into what it is a view of."""
+    part: Any = array
+    while isinstance(part, np.ndarray):
+        part.flags.writeable = False
+        part = part.base
+    return array
+
+
+def settled(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that nobody else can write into: itself if that is known of it, or a copy."""
+    part: Any = array
+    while isinstance(part, np.ndarray | memoryview):
+        if isinstance(part, np.ndarray) and part.flags.writeable:
+            return sealed(array.copy())
+        part = part.base if isinstance(part, np.ndarray) else part.obj
+    return array if part is None or isinstance(part, bytes | Mapped) else sealed(array.copy())
 
 
 def bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:

@@ -15,6 +15,8 @@ import onnx
 from onnx import numpy_helper
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.base.mapped import read_into
+from alpenglow.base.memory import aligned_bytes, sealed
 from alpenglow.base.words import shown
 from alpenglow.frontends.onnx import long_lists
 from alpenglow.frontends.onnx.extents import Labels, is_fixed, label_of
@@ -245,9 +247,21 @@ def _external(tensor: onnx.TensorProto, what: str, t: TensorType, folder: Path |
         )
     if t.size == 0:
         return np.zeros(t.extents, t.numpy)
-    if width(t.dtype) < 8:
-        return unpacked(np.memmap(path, np.uint8, "r", offset, (stored,)), t)
-    return np.memmap(path, t.numpy, "r", offset, t.extents)
+    content = _content(path, offset, stored, what)
+    return unpacked(content, t) if width(t.dtype) < 8 else content.view(t.numpy).reshape(t.extents)
+
+
+def _content(path: Path, offset: int, nbytes: int, what: str) -> Array:
+    """Return bytes of a file in memory of our own: whoever writes into it changes no model."""
+    memory = aligned_bytes(nbytes)
+    try:
+        with path.open("rb") as file:
+            count = read_into(file.fileno(), offset, memory.data)
+    except OSError as error:
+        raise ModelError(f"{what}: cannot read '{path.name}': {error.strerror}") from error
+    if count < nbytes:
+        raise ModelError(f"{what}: external data file '{path.name}' is being written")
+    return sealed(memory)
 
 
 def unpacked(packed: Array, t: TensorType) -> Array:

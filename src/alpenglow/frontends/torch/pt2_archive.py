@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import math
-import mmap
 import os
 import struct
 import zipfile
@@ -21,11 +20,10 @@ from typing import IO
 import numpy as np
 
 from alpenglow.base.errors import IncompatibleError, ModelError, UnsupportedError
+from alpenglow.base.mapped import read_into
+from alpenglow.base.memory import aligned_bytes, sealed
 from alpenglow.base.words import shown
 from alpenglow.ir.types import DTYPES, Array
-
-COPIED_NBYTES = 64 << 20
-"""Up to this size a file is copied as it is opened, so that it may be overwritten."""
 
 GROWTH, FREE_NBYTES = 100, 16 << 20
 """What is packed may grow to GROWTH times the file and FREE_NBYTES; PyTorch packs nothing."""
@@ -115,10 +113,11 @@ def opened(model: str | Path | bytes) -> Archive:
 
 
 def _content(file: IO[bytes]) -> memoryview:
-    nbytes = os.fstat(file.fileno()).st_size
-    if nbytes <= COPIED_NBYTES:
-        return memoryview(file.read())
-    return memoryview(mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ))
+    """Return the bytes of a file in memory of our own: whoever writes into it changes no model."""
+    memory = aligned_bytes(os.fstat(file.fileno()).st_size)
+    if read_into(file.fileno(), 0, memory.data) < len(memory):
+        raise ModelError("the file is being written: its size changes")
+    return sealed(memory).data
 
 
 def _archive(content: memoryview, file: IO[bytes]) -> Archive:
