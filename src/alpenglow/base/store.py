@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import mmap
 import os
 import stat
 import threading
@@ -27,6 +26,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
+
+from alpenglow.base.mapped import Mapped, read_into
+from alpenglow.base.memory import COPIED_NBYTES, aligned_bytes, sealed
 
 Part = bytes | memoryview
 
@@ -69,9 +71,10 @@ class Store:
         return content
 
     def open_map(self, key: str) -> memoryview | None:
-        """Return what was put under `key` as a read-only view of the file, or None.
+        """Return what was put under `key`, in memory where vectors like it, or None.
 
-        For large entries: processes share the memory, and it can be dropped and read again.
+        What is larger than `COPIED_NBYTES` is a view of the file: processes share the memory, and
+        it can be dropped and read again.
         """
         if self.folder is None:
             content = self._remembered(key)
@@ -79,10 +82,14 @@ class Store:
         with self._opened(key) as file:
             if file is None:
                 return None
-            if os.fstat(file.fileno()).st_size == HEADER_NBYTES:
-                return memoryview(b"")
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return memoryview(mapped)[HEADER_NBYTES:]
+            nbytes = os.fstat(file.fileno()).st_size
+            if nbytes > COPIED_NBYTES:
+                path = str(self._path(self.folder, key))
+                return memoryview(Mapped(file.fileno(), path))[HEADER_NBYTES:]
+            copy = aligned_bytes(nbytes)
+            if read_into(file.fileno(), 0, copy.data) < nbytes:
+                return None
+        return sealed(copy).data[HEADER_NBYTES:]
 
     def put(self, key: str, content: Part | Sequence[Part]) -> None:
         """Keep `content` under `key`; whatever was there before is replaced.
@@ -167,9 +174,10 @@ class Store:
         except OSError as error:
             self._warn(f"'{path}' cannot be read ({error}); it is made again", path.name)
             return False
-        if time.time() - status.st_mtime > HOUR:
+        if time.time() - _last_use(status) > HOUR:
+            # Who has mapped the entry takes another time of modification for damage.
             with contextlib.suppress(OSError):
-                os.utime(path)
+                os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
         return True
 
     def _trusts(self, folder: Path) -> bool:
@@ -295,6 +303,10 @@ def _write(path: Path, parts: Sequence[Part]) -> None:
         raise
 
 
+def _last_use(status: os.stat_result) -> float:
+    return max(status.st_atime, status.st_mtime)
+
+
 def _tidy(folder: Path, capacity_nbytes: int) -> int:
     """Remove what killed processes left behind and, if too full, the longest unused entries.
 
@@ -307,7 +319,7 @@ def _tidy(folder: Path, capacity_nbytes: int) -> int:
             with contextlib.suppress(OSError):
                 status = item.stat(follow_symlinks=False)
                 if item.name.endswith(_SUFFIX):
-                    entries.append((status.st_mtime, status.st_size, item.path))
+                    entries.append((_last_use(status), status.st_size, item.path))
                 elif item.name.startswith(_TEMPORARY) and now - status.st_mtime > HOUR:
                     os.unlink(item.path)
     total = sum(nbytes for _, nbytes, _ in entries)

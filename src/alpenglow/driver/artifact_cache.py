@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import mmap
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
@@ -21,6 +21,7 @@ import numpy as np
 
 from alpenglow.base import extensions, knobs
 from alpenglow.base.errors import NONSENSE
+from alpenglow.base.mapped import Stamp, stamp_of
 from alpenglow.base.store import Store
 from alpenglow.compiler import Options, compile_graph
 from alpenglow.driver import journal
@@ -38,6 +39,9 @@ KEPT_NBYTES = 256 << 20
 LARGEST_NBYTES = 2 * KEPT_NBYTES
 """Weights of more bytes are not even hashed: in halves they would still be too large to keep."""
 
+NOTHING: tuple[str, Stamp | None] = ("", None)
+"""What is no file that is kept hashes to."""
+
 Shapes = Mapping[str, Sequence[int]]
 Constants = Mapping[str, Any]
 
@@ -52,6 +56,8 @@ class ArtifactCache:
     path: str
     file: str
     """What the file and what is asked of its import hash to; empty where other files matter too."""
+    stamp: Stamp | None
+    """Of the file as it was hashed."""
 
     @staticmethod
     def of(
@@ -64,8 +70,8 @@ class ArtifactCache:
             return None
         if store.folder is None or not _is_plain(options):
             return None
-        hashed = _hash_of(model, shapes, constants, rounding)
-        return ArtifactCache(store, target, options, str(model), hashed)
+        hashed, stamp = _hash_of(model, shapes, constants, rounding)
+        return ArtifactCache(store, target, options, str(model), hashed, stamp)
 
     def artifact(self) -> Artifact | None:
         """Return what was made of this very file before, if it is still there."""
@@ -87,9 +93,16 @@ class ArtifactCache:
             if archive.nbytes(artifact) > KEPT_NBYTES:
                 return artifact
             self.store.put(key, list(archive.parts(artifact)))
-        if self.file:
+        if self.file and self._is_same():
             self.store.put(self._alias, key.encode())
         return artifact
+
+    def _is_same(self) -> bool:
+        """Return True if the file that was imported is the one that was hashed."""
+        try:
+            return Stamp.of(os.stat(self.path)) == self.stamp
+        except OSError:
+            return False
 
     def _compiled(self, g: Graph) -> Artifact:
         make = partial(compile_graph, g, self.target, self.options, self.store, owned=True)
@@ -117,25 +130,27 @@ class ArtifactCache:
         return archived
 
 
-def _hash_of(model: str | Path, shapes: Shapes, constants: Constants, rounding: str | None) -> str:
-    """Return a hash of a file, of shapes, of constants, and of how integers are rounded.
+def _hash_of(
+    model: str | Path, shapes: Shapes, constants: Constants, rounding: str | None
+) -> tuple[str, Stamp | None]:
+    """Return a hash of a file, of shapes, of constants, and of how integers are rounded; its stamp.
 
     It is "" if what is made of the file is too large to be kept, or other files matter, too, or it
     cannot be read.
     """
     try:
-        descriptor = os.open(model, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        try:
-            with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
-                if len(content) > LARGEST_NBYTES:
-                    return ""
-                if any(f.may_read_more(content) for f in frontends()):
-                    return ""
-                digest = hashlib.sha256(content)
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError):  # an empty file cannot be mapped
-        return ""
+        with open(model, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= LARGEST_NBYTES:
+                return NOTHING
+            stamp = stamp_of(file.fileno())
+            content = file.read()
+    except (OSError, ValueError):
+        return NOTHING
+    if any(f.may_read_more(content) for f in frontends()):
+        return NOTHING
+    digest = hashlib.sha256(content)
+    del content
     digest.update(repr((sorted(shapes.items(), key=str), rounding)).encode())
     try:
         for name in sorted(constants, key=str):
@@ -145,8 +160,8 @@ def _hash_of(model: str | Path, shapes: Shapes, constants: Constants, rounding: 
             digest.update(f"{name!r} {type(value)} {array.dtype} {array.shape} ".encode())
             digest.update(array.tobytes() if array.dtype != object else repr(value).encode())
     except NONSENSE:  # whatever is no array is refused as the model is read
-        return ""
-    return digest.hexdigest()
+        return NOTHING
+    return digest.hexdigest(), stamp
 
 
 def _is_plain(options: Options) -> bool:

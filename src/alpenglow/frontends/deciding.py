@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from mmap import mmap
 from typing import Any
 
 from alpenglow.ir.graph import Graph
@@ -14,7 +13,7 @@ from alpenglow.ir.staged import StagedModel
 class DecidingFrontEnd(ABC):
     """A front end (`registry.Deciding`); by itself it reads one file for a model."""
 
-    def may_read_more(self, content: bytes | mmap) -> bool:
+    def may_read_more(self, content: bytes) -> bool:
         return False
 
     def load(

@@ -4,7 +4,6 @@ point group ``alpenglow.frontends``, each entry a class without arguments or an 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from mmap import mmap
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,7 +28,7 @@ class FrontEnd(Protocol):
         """The version of what reads the format: what it made of a file before may differ."""
         ...
 
-    def may_read_more(self, content: bytes | mmap) -> bool:
+    def may_read_more(self, content: bytes) -> bool:
         """Return True unless the bytes of a file are all that it reads for that model.
 
         Asked of files of any format, quickly: a True too much costs time alone.

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
-from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ class OnnxFrontEnd(DecidingFrontEnd):
     def version(self) -> str:
         return version("onnx")
 
-    def may_read_more(self, content: bytes | mmap) -> bool:
+    def may_read_more(self, content: bytes) -> bool:
         return content.find(ELSEWHERE) >= 0
 
     def accepts(self, model: object) -> bool:
