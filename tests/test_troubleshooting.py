@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+import os
 import re
-import signal
 import stat
 import subprocess
 import sys
@@ -359,15 +359,13 @@ def an_archive_with_another_weight(folder: Path) -> None:
     ag.open(bytes(content))
 
 
-@says("Bus error")
-def an_archive_that_is_written_into(folder: Path) -> str:
+@says("the file was written into while its weights were mapped: …")
+def an_archive_that_is_written_into(folder: Path) -> None:
     if sys.platform == "win32":
         pytest.skip("Windows refuses to write into what is mapped")
-    code = ended(
-        "import numpy, os, alpenglow; exe = alpenglow.open('model.ago', mmap=True);"
-        "os.truncate('model.ago', 0); exe(numpy.zeros((2, 8), numpy.float32))"
-    ).returncode
-    return signal.strsignal(-code) or ""
+    exe = ag.open("model.ago", mmap=True)
+    os.truncate("model.ago", 0)
+    exe(np.zeros((2, 8), np.float32))
 
 
 @says("the archive holds code for target '…', which …; this machine is …")

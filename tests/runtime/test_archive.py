@@ -8,7 +8,6 @@ import os
 import random
 import subprocess
 import sys
-from mmap import mmap as Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 import alpenglow as ag
 from alpenglow.base.errors import IncompatibleError, ModelError, OptionError, UnsupportedError
+from alpenglow.base.mapped import Mapped
 from alpenglow.machines.api import Artifact
 from alpenglow.ops.arithmetic import Add, Mul
 from alpenglow.ops.contraction import MatMul
@@ -108,7 +108,7 @@ def test_weights_are_views_of_the_file_or_of_a_copy(path: Path, mmap: bool) -> N
         base: Any = array
         while not isinstance(base, memoryview):
             base = base.base
-        assert base.readonly and isinstance(base.obj, Mapping if mmap else np.ndarray)
+        assert base.readonly and isinstance(base.obj, Mapped if mmap else np.ndarray)
 
 
 @pytest.mark.parametrize("change", ["smaller", "empty", "other bytes", "deleted"])
@@ -164,11 +164,12 @@ def test_a_large_archive_is_mapped(path: Path, monkeypatch: pytest.MonkeyPatch) 
     small().save(path)
     asked: list[int] = []
 
-    def mapped(descriptor: int, nbytes: int, **named: Any) -> Mapping:
-        asked.append(nbytes)
-        return Mapping(descriptor, nbytes, **named)
+    class Noted(Mapped):
+        def __init__(self, descriptor: int, path: str) -> None:
+            super().__init__(descriptor, path)
+            asked.append(len(self))
 
-    monkeypatch.setattr("alpenglow.runtime.archive.mmap.mmap", mapped)
+    monkeypatch.setattr(archive, "Mapped", Noted)
     ag.open(path)
     monkeypatch.setattr(archive, "COPIED_NBYTES", path.stat().st_size - 1)
     ag.open(path)

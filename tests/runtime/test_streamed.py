@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import alpenglow as ag
 from alpenglow.base.errors import (
     CancelledError,
     MemoryLimitError,
-    ModelError,
     OptionError,
     UnsupportedError,
 )
@@ -108,18 +106,6 @@ def test_a_call_that_is_ended_does_not_disturb_the_next(
             exe.run(feeds())
 
     np.testing.assert_array_equal(exe.run(feeds())["y"], whole.run(feeds())["y"])
-
-
-def test_a_file_that_became_shorter_ends_the_call_alone(path: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy.ago"
-    copy.write_bytes(path.read_bytes())
-    exe = ag.open(copy, weights=2 * WEIGHT)
-    os.truncate(copy, copy.stat().st_size - 3 * WEIGHT)
-    with pytest.raises(ModelError, match="the archive ends at byte"):
-        exe.run(feeds())
-
-    copy.write_bytes(path.read_bytes())
-    np.testing.assert_array_equal(exe.run(feeds())["y"], ag.open(path).run(feeds())["y"])
 
 
 def test_too_little_memory_says_what_is_the_least(path: Path) -> None:

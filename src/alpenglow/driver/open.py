@@ -31,7 +31,8 @@ def open(
 
     Instead of a path, the bytes of such a file may be given; they are copied.
     An archive of up to 64 MiB is copied; weights of a larger one are mapped from the file, which
-    must then be replaced, never written into.  `mmap` says which of the two, whatever the size.
+    must then be replaced: once it was written into, calls raise ModelError.  `mmap` says which of
+    the two, whatever the size.
     With `weights`, bytes or a text like "800MB", they take no more memory than that: while some are
     computed with, others are read from the file, in each call anew (docs/memory.md).
     Raises ModelError if the file is no archive or damaged, and IncompatibleError if this version

@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import mmap
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +41,8 @@ from alpenglow.base.errors import (
     OptionError,
     ParseError,
 )
-from alpenglow.base.memory import ALIGNMENT, aligned_bytes, bytes_of, rounded_up
+from alpenglow.base.mapped import Mapped, maps_of, read_into
+from alpenglow.base.memory import ALIGNMENT, COPIED_NBYTES, aligned_bytes, bytes_of, rounded_up
 from alpenglow.ir import text as graph_text
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.metadata import NONE, of_plain
@@ -61,10 +61,6 @@ FORMAT = 4
 """The version of the file format: anything else is refused."""
 
 PREFIX = struct.Struct("<8sIIQ32s8x")
-
-COPIED_NBYTES = 64 << 20
-"""Up to this size a file is copied as it is opened, so that it may be overwritten."""
-
 
 DAMAGED = (*NONSENSE, RecursionError)
 """What Python raises where a header is not made as ours are."""
@@ -103,7 +99,7 @@ def write(archived: Archived, path: str | os.PathLike[str]) -> None:
 def sign(path: Path, key: signature.Key, output: Path) -> None:
     """Write the archive at `path`, signed by a private key, to `output`, which may be `path`."""
     with _opened(path) as descriptor:
-        content, _ = signature.parted(_content(descriptor, mapped=False))
+        content, _ = signature.parted(_content(descriptor, os.fspath(path), mapped=False))
         unpack(content, foreign=True)
         trailer = signature.sign(bytes(content[: PREFIX.size]), key)
 
@@ -144,53 +140,30 @@ def read(
             f"the archive is a {type(source).__name__}, expected the path of a file, or its bytes"
         )
     with _opened(source) as descriptor:
-        content = _content(descriptor, False if mapped is None and key is not None else mapped)
+        copies = False if mapped is None and key is not None else mapped
+        content = _content(descriptor, os.fspath(source), copies)
         archived = _checked(content, key)
         if os.fstat(descriptor).st_size != len(content):
             raise ModelError(_CHANGES)
+        if isinstance(content.obj, Mapped):
+            content.obj.check()
         return archived
-
-
-class MappedFile:
-    """An archive's file, which is mapped from `address` on, and stays open to be read."""
-
-    def __init__(self, descriptor: int, content: memoryview) -> None:
-        self.address = int(np.frombuffer(content, np.uint8).ctypes.data)
-        self._nbytes = len(content)
-        self._descriptor = os.dup(descriptor)
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-
-    def __del__(self) -> None:
-        os.close(self._descriptor)
-
-    def read(self, offset: int, to: memoryview) -> None:
-        """Read bytes from an offset on; raise ModelError if they are not there any more."""
-        done = 0
-        while done < len(to):
-            try:
-                count = os.preadv(self._descriptor, [to[done:]], offset + done)
-            except OSError as error:
-                raise ModelError(f"cannot read the archive: {error.strerror}") from error
-            if not count:
-                raise ModelError(
-                    f"the archive ends at byte {offset + done:,}; it had {self._nbytes:,} bytes "
-                    "when it was opened",
-                    hint="replace an archive by another file, do not write into it",
-                )
-            done += count
 
 
 def read_mapped(
     path: str | os.PathLike[str], key: signature.Key | None = None
-) -> tuple[Archived, MappedFile]:
+) -> tuple[Archived, Mapped]:
     """Return what an archive holds, whose weights are views of the file, and that file.
 
     Weights are looked at in passing: none stays in memory.  Raises what `read` does.
     """
     with _opened(path) as descriptor:
-        content = _content(descriptor, mapped=True)
-        return _checked(content, key, passing=True), MappedFile(descriptor, content)
+        content = _content(descriptor, os.fspath(path), mapped=True)
+        if not isinstance(content.obj, Mapped):
+            raise ModelError("this is no Alpenglow archive: the file is empty")
+        archived = _checked(content, key, passing=True)
+        content.obj.check()
+        return archived, content.obj
 
 
 def _checked(content: memoryview, key: signature.Key | None, passing: bool = False) -> Archived:
@@ -228,20 +201,16 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
 _CHANGES = "the file is being written: its size changes"
 
 
-def _content(descriptor: int, mapped: bool | None) -> memoryview:
+def _content(descriptor: int, path: str, mapped: bool | None) -> memoryview:
     """Return the bytes of an open file: mapped, or a copy."""
     nbytes = os.fstat(descriptor).st_size
     if mapped is None:
         mapped = nbytes > COPIED_NBYTES
     if mapped and nbytes:  # an empty file cannot be mapped
-        return memoryview(mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ))
+        return memoryview(Mapped(descriptor, path))
     copy = aligned_bytes(nbytes).data
-    with open(descriptor, "rb", buffering=0, closefd=False) as stream:
-        done = 0
-        while done < nbytes and (count := stream.readinto(copy[done:])):
-            done += count
-        if done < nbytes or stream.read(1):
-            raise ModelError(_CHANGES)
+    if read_into(descriptor, 0, copy) < nbytes or os.fstat(descriptor).st_size != nbytes:
+        raise ModelError(_CHANGES)
     return copy.toreadonly()
 
 
@@ -260,12 +229,17 @@ def parts(archived: Archived) -> Iterator[bytes | memoryview]:
         case StagedArchive(model=model):
             sections["stages"] = archive_staged.print_staged(model).encode()
             weights |= archive_staged.weights(model)
+    files = maps_of(weights.values())
+    for file in files:
+        file.check()
     header = _header(archived, sections, weights)
     prefix = PREFIX.pack(MAGIC, FORMAT, CONVENTION, len(header), hashlib.sha256(header).digest())
     for part in (prefix, header, *sections.values()):
         yield from _padded(part)
     for array in weights.values():
         yield from _padded(bytes_of(np.ascontiguousarray(array)).data)
+    for file in files:
+        file.check()
 
 
 def artifacts_of(archived: Archived) -> tuple[Artifact, ...]:

@@ -62,11 +62,13 @@ class DeviceLayout(Layout):
         assert isinstance(bound, DeviceBound) and bound.remote is not None, (
             "extents were bound here"
         )
+        self.check_files()
         stop = StopWord(None)
         running.add(stop)
         try:
             with calls.part(stop, call):
                 bound.remote.run(inputs, results, stop)
+            self.check_files()
         finally:
             running.discard(stop)
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import FeedError, SessionError
+from alpenglow.base.mapped import maps_of
 from alpenglow.base.memory import LARGE_NBYTES, aligned_bytes, rounded_up
 from alpenglow.ir.dims import Dim, is_open
 from alpenglow.ir.graph import Value
@@ -59,7 +60,13 @@ class Held:
         length: int | None = None,
     ) -> None:
         """Without a `length` there is as much room as the first call needs."""
-        self.arrays = owned({n: _contents(v) for n, v in initial.items() if n not in growing})
+        contents = {n: _contents(v) for n, v in initial.items() if n not in growing}
+        files = maps_of(contents.values())
+        for file in files:
+            file.check()
+        self.arrays = owned(contents)
+        for file in files:
+            file.check()
         self.growing, self.length = growing, length
         self.rows = dict.fromkeys(growing, 0)
         self.spare: dict[str, Array] = {}

@@ -7,12 +7,12 @@ from typing import Any
 
 from alpenglow.base.cpus import default_threads
 from alpenglow.base.errors import UnsupportedError
+from alpenglow.base.mapped import Mapped
 from alpenglow.ir.graph import Value
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.api import Artifact, Device
 from alpenglow.machines.registry import device_for
 from alpenglow.runtime import calls
-from alpenglow.runtime.archive import MappedFile
 from alpenglow.runtime.device_layout import layout_of
 from alpenglow.runtime.executor import Executable
 from alpenglow.runtime.feeds import Inputs
@@ -29,7 +29,7 @@ def install(artifact: Artifact, threads: int | None = None) -> Executable:
     return Installed(artifact, threads)
 
 
-def stream(artifact: Artifact, file: MappedFile, nbytes: int, threads: int | None) -> Executable:
+def stream(artifact: Artifact, file: Mapped, nbytes: int, threads: int | None) -> Executable:
     """Return what runs an artifact in this process, with weights that take `nbytes` at most.
 
     Unless `threads` is said, a CPU is left to what reads them.
@@ -99,7 +99,7 @@ class Streamed(Installed):
     """An artifact whose weights are read from its archive's file as a call goes on."""
 
     def __init__(
-        self, artifact: Artifact, file: MappedFile, nbytes: int, threads: int | None
+        self, artifact: Artifact, file: Mapped, nbytes: int, threads: int | None
     ) -> None:
         self._file, self._nbytes = file, nbytes
         super().__init__(artifact, threads)

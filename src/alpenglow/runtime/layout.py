@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from alpenglow.base.mapped import maps_of
 from alpenglow.base.memory import ALIGNMENT, aligned, aligned_bytes
 from alpenglow.ir import dims
 from alpenglow.ir.dims import Dim, Sym
@@ -154,7 +155,8 @@ class Layout:
 
     A call `is_table` if it is one table, with nothing interpreted or hidden, and `remembers` if
     there are variables.  `results` are the names of the outputs, as the caller knows them.  If it
-    `streams`, it is told before each span, and after it.
+    `streams`, it is told before each span, and after it.  `files` are those that constants are
+    mapped from.
     """
 
     streams = False
@@ -178,6 +180,7 @@ class Layout:
                 self._callers[b.name] = []
         table: list[tuple[int, int, int]] = []
         extents: list[Dim] = []
+        self.files = maps_of(b.array for b in program.buffers.values())
         self._interpreted = 0
         for entry, instr in zip(self.artifact.table, program.instrs(), strict=True):
             if not entry.kernel:
@@ -415,7 +418,9 @@ class Layout:
     # ── running ──
 
     def take(self, bound: Bound) -> Context:
-        """Return the memory of a call; to be given back."""
+        """Return the memory of a call; to be given back.  Raises ModelError as `check_files`."""
+        if self.files:
+            self.check_files()
         context = self._taken_from_room(bound) if self.symbols else self._taken(bound)
         context.stop.word.value = 0
         return context
@@ -439,6 +444,15 @@ class Layout:
             context = room.contexts[bound] = Context(self, bound, arena)
         context.room = room
         return context
+
+    def check_files(self) -> None:
+        """Raise ModelError if a file that constants are mapped from was written into.
+
+        Before code runs, as what a file is too short for ends the process; behind what takes long,
+        too, so that nothing is returned of what changed meanwhile.
+        """
+        for file in self.files:
+            file.check()
 
     def give_back(self, bound: Bound, context: Context) -> None:
         """Keep the memory of a call that has ended for another."""

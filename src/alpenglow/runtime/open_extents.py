@@ -14,6 +14,7 @@ from alpenglow.base.errors import (
     TypeRuleError,
     UnsupportedError,
 )
+from alpenglow.base.mapped import maps_of
 from alpenglow.ir.dims import bind, holds
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.target import Target
@@ -82,6 +83,7 @@ class OpenExecutable(InProcess):
         self._make = make
         self._reader = reader
         self._settings = settings
+        self._files = maps_of(v.array for v in graph.constants())
         self._compiling = threading.Lock()
         self._kept = list(artifacts) if not self._runs_here else []
         self._layouts = [layout_of(a) for a in artifacts] if self._runs_here else []
@@ -105,10 +107,17 @@ class OpenExecutable(InProcess):
             for layout in self._layouts:
                 if layout.serves(values):
                     return layout, layout.bound(values)
+            self._check_files()
             layout = layout_of(self._make(values))
+            self._check_files()
             self._layouts = [layout, *self._layouts[: MOST_LAYOUTS - 1]]
             self._known.clear()  # it should not keep code alive that is in no list any more
         return layout, layout.bound(values)
+
+    def _check_files(self) -> None:
+        """Raise ModelError if a file that weights are mapped from was written into."""
+        for file in self._files:
+            file.check()
 
     def layout(self, values: Mapping[str, int]) -> Layout | None:
         return next((x for x in self._layouts if x.serves(values)), None)

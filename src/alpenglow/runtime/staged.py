@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
+
 from alpenglow.base.cpus import default_threads
 from alpenglow.base.errors import TypeRuleError, UnsupportedError
+from alpenglow.base.mapped import maps_of
 from alpenglow.ir.staged import StagedModel
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import TensorType
@@ -55,6 +58,8 @@ class StagedExecutable(Executable):
         self._kinds = model.kinds
         self._settings = settings
         self._runner = Runner(model, compile_, threads)
+        constants = (v for v in model.constants.values() if isinstance(v, np.ndarray))
+        self._files = maps_of(constants)
 
     def run(
         self,
@@ -98,13 +103,20 @@ class StagedExecutable(Executable):
         }
         self._running.add(call)
         try:
+            self._check_files()
             with calls.calling(call):
                 results = self._runner.run(inputs)
+            self._check_files()
         except (TypeRuleError, feeds.Unfit) as error:
             raise feeds.unfit(error, inputs) from error.__cause__ or error
         finally:
             self._running.discard(call)
         return feeds.written(results, out) if out else results
+
+    def _check_files(self) -> None:
+        """Raise ModelError if a file that constants are mapped from was written into."""
+        for file in self._files:
+            file.check()
 
     def _description(self) -> Description:
         inputs = {n: self._kinds.get(n) if t is None else t for n, t in self.inputs.items()}

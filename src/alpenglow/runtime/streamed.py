@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from alpenglow.base.errors import MemoryLimitError
+from alpenglow.base.mapped import Mapped
 from alpenglow.base.memory import aligned_bytes, rounded_up
 from alpenglow.base.words import shown
 from alpenglow.machines.api import Artifact, Entry
 from alpenglow.ops.gather import Gather
 from alpenglow.program import Buffer, Instr
-from alpenglow.runtime.archive import MappedFile
 from alpenglow.runtime.layout import Bound, Context, Layout, address_of
 
 SMALL = 1 << 16
@@ -48,7 +48,7 @@ class Segments:
     """The bytes of the segment that has most."""
 
 
-def segments(artifact: Artifact, file: MappedFile, nbytes: int) -> Segments:
+def segments(artifact: Artifact, file: Mapped, nbytes: int) -> Segments:
     """Return segments of an artifact whose weights take `nbytes` at most, of two together.
 
     Raises MemoryLimitError if a weight is larger than half of that.
@@ -98,8 +98,9 @@ def _too_little(weights: list[Buffer], least: int, nbytes: int) -> MemoryLimitEr
 class ReadAhead:
     """Two halves of memory, and a thread that reads weights into one of them."""
 
-    def __init__(self, file: MappedFile, parts: Segments) -> None:
+    def __init__(self, file: Mapped, parts: Segments) -> None:
         self._file, self._pieces, self._half = file, parts.pieces, parts.half
+        file.reads_ahead()
         self._memory = aligned_bytes(2 * parts.half if len(parts.pieces) > 1 else parts.half)
         self._reader = ThreadPoolExecutor(1, "alpenglow-weights")
         self._read: dict[int, Future[None]] = {}
@@ -136,7 +137,7 @@ class ReadAhead:
         first = segment % 2 * self._half
         for piece in self._pieces[segment].values():
             begin = first + piece.place
-            self._file.read(piece.offset, self._memory[begin : begin + piece.nbytes].data)
+            self._file.read_into(piece.offset, self._memory[begin : begin + piece.nbytes].data)
 
 
 class StreamedLayout(Layout):
@@ -144,7 +145,7 @@ class StreamedLayout(Layout):
 
     streams = True
 
-    def __init__(self, artifact: Artifact, file: MappedFile, nbytes: int) -> None:
+    def __init__(self, artifact: Artifact, file: Mapped, nbytes: int) -> None:
         """Let weights take `nbytes`; raise MemoryLimitError if that is too little."""
         self._segments = segments(artifact, file, nbytes)
         self._ahead = ReadAhead(file, self._segments)

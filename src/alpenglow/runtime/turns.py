@@ -142,8 +142,10 @@ class Turns:
         context = row.take()
         try:
             held = context.begin(env, sliced, stacks, first)
+            self.layout.check_files()
             with calls.part(context.stop, calls.current()):
                 done = context.walk(turns, threads)
+            self.layout.check_files()
             last = [n + (done - 1) * step for n, step in zip(numbers, row.steps, strict=True)]
             carried = context.carried(done, self._shapes(*last), [t.numpy for t in self._results])
             going = not self.may_stop or context.goes_on(done)

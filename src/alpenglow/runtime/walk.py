@@ -46,6 +46,7 @@ def run_code(
     try:
         with calls.part(context.stop, call):
             walk(layout, bound, context, inputs, results, threads)
+        layout.check_files()
     finally:
         running.discard(context.stop)
         layout.give_back(bound, context)
