@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from alpenglow.base.errors import AlpenglowError, TypeRuleError
+from alpenglow.base.memory import settled
 from alpenglow.base.words import counted, shown
 from alpenglow.ir import describe, dims
 from alpenglow.ir.dims import Guards, Sym
@@ -313,7 +314,7 @@ class Graph:
         return value
 
     def constant(self, array: Any, name: str = "", type_: TensorType | None = None) -> Value:
-        """Return a constant with the contents of `array`, which must not be changed afterwards."""
+        """Return a constant with the contents of `array`, which must not change until `compile`."""
         data = np.asarray(array)
         return Value(type_ or type_of(data), name, array=data)
 
@@ -392,6 +393,15 @@ class Graph:
             if v is not None and v.array is not None and v not in seen:
                 seen.add(v)
                 yield v
+
+    def settle(self) -> None:
+        """Let constants hold arrays of their own where others could write into them."""
+        for v in (*self.constants(), *self.initial.values()):
+            if v.array is not None and (own := settled(v.array)) is not v.array:
+                v.array, v._digest = own, ""
+        for node in self.nodes:
+            for region in node.regions:
+                region.settle()
 
     def copy(self) -> Graph:
         """Return a graph with nodes of its own; constants' arrays are shared.
