@@ -247,9 +247,9 @@ def test_a_step_of_an_optimizer_is_computed_where_parameters_lie(
     runs: list[tuple[int, bool]] = []
     run = ours.Compiled._run
 
-    def noted(self: Any, tensors: Any, outputs: Any, states: Any) -> None:
-        run(self, tensors, outputs, states)
-        program = self.executable.artifact.program
+    def noted(self: Any, exe: Any, tensors: Any, outputs: Any, states: Any) -> None:
+        run(self, exe, tensors, outputs, states)
+        program = exe.artifact.program
         stay = all(c.exit == name for name, c in program.variables.items())
         runs.append((len(outputs), stay and program.arena < SCALARS))
 

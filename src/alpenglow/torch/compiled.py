@@ -1,15 +1,20 @@
 """A part of a traced graph as a function on tensors: compiled at the first call, without copies.
 
 Tensors that PyTorch says are always the same (parameters, buffers) are constants of the code.  Each
-call compares their identity, place and version with what was compiled, so one that was changed is
-compiled in anew.  Writing through ``tensor.data`` or an array that shares memory bumps no version:
-that is not seen (nor is it by others that freeze).
+call compares their identity, address and version with those that were compiled in, and compiles
+again if one differs.  Writing through ``tensor.data`` or through an array that shares memory bumps
+no version: such a write is not seen (nor is it by others that freeze).
+
+What one compilation makes is one `Code`, published by one assignment when it is complete.  An error
+or an interrupt while compiling leaves the code before, which the next call finds outdated again.
 """
 
 from __future__ import annotations
 
 import logging
 import operator
+import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +47,19 @@ PLACE = torch.Tensor.data_ptr
 
 MOST_FREEZES = 3
 """After so many changes of what was frozen it is an input, like all else."""
+
+_compiling = threading.RLock()
+"""Held while code is made, so that two threads that miss the same code do not both compile it."""
+
+
+def _unlock() -> None:
+    """Begin with a lock that is free: in a child, the thread that held it does not exist."""
+    global _compiling
+    _compiling = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +106,36 @@ def _dense(shape: Sequence[Dim], strides: Sequence[Dim], order: Sequence[int]) -
     return True
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Code:
+    """What one compilation of a body made, and the tensors that are constants of it.
+
+    `frozen` are the tensors at the places `fixed`, which had these `versions` and lay at these
+    `addresses`; `changes` is how many compilations before were outdated by such a tensor.  `free`
+    are the places of inputs that a call passes on.  `carried` are the extents and `scalars` the
+    numbers that no input tells, which a call passes on behind these.
+    """
+
+    executable: Executable
+    fixed: tuple[int, ...]
+    frozen: tuple[Any, ...]
+    versions: tuple[int, ...]
+    addresses: tuple[int, ...]
+    changes: int
+    free: tuple[int, ...]
+    carried: tuple[str, ...]
+    scalars: tuple[str, ...]
+
+    def is_current(self, arguments: Sequence[Any]) -> bool:
+        """Return True if the frozen tensors are those of this call, as they were compiled in."""
+        now = [arguments[i] for i in self.fixed]
+        return (
+            all(map(operator.is_, now, self.frozen))
+            and tuple(map(VERSION, now)) == self.versions
+            and tuple(map(PLACE, now)) == self.addresses
+        )
+
+
 class Compiled:
     """A body as a function of its inputs, in order, that returns its outputs.
 
@@ -106,15 +154,7 @@ class Compiled:
         self._forms = forms
         self._options = options
         self._fixed = tuple(i for i in range(len(body.inputs)) if i in fixed)
-        self._frozen: list[Any] = []
-        self._versions: list[int] = []
-        self._places: list[int] = []
-        self._freezes = 0
-        self._executable: Executable | None = None
-        self._free: tuple[int, ...] = ()
-        # Symbols that follow from no input: extents, which an empty input tells, and numbers.
-        self._carried: tuple[str, ...] = ()
-        self._scalars: tuple[str, ...] = ()
+        self._code: Code | None = None
         self._variables = [body.inputs[i] for i in self._writes.values()]
         names = [a.name for a in body.outputs if isinstance(a, Ref)]
         self._outputs = [None if at in self._writes else forms[n] for at, n in enumerate(names)]
@@ -122,19 +162,20 @@ class Compiled:
     @property
     def executable(self) -> Executable | None:
         """What was compiled; None before the first call."""
-        return self._executable
+        return None if self._code is None else self._code.executable
 
     def __call__(self, arguments: Sequence[Any], values: Mapping[str, int]) -> list[Any]:
         """Return the outputs; `values` are those of the symbols of extents."""
-        if self._executable is None or not self._is_current(arguments):
-            self._compile(arguments)
-        tensors = [self._dense(i, arguments[i]) for i in self._free]
+        code = self._code
+        if code is None or not code.is_current(arguments):
+            code = self._renewed(arguments)
+        tensors = [self._dense(i, arguments[i]) for i in code.free]
         states = [self._dense(i, arguments[i]) for i in self._writes.values()]
-        if self._carried or self._scalars:
-            tensors += [torch.empty((values[s], 0), dtype=torch.uint8) for s in self._carried]
-            tensors += [torch.tensor(values[s], dtype=torch.int64) for s in self._scalars]
+        if code.carried or code.scalars:
+            tensors += [torch.empty((values[s], 0), dtype=torch.uint8) for s in code.carried]
+            tensors += [torch.tensor(values[s], dtype=torch.int64) for s in code.scalars]
         outputs = [_empty(form, values) for form in self._outputs if form is not None]
-        self._run(tensors, outputs, states)
+        self._run(code.executable, tensors, outputs, states)
         for state, i in zip(states, self._writes.values(), strict=True):
             lying = _in_order(arguments[i], self._forms[self.body.inputs[i]])
             if state.data_ptr() != lying.data_ptr():
@@ -142,39 +183,43 @@ class Compiled:
         made = iter(outputs)
         return [None if f is None else _finished(next(made), f, values) for f in self._outputs]
 
-    def _is_current(self, arguments: Sequence[Any]) -> bool:
-        """Whether what is always the same tensor still is what was compiled in."""
-        now = [arguments[i] for i in self._fixed]
-        return (
-            all(map(operator.is_, now, self._frozen))
-            and list(map(VERSION, now)) == self._versions
-            and list(map(PLACE, now)) == self._places
-        )
+    def _renewed(self, arguments: Sequence[Any]) -> Code:
+        """Return code for these arguments: what another thread has just made, or new code."""
+        with _compiling:
+            code = self._code
+            if code is None or not code.is_current(arguments):
+                code = self._code = self._made(arguments, code)
+        return code
 
-    def _compile(self, arguments: Sequence[Any]) -> None:
-        if self._executable is not None:
-            self._freezes += 1
+    def _made(self, arguments: Sequence[Any], before: Code | None) -> Code:
+        """Compile for the tensors in `arguments`; nothing of this object changes meanwhile."""
+        changes = 0
+        if before is not None:
+            changes = before.changes + 1
             LOG.info("%s: a parameter or buffer was changed; compiled anew", self.body.inputs[:1])
-        if self._freezes >= MOST_FREEZES:
-            self._fixed = ()
+        freezes = self._fixed if changes < MOST_FREEZES else ()
         # What was made in inference mode counts no versions: it could not be seen to change.
-        self._fixed = tuple(i for i in self._fixed if not arguments[i].is_inference())
-        frozen = [arguments[i] for i in self._fixed]
+        fixed = tuple(i for i in freezes if not arguments[i].is_inference())
+        frozen = tuple(arguments[i] for i in fixed)
         # Versions are read first: a change by another thread meanwhile is found at the next call.
-        self._versions = list(map(VERSION, frozen))
-        self._places = list(map(PLACE, frozen))
-        self._frozen = frozen
-        constants = dict(zip(self._fixed, frozen, strict=True))
+        versions, addresses = tuple(map(VERSION, frozen)), tuple(map(PLACE, frozen))
+        constants = dict(zip(fixed, frozen, strict=True))
         written = frozenset(self._writes.values())
-        self._free = tuple(
+        free = tuple(
             i for i, name in enumerate(self.body.inputs)
             if i not in constants and i not in written and name in self.body.types
         )  # fmt: skip
-        graph = self._graph(constants)
-        self._executable = compile(graph, options=self._options)
+        graph, carried, scalars = self._graph(constants)
+        executable = compile(graph, options=self._options)
+        return Code(executable, fixed, frozen, versions, addresses, changes, free, carried, scalars)
 
-    def _graph(self, constants: Mapping[int, Any]) -> Graph:
-        """Return the graph of the body; inputs and outputs have their axes as they lie."""
+    def _graph(
+        self, constants: Mapping[int, Any]
+    ) -> tuple[Graph, tuple[str, ...], tuple[str, ...]]:
+        """Return the graph of the body, and the symbols that are inputs of it: see `_untold`.
+
+        Inputs and outputs have their axes as they lie.
+        """
         g = Graph("torch")
         named = fx.arrays({str(i): x for i, x in constants.items()})
         operands: list[Value | None] = []
@@ -186,12 +231,10 @@ class Compiled:
             else:
                 operands.append(None if t is None else self._input(g, name, t, i in written))
         importer = Importer(g, self._ranges, trusted=True)
-        self._carried, self._scalars = _untold(
-            self.body, {n: v.type.shape for n, v in g.inputs.items()}
-        )
-        for s in self._carried:
+        carried, scalars = _untold(self.body, {n: v.type.shape for n, v in g.inputs.items()})
+        for s in carried:
             g.input(f"extent_{s}", TensorType("u8", (symbol(s), 0)))
-        for s in self._scalars:
+        for s in scalars:
             importer.scalars[s] = g.input(f"number_{s}", TensorType("i64", ()))
         results = importer.run(self.body, operands)
         assert not importer.refusals, listed(importer.refusals)
@@ -204,7 +247,7 @@ class Compiled:
         symbols = {s for v in g.inputs.values() for s in v.type.symbols()}
         g.guards = (*guards(self._ranges, symbols), *importer.demands)
         g.prune()
-        return g
+        return g, carried, scalars
 
     def _input(self, g: Graph, name: str, t: TensorType, is_written: bool) -> Value:
         form = self._forms[name]
@@ -226,11 +269,10 @@ class Compiled:
         return tensor if tensor.is_contiguous() else tensor.contiguous()
 
     def _run(
-        self, tensors: Sequence[Any], outputs: Sequence[Any], states: Sequence[Any]
+        self, exe: Executable, tensors: Sequence[Any], outputs: Sequence[Any],
+        states: Sequence[Any],
     ) -> None:  # fmt: skip
         """Run on tensors that lie as inputs do, into memory for outputs, and change states."""
-        exe = self._executable
-        assert exe is not None, "it is compiled before it runs"
         place = exe.short_place(tensors, bool(states))
         if place is not None:
             threads = torch.get_num_threads()
@@ -244,7 +286,7 @@ class Compiled:
         forms = [form for form in self._outputs if form is not None]
         lying = [_in_order(y, form) for y, form in zip(outputs, forms, strict=True)]
         results = dict(zip(exe.outputs, map(fx.array_of, lying), strict=True))
-        exe.threads = torch.get_num_threads()
+        exe.threads = torch.get_num_threads()  # another thread's count changes no result
         own = dict(zip(self._variables, map(fx.array_of, states), strict=True))
         held = Held.of(dict(own)) if own else None
         exe.run_some(arrays, results, None, None, held)
