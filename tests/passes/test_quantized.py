@@ -16,6 +16,7 @@ from alpenglow.ir.types import DTYPES, TensorType
 from alpenglow.ops.activation import LeakyRelu, Relu, Sigmoid
 from alpenglow.ops.arithmetic import Add, Clip, Mul
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
 from alpenglow.ops.movement import Broadcast, Concat, Reshape, Transpose
 from alpenglow.ops.pooling import MaxPool
@@ -28,6 +29,10 @@ from alpenglow.passes.quantized import integers
 Array = NDArray[Any]
 
 BYTES = ("u8", "i8")
+
+WEIGHTS = {"conv": (8, 6, 1, 1), "conv_transpose": (6, 8, 1, 1), "mat_mul": (1, 6, 8, 8)}
+
+f32 = np.float32
 
 
 class Network:
@@ -154,6 +159,47 @@ def test_it_answers_like_the_floats_that_it_is_written_in(name: str) -> None:
     # What is one step off in one layer may be one step off in the next; few are.
     assert off.max() < 2.01
     assert (off > 0.5).mean() < 0.02
+
+
+AFTER = {
+    "nothing": lambda g, y: y,
+    "relu": lambda g, y: g(Relu(), y),
+    "a large factor": lambda g, y: g(Mul(), y, g(Broadcast(y.type.shape), g.constant(f32(40)))),
+    "a square": lambda g, y: g(Mul(), y, y),
+    "its own sum": lambda g, y: g(Add(), y, g(Add(), y, y)),
+}
+
+
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("scale", [1.0, 0.01])
+@pytest.mark.parametrize("kind", ["conv", "conv_transpose", "mat_mul"])
+def test_a_bias_in_f32_is_not_rounded_to_steps_that_the_result_shows(
+    kind: str, scale: float, after: str
+) -> None:
+    n, g = Network("u8", "i8"), Graph("bias")
+    n.g = g
+    q = g.input("q", "u8[1,6,8,8]")
+    grid = [n.spread(a, q) for a in (f32(scale), np.array(128, np.uint8))]
+    x = g(Dequantize(), q, *grid)
+    bias = g.constant(np.linspace(-3.3, 3.3, 8).astype(np.float32) * f32(scale))
+    w = g.constant(np.random.default_rng(3).integers(-2, 3, WEIGHTS[kind]).astype(np.int8))
+    weights = g(Dequantize(), w, n.spread(f32(1), w), n.spread(np.array(0, np.int8), w))
+    if kind == "mat_mul":
+        y = g(MatMul(), x, weights)
+        y = g(Add(), y, g(Broadcast(y.type.shape), bias))
+    else:
+        window = ((1, 1), (0,) * 4, (1, 1))
+        op = Conv(*window) if kind == "conv" else ConvTranspose(*window, (0, 0))
+        y = g(op, x, weights, bias)
+    y = AFTER[after](g, y)
+    g.output("y", n.quantised(y, 0.1 * scale * (scale if after == "a square" else 1), 3))
+    near = 128 + np.random.default_rng(4).integers(-1, 2, q.type.extents)
+    given = {"q": near.astype(np.uint8)}
+    expected = evaluate(g, given)["y"]
+    actual = evaluate(integers(g.copy()), given)["y"]
+
+    assert np.unique(expected).size > 5
+    np.testing.assert_array_equal(actual, expected)
 
 
 def _last(g: Graph) -> Value:

@@ -22,15 +22,16 @@ from alpenglow.ir.dims import estimate
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
 from alpenglow.ir.rewrite import Rewritten, Rules
-from alpenglow.ops.activation import Relu
-from alpenglow.ops.arithmetic import Add, Clip
+from alpenglow.ops.activation import LeakyRelu, Relu, Sigmoid, Tanh
+from alpenglow.ops.arithmetic import Add, Clip, Sub
 from alpenglow.ops.contraction import BYTES, Conv, MatMul
 from alpenglow.ops.conv_transpose import ConvTranspose
 from alpenglow.ops.gather import Gather
 from alpenglow.ops.integer import ConvInteger, MatMulInteger
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose, append_axes
-from alpenglow.ops.pooling import MaxPool
+from alpenglow.ops.pooling import AveragePool, MaxPool
 from alpenglow.ops.quantize import STEPS, Quantize
+from alpenglow.ops.reduction import ReduceMean
 from alpenglow.ops.resize import Resize
 from alpenglow.passes import pointwise, roundtrips, tables, unsigned
 from alpenglow.passes.constants import along, read_once
@@ -50,7 +51,22 @@ MORE = 2
 """A slice is quantised before it is cut out of at most so many times its elements."""
 
 FOLLOWED = 6
-"""So many operators behind a sum are looked at for where it is quantised."""
+"""The most operators between a bias and the quantize of what is made of it."""
+
+LOST = 2.0**-6
+"""The most steps of a quantised result by which rounding a bias may change it."""
+
+PRECISE = 2.0**-21
+"""Relative error of a bias of whole steps: of f32, the scale and the product of two scales."""
+
+NARROWING = (
+    Reshape, Transpose, Slice, Broadcast, Pad, Concat, Gather, MaxPool, AveragePool, ReduceMean,
+    Relu, LeakyRelu, Clip, Sigmoid, Tanh,
+)  # fmt: skip
+"""Operators that make no difference between two values of an operand larger."""
+
+ROOM = 2**31 - 1
+"""The largest accumulator in i32."""
 
 LARGEST = 255**2
 """No product of two bytes less their zero points is larger."""
@@ -123,8 +139,9 @@ def mat_mul_of_integers(g: Graph, node: Node) -> Rewritten:
 
 @rules.on(Add)
 def bias_of_integers(g: Graph, node: Node) -> Rewritten:
-    """add(dequantize(x, s), bias) => dequantize(add(x, bias / s), s)   where x are sums in i32, the
-    bias is constant, with one number or one a channel, and whole in steps or quantised after"""
+    """add(dequantize(x, s), bias) => dequantize(add(x, bias / s), s)   where x are accumulators in
+    i32, the bias is constant, with one number or one a channel, and its rounding is lost in f32 or
+    in the rounding of the results"""
     for v, other in (node.inputs, node.inputs[::-1]):
         sums = quantized(v)
         if sums is None or v is None or other is None or sums[1].dtype != "i32":
@@ -132,8 +149,8 @@ def bias_of_integers(g: Graph, node: Node) -> Rewritten:
         bias = along(other)
         if bias is None or not read_once(g, v) or bias.axis not in (None, sums[1].axis or 1):
             continue
-        steps = _in_steps(other, *sums, bias.axis)
-        if steps is not None and (_is_whole(other, sums[1]) or _is_quantised(g, node.output)):
+        steps = _in_steps(g, node, other, bias.axis, sums)
+        if steps is not None:
             axis = bias.axis if bias.axis is not None else sums[1].axis
             more = spread(g, steps, "i32", axis, v.type)
             return dequantized(g, g(Add(), sums[0], more), sums[1])
@@ -164,42 +181,49 @@ def _product(
     return dequantized(g, sums, Grid(scales, (0,), "i32", axis if len(scales) > 1 else None))
 
 
-def _in_steps(v: Value, sums: Value, grid: Grid, axis: int | None) -> tuple[int, ...] | None:
-    """Return a constant bias in steps of a grid, one or one an index; None if i32 is too small.
+def _in_steps(
+    g: Graph, node: Node, v: Value, axis: int | None, sums: tuple[Value, Grid]
+) -> tuple[int, ...] | None:
+    """Return the bias `v` that `node` adds, in steps of its accumulators; None if that is inexact.
 
-    A channel whose weights are next to nothing has a scale that no bias fits.  There the bias is
-    limited to what leaves room for the sums, if that is less off than a step of another channel.
+    A channel whose weights are next to nothing has a scale that no bias fits.  Its bias is limited
+    to what leaves room for the products.
     """
-    array, reach = known_array(v), _reach(sums)
-    if array is None or reach is None:
+    array, reach = known_array(v), _reach(sums[0])
+    if array is None or reach is None or reach > ROOM:
         return None
-    reals, scales = array.reshape(-1).astype(np.float64), np.array(grid.scales)
-    steps, most = np.rint(reals / scales), 2.0**31 - 1 - reach
-    limited = np.clip(steps, -most, most)
-    if most < 0 or not (np.abs(steps - limited) * scales <= scales.max() / 2).all():
+    assert axis is not None or array.size == 1, "several numbers need an axis"
+    reals, scales = array.reshape(-1).astype(np.float64), np.array(sums[1].scales)
+    steps = np.clip(np.rint(reals / scales), reach - ROOM, ROOM - reach)
+    errors = np.abs(steps * scales - reals)
+    if not np.isfinite(errors).all():
         return None
-    assert axis is not None or len(reals) == 1, "several numbers need an axis"
-    return tuple(int(s) for s in limited)
+    if (errors > PRECISE * np.abs(reals)).any() and errors.max() > LOST * _step(g, node.output):
+        return None
+    return tuple(int(s) for s in steps)
 
 
-def _is_whole(v: Value, grid: Grid) -> bool:
-    """Whether a constant bias is whole in steps of a grid, but for rounding in f32."""
-    array = known_array(v)
-    assert array is not None, "a bias is constant"
-    steps = array.reshape(-1).astype(np.float64) / np.array(grid.scales)
-    return bool((np.abs(steps - np.rint(steps)) <= np.maximum(1e-3, 1e-6 * np.abs(steps))).all())
+def _step(g: Graph, v: Value, depth: int = FOLLOWED) -> float:
+    """Return the least step to which all that is made of v is rounded, 0.0 if there is none.
 
-
-def _is_quantised(g: Graph, v: Value, depth: int = FOLLOWED) -> bool:
-    """Whether all that is made of v, after a few operators, is bytes: half a step of sums is lost
-    among theirs."""
+    Between v and a quantize stand only operators that make no difference larger.
+    """
     if depth == 0 or not v.users or any(o is v for o in g.outputs.values()):
-        return False
-    return all(
-        node.op.dtype in BYTES if isinstance(node.op, Quantize)
-        else all(_is_quantised(g, y, depth - 1) for y in node.results)
-        for node in v.users
-    )  # fmt: skip
+        return 0.0
+    steps = []
+    for node in v.users:
+        match node.op:
+            case Quantize() if (grid := grid_of(node)) is not None and node.inputs[0] is v:
+                steps.append(min(grid.scales))
+            case LeakyRelu(alpha=alpha) if abs(alpha) > 1:
+                return 0.0
+            case Add() | Sub():  # Of v and what is made of v, maybe.
+                steps.append(_step(g, node.output, depth - 1) / 2)
+            case op if isinstance(op, NARROWING):
+                steps.append(_step(g, node.output, depth - 1))
+            case _:
+                return 0.0
+    return min(steps)
 
 
 def _reach(sums: Value) -> int | None:
