@@ -9,8 +9,8 @@ from __future__ import annotations
 from alpenglow.frontends.presume import natural, presume
 from alpenglow.ir.dims import Dim, Sym, ceil_div, known
 
-FAR = (1 << 31) - 1
-"""An offset of this size or more means the end, whatever the extent."""
+FAR = 1 << 62
+"""An offset of this size or more means the end: no axis is as long."""
 
 LARGE = 1 << 24
 """An offset of this size or more is presumed to mean the end of an open axis."""
@@ -35,14 +35,20 @@ def limits(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     return first, size
 
 
+def stride(step: int, size: Dim) -> int:
+    """Return a step that fits in 64 bits and is equal wherever a second element is read."""
+    if isinstance(size, int) and size <= 1:  # No guard is worth it.
+        return 1 if step > 0 else -1
+    return max(-FAR, min(step, FAR))
+
+
 def offset(at: Dim, extent: Dim, low: Dim, high: Dim) -> Dim:
     """Return `at` counted from the front and limited to [low, high]."""
-    if known(at) and at >= FAR:
-        return high
-    if known(at) and at <= -FAR:
-        return low
-    if known(at) and abs(at) >= LARGE and not known(extent) and presume(abs(at) - extent, ">="):
+    if known(at) and abs(at) >= FAR:
         return high if at > 0 else low
+    if known(at) and abs(at) >= LARGE and not known(extent):
+        if presume(at - high if at > 0 else low - at - extent, ">="):
+            return high if at > 0 else low
     index = at + extent if negative(at) else at
     # The high limit counts last: on an empty axis it is -1 where one goes backwards.
     if not presume(high - index, ">="):

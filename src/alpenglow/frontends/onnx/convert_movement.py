@@ -8,6 +8,7 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.frontends.movement import tiled
 from alpenglow.frontends.onnx.table import Made, Site, common_shape, on
 from alpenglow.frontends.presume import fixed, presume
+from alpenglow.frontends.slices import FAR
 from alpenglow.ir.dims import Dim, is_open, known, product
 from alpenglow.ir.graph import Value
 from alpenglow.ir.op import normal_axis
@@ -272,8 +273,7 @@ def block_size(s: Site) -> int:
 @on("Trilu", since=14)
 def trilu(s: Site) -> Made:
     k = 0 if s.optional(1) is None else s.ints(1)[0]
-    # No tensor has diagonals further out.
-    k = max(-(1 << 31), min(k, 1 << 31))
+    k = max(-FAR, min(k, FAR))
     return s.g(Trilu(k, bool(s.attribute("upper", 1))), s.input(0))
 
 

@@ -7,7 +7,7 @@ from alpenglow.frontends.movement import pieces
 from alpenglow.frontends.onnx.convert_movement import normal_axes
 from alpenglow.frontends.onnx.table import Made, Site, on
 from alpenglow.frontends.presume import presume
-from alpenglow.frontends.slices import FAR, limits
+from alpenglow.frontends.slices import limits, stride
 from alpenglow.ir.dims import Dim, ceil_div, known
 from alpenglow.ir.graph import Value
 from alpenglow.ops.movement import Slice
@@ -48,7 +48,7 @@ def sliced(
         normal_axes(s, axes, x.type.rank), starts, ends, steps, strict=True
     ):
         first[axis], sizes[axis] = limits(sizes[axis], start, end, step)
-        strides[axis] = max(-FAR, min(step, FAR))
+        strides[axis] = stride(step, sizes[axis])
     if tuple(sizes) == x.type.shape and not any(first) and set(strides) <= {1}:
         return x
     return s.g(Slice(tuple(first), tuple(sizes), tuple(strides)), x)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from alpenglow.base.errors import ModelError
 from alpenglow.frontends.presume import fixed, presume
-from alpenglow.frontends.slices import limits
+from alpenglow.frontends.slices import FAR, limits
 from alpenglow.frontends.tflite.convert_movement import reversed_along
 from alpenglow.frontends.tflite.schema import MirrorMode
 from alpenglow.frontends.tflite.table import Made, Site, on
@@ -111,11 +111,10 @@ def part(s: Site, extent: Dim, begin: Dim, end: Dim, step: int, i: int) -> tuple
         raise ModelError(f"{s.kind}: a stride is 0")
     if s.option("offset"):
         end = begin + end
-    far = 1 << 31
     if s.option("begin_mask") >> i & 1:
-        begin = 0 if step > 0 else far
+        begin = 0 if step > 0 else FAR
     if s.option("end_mask") >> i & 1:
-        end = far if step > 0 else -far
+        end = FAR if step > 0 else -FAR
     first, count = limits(extent, begin, end, step)
     return first, count, step
 

@@ -12,9 +12,6 @@ from alpenglow.ir.dims import Dim, is_open, known, larger, names, natural
 from alpenglow.ir.graph import Value
 from alpenglow.ops.movement import Broadcast, Concat, Pad, Reshape, Slice, Transpose
 
-LAST = 1 << 62
-"""An end past this means to the end."""
-
 
 @on("aten.view.default", "aten._unsafe_view.default", "aten.view_copy.default")
 def view(s: Site, x: Value, size: Sequence[Dim]) -> Made:
