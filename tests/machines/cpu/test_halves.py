@@ -19,11 +19,14 @@ from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.kernel.build import Builder
 from alpenglow.kernel.expr import Const, Splat
+from alpenglow.machines.cpu import emit
 from alpenglow.machines.cpu.assemble import assembly
 from alpenglow.machines.cpu.legal import legal
 from alpenglow.machines.vector.templates.products import products
 from alpenglow.ops.activation import Relu
+from alpenglow.ops.arithmetic import Add
 from alpenglow.ops.contraction import Conv, MatMul
+from alpenglow.ops.select import Cast
 from alpenglow.render.llvm.render import render
 
 HALVES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
@@ -136,6 +139,43 @@ def test_two_products_take_one_instruction_or_two(target: str, machine: str, cou
     b.store(y, 0, acc)
 
     assert assembly(render(legal(b.done(), parsed)), parsed).count(machine) == kind.count == count
+
+
+@pytest.mark.parametrize("numerics", ["fast", "strict"])
+def test_denormal_numbers_and_nans_are_rounded_to_bf16_like_all_others(
+    numerics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on AVX512-BF16, whose own conversion makes denormal numbers 0."""
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 1 << 32, 4096, np.uint32)
+    bits[:1024] &= np.uint32(0x807FFFFF)
+    bits[1024:1040] = 0x7F800000 | rng.integers(0, 1 << 32, 16, np.uint32)
+    x = bits.view(np.float32)
+    g = Graph("cast")
+    short = g(Cast("bf16"), g.input("x", "f32[4096]"))
+    g.output("y", short)
+    g.output("sum", g(Add(), short, short))
+    options = ag.Options(numerics=numerics)
+    with np.errstate(all="ignore"):
+        expected = evaluate(g, {"x": x})
+    actual = ag.compile(g, options=options).run({"x": x})
+    texts: list[str] = []
+    level = Target.parse("x86-64-v4+avx512bf16+avxneconvert")
+
+    def kept(*args: Any, **kwargs: Any) -> str:
+        texts.append(render(*args, **kwargs))
+        return texts[-1]
+
+    monkeypatch.setattr(emit, "render", kept)
+    monkeypatch.setenv("ALPENGLOW_CACHE", "off")
+    ag.compile(g, level, options=options)
+
+    for name, y in expected.items():
+        nan = np.isnan(y)
+        np.testing.assert_array_equal(np.isnan(actual[name]), nan)
+        np.testing.assert_array_equal(actual[name].view(np.uint16)[~nan], y.view(np.uint16)[~nan])
+    assert texts
+    assert not any("bf16" in assembly(text, level) for text in texts)
 
 
 def test_halves_that_are_multiplied_slowly_stay_f32_where_weights_are_read_often() -> None:

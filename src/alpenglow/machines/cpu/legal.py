@@ -1,7 +1,8 @@
 """What processors lack of the kernel language, and kernels without it.
 
 Where there are no instructions that convert short floats, LLVM calls functions of a compiler's
-runtime, or for bf16 in WebAssembly ends the process.  So it is given none.
+runtime, or for bf16 in WebAssembly ends the process.  So it is given none.  Nor is LLVM given bf16
+for x86-64: AVX512-BF16 and AVX-NE-CONVERT round denormal numbers to 0, whatever the mode.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from alpenglow.kernel.legalise import Lacks, legalise
 from alpenglow.kernel.stmt import Kernel
 
 _CONVERTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "x86-64": {"f16": ("f16c",), "bf16": ("avx512bf16", "avxneconvert")},
+    "x86-64": {"f16": ("f16c",)},
     "arm": {"f16": ("fp16", "vfp4", "vfp4d16sp", "fp-armv8d16sp")},
     "riscv64": {"f16": ("zfh", "zfhmin")},
 }
-"""Features with which machines convert a type; those of AArch64 always do."""
+"""Features with which machines convert a type exactly; those of AArch64 always do."""
 
 
 def lacks(target: Target) -> Lacks:
