@@ -47,8 +47,9 @@ def offset(at: Dim, extent: Dim, low: Dim, high: Dim) -> Dim:
     if known(at) and abs(at) >= FAR:
         return high if at > 0 else low
     if known(at) and abs(at) >= LARGE and not known(extent):
-        if presume(at - high if at > 0 else low - at - extent, ">="):
-            return high if at > 0 else low
+        beyond, end = (at - high, high) if at > 0 else (low - at - extent, low)
+        if presume(beyond, ">="):
+            return end
     index = at + extent if negative(at) else at
     # The high limit counts last: on an empty axis it is -1 where one goes backwards.
     if not presume(high - index, ">="):
