@@ -16,7 +16,7 @@ from alpenglow.compiler.pipeline import properties_after, table
 from alpenglow.ir.graph import Graph, Node
 from alpenglow.ir.rewrite import Rewritten, Rule, Rules
 from alpenglow.machines.registry import machines
-from alpenglow.machines.vector.passes import borders, promote, signs, unpacks
+from alpenglow.machines.vector.passes import borders, promote, separate, signs, unpacks
 from alpenglow.ops.movement import Pad
 from alpenglow.passes import (
     absorb,
@@ -39,6 +39,7 @@ RULES: dict[str, tuple[Rules, ...]] = {
     "promote": (promote.rules,),
     "quantized": (quantized.rules, unsigned.rules, pointwise.rules, tables.rules),
     "recover": (recover.rules,),
+    "separate": (separate.largest, separate.means),
     "signs": (signs.rules,),
     "simplify": (simplify.rules,),
     "sink": (sink.rules,),
@@ -71,6 +72,7 @@ TOLERANCE = {
     "recover": 1e-4,
     "round": 0.02,
     "round_blocks": 0.02,
+    "separate": 1e-6,
     "ungroup": 1e-5,
     "widen_few_bits": 1e-5,
     "winograd": 1e-3,

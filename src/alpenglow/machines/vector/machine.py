@@ -41,6 +41,8 @@ REASONS: tuple[Reason, ...] = (
     ("settle", "layout", "only constant weights are packed"),
     ("layout", "unpacks", "a layout begins with packing and ends with unpacking"),
     ("unpacks", "borders", "padding of blocked tensors is written as strips of these"),
+    ("unpacks", "separate", "a blocked tensor is pooled as it lies"),
+    ("separate", "prepare", "parts of a batch hold all that is pooled"),
     ("layout", "prepare", "packing weights is work on constants"),
     ("prepare", "batch", "packed weights tell what reading them again costs"),
     ("batch", "bands", "parts of a batch may fit the cache as they are"),

@@ -25,6 +25,7 @@ from alpenglow.machines.vector.passes.layout import layout
 from alpenglow.machines.vector.passes.phases import phases
 from alpenglow.machines.vector.passes.pitch import spread_rows
 from alpenglow.machines.vector.passes.promote import promote
+from alpenglow.machines.vector.passes.separate import separate
 from alpenglow.machines.vector.passes.signs import signs
 from alpenglow.machines.vector.passes.ungroup import ungroup
 from alpenglow.machines.vector.passes.unpacks import sink_unpacks
@@ -92,6 +93,10 @@ def passes(choices: Choices) -> Sequence[Pass]:
         Pass("borders", ignoring_target(borders),
              "padding with what is inside becomes strips beside it",
              needs=primitive, after="unpacks"),
+        Pass("separate", lambda g, t: separate(g, t, choices.numerics == "fast"),
+             "pooling by large windows goes along one axis after the other",
+             needs=primitive, after="borders", when=lambda choices: choices.memory_nbytes is None,
+             only="no limit of memory"),
         Pass("batch", split_batches, "samples that do not fit the cache run in parts",
              needs=primitive, after="prepare"),
         Pass("bands", split_bands, "images whose patches do not fit the cache, in bands",

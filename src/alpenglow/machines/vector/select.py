@@ -25,6 +25,7 @@ from alpenglow.machines.vector.templates import (
     quantized,
     templates,
     transpose,
+    windows,
     winograd,
     winograd_back,
     words,
@@ -34,7 +35,7 @@ from alpenglow.program import Instr
 
 FAMILIES = (
     attention, conv, depthwise, depthwise_planar, few_bits, filters, matmul, packing, phases,
-    planar, quantized, transpose, winograd, winograd_back, words,
+    planar, quantized, transpose, windows, winograd, winograd_back, words,
 )  # fmt: skip
 """The modules that register templates."""
 
