@@ -76,6 +76,10 @@ class Facts:
     tiles: tuple[tuple[str, int, int, int], ...] = ()
     """Products of small matrices that are one instruction: element type, rows, columns, inner."""
 
+    def lanes_for(self, dtype: str) -> int:
+        """Return how many sums of products of elements of `dtype` the widest vector holds."""
+        return max(1, self.lanes // 2) if dtype == "f64" else self.lanes
+
 
 class _Machine(Protocol):
     """What a target asks of the machine that described it."""

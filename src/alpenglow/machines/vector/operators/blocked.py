@@ -30,6 +30,9 @@ SUMS = {"u8": ("i8", "i32"), "bf16": ("bf16", "f32")}
 PACKED = frozenset({("f32", "f32"), *((x, w) for x, (w, _) in SUMS.items())})
 """The operands, x and weights, that there are packed forms for."""
 
+PRODUCTS = PACKED | {("f64", "f64")}
+"""The operands of products of matrices that there are packed forms for."""
+
 
 def sliding_axis(taps: Sequence[Dim], places: Sequence[Dim]) -> int:
     """Return the spatial axis along which neighbours share weights.
@@ -422,5 +425,6 @@ class MatMulPacked(Primitive):
             w = PackMatrix(width, 4).reference(_bytes(inner, columns))
             yield cls(columns), f"u8[{rows},{inner}]", w
         yield cls(33), "u8[2,17,20]", "i8[3,5,16,4]"
+        yield cls(33), "f64[2,17,20]", "f64[5,20,8]"
         yield cls(40), "bf16[3,8]", "bf16[2,4,32,2]"
         yield cls(33), "bf16[2,17,20]", "bf16[3,10,16,2]"

@@ -19,6 +19,7 @@ from alpenglow.ir.target import Target
 from alpenglow.ir.types import TensorType
 from alpenglow.machines.vector.operators.blocked import (
     PACKED,
+    PRODUCTS,
     ConvBlocked,
     ConvPlanar,
     DepthwiseBlocked,
@@ -57,21 +58,21 @@ def layout(g: Graph, target: Target) -> Graph:
     """Rewrite convolutions and matrix products for the vectors of `target`."""
     for node in list(g.nodes):
         match node:
-            case Node(Conv()) if _packs(node):
+            case Node(Conv()) if _operands(node) in PACKED:
                 _conv(g, node, target)
             case Node(ConvFilter()) if node.output.type.dtype == "f32":
                 _conv_filter(g, node, target)
-            case Node(MatMul()) if _packs(node):
+            case Node(MatMul()) if _operands(node) in PRODUCTS:
                 _mat_mul(g, node, target)
     g.prune()
     return g
 
 
-def _packs(node: Node) -> bool:
-    """Whether there are kernels of packed weights for the operands of a contraction."""
+def _operands(node: Node) -> tuple[str, str]:
+    """Return the element types of the operands of a contraction."""
     x, w = node.inputs[:2]
     assert x is not None and w is not None
-    return (x.type.dtype, w.type.dtype) in PACKED
+    return x.type.dtype, w.type.dtype
 
 
 # ── convolution ──
@@ -380,7 +381,7 @@ def _matrix_width(problem: Problem, rows: int, columns: int) -> int:
     Open rows may be few or many.  Four vectors are as fast for many as two, if there are registers
     for six rows of them, and not much slower for one than eight.
     """
-    lanes = problem.target.facts.lanes
+    lanes = problem.target.facts.lanes_for(problem.x.dtype)
     vectors = max(1, -(-columns // lanes))
     if is_open(rows):
         wide = 4 if problem.target.facts.registers >= 32 else 2

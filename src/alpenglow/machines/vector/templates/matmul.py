@@ -32,10 +32,14 @@ from alpenglow.program.instr import Anchor, Instr
 LONGEST = 1 << 13
 """The most vectors of a panel that is packed on the fly; it lies on the stack, and in a cache."""
 
+PLAIN = ("f32", "f64")
+"""What is multiplied one number a lane."""
+
 
 def _packed_fits(op: MatMulPacked, anchor: Anchor, instr: Instr, target: Target) -> bool:
     """Return whether panels are as wide as vectors: a program may be made for another machine."""
-    return anchor.operands()[1].type.shape[2] % target.facts.lanes == 0
+    w = anchor.operands()[1].type
+    return w.shape[2] % target.facts.lanes_for(w.dtype) == 0
 
 
 @templates.on(MatMulPacked, "columns", _packed_fits)
@@ -45,16 +49,18 @@ def mat_mul_packed(k: Frame, op: MatMulPacked, target: Target) -> None:
     merge_batch([x, k.out, *k.inputs[2:]])
     *batch, rows, columns = k.out.region.shape
     panels, steps, width = w.region.shape[:3]
-    cols = width // target.facts.lanes
-    kind = products(x.region.type.dtype, target.facts.lanes, target)
+    lanes = target.facts.lanes_for(w.buffer.dtype)
+    cols = width // lanes
+    kind = products(x.region.type.dtype, lanes, target)
     inner = steps if kind.dots == 1 else x.region.shape[-1]
     tiles = split_rows(rows, cols, target, parts=kind.count, words=kind.dots > 1)
     product = Product(k, x, w.buffer, inner, columns, cols, kind, target)
     with k.loops.parallel([*batch, panels, tiles_in_parallel(tiles)]) as (*lead, panel, t):
         at_w = k.b.let(panel.base * (steps * width * kind.dots))
         ahead = None
-        if w.buffer.dtype == "f32" and not is_open(inner):
-            ahead = Ahead(w.buffer, [at_w + inner * width], LINE // 4, inner * width * 4 // LINE)
+        if w.buffer.dtype in PLAIN and not is_open(inner):
+            line = LINE // DTYPES[w.buffer.dtype].itemsize
+            ahead = Ahead(w.buffer, [at_w + inner * width], line, inner * width // line)
 
         def tile(height: int, start: Expr) -> None:
             product.tile(
@@ -70,12 +76,12 @@ def fits_scratch(inner: int, cols: int = 2) -> bool:
 
 
 def _fits(op: MatMul, anchor: Anchor, instr: Instr, target: Target) -> bool:
-    """Return whether x and y are f32 and a panel of y fits into scratch memory."""
+    """Return whether x and y are f32 or f64 and a panel of y fits into scratch memory."""
     x, *_ = anchor.operands()
     if isinstance(x, Value):
         return False  # it is computed on the way: that is attention
     inner = x.type.extents[-1]
-    plain = x.type.dtype == "f32" and 0 not in instr.outs[0].shape
+    plain = x.type.dtype in PLAIN and 0 not in instr.outs[0].shape
     return plain and fits_scratch(inner, 2 if is_open(inner) else 1)
 
 
@@ -88,15 +94,16 @@ def mat_mul(k: Frame, op: MatMul, target: Target) -> None:
     x, y = k.inputs[:2]
     *batch, rows, columns = k.out.region.shape
     inner = x.region.shape[-1]
-    lanes = target.facts.lanes
+    dtype = x.buffer.dtype
+    lanes = target.facts.lanes_for(dtype)
     cols = min(2, ceil_div(estimate(columns), lanes))
     if not is_open(inner) and not fits_scratch(inner):
         cols = 1
     width = cols * lanes
     panels = ceil_div(columns, width)
-    scratch = k.b.array("f32", LONGEST * lanes if is_open(inner) else max(inner, 1) * width)
+    scratch = k.b.array(dtype, LONGEST * lanes if is_open(inner) else max(inner, 1) * width)
     tiles = split_rows(rows, cols, target)
-    kind = products("f32", lanes, target)
+    kind = products(dtype, lanes, target)
     product = Product(k, x, scratch, inner, columns, cols, kind, target)
     with k.loops.parallel([*batch, panels]) as (*lead, panel):
         first = k.b.let(panel.base * width)
@@ -178,7 +185,7 @@ def _pack(
             with k.b.when(inside), k.b.loop(lift(inner)) as i:
                 k.b.store(scratch, i * width + j, Load(y.buffer, base + j * across + i))
             with k.b.otherwise(), k.b.loop(lift(inner)) as i:
-                k.b.store(scratch, i * width + j, Const(0.0, "f32"))
+                k.b.store(scratch, i * width + j, Const(0.0, y.buffer.dtype))
         else:
             with k.b.loop(lift(inner)) as i:
                 k.b.store(scratch, i * width + j, Load(y.buffer, base + j * across + i))
@@ -197,7 +204,8 @@ class Product:
         kind: Products, target: Target,
     ) -> None:  # fmt: skip
         self.k, self.x, self.w, self.kind, self.target = k, x, w, kind, target
-        self.inner, self.columns, self.cols, self.lanes = inner, columns, cols, target.facts.lanes
+        self.inner, self.columns, self.cols = inner, columns, cols
+        self.lanes = target.facts.lanes_for(kind.dtype)
 
     def tile(
         self, height: int, lead: list[Coord], start: Expr, column: Expr, at_w: Expr,

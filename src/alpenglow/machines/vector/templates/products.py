@@ -102,7 +102,7 @@ def products(dtype: str, lanes: int, target: Target) -> Products:
     def fused(x: Expr, w: Expr, acc: Expr) -> Expr:
         return multiply_add(x, w, acc, target)
 
-    return Products("f32", 1, 1, _whole, _whole, fused)
+    return Products("f64" if dtype == "f64" else "f32", 1, 1, _whole, _whole, fused)
 
 
 def dot(target: Target) -> Dot:
@@ -118,8 +118,12 @@ def dot(target: Target) -> Dot:
 
 
 def multiply_add(x: Expr, y: Expr, z: Expr, target: Target) -> Expr:
-    """Return x * y + z, rounded once where the machine does so at once."""
-    return Fma(x, y, z) if target.facts.fuses else Binary("add", Binary("mul", x, y), z)
+    """Return x * y + z, rounded once where the machine does so at once.
+
+    Processors of 32 bits have registers of f32 alone: there f64 is computed by functions.
+    """
+    fuses = target.facts.fuses and not (x.dtype == "f64" and target.architecture == "arm")
+    return Fma(x, y, z) if fuses else Binary("add", Binary("mul", x, y), z)
 
 
 def _whole(x: Expr) -> list[Expr]:

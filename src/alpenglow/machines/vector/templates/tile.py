@@ -201,7 +201,8 @@ class Tile:
         self.b, self.far = b, far
         self.rows, self.cols, self.lanes = rows, cols, lanes
         self.kind = kind or products("f32", lanes, target)
-        whole = lanes == target.facts.lanes and self.kind.dtype == "f32" and self.kind.dots == 1
+        plain = self.kind.dtype in ("f32", "f64") and self.kind.dots == 1
+        whole = plain and lanes == target.facts.lanes_for(self.kind.dtype)
         self.memory_operands = whole and target.facts.memory_operands
         zero = Const(0 if self.kind.dtype == "i32" else 0.0, self.kind.dtype, lanes)
         self._spilled: Buffer | None = None
@@ -303,7 +304,7 @@ def _fixed_apart(elements: list[Expr]) -> bool:
     """Whether elements are numbers in memory, as far from one another in every step."""
     addresses, terms = Addresses(print_expr), []
     for e in elements:
-        if not isinstance(e, Load) or e.dtype != "f32" or e.mask is not None:
+        if not isinstance(e, Load) or e.dtype not in ("f32", "f64") or e.mask is not None:
             return False
         terms.append((e.buffer.name, addresses.split(e.at)[0]))
     return all(t == terms[0] for t in terms)
