@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from alpenglow.ir.structure import Fixed, Keyed, Leaf, Several, Structure, of_plain
+from alpenglow.ir.structure import Fixed, Keyed, Leaf, Several, Structure, of_plain, without
 
 TREE = Keyed("dict", (("a", Several("list", (Leaf("p"), Fixed(None)))), (3, Leaf("q"))))
 STRUCTURE = Structure((("x", Leaf("x")), ("d", TREE)), 1, Several("tuple", (Leaf("y"), Fixed(2))))
@@ -46,3 +46,19 @@ for _ in range(100):
 def test_what_is_no_structure_is_refused(wrong: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         of_plain(wrong)
+
+
+def test_parameters_and_results_are_left_out_whole_or_not_at_all() -> None:
+    state = Several("tuple", (Leaf("k"), Keyed("dict", (("v", Leaf("v")),))))
+    structure = Structure(
+        (*STRUCTURE.parameters, ("past", state)), 3, Several("tuple", (Leaf("y"), state))
+    )
+
+    assert without(structure, {"k", "v"}, {"k", "v"}) == Structure(
+        STRUCTURE.parameters, 2, Leaf("y")
+    )
+    assert without(structure, {"k"}) is None
+    assert without(structure, (), {"y", "k", "v"}) is None
+    assert without(structure, {"x"}, {"v"}) == Structure(
+        structure.parameters[1:], 2, Several("tuple", (Leaf("y"), Several("tuple", (Leaf("k"),))))
+    )

@@ -104,3 +104,60 @@ def test_what_is_traced_already_takes_no_arguments() -> None:
     program = torch.export.export(Nested(), ARGS, KWARGS)
     with pytest.raises(OptionError, match="ExportedProgram"):
         ag.compile(program, args=ARGS)
+
+
+class Remembering(torch.nn.Module):
+    """Attention over rows that a dict hands on, as a decoder is exported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key = torch.nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor, past: dict[str, torch.Tensor], scale: Any) -> Any:
+        keys = torch.cat([past["k"], self.key(x) * scale["s"]], 1)
+        return {"y": torch.softmax(x @ keys.mT, -1) @ keys}, {"k": keys}
+
+
+ROWS = {1: torch.export.Dim("p", min=0, max=99)}
+GROWING = {"x": None, "past": {"k": ROWS}, "scale": {"s": None}}
+
+
+def remembering() -> tuple[Any, ag.Graph]:
+    torch.manual_seed(0)
+    module = Remembering().eval()
+    args = torch.ones(1, 3, 16), {"k": torch.ones(1, 4, 16)}, {"s": torch.tensor(2.0)}
+    graph = ag.load(module, args=args, dynamic_shapes=GROWING)
+    assert isinstance(graph, ag.Graph)
+    return module, graph
+
+
+def test_what_is_profiled_and_quantised_is_called_as_before() -> None:
+    module, graph = remembering()
+    rng = np.random.default_rng(0)
+    feeds = [rng.standard_normal((1, n, 16), np.float32) for n in (3, 4)]
+    samples = [{"x": feeds[0], "past_k": feeds[1], "scale_s": np.float32(2)}]
+    profile = ag.profile_ranges(graph, samples)
+    with torch.no_grad():
+        x, k = map(torch.from_numpy, feeds)
+        expected = module(x, {"k": k}, {"s": torch.tensor(2.0)})[0]["y"]
+
+    exe = ag.compile(ag.quantize(graph, profile))
+    actual = exe(feeds[0], {"k": feeds[1]}, {"s": np.float32(2)})[0]["y"]
+
+    np.testing.assert_allclose(actual, expected, atol=0.1)
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_session_is_called_as_the_module_without_what_it_remembers(lasting: bool) -> None:
+    module, graph = remembering()
+    exe = ag.compile(graph, state={"past_k": "output_1_k"})
+    scale = {"s": np.float32(2)}
+    session = exe.session(length=16, inputs={"scale_s": scale["s"]} if lasting else None)
+    past = {"k": torch.zeros(1, 0, 16)}
+
+    for step in range(3):
+        x = torch.full((1, 3, 16), 0.1 * step)
+        with torch.no_grad():
+            expected, past = module(x, past, {"s": torch.tensor(2.0)})
+        actual = session(x.numpy()) if lasting else session(x.numpy(), scale)
+        np.testing.assert_allclose(actual["y"], expected["y"], rtol=1e-4, atol=1e-5)

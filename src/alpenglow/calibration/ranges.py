@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sized
+from dataclasses import replace
 from typing import Any
 
 from alpenglow.base.errors import FeedError
@@ -102,6 +103,7 @@ def observed(g: Graph, values: Iterable[Value]) -> tuple[Graph, dict[str, Value]
     """Return a graph whose outputs are values of `g`, and these by the names of the outputs."""
     wanted = {f"seen:{i}": v for i, v in enumerate(values)}
     copy = g.copy()
+    copy.metadata = replace(copy.metadata, structure=None)  # which names other outputs
     env = {
         old: new
         for a, b in zip(g.nodes, copy.nodes, strict=True)

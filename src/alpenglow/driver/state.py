@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.ir.dims import Sym, names
 from alpenglow.ir.graph import Graph
 from alpenglow.ir.staged import StagedModel
+from alpenglow.ir.structure import without
 from alpenglow.ops.movement import Slice
 
 BEFORE = re.compile(r"past(?:_key_values|_key|_value)?(.*)")
@@ -74,9 +76,13 @@ def remembering(
         after = new.outputs.pop(output)
         new.let_grow(name, axes[name])
         new.assign(name, after)
-    if isinstance(state, bool):
-        for output in _handed_on(new):
-            del new.outputs[output]
+    dropped = _handed_on(new) if isinstance(state, bool) else []
+    for output in dropped:
+        del new.outputs[output]
+    structure = new.metadata.structure
+    if structure is not None:
+        callers = without(structure, pairs.keys(), {*pairs.values(), *dropped})
+        new.metadata = replace(new.metadata, structure=callers)
     _keep_last(new, last)
     return new
 

@@ -110,19 +110,47 @@ class Structure:
         return [parameters, self.positional, _to_plain(self.result)]
 
 
-def without(structure: Structure, inputs: Collection[str]) -> Structure | None:
-    """Return the structure without the parameters that are some inputs.
+def without(
+    structure: Structure, inputs: Collection[str], outputs: Collection[str] = ()
+) -> Structure | None:
+    """Return the structure without the parameters and results that are some inputs and outputs.
 
-    None where one of them is only a part of a parameter: then calls give the inputs by themselves.
+    A result that was a tuple of several, of which one is left, is that one.  Return None if an
+    input is only a part of a parameter, or no result is left: then calls use flat names.
     """
-    gone = {name for name, tree in structure.parameters
-            if isinstance(tree, Leaf) and tree.name in inputs}  # fmt: skip
+    gone = {
+        name for name, tree in structure.parameters if tensors(tree) and tensors(tree) <= {*inputs}
+    }
     left = tuple((name, tree) for name, tree in structure.parameters if name not in gone)
-    parts = (x for _, tree in left for x in leaves(tree))
-    if any(isinstance(x, Leaf) and x.name in inputs for x in parts):
+    result = _pruned(structure.result, outputs)
+    if result is None or any(tensors(tree) & {*inputs} for _, tree in left):
         return None
+    match result:
+        case Several(kind="tuple", items=[single]) if result != structure.result:
+            result = single
     first = structure.parameters[: structure.positional]
-    return Structure(left, sum(name not in gone for name, _ in first), structure.result)
+    return Structure(left, sum(name not in gone for name, _ in first), result)
+
+
+def _pruned(tree: Tree, outputs: Collection[str]) -> Tree | None:
+    """Return a result without some tensors, and without the containers that then hold none."""
+    match tree:
+        case Leaf(name=name):
+            return None if name in outputs else tree
+        case Fixed():
+            return tree
+        case Several(kind=kind, items=items):
+            some = tuple(kept for item in items if (kept := _pruned(item, outputs)) is not None)
+            return None if items and not some else Several(kind, some)
+        case Keyed(kind=kind, items=pairs):
+            pruned = ((key, _pruned(item, outputs)) for key, item in pairs)
+            named = tuple((key, kept) for key, kept in pruned if kept is not None)
+            return None if pairs and not named else Keyed(kind, named)
+
+
+def tensors(tree: Tree) -> set[str]:
+    """Return the names of the inputs or outputs that a tree holds."""
+    return {x.name for x in leaves(tree) if isinstance(x, Leaf)}
 
 
 def leaves(tree: Tree) -> Iterator[Leaf | Fixed]:

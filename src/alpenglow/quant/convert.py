@@ -61,6 +61,7 @@ class Writer:
     def __init__(self, planned: Plan, floats: bool) -> None:
         self.plan, self.floats = planned, floats
         self.g = Graph(planned.graph.name)
+        self.g.metadata, self.g.guards = planned.graph.metadata, planned.graph.guards
         self.env: dict[Value, Value] = {}
         self.read_back: dict[Activation, Value] = {}
         self.activation = {p: a for a in planned.activations for p in a.readers}

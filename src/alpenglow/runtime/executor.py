@@ -22,7 +22,7 @@ from alpenglow.base.errors import ModelError, OptionError, UnsupportedError
 from alpenglow.base.words import shown
 from alpenglow.ir.graph import Value
 from alpenglow.ir.metadata import Metadata
-from alpenglow.ir.structure import Leaf, Structure, leaves
+from alpenglow.ir.structure import Structure, tensors
 from alpenglow.ir.target import Target
 from alpenglow.ir.types import Array, TensorType
 from alpenglow.machines.api import Artifact, Device
@@ -180,6 +180,11 @@ class Executable(ABC):
     def growing(self) -> Mapping[str, int]:
         """The axes along which variables grow, by name."""
         return self._growing
+
+    @property
+    def structure(self) -> Structure | None:
+        """How arguments and results are made of tensors; None if they are arrays in order."""
+        return self._structure
 
     def fingerprint(self) -> str:
         """Return a hash of what the model computes, weights included."""
@@ -397,9 +402,8 @@ def structured(
     structure = metadata.structure
     if structure is None:
         return None
-    trees = (*(tree for _, tree in structure.parameters),)
-    fed = {x.name for tree in trees for x in leaves(tree) if isinstance(x, Leaf)}
-    returned = {x.name for x in leaves(structure.result) if isinstance(x, Leaf)}
+    fed = set[str]().union(*(tensors(tree) for _, tree in structure.parameters))
+    returned = tensors(structure.result)
     if fed != set(inputs) or not returned <= set(outputs):
         raise ModelError(
             f"the structure of calls names {', '.join(sorted(fed ^ set(inputs) or returned))}, "

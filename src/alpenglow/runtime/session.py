@@ -20,6 +20,7 @@ import numpy as np
 
 from alpenglow.base.errors import FeedError, SessionError
 from alpenglow.ir.graph import Value
+from alpenglow.ir.structure import Structure, without
 from alpenglow.ir.types import FLOATS, Array, TensorType
 from alpenglow.runtime import calls, feeds, kept_state
 from alpenglow.runtime.calls import Call
@@ -44,6 +45,11 @@ class Remembers(Protocol):
     @property
     def growing(self) -> Mapping[str, int]:
         """The axes along which variables grow."""
+        ...
+
+    @property
+    def structure(self) -> Structure | None:
+        """How arguments and results are made of tensors."""
         ...
 
     def run_some(
@@ -98,6 +104,7 @@ class Session:
         self.name, self.length = source.name, length
         self.inputs = {name: t for name, t in source.inputs.items() if name not in lasting}
         self._source, self._lasting = source, lasting
+        self._structure = source.structure and without(source.structure, lasting.keys())
         self._initial, self._growing = source.initial, source.growing
         self._held = held or Held(self._initial, self._growing, length)
         self._turn = Turn()
@@ -125,6 +132,10 @@ class Session:
     ) -> Array | Any:
         """Return the output for arrays in input order or by name, as a call of the Executable."""
         self._refuse_again(by_name)
+        if self._structure is not None:
+            fed = self._structure.feeds(arrays, by_name)
+            named = self.run(fed, out, outputs=outputs)
+            return self._structure.results(named) if outputs is None else tuple(named.values())
         inputs = feeds.given(self.inputs, arrays, by_name)
         results = list(self.run(inputs, out, outputs=outputs).values())
         return results[0] if len(results) == 1 else tuple(results)
