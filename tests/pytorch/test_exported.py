@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 
 import alpenglow as ag
 from alpenglow.base.errors import IncompatibleError, UnsupportedError
+from alpenglow.ir.text import parse_graph, print_graph
 
 
 class Small(nn.Module):
@@ -93,3 +95,38 @@ def test_all_that_cannot_be_converted_is_listed_with_its_place() -> None:
     program = torch.export.export(Rare(), (torch.randn(3),))
     with pytest.raises(UnsupportedError, match=r"2 operators.*one.*test_exported.py:\d+.*2 calls"):
         ag.load(program)
+
+
+class Twice(nn.Module):
+    """Two blocks of several calls, and a module that is called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(2))
+        self.act = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = self.act(block(x) + x)
+        return x
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_values_have_the_names_of_modules_and_a_text_keeps_them(
+    strict: bool, tmp_path: Path
+) -> None:
+    program = torch.export.export(Twice().eval(), (torch.randn(2, 4),), strict=strict)
+    torch.export.save(program, tmp_path / "twice.pt2")
+    expected = [
+        "blocks.0.0", "blocks.0.1", "add", "act.relu",
+        "blocks.1.0", "blocks.1.1", "add_1", "act.relu_1",
+    ]  # fmt: skip
+
+    for graph in (ag.load(program), ag.load(tmp_path / "twice.pt2")):
+        assert isinstance(graph, ag.Graph)
+        assert graph.name == "Twice"
+        for g in (graph, parse_graph(print_graph(graph))):
+            names = [v.name for n in g.nodes for v in n.results]
+            assert [n for n in names if n and not n.isdecimal()] == expected
+        cut = ag.compile(ag.truncate(graph, "blocks.1.0"))
+        assert list(cut.outputs) == ["blocks.1.0"]

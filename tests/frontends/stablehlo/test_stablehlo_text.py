@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from alpenglow.base.errors import ModelError, UnsupportedError
+from alpenglow.frontends.stablehlo.loading import load
 from alpenglow.frontends.stablehlo.module import (
     ConvDims,
     DotDims,
@@ -168,3 +169,28 @@ def test_a_resource_stands_at_the_end() -> None:
 
     value = module.functions["main"].body.operations[0].attributes["value"]
     assert value.tolist() == [1.0, -2.0]
+
+
+@pytest.mark.parametrize(
+    "places, names",
+    [
+        (('loc("x")', "loc(#loc1)"), ["x", "params.w.0"]),  # which is told behind the module
+        (('loc("x")', 'loc("x")'), ["arg0", "arg1"]),
+        (('loc("x")', 'loc("f.py":3:4)'), ["x", "arg1"]),
+        (("", ""), ["arg0", "arg1"]),
+    ],
+)
+def test_inputs_are_called_as_locations_say(places: tuple[str, str], names: list[str]) -> None:
+    first, second = places
+    graph = load(f"""module @jit_f {{
+      func.func @main(%arg0: tensor<2xf32> {first},
+                      %arg1: tensor<2xf32> {second}) -> tensor<2xf32> {{
+        %0 = stablehlo.add %arg0, %arg1 : tensor<2xf32> loc("add")
+        return %0 : tensor<2xf32>
+      }} loc(#loc)
+    }}
+    #loc = loc(unknown)
+    #loc1 = loc("params['w'][0]")
+    """.encode())  # fmt: skip
+
+    assert (graph.name, list(graph.inputs)) == ("jit_f", names)

@@ -159,9 +159,9 @@ class Raw:
 
 @dataclass(slots=True)
 class RawBlock:
-    """Arguments by the numbers of their values and types, and operations."""
+    """Arguments by the numbers of their values, types and locations, and operations."""
 
-    arguments: list[tuple[int, int]]
+    arguments: list[tuple[int, int, int | None]]
     operations: list[Raw]
 
 
@@ -208,7 +208,7 @@ class OperationReader:
         arguments = self._arguments(x) if has_arguments else []
         return RawBlock(arguments, [self._operation(x, depth) for _ in range(count)])
 
-    def _arguments(self, x: Bytes) -> list[tuple[int, int]]:
+    def _arguments(self, x: Bytes) -> list[tuple[int, int, int | None]]:
         arguments = []
         for _ in range(x.count()):
             number = x.number()
@@ -216,9 +216,8 @@ class OperationReader:
                 located, number = number & 1, number >> 1
             else:
                 located = 1
-            if located:
-                x.number()
-            arguments.append((self.define(x), number))
+            location = x.number() if located else None
+            arguments.append((self.define(x), number, location))
         if self.file.version >= ORDERED and x.byte():
             self._skip_order(x, len(arguments))
         return arguments

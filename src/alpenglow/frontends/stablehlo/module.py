@@ -194,6 +194,8 @@ class Function:
     public: bool = True
     argument_attributes: tuple[Mapping[str, Any], ...] = ()
     result_attributes: tuple[Mapping[str, Any], ...] = ()
+    argument_names: tuple[str, ...] = ()
+    """What the source calls the arguments, as ``params['w']``; "" where that is not told."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -54,7 +54,7 @@ def read_bytecode(content: bytes) -> Module:
             if function.name in functions:
                 raise ModelError(f"there are two functions '{function.name}'")
             functions[function.name] = function
-    return Module(functions, "", container.producer)
+    return Module(functions, reading.module_name(modules[0]), container.producer)
 
 
 class Reading:
@@ -64,6 +64,25 @@ class Reading:
         self.file = container
         self.vhlo = Vhlo(container)
         self.kinds: dict[int, Type] = {}
+
+    def module_name(self, raw: Raw) -> str:
+        """Return the name of the module; "" if it has none."""
+        here = Bytes(self.file.content, raw.properties or Span(0, 0), "the module")
+        name: Any = None
+        if raw.properties and (number := here.number()) & 1:
+            name = self.vhlo.attribute(number >> 1, here)
+        elif raw.attributes is not None:
+            attributes = self.vhlo.attribute(raw.attributes, here)
+            name = attributes.get("sym_name") if isinstance(attributes, dict) else None
+        return name if isinstance(name, str) else ""
+
+    def _argument_names(self, block: RawBlock) -> tuple[str, ...]:
+        """Return what locations call the arguments of a function, "" where none does."""
+        here = Bytes(self.file.content, Span(0, 0), "the operations")
+        places = [None if at is None else self.vhlo.attribute(at, here)
+                  for _, _, at in block.arguments]  # fmt: skip
+        names = (dict(p.fields).get("name") if isinstance(p, Record) else None for p in places)
+        return tuple(name if isinstance(name, str) else "" for name in names)
 
     def function(self, raw: Raw) -> Function:
         """Return a function; raise ModelError if that is none."""
@@ -77,10 +96,11 @@ class Reading:
         return Function(
             called, signature, body, attributes.get("sym_visibility") != "private",
             _dictionaries(attributes.get("arg_attrs")), _dictionaries(attributes.get("res_attrs")),
+            self._argument_names(blocks[0]) if blocks else (),
         )  # fmt: skip
 
     def _block(self, raw: RawBlock, of: Raw, outermost: bool = False) -> Block:
-        arguments = tuple((str(n), self._typed(n, t)) for n, t in raw.arguments)
+        arguments = tuple((str(n), self._typed(n, t)) for n, t, _ in raw.arguments)
         operations = tuple(self._operation(o, outermost) for o in raw.operations)
         if not operations or not operations[-1].name.endswith(".return"):
             ends = f"with {operations[-1].name}" if operations else "before it begins"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from alpenglow.frontends.stablehlo.portable import read_bytecode
 from alpenglow.frontends.stablehlo.table import element
 from alpenglow.frontends.stablehlo.text import read_text
 from alpenglow.ir.dims import Dim
+from alpenglow.ir.graph import HIDDEN
 from alpenglow.ir.types import DTYPES
 
 
@@ -54,9 +56,10 @@ class Source:
     def inputs(self, main: Function) -> list[Input]:
         """Return the inputs in order; raise ModelError if what is said of them does not fit."""
         own = []
+        told = _told(main)
         numbered = self.content[:4] == BYTECODE  # which has no names
         for i, (argument, t) in enumerate(main.body.arguments):
-            name = f"arg{i}" if numbered else argument
+            name = told[i] or (f"arg{i}" if numbered else argument)
             if not isinstance(t, Tensor) or t.shape is None:
                 raise UnsupportedError(f"input '{name}' is a {t}, expected a tensor of known rank")
             own.append(Input(name, element(f"input '{name}'", t), t.shape))
@@ -66,7 +69,14 @@ class Source:
         if len(kept) != len(own):
             raise ModelError(f"the program takes {len(own)} arguments, and {len(kept)} are told")
         merged = iter(own)
-        return [self._input(a, next(merged) if a.kept else None) for a in self.artifact.arguments]
+        inputs = [
+            self._input(a, next(merged) if a.kept else None) for a in self.artifact.arguments
+        ]
+        names = iter(told)
+        called = [(next(names) if a.kept else "") or a.name for a in self.artifact.arguments]
+        if len(set(called)) < len(called):
+            return inputs
+        return [replace(x, name=name) for x, name in zip(inputs, called, strict=True)]
 
     def _input(self, a: Any, own: Input | None) -> Input:
         if own is None:
@@ -86,6 +96,14 @@ class Source:
         if len(told) == len(said) == len(set(said)) == count:
             return said
         return ["result"] if count == 1 else [f"result{i}" for i in range(count)]
+
+
+def _told(main: Function) -> list[str]:
+    """Return what a program calls its arguments, as paths, ``params.w``; "" where it does not."""
+    names = [re.sub(r"\[['\"]?([^]'\"]*)['\"]?\]", r".\1", n) for n in main.argument_names]
+    usable = len(set(filter(None, names))) == sum(map(bool, names))
+    names = [n if usable and not n.startswith(HIDDEN) else "" for n in names]
+    return names or [""] * len(main.body.arguments)
 
 
 def read(source: Source) -> Module:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from alpenglow.base.errors import ModelError
-from alpenglow.frontends.stablehlo.lexer import Lexer
+from alpenglow.frontends.stablehlo.lexer import Lexer, unquoted
 from alpenglow.frontends.stablehlo.module import (
     Block,
     Function,
@@ -19,6 +20,7 @@ from alpenglow.frontends.stablehlo.text_operations import OperationReader
 
 _RESOURCES = re.compile(r"\{-#(.*?)#-\}", re.DOTALL)
 _RESOURCE = re.compile(r'("(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w$.-]*)\s*:\s*"0x([0-9a-fA-F]*)"')
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _ALIGNMENT = 4
 """So many bytes before those of a resource say how they are aligned."""
 
@@ -39,6 +41,7 @@ class Reader(OperationReader):
                 resources[name.strip('"')] = content[_ALIGNMENT:]
         super().__init__(Lexer(text), resources)
         self.functions: dict[str, Function] = {}
+        self.locations: dict[str, str] = {}
 
     def module(self) -> Module:
         """Return the module; what stands in it may stand by itself, too."""
@@ -58,7 +61,14 @@ class Reader(OperationReader):
                 self._definition()
         if not self.functions:
             raise x.error("the text holds no function")
-        return Module(self.functions, name)
+        named = {n: replace(f, argument_names=tuple(map(self._told, f.argument_names)))
+                 for n, f in self.functions.items()}  # fmt: skip
+        return Module(named, name)
+
+    def _told(self, location: str) -> str:
+        """Return the name in a location, which may be told behind the functions; "" without one."""
+        inside = self.locations.get(location, location)
+        return unquoted(inside) if _STRING.fullmatch(inside) else ""
 
     def _alias(self) -> None:
         x = self.lexer
@@ -66,7 +76,7 @@ class Reader(OperationReader):
         x.want("=")
         if name.startswith("#loc") or x.word == "loc":
             x.next()
-            x.skip("(", ")")
+            self.locations[name] = x.skip("(", ")").strip()
             return
         if name.startswith("!"):
             self.types.aliases[name] = self.types.type()
@@ -134,7 +144,7 @@ class Reader(OperationReader):
             public = x.next() == "public"
         name = self.types.symbol()
         self.names, self.scopes = {}, [{}]
-        arguments, attributes = self._parameters()
+        arguments, attributes, told = self._parameters()
         results: list[Type] = []
         result_attributes: list[Mapping[str, Any]] = []
         if x.take("->"):
@@ -150,13 +160,15 @@ class Reader(OperationReader):
         operations = self._operations()
         self._location()
         body = Block(tuple(arguments), operations)
-        return Function(name, signature, body, public, tuple(attributes), tuple(result_attributes))
+        return Function(name, signature, body, public, tuple(attributes), tuple(result_attributes),
+                        tuple(told))  # fmt: skip
 
-    def _parameters(self) -> tuple[list[tuple[str, Type]], list[Mapping[str, Any]]]:
+    def _parameters(self) -> tuple[list[tuple[str, Type]], list[Mapping[str, Any]], list[str]]:
         x = self.lexer
         x.want("(")
         arguments: list[tuple[str, Type]] = []
         attributes: list[Mapping[str, Any]] = []
+        told: list[str] = []
         while not x.take(")"):
             name = f"arg{len(arguments)}"
             if x.kind == "value":
@@ -165,10 +177,10 @@ class Reader(OperationReader):
             t = self.types.type()
             arguments.append((self.define(name, t), t))
             attributes.append(self.types.dictionary() if x.word == "{" else {})
-            self._location()
+            told.append(self._location())
             if x.word != ")":
                 x.want(",")
-        return arguments, attributes
+        return arguments, attributes, told
 
     def _result_types(self) -> tuple[list[Type], list[Mapping[str, Any]]]:
         x = self.lexer

@@ -194,10 +194,12 @@ class OperationReader:
                     x.want(",")
         x.want(":")
 
-    def _location(self) -> None:
-        if self.lexer.word == "loc":
-            self.lexer.next()
-            self.lexer.skip("(", ")")
+    def _location(self) -> str:
+        """Go past a location and return what is in its brackets, "" if there is none."""
+        if self.lexer.word != "loc":
+            return ""
+        self.lexer.next()
+        return self.lexer.skip("(", ")").strip()
 
 
 def _numbered(name: str, count: int) -> list[str]:

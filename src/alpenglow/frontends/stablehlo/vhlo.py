@@ -104,6 +104,8 @@ class Vhlo:
             return {str(self.attribute(n, x)): self.attribute(v, x) for n, v in pairs}
         if code == 2:
             return self.file.string(x.number(), x)
+        if code == 14:
+            return Record("loc", (("name", self.attribute(x.number(), x)),))
         return None
 
     # ── attributes ──

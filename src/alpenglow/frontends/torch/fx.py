@@ -142,9 +142,17 @@ def decomposed(lowered: Any) -> Program:
     body = body_of(lowered.graph_module)
     ranges = ranges_of(lowered.range_constraints.items())
     called = _structure(lowered, outputs)
-    return Program("main", body, inputs, outputs, arrays(state), ranges, structure=called,
+    name = program_name(_kind(lowered.graph_module))
+    return Program(name, body, inputs, outputs, arrays(state), ranges, structure=called,
                    version=str(torch().__version__), generator=generator_of(body),
                    demands=demands(lowered._guards_code, called, inputs, body))  # fmt: skip
+
+
+def _kind(module: Any) -> object:
+    """Return the class of the module that was traced, or its name; "" if no call tells it."""
+    stacks = (node.meta.get("nn_module_stack") for node in module.graph.nodes)
+    outermost = (next(iter(stack.values())) for stack in stacks if stack)
+    return next((kind for path, kind in outermost if not path), "")
 
 
 KINDS: dict[str, InputKind] = {
@@ -440,7 +448,9 @@ class _Reader:
         if target in DRAWS and not all(map(lies_in_order, tensors_of(val))):
             arguments["generator"] = Unknown("one of numbers that do not lie in order")
         source = source_of(node.meta.get("stack_trace") or "")
-        self.calls.append(Call(node.name, target, arguments, results, source))
+        stack = node.meta.get("nn_module_stack") or {}
+        module = module_path(next(reversed(stack.values()), ("",))[0])
+        self.calls.append(Call(node.name, target, arguments, results, source, module))
 
     def _taken(self, node: Any, val: Any) -> tuple[str, ...]:
         """Return the names of the results that nodes take of a call, "" of the others."""
@@ -498,6 +508,18 @@ def tensors_of(val: Any) -> list[Any]:
 def lies_in_order(fake: Any) -> bool:
     """Whether the elements of a tensor lie in order from the start of its memory."""
     return bool(fake.is_contiguous()) and fake.storage_offset() == 0
+
+
+def module_path(path: object) -> str:
+    """Return the path of a module as its parameters have it; Dynamo begins it with a local."""
+    plain = re.sub(r"^L\['[^']*'\]", "", str(path))
+    return re.sub(r"[^\w.]+", "_", plain).strip("._")
+
+
+def program_name(kind: object) -> str:
+    """Return the name of a program: that of the class of the module that was traced."""
+    name = str(getattr(kind, "__name__", kind)).rpartition(".")[2]
+    return name if name.isidentifier() else "main"
 
 
 def source_of(trace: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,6 +24,7 @@ from alpenglow.frontends.presume import Needed
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.checks import checked, checked_by, without_places
 from alpenglow.frontends.torch.control import LOOPS, Splice, expanded
+from alpenglow.frontends.torch.fx import unique
 from alpenglow.frontends.torch.program import (
     Argument,
     Body,
@@ -95,6 +96,8 @@ class Importer:
         self._tied: dict[int, Value] = {}
         self._origins: dict[int, Call] = {}
         self._spliced: list[Splice] = []
+        self._modules: Counter[str] = Counter()  # how many calls each makes by itself
+        self._names = {*g.inputs}
 
     def run(self, body: Body, operands: Sequence[Value | None]) -> list[Value]:
         """Import a body, whose inputs are these operands, and return the values of its outputs."""
@@ -114,6 +117,7 @@ class Importer:
         """Import calls in order; those of functions stand in for the calls of these."""
         waiting = deque(without_places(calls, self.types, self.symbols))
         self.checked |= checked(waiting)
+        self._modules.update(call.module for call in waiting)
         while waiting:
             call = waiting.popleft()
             if checked_by(call) in self.held:  # its maker checks it
@@ -290,7 +294,8 @@ class Importer:
                 if name and isinstance(r, int | Sym) and name not in self.types:
                     self.learn(name, r)
                 elif name:
-                    self.values[name] = self._checked(name, r)
+                    self.values[name] = v = self._checked(name, r)
+                    self._call_it(v, call)
         except Needed as needed:
             self._need(call, needed)
         except (UnsupportedError, TypeRuleError) as error:  # torch checked the program itself
@@ -310,6 +315,15 @@ class Importer:
             if self.trusted:
                 raise
             raise ModelError(f"{call.target}: {error}", node=label(call)) from error
+
+    def _call_it(self, v: Value, call: Call) -> None:
+        """Name a result after the module that makes it, and after the call if it makes several."""
+        if v.producer is None or v.name:
+            return
+        call = self._origins.get(id(call), call)
+        path, several = call.module, self._modules[call.module] != 1
+        parts = [path] * bool(path) + [call.name] * (several or not path)
+        v.name = unique(".".join(parts), self._names)
 
     def _converted(self, call: Call) -> list[Value | Dim | None]:
         entry = converters.find(call.target)

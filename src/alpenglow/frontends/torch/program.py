@@ -42,7 +42,8 @@ class Call:
     """One application of an operator.
 
     `target` is its name without "torch.ops", as ``aten.add.Tensor``; `results` are the names of its
-    results, "" where nobody reads one; `source` is where in the user's code it stands.
+    results, "" where nobody reads one; `source` is where in the user's code it stands, `module` the
+    path of the innermost module that it is a part of, as ``layers.0.conv``.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Call:
     arguments: Mapping[str, Argument]
     results: tuple[str, ...]
     source: str = ""
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,7 +28,7 @@ from alpenglow.frontends.torch.program import (
     refs,
 )
 from alpenglow.frontends.torch.pt2_archive import Archive, Layout, check_format, opened, tensors
-from alpenglow.frontends.torch.pt2_graph import CPU, functional_of, named
+from alpenglow.frontends.torch.pt2_graph import CPU, functional_of, named, traced_name
 from alpenglow.frontends.torch.pt2_schema import (
     DTYPES,
     LAYOUTS,
@@ -106,7 +106,8 @@ def _program(archive: Archive, name: str, whole: Record, file: str) -> Program:
     record(whole, "the program", "program")
     check_versions(whole)
     module = record(whole.get("graph_module"), "the program's module", "module")
-    made = functional_of(field(module, "graph", dict, "the program's module"))
+    graph = field(module, "graph", dict, "the program's module")
+    made = functional_of(graph)
     body = made.body
     signature = record(module.get("signature"), "the signature", "signature")
     inputs, values = _inputs(field(signature, "input_specs", list, "the signature"), body)
@@ -127,7 +128,7 @@ def _program(archive: Archive, name: str, whole: Record, file: str) -> Program:
         of_kind(c, str, "a guard") for c in of_kind(whole.get("guards_code", []), list, "guards")
     ]
     return Program(
-        "main", body, inputs, outputs, _state(archive, stored, inputs, body),
+        traced_name(graph), body, inputs, outputs, _state(archive, stored, inputs, body),
         _ranges(record(whole.get("range_constraints"), "the ranges of extents")), file,
         structure, text(of_kind(whole.get("torch_version", ""), str, "the version of torch")),
         trusted=False, demands=demands(code, structure, inputs, body),

@@ -10,7 +10,14 @@ from alpenglow.base.errors import ModelError, UnsupportedError
 from alpenglow.base.memory import MOST_NBYTES
 from alpenglow.base.words import shown
 from alpenglow.frontends.torch.functional import Functional, functional
-from alpenglow.frontends.torch.fx import DROPPED, PARAMETERS, READERS, source_of
+from alpenglow.frontends.torch.fx import (
+    DROPPED,
+    PARAMETERS,
+    READERS,
+    module_path,
+    program_name,
+    source_of,
+)
 from alpenglow.frontends.torch.fx import STRIDED as STRIDED_READERS
 from alpenglow.frontends.torch.program import (
     Argument,
@@ -115,6 +122,21 @@ def lies_in_order(meta: Record, t: TensorType, what: str) -> bool:
     return ordered and size(meta.get("storage_offset"), what) == 0
 
 
+def traced_name(graph: Record) -> str:
+    """Return the name of a program: that of the class of the module that was traced."""
+    nodes = listed(field(graph, "nodes", list, "a graph"), dict, "nodes of a graph")
+    outermost = (modules[0] for node in nodes if (modules := _modules(node)))
+    return program_name(next((kind for path, kind in outermost if not path), ""))
+
+
+def _modules(node: Record) -> list[tuple[str, str]]:
+    """Return path and class of each module that a node is a part of, the outermost first."""
+    about = record(node.get("metadata") or {}, "metadata of a node")
+    stack = of_kind(about.get("nn_module_stack") or "", str, "a stack of modules")
+    parts = (entry.split(",") for entry in stack.split(";"))
+    return [(path, kind) for _, path, kind in (p for p in parts if len(p) == 3)]
+
+
 def target_of(text: str) -> str:
     """Return the name of an operator as the table has it: ``aten.add.Tensor``."""
     return text.removeprefix("torch.ops.").removeprefix(HIGHER).lstrip("_")
@@ -207,8 +229,9 @@ class _Reader:
         name = node.get("name") or next((r.name for r in results if r.name), target)
         trace = record(node.get("metadata") or {}, "metadata of a node").get("stack_trace") or ""
         source = source_of(of_kind(trace, str, "a stack trace"))
+        path = module_path(next(reversed(_modules(node)), ("", ""))[0])
         call = Call(of_kind(name, str, "a node's name"), target, self._arguments(node, target), (),
-                    source)  # fmt: skip
+                    source, path)  # fmt: skip
         self.calls.append((call, results))
 
     def _is_known(self, name: str) -> bool:

@@ -36,18 +36,19 @@ def test_an_object_and_its_file_have_the_same_inputs(tmp_path: Path) -> None:
     for model in (exported(), file, file.read_bytes()):
         assert StablehloFrontEnd().accepts(model)
         graph = load(model)
-        assert list(graph.inputs) == ["0.b", "0.w", "1", "2", "k"]
+        assert list(graph.inputs) == ["p.b", "p.w", "x", "2", "k"]
         assert list(graph.outputs) == ["result['sum']", "result['y']"]
 
 
-def test_bytecode_by_itself_has_no_names() -> None:
+def test_bytecode_by_itself_has_names_of_what_it_reads() -> None:
     graph = load(exported().mlir_module_serialized)
 
-    assert list(graph.inputs) == ["arg0", "arg1", "arg2", "arg3"]
+    assert list(graph.inputs) == ["p.b", "p.w", "x", "k"]
+    assert graph.name == "jit_dense"
 
 
 def test_a_program_runs_with_what_it_does_without() -> None:
-    names = "0.b", "0.w", "1", "2"
+    names = "p.b", "p.w", "x", "2"
     feeds = dict(zip(names, map(np.asarray, jax.tree.leaves(ARGUMENTS)), strict=True))
     made = ag.compile(load(exported())).run({**feeds, "k": np.float32(2)})
 
