@@ -12,6 +12,7 @@ import click
 import alpenglow as ag
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import counted
+from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
 from alpenglow.cli.options import Request, input_option, memory_option, model_options
 from alpenglow.cli.output import examples, show
@@ -41,7 +42,7 @@ alpenglow run model.ago
 )
 @model_options
 @input_option
-@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), required=True,
+@click.option("-o", "output", type=files.Written(), required=True,
               metavar="FILE", help="The archive to write, by custom FILE.ago.")  # fmt: skip
 @click.option(
     "--state",

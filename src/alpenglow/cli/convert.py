@@ -8,6 +8,7 @@ import click
 
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import counted
+from alpenglow.cli import files
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.source import read
@@ -25,7 +26,7 @@ alpenglow convert recovered.txt -o recovered.onnx
 """),
 )
 @model_options
-@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), required=True,
+@click.option("-o", "output", type=files.Written(".data"), required=True,
               metavar="FILE.onnx", help="The model to write.")  # fmt: skip
 @click.option("--opset", type=int, metavar="N",
               help="The opset to write it in.  [default: the first from 21 on that has all "

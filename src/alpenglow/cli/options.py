@@ -23,6 +23,7 @@ from alpenglow.base.progress import Progress, silent
 from alpenglow.base.sizes import parse_nbytes
 from alpenglow.base.words import unread
 from alpenglow.cli import TRACEBACK
+from alpenglow.cli.files import refuse_overwriting
 from alpenglow.compiler.options import Options
 
 Numerics = Literal["fast", "strict"]
@@ -109,6 +110,7 @@ def model_options(function: Function) -> Function:
              rounding: str | None, as_json: bool, trust: bool, key: Path | None,
              inputs: tuple[str, ...] = (), feeds: Path | None = None,
              **rest: Any) -> Any:  # fmt: skip
+        refuse_overwriting(click.get_current_context())
         request = Request(
             seekable(model), target, threads, numerics,
             shapes=parse_shapes(shapes), extents=parse_extents(dim),

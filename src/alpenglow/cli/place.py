@@ -45,7 +45,7 @@ alpenglow place model.onnx --worker a=cpu --worker b=cpu --pin conv_17=b -o plac
 )  # fmt: skip
 @click.option("--estimate", is_flag=True,
               help="Do not measure how long nodes take, but estimate it.")  # fmt: skip
-@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+@click.option("-o", "output", type=files.Written(), metavar="FILE",
               help="Write the placement to a file, too.")  # fmt: skip
 def command(
     request: Request, workers: tuple[str, ...], goal: Goal, pins: tuple[str, ...],

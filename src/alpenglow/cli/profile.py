@@ -46,7 +46,7 @@ alpenglow profile model.onnx --shapes image=1x3x224x224 --trace trace.json
               help="How many kernels to show, the slowest first.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True,
               help="How many runs to take the medians of.")  # fmt: skip
-@click.option("--trace", "trace_file", type=click.Path(path_type=Path, dir_okay=False),
+@click.option("--trace", "trace_file", type=files.Written(),
               metavar="FILE", help="Write a trace for Perfetto or Chrome's viewer.")  # fmt: skip
 def command(request: Request, top: int, rounds: int, trace_file: Path | None) -> None:
     """Tell which kernels of MODEL take how long, and which of its nodes they compute.

@@ -36,7 +36,7 @@ alpenglow quantize model.onnx --ranges ranges.yaml --data samples.npz -o small.o
 )
 @model_options
 @data_option
-@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), required=True,
+@click.option("-o", "output", type=files.Written(), required=True,
               metavar="FILE", help="The YAML file to write.")  # fmt: skip
 @click.option("--bins", type=click.IntRange(min=16), default=BINS, show_default=True,
               help="Bins of each histogram.")  # fmt: skip

@@ -82,7 +82,7 @@ alpenglow quantize model.onnx --data samples.npz --weights-only int4 --group 32 
 )
 @model_options
 @data_option
-@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), required=True,
+@click.option("-o", "output", type=files.Written(".npz"), required=True,
               metavar="FILE", help="FILE.onnx is ONNX with QuantizeLinear and DequantizeLinear; "
               "any other is a text as from `show`.")  # fmt: skip
 @click.option("--ranges", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
@@ -94,7 +94,7 @@ alpenglow quantize model.onnx --data samples.npz --weights-only int4 --group 32 
               help="What is measured.")  # fmt: skip
 @click.option("--max-drop", metavar="0.5%",
               help="How much may be lost; layers are kept in f32 as needed.")  # fmt: skip
-@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+@click.option("--report", type=files.Written(), metavar="FILE",
               help="The report, in Markdown.  [default: beside -o, ending in .md]")  # fmt: skip
 @quantization_options
 def command(
@@ -115,6 +115,9 @@ def command(
             "all products are in floats",
             hint="--compute bf16",
         )
+    page = report or output.with_suffix(".md")
+    if report is None:
+        files.refuse_overwriting(click.get_current_context(), [("--report", page)])
     most = 1.0 if max_drop is None else share(max_drop)
     g = whole_graph(request)
     to_onnx = output.suffix == ".onnx"
@@ -138,7 +141,6 @@ def command(
                       progress=bar)  # fmt: skip
     told = explain(tuning.plan, profile, tested, request.threads, tuning.precision, tuning.wide)
     exported = write(request, tuning.plan, output, to_onnx)
-    page = report or output.with_suffix(".md")
     notes = exported.notes if exported else ()
     text = markdown(request, tuning, told, tested, notes)
     files.write(page, lambda file: _write(file, text))

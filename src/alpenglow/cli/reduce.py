@@ -36,7 +36,7 @@ alpenglow reduce model.onnx -o small.onnx --feeds arrays.npz --tolerance 1e-3 --
 )
 @model_options
 @input_option
-@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), required=True,
+@click.option("-o", "output", type=files.Written(".npz"), required=True,
               metavar="FILE", help="The ONNX model to write.")  # fmt: skip
 @click.option("--check", type=click.Choice(["any", *CHECKS]), default="any", show_default=True,
               help="What counts as a failure: an error (a crash or a hang always do), or results "

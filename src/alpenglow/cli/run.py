@@ -76,8 +76,10 @@ def command(
 def save(arrays: Mapping[str, Array], folder: Path) -> dict[str, Path]:
     """Write each array to a .npy file in `folder`; return the files by name."""
     there = folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
     paths = {name: folder / f"{stem}.npy" for name, stem in files.stems(arrays).items()}
+    written = [("--output", path) for path in paths.values()]
+    files.refuse_overwriting(click.get_current_context(), written)
+    folder.mkdir(parents=True, exist_ok=True)
     plain = {n: a.astype(str) if a.dtype == object else a for n, a in arrays.items()}
     try:
         files.write_all({paths[n]: partial(_write, array=a) for n, a in plain.items()})

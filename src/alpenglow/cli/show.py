@@ -16,7 +16,7 @@ from alpenglow.cli import files
 from alpenglow.cli.options import Request, model_options
 from alpenglow.cli.output import examples, table
 from alpenglow.cli.output import show as show_result
-from alpenglow.cli.source import IMPORT, MARK, ModelSource, read, weights_path
+from alpenglow.cli.source import IMPORT, MARK, ModelSource, read
 from alpenglow.compiler import every_pass, require_closed
 from alpenglow.compiler.pipeline import run_stages
 from alpenglow.ir import text as graph_text
@@ -80,7 +80,7 @@ alpenglow run lowered.txt
 @click.option(
     "-o",
     "output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=files.Written(".npz"),
     metavar="FILE",
     help="Write the text to FILE, and large constants beside it to FILE.npz.",
 )
@@ -179,7 +179,7 @@ def write(path: Path, text: str, weights: dict[str, Array]) -> None:
         # NumPy's files know the types of a byte or less by their codes only.
         arrays: dict[str, Any] = {k: a.view(np.uint8) if NAMES[a.dtype] in NARROW else a
                                   for k, a in weights.items()}  # fmt: skip
-        fills[weights_path(path)] = lambda file: np.savez(file, **arrays)
+        fills[files.weights_path(path)] = lambda file: np.savez(file, **arrays)
     files.write_all({**fills, path: lambda file: _write_text(file, text)})
 
 

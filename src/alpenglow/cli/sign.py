@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from alpenglow.cli import TRACEBACK
+from alpenglow.cli import TRACEBACK, files
 from alpenglow.cli.output import examples, show
 from alpenglow.runtime import archive
 
@@ -27,7 +27,7 @@ alpenglow run model.ago --key public.pem
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--key", type=click.Path(path_type=Path, dir_okay=False), required=True,
               metavar="PRIVATE.pem", help="The private Ed25519 key, in PEM.")  # fmt: skip
-@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="OUTPUT",
+@click.option("-o", "output", type=files.Written(), metavar="OUTPUT",
               help="Where to write the signed archive.  [default: FILE itself]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--traceback", is_flag=True, expose_value=False, callback=_note_traceback,
@@ -39,5 +39,7 @@ def command(file: Path, key: Path, output: Path | None, as_json: bool) -> None:
     ag.open(path, key=…), is given nothing else than what was signed.
     """
     target = output or file
+    if not (target.is_file() and file.is_file() and target.samefile(file)):
+        files.refuse_overwriting(click.get_current_context())
     archive.sign(file, key, target)
     show({"file": str(target)}, [f"{target}: signed"], as_json)

@@ -22,6 +22,7 @@ from alpenglow.base.errors import (
 )
 from alpenglow.base.store import Store
 from alpenglow.base.words import meant, unread
+from alpenglow.cli.files import weights_path
 from alpenglow.cli.options import Request
 from alpenglow.cli.progress import progress
 from alpenglow.compiler import compile_graph, every_pass, properties_after
@@ -194,11 +195,6 @@ def check_inputs(named: Iterable[str], inputs: Iterable[str]) -> None:
     if unknown := sorted(set(named) - set(known)):
         names, close = ", ".join(unknown), meant(unknown[0], known)
         raise FeedError(f"--input names {names}; the inputs are {', '.join(known)}{close}")
-
-
-def weights_path(path: Path) -> Path:
-    """Return where the constants of a text stand."""
-    return path.with_name(path.name + ".npz")
 
 
 def read_weights(path: Path) -> dict[str, Array]:

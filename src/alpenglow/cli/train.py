@@ -61,7 +61,7 @@ alpenglow train model.onnx --data samples.npz --quantize symmetric_uint8 -o smal
               "for each class.")  # fmt: skip
 @click.option("--held", metavar="SHARE|NPZ|DIR", help="What is not trained with, but evaluated: "
               "0.2 is every fifth sample.")  # fmt: skip
-@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+@click.option("-o", "output", type=files.Written(".data"), metavar="FILE",
               help="FILE.onnx or an archive, FILE.ago: the model as it is used.")  # fmt: skip
 @click.option("--loss", type=click.Choice(get_args(Loss)),
               help="[default: cross-entropy where labels are integers, else mse]")  # fmt: skip
@@ -88,13 +88,13 @@ alpenglow train model.onnx --data samples.npz --quantize symmetric_uint8 -o smal
 @click.option("--clip", type=float, help="How long the gradient may be.")
 @click.option("--accumulate", type=click.IntRange(min=1), default=1, show_default=True,
               help="Batches whose gradients are averaged.")  # fmt: skip
-@click.option("--checkpoint", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+@click.option("--checkpoint", type=files.Written(), metavar="FILE",
               help="Written after each epoch; if it is there, go on from it.")  # fmt: skip
 @click.option("--every", type=click.IntRange(min=1), metavar="STEPS",
               help="Write the checkpoint after so many steps, too.")  # fmt: skip
 @click.option("--log", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="A log that TensorBoard reads.")  # fmt: skip
-@click.option("--curve", "picture", type=click.Path(path_type=Path, dir_okay=False),
+@click.option("--curve", "picture", type=files.Written(),
               metavar="FILE.svg", help="The loss as a curve.")  # fmt: skip
 @click.option("--quantize", "schema", type=click.Choice(SCHEMAS), help="Train for 8 bits, with "
               "activations that are stored so; -o writes a model that stores.  Their ranges are "

@@ -33,7 +33,7 @@ alpenglow tune model.onnx -o tuning.txt && ALPENGLOW_TUNING=tuning.txt python se
 @model_options
 @click.option("--budget", default="30s", show_default=True, metavar="TIME",
               help="About how long to measure: seconds, or a number with s, min or h.")  # fmt: skip
-@click.option("-o", "output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+@click.option("-o", "output", type=files.Written(), metavar="FILE",
               help="The record to add to (default: the one that compiling reads).")  # fmt: skip
 def command(request: Request, budget: str, output: Path | None) -> None:
     """Measure the convolutions and matrix products of MODEL in every way that there is.

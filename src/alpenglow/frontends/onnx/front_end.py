@@ -6,10 +6,13 @@ compilation is kept needs neither.
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,22 @@ FIRST_BYTE = b"\x08"
 
 ELSEWHERE = b"location"
 """Stands in every file whose weights are in other files (onnx.proto, `external_data`)."""
+
+_LOCATION = re.compile(rb"\x0a\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])")
+"""A serialised entry of `external_data`: its key, and the length of the path that follows."""
+
+
+def external_files(path: Path) -> set[Path]:
+    """Return the files of external data that the ONNX file at `path` names, without parsing it."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return set()
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        named = set()
+        for match in _LOCATION.finditer(content):
+            low, *high = match[1]
+            length = (low & 0x7F) + sum(byte << 7 for byte in high)
+            named.add(content[match.end() : match.end() + length])
+    return {path.parent / os.fsdecode(name) for name in named if b"\0" not in name}
 
 
 class OnnxFrontEnd(DecidingFrontEnd):
