@@ -200,6 +200,16 @@ def too_many_threads(folder: Path) -> None:
     ag.compile("model.onnx", threads=100_000)
 
 
+@says("timeout: compilation has taken more than … s, before …")
+def too_little_time(folder: Path) -> None:
+    ag.compile("model.onnx", shapes=FIXED, options=ag.Options(timeout=1e-9))
+
+
+@says("… is the file that … names, expected another file")
+def output_over_model(folder: Path) -> str:
+    return alpenglow("compile model.onnx -o model.onnx", 2).stderr
+
+
 # ── calling ──
 
 

@@ -105,6 +105,10 @@ class TimeLimitError(AlpenglowError):
     """A call took longer than its `timeout`, or a request was not done by its deadline."""
 
 
+class CompileTimeoutError(AlpenglowError):
+    """A compilation took longer than the `timeout` of its `Options`."""
+
+
 class BusyError(AlpenglowError):
     """As many requests wait as may; later on there may be room for another."""
 

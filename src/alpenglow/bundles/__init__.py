@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from alpenglow.base import deadline
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.base.words import counted, shown
 from alpenglow.bundles.entry import APIS, Api
@@ -147,14 +148,16 @@ def bundle(
     name, written = entry or _name_of(model), format or default_format(targets)
     check(folder, name, api, written, tuple(variants or ()), force)
     asked: Mapping[str, Shapes | None] = variants or {name: shapes}
-    graphs = {e: _graph(model, s, constants, rounding, state, last) for e, s in asked.items()}
-    programs = {
-        t: {e: planned(g, t, settings, length=length) for e, g in graphs.items()} for t in targets
-    }
-    made = produced(
-        programs, name, api=api, embedded=weights == "embedded", format=written,
-        freestanding=freestanding, portable=portable, release=release, options=settings,
-    )  # fmt: skip
+    with deadline.limited(settings.timeout):
+        graphs = {e: _graph(model, s, constants, rounding, state, last) for e, s in asked.items()}
+        programs = {
+            t: {e: planned(g, t, settings, length=length) for e, g in graphs.items()}
+            for t in targets
+        }
+        made = produced(
+            programs, name, api=api, embedded=weights == "embedded", format=written,
+            freestanding=freestanding, portable=portable, release=release, options=settings,
+        )  # fmt: skip
     return write(made, folder, name, force)
 
 

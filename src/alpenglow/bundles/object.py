@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from alpenglow.base import deadline
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.bundles import stack
 from alpenglow.bundles.arm_attributes import fit_both
@@ -85,6 +86,7 @@ def opened(image: bytes) -> ElfObject | WasmObject:
 def _optimised(layout: BundlePlan, progress: Progress) -> list[str]:
     modules = []
     for done, code in enumerate(layout.kernels.values()):
+        deadline.check("the next kernel")
         progress("compiling kernels", done, len(layout.kernels))
         text = render_body(
             legal(code.kernel, code.target), fast=not code.exact, aliased=code.aliased

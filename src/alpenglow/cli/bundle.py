@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from alpenglow.base import deadline
 from alpenglow.base.errors import OptionError, UnsupportedError
 from alpenglow.bundles import (
     Bundle,
@@ -26,7 +27,14 @@ from alpenglow.bundles.entry import APIS, Api
 from alpenglow.bundles.formats import FORMATS
 from alpenglow.bundles.plan import Planned
 from alpenglow.bundles.system import SYSTEMS
-from alpenglow.cli.options import Request, Shapes, memory_option, model_options, parse_shapes
+from alpenglow.cli.options import (
+    Request,
+    Shapes,
+    memory_option,
+    model_options,
+    parse_shapes,
+    timeout_option,
+)
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.progress import progress
 from alpenglow.cli.source import IMPORT, ModelSource, kind_of, read
@@ -84,6 +92,7 @@ alpenglow bundle model.onnx -o both --variant small:image=1x3x64x64 --variant la
 @click.option("--release", default="1.0", show_default=True, metavar="VERSION",
               help="With --format wheel: the version of the package.")  # fmt: skip
 @memory_option
+@timeout_option
 @click.option("--memory-curve", is_flag=True,
               help="Print what limits of memory cost, and write nothing.")  # fmt: skip
 @click.option("--force", is_flag=True,
@@ -95,13 +104,14 @@ def command(
     last: tuple[str, ...], freestanding: bool,
     system: str | None,
     portable: bool, release: str, memory: str | None, memory_curve: bool, force: bool,
+    timeout: float | None,
 ) -> None:  # fmt: skip
     """Write MODEL into a new folder as files that need nothing else.
 
     The code takes all memory from its caller, and how much of it is printed and stands in the
     header.
     """
-    request = replace(request, memory=memory)
+    request = replace(request, memory=memory, timeout=timeout)
     name = entry or default_name(request.model)
     shapes = parse_variants(variants)
     targets = machines(request.target, system)
@@ -122,7 +132,7 @@ def command(
         raise OptionError("a bundle needs a folder to be written to", flags="-o DIR")
     check(output, name, api, form, tuple(shapes), force)
     requests = {e: replace(request, shapes=s) for e, s in shapes.items()} or {name: request}
-    with progress() as report:
+    with progress() as report, deadline.limited(timeout):
         options = request.options(report)
         programs: dict[Target, dict[str, Planned]] = {target: {} for target in targets}
         for each, asked in requests.items():

@@ -10,11 +10,18 @@ from pathlib import Path
 import click
 
 import alpenglow as ag
+from alpenglow.base import deadline
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.base.words import counted
 from alpenglow.cli import files
 from alpenglow.cli.feeds import feeds
-from alpenglow.cli.options import Request, input_option, memory_option, model_options
+from alpenglow.cli.options import (
+    Request,
+    input_option,
+    memory_option,
+    model_options,
+    timeout_option,
+)
 from alpenglow.cli.output import examples, show
 from alpenglow.cli.source import (
     IMPORT,
@@ -57,9 +64,11 @@ alpenglow run model.ago
     help="With --state: of this output, as logits, only the last row of a call.",
 )
 @memory_option
+@timeout_option
 def command(
-    request: Request, output: Path, state: bool, last: tuple[str, ...], memory: str | None
-) -> None:
+    request: Request, output: Path, state: bool, last: tuple[str, ...], memory: str | None,
+    timeout: float | None,
+) -> None:  # fmt: skip
     """Compile MODEL for a target and write an archive.
 
     Extents that are left open stay so: code is made for the shapes of the arrays that --input
@@ -70,8 +79,11 @@ def command(
     that you trust.
     """
     begin = time.perf_counter()
-    request = replace(request, memory=memory)
-    archived = remembering_model(request, state, last) if state or last else archived_model(request)
+    request = replace(request, memory=memory, timeout=timeout)
+    with deadline.limited(timeout):
+        archived = (
+            remembering_model(request, state, last) if state or last else archived_model(request)
+        )
     archive.write(archived, output)
     artifacts = archive.artifacts_of(archived)
     instructions = sum(len(a.table) for a in artifacts)

@@ -63,6 +63,7 @@ class Request:
     rounding: str | None = None
     memory: str | None = None
     weights: str | None = None
+    timeout: float | None = None
 
     def options(self, progress: Progress = silent, check: bool | None = None) -> Options:
         """Return how to compile."""
@@ -70,6 +71,7 @@ class Request:
             numerics=self.numerics, progress=progress, check=check,
             precision=self.precision, keep=self.keep, indices=self.indices,
             activations=self.activations, memory=_bytes_of(self.memory),
+            timeout=self.timeout,
         )  # fmt: skip
 
 
@@ -97,6 +99,14 @@ def memory_option(function: Function) -> Function:
     option = click.option("--memory", metavar="BYTES|200KB|192KiB",
                           help="Limit what a call takes beside inputs, outputs, state and weights.",
     )  # fmt: skip
+    return option(function)
+
+
+def timeout_option(function: Function) -> Function:
+    """Give a command the option that limits the time of a compilation."""
+    option = click.option("--timeout", type=click.FloatRange(min=0, min_open=True),
+                          metavar="SECONDS",
+                          help="End with an error if compilation takes longer.")  # fmt: skip
     return option(function)
 
 

@@ -43,6 +43,8 @@ class Options:
     `memory` limits what a call takes beside its inputs, outputs, state and weights: a number of
     bytes, or a text like "200KB" or "192KiB".  What is planned keeps to it, or compiling raises
     MemoryLimitError (docs/memory.md).
+    `timeout` limits a compilation, with the import of the model, to a number of seconds.  Then it
+    raises CompileTimeoutError, once the current pass, node or kernel is done (default: no limit).
     """
 
     numerics: Literal["fast", "strict"] = "fast"
@@ -56,6 +58,7 @@ class Options:
     indices: Literal["error", "clamp"] = "error"
     activations: Literal["model", "f32", "int8"] = "model"
     memory: int | str | None = None
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         if self.numerics not in ("fast", "strict"):
@@ -68,6 +71,8 @@ class Options:
             )
         if self.memory is not None:
             object.__setattr__(self, "memory", parse_nbytes(self.memory, "memory"))
+        if self.timeout is not None and not _is_time(self.timeout):
+            raise OptionError(f"timeout is {self.timeout!r}, expected seconds above 0, or None")
         if not isinstance(self.passes, tuple | list):
             raise OptionError(f"passes is {self.passes!r}, expected a tuple of Pass(…)")
         for p in self.passes:
@@ -103,3 +108,7 @@ class Options:
         except ParseError as error:
             warnings.warn(f"the tuning record is ignored: {error}", TuningWarning, stacklevel=2)
             return Record()
+
+
+def _is_time(seconds: object) -> bool:
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0

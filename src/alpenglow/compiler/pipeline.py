@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from alpenglow.base import knobs
+from alpenglow.base import deadline, knobs
 from alpenglow.base.errors import (
     GraphError,
     IncompatibleError,
@@ -283,6 +283,7 @@ def run_stages(
     for p in rows:
         if not p.serves(target.machine) or not p.runs(options):
             continue
+        deadline.check(f"pass '{p.name}'")
         begin = time.perf_counter()
         with tuned(record):
             ir = p.run(ir, target)
@@ -351,9 +352,10 @@ def compile_graph(
     if isinstance(ir, Graph):
         require_closed(ir)
         lowered = ir if owned else ir.copy()
-    for _, stage in run_stages(lowered, target, options, resume):
-        lowered = stage
-    artifact = emit(lowered, target, options, store)
+    with deadline.limited(options.timeout):
+        for _, stage in run_stages(lowered, target, options, resume):
+            lowered = stage
+        artifact = emit(lowered, target, options, store)
     return replace(artifact, metadata=ir.metadata) if isinstance(ir, Graph) else artifact
 
 
@@ -401,7 +403,7 @@ class _Unsuitable(Exception):
 def _compile_open(
     g: Graph, target: Target, options: Options, store: Store, assumption: Assumption
 ) -> Artifact:
-    with assuming(assumption):
+    with assuming(assumption), deadline.limited(options.timeout):
         artifact = emit(open_program(g, target, options), target, options, store)
     return replace(artifact, guards=tuple(assumption.guards), values=assumption.values)
 

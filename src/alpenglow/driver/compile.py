@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from alpenglow.base import knobs
+from alpenglow.base import deadline, knobs
 from alpenglow.base.cpus import check_threads
 from alpenglow.base.errors import ModelError, OptionError, ParseError, UnsupportedError
 from alpenglow.base.memory import uncollected
@@ -112,17 +112,30 @@ def compile(
         chosen_options = replace(chosen_options, memory=memory)
     if progress is not False:
         chosen_options = replace(chosen_options, progress=reporter(progress))
-    store = Store(knobs.cache_folder())
     _refuse_archive(model)
+    tracing = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
+    with deadline.limited(chosen_options.timeout):
+        return _compiled(
+            model, chosen, threads, shapes, chosen_options, constants, state, last, tracing,
+            rounding,
+        )  # fmt: skip
+
+
+def _compiled(
+    model: Model, chosen: Target, threads: int | None, shapes: Mapping[str, Sequence[int]] | None,
+    chosen_options: Options, constants: Mapping[str, Any] | None, state: bool | Mapping[str, str],
+    last: Sequence[str], tracing: Mapping[str, Any], rounding: str | None,
+) -> Executable:  # fmt: skip
+    """Return the Executable of a model: what `compile` does once its arguments are checked."""
+    store = Store(knobs.cache_folder())
     cache = None if state or last else ArtifactCache.of(
         model, shapes or {}, constants or {}, rounding, chosen, chosen_options, store
     )  # fmt: skip
     if cache is not None and (artifact := cache.artifact()) is not None:
         return install(artifact, threads)
-    traced = args is not None or kwargs is not None or dynamic_shapes is not None
+    traced = any(given is not None for given in tracing.values())
     graph = (
-        load(model, shapes, constants=constants, args=args, kwargs=kwargs,
-             dynamic_shapes=dynamic_shapes, rounding=rounding)
+        load(model, shapes, constants=constants, rounding=rounding, **tracing)
         if traced else loaded(model, shapes, constants, rounding)
     )  # fmt: skip
     graph = with_state(graph, state, last)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from alpenglow.base import deadline
 from alpenglow.base.errors import AlpenglowError, TypeRuleError
 from alpenglow.base.memory import settled
 from alpenglow.base.words import counted, shown
@@ -330,6 +331,7 @@ class Graph:
         name: str = "",
     ) -> Node:
         """Append a node; absent operands at the end are dropped."""
+        deadline.check("the next node")
         operands = list(inputs)
         while operands and operands[-1] is None:
             operands.pop()

@@ -6,6 +6,7 @@ on constants, so this pass is where weights are prepared.
 
 from __future__ import annotations
 
+from alpenglow.base import deadline
 from alpenglow.base.errors import FeedError, ModelError
 from alpenglow.base.memory import aligned
 from alpenglow.evaluate import apply
@@ -31,6 +32,7 @@ def fold(g: Graph, but: tuple[type[Op], ...] = ()) -> Graph:
         node = waiting.pop()
         if isinstance(node.op, but) or not _foldable(node):
             continue
+        deadline.check(f"folding {node}")
         if any(v.users or g.users(v) for v in node.results):
             _replace(g, node)
         g.remove(node)

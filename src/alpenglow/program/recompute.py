@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 
+from alpenglow.base import deadline
 from alpenglow.base.progress import Progress, silent
 from alpenglow.program.instr import Program
 from alpenglow.program.moves import moved
@@ -53,6 +54,7 @@ def recompute(program: Program, limit: int, progress: Progress = silent) -> Prog
     tried: list[Lives] = []
     for lives in smaller(units):
         less = max(free - lives.worst[0], 0) // 1000
+        deadline.check("the next order of instructions")
         # It is not done before a plan keeps to the limit, or the search ends.
         progress(SAVING, less, max(less + 1, (free - target) // 1000))
         if not tried or lives.worst[0] <= CLEARLY * tried[-1].worst[0]:

@@ -15,6 +15,7 @@ from importlib.resources import files
 
 import llvmlite.binding as llvm
 
+from alpenglow.base import deadline
 from alpenglow.base.store import Store
 from alpenglow.ir.target import Target
 from alpenglow.kernel.faults import FAULT
@@ -51,6 +52,7 @@ def _emitted(
     objects: dict[str, Callable[[], bytes]] = {}
     chosen: dict[str, ChosenKernel | None] = {}
     for instr in program.instrs():
+        deadline.check("the next kernel")
         like = signature(instr)
         if like not in chosen:
             choice = choose(instr, target, strict)
@@ -70,6 +72,7 @@ def _emitted(
         table.append(Entry(pick.kernel.name, pick.extent, dims, stops, faults))
     done: dict[str, bytes] = {}
     for name, code in objects.items():
+        deadline.check(f"kernel {name}")
         progress("compiling kernels", len(done), len(objects))
         done[name] = code()
     progress("compiling kernels", len(done), len(objects))

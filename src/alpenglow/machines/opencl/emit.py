@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from alpenglow.base import deadline
 from alpenglow.base.errors import UnsupportedError
 from alpenglow.ir.dims import Dim
 from alpenglow.ir.target import Target
@@ -86,6 +87,7 @@ def emit(
     entries: dict[str, Entry] = {}
     instrs = list(program.instrs())
     for number, instr in enumerate(instrs):
+        deadline.check("the next kernel")
         progress("writing kernels", number, len(instrs))
         like = signature(instr)
         if like not in entries:
