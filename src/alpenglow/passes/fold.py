@@ -19,6 +19,13 @@ from alpenglow.ops.movement import Broadcast
 GROWTH = 1 << 20
 """Results of at most this many bytes are folded however small their operands are."""
 
+MOST_BROADCAST = 1 << 26
+"""Results of at most this many bytes are folded if their operands are broadcasts of that size;
+of larger broadcasts, a model may hold a number and the extent 2^36."""
+
+MOST_READ = 1 << 30
+"""Operands that are broadcasts to more bytes are not read element by element to be folded."""
+
 
 def fold(g: Graph, but: tuple[type[Op], ...] = ()) -> Graph:
     """Replace nodes on constants by their results, unless that makes them much larger.
@@ -85,4 +92,15 @@ def _foldable(node: Node) -> bool:
         return node.output.type.size == 1
     nbytes = sum(v.type.nbytes for v in node.results)
     largest = max((v.type.nbytes for v in node.inputs if v is not None), default=0)
-    return nbytes <= max(GROWTH, 8 * largest)
+    stored = max((_stored(v) for v in node.inputs if v is not None), default=0)
+    if largest > max(MOST_READ, stored):
+        return False
+    return nbytes <= max(GROWTH, 8 * stored, min(8 * largest, MOST_BROADCAST))
+
+
+def _stored(v: Value) -> int:
+    """Return how many bytes hold a constant: of a broadcast, those that it repeats."""
+    match v:
+        case Value(Node(Broadcast(), [Value() as x])):
+            return x.type.nbytes
+    return v.type.nbytes
