@@ -50,7 +50,9 @@ def test_folders_and_empty_files_are_called_so(tmp_path: Path) -> None:
         ({"shapes": {"x": (1, 9)}}, "shape (1, 9) does not fit it"),
         ({"threads": "4"}, "threads is '4', expected a number"),
         ({"options": {"numerics": "fast"}}, "expected Options(…)"),
-        ({"target": "gpu"}, "'gpu' is not a known target"),
+        ({"target": "gpu"}, "try: 'opencl:0', or 'opencl:NAME', for a GPU that"),
+        ({"target": "cuda:0"}, "CUDA, ROCm, Metal and Vulkan are not supported"),
+        ({"target": "cpuu"}, "try: 'cpu'"),
     ],
 )
 def test_options_of_the_wrong_kind_are_refused(given: dict[str, Any], says: str) -> None:

@@ -70,7 +70,8 @@ def test_features_in_any_order_are_the_same_target() -> None:
     ("name", "said"),
     [
         ("x86-64-v5", "'x86-64-v4'"),
-        ("gpu", "'cpu'"),
+        ("gpu", "'opencl:0'"),
+        ("cqu", "'cpu'"),
         ("x86-64-v4+avx512vni", "'avx512vnni'"),
         ("aarch64+avx2", "dotprod"),
         ("cpu+avx2", "takes no features"),

@@ -17,6 +17,12 @@ from typing import Protocol
 from alpenglow.base.errors import OptionError
 from alpenglow.base.extensions import brought
 
+GPUS = (
+    "gpu", "cuda", "nvidia", "nvptx", "amd", "amdgpu", "rocm", "hip", "metal", "mps", "vulkan",
+    "directml", "webgpu", "xpu", "sycl",
+)  # fmt: skip
+"""Names of GPUs, and of interfaces to them, that other software takes for a device."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -126,7 +132,13 @@ class Target:
                     f"the target that machine {machine.name} calls '{name}' is {target!r}"
                 )
                 return target
-        raise unknown("target", text, [n for machine in machines for n in machine.targets])
+        error = unknown("target", text, [n for machine in machines for n in machine.targets])
+        if name.partition(":")[0] in GPUS:
+            error.hint = (
+                "'opencl:0', or 'opencl:NAME', for a GPU that `alpenglow devices` lists; "
+                "CUDA, ROCm, Metal and Vulkan are not supported"
+            )
+        raise error
 
     @property
     def architecture(self) -> str:
