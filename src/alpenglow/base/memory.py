@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alpenglow.base.mapped import Mapped
-
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector of any target."""
 
@@ -69,16 +67,6 @@ def sealed(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def settled(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that nobody else can write into: itself if that is known of it, or a copy."""
-    part: Any = array
-    while isinstance(part, np.ndarray | memoryview):
-        if isinstance(part, np.ndarray) and part.flags.writeable:
-            return sealed(array.copy())
-        part = part.base if isinstance(part, np.ndarray) else part.obj
-    return array if part is None or isinstance(part, bytes | Mapped) else sealed(array.copy())
-
-
 def bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
     """Return the bytes of a dense array, in place."""
     return array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
@@ -112,6 +100,18 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
     place = aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
     place[...] = array
     return place
+
+
+def copied(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a dense copy of an array in memory of its own; axes that repeat elements stay so."""
+    repeats = (slice(0, 1) if step == 0 else slice(None) for step in array.strides)
+    once = array[(*repeats, ...)]
+    if once.dtype.hasobject or once.nbytes < mmap.PAGESIZE:
+        copy = once.copy()
+    else:  # begins where constants of compiled code do, so that it is not copied again
+        copy = aligned_bytes(once.nbytes).view(once.dtype).reshape(once.shape)
+        copy[...] = once
+    return copy if copy.shape == array.shape else np.broadcast_to(copy, array.shape)
 
 
 FEW = 10_000

@@ -242,7 +242,6 @@ def loaded(
             hint="tell it as it is loaded: load(…, rounding='reference')",
         )
     if isinstance(model, Graph):
-        model.settle()
         bound = bind_shapes(model, shapes) if shapes else model
         return bound if constants is None else fix(bound, constants)
     if isinstance(model, StagedModel):

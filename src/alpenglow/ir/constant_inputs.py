@@ -38,7 +38,7 @@ def fix(g: Graph, values: Mapping[str, Any]) -> Graph:
     new.otherwise = None
     for name, array in arrays.items():
         v = new.inputs.pop(name)
-        new.replace(v, new.constant(array, name, v.type))
+        new.replace(v, new.constant(array, name, v.type, copy=False))
     structure = g.metadata.structure
     if structure is not None:
         new.metadata = replace(g.metadata, structure=without(structure, arrays.keys()))

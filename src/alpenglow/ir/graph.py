@@ -18,7 +18,7 @@ import numpy as np
 
 from alpenglow.base import deadline
 from alpenglow.base.errors import AlpenglowError, TypeRuleError
-from alpenglow.base.memory import settled
+from alpenglow.base.memory import copied
 from alpenglow.base.words import counted, shown
 from alpenglow.ir import describe, dims
 from alpenglow.ir.dims import Guards, Sym
@@ -239,15 +239,17 @@ class Graph:
         taken = sum(name.startswith(HIDDEN) for name in self.inputs)
         return self.input(f"{HIDDEN}key{taken}", "u32[2]")
 
-    def variable(self, name: str, initial: Any, type_: TensorType | None = None) -> Value:
+    def variable(
+        self, name: str, initial: Any, type_: TensorType | None = None, *, copy: bool = True
+    ) -> Value:
         """Add a variable and return the value that holds what it has at entry.
 
-        `initial` is what it has before the first call of a session, and tells its type; it must not
-        be changed afterwards.  An output may not have its name: `assign` takes that.
+        `initial` is what it has before the first call of a session, and tells its type; it is
+        copied as by `constant`.  An output may not have its name: `assign` takes that.
         """
         if name in self.outputs:
             raise TypeRuleError(f"graph {self.name} has an output called '{name}'")
-        constant = self.constant(initial, name, type_)
+        constant = self.constant(initial, name, type_, copy=copy)
         value = self.input(name, constant.type)
         self.initial[name] = constant
         return value
@@ -314,10 +316,15 @@ class Graph:
         self.outputs[name] = value
         return value
 
-    def constant(self, array: Any, name: str = "", type_: TensorType | None = None) -> Value:
-        """Return a constant with the contents of `array`, which must not change until `compile`."""
+    def constant(
+        self, array: Any, name: str = "", type_: TensorType | None = None, *, copy: bool = True
+    ) -> Value:
+        """Return a constant that holds a copy of `array`; unless `copy`, it holds `array` itself.
+
+        Nothing may write what is not copied, from then on.
+        """
         data = np.asarray(array)
-        return Value(type_ or type_of(data), name, array=data)
+        return Value(type_ or type_of(data), name, array=copied(data) if copy else data)
 
     def __call__(self, op: Op, *inputs: Value | None, name: str = "") -> Value:
         """Append a node with one result and return that result."""
@@ -395,15 +402,6 @@ class Graph:
             if v is not None and v.array is not None and v not in seen:
                 seen.add(v)
                 yield v
-
-    def settle(self) -> None:
-        """Let constants hold arrays of their own where others could write into them."""
-        for v in (*self.constants(), *self.initial.values()):
-            if v.array is not None and (own := settled(v.array)) is not v.array:
-                v.array, v._digest = own, ""
-        for node in self.nodes:
-            for region in node.regions:
-                region.settle()
 
     def copy(self) -> Graph:
         """Return a graph with nodes of its own; constants' arrays are shared.

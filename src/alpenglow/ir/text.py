@@ -335,7 +335,7 @@ def _variable(g: Graph, name: str, text: str, weights: Mapping[str, Array], sour
             return g.growing_variable(name, source.type(m[1]), int(m[2]))
     initial = parse_constant(g, name, text, weights, source)
     with source.explained(f"variable %{quote(name)}"):
-        value = g.variable(name, initial.array, initial.type)
+        value = g.variable(name, initial.array, initial.type, copy=False)
     g.initial[name] = initial  # which may know its digest
     return value
 
@@ -363,7 +363,8 @@ def parse_constant(
             array = array.view(t.numpy)
         if not t.static or array.size != t.size:
             raise source.error(f"these contents have {array.size} elements", text)
-        v = g.constant(array.reshape(t.extents), name, t)
+        kept = source.trusted or isinstance(weights, SideWeights)  # nothing writes these
+        v = g.constant(array.reshape(t.extents), name, t, copy=not kept)
         if source.trusted:
             v.take_digest(m[2])
         elif isinstance(weights, SideWeights):
@@ -380,7 +381,7 @@ def parse_constant(
         raise source.error(f"these are no elements of {t.dtype}", text) from error
     if not t.static or array.size != t.size:
         raise source.error(f"these contents have {array.size} elements", text)
-    return g.constant(array.reshape(t.extents), name, t)
+    return g.constant(array.reshape(t.extents), name, t, copy=False)
 
 
 def _parse_node(source: Lines, g: Graph, values: Values, weights: Mapping[str, Array]) -> None:

@@ -58,7 +58,7 @@ def _replace(g: Graph, node: Node) -> None:
     equal = _equal(node)
     for i, array in enumerate(results):
         old = node.results[i]
-        new = g.constant(aligned(array), old.name, old.type)
+        new = g.constant(aligned(array), old.name, old.type, copy=False)
         for other in equal:
             g.replace(other.results[i], new)
 

@@ -57,7 +57,9 @@ def _fits(v: Value, dtype: str) -> bool:
 def _weights(g: Graph, w: Value, source: Value, dtype: str) -> Value:
     """Return w, which is a constant or stretches one, rounded."""
     assert source.array is not None, f"{source} is no constant"
-    c = g.constant(source.array.astype(source.type.with_dtype(dtype).numpy), source.name)
+    c = g.constant(
+        source.array.astype(source.type.with_dtype(dtype).numpy), source.name, copy=False
+    )
     return stretch(g, c, w.type.shape)
 
 

@@ -48,7 +48,7 @@ def requantize_unsigned(g: Graph, node: Node) -> Rewritten:
         return None
     if node.op.dtype != "i8":
         return None
-    moved = g.constant((array.astype(np.int16) + HALF).astype(np.uint8))
+    moved = g.constant((array.astype(np.int16) + HALF).astype(np.uint8), copy=False)
     op = replace(node.op, dtype="u8", low=node.op.low + HALF, high=node.op.high + HALF)
     return signed(g, g(op, x, multiplier, stretch(g, moved, zero.type.shape)))
 
@@ -74,7 +74,7 @@ def product_of_unsigned(g: Graph, node: Node) -> Rewritten:
     array = known_array(zero)
     if array is None:
         return None
-    moved = g.constant((array.astype(np.int16) + HALF).astype(np.uint8))
+    moved = g.constant((array.astype(np.int16) + HALF).astype(np.uint8), copy=False)
     return g(node.op, unsigned(g, x), w, stretch(g, moved, x.type.shape), w_zero)
 
 
@@ -88,7 +88,7 @@ def product_by_signed(g: Graph, node: Node) -> Rewritten:
     array = known_array(y_zero)
     if array is None:
         return None
-    moved = g.constant((array.astype(np.int16) - HALF).astype(np.int8))
+    moved = g.constant((array.astype(np.int16) - HALF).astype(np.int8), copy=False)
     return g(node.op, x, signed(g, y), zero, stretch(g, moved, y.type.shape))
 
 

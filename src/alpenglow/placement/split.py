@@ -18,7 +18,7 @@ from alpenglow.host.worker import Worker
 from alpenglow.ir.dims import ceil_div
 from alpenglow.ir.graph import Graph, Node, Value
 from alpenglow.ir.op import Op
-from alpenglow.ir.types import Array, TensorType
+from alpenglow.ir.types import Array
 from alpenglow.ops.arithmetic import Add, Maximum, Sub
 from alpenglow.ops.comparison import Less
 from alpenglow.ops.contraction import Conv, MatMul
@@ -129,10 +129,10 @@ def _split_conv(g: Graph, node: Node, count: int) -> Value:
     assert x is not None and w is not None, "a convolution has two operands"
     results: list[Value] = []
     for low, high in _bounds(w.type.extents[0], count):
-        operands = [x, g.constant(_array(w)[low:high], f"{w.name}.{low}", _rows(w, low, high))]
+        operands = [x, _slice(g, w, low, high)]
         for b in bias:
             assert b is not None and b.array is not None, "the bias is constant"
-            operands.append(g.constant(b.array[low:high], f"{b.name}.{low}", _rows(b, low, high)))
+            operands.append(_slice(g, b, low, high))
         results.append(g(node.op, *operands))
     return g(Concat(1), *results)
 
@@ -146,7 +146,7 @@ def _split_product(g: Graph, node: Node, count: int) -> Value:
     for low, high in _bounds(weights.type.extents[-1], count):
         columns = np.ascontiguousarray(_array(weights)[..., low:high])
         t = weights.type.with_shape((*weights.type.extents[:-1], high - low))
-        part = g.constant(columns, f"{weights.name}.{low}", t)
+        part = g.constant(columns, f"{weights.name}.{low}", t, copy=False)
         if weights is not w:
             part = g(Broadcast((*w.type.extents[:-1], high - low)), part)
         results.append(g(node.op, x, part))
@@ -165,7 +165,7 @@ def _split_table(g: Graph, node: Node, count: int) -> Value:
     front = g(Where(), behind, g(Add(), indices, number(rows)), indices)
     result: Value | None = None
     for low, high in _bounds(rows, count):
-        part = g.constant(_array(table)[low:high], f"{table.name}.{low}", _rows(table, low, high))
+        part = _slice(g, table, low, high)
         there = g(Gather(0), part, g(Maximum(), g(Sub(), front, number(low)), number(0)))
         if result is None:
             result = there
@@ -178,8 +178,10 @@ def _split_table(g: Graph, node: Node, count: int) -> Value:
     return result
 
 
-def _rows(v: Value, low: int, high: int) -> TensorType:
-    return v.type.with_shape((high - low, *v.type.extents[1:]))
+def _slice(g: Graph, v: Value, low: int, high: int) -> Value:
+    """Return rows of a constant as a constant, in the same memory."""
+    rows = v.type.with_shape((high - low, *v.type.extents[1:]))
+    return g.constant(_array(v)[low:high], f"{v.name}.{low}", rows, copy=False)
 
 
 _SPLITTERS: Mapping[type[Op], Splitter] = {

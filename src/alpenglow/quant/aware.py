@@ -112,7 +112,7 @@ def _steps(g: Graph, dtype: str, arrays: list[Array], name: str) -> Value:
     if np.isnan(moved).any():
         raise TrainingError(f"'{name}' would hold NaN, which {dtype} does not")
     q = np.clip(moved, *limits(dtype)).astype(np.int8 if dtype in NARROW_INTS else np.int64)
-    return g.constant(q.astype(DTYPES[dtype]), name, TensorType(dtype, x.shape))
+    return g.constant(q.astype(DTYPES[dtype]), name, TensorType(dtype, x.shape), copy=False)
 
 
 class _AwareWriter(Writer):

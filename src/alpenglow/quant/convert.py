@@ -136,7 +136,7 @@ class Writer:
     def rounded_constant(self, stored: Stored) -> Value:
         """Return a constant as it is read back."""
         t = TensorType(stored.dtype, stored.data.shape)
-        data = self.g.constant(stored.data, f"{stored.name}_quantized", t)
+        data = self.g.constant(stored.data, f"{stored.name}_quantized", t, copy=False)
         scales = np.ascontiguousarray(stored.scales, np.float32)
         scale = stretched(self.g, self.g.constant(scales, f"{stored.name}_scale"), t, stored)
         back = Dequantize(self.plan.options.compute)

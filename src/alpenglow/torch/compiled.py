@@ -227,7 +227,7 @@ class Compiled:
         for i, name in enumerate(self.body.inputs):
             t = self.body.types.get(name)
             if i in constants:
-                operands.append(g.constant(named[str(i)], name))
+                operands.append(g.constant(named[str(i)], name, copy=False))
             else:
                 operands.append(None if t is None else self._input(g, name, t, i in written))
         importer = Importer(g, self._ranges, trusted=True)

@@ -105,7 +105,7 @@ def _variable(g: Graph, constant: Value) -> Value:
     while name in taken:
         number += 1
         name = f"{constant.name}.{number}"
-    v = g.variable(name, constant.array)
+    v = g.variable(name, constant.array, copy=False)
     for user in constant.users:
         user.inputs = tuple(v if x is constant else x for x in user.inputs)
     v.users |= constant.users

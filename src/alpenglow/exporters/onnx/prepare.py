@@ -77,7 +77,7 @@ def _computed(g: Graph, node: Node) -> None:
     for v, array in zip(
         node.results, results if len(node.results) > 1 else (results,), strict=True
     ):
-        g.replace(v, g.constant(np.ascontiguousarray(array), v.name, v.type))
+        g.replace(v, g.constant(np.ascontiguousarray(array), v.name, v.type, copy=False))
 
 
 def _inline(g: Graph, node: Node) -> None:

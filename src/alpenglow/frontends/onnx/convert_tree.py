@@ -274,7 +274,7 @@ def grown(s: Site, x: Value, forest: Forest, targets: int, aggregate: str) -> Va
         target.astype(np.int32),
         weight,
     ]
-    operands: list[Value | None] = [s.g.constant(np.ascontiguousarray(a)) for a in arrays]
+    operands: list[Value | None] = [s.g.constant(a) for a in arrays]
     operands.append(None if one_each else s.g.constant(forest.first.astype(np.int32)))
     how = "sum" if aggregate == "AVERAGE" else aggregate.lower()
     y = s.g(TreeEnsemble(targets, len(forest.roots), steps, how), x, *operands)

@@ -143,7 +143,7 @@ class Importer(PartImporter):
         if name in self.values:
             return self.values[name]
         if name in self.constants:
-            v = self._variable(name, self.g.constant(self.constants[name], name))
+            v = self._variable(name, self.g.constant(self.constants[name], name, copy=False))
         elif name in self.given.types:
             v = self._given(name)
         elif name in self.given.others:
@@ -290,7 +290,7 @@ class Importer(PartImporter):
                     results = apply(node.op, arrays, node.regions)
                     for v, array in zip(node.results, results, strict=True):
                         exact = np.ascontiguousarray(array).reshape(array.shape)
-                        folded[v] = self.g.constant(exact)
+                        folded[v] = self.g.constant(exact, copy=False)
                         self.known[v] = contents.of_constant(folded[v])
                     continue
             elements = self._shape_contents(node)

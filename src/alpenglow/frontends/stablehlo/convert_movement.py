@@ -26,7 +26,7 @@ def constant(s: Site) -> Made:
     if s.shape is not None or is_splat(array):
         one = array[(0,) * array.ndim] if array.size else array.reshape(-1)
         return stretch(s.g, s.g.constant(np.array(one, array.dtype)), shape)
-    return s.g.constant(np.ascontiguousarray(array).reshape(array.shape))
+    return s.g.constant(np.ascontiguousarray(array).reshape(array.shape), copy=False)
 
 
 @on("stablehlo.iota")

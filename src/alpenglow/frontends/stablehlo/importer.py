@@ -65,7 +65,7 @@ class Importer(StepImporter[Step]):
 
     def _stated(self, name: str) -> Value:
         if name in self.constants:
-            return self.g.constant(self.constants[name], name)
+            return self.g.constant(self.constants[name], name, copy=False)
         what = "a tuple" if name in self.tuples else "no tensor that anything makes"
         raise ModelError(f"'{name}' is read, which is {what}")
 

@@ -85,7 +85,7 @@ class Importer(StepImporter[Step]):
             array = np.empty(tensor.shape, DTYPES[tensor.dtype])
         if array is None:
             raise ModelError(f"'{name}' is read before anything makes it")
-        return self.g.constant(array, name)
+        return self.g.constant(array, name, copy=False)
 
     # ── steps ──
 

@@ -21,6 +21,7 @@ from alpenglow.base.errors import (
     IncompatibleError,
     UnsupportedError,
 )
+from alpenglow.base.memory import copied
 from alpenglow.frontends.torch import converters
 from alpenglow.frontends.torch.apart import check_given
 from alpenglow.frontends.torch.convert_random import DRAWS
@@ -269,13 +270,16 @@ def _range(r: Any) -> tuple[int, int | None]:
 
 
 def arrays(tensors: Mapping[str, Any]) -> dict[str, Array]:
-    """Return tensors as arrays; those that share all of their memory are one array."""
+    """Return copies of tensors as arrays; those that share all of their memory are one array.
+
+    A module goes on changing its tensors, and by `tensor.data` without a trace.
+    """
     shared: dict[tuple[Any, ...], Array] = {}
     named = {}
     for name, tensor in tensors.items():
         key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
         if key not in shared or not tensor.numel():
-            shared[key] = array_of(tensor)
+            shared[key] = copied(array_of(tensor))
         named[name] = shared[key]
     return named
 
@@ -386,7 +390,7 @@ class _Reader:
         if isinstance(owner, torch().Tensor):
             self._state(node.name, owner)
             with torch().utils._python_dispatch._disable_current_modes():  # it is no fake
-                self.constants[node.name] = array_of(owner)
+                self.constants[node.name] = copied(array_of(owner))
             return None
         return Unknown(f"the attribute {node.target} of the module")
 

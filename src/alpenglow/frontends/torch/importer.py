@@ -166,7 +166,7 @@ class Importer:
             raise UnsupportedError(f"'{name}' is no dense tensor on the CPU, of a type of ours")
         if name in self.constants:
             array = self.constants[name]  # one that is tied is one constant
-            v = self._tied.get(id(array)) or self.g.constant(array, name)
+            v = self._tied.get(id(array)) or self.g.constant(array, name, copy=False)
             self.values[name] = self._tied[id(array)] = v
         elif self.known is not None and name in self.known.types:
             self.values[name] = self.g.input(name, self.known.types[name])

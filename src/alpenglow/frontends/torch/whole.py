@@ -51,7 +51,7 @@ def attempted(program: Program) -> tuple[Graph, list[Refusal]]:
         elif i.kind == "user":
             operands.append(g.input(i.name, _type(program, i.name)))
         elif i.target in written:
-            operands.append(g.variable(written[i.target], program.state[i.target]))
+            operands.append(g.variable(written[i.target], program.state[i.target], copy=False))
         else:
             operands.append(_constant(g, constants, program.state, i.target))
     kept = [o for o in program.outputs if o.kind != "fixed"]
@@ -104,5 +104,5 @@ def _constant(
         raise ModelError(f"the state has no '{target}'")
     array = state[target]
     if id(array) not in constants:
-        constants[id(array)] = g.constant(np.asarray(array), target)
+        constants[id(array)] = g.constant(np.asarray(array), target, copy=False)
     return constants[id(array)]

@@ -114,7 +114,7 @@ def _from_small(g: Graph, node: Node, x: Value, steps: tuple[int, ...], weights:
     bias = rest[0].array if rest and rest[0] is not None else None
     each = None if bias is None else g.constant(np.tile(bias, math.prod(steps)))
     conv = Conv((1,) * spatial, (*before, *after))
-    y = g(conv, x, g.constant(weights), each)
+    y = g(conv, x, g.constant(weights, copy=False), each)
     return side_by_side(g, y, 1, steps, starts, node.output.type.shape[2:])
 
 

@@ -235,7 +235,8 @@ def multiplied(g: Graph, x: Value, w: Weights, target: Target) -> Value:
     columns = w.columns
     grid = [w.scales] if w.zeros is None else [w.scales, w.zeros]
     width = _width(product(x.type.shape[:-1]), columns, len(grid), target) * target.facts.lanes
-    q, numbers = (g.constant(aligned(v)) for v in (w.panels(width), panels_of(grid, width)))
+    panels = w.panels(width), panels_of(grid, width)
+    q, numbers = (g.constant(aligned(v), copy=False) for v in panels)
     return g(MatMulFewBits(columns, w.size, w.middle), x, q, numbers)
 
 
@@ -273,7 +274,7 @@ def widen_few_bits(g: Graph, target: Target) -> Graph:
                 inner, rows = x.type.shape[-1], estimate(product(x.type.shape[:-1]))
                 if rows <= FEW or q.array is None or grid.array is None or not known(inner):
                     continue
-                w = g.constant(op.matrix(q.array, grid.array, inner))
+                w = g.constant(op.matrix(q.array, grid.array, inner), copy=False)
                 shape = (*x.type.shape[:-2], *w.type.shape)
                 g.replace(node.output, g(MatMul(), x, g(Broadcast(shape), w)))
     g.prune()

@@ -60,5 +60,5 @@ def multiplied_in_bytes(g: Graph, x: Value, w: Weights, size: int, target: Targe
         grid.append(w.zeros[of_group] + np.float32(middle))
         middle = 1
     packed = w.panels_of_words(width, groups * size), panels_of(grid, width)
-    q, numbers = (g.constant(aligned(v)) for v in packed)
+    q, numbers = (g.constant(aligned(v), copy=False) for v in packed)
     return g(MatMulGroups(w.columns, size), g(QuantizeGroups(size, middle), x), q, numbers)

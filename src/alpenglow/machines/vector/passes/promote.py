@@ -43,5 +43,5 @@ def _widened(g: Graph, v: Value) -> Value:
     source = unstretched(v)
     if source.array is None:
         return g(Cast("f32"), v)
-    c = g.constant(source.array.astype(np.float32))
+    c = g.constant(source.array.astype(np.float32), copy=False)
     return stretch(g, c, v.type.shape)

@@ -60,11 +60,11 @@ def conv_by_u8(g: Graph, node: Node) -> Rewritten:
             if x.type.dtype != "u8" or w.type.dtype != "u8" or weights is None:
                 return None
             if int(weights.max(initial=0)) < HALF:
-                return g(op, x, g.constant(weights.astype(np.int8)), *rest)
+                return g(op, x, g.constant(weights.astype(np.int8), copy=False), *rest)
             if group != 1:
                 return None
             ones = g.constant(np.ones((1, *weights.shape[1:]), np.int8))
-            centred = g(op, x, g.constant(_centred(weights)), *rest)
+            centred = g(op, x, g.constant(_centred(weights), copy=False), *rest)
             return g(Add(), centred, _share(g, g(op, x, ones), centred))
     return None
 
@@ -121,7 +121,7 @@ def _centred(weights: Array) -> Array:
 
 def _like(g: Graph, weights: Array, w: Value) -> Value:
     """Return a constant stretched as w is."""
-    return stretch(g, g.constant(weights), w.type.shape)
+    return stretch(g, g.constant(weights, copy=False), w.type.shape)
 
 
 def _share(g: Graph, total: Value, y: Value) -> Value:
