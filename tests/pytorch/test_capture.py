@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 import alpenglow as ag
 from alpenglow.base.errors import ModelError
+from alpenglow.frontends.torch.capture import TrainingModeWarning, capture
 
 ONE, TEN = np.ones(3, np.float32), np.full(3, 10, np.float32)
 
@@ -95,3 +97,30 @@ def test_a_program_of_an_argument_that_was_a_buffer_is_refused() -> None:
         program = torch.export.export(module, ([module.kept], {"x": torch.ones(3)}))
         with pytest.raises(ModelError, match="an input was 'kept' of the module"):
             ag.compile(program)
+
+
+class Layers(torch.nn.Module):  # type: ignore[misc]
+    """Layers that compute otherwise in training, and some that do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(4, 2, dropout=0.1, batch_first=True)
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.recurrent = torch.nn.GRU(4, 4, 2, dropout=0.1, batch_first=True)
+        self.whole = torch.nn.Dropout(0.0)
+        self.always = torch.nn.BatchNorm1d(3, track_running_stats=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.recurrent(self.norm(self.attention(x, x, x)[0]))[0]
+        return self.always(self.whole(x))
+
+
+def test_a_module_in_training_mode_is_warned_of_with_the_layers_that_differ() -> None:
+    x = torch.randn(2, 3, 4)
+    expected = r"Layers is .* training mode: 3 layers \(attention, norm, recurrent\) .*eval\(\)"
+    with pytest.warns(TrainingModeWarning, match=expected):
+        capture(Layers(), (x,), {}, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TrainingModeWarning)
+        capture(Layers().eval(), (x,), {}, None)
+        capture(torch.nn.Linear(4, 4), (x,), {}, None)

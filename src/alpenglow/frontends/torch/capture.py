@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from alpenglow.base.errors import AlpenglowError, ModelError
+from alpenglow.base.words import counted
 from alpenglow.frontends.torch.fx import torch
 
 LONGEST = 600
 """How many characters of torch's message are quoted."""
+
+MOST_NAMED = 5
+"""How many layers a warning names."""
+
+MODES = ("train", "training", "use_input_stats")
+"""What operators call the argument that says that they train."""
+
+
+class TrainingModeWarning(UserWarning):
+    """A module was traced in training mode, in which some of its layers compute otherwise."""
 
 
 def capture(
@@ -21,11 +33,12 @@ def capture(
     It takes arguments that are one tensor for one, as if no others could come; they are told apart.
 
     Raises ModelError with torch's message, and the line of the user's code where tracing ended.
+    Warns of layers that compute otherwise in training, if the module is in training mode.
     """
     export = torch().export.export
     try:
         args, kwargs = _apart(module, tuple(args), dict(kwargs))
-        return export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+        program = export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     except AlpenglowError:
         raise
     except Exception as error:  # torch raises dozens of classes, most of them its own
@@ -38,6 +51,45 @@ def capture(
             hint="torch.export.export(module, args, strict=True) may trace more; its program "
             "can be compiled, too",
         ) from error
+
+
+    if any(m.training for m in module.modules()):
+        _warn_of_training(module, program)
+    return program
+
+
+def _warn_of_training(module: Any, program: Any) -> None:
+    """Warn if calls of a program depend on the mode in which its module was traced."""
+    layers: dict[str, None] = {}
+    for m in program.graph_module.modules():
+        for node in m.graph.nodes if isinstance(m, torch().fx.GraphModule) else ():
+            if node.op == "call_function" and _trains(node):
+                stack = list((node.meta.get("nn_module_stack") or {}).values())
+                path = stack[-1][0].removeprefix("L['self'].") if stack else ""
+                layers[path or str(node.target)] = None
+    if not layers:
+        return
+    named = ", ".join(list(layers)[:MOST_NAMED]) + (", …" if len(layers) > MOST_NAMED else "")
+    warnings.warn(
+        f"{type(module).__name__} is traced in training mode: {counted(len(layers), 'layer')} "
+        f"({named}) compute otherwise than in evaluation mode; try: module.eval()",
+        TrainingModeWarning,
+        stacklevel=2,
+    )
+
+
+def _trains(node: Any) -> bool:
+    """Return True if a call drops elements, or normalizes by its batch in place of statistics."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return False
+    names = [a.name for a in schema.arguments]
+    arguments = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    if arguments.get("dropout_p"):  # of attention
+        return True
+    share = arguments.get("p", arguments.get("dropout", 1))
+    trains = any(arguments.get(name) is True for name in MODES)
+    return trains and share != 0 and arguments.get("running_mean", True) is not None
 
 
 def _apart(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
