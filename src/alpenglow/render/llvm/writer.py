@@ -24,8 +24,9 @@ class Writer:
     """Appends instructions to `lines`; each method returns the operand that holds its result.
 
     `known` holds results that may be used again: of instructions that always run before.
-    With `fast`, LLVM may contract a product and a sum.  It may not reassociate: a quotient by what
-    follows it would overflow where the formula as written does not.
+    With `fast`, LLVM may contract a product and a sum, but no sum or difference of two `products`:
+    of equal products one would be rounded, and their difference would not be 0.  LLVM may not
+    reassociate: a quotient by what follows it would overflow where the formula as written does not.
     """
 
     def __init__(self, fast: bool) -> None:
@@ -33,6 +34,7 @@ class Writer:
         self.lines: list[str] = []
         self.count = 0
         self.known: dict[str, str] = {}
+        self.products: set[str] = set()
 
     def fresh(self) -> int:
         """Return a number that no value or label has."""
@@ -59,7 +61,11 @@ class Writer:
             return self.call(EXTREMES[family(dtype)][op], dtype, lanes, a, b)
         mnemonic = BINARY[family(dtype)][op]
         if dtype in FLOATS:
-            return self.emit(f"{mnemonic}{self.flags} {kind} {a}, {b}")
+            paired = op in ("add", "sub") and {a, b} <= self.products
+            value = self.emit(f"{mnemonic}{'' if paired else self.flags} {kind} {a}, {b}")
+            if op == "mul":
+                self.products.add(value)
+            return value
         if not index:
             return self.emit(f"{mnemonic} {kind} {a}, {b}")
         exact = " nsw" if op in ("add", "sub", "mul") else ""
@@ -134,7 +140,10 @@ class Writer:
         kind = vector(SCALAR[dtype], lanes)
         if dtype in FLOATS:
             if op == "neg":
-                return self.emit(f"fneg {kind} {x}")
+                value = self.emit(f"fneg {kind} {x}")
+                if x in self.products:
+                    self.products.add(value)
+                return value
             name = {"abs": "fabs", "round": "roundeven"}.get(op, op)
             return self.call(f"llvm.{name}", dtype, lanes, x)
         match op:
